@@ -1,0 +1,164 @@
+"""Records to columns, chunk by chunk, so that no more than one chunk is ever held as objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Raw, Struct
+from numpy.typing import NDArray
+
+from stepscope.ingest.decode import Record
+from stepscope.ingest.times import nanoseconds
+from stepscope.trace.arguments import Arguments, Block, parse
+
+LABELS = ("process_name", "thread_name", "process_labels")
+
+
+class Known(Struct, gc=False):
+    """The arguments that become columns; every argument stays in `Arguments` as well."""
+
+    correlation: int = -1
+    sequence: int = msgspec.field(default=-1, name="Sequence number")
+    forward_thread: int = msgspec.field(default=-1, name="Fwd thread id")
+    stream: int = -1
+    device: int = -1
+    bytes: int = -1
+    allocation: int = msgspec.field(default=0, name="Bytes")
+    address: int = msgspec.field(default=0, name="Addr")
+    device_type: int = msgspec.field(default=0, name="Device Type")
+    device_id: int = msgspec.field(default=-1, name="Device Id")
+    allocated: int = msgspec.field(default=-1, name="Total Allocated")
+
+
+_KNOWN = msgspec.json.Decoder(list[Known | None])
+_FIELDS = dict(zip(Known.__struct_fields__, Known.__struct_encode_fields__, strict=True))
+_DEFAULTS = Known()
+
+
+class Interner(dict[Hashable, int]):
+    """Numbers things in order of first appearance."""
+
+    def __missing__(self, key: Hashable) -> int:
+        code = self[key] = len(self)
+        return code
+
+
+class Columns:
+    """The columns of every event read so far but metadata ones, in file order.
+
+    Attributes:
+        phases: (phase, category) pairs by code.
+        names: event names by code.
+        tracks: (pid, tid) by code.
+        identities: ids of arrows and async events by code.
+        labels: value of a metadata event by (pid, tid, its name).
+    """
+
+    def __init__(self) -> None:
+        self.phases, self.names, self.tracks, self.identities = (Interner() for _ in range(4))
+        self.labels: dict[tuple[Any, Any, str], str] = {}
+        self._chunks: list[dict[str, NDArray[Any]]] = []
+        self._blocks: list[Block] = []
+        self._read = 0
+
+    def add(self, records: list[Record]) -> None:
+        """Take over the records of one chunk."""
+        kept = [index for index, record in enumerate(records) if record.ph != "M"]
+        if len(kept) < len(records):
+            self._label([record for record in records if record.ph == "M"])
+            source = np.array(kept, np.int32) + np.int32(self._read)
+            self._read += len(records)
+            records = [records[index] for index in kept]
+        else:
+            source = np.arange(self._read, self._read + len(records), dtype=np.int32)
+            self._read += len(records)
+        if records:
+            self._chunks.append({**self._columns(records), "source": source})
+            self._pack(records, source)
+
+    def _columns(self, records: list[Record]) -> dict[str, NDArray[Any]]:
+        phases, names, tracks, ids = self.phases, self.names, self.tracks, self.identities
+        return {
+            "phase": np.array([phases[record.ph, record.cat] for record in records], np.int32),
+            "name": np.array([names[record.name] for record in records], np.int32),
+            "track": np.array([tracks[record.pid, record.tid] for record in records], np.int32),
+            "identity": np.array(
+                [-1 if record.id is None else ids[record.id] for record in records], np.int32
+            ),
+            "time_ns": nanoseconds(_texts([record.ts for record in records])),
+            "duration_us": np.array([record.dur for record in records], np.float64),
+        }
+
+    def _pack(self, records: list[Record], source: NDArray[np.int32]) -> None:
+        """Keep the arguments as text, and those that become columns as numbers."""
+        rows = [row for row, record in enumerate(records) if record.args]
+        if not rows:
+            return
+        texts = [records[row].args for row in rows]
+        joined = b",".join(texts)
+        known = _decode_known(joined, texts)
+        for field, key in _FIELDS.items():
+            if b'"%b"' % key.encode() in joined:
+                column = np.full(len(records), getattr(_DEFAULTS, field), np.int64)
+                column[rows] = np.fromiter(map(attrgetter(field), known), np.int64, len(known))
+                self._chunks[-1][field] = column
+        self._blocks.append(Block.of(source[rows], texts))
+
+    def _label(self, records: list[Record]) -> None:
+        for record in records:
+            key = (record.pid, record.tid, record.name)
+            if record.name in LABELS and key not in self.labels and record.args:
+                values = list(parse(bytes(record.args)).values())
+                self.labels[key] = str(values[0]).strip() if values else ""
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A column over all chunks, shape (events,)."""
+        default = getattr(_DEFAULTS, name, -1)
+        parts = [
+            chunk[name] if name in chunk else np.full(len(chunk["source"]), default, np.int64)
+            for chunk in self._chunks
+        ]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+    def arguments(self) -> Arguments:
+        """The recorded arguments of every event."""
+        return Arguments(tuple(self._blocks))
+
+
+def _texts(raws: list[Raw]) -> list[bytes]:
+    """The text of each value; joined and split again, which is far quicker than one by one."""
+    if not raws:
+        return []
+    texts = b"\n".join(raws).split(b"\n")
+    return texts if len(texts) == len(raws) else [bytes(raw) for raw in raws]
+
+
+def _decode_known(joined: bytes, texts: list[Raw]) -> list[Known]:
+    try:
+        found = _KNOWN.decode(b"[" + joined + b"]")
+    except (msgspec.MsgspecError, RecursionError):
+        return [_known_of(text) for text in texts]
+    return [_DEFAULTS if one is None else one for one in found]
+
+
+def _known_of(text: Raw) -> Known:
+    """The same from arguments of unexpected types: numbers in strings count, the rest does not."""
+    try:
+        values = parse(bytes(text))
+    except (ValueError, RecursionError):
+        return _DEFAULTS
+    found = {field: _integer(values.get(key)) for field, key in _FIELDS.items()}
+    return Known(**{field: value for field, value in found.items() if value is not None})
+
+
+def _integer(value: Any) -> int | None:
+    try:
+        number = int(value) if isinstance(value, int | float | str) else None
+    except (ValueError, OverflowError):
+        return None
+    return number if number is not None and abs(number) < 2**63 else None

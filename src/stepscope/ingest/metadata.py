@@ -1,0 +1,38 @@
+"""What a trace file says of itself beside its events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stepscope.ingest.tally import Tally
+from stepscope.trace.trace import Metadata
+
+_ELSEWHERE = ("deviceProperties",)
+_UNREAD = ("samples", "stackFrames", "systemTraceEvents", "controllerTraceDataKey")
+
+
+def metadata_of(properties: Mapping[str, Any], tally: Tally) -> Metadata:
+    """Metadata from the top level of a trace file; what is not read is told to `tally`."""
+    for key in _UNREAD:
+        if size := len(properties.get(key) or ()):
+            tally("unread_section", f"the file's {key} are not read", size)
+    info = properties.get("distributedInfo")
+    info = info if isinstance(info, Mapping) else {}
+    devices = properties.get("deviceProperties")
+    return Metadata(
+        framework="pytorch" if "schemaVersion" in properties else "",
+        framework_version=_text(properties.get("pytorch_version")),
+        devices=tuple(one for one in devices if isinstance(one, Mapping)) if isinstance(devices, list) else (),
+        ranks=(_count(info.get("rank"), 0),),
+        world_size=_count(info.get("world_size"), 1),
+        properties={key: value for key, value in properties.items() if key not in _ELSEWHERE},
+    )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: Any, default: int) -> int:
+    return value if isinstance(value, int) and value >= 0 else default

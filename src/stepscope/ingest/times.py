@@ -1,0 +1,64 @@
+"""Recorded microseconds, as text, to exact nanoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+LIMIT_NS = 2**62
+_EXACT_US = 2**43  # below this a float of us tells single ns apart
+INVALID = np.iinfo(np.int64).min
+
+
+def nanoseconds(texts: Sequence[bytes]) -> NDArray[np.int64]:
+    """Exact nanoseconds of timestamps written as microseconds.
+
+    A float would do for small values only: 1712195495505582.988 us needs 61 bits.
+
+    Args:
+        texts: JSON numbers, or JSON strings that hold numbers.
+
+    Returns:
+        int64, shape (n,), ns; `INVALID` where a text is no number or does not fit.
+
+    Example:
+        >>> nanoseconds([b"1712195495505582.988", b'"2"', b"NaN"]).tolist()[:2]
+        [1712195495505582988, 2000]
+    """
+    if not texts:
+        return np.zeros(0, np.int64)
+    try:
+        return _by_decimal_column(texts)
+    except pa.ArrowInvalid:
+        pass
+    try:
+        return _by_float(texts)
+    except ValueError:
+        return np.array([_by_decimal(text) for text in texts], np.int64)
+
+
+def _by_decimal_column(texts: Sequence[bytes]) -> NDArray[np.int64]:
+    column = pa.array(texts, pa.binary()).cast(pa.string()).cast(pa.decimal128(21, 3))
+    halves = np.frombuffer(column.buffers()[1], "<i8").reshape(-1, 2)[: len(texts)]
+    value, high = halves[:, 0], halves[:, 1]
+    fits = (high == value >> 63) & (np.abs(value) < LIMIT_NS)
+    return np.where(fits, value, INVALID)
+
+
+def _by_float(texts: Sequence[bytes]) -> NDArray[np.int64]:
+    value = np.array(texts).astype(np.float64)
+    if not (np.abs(value) < _EXACT_US).all():
+        raise ValueError("a float would lose nanoseconds")
+    return np.rint(value * 1000).astype(np.int64)
+
+
+def _by_decimal(text: bytes) -> int:
+    try:
+        value = Decimal(text.decode("ascii").strip().strip('"')) * 1000
+        return round(value) if abs(value) < LIMIT_NS else INVALID
+    except (InvalidOperation, UnicodeDecodeError, ValueError):
+        return INVALID

@@ -1,0 +1,86 @@
+"""The arguments that a recorder attached to its events, kept as recorded: compressed text, read on demand.
+
+They are most of a trace's bytes and are looked at one event at a time, so they stay JSON text in
+compressed blocks, in the order of the file they came from.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The arguments of some consecutive events of a file: `sources[i]` has the i-th JSON text."""
+
+    sources: NDArray[np.int32]
+    ends: NDArray[np.int64]
+    packed: bytes
+
+    @classmethod
+    def of(cls, sources: Sequence[int] | NDArray[np.integer], texts: Sequence[Any]) -> Block:
+        """Pack one JSON text (anything with the buffer interface) for each of `sources`."""
+        ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+        packed = pa.compress(b"".join(texts), codec="lz4_raw", asbytes=True) if len(texts) else b""
+        return cls(np.asarray(sources, np.int32), ends, packed)
+
+    def text(self) -> bytes:
+        """Every JSON text, end to end."""
+        return _unpack(self.packed, int(self.ends[-1]) if len(self.ends) else 0)
+
+    def find(self, source: int) -> bytes | None:
+        """The JSON text of the event at `source`, or None."""
+        row = int(np.searchsorted(self.sources, source))
+        if row == len(self.sources) or self.sources[row] != source:
+            return None
+        start = int(self.ends[row - 1]) if row else 0
+        return self.text()[start : int(self.ends[row])]
+
+    def shifted(self, offset: int) -> Block:
+        """The same block for events whose positions are `offset` higher."""
+        return Block(self.sources + np.int32(offset), self.ends, self.packed)
+
+
+@dataclass(frozen=True, eq=False)
+class Arguments:
+    """Arguments by an event's position in its file (`events.source`), in blocks in that order."""
+
+    blocks: tuple[Block, ...] = ()
+    _firsts: list[int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_firsts", [int(block.sources[0]) for block in self.blocks])
+
+    def of(self, source: int) -> dict[str, Any]:
+        """The arguments of the event at position `source`, empty where it has none."""
+        index = bisect_right(self._firsts, source) - 1
+        text = self.blocks[index].find(source) if index >= 0 else None
+        return parse(text) if text is not None else {}
+
+    def items(self) -> Iterable[tuple[int, bytes]]:
+        """Every (position, JSON text), block by block."""
+        for block in self.blocks:
+            text, start = block.text(), 0
+            for source, end in zip(block.sources.tolist(), block.ends.tolist(), strict=True):
+                yield source, text[start:end]
+                start = end
+
+
+def parse(text: bytes) -> dict[str, Any]:
+    """Recorded arguments as a dict; whatever is not an object is under the key `value`."""
+    value = json.loads(text.decode("utf-8", "replace"), strict=False)
+    return dict(value) if isinstance(value, Mapping) else {"value": value}
+
+
+@lru_cache(maxsize=8)
+def _unpack(packed: bytes, size: int) -> bytes:
+    return bytes(pa.decompress(packed, size, codec="lz4_raw", asbytes=True)) if size else b""

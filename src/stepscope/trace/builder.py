@@ -1,0 +1,174 @@
+"""From what a reader found to a trace: times made relative, events sorted and nested, arrows tied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.trace.arguments import Arguments
+from stepscope.trace.nesting import enclosing, last_started, parents, self_times
+from stepscope.trace.schema import COUNTERS, EVENTS, FLOWS, INSTANTS, MEMORY, TRACKS
+from stepscope.trace.table import Array, Table, Text
+from stepscope.trace.trace import Metadata, Trace
+
+MICROSECOND = 1000
+_FINE_TOLERANCE_NS = 2  # recorders that write ns as decimal us are off by a float's rounding
+Warning_ = tuple[str, str, int]
+
+
+@dataclass
+class Arrows:
+    """The loose ends of flow arrows: each is a tail or a head at a moment on a track."""
+
+    kind: Text
+    identity: NDArray[np.int64]
+    is_head: NDArray[np.bool_]
+    time_ns: NDArray[np.int64]
+    track: NDArray[np.int32]
+
+
+@dataclass
+class Parts:
+    """What a reader hands over; times are absolute ns on the recorder's clock.
+
+    Attributes:
+        events: columns of the events table, at least name, category, track, start_ns, duration_ns.
+        tracks: columns of the tracks table.
+        arrows: loose ends of flow arrows.
+        instants, counters, memory: columns of these tables.
+        metadata: what is known beside.
+        arguments: the events' own arguments by `events.source`.
+        warnings: (code, message, count).
+    """
+
+    events: dict[str, Any]
+    tracks: dict[str, Any]
+    arrows: Arrows | None = None
+    instants: dict[str, Any] = field(default_factory=dict)
+    counters: dict[str, Any] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)
+    metadata: Metadata = field(default_factory=Metadata)
+    arguments: Arguments = field(default_factory=Arguments)
+    warnings: Iterable[Warning_] = ()
+
+
+def build(parts: Parts) -> Trace:
+    """A trace from the parts that a reader found.
+
+    Args:
+        parts: see `Parts`.
+
+    Returns:
+        A trace whose events are in order of start, nested on their tracks, from time 0.
+    """
+    origin = _origin(parts)
+    events = _from_zero(_sorted(Table(EVENTS, parts.events)), origin)
+    tolerance = rounding(events["start_ns"] + origin, events["duration_ns"])
+    events = _with_nesting(events, tolerance)
+    metadata = replace(parts.metadata, origin_ns=origin, tolerance_ns=tolerance)
+    tables = {
+        "events": events,
+        "tracks": Table(TRACKS, parts.tracks),
+        "flows": _tied(parts.arrows, events, origin),
+        "instants": Table(INSTANTS, _rebased(parts.instants, origin)),
+        "counters": Table(COUNTERS, _rebased(parts.counters, origin)),
+        "memory": _memory(parts, events, origin),
+    }
+    trace = Trace(tables, metadata, parts.arguments)
+    return trace.with_warnings(parts.warnings)
+
+
+def rounding(start: NDArray[np.int64], duration: NDArray[np.int64]) -> int:
+    """How far the recorder rounds: a microsecond where all times are whole microseconds, ns."""
+    whole = not (start % MICROSECOND).any() and not (duration % MICROSECOND).any()
+    return MICROSECOND if whole and len(start) else _FINE_TOLERANCE_NS
+
+
+def _origin(parts: Parts) -> int:
+    times = [
+        np.asarray(columns[name]).min()
+        for columns, name in ((parts.events, "start_ns"), (parts.instants, "time_ns"),
+                              (parts.counters, "time_ns"), (parts.memory, "time_ns"))
+        if len(columns.get(name, ()))
+    ]  # fmt: skip
+    return int(min(times, default=0))
+
+
+def _sorted(events: Table) -> Table:
+    order = np.lexsort((-events["duration_ns"], events["start_ns"]))
+    if (order[1:] > order[:-1]).all():
+        return events
+    return events.take(order)
+
+
+def _from_zero(events: Table, origin: int) -> Table:
+    return events.with_columns(start_ns=events["start_ns"] - origin)
+
+
+def _with_nesting(events: Table, tolerance: int) -> Table:
+    start, duration = events["start_ns"], events["duration_ns"]
+    parent = parents(events["track"], start, duration, tolerance)
+    return events.with_columns(parent=parent, self_ns=self_times(parent, start, duration))
+
+
+def _rebased(columns: Mapping[str, Any], origin: int) -> dict[str, Any]:
+    if "time_ns" not in columns:
+        return {}
+    return {**columns, "time_ns": np.asarray(columns["time_ns"], np.int64) - origin}
+
+
+def _memory(parts: Parts, events: Table, origin: int) -> Table:
+    columns = _rebased(parts.memory, origin)
+    if not columns:
+        return Table(MEMORY, {})
+    track = columns.pop("track")
+    columns["event"] = _around(events, np.asarray(track), columns["time_ns"])
+    table = Table(MEMORY, columns)
+    return table.take(np.argsort(table["time_ns"], kind="stable"))
+
+
+def _around(events: Table, track: Array, time: Array) -> NDArray[np.int32]:
+    return enclosing(
+        track, time, events["track"], events["start_ns"], events["duration_ns"], events["parent"]
+    )
+
+
+def _tied(arrows: Arrows | None, events: Table, origin: int) -> Table:
+    """Flow arrows with each end tied to an event, one row a head (and a row a tail without one)."""
+    if arrows is None or not len(arrows.identity):
+        return Table(FLOWS, {})
+    time = arrows.time_ns - origin
+    ends = _around(events, arrows.track, time)
+    loose = ends < 0
+    ends[loose] = _next_started(events, arrows.track[loose], time[loose])
+    tails, heads = np.flatnonzero(~arrows.is_head), np.flatnonzero(arrows.is_head)
+    tail_of = _match_tails(arrows, tails, heads)
+    alone = np.setdiff1d(tails, tail_of)
+    source = np.concatenate([np.where(tail_of < 0, -1, ends[tail_of]), ends[alone]])
+    target = np.concatenate([ends[heads], np.full(len(alone), -1, np.int32)])
+    kind = arrows.kind.take(np.concatenate([heads, alone]))
+    return Table(FLOWS, {"kind": kind, "source_event": source, "target_event": target})
+
+
+def _match_tails(
+    arrows: Arrows, tails: NDArray[np.intp], heads: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """For each head the tail of the same kind and id, or -1."""
+    kinds = len(arrows.kind.values) + 1
+    key = arrows.identity * kinds + arrows.kind.codes
+    order = tails[np.argsort(key[tails], kind="stable")]
+    if not len(order):
+        return np.full(len(heads), -1)
+    index = np.minimum(np.searchsorted(key[order], key[heads]), len(order) - 1)
+    return np.where(key[order[index]] == key[heads], order[index], -1)
+
+
+def _next_started(events: Table, track: Array, time: Array) -> NDArray[np.int32]:
+    """The event that starts next on a track: where an arrow's end lies between two events."""
+    reversed_start = -events["start_ns"][::-1]
+    found = last_started(track, -time, events["track"][::-1], reversed_start)
+    return np.where(found < 0, -1, len(events) - 1 - found).astype(np.int32)

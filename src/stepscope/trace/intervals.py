@@ -1,0 +1,135 @@
+"""Arithmetic on sets of time intervals: unions, overlaps and gaps, never sums that exceed the wall."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Times = NDArray[np.int64]
+
+
+class Intervals:
+    """A union of intervals, kept sorted and disjoint.
+
+    Args:
+        starts: int64, shape (n,), ns; in any order, overlapping or not.
+        ends: int64, shape (n,), ns; an interval that ends before it starts is dropped.
+
+    Example:
+        >>> Intervals([0, 5], [6, 9]).total()
+        9
+    """
+
+    __slots__ = ("ends", "starts")
+
+    def __init__(self, starts: NDArray[np.integer] | list[int],
+                 ends: NDArray[np.integer] | list[int]) -> None:  # fmt: skip
+        begin, end = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
+        keep = end > begin
+        self.starts, self.ends = _merge(begin[keep], end[keep])
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def total(self) -> int:
+        """Length of the union, ns."""
+        return int((self.ends - self.starts).sum())
+
+    def clip(self, start: int, end: int) -> Intervals:
+        """The part within [start, end)."""
+        return Intervals(np.maximum(self.starts, start), np.minimum(self.ends, end))
+
+    def union(self, other: Intervals) -> Intervals:
+        """What is in either."""
+        return Intervals(
+            np.concatenate([self.starts, other.starts]), np.concatenate([self.ends, other.ends])
+        )
+
+    def gaps(self, start: int, end: int) -> Intervals:
+        """What of [start, end) is not covered."""
+        inside = self.clip(start, end)
+        return Intervals(np.append(start, inside.ends), np.append(inside.starts, end))
+
+    def minus(self, other: Intervals) -> Intervals:
+        """What is in this and not in `other`."""
+        if not len(self):
+            return self
+        return self.intersect(other.gaps(int(self.starts[0]), int(self.ends[-1])))
+
+    def intersect(self, other: Intervals) -> Intervals:
+        """What is in both."""
+        first = np.searchsorted(other.ends, self.starts, side="right")
+        last = np.searchsorted(other.starts, self.ends, side="left")
+        mine, theirs = _pairs(first, np.maximum(last, first))
+        return Intervals(
+            np.maximum(self.starts[mine], other.starts[theirs]),
+            np.minimum(self.ends[mine], other.ends[theirs]),
+        )
+
+    def before(self, times: Times) -> Times:
+        """How much of the union lies before each of `times`, ns, shape of `times`."""
+        covered = np.concatenate([[0], np.cumsum(self.ends - self.starts)])
+        index = np.searchsorted(self.starts, times, side="right")
+        previous = np.maximum(index - 1, 0)
+        if not len(self):
+            return np.zeros(len(times), np.int64)
+        inside = np.minimum(times, self.ends[previous]) - self.starts[previous]
+        result: Times = np.where(index > 0, covered[previous] + inside, 0)
+        return result
+
+    def within(self, starts: Times, ends: Times) -> Times:
+        """How much of the union lies in each [start, end), ns, shape of `starts`."""
+        return self.before(ends) - self.before(starts)
+
+
+def _merge(starts: Times, ends: Times) -> tuple[Times, Times]:
+    if not len(starts):
+        return starts, ends
+    order = np.argsort(starts, kind="stable")
+    starts, reach = starts[order], np.maximum.accumulate(ends[order])
+    fresh = np.concatenate([[True], starts[1:] > reach[:-1]])
+    return starts[fresh], reach[np.append(np.flatnonzero(fresh)[1:] - 1, len(reach) - 1)]
+
+
+def _pairs(first: NDArray[np.intp], last: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Index pairs (i, j) for every i and every j in [first[i], last[i])."""
+    counts = last - first
+    mine = np.repeat(np.arange(len(first)), counts)
+    offset = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    return mine, np.repeat(first, counts) + offset
+
+
+def grouped_union(groups: NDArray[np.integer], starts: Times, ends: Times, count: int) -> Times:
+    """Length of the union of intervals within each group.
+
+    Args:
+        groups: integer, shape (n,), 0 to count - 1; the group of each interval.
+        starts: int64, shape (n,), ns.
+        ends: int64, shape (n,), ns.
+        count: number of groups.
+
+    Returns:
+        int64, shape (count,), ns.
+
+    Example:
+        >>> grouped_union(np.array([0, 0, 1]), np.array([0, 2, 0]), np.array([4, 6, 1]), 2).tolist()
+        [6, 1]
+    """
+    if not len(starts):
+        return np.zeros(count, np.int64)
+    order = np.lexsort((starts, groups))
+    group, start, end = groups[order], starts[order], ends[order]
+    base = int(start.min())
+    # Groups are laid end to end on one long axis, so that one running maximum serves them all.
+    stride = int(end.max()) - base + 1
+    if stride * count >= 2**62:
+        return np.array([_union(start[group == g], end[group == g]) for g in range(count)], np.int64)
+    offset = group.astype(np.int64) * stride - base
+    reach = np.maximum.accumulate(end + offset)
+    before = np.concatenate([[np.iinfo(np.int64).min], reach[:-1]])
+    covered = np.maximum(reach - np.maximum(start + offset, before), 0)
+    return np.bincount(group, weights=covered, minlength=count).astype(np.int64)
+
+
+def _union(starts: Times, ends: Times) -> int:
+    return Intervals(starts, ends).total()

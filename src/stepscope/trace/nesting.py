@@ -1,0 +1,152 @@
+"""Which event lies directly inside which, on each track, and how much time it keeps for itself."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int32]
+Times = NDArray[np.int64]
+
+
+def parents(track: NDArray[np.integer], start: Times, duration: Times, tolerance: int) -> Ids:
+    """The innermost event around each event on the same track.
+
+    An event is around another if it ends no earlier; it may end up to `tolerance` earlier, as
+    recorders that round times make it, provided that the two overlap. Partly overlapping events
+    are siblings.
+
+    Args:
+        track: integer, shape (n,).
+        start: int64, shape (n,), ns, sorted ascending; longer events first among equal starts.
+        duration: int64, shape (n,), ns.
+        tolerance: ns.
+
+    Returns:
+        int32, shape (n,), -1 where nothing is around.
+
+    Example:
+        >>> parents(np.zeros(3, int), np.array([0, 1, 6]), np.array([9, 3, 2]), 0).tolist()
+        [-1, 0, 0]
+    """
+    order = np.argsort(track, kind="stable")
+    lane, begin = track[order], start[order]
+    end = begin + duration[order]
+    inner = _previous_enclosing(lane, begin, end, tolerance)
+    result = np.full(len(order), -1, np.int32)
+    result[order] = np.where(inner < 0, -1, order[inner])
+    return result
+
+
+def _previous_enclosing(
+    lane: NDArray[np.integer], begin: Times, end: Times, tolerance: int
+) -> NDArray[np.intp]:
+    """For each event of a lane-by-lane order, the nearest earlier one that encloses it.
+
+    Every event's candidate is first its predecessor. A candidate that ends too early cannot enclose
+    it, and nor can anything between that candidate and the candidate's own candidate; so all jump
+    to their candidate's candidate at once, and the distance doubles with each round.
+    """
+    candidate = np.arange(-1, len(lane) - 1)
+    first = np.flatnonzero(np.diff(lane, prepend=lane[:1] - 1)) if len(lane) else candidate[:0]
+    candidate[first] = -1
+    open_ = np.flatnonzero(candidate >= 0)
+    while len(open_):
+        around = candidate[open_]
+        encloses = (end[around] + tolerance >= end[open_]) & (
+            (end[around] > begin[open_]) | (begin[around] == begin[open_])
+        )
+        open_, around = open_[~encloses], around[~encloses]
+        candidate[open_] = candidate[around]
+        open_ = open_[candidate[open_] >= 0]
+    return candidate
+
+
+def self_times(parent: Ids, start: Times, duration: Times) -> Times:
+    """The time of each event in which none of its direct children runs, ns, shape (n,)."""
+    child = np.flatnonzero(parent >= 0)
+    outer = parent[child]
+    end = np.minimum(start[child] + duration[child], start[outer] + duration[outer])
+    inside = np.bincount(outer, np.maximum(end - start[child], 0), len(parent))
+    return np.maximum(duration - inside.astype(np.int64), 0)
+
+
+def depths(parent: Ids) -> NDArray[np.int32]:
+    """How many events are around each event, shape (n,)."""
+    depth = np.zeros(len(parent), np.int32)
+    above, inside = parent.copy(), np.flatnonzero(parent >= 0)
+    while len(inside):
+        depth[inside] += 1
+        above[inside] = parent[above[inside]]
+        inside = inside[above[inside] >= 0]
+    return depth
+
+
+def inherit(parent: Ids, own: NDArray[np.integer]) -> NDArray[np.int32]:
+    """For each event, the value of the innermost event around it (itself included) that has one.
+
+    Args:
+        parent: int32, shape (n,), -1 at the top.
+        own: integer, shape (n,), -1 where an event has no value of its own.
+
+    Returns:
+        int32, shape (n,), -1 where nothing around has a value.
+
+    Example:
+        >>> inherit(np.array([-1, 0, 1]), np.array([7, -1, -1])).tolist()
+        [7, 7, 7]
+    """
+    value = own.astype(np.int32)
+    above = parent.copy()
+    waiting = np.flatnonzero((value < 0) & (above >= 0))
+    while len(waiting):
+        outer = above[waiting]
+        value[waiting] = value[outer]
+        above[waiting] = above[outer]
+        waiting = waiting[(value[waiting] < 0) & (above[waiting] >= 0)]
+    return value
+
+
+def enclosing(
+    lanes: NDArray[np.integer],
+    times: Times,
+    track: NDArray[np.integer],
+    start: Times,
+    duration: Times,
+    parent: Ids,
+) -> Ids:
+    """The innermost event on a given track at a given moment.
+
+    Args:
+        lanes: integer, shape (m,), track of each moment.
+        times: int64, shape (m,), ns.
+        track, start, duration, parent: of the events, shape (n,), in order of start.
+
+    Returns:
+        int32, shape (m,), -1 where no event runs on that track at that moment.
+    """
+    found = last_started(lanes, times, track, start)
+    outside = np.flatnonzero(found >= 0)
+    end = start + duration
+    while len(outside):
+        ended = end[found[outside]] < times[outside]
+        outside = outside[ended]
+        found[outside] = parent[found[outside]]
+        outside = outside[found[outside] >= 0]
+    return found
+
+
+def last_started(
+    lanes: NDArray[np.integer], times: Times, track: NDArray[np.integer], start: Times
+) -> Ids:
+    """The event on each of `lanes` that started last at or before each of `times`, or -1."""
+    found = np.full(len(lanes), -1, np.int32)
+    order = np.argsort(track, kind="stable")
+    sorted_tracks = track[order]
+    for lane in np.unique(lanes):
+        members = order[slice(*np.searchsorted(sorted_tracks, [lane, lane + 1]))]
+        asked = np.flatnonzero(lanes == lane)
+        index = np.searchsorted(start[members], times[asked], side="right") - 1
+        if len(members):
+            found[asked] = np.where(index >= 0, members[np.maximum(index, 0)], -1)
+    return found

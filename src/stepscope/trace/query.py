@@ -1,0 +1,65 @@
+"""SQL over the tables, by DuckDB."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from stepscope.errors import QueryError
+from stepscope.trace.schema import Column
+from stepscope.trace.table import Table
+
+if TYPE_CHECKING:
+    from stepscope.trace.trace import Trace
+
+
+def arrow_table(table: Table) -> pa.Table:
+    """A table as Arrow, with null as null and text as dictionaries."""
+    arrays = {column.name: _arrow_column(table, column) for column in table.schema.columns}
+    return pa.table(arrays)
+
+
+def _arrow_column(table: Table, column: Column) -> pa.Array:
+    if column.kind == "text":
+        text = table.text(column.name)
+        codes = pa.array(text.codes, mask=text.codes < 0)
+        return pa.DictionaryArray.from_arrays(codes, pa.array(text.values, pa.string()))
+    values = table[column.name]
+    return pa.array(values, mask=values == -1) if column.nullable else pa.array(values)
+
+
+def run_query(trace: Trace, sql: str) -> pa.Table:
+    """Run `sql` over the trace's tables; see `Trace.query`."""
+    import duckdb
+
+    # A trace may come from a stranger and so may the SQL beside it: no files, no network.
+    connection = duckdb.connect(":memory:", config={"enable_external_access": "false"})
+    try:
+        for name, table in trace.tables.items():
+            connection.register(name, arrow_table(table))
+        if "arguments" in sql:
+            connection.register("arguments", _arguments(trace))
+        return connection.execute(sql).to_arrow_table()
+    except duckdb.Error as error:
+        raise QueryError(f"{error}\nthe tables and columns are in docs/schema.md") from error
+    finally:
+        connection.close()
+
+
+def _arguments(trace: Trace) -> pa.Table:
+    """The pseudo-table `arguments(event, json)`, unpacked only for a query that names it."""
+    events = np.full(int(trace.events["source"].max(initial=-1)) + 1, -1, np.int32)
+    events[trace.events["source"]] = trace.events["id"]
+    rows: list[tuple[Any, bytes]] = [
+        (events[source], text)
+        for source, text in trace.arguments.items()
+        if source < len(events) and events[source] >= 0
+    ]
+    return pa.table(
+        {
+            "event": pa.array([row[0] for row in rows], pa.int32()),
+            "json": pa.array([row[1] for row in rows], pa.binary()).cast(pa.string()),
+        }
+    )

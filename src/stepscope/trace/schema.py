@@ -1,0 +1,294 @@
+"""The tables of a trace, declared once as data: storage, SQL and `docs/schema.md` all follow from here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CATEGORIES = (
+    "cpu_op",
+    "python",
+    "runtime",
+    "kernel",
+    "memcpy",
+    "memset",
+    "communication",
+    "sync",
+    "annotation",
+    "other",
+)
+DEVICE_WORK = ("kernel", "memcpy", "memset", "communication")
+STAGES = (
+    "data_loading",
+    "transfer",
+    "forward",
+    "loss",
+    "zero_grad",
+    "backward",
+    "optimizer",
+    "other",
+)
+TRACK_KINDS = ("cpu", "device", "communication")
+KERNEL_KINDS = (
+    "gemm",
+    "convolution",
+    "attention",
+    "normalization",
+    "elementwise",
+    "reduction",
+    "embedding",
+    "optimizer",
+    "memcpy",
+    "memset",
+    "communication",
+    "other",
+)
+IDLE_CAUSES = ("data", "synchronisation", "communication", "host", "launch")
+BOUNDS = ("cpu", "device", "data", "communication")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: `kind` is i8, i16, i32, i64, f64 or text; a nullable integer stores null as -1."""
+
+    name: str
+    kind: str
+    meaning: str
+    unit: str = ""
+    nullable: bool = False
+
+
+@dataclass(frozen=True)
+class Schema:
+    """One table: its name, what a row is, and its columns."""
+
+    name: str
+    meaning: str
+    columns: tuple[Column, ...]
+
+    def column(self, name: str) -> Column:
+        """The column called `name`; raises KeyError where there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+
+def _id(what: str) -> Column:
+    return Column("id", "i32", f"row number of the {what}")
+
+
+def _rank() -> Column:
+    return Column("rank", "i32", "rank of the process in a distributed job, 0 where there is one")
+
+
+def _step() -> Column:
+    return Column("step", "i32", "number of the training step, as the trace itself counts")
+
+
+EVENTS = Schema(
+    "events",
+    "one slice of time on one track, in order of start",
+    (
+        _id("event"),
+        Column("parent", "i32", "innermost event around it on its track", nullable=True),
+        Column("track", "i32", "tracks.id"),
+        Column("name", "text", "name as recorded"),
+        Column("category", "text", "one of " + ", ".join(CATEGORIES)),
+        Column("start_ns", "i64", "start since the trace's start", "ns"),
+        Column("duration_ns", "i64", "length", "ns"),
+        Column("self_ns", "i64", "length less that of the events directly inside it", "ns"),
+        Column(
+            "step", "i32", "steps.step; device work has the step of its launch", nullable=True
+        ),
+        Column("stage", "text", "one of " + ", ".join(STAGES), nullable=True),
+        Column(
+            "module",
+            "i32",
+            "modules.id; backward work has the module of its forward event",
+            nullable=True,
+        ),
+        Column("kind", "text", "what a piece of device work computes: " + ", ".join(KERNEL_KINDS),
+               nullable=True),
+        Column("recompute", "i8", "1 for forward work repeated in backward (checkpointing)"),
+        Column("correlation", "i64", "the id that a launch and its device work share",
+               nullable=True),
+        Column("sequence", "i64", "autograd's number of a forward operator and of its backward",
+               nullable=True),
+        Column("forward_thread", "i64", "autograd's number of the forward thread", nullable=True),
+        Column("forward_event", "i32", "the forward event of a backward one", nullable=True),
+        Column("bytes", "i64", "bytes moved by a copy, a memset or a collective", "B",
+               nullable=True),
+        Column("source", "i32", "position in the file it was read from"),
+    ),
+)
+
+TRACKS = Schema(
+    "tracks",
+    "one row of a timeline: a CPU thread, a device stream or a communication channel",
+    (
+        _id("track"),
+        Column("kind", "text", "one of " + ", ".join(TRACK_KINDS)),
+        Column("name", "text", "name as recorded, or made of process and thread"),
+        _rank(),
+        Column("process", "text", "process id as recorded"),
+        Column("thread", "text", "thread id as recorded; the stream of a device track"),
+        Column("device", "i32", "device index", nullable=True),
+        Column("stream", "i64", "stream number", nullable=True),
+    ),
+)
+
+STEPS = Schema(
+    "steps",
+    "one training step",
+    (
+        _step(),
+        _rank(),
+        Column("start_ns", "i64", "start on the CPU", "ns"),
+        Column("end_ns", "i64", "end on the CPU", "ns"),
+        Column("device_end_ns", "i64", "end of the last device work launched in it", "ns",
+               nullable=True),
+        Column("device_busy_ns", "i64", "device busy time launched in it, as a union", "ns"),
+        Column("evidence", "text", "what the step was told by: profiler_step, optimizer, "
+               "pattern or whole_trace"),
+    ),
+)
+
+STAGE_RUNS = Schema(
+    "stages",
+    "one unbroken run of a stage within a step",
+    (
+        _step(),
+        _rank(),
+        Column("stage", "text", "one of " + ", ".join(STAGES)),
+        Column("start_ns", "i64", "start on the CPU", "ns"),
+        Column("end_ns", "i64", "end on the CPU", "ns"),
+        Column("cpu_ns", "i64", "length on the CPU", "ns"),
+        Column("device_ns", "i64", "busy time of the device work launched in it, as a union",
+               "ns"),
+        Column("device_start_ns", "i64", "start of its first device work", "ns", nullable=True),
+        Column("device_end_ns", "i64", "end of its last device work", "ns", nullable=True),
+        Column("bound_by", "text", "what sets its length: one of " + ", ".join(BOUNDS)),
+    ),
+)
+
+MODULES = Schema(
+    "modules",
+    "one module of the model, by its path; times are totals over all recorded steps",
+    (
+        _id("module"),
+        Column("parent", "i32", "modules.id of the module around it", nullable=True),
+        _rank(),
+        Column("path", "text", "path from the root, as `state_dict` has it"),
+        Column("name", "text", "last part of the path"),
+        Column("class", "text", "class of the module"),
+        Column("evidence", "text", "how its events were found: ranges, nn_module or matched"),
+        Column("calls", "i64", "forward calls seen"),
+        Column("parameters", "i64", "parameters, those of its children included", nullable=True),
+        Column("parameter_bytes", "i64", "their size", "B", nullable=True),
+        Column("file", "text", "file of its class"),
+        Column("line", "i32", "line of its class", nullable=True),
+        Column("call_file", "text", "file it is called from"),
+        Column("call_line", "i32", "line it is called from", nullable=True),
+        Column("forward_cpu_ns", "i64", "CPU time in forward, children included", "ns"),
+        Column("forward_device_ns", "i64", "device busy time of its forward, as a union", "ns"),
+        Column("backward_cpu_ns", "i64", "CPU time in backward, children included", "ns"),
+        Column("backward_device_ns", "i64", "device busy time of its backward, as a union",
+               "ns"),
+        Column("recompute_cpu_ns", "i64", "CPU time of forward repeated in backward", "ns"),
+        Column("recompute_device_ns", "i64", "device busy time of forward repeated in backward",
+               "ns"),
+    ),
+)
+
+LAUNCHES = Schema(
+    "launches",
+    "the link from a CPU call to the device work that it started",
+    (
+        Column("cpu_event", "i32", "events.id of the call"),
+        Column("device_event", "i32", "events.id of the device work"),
+        Column("delay_ns", "i64", "from the start of the call to the start of the work", "ns"),
+        Column("evidence", "text", "correlation or flow"),
+    ),
+)
+
+IDLE = Schema(
+    "idle",
+    "one gap in a step in which a device computes nothing, by its cause",
+    (
+        _step(),
+        _rank(),
+        Column("device", "i32", "device index", nullable=True),
+        Column("start_ns", "i64", "start", "ns"),
+        Column("end_ns", "i64", "end", "ns"),
+        Column("cause", "text", "one of " + ", ".join(IDLE_CAUSES)),
+    ),
+)
+
+MEMORY = Schema(
+    "memory",
+    "one allocation or release",
+    (
+        Column("time_ns", "i64", "when", "ns"),
+        _rank(),
+        Column("device", "text", "cpu, cuda:0, …"),
+        Column("address", "i64", "address"),
+        Column("bytes", "i64", "size; negative for a release", "B"),
+        Column("allocated_bytes", "i64", "allocated on the device after it", "B", nullable=True),
+        Column("category", "text", "what it is for, where known", nullable=True),
+        Column("event", "i32", "events.id of the innermost event around it", nullable=True),
+    ),
+)
+
+FLOWS = Schema(
+    "flows",
+    "one arrow between two events",
+    (
+        Column("kind", "text", "its category as recorded (ac2g, fwdbwd, …)"),
+        Column("source_event", "i32", "events.id at its tail", nullable=True),
+        Column("target_event", "i32", "events.id at its head", nullable=True),
+    ),
+)
+
+INSTANTS = Schema(
+    "instants",
+    "one moment without length: a mark, or an event of a phase that has no slice",
+    (
+        Column("time_ns", "i64", "when", "ns"),
+        Column("track", "i32", "tracks.id"),
+        Column("name", "text", "name as recorded"),
+        Column("category", "text", "category as recorded"),
+        Column("phase", "text", "the trace-event phase letter"),
+        Column("source", "i32", "position in the file it was read from"),
+    ),
+)
+
+COUNTERS = Schema(
+    "counters",
+    "one value of a counter",
+    (
+        Column("time_ns", "i64", "when", "ns"),
+        Column("track", "i32", "tracks.id"),
+        Column("name", "text", "name of the counter"),
+        Column("series", "text", "name of the value within the counter"),
+        Column("value", "f64", "value"),
+    ),
+)
+
+WARNINGS = Schema(
+    "warnings",
+    "one thing that could not be read, linked or attributed",
+    (
+        _rank(),
+        Column("code", "text", "short stable name"),
+        Column("message", "text", "what, where, and what it means"),
+        Column("count", "i64", "how often"),
+    ),
+)
+
+SCHEMAS: dict[str, Schema] = {
+    schema.name: schema
+    for schema in (
+        EVENTS, TRACKS, STEPS, STAGE_RUNS, MODULES, LAUNCHES, IDLE, MEMORY, FLOWS, INSTANTS,
+        COUNTERS, WARNINGS,
+    )
+}  # fmt: skip

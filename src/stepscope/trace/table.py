@@ -1,0 +1,190 @@
+"""Columns and tables: NumPy arrays, with text interned as codes into a list of distinct values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stepscope.trace.schema import Schema
+
+Array = NDArray[Any]
+Mask = NDArray[np.bool_]
+_DTYPES: dict[str, type[np.generic]] = {
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "f64": np.float64,
+}
+
+
+class Text:
+    """A column of text: `codes` index into the distinct `values`; -1 is null.
+
+    Tests on text run once per distinct value, not once per row.
+
+    Example:
+        >>> Text.of(["mm", "add", "mm"]).mask("mm").tolist()
+        [True, False, True]
+    """
+
+    __slots__ = ("codes", "values")
+
+    def __init__(self, codes: Array, values: Sequence[str]) -> None:
+        self.codes = codes
+        self.values = values
+
+    @classmethod
+    def of(cls, texts: Iterable[str | None]) -> Text:
+        """Intern plain strings; None becomes null."""
+        index: dict[str, int] = {}
+        codes = [-1 if text is None else index.setdefault(text, len(index)) for text in texts]
+        return cls(np.array(codes, np.int32), list(index))
+
+    @classmethod
+    def constant(cls, value: str, length: int) -> Text:
+        """One value in every row."""
+        return cls(np.zeros(length, np.int8), [value])
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, row: int) -> str | None:
+        code = int(self.codes[row])
+        return None if code < 0 else self.values[code]
+
+    def __iter__(self) -> Iterator[str | None]:
+        values = [*self.values, None]
+        return (values[code] for code in self.codes.tolist())
+
+    def take(self, rows: ArrayLike) -> Text:
+        """The same column at `rows` (indices or a mask)."""
+        return Text(self.codes[rows], self.values)
+
+    def where(self, test: Callable[[str], bool]) -> Mask:
+        """Rows whose value passes `test`, which is called once per distinct value."""
+        passed = np.array([*(bool(test(value)) for value in self.values), False], np.bool_)
+        mask: Mask = passed[self.codes]
+        return mask
+
+    def mask(self, *wanted: str) -> Mask:
+        """Rows whose value is one of `wanted`."""
+        return self.where(frozenset(wanted).__contains__)
+
+    def map(self, function: Callable[[str], str | None]) -> Text:
+        """Every value replaced by `function(value)`; None becomes null."""
+        inner = Text.of([*(function(value) for value in self.values), None])
+        return Text(inner.codes[self.codes], inner.values)
+
+    def compact(self) -> Text:
+        """The same column without values that no row uses."""
+        used = np.zeros(len(self.values) + 1, np.bool_)
+        used[self.codes] = True
+        used[-1] = False
+        renumbered = np.append(np.cumsum(used[:-1]) - 1, -1).astype(self.codes.dtype)
+        values = [value for value, keep in zip(self.values, used, strict=False) if keep]
+        return Text(renumbered[self.codes], values)
+
+
+class Table:
+    """An immutable table in the order and types of its schema.
+
+    Args:
+        schema: the columns it has.
+        columns: an array or Text for each column but `id`, all of one length; those left out are
+            filled with null (-1), zero where the column is not nullable, or empty text.
+
+    Raises:
+        ValueError: if a column is unknown or of another length than the first.
+
+    Example:
+        >>> steps = Table(STEPS, {"step": [0], "start_ns": [0], "end_ns": [5]})
+        >>> steps["end_ns"].tolist()
+        [5]
+    """
+
+    __slots__ = ("_columns", "_length", "schema")
+
+    def __init__(self, schema: Schema, columns: Mapping[str, ArrayLike | Text]) -> None:
+        self.schema = schema
+        names = {column.name for column in schema.columns}
+        if unknown := set(columns) - names:
+            raise ValueError(f"{schema.name} has no column {sorted(unknown)}")
+        lengths = {name: len(values) for name, values in columns.items()}  # type: ignore[arg-type]
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"columns of {schema.name} differ in length: {lengths}")
+        self._length = next(iter(lengths.values()), 0)
+        self._columns = {
+            column.name: self._column(column.kind, column.nullable, columns.get(column.name))
+            for column in schema.columns
+            if column.name != "id"
+        }
+
+    def _column(self, kind: str, nullable: bool, values: ArrayLike | Text | None) -> Array | Text:
+        if kind == "text":
+            return self._text(nullable, values)
+        if values is None:
+            return np.full(self._length, -1 if nullable else 0, _DTYPES[kind])
+        return _frozen(np.asarray(values, _DTYPES[kind]))
+
+    def _text(self, nullable: bool, values: Any) -> Text:
+        if values is None:
+            return Text(np.full(self._length, -1 if nullable else 0, np.int8), [""])
+        return values if isinstance(values, Text) else Text.of(values)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, name: str) -> Array:
+        """The numbers of a column (for text: its codes), shape (rows,)."""
+        if name == "id":
+            return np.arange(self._length, dtype=np.int32)
+        column = self._columns[name]
+        return column.codes if isinstance(column, Text) else column
+
+    def text(self, name: str) -> Text:
+        """A text column; raises TypeError for a column of numbers."""
+        column = self._columns[name]
+        if not isinstance(column, Text):
+            raise TypeError(f"{self.schema.name}.{name} holds numbers, not text")
+        return column
+
+    def columns(self) -> dict[str, Array | Text]:
+        """Every stored column by name (`id`, the row number, is not stored)."""
+        return dict(self._columns)
+
+    def with_columns(self, **columns: ArrayLike | Text) -> Table:
+        """A table like this one with some columns replaced; the others are shared."""
+        return Table(self.schema, {**self._columns, **columns})
+
+    def take(self, rows: ArrayLike) -> Table:
+        """The rows at `rows` (indices or a mask); references to other rows are left as they are."""
+        return Table(
+            self.schema,
+            {
+                name: column.take(rows) if isinstance(column, Text) else column[rows]
+                for name, column in self._columns.items()
+            },
+        )
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Each row as a plain dict with None for null: for small tables and for tests."""
+        lists = {column.name: self._plain(column.name) for column in self.schema.columns}
+        return (dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True))
+
+    def _plain(self, name: str) -> list[Any]:
+        column = self.schema.column(name)
+        if column.kind == "text":
+            return list(self.text(name))
+        values: list[Any] = self[name].tolist()
+        return [None if value == -1 else value for value in values] if column.nullable else values
+
+
+def _frozen(array: Array) -> Array:
+    """A read-only view, so that no stage can change a fact behind another's back."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
