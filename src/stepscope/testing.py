@@ -1,0 +1,155 @@
+"""Tiny traces in a few readable lines, for tests and for examples in the documentation.
+
+    trace = drawn_trace('''
+        main     |  0 100 | ProfilerStep#0
+        main     | 10  20 | aten::mm         | seq=1
+        main     | 12  14 | cudaLaunchKernel | corr=7
+        stream 7 | 30  50 | sgemm            | corr=7
+    ''')
+
+Each line is one event: its track, start and end in microseconds, name, and options. A track called
+`stream …` is a device's; `comm …` too, for collectives. The category follows from track and name
+(`cat=` overrides). Options: `corr` (correlation), `seq` (autograd sequence number), `fwd` (number of
+the forward thread), `bytes`, `cat`, and anything else as an argument of the event. A line whose
+second field is `arrow` ties two named events: `fwdbwd | arrow | aten::mm > MmBackward0`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stepscope.trace.arguments import Arguments, Block
+from stepscope.trace.builder import Arrows, Parts, build
+from stepscope.trace.table import Text
+from stepscope.trace.trace import Metadata, Trace
+
+_US = 1000
+_OPTIONS = {"corr": "correlation", "seq": "sequence", "fwd": "forward_thread", "bytes": "bytes"}
+_BY_NAME = (
+    (re.compile(r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader\)|##|stepscope\.module: )"),
+     "annotation"),
+    (re.compile(r"^(cuda|hip)[A-Z]|^cuLaunch"), "runtime"),
+    (re.compile(r"^nn\.Module: |\.py\(\d+\): "), "python"),
+)  # fmt: skip
+_BY_DEVICE_NAME = (
+    (re.compile(r"^Memcpy"), "memcpy"),
+    (re.compile(r"^Memset"), "memset"),
+    (re.compile(r"Synchronize|Stream Wait"), "sync"),
+)
+
+
+@dataclass
+class _Drawing:
+    tracks: dict[str, int] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    arguments: list[bytes] = field(default_factory=list)
+    arrows: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+def drawn_trace(text: str, **metadata: Any) -> Trace:
+    """A trace, with nothing derived yet, from lines as in this module's example.
+
+    Args:
+        text: one event a line; blank lines and lines that begin with `--` are skipped.
+        metadata: fields of `Metadata`, as `ranks=(3,)`.
+
+    Raises:
+        ValueError: if a line is not of the form above.
+    """
+    drawing = _Drawing()
+    for line in map(str.strip, text.splitlines()):
+        if line and not line.startswith("--"):
+            _draw(drawing, [part.strip() for part in line.split("|")])
+    return build(_parts(drawing, Metadata(**metadata)))
+
+
+def _draw(drawing: _Drawing, parts: list[str]) -> None:
+    if len(parts) == 3 and parts[1] == "arrow":
+        tail, _, head = parts[2].partition(">")
+        drawing.arrows.append((parts[0], tail.strip(), head.strip()))
+        return
+    if len(parts) not in (3, 4) or len(parts[1].split()) != 2:
+        raise ValueError(f"expected 'track | start end | name | options', found {parts}")
+    start, end = map(float, parts[1].split())
+    options = dict(option.split("=", 1) for option in parts[3].split()) if len(parts) == 4 else {}
+    known = {_OPTIONS[key]: int(options.pop(key)) for key in list(options) if key in _OPTIONS}
+    drawing.events.append(
+        {
+            "track": drawing.tracks.setdefault(parts[0], len(drawing.tracks)),
+            "name": parts[2],
+            "category": options.pop("cat", None) or _category(parts[0], parts[2]),
+            "start_ns": round(start * _US),
+            "duration_ns": round((end - start) * _US),
+            **known,
+        }
+    )
+    drawing.arguments.append(json.dumps(options).encode())
+
+
+def _category(track: str, name: str) -> str:
+    device = _is_device(track)
+    rules = _BY_DEVICE_NAME if device else _BY_NAME
+    default = "kernel" if device else "cpu_op"
+    return next((category for test, category in rules if test.search(name)), default)
+
+
+def _is_device(track: str) -> bool:
+    return track.startswith(("stream", "comm"))
+
+
+def _parts(drawing: _Drawing, metadata: Metadata) -> Parts:
+    events = drawing.events
+    columns: dict[str, Any] = {
+        name: Text.of(event[name] for event in events) for name in ("name", "category")
+    }
+    columns |= {
+        name: np.array([event.get(name, -1) for event in events], np.int64)
+        for name in ("track", "start_ns", "duration_ns", *_OPTIONS.values())
+    }
+    columns["source"] = np.arange(len(events))
+    blocks = (Block.of(range(len(events)), drawing.arguments),) if events else ()
+    return Parts(
+        events=columns,
+        tracks=_tracks(drawing, metadata),
+        arrows=_arrows(drawing),
+        metadata=metadata,
+        arguments=Arguments(blocks),
+    )
+
+
+def _tracks(drawing: _Drawing, metadata: Metadata) -> dict[str, Any]:
+    names = list(drawing.tracks)
+    return {
+        "kind": ["device" if _is_device(name) else "cpu" for name in names],
+        "name": names,
+        "rank": [metadata.ranks[0]] * len(names),
+        "process": ["0" if _is_device(name) else "1" for name in names],
+        "thread": [name.split()[-1] for name in names],
+        "device": [0 if _is_device(name) else -1 for name in names],
+        "stream": [_number(name) if _is_device(name) else -1 for name in names],
+    }
+
+
+def _number(name: str) -> int:
+    return int(found[0]) if (found := re.findall(r"\d+", name)) else 0
+
+
+def _arrows(drawing: _Drawing) -> Arrows:
+    """Both ends of each arrow, at the start of the events that it names."""
+    ends = [
+        (kind, identity, is_head, next(event for event in drawing.events if event["name"] == name))
+        for identity, (kind, tail, head) in enumerate(drawing.arrows)
+        for is_head, name in ((False, tail), (True, head))
+    ]
+    return Arrows(
+        kind=Text.of(end[0] for end in ends),
+        identity=np.array([end[1] for end in ends], np.int64),
+        is_head=np.array([end[2] for end in ends], np.bool_),
+        time_ns=np.array([end[3]["start_ns"] for end in ends], np.int64),
+        track=np.array([end[3]["track"] for end in ends], np.int32),
+    )
