@@ -1,0 +1,105 @@
+"""Finds the roots of the model trees from the calls, and the node that each call means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepscope.capture.callsites import call_site, calling_frame, name_in
+from stepscope.capture.modules import Node, build_tree, unwrap, wrappers
+
+
+class Forest:
+    """All model trees of the process.
+
+    A module called while no known module runs is a root. Roots are only final once `settle` has
+    been called: a root may turn out to be part of a larger one that is called later.
+    """
+
+    def __init__(self) -> None:
+        self.ground = Node(None, "", "", None)
+        self.roots: list[Node] = []
+        self._settled = False
+        self._index: dict[int, list[Node]] = {}
+
+    def plant(self, module: Any, name: str | None) -> Node:
+        """Make `module` a root, named by its class where it has no parameters or no name."""
+        if name is None or _is_bare(module):
+            name = type(unwrap(module)).__name__
+        root = build_tree(module, self._unused(name))
+        self.roots.append(root)
+        self._add_to_index(root)
+        if self._settled:
+            # The paths of the others are already in the trace, so this one cannot share them.
+            root.set_prefix(root.name)
+        return root
+
+    def settle(self) -> None:
+        """Drop roots that are part of others, look at the trees afresh, and fix all paths."""
+        roots, self.roots, self._index = self.roots, [], {}
+        self.ground.resolved.clear()
+        inner = {id(node.module) for root in roots for node in root.walk() if node is not root}
+        for old in roots:
+            if id(old.module) not in inner:
+                self._replant(old)
+        models = [root for root in self.roots if not _is_bare(root.module)]
+        for root in self.roots:
+            root.set_prefix("" if models == [root] else root.name)
+        self._settled = True
+
+    def resolve(self, parent: Node, module: Any) -> Node | None:
+        """The node meant by a call of `module` while `parent` runs; None for no range."""
+        node = self._find(parent, unwrap(module))
+        frame = calling_frame() if node is None or node.site is None else None
+        if node is None and parent is self.ground:
+            node = self._root_for(module, name_in(frame, module))
+        if node is None:
+            return None
+        node.site = node.site or call_site(frame)
+        self._remember(parent, node, module)
+        return None if node is parent else node
+
+    def _find(self, parent: Node, module: Any) -> Node | None:
+        places = self._index.get(id(module), [])
+        below = [node for node in places if node.is_below(parent)]
+        return next(iter(below or places), None)
+
+    def _root_for(self, module: Any, name: str | None) -> Node:
+        """Loss modules are often made anew for each call: those of one class share a root."""
+        if _is_bare(module):
+            for root in self.roots:
+                if type(root.module) is type(module) and _is_bare(root.module):
+                    return root
+        return self.plant(module, name)
+
+    def _remember(self, parent: Node, node: Node, module: Any) -> None:
+        """Answer the next such call without a search, wrapped modules included.
+
+        Only modules that a tree keeps alive are remembered: others may leave a stranger their id.
+        """
+        if unwrap(module) is not node.module:
+            return
+        parent.resolved[id(module)] = None if node is parent else node
+        for inner in list(wrappers(module))[1:]:
+            node.resolved[id(inner)] = None
+
+    def _replant(self, old: Node) -> None:
+        root = build_tree(old.module, old.name)
+        sites = {node.inner: node.site for node in old.walk()}
+        for node in root.walk():
+            node.site = sites.get(node.inner)
+        self.roots.append(root)
+        self._add_to_index(root)
+
+    def _add_to_index(self, root: Node) -> None:
+        for node in root.walk():
+            self._index.setdefault(id(node.module), []).append(node)
+
+    def _unused(self, name: str) -> str:
+        taken = {root.name for root in self.roots}
+        candidates = (name if n == 1 else f"{name}_{n}" for n in range(1, len(taken) + 2))
+        return next(candidate for candidate in candidates if candidate not in taken)
+
+
+def _is_bare(module: Any) -> bool:
+    """Whether a module has nothing to train: a loss, a transform."""
+    return next(iter(module.parameters()), None) is None

@@ -1,0 +1,133 @@
+"""`stepscope run`: a program under a session, and out again as the program would have gone."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+from pathlib import Path
+from types import TracebackType
+
+from stepscope.capture.archive import check_target
+from stepscope.capture.imports import AfterImport
+from stepscope.capture.manifest import Run
+from stepscope.capture.options import Options
+from stepscope.capture.program import Program
+from stepscope.capture.session import Ending, Session
+from stepscope.capture.target import target_path
+from stepscope.errors import CaptureError
+
+_OUR_FOLDER = str(Path(__file__).parent)
+
+
+def run_program(program: Program, options: Options, output: str | None) -> None:
+    """Run `program` to its end in this process and write a capture of a few training steps.
+
+    Args:
+        program: the script or module.
+        options: what to record.
+        output: the file to write; None for one named after the program.
+
+    Raises:
+        CaptureError: before the program starts, if it or the output cannot be had.
+        SystemExit: as the program ends, if it does not just end.
+    """
+    run = Run(program.command, options)
+    session = Session(run, target_path(output, program.name, run.rank))
+    program.check()
+    check_target(session.path)
+    _Exit.prepare()
+    watch = AfterImport("torch", lambda: _attach(session))
+    watch.install()
+    try:
+        program.execute()
+    except CaptureError:
+        watch.remove()
+        raise
+    except SystemExit as error:
+        _finish(session, Ending(detail=f"exited with {error.code!r}"))
+        raise
+    except KeyboardInterrupt as error:
+        _show(error)
+        _finish(session, Ending("interrupted", "was interrupted"))
+        _Exit.by_interrupt()
+    except BaseException as error:
+        _show(error)
+        _finish(session, Ending("raised", f"raised {type(error).__name__}"))
+        raise SystemExit(1) from None
+    else:
+        _finish(session, Ending())
+
+
+def _attach(session: Session) -> None:
+    session.attach()
+
+
+def _finish(session: Session, ending: Ending) -> None:
+    session.finish(ending)
+    if session.result and session._run.rank.rank == 0:
+        shown = session.path.parent if session._run.rank.world_size > 1 else session.path
+        _say(f"{session.result.message}; wrote {_relative(shown)}")
+        _say(f"next: stepscope report {_relative(shown)}")
+    elif session.failure:
+        _say(session.failure)
+
+
+def _say(line: str) -> None:
+    if sys.stderr is not None:
+        print(f"stepscope: {line}", file=sys.stderr, flush=True)
+
+
+def _relative(path: Path) -> str:
+    """Short where it can be: below the current folder."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _show(error: BaseException) -> None:
+    """Print a traceback as Python does, without our frames, through the program's own hook."""
+    _hide_our_frames(error)
+    sys.excepthook(type(error), error, error.__traceback__)
+
+
+def _hide_our_frames(error: BaseException | None) -> None:
+    while error is not None:
+        error.__traceback__ = _without_our_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+def _without_our_frames(traceback: TracebackType | None) -> TracebackType | None:
+    if traceback is None:
+        return None
+    traceback.tb_next = _without_our_frames(traceback.tb_next)
+    ours = traceback.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER)
+    return traceback.tb_next if ours else traceback
+
+
+class _Exit:
+    """Python ends an interrupted program by SIGINT, after its exit functions: so must we."""
+
+    _interrupted = False
+
+    @classmethod
+    def prepare(cls) -> None:
+        """Registered before the program's own exit functions, this one runs after them."""
+        atexit.register(cls._die_of_interrupt)
+
+    @classmethod
+    def by_interrupt(cls) -> None:
+        """End as after Ctrl-C; a shell sees exit code 130."""
+        cls._interrupted = True
+        raise SystemExit(130)
+
+    @classmethod
+    def _die_of_interrupt(cls) -> None:
+        if cls._interrupted and os.name == "posix":
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)

@@ -1,0 +1,91 @@
+"""manifest.json: who recorded what, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from stepscope.capture.archive import FORMAT, VERSION
+from stepscope.capture.options import Options
+from stepscope.capture.target import Rank
+from stepscope.version import __version__
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is known before anything is recorded."""
+
+    command: Sequence[str]
+    options: Options
+    cwd: str = field(default_factory=os.getcwd)
+    rank: Rank = field(default_factory=Rank.from_environment)
+    created_unix_ns: int = field(default_factory=time.time_ns)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of it.
+
+    Attributes:
+        outcome: complete, ended_early, raised, interrupted or no_steps.
+        message: one sentence on what happened.
+        steps_seen: training steps that ended while stepscope was watching.
+        steps_recorded: those that are in the trace, complete, from 0.
+        step_ends_after: the optimizer call that ends a step.
+        warnings: what a reader of the capture should know.
+    """
+
+    outcome: str
+    message: str
+    steps_seen: int = 0
+    steps_recorded: Sequence[int] = ()
+    step_ends_after: str | None = None
+    warnings: Sequence[str] = ()
+
+
+def build_manifest(run: Run, result: Result) -> dict[str, Any]:
+    """The content of manifest.json."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "stepscope": __version__,
+        "created_unix_ns": run.created_unix_ns,
+        "command": list(run.command),
+        "cwd": run.cwd,
+        "python": platform.python_version(),
+        "host": socket.gethostname(),
+        "cpu_count": os.cpu_count(),
+        **_describe_framework(),
+        **asdict(run.rank),
+        **asdict(result),
+        "options": asdict(run.options),
+    }
+
+
+def _describe_framework() -> dict[str, Any]:
+    """What the process has loaded; nothing is imported or initialized to find out."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {"framework": None, "framework_version": None, "threads": None, "devices": []}
+    return {
+        "framework": "pytorch",
+        "framework_version": str(torch.__version__),
+        "threads": torch.get_num_threads(),
+        "devices": _describe_devices(torch),
+    }
+
+
+def _describe_devices(torch: Any) -> list[dict[str, Any]]:
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return []
+    found = enumerate(map(torch.cuda.get_device_properties, range(torch.cuda.device_count())))
+    return [
+        {"type": "cuda", "index": i, "name": p.name, "memory_bytes": p.total_memory}
+        for i, p in found
+    ]

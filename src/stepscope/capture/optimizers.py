@@ -1,0 +1,87 @@
+"""Tells when an optimizer has stepped, for every torch optimizer of the process.
+
+torch's own post-step hook runs inside the `Optimizer.step` range that torch writes to a trace, so a
+step that ended there would cut that range in two. We therefore also wrap `step` of the optimizer
+classes, and speak up when it returns; the hook remains for a `step` that we could not wrap (an
+instance whose `step` a scheduler had replaced before we came).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.optim import optimizer as torch_optimizer
+
+Step = Callable[..., Any]
+_Optimizer: Any = torch_optimizer.Optimizer
+
+
+class OptimizerWatch:
+    """Calls `on_step(optimizer)` after every optimizer step, until closed."""
+
+    def __init__(self, on_step: Callable[[Any], None]) -> None:
+        self._on_step = on_step
+        self._open = True
+        self._running: set[int] = set()
+        self._wrapped: list[tuple[type, Step, Step]] = []
+        self._hook = torch_optimizer.register_optimizer_step_post_hook(self._after_step)
+        self._profile_hook_step = _Optimizer.profile_hook_step
+        self._wrap_future_classes()
+        self._wrap_known_classes()
+
+    def close(self) -> None:
+        """Leave the optimizers as they were."""
+        if not self._open:
+            return
+        self._open = False
+        self._hook.remove()
+        _Optimizer.profile_hook_step = staticmethod(self._profile_hook_step)
+        for cls, ours, original in self._wrapped:
+            if vars(cls).get("step") is ours:
+                type.__setattr__(cls, "step", original)
+
+    def _wrap_future_classes(self) -> None:
+        """torch passes each class's `step` through here when its first instance is made."""
+
+        def profile_hook_step(step: Step) -> Step:
+            return self._wrap(self._profile_hook_step(step))
+
+        _Optimizer.profile_hook_step = staticmethod(profile_hook_step)
+
+    def _wrap_known_classes(self) -> None:
+        for cls in _subclasses(_Optimizer):
+            step: Any = vars(cls).get("step")
+            if getattr(step, "hooked", False):
+                ours = self._wrap(step)
+                type.__setattr__(cls, "step", ours)
+                self._wrapped.append((cls, ours, step))
+
+    def _wrap(self, step: Any) -> Step:
+        @functools.wraps(step)
+        def watched(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            # A subclass may call super().step(): only the outermost call counts.
+            if torch.compiler.is_compiling() or not self._open or id(optimizer) in self._running:
+                return step(optimizer, *args, **kwargs)
+            self._running.add(id(optimizer))
+            try:
+                result = step(optimizer, *args, **kwargs)
+            finally:
+                self._running.discard(id(optimizer))
+            self._on_step(optimizer)
+            return result
+
+        return watched
+
+    def _after_step(self, optimizer: Any, args: object, kwargs: object) -> None:
+        if id(optimizer) not in self._running:
+            self._on_step(optimizer)
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    subclasses: list[type] = type.__subclasses__(cls)
+    for subclass in subclasses:
+        yield subclass
+        yield from _subclasses(subclass)

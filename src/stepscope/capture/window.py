@@ -1,0 +1,74 @@
+"""One stretch of consecutive training steps under torch.profiler."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.autograd.profiler import record_function
+
+from stepscope.capture.options import Options
+
+
+class Window:
+    """Records steps from `first` on, each as a range `ProfilerStep#N`.
+
+    The ranges are ours, named as torch.profiler names its own: its `step()` counts from the
+    profiler's start and opens the first range before recording begins.
+    """
+
+    def __init__(self, options: Options, first: int, anchor: object) -> None:
+        self.anchor = anchor
+        self.complete: list[int] = []
+        self._next = first
+        self._profiler = torch.profiler.profile(
+            record_shapes=options.shapes,
+            profile_memory=options.memory,
+            with_stack=options.stack,
+        )
+        with _quiet_kineto():
+            self._profiler.prepare_trace()
+        self._profiler.start_trace()
+        self._running = True
+
+    def begin_step(self) -> None:
+        """A training step begins."""
+        self._range: Any = record_function(f"ProfilerStep#{self._next}")
+        self._range.__enter__()
+
+    def end_step(self) -> None:
+        """The training step that runs is over."""
+        self._range.__exit__(None, None, None)
+        self.complete.append(self._next)
+        self._next += 1
+
+    def close(self) -> None:
+        """Stop recording; the range of a step that still runs is left without an end.
+
+        torch.profiler marks such a range with `"finished": false`.
+        """
+        if self._running:
+            self._running = False
+            self._profiler.stop_trace()
+
+    def export(self, path: Path) -> None:
+        """Write torch.profiler's JSON to `path`."""
+        self._profiler.export_chrome_trace(str(path))
+
+
+@contextmanager
+def _quiet_kineto() -> Iterator[None]:
+    """Keep the profiler's own log out of the script's stderr; it reads this variable only once."""
+    name = "KINETO_LOG_LEVEL"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = "99"
+    try:
+        yield
+    finally:
+        del os.environ[name]

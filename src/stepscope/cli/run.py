@@ -1,0 +1,45 @@
+"""`stepscope run`: record a few training steps of an unmodified script."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from stepscope.capture.launch import run_program
+from stepscope.capture.options import Options
+from stepscope.capture.program import Program
+from stepscope.errors import CaptureError
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("--warmup", type=click.IntRange(min=1), default=5, show_default=True,
+              help="Training steps to let pass first.")  # fmt: skip
+@click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True,
+              help="Training steps to record.")  # fmt: skip
+@click.option("--memory", is_flag=True, help="Also record every allocation.")
+@click.option("--stack", is_flag=True, help="Also record Python stacks (costly).")
+@click.option("--shapes/--no-shapes", default=True, show_default=True,
+              help="Record the shapes of operator inputs.")  # fmt: skip
+@click.option("-o", "--output", metavar="FILE", help="Where to write [default: SCRIPT.stepscope].")
+@click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
+@click.argument("script")
+@click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
+def run(
+    script: str,
+    arguments: tuple[str, ...],
+    as_module: bool,
+    output: str | None,
+    **options: Any,
+) -> None:
+    """Run a training SCRIPT, unmodified, and record a few of its steps.
+
+    The script gets its own arguments, input, output and exit code. Steps are found from its
+    optimizers.
+    """
+    try:
+        run_program(Program(script, arguments, as_module), Options(**options), output)
+    except CaptureError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(error.exit_code)
