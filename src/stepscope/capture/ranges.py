@@ -14,11 +14,14 @@ from types import CodeType
 from typing import Any
 
 import torch
+
 from stepscope.capture.forest import Forest
 from stepscope.capture.modules import Node
 
 _Module: Any = torch.nn.Module
-_Range: Any = torch._C._profiler._RecordFunctionFast
+_Range: Any = getattr(
+    torch._C._profiler, "_RecordFunctionFast", torch.autograd.profiler.record_function
+)
 
 
 class ModuleRanges:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.autograd.profiler import record_function
 
 from stepscope.capture.options import Options
+
+_record_function: Any = torch.autograd.profiler.record_function
 
 
 class Window:
@@ -37,7 +38,7 @@ class Window:
 
     def begin_step(self) -> None:
         """A training step begins."""
-        self._range: Any = record_function(f"ProfilerStep#{self._next}")
+        self._range = _record_function(f"ProfilerStep#{self._next}")
         self._range.__enter__()
 
     def end_step(self) -> None:
