@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from stepscope.capture.callsites import call_site, calling_frame, name_in
 from stepscope.capture.modules import Node, build_tree, unwrap, wrappers
 
@@ -11,14 +13,13 @@ from stepscope.capture.modules import Node, build_tree, unwrap, wrappers
 class Forest:
     """All model trees of the process.
 
-    A module called while no known module runs is a root. Roots are only final once `settle` has
-    been called: a root may turn out to be part of a larger one that is called later.
+    A module called while no known module runs is a root. A root may turn out to be part of a larger
+    one that is called later, so the trees are settled once more before recording begins.
     """
 
     def __init__(self) -> None:
         self.ground = Node(None, "", "", None)
         self.roots: list[Node] = []
-        self._settled = False
         self._index: dict[int, list[Node]] = {}
 
     def plant(self, module: Any, name: str | None) -> Node:
@@ -28,9 +29,11 @@ class Forest:
         root = build_tree(module, self._unused(name))
         self.roots.append(root)
         self._add_to_index(root)
-        if self._settled:
-            # The paths of the others are already in the trace, so this one cannot share them.
-            root.set_prefix(root.name)
+        if profiler_runs():
+            # Paths of other roots are in the trace already and can no longer make room.
+            self._set_path(root)
+        else:
+            self._set_paths()
         return root
 
     def settle(self) -> None:
@@ -41,10 +44,7 @@ class Forest:
         for old in roots:
             if id(old.module) not in inner:
                 self._replant(old)
-        models = [root for root in self.roots if not _is_bare(root.module)]
-        for root in self.roots:
-            root.set_prefix("" if models == [root] else root.name)
-        self._settled = True
+        self._set_paths()
 
     def resolve(self, parent: Node, module: Any) -> Node | None:
         """The node meant by a call of `module` while `parent` runs; None for no range."""
@@ -57,6 +57,15 @@ class Forest:
         node.site = node.site or call_site(frame)
         self._remember(parent, node, module)
         return None if node is parent else node
+
+    def _set_paths(self) -> None:
+        for root in self.roots:
+            self._set_path(root)
+
+    def _set_path(self, root: Node) -> None:
+        """A single model needs no prefix; bare modules beside it do not count."""
+        models = [root for root in self.roots if not _is_bare(root.module)]
+        root.set_prefix("" if models == [root] else root.name)
 
     def _find(self, parent: Node, module: Any) -> Node | None:
         places = self._index.get(id(module), [])
@@ -98,6 +107,12 @@ class Forest:
         taken = {root.name for root in self.roots}
         candidates = (name if n == 1 else f"{name}_{n}" for n in range(1, len(taken) + 2))
         return next(candidate for candidate in candidates if candidate not in taken)
+
+
+def profiler_runs() -> bool:
+    """Whether this thread is under torch.profiler."""
+    autograd: Any = torch.autograd
+    return bool(autograd._profiler_enabled())
 
 
 def _is_bare(module: Any) -> bool:

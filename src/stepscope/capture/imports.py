@@ -20,7 +20,7 @@ class AfterImport(MetaPathFinder):
     triggers nothing.
     """
 
-    def __init__(self, name: str, action: Callable[[], None]) -> None:
+    def __init__(self, name: str, action: Callable[[], object]) -> None:
         self._name = name
         self._action = action
 

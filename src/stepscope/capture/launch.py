@@ -38,7 +38,7 @@ def run_program(program: Program, options: Options, output: str | None) -> None:
     program.check()
     check_target(session.path)
     _Exit.prepare()
-    watch = AfterImport("torch", lambda: _attach(session))
+    watch = AfterImport("torch", session.attach)
     watch.install()
     try:
         program.execute()
@@ -60,18 +60,16 @@ def run_program(program: Program, options: Options, output: str | None) -> None:
         _finish(session, Ending())
 
 
-def _attach(session: Session) -> None:
-    session.attach()
-
-
 def _finish(session: Session, ending: Ending) -> None:
     session.finish(ending)
-    if session.result and session._run.rank.rank == 0:
-        shown = session.path.parent if session._run.rank.world_size > 1 else session.path
-        _say(f"{session.result.message}; wrote {_relative(shown)}")
-        _say(f"next: stepscope report {_relative(shown)}")
-    elif session.failure:
+    if session.failure:
         _say(session.failure)
+    elif session.result and session.run.rank.rank == 0:
+        file = _relative(session.path.parent if session.run.rank.world_size > 1 else session.path)
+        for warning in session.result.warnings:
+            _say(f"warning: {warning}")
+        _say(f"{session.result.message}; wrote {file}")
+        _say(f"next: stepscope report {file}")
 
 
 def _say(line: str) -> None:

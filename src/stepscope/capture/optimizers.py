@@ -27,6 +27,7 @@ class OptimizerWatch:
         self._open = True
         self._running: set[int] = set()
         self._wrapped: list[tuple[type, Step, Step]] = []
+        self._replaced: list[tuple[Any, Step, Step]] = []
         self._hook = torch_optimizer.register_optimizer_step_post_hook(self._after_step)
         self._profile_hook_step = _Optimizer.profile_hook_step
         self._wrap_future_classes()
@@ -42,6 +43,9 @@ class OptimizerWatch:
         for cls, ours, original in self._wrapped:
             if vars(cls).get("step") is ours:
                 type.__setattr__(cls, "step", original)
+        for optimizer, ours, original in self._replaced:
+            if vars(optimizer).get("step") is ours:
+                optimizer.step = original
 
     def _wrap_future_classes(self) -> None:
         """torch passes each class's `step` through here when its first instance is made."""
@@ -77,7 +81,23 @@ class OptimizerWatch:
 
     def _after_step(self, optimizer: Any, args: object, kwargs: object) -> None:
         if id(optimizer) not in self._running:
+            self._wrap_replaced_step(optimizer)
             self._on_step(optimizer)
+
+    def _wrap_replaced_step(self, optimizer: Any) -> None:
+        """From its next step on, an instance with a `step` of its own is watched as well."""
+        replaced = vars(optimizer).get("step")
+        if replaced is None:
+            return
+
+        watched = self._wrap(lambda _, *args, **kwargs: replaced(*args, **kwargs))
+
+        @functools.wraps(replaced)
+        def step(*args: Any, **kwargs: Any) -> Any:
+            return watched(optimizer, *args, **kwargs)
+
+        optimizer.step = step
+        self._replaced.append((optimizer, step, replaced))
 
 
 def _subclasses(cls: type) -> Iterator[type]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import CodeType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -25,7 +25,12 @@ _Range: Any = getattr(
 
 
 class ModuleRanges:
-    """Opens a range named by the module's path around every call of a known module."""
+    """Opens a range named by the module's path around every call of a known module.
+
+    Only the one installed last is at work: two would write every range twice.
+    """
+
+    _installed: ClassVar[ModuleRanges | None] = None
 
     def __init__(self, forest: Forest) -> None:
         self._running = _Running(forest.ground)
@@ -36,14 +41,21 @@ class ModuleRanges:
 
     def install(self) -> None:
         """From now on module calls are ranges."""
-        if not self._on:
-            self._original = _Module.__call__
-            _Module.__call__ = self._call
-            self._on = True
+        if self._on:
+            return
+        if ModuleRanges._installed:
+            ModuleRanges._installed.remove()
+        ModuleRanges._installed = self
+        self._original = _Module.__call__
+        _Module.__call__ = self._call
+        self._on = True
 
     def remove(self) -> None:
         """Leave `nn.Module` as it was."""
+        if not self._on:
+            return
         self._on = False
+        ModuleRanges._installed = None
         if _Module.__call__ is self._call:
             _Module.__call__ = self._original
 

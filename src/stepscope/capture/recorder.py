@@ -68,8 +68,12 @@ class Recorder:
 
     def close(self) -> None:
         """Stop all recording and leave torch as it was."""
-        self._close_window()
-        self.detach()
+        try:
+            self._close_window()
+        except Exception as error:
+            self._note(error)
+        finally:
+            self.detach()
 
     def detach(self) -> None:
         """Remove every hook."""
@@ -86,8 +90,11 @@ class Recorder:
         try:
             self._advance(optimizer)
         except Exception as error:
-            self.failure = f"{type(error).__name__}: {error}"
-            self.detach()
+            self._note(error)
+            self.close()
+
+    def _note(self, error: Exception) -> None:
+        self.failure = self.failure or f"{type(error).__name__}: {error}"
 
     def _advance(self, optimizer: Any) -> None:
         ends_step = self.cycle.ends_step(optimizer)

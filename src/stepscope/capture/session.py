@@ -39,14 +39,14 @@ class Session:
         self.result: Result | None = None
         self.failure: str | None = None
         self.recorder: Recorder | None = None
-        self._run = run
+        self.run = run
         self._pid = os.getpid()
 
     def attach(self) -> Recorder:
         """Begin to watch; torch must have been imported."""
         from stepscope.capture.recorder import Recorder
 
-        self.recorder = Recorder(self._run.options, self._complete)
+        self.recorder = Recorder(self.run.options, self._complete)
         return self.recorder
 
     def finish(self, ending: Ending) -> None:
@@ -93,7 +93,7 @@ class Session:
             warnings.append(f"stepscope stopped recording after an error: {self.recorder.failure}")
         if recording and recording.early:
             warnings.append(
-                f"the run ended before its {self._run.options.warmup} warm-up steps and one more, "
+                f"the run ended before its {self.run.options.warmup} warm-up steps and one more, "
                 "so the steps recorded are warm-up steps and may be slower than later ones"
             )
         return warnings
@@ -103,7 +103,7 @@ class Session:
         modules = recording.modules if recording else {"roots": []}
         export = recording.window.export if recording else None
         try:
-            write_capture(self.path, build_manifest(self._run, result), modules, export)
+            write_capture(self.path, build_manifest(self.run, result), modules, export)
         except (OSError, RuntimeError) as error:
             self.failure = f"cannot write {self.path}: {error}"
         else:

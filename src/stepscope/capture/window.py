@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.forest import profiler_runs
 from stepscope.capture.options import Options
+from stepscope.errors import CaptureError
 
 _record_function: Any = torch.autograd.profiler.record_function
 
@@ -26,6 +28,11 @@ class Window:
         self.anchor = anchor
         self.complete: list[int] = []
         self._next = first
+        if profiler_runs():
+            raise CaptureError(
+                "expected to start torch.profiler, found that the script runs its own; give that "
+                "one on_trace_ready=stepscope.trace_handler() instead of using stepscope run"
+            )
         self._profiler = torch.profiler.profile(
             record_shapes=options.shapes,
             profile_memory=options.memory,
