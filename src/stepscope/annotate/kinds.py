@@ -1,0 +1,89 @@
+"""What a piece of device work computes, by its name, else by the operator that launched it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.annotate.launches import launch_of
+from stepscope.trace.nesting import inherit
+from stepscope.trace.schema import DEVICE_WORK, KERNEL_KINDS, STAGES
+from stepscope.trace.table import Text
+from stepscope.trace.trace import Trace
+
+_CODE = {kind: code for code, kind in enumerate(KERNEL_KINDS)}
+
+# The first that matches counts; kernels and operators (aten::…) share the table.
+_RULES = tuple(
+    (re.compile(pattern, re.IGNORECASE), kind)
+    for pattern, kind in (
+        (r"multi_tensor_apply|fused_?(adam|sgd|lamb|adagrad)|_fused_|adam|lamb_|sgd_?(momentum|update)"
+         r"|_foreach_", "optimizer"),
+        (r"flash|fmha|attention|sdpa|mha_|_attn_|paged_", "attention"),
+        (r"batch_?norm|layer_?norm|group_?norm|instance_?norm|rms_?norm|cudnn::bn_|bn_(fw|bw)"
+         r"|miopen.*bn|welford|RowwiseMoments|GammaBeta|ComputeInternalGradients|norm_backward",
+         "normalization"),
+        (r"conv(?!ert)|dgrad|wgrad|fprop|winograd|im2col|col2im|igemm|miopenSp3Asm|implicit_gemm",
+         "convolution"),
+        (r"gemm|gemv|cutlass|cublas|nvjet|xmma|wmma|Cijk_|matmul|addmm|baddbmm|bmm|splitK"
+         r"|^aten::(mm|linear|dot|mv|addmv|einsum|_scaled_mm)$", "gemm"),
+        (r"embedding|indexSelect|index_select|index_put|index_add|gather|scatter|indexing_backward"
+         r"|compute_grad_weight|krn_partial|lookup|tbe_|unique", "embedding"),
+        (r"triton_(red|per)_|softmax|reduce|reduction|(?<![a-z])(sum|mean|amax|argmax|norm|topk)"
+         r"(?![a-z])|nll_loss|cross_entropy|_loss|pool|cub::|cumsum|scan|sort|std_var", "reduction"),
+        (r"elementwise|vectorized|triton_poi_|pointwise|copy|fill|CatArray|(?<![a-z])cat(?![a-z])"
+         r"|dropout|relu|gelu|silu|sigmoid|tanh|transpose|permute|nchwToNhwc|nhwcToNchw|tensorTransform"
+         r"|FillFunctor|masked|where|threshold|distribution|triu|tril"
+         r"|^aten::(add|sub|mul|div|pow|sqrt|exp|log|neg|abs|clamp|to|_to_copy|clone|contiguous)",
+         "elementwise"),
+    )
+)  # fmt: skip
+
+
+def classify_kernels(trace: Trace) -> Trace:
+    """Fill `kind` for device work; where a trace has none, for operators, which are the work then.
+
+    Kernels in the optimizer stage that are elementwise or unknown are the optimizer's.
+    """
+    events = trace.events
+    category = events.text("category")
+    device = category.mask(*DEVICE_WORK)
+    work = device if device.any() else category.mask("cpu_op", "communication")
+    code = np.where(work, _by_name(events.text("name")), -1)
+    for kind in ("memcpy", "memset", "communication"):
+        code[work & category.mask(kind)] = _CODE[kind]
+    unknown = device & (code == _CODE["other"])
+    code[unknown] = _by_operator(trace)[unknown]
+    optimizer = work & (events["stage"] == STAGES.index("optimizer"))
+    plain = (code == _CODE["elementwise"]) | (code == _CODE["other"])
+    code[optimizer & plain] = _CODE["optimizer"]
+    return trace.with_events(kind=Text(code.astype(np.int8), KERNEL_KINDS))
+
+
+def kind_of(name: str) -> str:
+    """The kind of a kernel or an operator by its name.
+
+    Example:
+        >>> kind_of("ampere_sgemm_128x64_nn"), kind_of("aten::mm"), kind_of("k_42")
+        ('gemm', 'gemm', 'other')
+    """
+    return next((kind for pattern, kind in _RULES if pattern.search(name)), "other")
+
+
+def _by_name(names: Text) -> NDArray[np.int8]:
+    table = np.array([_CODE[kind_of(name)] for name in names.values] + [-1], np.int8)
+    result: NDArray[np.int8] = table[names.codes]
+    return result
+
+
+def _by_operator(trace: Trace) -> NDArray[np.int8]:
+    """The kind of the innermost operator around each event's launch that has one."""
+    events = trace.events
+    kinds = _by_name(events.text("name"))
+    tells = events.text("category").mask("cpu_op") & (kinds != _CODE["other"])
+    around = inherit(events["parent"], np.where(tells, kinds, -1))
+    caller = launch_of(trace)
+    found = np.where(caller >= 0, around[caller], -1)
+    return np.where(found < 0, _CODE["other"], found).astype(np.int8)

@@ -1,0 +1,69 @@
+"""Names that tell a stage of the training loop: the table that `stages` reads.
+
+Source: HOTLINE section 4.2 (recognizable names), and the ranges that PyTorch writes itself.
+"""
+
+from __future__ import annotations
+
+import re
+
+from stepscope.trace.schema import STAGES
+from stepscope.trace.table import Text
+
+MODULE_RANGE = "stepscope.module: "
+MODULE_FRAME = "nn.Module: "
+
+# (categories, pattern, stage): the first that matches counts.
+_RULES = tuple(
+    (categories.split(), re.compile(pattern), stage)
+    for categories, pattern, stage in (
+        ("cpu_op", r"^autograd::engine::evaluate_function|^torch::autograd::", "backward"),
+        ("cpu_op", r"^(?!aten::|prim::)\w*Backward\d*$|^CompiledFunctionBackward|^AccumulateGrad$",
+         "backward"),
+        ("annotation cpu_op", r"^enumerate\(DataLoader\)", "data_loading"),
+        ("annotation cpu_op", r"^Optimizer\.zero_grad", "zero_grad"),
+        ("annotation cpu_op", r"^Optimizer\.step", "optimizer"),
+        ("annotation", r"(?i)copy_batch_to|to_device|\bh2d\b|host.?to.?device", "transfer"),
+        ("annotation", r"(?i)data_?load|load_batch|wait_for_batch|next_batch|fetch_batch|get_batch",
+         "data_loading"),
+        ("annotation", r"(?i)\bzero_?grad", "zero_grad"),
+        ("annotation", r"(?i)(?<![a-z])backward(?![a-z])", "backward"),
+        ("annotation", r"(?i)^(##)?\W*optim(izer)?\b|\boptimizer_?step", "optimizer"),
+        ("annotation", r"(?i)(?<![a-z])(loss|criterion)(?![a-z])", "loss"),
+        ("annotation", r"(?i)(?<![a-z])forward(?![a-z])", "forward"),
+        ("python", r"^nn\.Module: \w*Loss(_\d+)?$", "loss"),
+        ("annotation", r"^stepscope\.module: ", "forward"),
+        ("python", r"^nn\.Module: ", "forward"),
+        ("python", r"torch/utils/data/dataloader\.py\(\d+\): __next__$", "data_loading"),
+        ("python", r"torch/optim/\w+\.py\(\d+\): zero_grad$", "zero_grad"),
+        ("python", r"torch/optim/\w+\.py\(\d+\): step$", "optimizer"),
+        ("python", r"torch/(_tensor|autograd/__init__)\.py\(\d+\): (backward|grad)$", "backward"),
+        ("python", r"torch/nn/functional\.py\(\d+\): \w*(loss|cross_entropy|kl_div)\w*$", "loss"),
+    )
+)  # fmt: skip
+
+LOSS_OPERATOR = re.compile(
+    r"^aten::(\w*_loss|\w*cross_entropy\w*|nll_loss\w*|kl_div|ctc_loss|_ctc_loss)$"
+)
+
+
+def stage_of_names(name: Text, category: Text) -> Text:
+    """The stage that an event's own name tells, by its category; null where it tells none.
+
+    Example:
+        >>> stage_of_names(Text.of(["Optimizer.step#SGD.step"]), Text.of(["annotation"]))[0]
+        'optimizer'
+    """
+    stages = {stage: code for code, stage in enumerate(STAGES)}
+    codes = category.codes.astype("int8") * 0 - 1
+    for kind in ("cpu_op", "annotation", "python"):
+        rules = [(pattern, stage) for kinds, pattern, stage in _RULES if kind in kinds]
+        told = name.map(lambda text, rules=rules: _first(rules, text))  # type: ignore[misc]
+        number = [*(stages[value] for value in told.values), -1]
+        mask = category.mask(kind) & (told.codes >= 0)
+        codes[mask] = [number[code] for code in told.codes[mask].tolist()]
+    return Text(codes, STAGES)
+
+
+def _first(rules: list[tuple[re.Pattern[str], str]], text: str) -> str | None:
+    return next((stage for pattern, stage in rules if pattern.search(text)), None)

@@ -1,0 +1,157 @@
+"""Which modules a trace names, and which of its events are calls of them.
+
+Three kinds of evidence, the best first: the ranges that a stepscope capture writes, the `nn.Module`
+frames of torch.profiler's Python stacks, and a model tree given beside the trace (`matching`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.annotate.marks import MODULE_FRAME, MODULE_RANGE
+from stepscope.trace.nesting import inherit
+from stepscope.trace.trace import Trace
+
+Ids = NDArray[np.int32]
+
+
+@dataclass
+class Module:
+    """One module: its path and what is known of it; `parent` is an index among the others."""
+
+    path: str
+    name: str = ""
+    kind: str = ""
+    parent: int = -1
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Evidence:
+    """Modules (parents before children) and the module of each event that is a call of one."""
+
+    how: str
+    modules: list[Module]
+    call_of: Ids
+
+
+def from_ranges(trace: Trace) -> Evidence | None:
+    """Modules from a capture's own ranges, with what its model tree says of them."""
+    names = trace.events.text("name")
+    calls = names.where(lambda name: name.startswith(MODULE_RANGE))
+    if not calls.any():
+        return None
+    modules = tree_modules(trace.metadata.model)
+    number = {module.path: index for index, module in enumerate(modules)}
+    for path in sorted({name[len(MODULE_RANGE) :] for name in names.take(calls) if name}):
+        _add_path(path, modules, number)
+    code = [
+        number.get(value[len(MODULE_RANGE) :], -1) if value.startswith(MODULE_RANGE) else -1
+        for value in names.values
+    ]
+    return Evidence("ranges", modules, np.array([*code, -1], np.int32)[names.codes])
+
+
+def _add_path(path: str, modules: list[Module], number: dict[str, int]) -> int:
+    if path not in number:
+        above, _, name = path.rpartition(".")
+        parent = _add_path(above, modules, number) if path else -1
+        number[path] = len(modules)
+        modules.append(Module(path, name, "", parent))
+    return number[path]
+
+
+def from_frames(trace: Trace) -> Evidence | None:
+    """Modules from `nn.Module: Class_3` frames, which number the instances of each class.
+
+    An instance's parent is the one that most of its calls lie in. A call that lies in none, as when
+    checkpointing runs a module again on autograd's thread, is still the same instance.
+    """
+    events = trace.events
+    names = events.text("name")
+    frame = names.where(lambda name: name.startswith(MODULE_FRAME))
+    frame &= events.text("category").mask("python")
+    if not frame.any():
+        return None
+    call_of = np.where(frame, names.codes, -1).astype(np.int32)
+    around = np.where(events["parent"] >= 0, inherit(events["parent"], call_of)[events["parent"]], -1)
+    pairs = Counter(zip(call_of[frame].tolist(), around[frame].tolist(), strict=True))
+    modules, number = _tree_of_instances(names.values, pairs)
+    table = np.full(len(names.values) + 1, -1, np.int32)
+    for code, index in number.items():
+        table[code] = index
+    return Evidence("nn_module", modules, table[call_of])
+
+
+def _tree_of_instances(
+    names: Any, pairs: Counter[tuple[int, int]]
+) -> tuple[list[Module], dict[int, int]]:
+    """Modules from (instance, instance around it) counts, parents before children."""
+    parent: dict[int, int] = {}
+    for (code, outer), _ in sorted(pairs.items(), key=lambda item: (item[0][1] < 0, -item[1])):
+        if code not in parent and not _is_below(outer, code, parent):
+            parent[code] = outer
+    modules: list[Module] = []
+    number: dict[int, int] = {}
+
+    def add(code: int) -> int:
+        if code not in number:
+            outer = add(parent[code]) if parent.get(code, -1) >= 0 else -1
+            name = names[code][len(MODULE_FRAME) :]
+            path = f"{modules[outer].path}.{name}" if outer >= 0 else name
+            number[code] = len(modules)
+            modules.append(Module(path, name, name.rpartition("_")[0] or name, outer))
+        return number[code]
+
+    for code in sorted(parent):
+        add(code)
+    return modules, number
+
+
+def _is_below(code: int, ancestor: int, parent: Mapping[int, int]) -> bool:
+    """Whether `code` is `ancestor` or inside it, as known so far: parents must not form a ring."""
+    while code >= 0:
+        if code == ancestor:
+            return True
+        code = parent.get(code, -1)
+    return False
+
+
+def tree_modules(tree: Mapping[str, Any]) -> list[Module]:
+    """The modules of a model tree in pre-order.
+
+    Args:
+        tree: `{"roots": [...]}` as a capture has it, or one root; a node is
+            `{"name", "class", "path"?, "children": [...]}` with any further facts.
+
+    Returns:
+        Modules with `parent` as an index into the list; empty for an empty tree.
+    """
+    modules: list[Module] = []
+    stack = [(root, -1) for root in reversed(_roots(tree))]
+    while stack:
+        node, parent = stack.pop()
+        name = str(node.get("name", ""))
+        modules.append(Module(_path(node, modules, parent), name, str(node.get("class", "")), parent, node))
+        index = len(modules) - 1
+        stack += [(child, index) for child in reversed(list(node.get("children", ())))]
+    return modules
+
+
+def _roots(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return list(tree["roots"]) if "roots" in tree else [tree] if tree else []
+
+
+def _path(node: Mapping[str, Any], modules: list[Module], parent: int) -> str:
+    if "path" in node:
+        return str(node["path"])
+    if parent < 0:
+        return ""
+    above = modules[parent].path
+    return f"{above}.{node.get('name', '')}" if above else str(node.get("name", ""))

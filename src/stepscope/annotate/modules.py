@@ -1,0 +1,177 @@
+"""Which module each event belongs to, forward and backward, and what each module costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.annotate.launches import launch_of
+from stepscope.annotate.module_evidence import Evidence, Module, from_frames, from_ranges
+from stepscope.trace.intervals import grouped_union
+from stepscope.trace.nesting import inherit
+from stepscope.trace.schema import DEVICE_WORK, MODULES, STAGES
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+Ids = NDArray[np.int32]
+Times = NDArray[np.int64]
+_BACKWARD = STAGES.index("backward")
+_FORWARD = (STAGES.index("forward"), STAGES.index("loss"))
+
+
+def attribute_modules(trace: Trace) -> Trace:
+    """Fill the table of modules, and the module of every event.
+
+    Forward events belong to the innermost call around them; backward ones to the module of their
+    forward event; what autograd does right after (gradient accumulation, the reducer's copies)
+    to the module of the gradient before it. Device work follows its launch.
+    """
+    evidence = from_ranges(trace) or from_frames(trace)
+    if evidence is None:
+        return trace
+    module = inherit(trace.events["parent"], evidence.call_of)
+    module = _backward(trace, module)
+    caller = launch_of(trace)
+    module = np.where(caller >= 0, module[caller], module).astype(np.int32)
+    trace = trace.with_events(module=module)
+    return trace.with_table(_table(trace, evidence))
+
+
+def _backward(trace: Trace, module: Ids) -> Ids:
+    """Modules of autograd's events, from those of their forward events."""
+    events = trace.events
+    forward = events["forward_event"]
+    own = np.where((module < 0) & (forward >= 0), module[forward], module)
+    engine = _engine_nodes(trace)
+    own[engine] = _from_inside(events, engine, own)[engine]
+    _carry_on(events, engine, own)
+    return inherit(events["parent"], own)
+
+
+def _engine_nodes(trace: Trace) -> NDArray[np.bool_]:
+    """The outermost backward events: one for each node of the gradient graph."""
+    events = trace.events
+    backward = events["stage"] == _BACKWARD
+    on_cpu = (trace["tracks"]["kind"] != 1)[events["track"]]
+    operator = events.text("category").mask("cpu_op") & backward & on_cpu
+    around = inherit(events["parent"], np.where(operator, 1, -1))
+    inside = (events["parent"] >= 0) & (around[events["parent"]] > 0)
+    return operator & ~inside
+
+
+def _from_inside(events: Table, engine: NDArray[np.bool_], own: Ids) -> Ids:
+    """A node without a module of its own takes that of the first event directly in it that has one."""
+    result = own.copy()
+    child = np.flatnonzero((own >= 0) & (events["parent"] >= 0))[::-1]
+    outer = events["parent"][child]
+    wanted = engine[outer] & (own[outer] < 0)
+    result[outer[wanted]] = own[child[wanted]]
+    return result
+
+
+def _carry_on(events: Table, engine: NDArray[np.bool_], own: Ids) -> None:
+    """A node still without a module takes that of the node before it on its thread and in its step."""
+    nodes = np.flatnonzero(engine)
+    nodes = nodes[np.argsort(events["track"][nodes], kind="stable")]
+    lane = events["track"][nodes].astype(np.int64) * (2**32) + events["step"][nodes]
+    known = np.where((own[nodes] >= 0) | (events["forward_event"][nodes] >= 0), np.arange(len(nodes)), -1)
+    last = np.maximum.accumulate(known)
+    usable = (last >= 0) & (lane[last] == lane)
+    own[nodes[usable]] = own[nodes[last[usable]]]
+
+
+# -- what each module costs
+
+
+def _table(trace: Trace, evidence: Evidence) -> Table:
+    modules = evidence.modules
+    parent = np.array([module.parent for module in modules], np.int32)
+    columns: dict[str, Any] = {
+        "parent": parent,
+        "rank": np.full(len(modules), trace.metadata.ranks[0]),
+        "path": [module.path for module in modules],
+        "name": [module.name for module in modules],
+        "class": [module.kind.rpartition(".")[2] for module in modules],
+        "evidence": Text.constant(evidence.how, len(modules)),
+        "calls": _calls(trace, evidence),
+        **_facts(modules),
+    }
+    for phase, rows in _phases(trace).items():
+        columns[f"{phase}_cpu_ns"] = _cpu(trace, rows, parent)
+        columns[f"{phase}_device_ns"] = _device(trace, rows, parent)
+    return Table(MODULES, columns)
+
+
+def _facts(modules: list[Module]) -> dict[str, Any]:
+    """What the model tree says of each module."""
+    facts = [module.facts for module in modules]
+    numbers = {
+        key: [_number(one.get(key)) for one in facts]
+        for key in ("parameters", "parameter_bytes", "line", "call_line")
+    }
+    texts = {key: [str(one.get(key) or "") for one in facts] for key in ("file", "call_file")}
+    return {**numbers, **texts}
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) and value >= 0 else -1
+
+
+def _calls(trace: Trace, evidence: Evidence) -> Times:
+    forward = (evidence.call_of >= 0) & (trace.events["recompute"] == 0)
+    return np.bincount(evidence.call_of[forward], minlength=len(evidence.modules))
+
+
+def _phases(trace: Trace) -> dict[str, NDArray[np.bool_]]:
+    events = trace.events
+    inside = (events["module"] >= 0) & (events["step"] >= 0)
+    again = inside & (events["recompute"] == 1)
+    return {
+        "forward": inside & ~again & np.isin(events["stage"], _FORWARD),
+        "backward": inside & ~again & (events["stage"] == _BACKWARD),
+        "recompute": again,
+    }
+
+
+def _cpu(trace: Trace, rows: NDArray[np.bool_], parent: Ids) -> Times:
+    """CPU time by module, children included; self times never overlap on one thread."""
+    events = trace.events
+    on_cpu = rows & (trace["tracks"]["kind"] != 1)[events["track"]]
+    own = np.bincount(events["module"][on_cpu], events["self_ns"][on_cpu], len(parent))
+    return _rolled_up(own.astype(np.int64), parent)
+
+
+def _device(trace: Trace, rows: NDArray[np.bool_], parent: Ids) -> Times:
+    """Device busy time by module, children included, as a union of intervals."""
+    events = trace.events
+    work = np.flatnonzero(rows & events.text("category").mask(*DEVICE_WORK))
+    on_device = (trace["tracks"]["kind"][events["track"][work]]) != 0
+    work = work[on_device]
+    start, module = events["start_ns"][work], events["module"][work]
+    end = start + events["duration_ns"][work]
+    if (start[1:] >= np.maximum.accumulate(end)[:-1]).all():
+        own = np.bincount(module, end - start, len(parent))  # nothing overlaps: sums are unions
+        return _rolled_up(own.astype(np.int64), parent)
+    group, event = _with_ancestors(module, parent)
+    return grouped_union(group, start[event], end[event], len(parent))
+
+
+def _rolled_up(own: Times, parent: Ids) -> Times:
+    """Each module's value with those of all below it; parents come before children."""
+    total = own.copy()
+    for index in range(len(parent) - 1, -1, -1):
+        if parent[index] >= 0:
+            total[parent[index]] += total[index]
+    return total
+
+
+def _with_ancestors(module: Ids, parent: Ids) -> tuple[Ids, NDArray[np.intp]]:
+    """Pairs (module or one above it, index of the event) for every event."""
+    groups, events = [module], [np.arange(len(module))]
+    while len(above := parent[groups[-1]]) and (above >= 0).any():
+        keep = above >= 0
+        groups.append(above[keep])
+        events.append(events[-1][keep])
+    return np.concatenate(groups), np.concatenate(events)

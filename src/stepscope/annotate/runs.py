@@ -1,0 +1,162 @@
+"""The unbroken runs of each stage within each step: the table `stages`."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.annotate.launches import launch_of
+from stepscope.annotate.steps import main_track
+from stepscope.trace.intervals import Intervals, grouped_union
+from stepscope.trace.schema import BOUNDS, DEVICE_WORK, STAGE_RUNS, STAGES
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+Times = NDArray[np.int64]
+Codes = NDArray[np.int64]
+_SHORT_GAP = 0.01
+_OTHER = STAGES.index("other")
+_BACKWARD = STAGES.index("backward")
+_NONE = -1
+
+
+def find_runs(trace: Trace) -> Trace:
+    """Fill the table of stages: the training loop's thread, cut where its stage changes.
+
+    While that thread waits, the threads that run autograd tell. A gap between two runs belongs to
+    the next one if it is short (1 % of the step), else it is a run of `other`.
+    """
+    times, stages = _timeline(trace)
+    pieces = [
+        _runs_of_step(times, stages, int(start), int(end))
+        for start, end in zip(trace["steps"]["start_ns"], trace["steps"]["end_ns"], strict=True)
+    ]
+    count = [len(piece[0]) for piece in pieces]
+    starts, ends, stage = (
+        np.concatenate([piece[part] for piece in pieces]) if pieces else np.zeros(0, np.int64)
+        for part in range(3)
+    )
+    step = np.repeat(trace["steps"]["step"], count)
+    return trace.with_table(_table(trace, step, starts, ends, stage))
+
+
+def _timeline(trace: Trace) -> tuple[Times, Codes]:
+    """Moments at which the stage changes, and the stage from each on (-1 for none)."""
+    events = trace.events
+    main = main_track(trace)
+    times, stages = _changes(trace, events["track"] == main)
+    on_cpu = (trace["tracks"]["kind"] != 1)[events["track"]]
+    beside = on_cpu & (events["track"] != main) & (events["stage"] == _BACKWARD)
+    autograd = Intervals(
+        events["start_ns"][beside], (events["start_ns"] + events["duration_ns"])[beside]
+    )
+    moments = np.unique(np.concatenate([times, autograd.starts, autograd.ends]))
+    here = _value_at(times, stages, moments)
+    there = autograd.within(moments, moments + 1) > 0
+    return moments, np.where((here == _NONE) & there, _BACKWARD, here)
+
+
+def _changes(trace: Trace, on_track: NDArray[np.bool_]) -> tuple[Times, Codes]:
+    """A track's stage over time: an event sets its own, and its end restores the one around it."""
+    events = trace.events
+    stage = events["stage"].astype(np.int64)
+    outer = np.where(events["parent"] >= 0, stage[events["parent"]], _NONE)
+    edge = np.flatnonzero(on_track & (stage >= 0) & (stage != outer))
+    start, end = events["start_ns"][edge], (events["start_ns"] + events["duration_ns"])[edge]
+    times = np.concatenate([start, end])
+    values = np.concatenate([stage[edge], outer[edge]])
+    # At one moment ends come before starts, inner ends before outer ones, outer starts before inner.
+    rank = np.concatenate([np.arange(len(edge)), -1 - np.arange(len(edge))])
+    order = np.lexsort((rank, times))
+    return times[order], values[order]
+
+
+def _value_at(times: Times, values: Codes, moments: Times) -> Codes:
+    index = np.searchsorted(times, moments, side="right") - 1
+    return np.where(index >= 0, values[index] if len(values) else _NONE, _NONE)
+
+
+def _runs_of_step(times: Times, stages: Codes, start: int, end: int) -> tuple[Times, Times, Codes]:
+    first, last = np.searchsorted(times, [start, end], side="left")
+    at = np.concatenate([[start], times[first:last]]).astype(np.int64)
+    here = np.concatenate([_value_at(times, stages, np.array([start])), stages[first:last]])
+    return _merged(at, _close_gaps(at, here, end), end)
+
+
+def _close_gaps(at: Times, stage: Codes, end: int) -> Codes:
+    length = np.diff(np.append(at, end))
+    short = length <= _SHORT_GAP * max(end - int(at[0]), 1)
+    result = stage.copy()
+    for index in np.flatnonzero(stage == _NONE).tolist():
+        before = result[index - 1] if index else _NONE
+        after = stage[index + 1] if index + 1 < len(stage) else _NONE
+        if before == after != _NONE or (short[index] and after == _NONE != before):
+            result[index] = before
+        else:
+            result[index] = after if short[index] and after != _NONE else _OTHER
+    return result
+
+
+def _merged(at: Times, stage: Codes, end: int) -> tuple[Times, Times, Codes]:
+    keep = np.flatnonzero(np.append(True, np.diff(stage) != 0))
+    starts = at[keep]
+    ends = np.append(starts[1:], end)
+    real = ends > starts
+    return starts[real], ends[real], stage[keep][real]
+
+
+def _table(trace: Trace, step: NDArray[np.int32], starts: Times, ends: Times, stage: Codes) -> Table:
+    device, run = _device_work(trace, step, starts, stage)
+    begin = trace.events["start_ns"][device]
+    finish = begin + trace.events["duration_ns"][device]
+    busy = grouped_union(run, begin, finish, len(starts))
+    speaks = trace.events.text("category").mask("communication")[device]
+    spoken = grouped_union(run[speaks], begin[speaks], finish[speaks], len(starts))
+    first, last = np.full(len(starts), 2**62, np.int64), np.full(len(starts), -1, np.int64)
+    np.minimum.at(first, run, begin)
+    np.maximum.at(last, run, finish)
+    return Table(
+        STAGE_RUNS,
+        {
+            "step": step,
+            "rank": np.full(len(starts), trace.metadata.ranks[0]),
+            "stage": Text(stage.astype(np.int8), STAGES),
+            "start_ns": starts,
+            "end_ns": ends,
+            "cpu_ns": ends - starts,
+            "device_ns": busy,
+            "device_start_ns": np.where(last >= 0, first, -1),
+            "device_end_ns": last,
+            "bound_by": Text(_bound(ends - starts, busy, spoken, stage), BOUNDS),
+        },
+    )
+
+
+def _device_work(
+    trace: Trace, step: NDArray[np.int32], starts: Times, stage: Codes
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Device work with a run of its step and stage: the last that began before its launch."""
+    events = trace.events
+    caller = launch_of(trace)
+    work = events.text("category").mask(*DEVICE_WORK) & (caller >= 0)
+    device = np.flatnonzero(work & (events["step"] >= 0) & (events["stage"] >= 0))
+    groups: dict[tuple[int, int], list[int]] = {}
+    for row, key in enumerate(zip(step.tolist(), stage.tolist(), strict=True)):
+        groups.setdefault(key, []).append(row)
+    run = np.full(len(device), -1, np.intp)
+    launched = events["start_ns"][caller[device]]
+    of_step, of_stage = events["step"][device], events["stage"][device]
+    for (one_step, one_stage), rows in groups.items():
+        mine = np.flatnonzero((of_step == one_step) & (of_stage == one_stage))
+        index = np.searchsorted(starts[rows], launched[mine], side="right") - 1
+        run[mine] = np.array(rows)[np.maximum(index, 0)]
+    return device[run >= 0], run[run >= 0]
+
+
+def _bound(cpu: Times, device: Times, communication: Times, stage: Codes) -> NDArray[np.int8]:
+    """What sets a run's length: data, the CPU, or the device, by computing or by communicating."""
+    bound = np.where(device >= cpu, BOUNDS.index("device"), BOUNDS.index("cpu"))
+    speaks = (device >= cpu) & (2 * communication > device)
+    bound[speaks] = BOUNDS.index("communication")
+    bound[stage == STAGES.index("data_loading")] = BOUNDS.index("data")
+    return bound.astype(np.int8)

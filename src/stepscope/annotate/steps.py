@@ -1,0 +1,170 @@
+"""Where each training step begins and ends."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.annotate.launches import launch_of
+from stepscope.trace.intervals import grouped_union
+from stepscope.trace.schema import DEVICE_WORK, STEPS
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+_PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
+_OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#|^## optimizer ##$")
+_REGULAR = 0.9
+_LEAST_EVENTS = 8
+Bounds = NDArray[np.int64]
+
+
+def find_steps(trace: Trace) -> Trace:
+    """Fill the table of steps, and the step of every event.
+
+    The steps are torch.profiler's own; otherwise each ends with the optimizer that steps least
+    often; otherwise they are the repeats of a pattern of top-level work; otherwise all is one step.
+    CPU events belong to the step in which they start, device work to that of its launch.
+
+    Source: HOTLINE section 4.2, widened.
+    """
+    ways = (_by_profiler, _by_optimizer, _by_pattern, _whole)
+    numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
+    step = _step_of_events(trace, starts, ends)
+    trace = trace.with_events(step=np.where(step < 0, -1, numbers[step]))
+    trace = trace.with_table(_table(trace, step, numbers, starts, ends, evidence))
+    return trace if evidence in ("profiler_step", "optimizer") else _tell(trace, evidence)
+
+
+def main_track(trace: Trace) -> int:
+    """The CPU track of the training loop: where the profiler's steps are, else the busiest."""
+    events = trace.events
+    on_cpu = (trace["tracks"]["kind"] == 0)[events["track"]]
+    named = on_cpu & events.text("name").where(lambda name: bool(_PROFILER_STEP.match(name)))
+    if not named.any():
+        named = on_cpu & events.text("category").mask("cpu_op", "python", "runtime")
+    if not named.any():
+        named = on_cpu if on_cpu.any() else np.ones(len(events), np.bool_)
+    weight = np.bincount(events["track"][named], events["self_ns"][named] + 1.0)
+    return int(weight.argmax()) if len(weight) else 0
+
+
+def _by_profiler(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str] | None:
+    rows = _named(trace, _PROFILER_STEP)
+    if not len(rows):
+        return None
+    names = trace.events.text("name")
+    numbers = [int(_PROFILER_STEP.match(names[row] or "").group(1)) for row in rows]  # type: ignore[union-attr]
+    start = trace.events["start_ns"][rows]
+    end = start + trace.events["duration_ns"][rows]
+    # The profiler closes one step's range just before it opens the next; the step goes on till then.
+    follows = np.append(np.diff(numbers) == 1, False)
+    end = np.where(follows, np.append(start[1:], 0), end)
+    return np.array(numbers), start, end, "profiler_step"
+
+
+def _by_optimizer(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str] | None:
+    rows = _named(trace, _OPTIMIZER_STEP)
+    names = [trace.events.text("name")[row] for row in rows]
+    if not names:
+        return None
+    # With several optimizers, the one that steps least often ends the step; the last of these.
+    counts = Counter(names)
+    anchor = min(reversed(names), key=lambda name: counts[name])
+    last = rows[[name == anchor for name in names]]
+    ends = trace.events["start_ns"][last] + trace.events["duration_ns"][last]
+    first = trace.events["start_ns"][trace.events["track"] == main_track(trace)].min()
+    starts = np.append(first, ends[:-1])
+    return np.arange(len(ends)), starts, ends, "optimizer"
+
+
+def _by_pattern(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str] | None:
+    """Repeats of the sequence of top-level events on the main track."""
+    events = trace.events
+    top = np.flatnonzero((events["track"] == main_track(trace)) & (events["parent"] < 0))
+    codes = events["name"][top]
+    period = _period(codes)
+    if period is None:
+        return None
+    starts = events["start_ns"][top[::period]]
+    whole = len(codes) // period
+    last = events["start_ns"][top] + events["duration_ns"][top]
+    ends = np.append(starts[1:whole], last[: whole * period].max())
+    return np.arange(whole), starts[:whole], ends, "pattern"
+
+
+def _period(codes: NDArray[np.integer]) -> int | None:
+    """The shortest period after which nearly all of the sequence repeats, at least twice."""
+    if len(codes) < _LEAST_EVENTS:
+        return None
+    first = np.flatnonzero(codes == codes[0])
+    for period in first[first >= 2].tolist():
+        if 2 * period > len(codes):
+            return None
+        if (codes[period:] == codes[:-period]).mean() >= _REGULAR:
+            return int(period)
+    return None
+
+
+def _whole(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str]:
+    events = trace.events
+    rows = events["track"] == main_track(trace)
+    if not rows.any():
+        rows = np.ones(len(events), np.bool_)
+    start = int(events["start_ns"][rows].min(initial=np.iinfo(np.int64).max)) if len(events) else 0
+    end = int((events["start_ns"][rows] + events["duration_ns"][rows]).max(initial=0))
+    return np.zeros(1, np.int64), np.array([start]), np.array([end]), "whole_trace"
+
+
+def _named(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.int64]:
+    """Annotations of this name on the main track, in order."""
+    events = trace.events
+    wanted = events.text("name").where(lambda name: bool(pattern.match(name)))
+    wanted &= events["track"] == main_track(trace)
+    return np.flatnonzero(wanted)
+
+
+def _step_of_events(trace: Trace, starts: Bounds, ends: Bounds) -> NDArray[np.intp]:
+    """Index of the step of each event, or -1."""
+    begin = trace.events["start_ns"]
+    caller = launch_of(trace)
+    device = (trace["tracks"]["kind"] != 0)[trace.events["track"]]
+    device |= trace.events.text("category").mask(*DEVICE_WORK) & (caller >= 0)
+    index = np.searchsorted(starts, begin, side="right") - 1
+    inside = (index >= 0) & (begin < ends[np.maximum(index, 0)])
+    step = np.where(inside, index, -1)
+    launched = np.where(caller >= 0, step[caller], -1)
+    return np.where(device, launched, step)
+
+
+def _table(
+    trace: Trace, step: NDArray[np.intp], numbers: Bounds, starts: Bounds, ends: Bounds, why: str
+) -> Table:
+    events = trace.events
+    work = events.text("category").mask(*DEVICE_WORK) & (step >= 0)
+    begin, group = events["start_ns"][work], step[work]
+    finish = begin + events["duration_ns"][work]
+    last = np.full(len(numbers), -1, np.int64)
+    np.maximum.at(last, group, finish)
+    return Table(
+        STEPS,
+        {
+            "step": numbers,
+            "rank": np.full(len(numbers), trace.metadata.ranks[0]),
+            "start_ns": starts,
+            "end_ns": ends,
+            "device_end_ns": last,
+            "device_busy_ns": grouped_union(group, begin, finish, len(numbers)),
+            "evidence": Text.constant(why, len(numbers)),
+        },
+    )
+
+
+def _tell(trace: Trace, evidence: str) -> Trace:
+    said = {
+        "pattern": "the file marks no step; steps are the repeats of a pattern of operators",
+        "whole_trace": "the file marks no step and repeats nothing; all of it is taken as one step",
+    }[evidence]
+    return trace.with_warnings([("steps_inferred", said, 1)])
