@@ -1,5 +1,35 @@
 """See where a deep-learning training step spends its time."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from stepscope.errors import StepscopeError
 from stepscope.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from stepscope.capture import profile, trace_handler
+    from stepscope.opening import open
+    from stepscope.trace.trace import Trace
+
+__all__ = ["StepscopeError", "Trace", "__version__", "open", "profile", "trace_handler"]
+
+# Loaded when first asked for: a training script that records must not load the analysis.
+_HOMES = {
+    "Trace": "stepscope.trace.trace",
+    "open": "stepscope.opening",
+    "profile": "stepscope.capture",
+    "trace_handler": "stepscope.capture",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

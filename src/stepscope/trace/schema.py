@@ -1,4 +1,4 @@
-"""The tables of a trace, declared once as data: storage, SQL and `docs/schema.md` all follow from here."""
+"""The tables of a trace, declared once as data: storage, SQL and `docs/schema.md` follow."""
 
 from __future__ import annotations
 
@@ -48,13 +48,18 @@ BOUNDS = ("cpu", "device", "data", "communication")
 
 @dataclass(frozen=True)
 class Column:
-    """One column: `kind` is i8, i16, i32, i64, f64 or text; a nullable integer stores null as -1."""
+    """One column: `kind` is i8, i16, i32, i64, f64 or text; a nullable integer stores null as -1.
+
+    `refers` names the table whose row numbers it holds; it is `file` for positions in the file that
+    was read, and `clock` for moments on the trace's clock.
+    """
 
     name: str
     kind: str
     meaning: str
     unit: str = ""
     nullable: bool = False
+    refers: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,35 +95,56 @@ EVENTS = Schema(
     "one slice of time on one track, in order of start",
     (
         _id("event"),
-        Column("parent", "i32", "innermost event around it on its track", nullable=True),
-        Column("track", "i32", "tracks.id"),
+        Column(
+            "parent",
+            "i32",
+            "innermost event around it on its track",
+            nullable=True,
+            refers="events",
+        ),
+        Column("track", "i32", "tracks.id", refers="tracks"),
         Column("name", "text", "name as recorded"),
         Column("category", "text", "one of " + ", ".join(CATEGORIES)),
-        Column("start_ns", "i64", "start since the trace's start", "ns"),
+        Column("start_ns", "i64", "start since the trace's start", "ns", refers="clock"),
         Column("duration_ns", "i64", "length", "ns"),
         Column("self_ns", "i64", "length less that of the events directly inside it", "ns"),
-        Column(
-            "step", "i32", "steps.step; device work has the step of its launch", nullable=True
-        ),
+        Column("step", "i32", "steps.step; device work has the step of its launch", nullable=True),
         Column("stage", "text", "one of " + ", ".join(STAGES), nullable=True),
         Column(
             "module",
             "i32",
             "modules.id; backward work has the module of its forward event",
             nullable=True,
+            refers="modules",
         ),
-        Column("kind", "text", "what a piece of device work computes: " + ", ".join(KERNEL_KINDS),
-               nullable=True),
+        Column(
+            "kind",
+            "text",
+            "what a piece of device work computes: " + ", ".join(KERNEL_KINDS),
+            nullable=True,
+        ),
         Column("recompute", "i8", "1 for forward work repeated in backward (checkpointing)"),
-        Column("correlation", "i64", "the id that a launch and its device work share",
-               nullable=True),
-        Column("sequence", "i64", "autograd's number of a forward operator and of its backward",
-               nullable=True),
+        Column(
+            "correlation", "i64", "the id that a launch and its device work share", nullable=True
+        ),
+        Column(
+            "sequence",
+            "i64",
+            "autograd's number of a forward operator and of its backward",
+            nullable=True,
+        ),
         Column("forward_thread", "i64", "autograd's number of the forward thread", nullable=True),
-        Column("forward_event", "i32", "the forward event of a backward one", nullable=True),
-        Column("bytes", "i64", "bytes moved by a copy, a memset or a collective", "B",
-               nullable=True),
-        Column("source", "i32", "position in the file it was read from"),
+        Column(
+            "forward_event",
+            "i32",
+            "the forward event of a backward one",
+            nullable=True,
+            refers="events",
+        ),
+        Column(
+            "bytes", "i64", "bytes moved by a copy, a memset or a collective", "B", nullable=True
+        ),
+        Column("source", "i32", "position in the file it was read from", refers="file"),
     ),
 )
 
@@ -143,13 +169,22 @@ STEPS = Schema(
     (
         _step(),
         _rank(),
-        Column("start_ns", "i64", "start on the CPU", "ns"),
-        Column("end_ns", "i64", "end on the CPU", "ns"),
-        Column("device_end_ns", "i64", "end of the last device work launched in it", "ns",
-               nullable=True),
+        Column("start_ns", "i64", "start on the CPU", "ns", refers="clock"),
+        Column("end_ns", "i64", "end on the CPU", "ns", refers="clock"),
+        Column(
+            "device_end_ns",
+            "i64",
+            "end of the last device work launched in it",
+            "ns",
+            refers="clock",
+            nullable=True,
+        ),
         Column("device_busy_ns", "i64", "device busy time launched in it, as a union", "ns"),
-        Column("evidence", "text", "what the step was told by: profiler_step, optimizer, "
-               "pattern or whole_trace"),
+        Column(
+            "evidence",
+            "text",
+            "what the step was told by: profiler_step, optimizer, pattern or whole_trace",
+        ),
     ),
 )
 
@@ -160,13 +195,26 @@ STAGE_RUNS = Schema(
         _step(),
         _rank(),
         Column("stage", "text", "one of " + ", ".join(STAGES)),
-        Column("start_ns", "i64", "start on the CPU", "ns"),
-        Column("end_ns", "i64", "end on the CPU", "ns"),
+        Column("start_ns", "i64", "start on the CPU", "ns", refers="clock"),
+        Column("end_ns", "i64", "end on the CPU", "ns", refers="clock"),
         Column("cpu_ns", "i64", "length on the CPU", "ns"),
-        Column("device_ns", "i64", "busy time of the device work launched in it, as a union",
-               "ns"),
-        Column("device_start_ns", "i64", "start of its first device work", "ns", nullable=True),
-        Column("device_end_ns", "i64", "end of its last device work", "ns", nullable=True),
+        Column("device_ns", "i64", "busy time of the device work launched in it, as a union", "ns"),
+        Column(
+            "device_start_ns",
+            "i64",
+            "start of its first device work",
+            "ns",
+            refers="clock",
+            nullable=True,
+        ),
+        Column(
+            "device_end_ns",
+            "i64",
+            "end of its last device work",
+            "ns",
+            refers="clock",
+            nullable=True,
+        ),
         Column("bound_by", "text", "what sets its length: one of " + ", ".join(BOUNDS)),
     ),
 )
@@ -176,7 +224,9 @@ MODULES = Schema(
     "one module of the model, by its path; times are totals over all recorded steps",
     (
         _id("module"),
-        Column("parent", "i32", "modules.id of the module around it", nullable=True),
+        Column(
+            "parent", "i32", "modules.id of the module around it", nullable=True, refers="modules"
+        ),
         _rank(),
         Column("path", "text", "path from the root, as `state_dict` has it"),
         Column("name", "text", "last part of the path"),
@@ -192,11 +242,11 @@ MODULES = Schema(
         Column("forward_cpu_ns", "i64", "CPU time in forward, children included", "ns"),
         Column("forward_device_ns", "i64", "device busy time of its forward, as a union", "ns"),
         Column("backward_cpu_ns", "i64", "CPU time in backward, children included", "ns"),
-        Column("backward_device_ns", "i64", "device busy time of its backward, as a union",
-               "ns"),
+        Column("backward_device_ns", "i64", "device busy time of its backward, as a union", "ns"),
         Column("recompute_cpu_ns", "i64", "CPU time of forward repeated in backward", "ns"),
-        Column("recompute_device_ns", "i64", "device busy time of forward repeated in backward",
-               "ns"),
+        Column(
+            "recompute_device_ns", "i64", "device busy time of forward repeated in backward", "ns"
+        ),
     ),
 )
 
@@ -204,8 +254,8 @@ LAUNCHES = Schema(
     "launches",
     "the link from a CPU call to the device work that it started",
     (
-        Column("cpu_event", "i32", "events.id of the call"),
-        Column("device_event", "i32", "events.id of the device work"),
+        Column("cpu_event", "i32", "events.id of the call", refers="events"),
+        Column("device_event", "i32", "events.id of the device work", refers="events"),
         Column("delay_ns", "i64", "from the start of the call to the start of the work", "ns"),
         Column("evidence", "text", "correlation or flow"),
     ),
@@ -218,8 +268,8 @@ IDLE = Schema(
         _step(),
         _rank(),
         Column("device", "i32", "device index", nullable=True),
-        Column("start_ns", "i64", "start", "ns"),
-        Column("end_ns", "i64", "end", "ns"),
+        Column("start_ns", "i64", "start", "ns", refers="clock"),
+        Column("end_ns", "i64", "end", "ns", refers="clock"),
         Column("cause", "text", "one of " + ", ".join(IDLE_CAUSES)),
     ),
 )
@@ -228,14 +278,20 @@ MEMORY = Schema(
     "memory",
     "one allocation or release",
     (
-        Column("time_ns", "i64", "when", "ns"),
+        Column("time_ns", "i64", "when", "ns", refers="clock"),
         _rank(),
         Column("device", "text", "cpu, cuda:0, …"),
         Column("address", "i64", "address"),
         Column("bytes", "i64", "size; negative for a release", "B"),
         Column("allocated_bytes", "i64", "allocated on the device after it", "B", nullable=True),
         Column("category", "text", "what it is for, where known", nullable=True),
-        Column("event", "i32", "events.id of the innermost event around it", nullable=True),
+        Column(
+            "event",
+            "i32",
+            "events.id of the innermost event around it",
+            nullable=True,
+            refers="events",
+        ),
     ),
 )
 
@@ -244,8 +300,8 @@ FLOWS = Schema(
     "one arrow between two events",
     (
         Column("kind", "text", "its category as recorded (ac2g, fwdbwd, …)"),
-        Column("source_event", "i32", "events.id at its tail", nullable=True),
-        Column("target_event", "i32", "events.id at its head", nullable=True),
+        Column("source_event", "i32", "events.id at its tail", nullable=True, refers="events"),
+        Column("target_event", "i32", "events.id at its head", nullable=True, refers="events"),
     ),
 )
 
@@ -253,12 +309,12 @@ INSTANTS = Schema(
     "instants",
     "one moment without length: a mark, or an event of a phase that has no slice",
     (
-        Column("time_ns", "i64", "when", "ns"),
-        Column("track", "i32", "tracks.id"),
+        Column("time_ns", "i64", "when", "ns", refers="clock"),
+        Column("track", "i32", "tracks.id", refers="tracks"),
         Column("name", "text", "name as recorded"),
         Column("category", "text", "category as recorded"),
         Column("phase", "text", "the trace-event phase letter"),
-        Column("source", "i32", "position in the file it was read from"),
+        Column("source", "i32", "position in the file it was read from", refers="file"),
     ),
 )
 
@@ -266,8 +322,8 @@ COUNTERS = Schema(
     "counters",
     "one value of a counter",
     (
-        Column("time_ns", "i64", "when", "ns"),
-        Column("track", "i32", "tracks.id"),
+        Column("time_ns", "i64", "when", "ns", refers="clock"),
+        Column("track", "i32", "tracks.id", refers="tracks"),
         Column("name", "text", "name of the counter"),
         Column("series", "text", "name of the value within the counter"),
         Column("value", "f64", "value"),

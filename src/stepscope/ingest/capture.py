@@ -1,0 +1,162 @@
+"""Reader of `.stepscope` captures (docs/capture_format.md): zip archives from somebody else's hand.
+
+Nothing is extracted: three members are read by their exact names, none beyond a stated size.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, BinaryIO, Literal, cast
+
+import msgspec
+from msgspec import Struct
+
+from stepscope.errors import IngestError
+from stepscope.ingest.model import parse_model
+from stepscope.ingest.stream import Progress
+from stepscope.ingest.trace_events import read_trace_events
+from stepscope.trace.ranks import of_rank
+from stepscope.trace.trace import Metadata, Trace
+
+VERSION = 1
+_MANIFEST, _MODULES, _TRACE = "manifest.json", "modules.json", "trace.json"
+_LIMITS = {_MANIFEST: 16 << 20, _MODULES: 256 << 20, _TRACE: 64 << 30}
+_AGAIN = "copy the file again or record it anew"
+
+
+class Manifest(Struct):
+    """What a manifest must hold; other keys may stand beside these."""
+
+    format: Literal["stepscope capture"]
+    version: int
+    outcome: str
+    message: str
+    framework: str | None = None
+    framework_version: str | None = None
+    devices: list[dict[str, Any]] = []
+    rank: int = 0
+    world_size: int = 1
+    warnings: list[str] = []
+
+
+def read_capture(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
+    """Read a `.stepscope` capture.
+
+    Args:
+        file: an open binary file at its start.
+        gzipped: whether it is gzip, which a capture never is.
+        progress: called with bytes read since the last call.
+
+    Returns:
+        The trace with its recorded facts; empty, with a warning, where nothing was recorded.
+
+    Raises:
+        IngestError: if it is damaged, encrypted, or another kind of archive.
+    """
+    if gzipped:
+        raise IngestError("expected a .stepscope capture as it was written, found it in gzip data; "
+                          "decompress it with `gunzip`")  # fmt: skip
+    try:
+        with zipfile.ZipFile(file) as archive:
+            _check_members(archive)
+            return _read(archive, progress)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise IngestError(
+            f"expected a whole .stepscope capture, found a damaged or cut-off one ({error}); "
+            + _AGAIN
+        ) from error
+
+
+def _check_members(archive: zipfile.ZipFile) -> None:
+    names = archive.namelist()
+    if _MANIFEST not in names:
+        hint = " (a PyTorch checkpoint)" if any(n.endswith("data.pkl") for n in names) else ""
+        found = ", ".join(map(repr, names[:3])) or "nothing"
+        raise IngestError(
+            f"expected a .stepscope capture with {_MANIFEST}, found a zip archive of {found}{hint}"
+            "; give a capture, or a trace that is not in an archive"
+        )
+    for info in archive.infolist():
+        _check_member(info, names.count(info.filename))
+
+
+def _check_member(info: zipfile.ZipInfo, times: int) -> None:
+    limit = _LIMITS.get(info.filename)
+    if limit is None:
+        return
+    if times > 1:
+        raise IngestError(f"expected one {info.filename} in the capture, found {times}; {_AGAIN}")
+    if info.flag_bits & 1:
+        raise IngestError(f"expected a plain {info.filename} in the capture, found it encrypted")
+    if info.file_size > limit:
+        raise IngestError(
+            f"expected {info.filename} of at most {limit >> 20} MiB, "
+            f"found {info.file_size >> 20} MiB; {_AGAIN}"
+        )
+
+
+def _read(archive: zipfile.ZipFile, progress: Progress) -> Trace:
+    recorded, manifest = _manifest(archive.read(_MANIFEST))
+    members = archive.namelist()
+    model = parse_model(archive.read(_MODULES)) if _MODULES in members else {}
+    trace = _recording(archive, progress) if _TRACE in members else Trace({})
+    metadata = _metadata(trace.metadata, recorded, manifest, model)
+    trace = of_rank(Trace(trace.tables, metadata, trace.arguments), manifest.rank)
+    return trace.with_warnings(_warnings(manifest, members))
+
+
+def _warnings(manifest: Manifest, members: list[str]) -> list[tuple[str, str, int]]:
+    found = [("capture", text, 1) for text in manifest.warnings]
+    if manifest.outcome != "complete" or _TRACE not in members:
+        code = manifest.outcome if _TRACE in members else "nothing_recorded"
+        found.append((code, f"the recording ended as `{manifest.outcome}`: {manifest.message}", 1))
+    found += [
+        ("unread_member", f"the capture's {name} is not read", 1)
+        for name in members
+        if name not in _LIMITS
+    ]
+    return found
+
+
+def _manifest(text: bytes) -> tuple[dict[str, Any], Manifest]:
+    try:
+        recorded = json.loads(text)
+        manifest = msgspec.convert(recorded, Manifest)
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
+        raise IngestError(
+            f"expected the capture's {_MANIFEST} to be valid, found: {error}; {_AGAIN}"
+        ) from error
+    if manifest.version > VERSION:
+        raise IngestError(
+            f"expected a capture of version {VERSION} at most, found version {manifest.version}; "
+            "install a newer stepscope (pip install -U stepscope)"
+        )
+    return recorded, manifest
+
+
+def _recording(archive: zipfile.ZipFile, progress: Progress) -> Trace:
+    info = archive.getinfo(_TRACE)
+    ratio = info.compress_size / max(info.file_size, 1)
+    with archive.open(info) as member:
+        return read_trace_events(
+            cast(BinaryIO, member), False, lambda size: progress(round(size * ratio))
+        )
+
+
+def _metadata(
+    found: Metadata, recorded: Mapping[str, Any], manifest: Manifest, model: Mapping[str, Any]
+) -> Metadata:
+    return replace(
+        found,
+        framework=manifest.framework or found.framework,
+        framework_version=manifest.framework_version or found.framework_version,
+        devices=tuple(manifest.devices) or found.devices,
+        ranks=(manifest.rank,),
+        world_size=manifest.world_size,
+        capture=recorded,
+        model=model,
+    )

@@ -1,0 +1,157 @@
+"""Stored traces of files opened before, so that opening them again is near instant.
+
+An entry is a folder whose name says of which file, in which state, read by which code it is. An
+entry of any other state is never found; one that fails its check sums is deleted. Nothing here is
+ever worth an error: where the cache cannot be used, the file is read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from stepscope.errors import TraceError
+from stepscope.trace import store
+from stepscope.trace.trace import Trace
+from stepscope.version import __version__
+
+FOLDER_VARIABLE = "STEPSCOPE_CACHE"
+LIMIT_VARIABLE = "STEPSCOPE_CACHE_BYTES"
+_DEFAULT_LIMIT_BYTES = 10 << 30
+_SAMPLE_BYTES = 1 << 14
+_SAMPLES = 8
+_ABANDONED_S = 3600
+
+
+@dataclass(frozen=True)
+class Key:
+    """Names an entry: `file` stands for the path and options, `state` for content and code."""
+
+    file: str
+    state: str
+
+    @property
+    def name(self) -> str:
+        """The name of the entry's folder."""
+        return f"{self.file}-{self.state}"
+
+
+def cache_folder() -> Path | None:
+    """Where entries are: $STEPSCOPE_CACHE, else the user's cache folder; None where it is `off`."""
+    chosen = os.environ.get(FOLDER_VARIABLE, "")
+    if chosen.lower() == "off":
+        return None
+    if chosen:
+        return Path(chosen)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("stepscope"))
+
+
+def key_of(path: Path, options: bytes = b"", code: bytes = b"") -> Key:
+    """The key of a file as it is now.
+
+    Args:
+        path: the source file.
+        options: whatever else shapes the result.
+        code: stands for the code that makes the result.
+
+    Raises:
+        OSError: if the file cannot be read.
+    """
+    real = path.resolve()
+    state = (__version__.encode(), store.fingerprint(), code, *_state(real))
+    return Key(_digest(os.fsencode(real), options), _digest(*state))
+
+
+def fetch(key: Key) -> Trace | None:
+    """The stored trace of `key`, or None; a damaged one is deleted."""
+    folder = cache_folder()
+    if folder is None or not (entry := folder / key.name).is_dir():
+        return None
+    try:
+        trace = store.load(entry)
+    except TraceError:
+        with suppress(OSError):
+            store.remove(entry)
+        return None
+    with suppress(OSError):
+        os.utime(entry)  # the entries used longest ago go first
+    return trace
+
+
+def keep(key: Key, trace: Trace) -> None:
+    """Store a trace, in place of what was stored of the same file, within the cache's bound."""
+    folder = cache_folder()
+    if folder is None:
+        return
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        store.save(trace, folder / key.name)
+        for entry in folder.glob(f"{key.file}-*"):
+            if entry.name != key.name:
+                store.remove(entry)
+        _shrink(folder, limit_bytes())
+
+
+def clear() -> int:
+    """Delete every entry; returns the bytes they took."""
+    folder = cache_folder()
+    entries = _entries(folder) if folder else []
+    for _, _, entry in entries:
+        with suppress(OSError):
+            store.remove(entry)
+    return sum(size for _, size, _ in entries)
+
+
+def limit_bytes() -> int:
+    """The most that all entries may take: $STEPSCOPE_CACHE_BYTES, else 10 GiB."""
+    try:
+        return int(os.environ[LIMIT_VARIABLE])
+    except (KeyError, ValueError):
+        return _DEFAULT_LIMIT_BYTES
+
+
+def _state(path: Path) -> tuple[bytes | int, ...]:
+    """Size, times, inode and samples: time stamps alone are too coarse, or may be set back."""
+    with path.open("rb") as file:
+        facts = os.fstat(file.fileno())
+        step = max(facts.st_size // _SAMPLES, _SAMPLE_BYTES)
+        samples = []
+        for position in (*range(0, facts.st_size, step), max(facts.st_size - _SAMPLE_BYTES, 0)):
+            file.seek(position)
+            samples.append(file.read(_SAMPLE_BYTES))
+    times = facts.st_mtime_ns, facts.st_ctime_ns
+    return facts.st_size, *times, facts.st_ino, b"".join(samples)
+
+
+def _digest(*parts: bytes | int) -> str:
+    sized = (part if isinstance(part, bytes) else str(part).encode() for part in parts)
+    return hashlib.blake2b(
+        b"".join(b"%d:%b" % (len(p), p) for p in sized), digest_size=12
+    ).hexdigest()
+
+
+def _shrink(folder: Path, limit: int) -> None:
+    """Delete the entries used longest ago until the rest fits; a lone one beyond the limit too."""
+    entries = sorted(_entries(folder))
+    total = sum(size for _, size, _ in entries)
+    for used, size, entry in entries:
+        abandoned = entry.name.startswith(".") and time.time() - used > _ABANDONED_S
+        if total > limit or abandoned:
+            store.remove(entry)
+            total -= size
+
+
+def _entries(folder: Path) -> list[tuple[float, int, Path]]:
+    """(time of last use, bytes, folder) of each entry, unfinished ones included."""
+    found = []
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        with suppress(OSError):  # another process may delete it meanwhile
+            if entry.is_dir():
+                found.append((entry.stat().st_mtime, store.size(entry), entry))
+    return found

@@ -1,0 +1,182 @@
+"""Several ranks' traces as one: rows put one after the other, and what refers to rows renumbered.
+
+Which columns refer to rows, and of which table, is told by the schema (`Column.refers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.trace.arguments import Arguments
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.schema import SCHEMAS, Column, Schema
+from stepscope.trace.table import Array, Table, Text
+from stepscope.trace.trace import Metadata, Trace
+
+Offsets = Mapping[str, int]
+
+
+def concat(traces: Sequence[Trace]) -> Trace:
+    """One trace of several, each of a rank of its own.
+
+    Times are put on the common clock of the recordings (`Metadata.origin_ns`) where these overlap,
+    as those of one job do; otherwise each begins at zero and a warning says so.
+
+    Args:
+        traces: at least one; see `ranks.of_rank`.
+
+    Returns:
+        A trace whose events are in order of start; tables without order keep that of the ranks.
+
+    Example:
+        >>> concat([rank0, rank1])["steps"]["rank"].tolist()  # doctest: +SKIP
+        [0, 1]
+    """
+    if len(traces) == 1:
+        return traces[0]
+    shifts, warnings = _shifts(traces)
+    offsets = _offsets(traces, shifts)
+    tables = {name: _joined(schema, traces, offsets) for name, schema in SCHEMAS.items()}
+    metadata = _merged(
+        [trace.metadata for trace in traces], traces[0].metadata.origin_ns - shifts[0]
+    )
+    return Trace(_in_order(tables), metadata, _arguments(traces, offsets)).with_warnings(warnings)
+
+
+# -- time
+
+
+def _shifts(traces: Sequence[Trace]) -> tuple[list[int], list[tuple[str, str, int]]]:
+    """What to add to the times of each trace, ns."""
+    begins = np.array([_clock(trace.metadata) for trace in traces])
+    together = Intervals(begins, begins + np.array([_length(trace) for trace in traces]) + 1)
+    if len(together) == 1:
+        return (begins - begins.min()).tolist(), []
+    message = (
+        "the ranks' recordings do not overlap in time, as if their clocks differed; each is shown "
+        "from its own start, and times of different ranks cannot be compared"
+    )
+    return [0] * len(traces), [("clocks_apart", message, len(traces))]
+
+
+def _clock(metadata: Metadata) -> int:
+    """The common clock at a trace's zero: recent Kineto files count from a base of their own."""
+    base = metadata.properties.get("baseTimeNanoseconds", 0)
+    return metadata.origin_ns + (base if isinstance(base, int) and abs(base) < 2**61 else 0)
+
+
+def _length(trace: Trace) -> int:
+    return int((trace.events["start_ns"] + trace.events["duration_ns"]).max(initial=0))
+
+
+# -- rows
+
+
+def _offsets(traces: Sequence[Trace], shifts: Sequence[int]) -> list[dict[str, int]]:
+    """For each trace, what to add to a column by what it refers to."""
+    before = dict.fromkeys(("file", *SCHEMAS), 0)
+    result = []
+    for trace, shift in zip(traces, shifts, strict=True):
+        result.append({**before, "clock": shift})
+        for name, table in trace.tables.items():
+            before[name] += len(table)
+        before["file"] += _positions(trace)
+    return result
+
+
+def _positions(trace: Trace) -> int:
+    """How many positions of its file the trace speaks of."""
+    used = [trace[name]["source"].max(initial=-1) for name in ("events", "instants")]
+    used += [block.sources[-1] for block in trace.arguments.blocks]
+    return int(max(used)) + 1
+
+
+def _joined(schema: Schema, traces: Sequence[Trace], offsets: Sequence[Offsets]) -> Table:
+    tables = [trace[schema.name] for trace in traces]
+    return Table(
+        schema,
+        {
+            column.name: _joined_text([table.text(column.name) for table in tables])
+            if column.kind == "text"
+            else np.concatenate(
+                [
+                    _moved(table[column.name], column, offset.get(column.refers, 0))
+                    for table, offset in zip(tables, offsets, strict=True)
+                ]
+            )
+            for column in schema.columns
+            if column.name != "id"
+        },
+    )
+
+
+def _moved(values: Array, column: Column, offset: int) -> Array:
+    if not offset:
+        return values
+    return np.where(values < 0, values, values + offset) if column.nullable else values + offset
+
+
+def _joined_text(parts: Sequence[Text]) -> Text:
+    index: dict[str, int] = {}
+    codes = []
+    for part in parts:
+        numbers = [index.setdefault(value, len(index)) for value in part.values]
+        codes.append(np.array([*numbers, -1], np.int32)[part.codes])
+    small = np.int8 if len(index) < 128 else np.int32
+    return Text(np.concatenate(codes).astype(small), list(index))
+
+
+def _in_order(tables: dict[str, Table]) -> dict[str, Table]:
+    """The events in order of start, each rank's own order kept, and what refers to them."""
+    order = np.argsort(tables["events"]["start_ns"], kind="stable")
+    place = np.append(np.empty_like(order), -1)  # so that null, -1, stays null
+    place[order] = np.arange(len(order))
+    tables = {**tables, "events": tables["events"].take(order)}
+    return {name: _renumbered(table, place) for name, table in tables.items()}
+
+
+def _renumbered(table: Table, place: NDArray[np.intp]) -> Table:
+    references = [column.name for column in table.schema.columns if column.refers == "events"]
+    return table.with_columns(**{name: place[table[name]] for name in references})
+
+
+# -- the rest
+
+
+def _arguments(traces: Sequence[Trace], offsets: Sequence[Offsets]) -> Arguments:
+    return Arguments(
+        tuple(
+            block.shifted(offset["file"])
+            for trace, offset in zip(traces, offsets, strict=True)
+            for block in trace.arguments.blocks
+        )
+    )
+
+
+def _merged(metadata: Sequence[Metadata], origin_ns: int) -> Metadata:
+    """What holds for all; where they differ, the first one's."""
+    ranks = tuple(rank for one in metadata for rank in one.ranks)
+    devices = {repr(sorted(one.items())): one for each in metadata for one in each.devices}
+    return replace(
+        metadata[0],
+        ranks=ranks,
+        world_size=max(len(ranks), *(one.world_size for one in metadata)),
+        devices=tuple(devices.values()),
+        origin_ns=origin_ns,
+        tolerance_ns=max(one.tolerance_ns for one in metadata),
+        properties=_common([one.properties for one in metadata]),
+    )
+
+
+def _common(properties: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    first, *others = properties
+    return {
+        key: value
+        for key, value in first.items()
+        if all(key in other and other[key] == value for other in others)
+    }

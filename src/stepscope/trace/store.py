@@ -1,0 +1,234 @@
+"""A trace on disk: one folder of Arrow files that are mapped into memory, not read.
+
+    trace.json        the schema's fingerprint, and size and CRC-32 of every other member
+    metadata.json     what is known beside the tables
+    events.arrow      one Arrow IPC file for each table that has rows, null numbers as -1
+    arguments.arrow   the packed blocks of the events' arguments, as they are
+
+What is loaded was checked first, every byte of it, so that damage shows as an error and never as a
+wrong number. Nothing is unpickled.
+
+Source: Apache Arrow, "IPC File Format" (https://arrow.apache.org/docs/format/Columnar.html).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from stepscope.errors import TraceError
+from stepscope.trace.arguments import Arguments, Block
+from stepscope.trace.schema import SCHEMAS
+from stepscope.trace.table import Array, Table, Text
+from stepscope.trace.trace import Metadata, Trace
+
+LAYOUT = 1  # of the folder: raise it when what this file writes changes
+INDEX = "trace.json"
+_METADATA = "metadata.json"
+_ARGUMENTS = "arguments"
+
+
+def fingerprint() -> int:
+    """A number that changes with the layout of the folder and of any table."""
+    columns = [
+        (name, column.name, column.kind, column.nullable)
+        for name, schema in SCHEMAS.items()
+        for column in schema.columns
+    ]
+    return zlib.crc32(repr((LAYOUT, columns)).encode())
+
+
+def save(trace: Trace, folder: Path) -> None:
+    """Write a trace to `folder`, which appears whole or not at all.
+
+    Args:
+        trace: any trace.
+        folder: where to; one that is there already is replaced.
+
+    Raises:
+        OSError: if it cannot be written.
+
+    Example:
+        >>> save(trace, Path("run.trace"))  # doctest: +SKIP
+    """
+    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        for name, batch in _batches(trace).items():
+            _write_batch(work / f"{name}.arrow", batch)
+        (work / _METADATA).write_text(json.dumps(trace.metadata.to_json(), default=str), "utf-8")
+        _write_index(work)
+        _sync(work)
+        _replace(work, folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def load(folder: Path) -> Trace:
+    """The trace that `save` wrote, its columns mapped from disk.
+
+    Raises:
+        TraceError: if a member is missing, damaged, or of another version of the schema.
+    """
+    try:
+        index = json.loads((folder / INDEX).read_bytes())
+        if index["fingerprint"] != fingerprint():
+            raise TraceError(f"{folder}: stored by another version of stepscope; open its source")
+        members = {
+            name: _checked(folder / name, **facts) for name, facts in index["members"].items()
+        }
+        return _trace(members)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+        raise TraceError(f"{folder}: the stored trace is damaged ({error!r})") from error
+
+
+def size(folder: Path) -> int:
+    """Bytes that a stored trace takes on disk."""
+    return sum(member.stat().st_size for member in folder.iterdir())
+
+
+# -- writing
+
+
+def _batches(trace: Trace) -> dict[str, pa.RecordBatch]:
+    batches = {name: _batch(table) for name, table in trace.tables.items() if len(table)}
+    if trace.arguments.blocks:
+        batches[_ARGUMENTS] = _argument_batch(trace.arguments)
+    return batches
+
+
+def _batch(table: Table) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            name: _dictionary(column) if isinstance(column, Text) else pa.array(column)
+            for name, column in table.columns().items()
+        }
+    )
+
+
+def _dictionary(text: Text) -> pa.DictionaryArray:
+    """Codes as they are: what is null keeps its -1 below Arrow's own mask."""
+    null = text.codes < 0
+    codes = pa.array(text.codes, mask=null if null.any() else None)
+    return pa.DictionaryArray.from_arrays(codes, pa.array(text.values, pa.large_string()))
+
+
+def _argument_batch(arguments: Arguments) -> pa.RecordBatch:
+    blocks = arguments.blocks
+    bounds = np.cumsum([0, *(len(block.sources) for block in blocks)])
+    sources = np.concatenate([block.sources for block in blocks])
+    ends = np.concatenate([block.ends for block in blocks])
+    return pa.record_batch(
+        {
+            "sources": pa.LargeListArray.from_arrays(bounds, sources),
+            "ends": pa.LargeListArray.from_arrays(bounds, ends),
+            "packed": pa.array([block.packed for block in blocks], pa.large_binary()),
+        }
+    )
+
+
+def _write_batch(path: Path, batch: pa.RecordBatch) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def _write_index(work: Path) -> None:
+    members = {path.name: _facts(path) for path in work.iterdir()}
+    index = {"format": "stepscope trace", "fingerprint": fingerprint(), "members": members}
+    (work / INDEX).write_text(json.dumps(index), "utf-8")
+
+
+def _facts(path: Path) -> dict[str, int]:
+    content = pa.memory_map(str(path)).read_buffer()
+    return {"size": content.size, "crc32": zlib.crc32(content)}
+
+
+def _sync(work: Path) -> None:
+    """Put every member on the disk before the folder gets its name.
+
+    A check sum would tell of a member that a crash emptied, but the old folder would be gone.
+    """
+    for path in (*work.iterdir(), work):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _replace(work: Path, folder: Path) -> None:
+    try:
+        work.rename(folder)
+    except OSError:
+        remove(folder)
+        work.rename(folder)
+
+
+def remove(folder: Path) -> None:
+    """Take a stored trace away at once: it is renamed first, so that no half of it is ever seen."""
+    with suppress(FileNotFoundError):
+        grave = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        try:
+            folder.rename(grave / folder.name)
+        finally:
+            shutil.rmtree(grave, ignore_errors=True)
+
+
+# -- reading
+
+
+def _checked(path: Path, size: int, crc32: int) -> pa.Buffer:
+    content = pa.memory_map(str(path)).read_buffer()
+    if content.size != size or zlib.crc32(content) != crc32:
+        raise ValueError(f"{path.name} is not what was written: {content.size} bytes of {size}")
+    return content
+
+
+def _trace(members: dict[str, pa.Buffer]) -> Trace:
+    metadata = json.loads(members.pop(_METADATA).to_pybytes())
+    batches = {
+        name.removesuffix(".arrow"): pa.ipc.open_file(content).get_batch(0)
+        for name, content in members.items()
+    }
+    arguments = _arguments(batches.pop(_ARGUMENTS, None))
+    tables = {name: _table(name, batch) for name, batch in batches.items()}
+    return Trace(tables, Metadata.from_json(metadata), arguments)
+
+
+def _table(name: str, batch: pa.RecordBatch) -> Table:
+    columns = {column: _column(batch.column(column)) for column in batch.schema.names}
+    return Table(SCHEMAS[name], columns)
+
+
+def _column(array: pa.Array) -> Array | Text:
+    if isinstance(array, pa.DictionaryArray):
+        return Text(_numbers(array.indices), array.dictionary.to_pylist())
+    return _numbers(array)
+
+
+def _numbers(array: pa.Array) -> Array:
+    """The numbers without a copy, those below a mask included."""
+    dtype = array.type.to_pandas_dtype()
+    return np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
+
+
+def _arguments(batch: pa.RecordBatch | None) -> Arguments:
+    if batch is None:
+        return Arguments()
+    bounds: list[int] = batch.column("sources").offsets.to_pylist()
+    sources, ends = (_numbers(batch.column(name).values) for name in ("sources", "ends"))
+    packed: list[Any] = batch.column("packed").to_pylist()
+    return Arguments(
+        tuple(
+            Block(sources[first:last], ends[first:last], content)
+            for first, last, content in zip(bounds, bounds[1:], packed, strict=False)
+        )
+    )
