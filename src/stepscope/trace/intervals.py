@@ -91,7 +91,9 @@ def _merge(starts: Times, ends: Times) -> tuple[Times, Times]:
     return starts[fresh], reach[np.append(np.flatnonzero(fresh)[1:] - 1, len(reach) - 1)]
 
 
-def _pairs(first: NDArray[np.intp], last: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _pairs(
+    first: NDArray[np.intp], last: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Index pairs (i, j) for every i and every j in [first[i], last[i])."""
     counts = last - first
     mine = np.repeat(np.arange(len(first)), counts)
@@ -123,7 +125,9 @@ def grouped_union(groups: NDArray[np.integer], starts: Times, ends: Times, count
     # Groups are laid end to end on one long axis, so that one running maximum serves them all.
     stride = int(end.max()) - base + 1
     if stride * count >= 2**62:
-        return np.array([_union(start[group == g], end[group == g]) for g in range(count)], np.int64)
+        return np.array(
+            [_union(start[group == g], end[group == g]) for g in range(count)], np.int64
+        )
     offset = group.astype(np.int64) * stride - base
     reach = np.maximum.accumulate(end + offset)
     before = np.concatenate([[np.iinfo(np.int64).min], reach[:-1]])
