@@ -48,7 +48,10 @@ def find_idle(trace: Trace) -> Trace:
 def _work_tracks(trace: Trace) -> NDArray[np.int32]:
     work = trace.events.text("category").mask(*DEVICE_WORK)
     tracks = np.unique(trace.events["track"][work])
-    result: NDArray[np.int32] = tracks[trace["tracks"]["kind"][tracks] != 0]
+    host = (trace["tracks"]["kind"] == 0) | (
+        (trace["tracks"]["kind"] == 2) & (trace["tracks"]["device"] < 0)
+    )
+    result: NDArray[np.int32] = tracks[~host[tracks]]
     return result
 
 

@@ -19,7 +19,7 @@ _CODE = {kind: code for code, kind in enumerate(KERNEL_KINDS)}
 _RULES = tuple(
     (re.compile(pattern, re.IGNORECASE), kind)
     for pattern, kind in (
-        (r"multi_tensor_apply|fused_?(adam|sgd|lamb|adagrad)|_fused_|adam|lamb_|sgd_?(momentum|update)"
+        (r"multi_tensor_apply|fused_?(adam|sgd|lamb|adagrad)|adam|lamb_|sgd_?(momentum|update)"
          r"|_foreach_", "optimizer"),
         (r"flash|fmha|attention|sdpa|mha_|_attn_|paged_", "attention"),
         (r"batch_?norm|layer_?norm|group_?norm|instance_?norm|rms_?norm|cudnn::bn_|bn_(fw|bw)"

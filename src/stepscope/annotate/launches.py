@@ -76,11 +76,23 @@ def _look_up(keys: NDArray[np.integer], values: Rows, wanted: NDArray[np.integer
 
 
 def _tell(trace: Trace, unlinked: Rows) -> Trace:
-    if not len(unlinked):
-        return trace
-    total = int(trace.events["duration_ns"][unlinked].sum())
-    message = (
-        f"device work without a launch in the file ({total / 1e6:.3f} ms in all); "
-        "it belongs to no step and no stage"
+    """Warn of unlinked work, apart from what was launched before the recording began."""
+    events = trace.events
+    first = events["correlation"][events.text("category").mask("runtime")]
+    first = first[first >= 0].min(initial=np.iinfo(np.int64).max)
+    earlier = (events["correlation"][unlinked] >= 0) & (events["correlation"][unlinked] < first)
+    earlier &= bool(len(trace["launches"]))
+    said = {
+        "launched_before_recording": ("device work launched before the recording began", earlier),
+        "unlinked_device_work": ("device work without a launch in the file", ~earlier),
+    }
+    return trace.with_warnings(
+        (code, _message(events, what, unlinked[mask]), int(mask.sum()))
+        for code, (what, mask) in said.items()
+        if mask.any()
     )
-    return trace.with_warnings([("unlinked_device_work", message, len(unlinked))])
+
+
+def _message(events: Table, what: str, rows: Rows) -> str:
+    total = events["duration_ns"][rows].sum() / 1e6
+    return f"{what} ({total:.3f} ms in all); it belongs to no step and no stage"

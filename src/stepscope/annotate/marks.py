@@ -10,6 +10,7 @@ import re
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Text
 
+CODE = {stage: code for code, stage in enumerate(STAGES)}
 MODULE_RANGE = "stepscope.module: "
 MODULE_FRAME = "nn.Module: "
 
@@ -54,12 +55,11 @@ def stage_of_names(name: Text, category: Text) -> Text:
         >>> stage_of_names(Text.of(["Optimizer.step#SGD.step"]), Text.of(["annotation"]))[0]
         'optimizer'
     """
-    stages = {stage: code for code, stage in enumerate(STAGES)}
     codes = category.codes.astype("int8") * 0 - 1
     for kind in ("cpu_op", "annotation", "python"):
         rules = [(pattern, stage) for kinds, pattern, stage in _RULES if kind in kinds]
         told = name.map(lambda text, rules=rules: _first(rules, text))  # type: ignore[misc]
-        number = [*(stages[value] for value in told.values), -1]
+        number = [*(CODE[value] for value in told.values), -1]
         mask = category.mask(kind) & (told.codes >= 0)
         codes[mask] = [number[code] for code in told.codes[mask].tolist()]
     return Text(codes, STAGES)

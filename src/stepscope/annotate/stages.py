@@ -7,16 +7,16 @@ from numpy.typing import NDArray
 
 from stepscope.annotate.backward import is_backward, is_forward
 from stepscope.annotate.launches import launch_of
-from stepscope.annotate.marks import LOSS_OPERATOR, stage_of_names
+from stepscope.annotate.marks import CODE, stage_of_names
+from stepscope.annotate.places import tell_by_place, work_launched
 from stepscope.annotate.steps import main_track
 from stepscope.trace.nesting import depths, inherit
-from stepscope.trace.schema import DEVICE_WORK, STAGES
+from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 Codes = NDArray[np.int8]
 Mask = NDArray[np.bool_]
-CODE = {stage: code for code, stage in enumerate(STAGES)}
 _NONE = -1
 # What may be found inside a stage and still count as itself; anything else is part of that stage.
 # Forward inside backward is recomputation; forward and backward inside an optimizer its closure.
@@ -100,108 +100,29 @@ def _fill_backward_threads(trace: Trace, stage: Codes) -> Codes:
 def _fill_main_thread(trace: Trace, stage: Codes) -> Codes:
     """Tell what no name tells by its place in its step."""
     events = trace.events
-    category = events.text("category")
-    on_cpu = (trace["tracks"]["kind"] != 1)[events["track"]]
-    work = on_cpu & category.mask("cpu_op", "runtime", "annotation", "communication")
-    work &= events["step"] >= 0
-    work &= ~events.text("name").where(lambda name: name.startswith("ProfilerStep#"))
-    loose = work & (stage < 0) & (events["track"] == main_track(trace))
     result = stage.copy()
-    copies = _host_to_device(trace)
+    work = _host_work(trace)
+    launched = work_launched(trace)
+    loose = work & (stage < 0) & (events["track"] == main_track(trace))
     order = np.argsort(events["step"], kind="stable")
     bounds = np.searchsorted(events["step"][order], np.append(trace["steps"]["step"], 2**31 - 1))
     for first, last in zip(bounds[:-1], bounds[1:], strict=True):
         rows = np.sort(order[first:last])
         rows = rows[work[rows]]
-        result[rows] = _by_place(events, rows, result[rows], loose[rows], copies[rows])
+        result[rows] = tell_by_place(events, rows, result[rows], loose[rows], launched)
     elsewhere = work & (result < 0)
     result[elsewhere] = CODE["other"]
     return result
 
 
-def _by_place(events: Table, rows: NDArray[np.intp], stage: Codes, loose: Mask, copies: Mask) -> Codes:
-    """The stages of one step's events (in order of start), with the loose ones told by place."""
-    start, end = events["start_ns"][rows], (events["start_ns"] + events["duration_ns"])[rows]
-    result, known = stage.copy(), _Places(start, end, stage)
-    trains = known.has("backward") or known.has("optimizer")
-    backward, optimizer = known.first("backward"), known.first("optimizer")
-    before_backward = start < min(backward, optimizer)
-    result[loose & before_backward] = CODE["forward"]
-    if known.has("forward"):
-        result[loose & before_backward & (start < known.first("forward"))] = CODE["other"]
-    if trains:
-        after = loose & ~before_backward
-        result[after] = CODE["other"]
-        # Between backward and the optimizer gradients are unscaled and clipped.
-        result[after & (start >= known.last("backward")) & (start < optimizer)] = CODE["optimizer"]
-        between = after & (start < known.last("backward"))
-        result[between] = CODE["backward"]
-        if not known.has("optimizer"):
-            result[after & ~between] = CODE["optimizer"]
-    _name_loss(events, rows, result, loose & before_backward, known)
-    result[loose & copies & (start < known.first_or("forward", start, result))] = CODE["transfer"]
-    return result
-
-
-class _Places:
-    """When the stages that are known in a step begin and end."""
-
-    def __init__(self, start: NDArray[np.int64], end: NDArray[np.int64], stage: Codes) -> None:
-        self.start, self.end, self.stage = start, end, stage
-
-    def has(self, stage: str) -> bool:
-        return bool((self.stage == CODE[stage]).any())
-
-    def first(self, stage: str) -> int:
-        return int(self.start[self.stage == CODE[stage]].min(initial=np.iinfo(np.int64).max))
-
-    def last(self, stage: str) -> int:
-        return int(self.end[self.stage == CODE[stage]].max(initial=-1))
-
-    def first_or(self, stage: str, start: NDArray[np.int64], result: Codes) -> int:
-        """The first known event of a stage, else the first that its place tells."""
-        if self.has(stage):
-            return self.first(stage)
-        return int(start[result == CODE[stage]].max(initial=-1)) + 1
-
-
-def _name_loss(
-    events: Table, rows: NDArray[np.intp], result: Codes, loose: Mask, known: _Places
-) -> None:
-    """Of the loose work before backward, what follows the model or computes a loss is the loss."""
-    start = events["start_ns"][rows]
-    if known.has("forward"):
-        result[loose & (start >= known.last("forward"))] = CODE["loss"]
-        return
-    names = events.text("name").take(rows)
-    computes = np.flatnonzero(loose & names.where(lambda name: bool(LOSS_OPERATOR.match(name))))
-    if len(computes):
-        result[loose & (start >= start[computes[0]])] = CODE["loss"]
-
-
-def _host_to_device(trace: Trace) -> Mask:
-    """Operators whose device work is nothing but copies from the host, and all inside them."""
+def _host_work(trace: Trace) -> Mask:
+    """What the CPU does in steps, but for Python frames, whose stage only their names can tell."""
     events = trace.events
-    caller = launch_of(trace)
-    device = np.flatnonzero(events.text("category").mask(*DEVICE_WORK) & (caller >= 0))
-    copy = events.text("name").where(lambda name: name.startswith(("Memcpy HtoD", "CopyHostToDevice")))
-    copies, others = np.zeros(len(events), np.int64), np.zeros(len(events), np.int64)
-    np.add.at(copies, caller[device], copy[device])
-    np.add.at(others, caller[device], ~copy[device])
-    for level in _levels_upward(events["parent"]):
-        np.add.at(copies, events["parent"][level], copies[level])
-        np.add.at(others, events["parent"][level], others[level])
-    only = (copies > 0) & (others == 0) & events.text("category").mask("cpu_op", "runtime")
-    result: Mask = inherit(events["parent"], np.where(only, 1, _NONE)) > 0
+    on_cpu = (trace["tracks"]["kind"] != 1)[events["track"]]
+    work = on_cpu & events.text("category").mask("cpu_op", "runtime", "annotation", "communication")
+    step = events.text("name").where(lambda name: name.startswith("ProfilerStep#"))
+    result: Mask = work & (events["step"] >= 0) & ~step
     return result
-
-
-def _levels_upward(parent: NDArray[np.int32]) -> list[NDArray[np.intp]]:
-    """Events that have a parent, grouped by depth, the deepest first."""
-    depth = depths(parent)
-    order = np.argsort(-depth, kind="stable")
-    order = order[depth[order] > 0]
-    return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1)
 
 
 def _through_launches(trace: Trace, stage: Codes, recompute: Mask) -> Trace:
