@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Raw, Struct
 from numpy.typing import NDArray
 
-from stepscope.ingest.decode import Record
+from stepscope.ingest.records import Record
 from stepscope.ingest.times import nanoseconds
 from stepscope.trace.arguments import Arguments, Block, parse
 
@@ -87,11 +87,10 @@ class Columns:
             "phase": np.array([phases[record.ph, record.cat] for record in records], np.int32),
             "name": np.array([names[record.name] for record in records], np.int32),
             "track": np.array([tracks[record.pid, record.tid] for record in records], np.int32),
-            "identity": np.array(
-                [-1 if record.id is None else ids[record.id] for record in records], np.int32
-            ),
+            "identity": np.array([_identity(record, ids) for record in records], np.int32),
             "time_ns": nanoseconds(_texts([record.ts for record in records])),
             "duration_us": np.array([record.dur for record in records], np.float64),
+            "thread_duration_us": np.array([record.tdur for record in records], np.float64),
         }
 
     def _pack(self, records: list[Record], source: NDArray[np.int32]) -> None:
@@ -105,7 +104,7 @@ class Columns:
         for field, key in _FIELDS.items():
             if b'"%b"' % key.encode() in joined:
                 column = np.full(len(records), getattr(_DEFAULTS, field), np.int64)
-                column[rows] = np.fromiter(map(attrgetter(field), known), np.int64, len(known))
+                column[rows] = _integers(list(map(attrgetter(field), known)))
                 self._chunks[-1][field] = column
         self._blocks.append(Block.of(source[rows], texts))
 
@@ -113,8 +112,8 @@ class Columns:
         for record in records:
             key = (record.pid, record.tid, record.name)
             if record.name in LABELS and key not in self.labels and record.args:
-                values = list(parse(bytes(record.args)).values())
-                self.labels[key] = str(values[0]).strip() if values else ""
+                value = next(iter(parse(bytes(record.args)).values()), "")
+                self.labels[key] = str(value).strip()
 
     def column(self, name: str) -> NDArray[Any]:
         """A column over all chunks, shape (events,)."""
@@ -125,9 +124,28 @@ class Columns:
         ]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
+    @cached_property
     def arguments(self) -> Arguments:
         """The recorded arguments of every event."""
         return Arguments(tuple(self._blocks))
+
+
+def _identity(record: Record, ids: Interner) -> int:
+    if record.id is not None:
+        return ids[record.id]
+    return ids[bytes(record.id2)] if record.id2 else -1
+
+
+def _integers(values: list[int]) -> NDArray[np.int64]:
+    try:
+        return np.array(values, np.int64)
+    except OverflowError:
+        return np.array([_wrapped(value) for value in values], np.int64)
+
+
+def _wrapped(value: int) -> int:
+    """As int64: an unsigned address keeps its bits; nothing wider can be told."""
+    return (value + 2**63) % 2**64 - 2**63 if abs(value) < 2**64 else -1
 
 
 def _texts(raws: list[Raw]) -> list[bytes]:
@@ -161,4 +179,4 @@ def _integer(value: Any) -> int | None:
         number = int(value) if isinstance(value, int | float | str) else None
     except (ValueError, OverflowError):
         return None
-    return number if number is not None and abs(number) < 2**63 else None
+    return number

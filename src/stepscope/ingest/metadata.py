@@ -14,20 +14,25 @@ _UNREAD = ("samples", "stackFrames", "systemTraceEvents", "controllerTraceDataKe
 
 def metadata_of(properties: Mapping[str, Any], tally: Tally) -> Metadata:
     """Metadata from the top level of a trace file; what is not read is told to `tally`."""
-    for key in _UNREAD:
-        if size := len(properties.get(key) or ()):
-            tally("unread_section", f"the file's {key} are not read", size)
+    unread = {key: _size(properties[key]) for key in _UNREAD if key in properties}
+    found = ", ".join(f"{key} ({size})" for key, size in unread.items() if size)
+    tally("unread_section", f"some of the file is not read: {found}", sum(unread.values()))
     info = properties.get("distributedInfo")
     info = info if isinstance(info, Mapping) else {}
     devices = properties.get("deviceProperties")
+    devices = devices if isinstance(devices, list) else []
     return Metadata(
         framework="pytorch" if "schemaVersion" in properties else "",
         framework_version=_text(properties.get("pytorch_version")),
-        devices=tuple(one for one in devices if isinstance(one, Mapping)) if isinstance(devices, list) else (),
+        devices=tuple(one for one in devices if isinstance(one, Mapping)),
         ranks=(_count(info.get("rank"), 0),),
         world_size=_count(info.get("world_size"), 1),
         properties={key: value for key, value in properties.items() if key not in _ELSEWHERE},
     )
+
+
+def _size(section: Any) -> int:
+    return len(section) if isinstance(section, list | dict | str) else 1
 
 
 def _text(value: Any) -> str:

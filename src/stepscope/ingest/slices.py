@@ -1,114 +1,131 @@
-"""Begin and end events paired into slices.
-
-Source: Trace Event Format, "Duration Events" and "Async Events".
-"""
+"""Slices of time: complete events, and begins and ends paired."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable
-from itertools import groupby, islice, takewhile
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from stepscope.ingest.tally import Tally
+import numpy as np
+from numpy.typing import NDArray
 
-_LOOK_AHEAD = 64
+from stepscope.ingest.categories import category
+from stepscope.ingest.pairing import Mark, pair
+from stepscope.ingest.recorded import LONGEST_NS, Recorded, Rows
+from stepscope.trace.schema import CATEGORIES
+from stepscope.trace.table import Text
 
-
-class Mark(NamedTuple):
-    """A begin or an end: the row it stands in, when, of what name."""
-
-    row: int
-    time_ns: int
-    name: str
-    ends: bool
+ASYNC = {"b": False, "S": False, "e": True, "F": True}
+STACKED = {"B": False, "E": True}
 
 
-class Pair(NamedTuple):
-    """A slice from the begin event at `row`."""
+class Slices(NamedTuple):
+    """For each slice the event that tells of it, and its time and track; shape (slices,)."""
 
-    row: int
-    start_ns: int
-    end_ns: int
-
-
-def pair(marks: Iterable[Mark], last_ns: int, tally: Tally) -> list[Pair]:
-    """Pair the begins and ends of one track, which nest as a stack.
-
-    An end closes the innermost open begin of its name; begins inside that one were never ended and
-    end with it. An end of another name than any open begin closes the innermost one, since the
-    format leaves names at the end to taste. What is never ended lasts until `last_ns`.
-
-    Args:
-        marks: in file order; taken in order of time here.
-        last_ns: end of the recording.
-        tally: told of everything unbalanced.
-
-    Example:
-        >>> pair([Mark(0, 5, "a", False), Mark(1, 9, "a", True)], 9, Tally())
-        [Pair(row=0, start_ns=5, end_ns=9)]
-    """
-    stack = _Stack(tally)
-    for _, simultaneous in groupby(sorted(marks, key=lambda mark: mark.time_ns), lambda m: m[1]):
-        now = deque(simultaneous)
-        while now:
-            index = stack.pick(now)
-            stack.take(now[index])
-            del now[index]
-    return stack.finish(last_ns)
+    row: Rows
+    start_ns: NDArray[np.int64]
+    duration_ns: NDArray[np.int64]
+    track: NDArray[np.int64]
 
 
-class _Stack:
-    def __init__(self, tally: Tally) -> None:
-        self._tally = tally
-        self._opened: list[Mark] = []
-        self._names: Counter[str] = Counter()
-        self._pairs: list[Pair] = []
-
-    def pick(self, now: deque[Mark]) -> int:
-        """Which of some simultaneous marks comes next: recorders write them in any order."""
-        if now[0].ends:
-            for index, mark in enumerate(islice(takewhile(_ends, now), _LOOK_AHEAD)):
-                if self._opened and mark.name in ("", self._opened[-1].name):
-                    return index
-            if not self._names[now[0].name]:
-                for index, mark in enumerate(islice(now, _LOOK_AHEAD)):
-                    if not mark.ends and mark.name == now[0].name:
-                        return index
-        return 0
-
-    def take(self, mark: Mark) -> None:
-        if not mark.ends:
-            self._opened.append(mark)
-            self._names[mark.name] += 1
-        elif not self._opened:
-            self._tally("end_without_begin", f"an end event has no begin: {mark.name!r}")
-        else:
-            self._close(mark)
-
-    def _close(self, mark: Mark) -> None:
-        if self._names[mark.name]:
-            while self._opened[-1].name != mark.name:
-                inner = self._opened[-1].name
-                self._tally("begin_without_end", f"a begin event has no end: {inner!r}")
-                self._pop(mark.time_ns)
-        elif mark.name:
-            name = self._opened[-1].name
-            self._tally("end_of_other_name", f"an end {mark.name!r} closes a begin {name!r}")
-        self._pop(mark.time_ns)
-
-    def _pop(self, end_ns: int) -> None:
-        row, start_ns, name, _ = self._opened.pop()
-        self._names[name] -= 1
-        self._pairs.append(Pair(row, start_ns, max(start_ns, end_ns)))
-
-    def finish(self, last_ns: int) -> list[Pair]:
-        while self._opened:
-            name = self._opened[-1].name
-            self._tally("begin_without_end", f"a begin event has no end: {name!r}")
-            self._pop(last_ns)
-        return self._pairs
+def slices_of(recorded: Recorded) -> Slices:
+    """Every slice, in file order of the event that begins it."""
+    whole = _complete(recorded)
+    last = int((whole.start_ns + whole.duration_ns).max(initial=_last_time(recorded)))
+    paired = [_stacked(recorded, last), _async(recorded, last)]
+    if not any(len(one.row) for one in paired):
+        return whole
+    joined = [np.concatenate(part) for part in zip(whole, *paired, strict=True)]
+    order = np.argsort(joined[0], kind="stable")
+    return Slices(*(part[order] for part in joined))
 
 
-def _ends(mark: Mark) -> bool:
-    return mark.ends
+def _last_time(recorded: Recorded) -> int:
+    return int(recorded.time_ns[recorded.usable].max(initial=0))
+
+
+def _complete(recorded: Recorded) -> Slices:
+    rows = recorded.of_phase("X")
+    return Slices(rows, recorded.time_ns[rows], _durations(recorded, rows), recorded.track[rows])
+
+
+def _durations(recorded: Recorded, rows: Rows) -> NDArray[np.int64]:
+    us = recorded.columns.column("duration_us")[rows]
+    thread = recorded.columns.column("thread_duration_us")[rows]
+    borrowed = np.isnan(us) & (thread >= 0)
+    us = np.where(borrowed, thread, us)
+    missing, negative, long = np.isnan(us), us < 0, us * 1000 > LONGEST_NS
+    for code, message, rows_of in (
+        ("thread_duration", "a slice has no `dur`; its `tdur` is taken", borrowed),
+        ("no_duration", "a slice has no duration that can be told; taken as 0", missing),
+        ("negative_duration", "a slice has a negative duration; taken as 0", negative),
+        ("long_duration", "a slice lasts over 104 days; taken as 0", long),
+    ):
+        recorded.tally(code, message, int(rows_of.sum()))
+    ns = np.rint(np.where(missing | negative | long, 0, us) * 1000)
+    return np.asarray(ns, np.int64)
+
+
+def _stacked(recorded: Recorded, last: int) -> Slices:
+    marks: dict[int, list[Mark]] = defaultdict(list)
+    for row in recorded.of_phase(*STACKED).tolist():
+        marks[int(recorded.track[row])].append(_mark(recorded, row, STACKED))
+    return _paired(recorded, marks, {track: track for track in marks}, last)
+
+
+def _async(recorded: Recorded, last: int) -> Slices:
+    """Async slices go to a track of their own for each process and category."""
+    marks: dict[tuple[Any, ...], list[Mark]] = defaultdict(list)
+    tracks: dict[tuple[Any, ...], int] = {}
+    identity = recorded.columns.column("identity")
+    keys: list[tuple[Any, Any]] = list(recorded.columns.tracks)  # type: ignore[arg-type]
+    for row in recorded.of_phase(*ASYNC).tolist():
+        process, _ = keys[int(recorded.track[row])]
+        recorded_category = recorded.phases[int(recorded.phase[row])][1]
+        key = (process, recorded_category, int(identity[row]))
+        marks[key].append(_mark(recorded, row, ASYNC))
+        tracks[key] = recorded.columns.tracks[process, f"async {recorded_category}".strip()]
+    return _paired(recorded, marks, tracks, last)
+
+
+def _mark(recorded: Recorded, row: int, ends: Mapping[str, bool]) -> Mark:
+    name = recorded.name[row] or ""
+    return Mark(row, int(recorded.time_ns[row]), name, ends[recorded.letter(row)])
+
+
+def _paired(
+    recorded: Recorded, marks: Mapping[Any, list[Mark]], tracks: Mapping[Any, int], last: int
+) -> Slices:
+    found = [
+        (one.row, one.start_ns, one.end_ns - one.start_ns, tracks[key])
+        for key, group in marks.items()
+        for one in pair(group, last, recorded.tally)
+    ]
+    return Slices(*np.array(found, np.int64).reshape(-1, 4).T)
+
+
+def event_columns(recorded: Recorded, slices: Slices) -> dict[str, Any]:
+    """Columns of the events table."""
+    rows = slices.row
+    numbers = ("correlation", "sequence", "forward_thread", "bytes", "source")
+    return {
+        "track": slices.track,
+        "name": recorded.name.take(rows),
+        "category": _categories(recorded, rows),
+        "start_ns": slices.start_ns,
+        "duration_ns": slices.duration_ns,
+        **{name: recorded.columns.column(name)[rows] for name in numbers},
+    }
+
+
+def _categories(recorded: Recorded, rows: Rows) -> Text:
+    """Category by (recorded category, name), worked out once per distinct pair."""
+    names = recorded.name
+    width = len(names.values) + 1
+    both = recorded.phase[rows].astype(np.int64) * width + names.codes[rows]
+    pairs, inverse = np.unique(both, return_inverse=True)
+    codes = [
+        CATEGORIES.index(category(recorded.phases[phase][1], names.values[name]))
+        for phase, name in (divmod(one, width) for one in pairs.tolist())
+    ]
+    return Text(np.array(codes, np.int8)[inverse], CATEGORIES)

@@ -41,9 +41,11 @@ def _inflate(file: BinaryIO, warn: Warn, progress: Progress) -> Iterator[bytes]:
     while data := file.read(_READ_BYTES):
         progress(len(data))
         while data:
+            before = engine.copy()
             try:
                 yield engine.decompress(data, CHUNK_BYTES)
             except zlib.error as error:
+                yield from _salvage(before, data)
                 warn("damaged_gzip", f"the gzip data are damaged ({error}); read as far as they go")
                 return
             data, inside = engine.unconsumed_tail, not engine.eof
@@ -54,6 +56,15 @@ def _inflate(file: BinaryIO, warn: Warn, progress: Progress) -> Iterator[bytes]:
     if inside:
         yield engine.flush()
         warn("truncated_gzip", "the gzip data end early; read as far as they go")
+
+
+def _salvage(engine: zlib._Decompress, data: bytes) -> Iterator[bytes]:
+    """What a piece holds before its damage, found byte by byte."""
+    try:
+        for index in range(len(data)):
+            yield engine.decompress(data[index : index + 1])
+    except zlib.error:
+        return
 
 
 def _sized(pieces: Iterator[bytes]) -> Iterator[bytes]:

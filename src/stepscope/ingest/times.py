@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 LIMIT_NS = 2**62
-_EXACT_US = 2**43  # below this a float of us tells single ns apart
+_EXACT_US = 2**40  # below this a float of us is off by less than a tenth of a ns
+_LONGEST_TEXT = 64
 INVALID = np.iinfo(np.int64).min
 
 
@@ -36,6 +37,8 @@ def nanoseconds(texts: Sequence[bytes]) -> NDArray[np.int64]:
     except pa.ArrowInvalid:
         pass
     try:
+        if max(map(len, texts)) > _LONGEST_TEXT:  # an array of fixed width would be far too large
+            raise ValueError("no number is as long")
         return _by_float(texts)
     except ValueError:
         return np.array([_by_decimal(text) for text in texts], np.int64)
@@ -60,5 +63,5 @@ def _by_decimal(text: bytes) -> int:
     try:
         value = Decimal(text.decode("ascii").strip().strip('"')) * 1000
         return round(value) if abs(value) < LIMIT_NS else INVALID
-    except (InvalidOperation, UnicodeDecodeError, ValueError):
+    except (ArithmeticError, UnicodeDecodeError, ValueError):
         return INVALID

@@ -76,9 +76,17 @@ class Arguments:
 
 
 def parse(text: bytes) -> dict[str, Any]:
-    """Recorded arguments as a dict; whatever is not an object is under the key `value`."""
-    value = json.loads(text.decode("utf-8", "replace"), strict=False)
-    return dict(value) if isinstance(value, Mapping) else {"value": value}
+    """Recorded arguments as a dict; whatever is not an object is under the key `value`.
+
+    So is the text itself where it cannot be parsed: it may nest too deeply, or hold a number of
+    thousands of digits.
+    """
+    readable = text.decode("utf-8", "replace")
+    try:
+        value = json.loads(readable, strict=False)
+    except (ValueError, RecursionError):
+        return {"value": readable}
+    return dict(value) if isinstance(value, Mapping) else {} if value is None else {"value": value}
 
 
 @lru_cache(maxsize=8)
