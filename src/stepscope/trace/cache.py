@@ -100,12 +100,16 @@ def keep(key: Key, trace: Trace) -> None:
 
 def clear() -> int:
     """Delete every entry; returns the bytes they took."""
-    folder = cache_folder()
-    entries = _entries(folder) if folder else []
-    for _, _, entry in entries:
+    taken = total_bytes()
+    for _, _, entry in _entries(cache_folder()):
         with suppress(OSError):
             store.remove(entry)
-    return sum(size for _, size, _ in entries)
+    return taken
+
+
+def total_bytes() -> int:
+    """Bytes that all entries take."""
+    return sum(size for _, size, _ in _entries(cache_folder()))
 
 
 def limit_bytes() -> int:
@@ -147,10 +151,10 @@ def _shrink(folder: Path, limit: int) -> None:
             total -= size
 
 
-def _entries(folder: Path) -> list[tuple[float, int, Path]]:
+def _entries(folder: Path | None) -> list[tuple[float, int, Path]]:
     """(time of last use, bytes, folder) of each entry, unfinished ones included."""
     found = []
-    for entry in folder.iterdir() if folder.is_dir() else ():
+    for entry in folder.iterdir() if folder and folder.is_dir() else ():
         with suppress(OSError):  # another process may delete it meanwhile
             if entry.is_dir():
                 found.append((entry.stat().st_mtime, store.size(entry), entry))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from stepscope.trace.table import Table
 
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
+
+ARGUMENTS = "arguments"
+_READING = ("SELECT", "EXPLAIN", "MULTI")  # MULTI is what PIVOT is split into
 
 
 def arrow_table(table: Table) -> pa.Table:
@@ -34,18 +38,35 @@ def run_query(trace: Trace, sql: str) -> pa.Table:
     """Run `sql` over the trace's tables; see `Trace.query`."""
     import duckdb
 
-    # A trace may come from a stranger and so may the SQL beside it: no files, no network.
-    connection = duckdb.connect(":memory:", config={"enable_external_access": "false"})
+    # A trace may come from a stranger and so may the SQL beside it: no files, no network, none of
+    # this process's own variables.
+    connection = duckdb.connect(
+        ":memory:",
+        config={"enable_external_access": "false", "python_enable_replacements": "false"},
+    )
     try:
+        statement = _reading(connection.extract_statements(sql))
         for name, table in trace.tables.items():
             connection.register(name, arrow_table(table))
-        if "arguments" in sql:
-            connection.register("arguments", _arguments(trace))
-        return connection.execute(sql).to_arrow_table()
+        if ARGUMENTS in sql.lower():
+            connection.register(ARGUMENTS, _arguments(trace))
+        return connection.sql(statement).to_arrow_table()
     except duckdb.Error as error:
         raise QueryError(f"{error}\nthe tables and columns are in docs/schema.md") from error
     finally:
         connection.close()
+
+
+def _reading(statements: Sequence[Any]) -> Any:
+    """The one statement there may be: a trace is read, never written."""
+    kinds = [statement.type.name for statement in statements]
+    if len(kinds) == 1 and kinds[0] in _READING:
+        return statements[0]
+    found = " and ".join(kinds) or "none"
+    raise QueryError(
+        f"expected one statement that reads (SELECT, DESCRIBE, EXPLAIN …), found {found}; "
+        "a trace cannot be changed"
+    )
 
 
 def _arguments(trace: Trace) -> pa.Table:

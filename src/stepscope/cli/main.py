@@ -1,0 +1,90 @@
+"""The `stepscope` command: its subcommands, each loaded only when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import click
+
+from stepscope.errors import StepscopeError
+from stepscope.version import __version__
+
+_INTERRUPTED, _BROKEN_PIPE = 130, 141  # 128 and the number of the signal, as a shell says it
+
+
+class Entry(NamedTuple):
+    """A subcommand: the module of its function, of the same name, and what it is for."""
+
+    module: str
+    help: str
+
+
+# With the help here, `stepscope --help` need load none of them.
+COMMANDS = {
+    "run": Entry("stepscope.cli.run", "Run a training script and record a few of its steps."),
+    "report": Entry("stepscope.cli.report", "Tell where the time of a training step goes."),
+    "query": Entry("stepscope.cli.query", "Ask the tables of a trace in SQL."),
+    "cache": Entry("stepscope.cli.cache", "Show or clear what is kept of files opened before."),
+}
+
+
+class Refusal(click.ClickException):
+    """One of stepscope's own errors, as click prints it."""
+
+    def __init__(self, error: StepscopeError) -> None:
+        super().__init__(str(error))
+        self.exit_code = error.exit_code  # type: ignore[misc]
+
+
+class Commands(click.Group):
+    """Finds subcommands in `COMMANDS` and turns stepscope's errors into one line and a code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of the subcommands, in the order of `COMMANDS`."""
+        return [name for name, entry in COMMANDS.items() if find_spec(entry.module)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a subcommand; None where there is none."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = getattr(import_module(COMMANDS[cmd_name].module), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the subcommands without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name].help) for name in self.list_commands(ctx)])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call a subcommand; what goes wrong by the user's hand ends without a traceback."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except StepscopeError as error:
+            raise Refusal(error) from error
+        except BrokenPipeError:
+            # Whoever read the output has had enough; Python would complain when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            ctx.exit(_BROKEN_PIPE)
+        except KeyboardInterrupt:
+            ctx.exit(_INTERRUPTED)
+        return result
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="stepscope")
+def stepscope() -> None:
+    """See where a deep-learning training step spends its time.
+
+    FILE is a capture of `stepscope run`, a profiler's trace (.json, .json.gz), or a folder with one
+    of them for each rank.
+    """
+
+
+def main() -> None:
+    """Entry point of the `stepscope` command."""
+    stepscope()
