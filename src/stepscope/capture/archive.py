@@ -22,7 +22,7 @@ def write_capture(
     path: Path,
     manifest: dict[str, Any],
     modules: dict[str, Any],
-    export: Callable[[Path], None] | None,
+    export: Callable[[Path], object] | None,
 ) -> None:
     """Write a capture file, all or nothing.
 

@@ -41,9 +41,7 @@ class TraceHandler:
             manifest = build_manifest(
                 Run(sys.argv, _options_of(profiler)), _result_of(recorded_steps(trace))
             )
-            write_capture(
-                path, manifest, describe_forest(self.forest), lambda target: _move(trace, target)
-            )
+            write_capture(path, manifest, describe_forest(self.forest), trace.replace)
 
     def _remove_ranges_after(self, profiler: Any) -> None:
         """A profiler with a schedule may record again, for as long as it lives."""
@@ -72,10 +70,6 @@ def _options_of(profiler: Any) -> Options:
         shapes=profiler.record_shapes,
         stack=profiler.with_stack,
     )
-
-
-def _move(source: Path, target: Path) -> None:
-    source.replace(target)
 
 
 def recorded_steps(trace: Path) -> list[int]:

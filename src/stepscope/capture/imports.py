@@ -55,7 +55,7 @@ class AfterImport(MetaPathFinder):
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            loader.exec_module = execute  # type: ignore[method-assign]
+            del loader.exec_module
             execute(module)
             self.remove()
             self._action()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import signal
 import sys
 from pathlib import Path
 from types import TracebackType
 
+from stepscope.capture import exits
 from stepscope.capture.archive import check_target
 from stepscope.capture.imports import AfterImport
 from stepscope.capture.manifest import Run
@@ -37,7 +35,7 @@ def run_program(program: Program, options: Options, output: str | None) -> None:
     session = Session(run, target_path(output, program.name, run.rank))
     program.check()
     check_target(session.path)
-    _Exit.prepare()
+    exits.prepare()
     watch = AfterImport("torch", session.attach)
     watch.install()
     try:
@@ -46,21 +44,23 @@ def run_program(program: Program, options: Options, output: str | None) -> None:
         watch.remove()
         raise
     except SystemExit as error:
-        _finish(session, Ending(detail=f"exited with {error.code!r}"))
+        _finish(session, Ending(detail=f"exited with {error.code!r}"), error.code)
         raise
     except KeyboardInterrupt as error:
         _show(error)
-        _finish(session, Ending("interrupted", "was interrupted"))
-        _Exit.by_interrupt()
+        _finish(session, Ending("interrupted", "was interrupted"), 130)
+        exits.by_interrupt()
     except BaseException as error:
         _show(error)
-        _finish(session, Ending("raised", f"raised {type(error).__name__}"))
+        _finish(session, Ending("raised", f"raised {type(error).__name__}"), 1)
         raise SystemExit(1) from None
     else:
-        _finish(session, Ending())
+        _finish(session, Ending(), 0)
 
 
-def _finish(session: Session, ending: Ending) -> None:
+def _finish(session: Session, ending: Ending, code: object) -> None:
+    if session.is_forked:
+        exits.leave_forked_child(code)
     session.finish(ending)
     if session.failure:
         _say(session.failure)
@@ -103,29 +103,3 @@ def _without_our_frames(traceback: TracebackType | None) -> TracebackType | None
     traceback.tb_next = _without_our_frames(traceback.tb_next)
     ours = traceback.tb_frame.f_code.co_filename.startswith(_OUR_FOLDER)
     return traceback.tb_next if ours else traceback
-
-
-class _Exit:
-    """Python ends an interrupted program by SIGINT, after its exit functions: so must we."""
-
-    _interrupted = False
-
-    @classmethod
-    def prepare(cls) -> None:
-        """Registered before the program's own exit functions, this one runs after them."""
-        atexit.register(cls._die_of_interrupt)
-
-    @classmethod
-    def by_interrupt(cls) -> None:
-        """End as after Ctrl-C; a shell sees exit code 130."""
-        cls._interrupted = True
-        raise SystemExit(130)
-
-    @classmethod
-    def _die_of_interrupt(cls) -> None:
-        if cls._interrupted and os.name == "posix":
-            for stream in (sys.stdout, sys.stderr):
-                if stream is not None:
-                    stream.flush()
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGINT)

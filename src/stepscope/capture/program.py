@@ -94,5 +94,7 @@ def _replace_main(path: str, loader: object) -> ModuleType:
     main.__dict__.update(
         __file__=path, __cached__=None, __builtins__=__builtins__, __loader__=loader
     )
+    if sys.version_info < (3, 14):
+        main.__annotations__ = {}
     sys.modules["__main__"] = main
     return main

@@ -42,6 +42,11 @@ class Session:
         self.run = run
         self._pid = os.getpid()
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child that the run has forked: the capture is its parent's."""
+        return os.getpid() != self._pid
+
     def attach(self) -> Recorder:
         """Begin to watch; torch must have been imported."""
         from stepscope.capture.recorder import Recorder
@@ -51,7 +56,7 @@ class Session:
 
     def finish(self, ending: Ending) -> None:
         """Close the capture, unless that was done before; a forked child leaves it alone."""
-        if self.result is not None or self.failure is not None or os.getpid() != self._pid:
+        if self.result is not None or self.failure is not None or self.is_forked:
             return
         recording = None
         if self.recorder:

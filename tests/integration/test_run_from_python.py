@@ -1,0 +1,126 @@
+"""Recording from Python: `profile` and `trace_handler`, in the test's own process."""
+
+import gc
+
+import pytest
+import torch
+from test_run import Capture
+from torch import nn
+
+from stepscope.capture import profile, trace_handler
+from stepscope.errors import CaptureError
+
+
+class Training:
+    """A loop over a small model."""
+
+    def __init__(self):
+        self.model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def step(self):
+        self.model(torch.randn(2, 4)).sum().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def run(self, steps):
+        for _ in range(steps):
+            self.step()
+
+
+@pytest.fixture
+def training():
+    return Training()
+
+
+def test_profile_records_steps_and_leaves_torch_as_it_was(training, tmp_path):
+    path = tmp_path / "run.stepscope"
+    before = nn.Module.__call__, torch.optim.SGD.step
+    model = training.model
+
+    with profile(model, path=path, warmup=2, steps=2, shapes=False) as recording:
+        training.run(6)
+
+    capture = Capture.read(path)
+    assert recording.path == path
+    assert (nn.Module.__call__, torch.optim.SGD.step) == before
+    assert capture.manifest["outcome"] == "complete"
+    assert capture.manifest["steps_recorded"] == [2, 3]
+    assert capture.manifest["options"]["shapes"] is False
+    assert [(root["name"], root["path"]) for root in capture.roots] == [("model", "")]
+    assert capture.calls("0") == 2
+
+
+def test_profile_without_warmup_begins_with_the_block(training, tmp_path):
+    path = tmp_path / "run.stepscope"
+
+    with profile(path=path, warmup=0, steps=2):
+        training.run(2)
+
+    capture = Capture.read(path)
+    assert capture.manifest["steps_recorded"] == [0, 1]
+    assert capture.calls("") == 2
+
+
+def test_an_exception_passes_through_profile(training, tmp_path):
+    path = tmp_path / "run.stepscope"
+
+    def fail():
+        with profile(path=path, warmup=1):
+            training.run(3)
+            raise ValueError("bad batch")
+
+    with pytest.raises(ValueError, match="bad batch"):
+        fail()
+
+    capture = Capture.read(path)
+    assert capture.manifest["outcome"] == "raised"
+    assert capture.manifest["steps_recorded"] == [1, 2]
+
+
+def test_profile_refuses_to_overwrite_what_is_no_capture(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("mine")
+
+    with pytest.raises(CaptureError, match="found something else"), profile(path=path):
+        pass
+
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning")
+def test_a_handler_writes_a_capture_for_each_trace(training, tmp_path):
+    before = nn.Module.__call__
+    handler = trace_handler(training.model, tmp_path / "run.stepscope")
+    schedule = torch.profiler.schedule(wait=1, warmup=1, active=2, repeat=2)
+
+    with torch.profiler.profile(schedule=schedule, on_trace_ready=handler) as profiler:
+        for _ in range(9):
+            training.step()
+            profiler.step()
+
+    first = Capture.read(tmp_path / "run.stepscope")
+    second = Capture.read(tmp_path / "run-2.stepscope")
+    assert first.manifest["steps_recorded"] == [2, 3]
+    assert second.manifest["steps_recorded"] == [6, 7]
+    for capture in (first, second):
+        assert capture.manifest["outcome"] == "complete"
+        assert capture.calls("") == capture.calls("0") == 2
+    del profiler, handler
+    gc.collect()
+    assert nn.Module.__call__ is before
+
+
+def test_a_handler_without_a_schedule_needs_no_model(training, tmp_path):
+    path = tmp_path / "run.stepscope"
+    before = nn.Module.__call__
+
+    with torch.profiler.profile(record_shapes=True, on_trace_ready=trace_handler(path=path)):
+        training.run(3)
+
+    capture = Capture.read(path)
+    assert nn.Module.__call__ is before
+    assert capture.manifest["steps_recorded"] == []
+    assert capture.manifest["options"]["shapes"] is True
+    assert capture.roots[0]["name"] == "model"
+    assert capture.calls("0") == 3

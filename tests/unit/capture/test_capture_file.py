@@ -1,0 +1,106 @@
+"""Where a capture goes and what its manifest says."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from stepscope.capture.archive import check_target, is_capture, write_capture
+from stepscope.capture.handler import recorded_steps
+from stepscope.capture.manifest import Result, Run, build_manifest
+from stepscope.capture.options import Options
+from stepscope.capture.target import Rank, target_path
+from stepscope.errors import CaptureError
+
+
+def manifest():
+    run = Run(["train.py", "--lr", "1"], Options(memory=True), cwd="/home/me", rank=Rank(1, 2))
+    return build_manifest(run, Result("complete", "recorded step 5", 6, [5], "SGD.step"))
+
+
+def test_a_capture_holds_what_it_was_given(tmp_path):
+    path = tmp_path / "run.stepscope"
+
+    write_capture(path, manifest(), {"roots": []}, lambda p: p.write_bytes(b'{"traceEvents": []}'))
+
+    with zipfile.ZipFile(path) as archive:
+        assert archive.namelist() == ["manifest.json", "modules.json", "trace.json"]
+        assert archive.testzip() is None
+        assert json.loads(archive.read("trace.json")) == {"traceEvents": []}
+    assert is_capture(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_write_leaves_the_earlier_capture(tmp_path):
+    path = tmp_path / "run.stepscope"
+    write_capture(path, manifest(), {"roots": []}, None)
+    before = path.read_bytes()
+
+    def fail(_):
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_capture(path, manifest(), {"roots": []}, fail)
+
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_manifest_says_who_recorded_what():
+    said = json.loads(json.dumps(manifest()))
+
+    assert said["format"] == "stepscope capture"
+    assert said["version"] == 1
+    assert said["command"] == ["train.py", "--lr", "1"]
+    assert (said["rank"], said["world_size"]) == (1, 2)
+    assert said["options"] == {
+        "warmup": 5, "steps": 3, "memory": True, "shapes": True, "stack": False,
+    }  # fmt: skip
+    assert (said["outcome"], said["steps_seen"], said["steps_recorded"]) == ("complete", 6, [5])
+    assert said["warnings"] == []
+
+
+def test_an_earlier_capture_may_be_overwritten_and_nothing_else(tmp_path):
+    capture = tmp_path / "run.stepscope"
+    write_capture(capture, manifest(), {"roots": []}, None)
+    check_target(capture)
+
+    thesis = tmp_path / "thesis.tex"
+    thesis.write_text("years of work")
+    with pytest.raises(CaptureError, match=r"found something else at .*thesis.tex"):
+        check_target(thesis)
+    with pytest.raises(CaptureError, match="choose another file"):
+        check_target(tmp_path)
+    with pytest.raises(CaptureError, match="expected a folder"):
+        check_target(thesis / "run.stepscope")
+
+
+@pytest.mark.parametrize(
+    ("output", "rank", "expected"),
+    [
+        (None, Rank(), "train.stepscope"),
+        ("a/b.stepscope", Rank(), "a/b.stepscope"),
+        (None, Rank(1, 4), "train/rank1.stepscope"),
+        ("out.v2.stepscope", Rank(0, 2), "out.v2/rank0.stepscope"),
+    ],
+)
+def test_each_rank_has_a_file(output, rank, expected):
+    assert target_path(output, "train", rank) == Path.cwd() / expected
+
+
+def test_the_rank_comes_from_the_environment(monkeypatch):
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    assert Rank.from_environment() == Rank(3, 8)
+
+    monkeypatch.setenv("RANK", "none")
+    assert Rank.from_environment() == Rank()
+
+
+def test_steps_are_found_across_chunks(tmp_path, monkeypatch):
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps({"traceEvents": [{"name": f"ProfilerStep#{n}"} for n in (7, 12)]}))
+    for size in (5, 17, 1000):
+        monkeypatch.setattr("stepscope.capture.handler._CHUNK_BYTES", size)
+        assert recorded_steps(trace) == [7, 12]
