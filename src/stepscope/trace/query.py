@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from stepscope.errors import QueryError
+from stepscope.trace.arrow import arrow_bytes, arrow_numbers, arrow_text
 from stepscope.trace.schema import Column
 from stepscope.trace.table import Table
 
@@ -28,10 +29,9 @@ def arrow_table(table: Table) -> pa.Table:
 def _arrow_column(table: Table, column: Column) -> pa.Array:
     if column.kind == "text":
         text = table.text(column.name)
-        codes = pa.array(text.codes, mask=text.codes < 0)
-        return pa.DictionaryArray.from_arrays(codes, pa.array(text.values, pa.string()))
+        return arrow_text(text.codes, text.values)
     values = table[column.name]
-    return pa.array(values, mask=values == -1) if column.nullable else pa.array(values)
+    return arrow_numbers(values, values == -1 if column.nullable else None)
 
 
 def run_query(trace: Trace, sql: str) -> pa.Table:
@@ -73,14 +73,19 @@ def _arguments(trace: Trace) -> pa.Table:
     """The pseudo-table `arguments(event, json)`, unpacked only for a query that names it."""
     events = np.full(int(trace.events["source"].max(initial=-1)) + 1, -1, np.int32)
     events[trace.events["source"]] = trace.events["id"]
-    rows: list[tuple[Any, bytes]] = [
+    rows = [
         (events[source], text)
         for source, text in trace.arguments.items()
         if source < len(events) and events[source] >= 0
     ]
-    return pa.table(
-        {
-            "event": pa.array([row[0] for row in rows], pa.int32()),
-            "json": pa.array([row[1] for row in rows], pa.binary()).cast(pa.string()),
-        }
-    )
+    numbers = np.array([number for number, _ in rows], np.int32)
+    return pa.table({"event": arrow_numbers(numbers), "json": _json([text for _, text in rows])})
+
+
+def _json(texts: list[bytes]) -> pa.Array:
+    try:
+        return arrow_bytes(texts).cast(pa.large_string())
+    except pa.ArrowInvalid:  # some recorder wrote what is not UTF-8
+        return arrow_bytes([t.decode("utf-8", "replace").encode() for t in texts]).cast(
+            pa.large_string()
+        )

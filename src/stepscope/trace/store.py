@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from stepscope.errors import TraceError
 from stepscope.trace.arguments import Arguments, Block
+from stepscope.trace.arrow import arrow_bytes, arrow_numbers, arrow_text
 from stepscope.trace.schema import SCHEMAS
 from stepscope.trace.table import Array, Table, Text
 from stepscope.trace.trace import Metadata, Trace
@@ -106,31 +107,27 @@ def _batches(trace: Trace) -> dict[str, pa.RecordBatch]:
 
 
 def _batch(table: Table) -> pa.RecordBatch:
+    """The columns as they are: what is null keeps its -1, in text below Arrow's own mask."""
     return pa.record_batch(
         {
-            name: _dictionary(column) if isinstance(column, Text) else pa.array(column)
+            name: arrow_text(column.codes, column.values)
+            if isinstance(column, Text)
+            else arrow_numbers(column)
             for name, column in table.columns().items()
         }
     )
 
 
-def _dictionary(text: Text) -> pa.DictionaryArray:
-    """Codes as they are: what is null keeps its -1 below Arrow's own mask."""
-    null = text.codes < 0
-    codes = pa.array(text.codes, mask=null if null.any() else None)
-    return pa.DictionaryArray.from_arrays(codes, pa.array(text.values, pa.large_string()))
-
-
 def _argument_batch(arguments: Arguments) -> pa.RecordBatch:
     blocks = arguments.blocks
-    bounds = np.cumsum([0, *(len(block.sources) for block in blocks)])
-    sources = np.concatenate([block.sources for block in blocks])
-    ends = np.concatenate([block.ends for block in blocks])
+    bounds = arrow_numbers(np.cumsum([0, *(len(block.sources) for block in blocks)]))
+    sources = arrow_numbers(np.concatenate([block.sources for block in blocks]))
+    ends = arrow_numbers(np.concatenate([block.ends for block in blocks]))
     return pa.record_batch(
         {
             "sources": pa.LargeListArray.from_arrays(bounds, sources),
             "ends": pa.LargeListArray.from_arrays(bounds, ends),
-            "packed": pa.array([block.packed for block in blocks], pa.large_binary()),
+            "packed": arrow_bytes([block.packed for block in blocks]),
         }
     )
 
