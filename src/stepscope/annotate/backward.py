@@ -73,9 +73,7 @@ def _key(track: NDArray[np.integer], sequence: NDArray[np.int64]) -> NDArray[np.
     return (track.astype(np.int64) << _SEQUENCE_BITS) + sequence
 
 
-def _forward_tracks(
-    events: Table, forward: Rows, backward: Rows, arrows: Rows
-) -> dict[int, int]:
+def _forward_tracks(events: Table, forward: Rows, backward: Rows, arrows: Rows) -> dict[int, int]:
     """The track of each forward thread that backward operators name by autograd's own number.
 
     Arrows tell where there are any; otherwise it is the track that recorded most of the sequence

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.annotate.launches import launch_of
+from stepscope.annotate.tracks import on_host
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import CATEGORIES, TRACK_KINDS
 from stepscope.trace.table import Table, Text
@@ -41,10 +42,10 @@ def mark_communication(trace: Trace) -> Trace:
     kernel = category.mask("kernel")
     named = events.text("name").where(lambda name: bool(_KERNEL.search(name)))
     communicates = kernel & (named | _launched_by_collective(trace))
-    on_host = category.mask("annotation") & events.text("name").where(
+    host_work = category.mask("annotation") & events.text("name").where(
         lambda name: bool(_HOST_WORK.match(name))
     )
-    communicates |= on_host & (trace["tracks"]["kind"] == 0)[events["track"]]
+    communicates |= on_host(trace) & host_work
     code = np.where(communicates, CATEGORIES.index("communication"), category.codes)
     trace = trace.with_events(
         category=Text(code.astype(np.int8), CATEGORIES), bytes=_bytes(trace, communicates)

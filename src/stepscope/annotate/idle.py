@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.annotate.launches import launch_of
 from stepscope.annotate.steps import main_track
+from stepscope.annotate.tracks import device_work
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.schema import DEVICE_WORK, IDLE, IDLE_CAUSES, STAGES
+from stepscope.trace.schema import IDLE, IDLE_CAUSES, STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 Mask = NDArray[np.bool_]
 Times = NDArray[np.int64]
-_WAITS = re.compile(r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue")
+_WAITS = re.compile(
+    r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue"
+)
 _LEAST_NS = 1
 
 
 def find_idle(trace: Trace) -> Trace:
-    """Fill the table of idle time: for each step and device, the gaps in its computing, by cause.
+    """Fill the table of idle time: each device's gaps in computing within each step, by cause.
 
-    A gap ends with the next piece of work. Until the CPU calls for that work, the gap is for want of
-    data while the training loop loads data, for synchronisation if the CPU was waiting for the
+    A gap ends with the next piece of work. Until the CPU calls for it, the gap is for want of data
+    while the training loop loads data, for synchronisation if the CPU was waiting for the
     device as it ran dry, and for the host's slowness otherwise; after the call, it is the launch's
     latency or a wait for another stream. Time in which only communication runs is communication.
     """
@@ -34,7 +38,7 @@ def find_idle(trace: Trace) -> Trace:
     if not rows:
         return trace
     step, device, start, end, cause = (np.array(column) for column in zip(*rows, strict=True))
-    columns = {
+    columns: dict[str, Any] = {
         "step": step,
         "rank": np.full(len(rows), trace.metadata.ranks[0]),
         "device": device,
@@ -46,13 +50,8 @@ def find_idle(trace: Trace) -> Trace:
 
 
 def _work_tracks(trace: Trace) -> NDArray[np.int32]:
-    work = trace.events.text("category").mask(*DEVICE_WORK)
-    tracks = np.unique(trace.events["track"][work])
-    host = (trace["tracks"]["kind"] == 0) | (
-        (trace["tracks"]["kind"] == 2) & (trace["tracks"]["device"] < 0)
-    )
-    result: NDArray[np.int32] = tracks[~host[tracks]]
-    return result
+    work = device_work(trace)
+    return np.unique(trace.events["track"][work])
 
 
 def windows(trace: Trace) -> list[tuple[int, int, int]]:
@@ -71,7 +70,7 @@ def windows(trace: Trace) -> list[tuple[int, int, int]]:
 def _of_device(trace: Trace, device: int) -> list[tuple[int, int, int, int, int]]:
     events = trace.events
     here = (trace["tracks"]["device"] == device)[events["track"]]
-    work = np.flatnonzero(events.text("category").mask(*DEVICE_WORK) & here)
+    work = np.flatnonzero(device_work(trace) & here)
     speaks = events.text("category").mask("communication")[work]
     start, end = events["start_ns"][work], (events["start_ns"] + events["duration_ns"])[work]
     computing = Intervals(start[~speaks], end[~speaks])
@@ -90,9 +89,7 @@ def _ends(intervals: Intervals) -> tuple[Times, Times]:
     return intervals.starts, intervals.ends
 
 
-def _gap_causes(
-    trace: Trace, work: NDArray[np.intp], busy: Intervals
-) -> dict[str, Intervals]:
+def _gap_causes(trace: Trace, work: NDArray[np.intp], busy: Intervals) -> dict[str, Intervals]:
     spans = windows(trace)
     if not spans or not len(busy):
         return {}

@@ -32,7 +32,7 @@ _RULES = tuple(
         (r"embedding|indexSelect|index_select|index_put|index_add|gather|scatter|indexing_backward"
          r"|compute_grad_weight|krn_partial|lookup|tbe_|unique", "embedding"),
         (r"triton_(red|per)_|softmax|reduce|reduction|(?<![a-z])(sum|mean|amax|argmax|norm|topk)"
-         r"(?![a-z])|nll_loss|cross_entropy|_loss|pool|cub::|cumsum|scan|sort|std_var", "reduction"),
+         r"(?![a-z])|cross_entropy|_loss|pool|cub::|cumsum|scan|sort|std_var", "reduction"),
         (r"elementwise|vectorized|triton_poi_|pointwise|copy|fill|CatArray|(?<![a-z])cat(?![a-z])"
          r"|dropout|relu|gelu|silu|sigmoid|tanh|transpose|permute|nchwToNhwc|nhwcToNchw|tensorTransform"
          r"|FillFunctor|masked|where|threshold|distribution|triu|tril"

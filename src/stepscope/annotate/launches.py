@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.annotate.tracks import device_work
 from stepscope.trace.schema import DEVICE_WORK, LAUNCHES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
@@ -22,7 +23,7 @@ def link_launches(trace: Trace) -> Trace:
     Source: the trace-event output of libkineto: `args.correlation`, and `ac2g` arrows.
     """
     events = trace.events
-    device = np.flatnonzero(events.text("category").mask(*DEVICE_WORK)).astype(np.int32)
+    device = np.flatnonzero(device_work(trace)).astype(np.int32)
     caller = _by_correlation(events, device)
     evidence = np.where(caller >= 0, 0, 1).astype(np.int8)
     loose = caller < 0
@@ -66,7 +67,9 @@ def _by_flow(trace: Trace, device: Rows) -> Rows:
     return _look_up(target[order], source[order], device)
 
 
-def _look_up(keys: NDArray[np.integer], values: Rows, wanted: NDArray[np.integer]) -> Rows:
+def _look_up(
+    keys: NDArray[np.integer], values: NDArray[np.integer], wanted: NDArray[np.integer]
+) -> Rows:
     """The value of the first equal key in sorted `keys`, or -1; a wanted -1 finds nothing."""
     if not len(keys):
         return np.full(len(wanted), -1, np.int32)

@@ -80,7 +80,9 @@ def from_frames(trace: Trace) -> Evidence | None:
     if not frame.any():
         return None
     call_of = np.where(frame, names.codes, -1).astype(np.int32)
-    around = np.where(events["parent"] >= 0, inherit(events["parent"], call_of)[events["parent"]], -1)
+    around = np.where(
+        events["parent"] >= 0, inherit(events["parent"], call_of)[events["parent"]], -1
+    )
     pairs = Counter(zip(call_of[frame].tolist(), around[frame].tolist(), strict=True))
     modules, number = _tree_of_instances(names.values, pairs)
     table = np.full(len(names.values) + 1, -1, np.int32)
@@ -138,7 +140,9 @@ def tree_modules(tree: Mapping[str, Any]) -> list[Module]:
     while stack:
         node, parent = stack.pop()
         name = str(node.get("name", ""))
-        modules.append(Module(_path(node, modules, parent), name, str(node.get("class", "")), parent, node))
+        modules.append(
+            Module(_path(node, modules, parent), name, str(node.get("class", "")), parent, node)
+        )
         index = len(modules) - 1
         stack += [(child, index) for child in reversed(list(node.get("children", ())))]
     return modules

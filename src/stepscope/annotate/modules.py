@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from stepscope.annotate.launches import launch_of
 from stepscope.annotate.module_evidence import Evidence, Module, from_frames, from_ranges
+from stepscope.annotate.tracks import on_host
 from stepscope.trace.intervals import grouped_union
 from stepscope.trace.nesting import inherit
-from stepscope.trace.schema import DEVICE_WORK, MODULES, STAGES
+from stepscope.trace.schema import COMPUTING, MODULES, STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -54,15 +55,15 @@ def _engine_nodes(trace: Trace) -> NDArray[np.bool_]:
     """The outermost backward events: one for each node of the gradient graph."""
     events = trace.events
     backward = events["stage"] == _BACKWARD
-    on_cpu = (trace["tracks"]["kind"] != 1)[events["track"]]
-    operator = events.text("category").mask("cpu_op") & backward & on_cpu
+    operator = events.text("category").mask("cpu_op") & backward & on_host(trace)
     around = inherit(events["parent"], np.where(operator, 1, -1))
     inside = (events["parent"] >= 0) & (around[events["parent"]] > 0)
-    return operator & ~inside
+    outermost: NDArray[np.bool_] = operator & ~inside
+    return outermost
 
 
 def _from_inside(events: Table, engine: NDArray[np.bool_], own: Ids) -> Ids:
-    """A node without a module of its own takes that of the first event directly in it that has one."""
+    """A node without a module takes that of the first event directly in it that has one."""
     result = own.copy()
     child = np.flatnonzero((own >= 0) & (events["parent"] >= 0))[::-1]
     outer = events["parent"][child]
@@ -72,11 +73,13 @@ def _from_inside(events: Table, engine: NDArray[np.bool_], own: Ids) -> Ids:
 
 
 def _carry_on(events: Table, engine: NDArray[np.bool_], own: Ids) -> None:
-    """A node still without a module takes that of the node before it on its thread and in its step."""
+    """A node still without a module takes that of the one before it, on its thread and step."""
     nodes = np.flatnonzero(engine)
     nodes = nodes[np.argsort(events["track"][nodes], kind="stable")]
     lane = events["track"][nodes].astype(np.int64) * (2**32) + events["step"][nodes]
-    known = np.where((own[nodes] >= 0) | (events["forward_event"][nodes] >= 0), np.arange(len(nodes)), -1)
+    known = np.where(
+        (own[nodes] >= 0) | (events["forward_event"][nodes] >= 0), np.arange(len(nodes)), -1
+    )
     last = np.maximum.accumulate(known)
     usable = (last >= 0) & (lane[last] == lane)
     own[nodes[usable]] = own[nodes[last[usable]]]
@@ -98,10 +101,28 @@ def _table(trace: Trace, evidence: Evidence) -> Table:
         "calls": _calls(trace, evidence),
         **_facts(modules),
     }
+    return Table(MODULES, {**columns, **module_costs(trace, parent)})
+
+
+def module_costs(
+    trace: Trace, parent: Ids, chosen: NDArray[np.bool_] | None = None
+) -> dict[str, Times]:
+    """The six columns of cost of the modules table, for all or for chosen events.
+
+    Args:
+        trace: a trace whose events have modules.
+        parent: int32, shape (modules,), as in the modules table.
+        chosen: bool, shape (events,); by default every event in a step.
+
+    Returns:
+        Columns as `forward_cpu_ns`, int64, shape (modules,), ns.
+    """
+    costs = {}
     for phase, rows in _phases(trace).items():
-        columns[f"{phase}_cpu_ns"] = _cpu(trace, rows, parent)
-        columns[f"{phase}_device_ns"] = _device(trace, rows, parent)
-    return Table(MODULES, columns)
+        rows = rows if chosen is None else rows & chosen
+        costs[f"{phase}_cpu_ns"] = _cpu(trace, rows, parent)
+        costs[f"{phase}_device_ns"] = _device(trace, rows, parent)
+    return costs
 
 
 def _facts(modules: list[Module]) -> dict[str, Any]:
@@ -138,17 +159,19 @@ def _phases(trace: Trace) -> dict[str, NDArray[np.bool_]]:
 def _cpu(trace: Trace, rows: NDArray[np.bool_], parent: Ids) -> Times:
     """CPU time by module, children included; self times never overlap on one thread."""
     events = trace.events
-    on_cpu = rows & (trace["tracks"]["kind"] != 1)[events["track"]]
+    on_cpu = rows & on_host(trace)
     own = np.bincount(events["module"][on_cpu], events["self_ns"][on_cpu], len(parent))
     return _rolled_up(own.astype(np.int64), parent)
 
 
 def _device(trace: Trace, rows: NDArray[np.bool_], parent: Ids) -> Times:
-    """Device busy time by module, children included, as a union of intervals."""
+    """Device busy time by module, children included, as a union of intervals.
+
+    Collectives are left out: they belong to a bucket of many modules, not to the last of them.
+    """
     events = trace.events
-    work = np.flatnonzero(rows & events.text("category").mask(*DEVICE_WORK))
-    on_device = (trace["tracks"]["kind"][events["track"][work]]) != 0
-    work = work[on_device]
+    computes = events.text("category").mask(*COMPUTING) & ~on_host(trace)
+    work = np.flatnonzero(rows & computes)
     start, module = events["start_ns"][work], events["module"][work]
     end = start + events["duration_ns"][work]
     if (start[1:] >= np.maximum.accumulate(end)[:-1]).all():

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from stepscope.annotate.launches import launch_of
 from stepscope.annotate.marks import CODE
+from stepscope.annotate.tracks import device_work
 from stepscope.trace.nesting import depths, inherit
-from stepscope.trace.schema import DEVICE_WORK
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -34,10 +34,10 @@ class Launched:
 
 
 def work_launched(trace: Trace) -> Launched:
-    """For each CPU event, whether it and all inside it launch only copies from the host, or more."""
+    """For each CPU event, whether all inside it launches only copies from the host, or more."""
     events = trace.events
     caller = launch_of(trace)
-    device = np.flatnonzero(events.text("category").mask(*DEVICE_WORK) & (caller >= 0))
+    device = np.flatnonzero(device_work(trace) & (caller >= 0))
     copy = events.text("name").where(
         lambda name: name.startswith(("Memcpy HtoD", "CopyHostToDevice"))
     )
@@ -132,7 +132,7 @@ def _without_training(known: _Known, loose: Mask, launched: Launched) -> Codes:
 
 
 def _forward_begin(known: _Known, ahead: Mask) -> int:
-    """When forward begins: with its first mark, else with the first operator backward returns to."""
+    """When forward begins: at its first mark, else at the first operator backward returns to."""
     if known.has("forward"):
         return known.first("forward")
     returned_to = ahead & np.isin(known.rows, known.events["forward_event"][known.rows])
@@ -163,7 +163,7 @@ def _tell_loss(known: _Known, ahead: Mask, result: Codes) -> None:
 
 
 def _tell_after(known: _Known, after: Mask, result: Codes) -> None:
-    """Between backward and the optimizer gradients are unscaled and clipped: the optimizer's part."""
+    """Between backward and optimizer gradients are unscaled and clipped: the optimizer's part."""
     end = known.last("backward")
     result[after] = CODE["other"]
     result[after & (known.start < end)] = CODE["backward"]

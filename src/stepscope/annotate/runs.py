@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from stepscope.annotate.launches import launch_of
 from stepscope.annotate.steps import main_track
+from stepscope.annotate.tracks import device_work, on_host
 from stepscope.trace.intervals import Intervals, grouped_union
-from stepscope.trace.schema import BOUNDS, DEVICE_WORK, STAGE_RUNS, STAGES
+from stepscope.trace.schema import BOUNDS, STAGE_RUNS, STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -45,8 +46,7 @@ def _timeline(trace: Trace) -> tuple[Times, Codes]:
     events = trace.events
     main = main_track(trace)
     times, stages = _changes(trace, events["track"] == main)
-    on_cpu = (trace["tracks"]["kind"] != 1)[events["track"]]
-    beside = on_cpu & (events["track"] != main) & (events["stage"] == _BACKWARD)
+    beside = on_host(trace) & (events["track"] != main) & (events["stage"] == _BACKWARD)
     autograd = Intervals(
         events["start_ns"][beside], (events["start_ns"] + events["duration_ns"])[beside]
     )
@@ -65,7 +65,7 @@ def _changes(trace: Trace, on_track: NDArray[np.bool_]) -> tuple[Times, Codes]:
     start, end = events["start_ns"][edge], (events["start_ns"] + events["duration_ns"])[edge]
     times = np.concatenate([start, end])
     values = np.concatenate([stage[edge], outer[edge]])
-    # At one moment ends come before starts, inner ends before outer ones, outer starts before inner.
+    # At one moment ends come before starts, inner ends before outer, outer starts before inner.
     rank = np.concatenate([np.arange(len(edge)), -1 - np.arange(len(edge))])
     order = np.lexsort((rank, times))
     return times[order], values[order]
@@ -105,7 +105,9 @@ def _merged(at: Times, stage: Codes, end: int) -> tuple[Times, Times, Codes]:
     return starts[real], ends[real], stage[keep][real]
 
 
-def _table(trace: Trace, step: NDArray[np.int32], starts: Times, ends: Times, stage: Codes) -> Table:
+def _table(
+    trace: Trace, step: NDArray[np.int32], starts: Times, ends: Times, stage: Codes
+) -> Table:
     device, run = _device_work(trace, step, starts, stage)
     begin = trace.events["start_ns"][device]
     finish = begin + trace.events["duration_ns"][device]
@@ -138,7 +140,7 @@ def _device_work(
     """Device work with a run of its step and stage: the last that began before its launch."""
     events = trace.events
     caller = launch_of(trace)
-    work = events.text("category").mask(*DEVICE_WORK) & (caller >= 0)
+    work = device_work(trace) & (caller >= 0)
     device = np.flatnonzero(work & (events["step"] >= 0) & (events["stage"] >= 0))
     groups: dict[tuple[int, int], list[int]] = {}
     for row, key in enumerate(zip(step.tolist(), stage.tolist(), strict=True)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,7 @@ from stepscope.annotate.launches import launch_of
 from stepscope.annotate.marks import CODE, stage_of_names
 from stepscope.annotate.places import tell_by_place, work_launched
 from stepscope.annotate.steps import main_track
+from stepscope.annotate.tracks import on_host
 from stepscope.trace.nesting import depths, inherit
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table, Text
@@ -57,16 +60,15 @@ def _own_stages(trace: Trace) -> Codes:
     events = trace.events
     own = stage_of_names(events.text("name"), events.text("category")).codes.copy()
     own[is_backward(events)] = CODE["backward"]
-    on_device = (trace["tracks"]["kind"] == 1)[events["track"]]
-    own[on_device] = _NONE
+    own[~on_host(trace)] = _NONE
     return own.astype(np.int8)
 
 
 def _settle(events: Table, own: Codes) -> tuple[Codes, Mask]:
     """Stages handed down from event to event, and which forward marks stood inside backward."""
     allowed = np.zeros((len(STAGES) + 1, len(STAGES)), np.bool_)
-    for outer, inner in _INSIDE.items():
-        allowed[CODE[outer], [CODE[stage] for stage in inner]] = True
+    for around, inside in _INSIDE.items():
+        allowed[CODE[around], [CODE[one] for one in inside]] = True
     allowed[_NONE] = True  # the last row: nothing around
     parent, stage = events["parent"], own.copy()
     depth = depths(parent)
@@ -88,13 +90,15 @@ def _recorded_in_backward(events: Table, stage: Codes) -> Mask:
 def _fill_backward_threads(trace: Trace, stage: Codes) -> Codes:
     """Everything on a thread that mostly runs autograd, beside the training loop's, is backward."""
     events, tracks = trace.events, trace["tracks"]
-    top = (events["parent"] < 0) & (tracks["kind"] != 1)[events["track"]]
+    top = (events["parent"] < 0) & on_host(trace)
     time = np.bincount(events["track"][top], events["duration_ns"][top], len(tracks))
     spent = top & (stage == CODE["backward"])
     backward = np.bincount(events["track"][spent], events["duration_ns"][spent], len(tracks))
     autograd = (backward > _OTHER_THREAD_SHARE * time) & (time > 0)
     autograd[main_track(trace)] = False
-    return np.where(autograd[events["track"]] & (stage < 0), CODE["backward"], stage).astype(np.int8)
+    return np.where(autograd[events["track"]] & (stage < 0), CODE["backward"], stage).astype(
+        np.int8
+    )
 
 
 def _fill_main_thread(trace: Trace, stage: Codes) -> Codes:
@@ -106,7 +110,7 @@ def _fill_main_thread(trace: Trace, stage: Codes) -> Codes:
     loose = work & (stage < 0) & (events["track"] == main_track(trace))
     order = np.argsort(events["step"], kind="stable")
     bounds = np.searchsorted(events["step"][order], np.append(trace["steps"]["step"], 2**31 - 1))
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, last in pairwise(bounds.tolist()):
         rows = np.sort(order[first:last])
         rows = rows[work[rows]]
         result[rows] = tell_by_place(events, rows, result[rows], loose[rows], launched)
@@ -118,10 +122,11 @@ def _fill_main_thread(trace: Trace, stage: Codes) -> Codes:
 def _host_work(trace: Trace) -> Mask:
     """What the CPU does in steps, but for Python frames, whose stage only their names can tell."""
     events = trace.events
-    on_cpu = (trace["tracks"]["kind"] != 1)[events["track"]]
-    work = on_cpu & events.text("category").mask("cpu_op", "runtime", "annotation", "communication")
+    work = on_host(trace) & events.text("category").mask(
+        "cpu_op", "runtime", "annotation", "communication"
+    )
     step = events.text("name").where(lambda name: name.startswith("ProfilerStep#"))
-    result: Mask = work & (events["step"] >= 0) & ~step
+    result: Mask = work & on_host(trace) & (events["step"] >= 0) & ~step
     return result
 
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.annotate.launches import launch_of
+from stepscope.annotate.tracks import device_work, on_host
 from stepscope.trace.intervals import grouped_union
-from stepscope.trace.schema import DEVICE_WORK, STEPS
+from stepscope.trace.schema import STEPS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -18,6 +19,7 @@ _PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
 _OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#|^## optimizer ##$")
 _REGULAR = 0.9
 _LEAST_EVENTS = 8
+_CUT_OFF = 0.02
 Bounds = NDArray[np.int64]
 
 
@@ -32,6 +34,11 @@ def find_steps(trace: Trace) -> Trace:
     """
     ways = (_by_profiler, _by_optimizer, _by_pattern, _whole)
     numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
+    whole = _whole_steps(trace, starts, ends)
+    numbers, starts, ends = numbers[whole], starts[whole], ends[whole]
+    if not whole.all():
+        said = "a step that the recording cut off (no work, or hardly any time) is left out"
+        trace = trace.with_warnings([("cut_off_step", said, int((~whole).sum()))])
     step = _step_of_events(trace, starts, ends)
     trace = trace.with_events(step=np.where(step < 0, -1, numbers[step]))
     trace = trace.with_table(_table(trace, step, numbers, starts, ends, evidence))
@@ -41,7 +48,7 @@ def find_steps(trace: Trace) -> Trace:
 def main_track(trace: Trace) -> int:
     """The CPU track of the training loop: where the profiler's steps are, else the busiest."""
     events = trace.events
-    on_cpu = (trace["tracks"]["kind"] == 0)[events["track"]]
+    on_cpu = on_host(trace)
     named = on_cpu & events.text("name").where(lambda name: bool(_PROFILER_STEP.match(name)))
     if not named.any():
         named = on_cpu & events.text("category").mask("cpu_op", "python", "runtime")
@@ -59,7 +66,7 @@ def _by_profiler(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str] | None:
     numbers = [int(_PROFILER_STEP.match(names[row] or "").group(1)) for row in rows]  # type: ignore[union-attr]
     start = trace.events["start_ns"][rows]
     end = start + trace.events["duration_ns"][rows]
-    # The profiler closes one step's range just before it opens the next; the step goes on till then.
+    # The profiler closes one step's range just before it opens the next; the step lasts till then.
     follows = np.append(np.diff(numbers) == 1, False)
     end = np.where(follows, np.append(start[1:], 0), end)
     return np.array(numbers), start, end, "profiler_step"
@@ -118,6 +125,13 @@ def _whole(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str]:
     return np.zeros(1, np.int64), np.array([start]), np.array([end]), "whole_trace"
 
 
+def _whole_steps(trace: Trace, starts: Bounds, ends: Bounds) -> NDArray[np.bool_]:
+    """Steps that last as a step does: a profiler's last range often holds no step."""
+    length = ends - starts
+    whole: NDArray[np.bool_] = length >= _CUT_OFF * np.median(length)
+    return whole
+
+
 def _named(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.int64]:
     """Annotations of this name on the main track, in order."""
     events = trace.events
@@ -130,8 +144,7 @@ def _step_of_events(trace: Trace, starts: Bounds, ends: Bounds) -> NDArray[np.in
     """Index of the step of each event, or -1."""
     begin = trace.events["start_ns"]
     caller = launch_of(trace)
-    device = (trace["tracks"]["kind"] != 0)[trace.events["track"]]
-    device |= trace.events.text("category").mask(*DEVICE_WORK) & (caller >= 0)
+    device = ~on_host(trace)
     index = np.searchsorted(starts, begin, side="right") - 1
     inside = (index >= 0) & (begin < ends[np.maximum(index, 0)])
     step = np.where(inside, index, -1)
@@ -143,7 +156,7 @@ def _table(
     trace: Trace, step: NDArray[np.intp], numbers: Bounds, starts: Bounds, ends: Bounds, why: str
 ) -> Table:
     events = trace.events
-    work = events.text("category").mask(*DEVICE_WORK) & (step >= 0)
+    work = device_work(trace) & (step >= 0)
     begin, group = events["start_ns"][work], step[work]
     finish = begin + events["duration_ns"][work]
     last = np.full(len(numbers), -1, np.int64)

@@ -16,7 +16,8 @@ CATEGORIES = (
     "annotation",
     "other",
 )
-DEVICE_WORK = ("kernel", "memcpy", "memset", "communication")
+COMPUTING = ("kernel", "memcpy", "memset")
+DEVICE_WORK = (*COMPUTING, "communication")
 STAGES = (
     "data_loading",
     "transfer",
@@ -240,7 +241,8 @@ MODULES = Schema(
         Column("call_file", "text", "file it is called from"),
         Column("call_line", "i32", "line it is called from", nullable=True),
         Column("forward_cpu_ns", "i64", "CPU time in forward, children included", "ns"),
-        Column("forward_device_ns", "i64", "device busy time of its forward, as a union", "ns"),
+        Column("forward_device_ns", "i64", "device busy time of its forward, as a union, "
+               "without collectives", "ns"),
         Column("backward_cpu_ns", "i64", "CPU time in backward, children included", "ns"),
         Column("backward_device_ns", "i64", "device busy time of its backward, as a union", "ns"),
         Column("recompute_cpu_ns", "i64", "CPU time of forward repeated in backward", "ns"),

@@ -1,0 +1,150 @@
+"""The model tree with its costs, repeated blocks folded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.annotate.modules import module_costs
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
+
+_MS = 1e-6
+_LEAST_REPEATS = 3
+_NUMBERED = re.compile(r"^(.*?)_?(\d+)$")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A module, or `count` alike ones in a row; times are means a step, ms, of all together.
+
+    `spread_ms` is the shortest and the longest of the folded modules' own times; `path` is that of
+    the first of them.
+    """
+
+    name: str
+    path: str
+    kind: str
+    count: int
+    calls: float
+    forward_cpu_ms: float
+    forward_device_ms: float
+    backward_cpu_ms: float
+    backward_device_ms: float
+    recompute_cpu_ms: float
+    recompute_device_ms: float
+    parameters: int | None
+    file: str
+    line: int | None
+    spread_ms: tuple[float, float]
+    children: list[Node] = field(default_factory=list)
+
+    @property
+    def cpu_ms(self) -> float:
+        """CPU time, forward and backward, ms a step."""
+        return self.forward_cpu_ms + self.backward_cpu_ms + self.recompute_cpu_ms
+
+    @property
+    def device_ms(self) -> float:
+        """Device time, forward and backward, ms a step."""
+        return self.forward_device_ms + self.backward_device_ms + self.recompute_device_ms
+
+
+def module_tree(trace: Trace, rank: int, chosen: NDArray[np.bool_], steps: int) -> list[Node]:
+    """The model tree of one rank with its costs over chosen events.
+
+    Children of one class that are numbered (`h.0 … h.11`, `Bottleneck_3 …`) and stand in a row fold
+    into one node, and so do theirs, name by name.
+
+    Args:
+        trace: an annotated trace.
+        rank: whose modules.
+        chosen: bool, shape (events,), the events of the chosen steps.
+        steps: how many steps these are; times are divided by it.
+    """
+    builder = _Builder(
+        trace["modules"], module_costs(trace, trace["modules"]["parent"], chosen), steps
+    )
+    modules = trace["modules"]
+    roots = np.flatnonzero((modules["parent"] < 0) & (modules["rank"] == rank)).tolist()
+    return builder.level([roots])
+
+
+class _Builder:
+    def __init__(self, modules: Table, costs: dict[str, NDArray[np.int64]], steps: int) -> None:
+        self.modules, self.steps = modules, steps
+        self.costs = {name.replace("_ns", "_ms"): ns * _MS / steps for name, ns in costs.items()}
+        self.total = sum(self.costs.values(), np.zeros(len(modules)))
+        self.names, self.kinds = list(modules.text("name")), list(modules.text("class"))
+        self.children: list[list[int]] = [[] for _ in range(len(modules))]
+        for index, parent in enumerate(modules["parent"].tolist()):
+            if parent >= 0:
+                self.children[parent].append(index)
+
+    def level(self, families: Iterable[list[int]]) -> list[Node]:
+        """Nodes for the children of some alike parents: the same child of each makes one node."""
+        matched: dict[tuple[str, int], list[int]] = {}
+        for family in families:
+            seen: dict[str, int] = {}
+            for index in family:
+                key = self._key(index)
+                seen[key] = seen.get(key, 0) + 1
+                matched.setdefault((key, seen[key]), []).append(index)
+        return [self._node(group) for group in self._folded(list(matched.values()))]
+
+    def _key(self, index: int) -> str:
+        """What makes it the same child under another parent: its name, or its class if numbered."""
+        name, kind = self.names[index] or "", self.kinds[index] or ""
+        return kind if name.startswith(f"{kind}_") else name
+
+    def _folded(self, groups: list[list[int]]) -> list[list[list[int]]]:
+        """Runs of numbered groups of one class; others stay alone."""
+        runs: list[list[list[int]]] = []
+        for group in groups:
+            if runs and self._alike(runs[-1][-1], group):
+                runs[-1].append(group)
+            else:
+                runs.append([group])
+        split = (run if len(run) < _LEAST_REPEATS else [list(chain(*run))] for run in runs)
+        return [[group] for part in split for group in part]
+
+    def _alike(self, one: list[int], other: list[int]) -> bool:
+        names = (self.names[one[0]] or "", self.names[other[0]] or "")
+        found = [_NUMBERED.match(name) for name in names]
+        if not all(found) or self.kinds[one[0]] != self.kinds[other[0]]:
+            return False
+        stems = {match.group(1) for match in found if match}
+        leaf = not self.children[one[0]] and not self.children[other[0]]
+        return len(stems) == 1 and not leaf
+
+    def _node(self, groups: list[list[int]]) -> Node:
+        indices = list(chain(*groups))
+        first, last = indices[0], indices[-1]
+        each = self.total[indices]
+        parameters = self.modules["parameters"][indices]
+        name = self.names[first] or ""
+        if len(indices) > 1 and self.names[last] != name:
+            match = _NUMBERED.match(self.names[last] or "")
+            name = f"{name} … {match.group(2) if match else self.names[last]}"
+        return Node(
+            name=name,
+            path=self.modules.text("path")[first] or "",
+            kind=self.kinds[first] or "",
+            count=len(indices),
+            calls=float(self.modules["calls"][indices].sum() / self.steps),
+            **{name: float(ms[indices].sum()) for name, ms in self.costs.items()},
+            parameters=int(parameters.sum()) if (parameters >= 0).all() else None,
+            file=self.modules.text("file")[first] or "",
+            line=_known(int(self.modules["line"][first])),
+            spread_ms=(float(each.min()), float(each.max())),
+            children=self.level(self.children[index] for index in indices),
+        )
+
+
+def _known(value: int) -> int | None:
+    return value if value >= 0 else None
