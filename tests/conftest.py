@@ -1,0 +1,36 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# Examples that never differ from run to run, and no deadline: the machine may be busy.
+settings.register_profile("stepscope", deadline=None, derandomize=True, max_examples=60)
+settings.load_profile("stepscope")
+
+_BESIDE_CHECKOUT = Path(__file__).parents[2] / "shared" / "traces"
+
+
+@pytest.fixture(scope="session")
+def traces() -> Path:
+    """The folder of real traces; without it a test is skipped, under CI=true it fails."""
+    folder = Path(os.environ.get("STEPSCOPE_TRACES") or _BESIDE_CHECKOUT)
+    if not folder.is_dir():
+        reason = f"no real traces at {folder}; set STEPSCOPE_TRACES to their folder"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of each test's own, so that none touches the user's or another test's."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("STEPSCOPE_CACHE", str(folder))
+    monkeypatch.delenv("STEPSCOPE_CACHE_BYTES", raising=False)
+    return folder
