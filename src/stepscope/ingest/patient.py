@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 from stepscope.ingest.records import Coercion, Record, Written, whole
 from stepscope.ingest.stream import Warn
@@ -63,17 +62,14 @@ class PatientReader:
                 return None
             following = self._resume(position)
             if following is not None:
-                self._reject(position, error)
+                self._reject(position, following, error)
             return following
-        self._take(value, position)
-        return end
-
-    def _take(self, value: Any, position: int) -> None:
         if isinstance(value, dict):
             self._records.append(self._coercion.record(value))
         else:
-            found = self._text[position : position + 100].encode("utf-8", "replace")
-            self._warn("not_an_event", f"expected an event (an object), found {excerpt(found)}")
+            found = self._excerpt(position, end)
+            self._warn("not_an_event", f"expected an event (an object), found {found}")
+        return end
 
     def _ran_out(self, error: Exception, position: int) -> bool:
         """Whether reading failed for want of text, as the last event of a chunk does."""
@@ -94,13 +90,17 @@ class PatientReader:
                 return border.end()
         return None
 
-    def _reject(self, position: int, error: Exception) -> None:
-        found = self._text[position : position + 100].encode("utf-8", "replace")
+    def _reject(self, position: int, end: int, error: Exception) -> None:
+        found = self._excerpt(position, end)
         why = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
         self._warn(
             "malformed_event",
-            f"an event is not JSON ({why}), first at byte {self._byte(position)}: {excerpt(found)}",
+            f"an event is not JSON ({why}), first at byte {self._byte(position)}: {found}",
         )
+
+    def _excerpt(self, position: int, end: int) -> str:
+        shown = self._text[position : min(end, position + 100)]
+        return excerpt(shown.encode("utf-8", "surrogateescape"))
 
     def _byte(self, position: int) -> int:
         """Where in the file `position` is; asked in ascending order, so no byte counts twice."""

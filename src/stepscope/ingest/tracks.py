@@ -25,7 +25,9 @@ def track_columns(recorded: Recorded, rank: int) -> dict[str, Any]:
         "process": [str(process) for process, _ in keys],
         "thread": [str(thread) for _, thread in keys],
         # A device that the recorder does not number is the first: only the CPU's tracks have none.
-        "device": [max(_number(key[0]), 0) if yes else -1 for key, yes in zip(keys, on, strict=True)],
+        "device": [
+            max(_number(one), 0) if yes else -1 for (one, _), yes in zip(keys, on, strict=True)
+        ],
         "stream": [_number(key[1]) if yes else -1 for key, yes in zip(keys, on, strict=True)],
     }
 
