@@ -27,16 +27,19 @@ _RULES = tuple(
          "normalization"),
         (r"conv(?!ert)|dgrad|wgrad|fprop|winograd|im2col|col2im|igemm|miopenSp3Asm|implicit_gemm",
          "convolution"),
+        (r"embedding|index_?(select|put|add|copy)|indexing_backward|gather|scatter|lookup|tbe_"
+         r"|compute_grad_weight|krn_partial|linearize_index|dense_representation|unique"
+         r"|^aten::(_unsafe_)?index(\.|$)", "embedding"),
         (r"gemm|gemv|cutlass|cublas|nvjet|xmma|wmma|Cijk_|matmul|addmm|baddbmm|bmm|splitK"
          r"|^aten::(mm|linear|dot|mv|addmv|einsum|_scaled_mm)$", "gemm"),
-        (r"embedding|indexSelect|index_select|index_put|index_add|gather|scatter|indexing_backward"
-         r"|compute_grad_weight|krn_partial|lookup|tbe_|unique", "embedding"),
         (r"triton_(red|per)_|softmax|reduce|reduction|(?<![a-z])(sum|mean|amax|argmax|norm|topk)"
          r"(?![a-z])|cross_entropy|_loss|pool|cub::|cumsum|scan|sort|std_var", "reduction"),
         (r"elementwise|vectorized|triton_poi_|pointwise|copy|fill|CatArray|(?<![a-z])cat(?![a-z])"
          r"|dropout|relu|gelu|silu|sigmoid|tanh|transpose|permute|nchwToNhwc|nhwcToNchw|tensorTransform"
-         r"|FillFunctor|masked|where|threshold|distribution|triu|tril"
-         r"|^aten::(add|sub|mul|div|pow|sqrt|exp|log|neg|abs|clamp|to|_to_copy|clone|contiguous)",
+         r"|FillFunctor|SubTensorOp|masked|where|threshold|distribution|triu|tril|bernoulli|random"
+         r"|nan_to_num|bucketize|zero_|(?<![a-z])(gt|ge|lt|le|eq|ne)(?![a-z])"
+         r"|^aten::(add|sub|mul|div|pow|sqrt|exp|log|neg|abs|clamp|to|_to_copy|clone|contiguous"
+         r"|uniform_|normal_|zeros|ones)",
          "elementwise"),
     )
 )  # fmt: skip
@@ -69,7 +72,23 @@ def kind_of(name: str) -> str:
         >>> kind_of("ampere_sgemm_128x64_nn"), kind_of("aten::mm"), kind_of("k_42")
         ('gemm', 'gemm', 'other')
     """
+    name = without_parameters(name)
     return next((kind for pattern, kind in _RULES if pattern.search(name)), "other")
+
+
+def without_parameters(name: str) -> str:
+    """A C++ name up to the parameter list that ends it, if one does.
+
+    Example:
+        >>> without_parameters("void fill<(anonymous namespace)::F>(float*, int)")
+        'void fill<(anonymous namespace)::F>'
+    """
+    depth = 0
+    for index in range(len(name) - 1, 0, -1) if name.endswith(")") else ():
+        depth += (name[index] == ")") - (name[index] == "(")
+        if depth == 0:
+            return name[:index] if name[index - 1] not in " :" else name
+    return name
 
 
 def _by_name(names: Text) -> NDArray[np.int8]:

@@ -16,7 +16,7 @@ from stepscope.summary.tree import Node, module_tree
 from stepscope.summary.verdict import Verdict, verdict
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
-from stepscope.trace.table import Table
+from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 _MS = 1e-6
@@ -274,17 +274,19 @@ class _Part:
         on_device = (self.trace["tracks"]["device"][events["track"][rows]] >= 0).any()
         time = events["duration_ns" if on_device else "self_ns"][rows]
         names, kinds = events.text("name").values, events.text("kind").values
-        count = np.bincount(events["name"][rows], minlength=len(names))
-        total = np.bincount(events["name"][rows], time, len(names))
+        code = events["name"][rows]
+        count = np.bincount(code, minlength=len(names))
+        total = np.bincount(code, time, len(names))
         by_kind = np.bincount(events["kind"][rows], time, len(kinds))
+        stage = self._main_stage(code, events["stage"][rows], time, len(names))
         whole = max(float(total.sum()), 1.0)
         first = np.full(len(names), -1)
-        first[events["name"][rows[::-1]]] = rows[::-1]
+        first[code[::-1]] = rows[::-1]
         found = [
             Kernel(
                 names[code],
                 events.text("kind")[first[code]] or "",
-                events.text("stage")[first[code]] or "",
+                stage[code] or "",
                 float(count[code] / self.count),
                 float(total[code] * _MS / self.count),
                 float(total[code] / whole),
@@ -292,10 +294,21 @@ class _Part:
             for code in np.argsort(-total, kind="stable").tolist()
             if total[code] > 0
         ]
-        order = np.argsort(-by_kind, kind="stable").tolist()
-        return found, {
-            kinds[code]: float(by_kind[code] * _MS / self.count) for code in order if by_kind[code]
-        }
+        order = [code for code in np.argsort(-by_kind, kind="stable").tolist() if by_kind[code]]
+        return found, {kinds[code]: float(by_kind[code] * _MS / self.count) for code in order}
+
+    def _main_stage(
+        self,
+        name: NDArray[np.integer],
+        stage: NDArray[np.integer],
+        time: NDArray[np.integer],
+        names: int,
+    ) -> Text:
+        """The stage in which the work of each name spends most of its time."""
+        told = stage >= 0
+        key = name[told].astype(np.int64) * len(STAGES) + stage[told]
+        spent = np.bincount(key, time[told] + 1.0, names * len(STAGES)).reshape(names, len(STAGES))
+        return Text(np.where(spent.any(1), spent.argmax(1), -1), STAGES)
 
 
 def _peak_memory(memory: Table, rank: int) -> dict[str, int]:

@@ -1,0 +1,36 @@
+"""`stepscope report`: where the time of a training step goes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from stepscope.cli.options import takes_trace
+
+if TYPE_CHECKING:
+    from stepscope.trace.trace import Trace
+
+
+@click.command()
+@takes_trace
+@click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
+@click.option("--step", type=int, help="One step; by default the mean over all.")
+@click.option("--rank", type=int, help="One rank; by default all, with the details of one.")
+@click.option("--depth", default=4, show_default=True, help="How deep the model tree is shown.")
+def report(trace: Trace, as_json: bool, step: int | None, rank: int | None, depth: int) -> None:
+    """Tell where the time of a training step goes."""
+    from stepscope.summary import summarise
+
+    ranks = trace.metadata.ranks if rank is None else (rank,)
+    summaries = [summarise(trace, one, step) for one in ranks]
+    if as_json:
+        facts = [summary.to_json() for summary in summaries]
+        click.echo(json.dumps(facts[0] if len(facts) == 1 else {"ranks": facts}, indent=1))
+        return
+    from rich.console import Console
+
+    from stepscope.summary.text import print_report
+
+    print_report(Console(), summaries, depth)

@@ -1,0 +1,35 @@
+"""Kernel names short enough to read."""
+
+from __future__ import annotations
+
+import re
+
+from stepscope.annotate.kinds import without_parameters
+
+_NOISE = re.compile(
+    r"\(anonymous namespace\)::|\b(at|native|c10|std|cuda|detail|internal|cutlass|cub|thrust)::|^void "
+)
+
+
+def short_name(name: str, width: int = 60) -> str:
+    """A kernel's name without return type, namespaces, parameters and inner template arguments.
+
+    Example:
+        >>> short_name("void at::native::reduce_kernel<512, at::native::ReduceOp<float>>(float)")
+        'reduce_kernel<512, ReduceOp<>>'
+    """
+    text = _NOISE.sub("", without_parameters(name))
+    text = _shallow(text)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _shallow(text: str) -> str:
+    """Template arguments inside template arguments left out."""
+    out: list[str] = []
+    depth = 0
+    for char in text:
+        depth -= char == ">"
+        if depth < 2:
+            out.append(char)
+        depth += char == "<"
+    return "".join(out)
