@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stepscope.errors import QueryError
+from stepscope.testing import drawn_trace
+from stepscope.trace.schema import SCHEMAS
+
+TRACE = drawn_trace(
+    """
+    main     |  0 9 | aten::mm | seq=4 shape=[2,3]
+    main     |  2 4 | aten::empty
+    stream 7 |  5 8 | sgemm | corr=7
+    """
+)
+
+
+def rows(sql: str) -> list[tuple[object, ...]]:
+    return [tuple(row.values()) for row in TRACE.query(sql).to_pylist()]
+
+
+def test_text_numbers_and_null() -> None:
+    assert rows("select id, parent, name, category, sequence, stage from events") == [
+        (0, None, "aten::mm", "cpu_op", 4, None),
+        (1, 0, "aten::empty", "cpu_op", None, None),
+        (2, None, "sgemm", "kernel", None, None),
+    ]
+
+
+def test_the_arguments_are_a_table() -> None:
+    sql = "select event, json->>'$.shape' from Arguments where json like '%shape%'"
+    assert rows(sql) == [(0, "[2,3]")]
+
+
+def test_every_table_and_column_of_the_schema_is_there() -> None:
+    for name, schema in SCHEMAS.items():
+        columns = [row[0] for row in rows(f"describe {name}")]
+        assert columns == [column.name for column in schema.columns]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "drop table events",
+        "delete from events",
+        "create table mine as select 1",
+        "select 1; select 2",
+        "set memory_limit = '1GB'",
+        "attach 'x.db'",
+        "copy events to 'x.csv'",
+        "install httpfs",
+        "",
+    ],
+)
+def test_anything_but_reading_is_refused(sql: str) -> None:
+    with pytest.raises(QueryError, match="expected one statement that reads"):
+        TRACE.query(sql)
+
+
+def test_files_and_this_process_are_out_of_reach(tmp_path: Path) -> None:
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    with pytest.raises(QueryError, match="disabled"):
+        TRACE.query(f"select * from '{tmp_path}/secret.csv'")
+    local_table = TRACE.query("select 1 as a")
+    assert local_table.num_rows == 1
+    with pytest.raises(QueryError, match="local_table does not exist"):
+        TRACE.query("select * from local_table")
+
+
+def test_a_mistake_is_told_in_the_database_s_words() -> None:
+    with pytest.raises(QueryError, match=r'(?s)"nam" not found.*docs/schema.md'):
+        TRACE.query("select nam from events")
+
+
+def test_pandas_gets_null_as_null() -> None:
+    pytest.importorskip("pandas")
+    frame = TRACE.to_pandas("events")
+    assert frame["parent"].isna().tolist() == [True, False, True]
+    assert frame["name"].tolist() == ["aten::mm", "aten::empty", "sgemm"]
