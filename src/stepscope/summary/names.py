@@ -6,9 +6,8 @@ import re
 
 from stepscope.annotate.kinds import without_parameters
 
-_NOISE = re.compile(
-    r"\(anonymous namespace\)::|\b(at|native|c10|std|cuda|detail|internal|cutlass|cub|thrust)::|^void "
-)
+_NAMESPACES = "at|native|c10|std|cuda|detail|internal|cutlass|cub|thrust"
+_NOISE = re.compile(rf"\(anonymous namespace\)::|\b({_NAMESPACES})::|^void ")
 
 
 def short_name(name: str, width: int = 60) -> str:

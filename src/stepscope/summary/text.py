@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -11,10 +11,11 @@ from rich.text import Text
 
 from stepscope.summary.facts import Device, Summary
 from stepscope.summary.names import short_name
+from stepscope.summary.numbers import bar, count, ms, percent, plural, size
 from stepscope.summary.tree import Node
 
-_BAR = 20
-_LEAST_SHARE = 0.02
+_WIDE = 100
+_LEAST_SHARE = 0.03
 _KERNELS = 10
 _STAGE_STYLE = {
     "data_loading": "yellow", "transfer": "cyan", "forward": "green", "loss": "magenta",
@@ -24,7 +25,7 @@ _TIME_STYLE = {
     "computing": "green", "communication": "magenta", "data": "yellow", "synchronisation": "cyan",
     "host": "red", "launch": "bright_black",
 }  # fmt: skip
-_IDLE_WORDS = {
+_TIME_WORDS = {
     "computing": "computing",
     "communication": "only communicating",
     "data": "idle, waiting for data",
@@ -32,258 +33,222 @@ _IDLE_WORDS = {
     "host": "idle, host bound",
     "launch": "idle after launch",
 }
+_TIME_HEADS = ("computing", "comm. only", "data", "sync", "host", "launch")
 _EVIDENCE = {
-    "profiler_step": "as torch.profiler marks them",
-    "optimizer": "told by the optimizer",
     "pattern": "told by a pattern of operators",
-    "whole_trace": "nothing marks a step: all of the trace",
+    "whole_trace": "nothing marks a step: this is all of the trace",
 }
 
 
-def render(summaries: Sequence[Summary], depth: int = 3) -> RenderableType:
-    """Lines for a terminal.
+def print_report(console: Console, summaries: Sequence[Summary], depth: int = 4) -> None:
+    """Print a report.
 
     Args:
+        console: where to; its width decides what there is room for.
         summaries: one a rank; the details are those of the rank that computes longest.
         depth: how deep the model tree is shown.
     """
-    main = max(summaries, key=_computing)
-    parts = [_header(main, len(summaries)), _step(main)]
-    if len(summaries) > 1:
-        parts.append(_ranks(summaries, main))
-    parts += [_stages(main), *_devices(main), *_model(main, depth), _kernels(main), _footer(main)]
-    return Group(*(part for part in parts if part is not None))
+    console.print(Group(*_Report(summaries, depth, console.width).parts()), highlight=False)
 
 
-def print_report(console: Console, summaries: Sequence[Summary], depth: int = 3) -> None:
-    """Print what `render` makes."""
-    console.print(render(summaries, depth), highlight=False)
+class _Report:
+    def __init__(self, summaries: Sequence[Summary], depth: int, width: int) -> None:
+        self.all, self.depth, self.width = summaries, depth, width
+        self.main = max(summaries, key=_computing)
+        self.bar_width = 20 if width >= _WIDE else 8
+
+    def parts(self) -> Iterator[RenderableType]:
+        yield self.header()
+        yield self.step()
+        if len(self.all) > 1:
+            yield self.ranks()
+        yield self.stages()
+        yield from (self.device(device) for device in self.main.devices)
+        if self.main.modules:
+            yield self.model()
+        if self.main.kernels:
+            yield self.kernels()
+            yield self.kinds()
+        yield self.footer()
+
+    # -- head
+
+    def header(self) -> Text:
+        summary, ranks = self.main, max(self.main.world_size, len(self.all))
+        names = sorted({device.name for device in summary.devices if device.name})
+        facts = [summary.framework, *names, plural(len(summary.steps.numbers), "step")]
+        facts += [f"rank {summary.rank} of {ranks}"] if ranks > 1 else []
+        line = Text.assemble((summary.source.rpartition("/")[2], "bold"))
+        line.append("   " + " · ".join(fact for fact in facts if fact), "dim")
+        if summary.capture.get("outcome", "complete") != "complete":
+            line.append(f"\n{summary.capture.get('message', '')}", "yellow")
+        return line
+
+    def step(self) -> Text:
+        steps = self.main.steps
+        text = Text.assemble("\n", ("Step ", "bold"), (ms(steps.mean_ms), "bold"), " ms")
+        if len(steps.numbers) > 1:
+            spread = f"{ms(steps.min_ms)} to {ms(steps.max_ms)}, ± {ms(steps.std_ms)}"
+            text.append(f"   {spread} over {len(steps.numbers)} steps", "dim")
+        if steps.evidence in _EVIDENCE:
+            text.append(f"   {_EVIDENCE[steps.evidence]}", "yellow")
+        style = _TIME_STYLE.get(self.main.verdict.bound_by, "green")
+        return text.append("\n▶ ", style).append(self.main.verdict.sentence, "bold")
+
+    def ranks(self) -> Table:
+        heads = (f"{head}>" for head in ("step", *_TIME_HEADS))
+        table = _table("Ranks, ms a step", "rank", *heads)
+        for one in self.all:
+            device = max(one.devices, key=lambda device: device.computing_ms, default=None)
+            times = _times(device) if device else {}
+            mark = " ▼" if one is self.main else ""
+            cells = (ms(times.get(key, 0.0)) for key in _TIME_STYLE)
+            table.add_row(f"{one.rank}{mark}", ms(one.steps.mean_ms), *cells)
+        table.caption = Text("data, sync, host, launch: idle. ▼ told in detail below", "dim")
+        table.caption_justify = "left"
+        return table
+
+    # -- stages and devices
+
+    def stages(self) -> Table:
+        device = bool(self.main.devices)
+        heads = ["", "CPU ms>", ">", ""] + (["device ms>", ""] if device else []) + ["bound by"]
+        table = _table("Stages, a step", *heads)
+        times = [time for one in self.main.stages for time in (one.cpu_ms, one.device_ms)]
+        longest = max(times, default=0.0) or 1.0
+        for one in self.main.stages:
+            style = _STAGE_STYLE[one.stage]
+            name = Text(one.stage.replace("_", " "), style)
+            cells: list[RenderableType] = [name, ms(one.cpu_ms), percent(one.share)]
+            cells.append(self.bar(one.cpu_ms / longest, style))
+            if device:
+                cells += [ms(one.device_ms), self.bar(one.device_ms / longest, style)]
+            table.add_row(*cells, Text(one.bound_by, "dim"))
+        return table
+
+    def device(self, device: Device) -> Table:
+        name = f"Device {device.device}" if len(self.main.devices) > 1 else "Device"
+        table = _table(f"{name}, a step", "", "ms>", ">", "")
+        window = device.window_ms or 1.0
+        for key, time in _times(device).items():
+            if time / window >= 0.001:
+                words = Text(_TIME_WORDS[key], _TIME_STYLE[key])
+                share = time / window
+                table.add_row(words, ms(time), percent(share), self.bar(share, _TIME_STYLE[key]))
+        if device.overlapped_ms / window >= 0.001:
+            words = Text("communicating while computing", "dim")
+            table.add_row(words, ms(device.overlapped_ms), percent(device.overlapped_ms / window))
+        return table
+
+    # -- model
+
+    def model(self) -> Table:
+        where = "device" if self.on_device else "CPU"
+        heads = ["", "", "forward>", "backward>", ">", ""]
+        heads += ["parameters>"] if self.counts_parameters else []
+        table = _table(f"Model, {where} ms a step", *heads)
+        total = sum(map(self.cost, self.main.modules)) or 1.0
+        self.add_nodes(table, self.main.modules, total, 0)
+        return table
+
+    def add_nodes(self, table: Table, nodes: Iterable[Node], total: float, level: int) -> None:
+        """Rows for the nodes that matter, and one for the others together."""
+        hidden = []
+        for node in nodes:
+            if level and self.cost(node) / total < _LEAST_SHARE:
+                hidden.append(node)
+                continue
+            self.add_node(table, node, total, level)
+            if level + 1 < self.depth:
+                self.add_nodes(table, node.children, total, level + 1)
+        if hidden:
+            words = f"{'  ' * level}… {len(hidden)} more"
+            share = percent(sum(map(self.cost, hidden)) / total)
+            table.add_row(Text(words, "dim"), "", "", "", Text(share, "dim"))
+
+    def add_node(self, table: Table, node: Node, total: float, level: int) -> None:
+        forward = node.forward_device_ms if self.on_device else node.forward_cpu_ms
+        name = Text("  " * level).append(node.name or "model", "" if level else "bold")
+        if node.count > 1:
+            name.append(f" × {node.count}", "yellow")
+        cost = self.cost(node)
+        table.add_row(
+            name, Text(node.kind, "dim"), ms(forward), ms(cost - forward), percent(cost / total),
+            self.bar(cost / total, "green"),
+            *([Text(count(node.parameters or 0), "dim")] if self.counts_parameters else []),
+        )  # fmt: skip
+
+    @property
+    def counts_parameters(self) -> bool:
+        return self.width >= _WIDE and self.main.parameters is not None
+
+    @property
+    def on_device(self) -> bool:
+        return bool(self.main.devices)
+
+    def cost(self, node: Node) -> float:
+        return node.device_ms if self.on_device else node.cpu_ms
+
+    # -- kernels and the rest
+
+    def kernels(self) -> Table:
+        wide = self.width >= _WIDE
+        heads = ["", *(["kind"] if wide else []), "stage", "count>", "ms>", ">"]
+        table = _table(f"Longest {self.main.kernels_are}, a step", *heads)
+        room = self.width - (60 if wide else 40)
+        for kernel in self.main.kernels[:_KERNELS]:
+            stage = kernel.stage.replace("_", " ")
+            table.add_row(
+                short_name(kernel.name, room), *([Text(kernel.kind, "dim")] if wide else []),
+                Text(stage, _STAGE_STYLE.get(kernel.stage, "dim")),
+                f"{kernel.count:.4g}", ms(kernel.total_ms), percent(kernel.share),
+            )  # fmt: skip
+        return table
+
+    def kinds(self) -> Text:
+        whole = sum(self.main.kinds.values()) or 1.0
+        shares = {kind: time / whole for kind, time in self.main.kinds.items()}
+        kinds = (f"{kind} {percent(share)}" for kind, share in shares.items() if share > 0.005)
+        return Text("by kind: " + " · ".join(kinds), "dim")
+
+    def footer(self) -> Text:
+        summary = self.main
+        facts = []
+        if summary.data_wait_ms:
+            facts.append(f"Data loading takes {ms(summary.data_wait_ms)} ms of each step.")
+        if summary.parameters is not None:
+            bytes_ = size(summary.parameter_bytes or 0)
+            facts.append(f"The model has {count(summary.parameters)} parameters ({bytes_}).")
+        for device, peak in summary.peak_memory_bytes.items():
+            facts.append(f"Peak memory on {device}: {size(peak)}.")
+        text = Text("".join(f"\n{fact}" for fact in facts))
+        for warning in summary.warnings:
+            text.append("\n! ", "yellow").append(str(warning["message"]))
+            text.append(f" ({warning['count']} times)" if warning["count"] > 1 else "", "dim")
+        return text
+
+    def bar(self, share: float, style: str) -> Text:
+        return Text(bar(share, self.bar_width), style)
 
 
 def _computing(summary: Summary) -> float:
     return max((device.computing_ms for device in summary.devices), default=0.0)
 
 
-# -- head
-
-
-def _header(summary: Summary, ranks: int) -> Text:
-    names = sorted({device.name for device in summary.devices if device.name})
-    facts = [summary.framework, *names, _plural(len(summary.steps.numbers), "step")]
-    if summary.world_size > 1 or ranks > 1:
-        facts.append(f"rank {summary.rank} of {max(summary.world_size, ranks)}")
-    line = Text.assemble((summary.source.rpartition("/")[2], "bold"))
-    line.append("   " + " · ".join(fact for fact in facts if fact), "dim")
-    message = str(summary.capture.get("message", ""))
-    if message and summary.capture.get("outcome") != "complete":
-        line.append(f"\n{message}", "yellow")
-    return line
-
-
-def _step(summary: Summary) -> Text:
-    steps = summary.steps
-    text = Text.assemble("\n", ("Step ", "bold"), (_ms(steps.mean_ms), "bold"), " ms")
-    if len(steps.numbers) > 1:
-        text.append(
-            f"   {_ms(steps.min_ms)} to {_ms(steps.max_ms)}, ± {_ms(steps.std_ms)}"
-            f" over {len(steps.numbers)} steps",
-            "dim",
-        )
-    if steps.evidence not in ("profiler_step", "optimizer"):
-        text.append(f"   ({_EVIDENCE[steps.evidence]})", "yellow")
-    style = _TIME_STYLE.get(summary.verdict.bound_by, "green")
-    return text.append("\n▶ ", style).append(summary.verdict.sentence, "bold")
-
-
-def _ranks(summaries: Sequence[Summary], main: Summary) -> Table:
-    table = _table("Ranks", "rank", "step ms", *(_IDLE_WORDS[key] for key in _TIME_STYLE))
-    for one in summaries:
-        device = max(one.devices, key=lambda device: device.computing_ms, default=None)
-        times = {"computing": device.computing_ms, **device.idle_ms} if device else {}
-        mark = " ◀ below" if one is main else ""
-        cells = [_ms(times.get(key, 0.0)) for key in _TIME_STYLE]
-        table.add_row(f"{one.rank}{mark}", _ms(one.steps.mean_ms), *cells)
-    return table
-
-
-# -- stages and devices
-
-
-def _stages(summary: Summary) -> Table:
-    on_device = bool(summary.devices)
-    heads = ["", "CPU ms", "", ""] + (["device ms", ""] if on_device else []) + ["bound by"]
-    table = _table("Stages, a step", *heads)
-    longest = max([stage.cpu_ms for stage in summary.stages] +
-                  [stage.device_ms for stage in summary.stages] + [1e-9])  # fmt: skip
-    for stage in summary.stages:
-        style = _STAGE_STYLE[stage.stage]
-        cells: list[RenderableType] = [
-            Text(stage.stage.replace("_", " "), style),
-            _ms(stage.cpu_ms),
-            _percent(stage.share),
-            _bar(stage.cpu_ms / longest, style),
-        ]
-        if on_device:
-            cells += [_ms(stage.device_ms), _bar(stage.device_ms / longest, style)]
-        table.add_row(*cells, Text(stage.bound_by, "dim"))
-    return table
-
-
-def _devices(summary: Summary) -> Iterable[RenderableType]:
-    for device in summary.devices:
-        name = f"Device {device.device}" if len(summary.devices) > 1 else "Device"
-        yield _device_table(f"{name}, a step of {_ms(device.window_ms)} ms", device)
-
-
-def _device_table(title: str, device: Device) -> Table:
-    table = _table(title, "", "ms", "", "")
+def _times(device: Device) -> dict[str, float]:
     times = {"computing": device.computing_ms, **device.idle_ms}
-    for key, style in _TIME_STYLE.items():
-        share = times[key] / device.window_ms if device.window_ms else 0.0
-        if share >= 0.001:
-            table.add_row(
-                Text(_IDLE_WORDS[key], style), _ms(times[key]), _percent(share), _bar(share, style)
-            )
-    if device.overlapped_ms > 0.0005 * device.window_ms:
-        table.add_row(
-            Text("communicating while computing", "dim"), _ms(device.overlapped_ms),
-            _percent(device.overlapped_ms / device.window_ms), "",
-        )  # fmt: skip
-    return table
-
-
-# -- model
-
-
-def _model(summary: Summary, depth: int) -> Iterable[RenderableType]:
-    if not summary.modules:
-        return
-    on_device = bool(summary.devices)
-    where = "device" if on_device else "CPU"
-    table = _table(f"Model, {where} ms a step", "", "", "forward", "backward", "", "", "parameters")
-    total = sum(_cost(node, on_device) for node in summary.modules) or 1e-9
-    for node in summary.modules:
-        _add_node(table, node, total, on_device, 0, depth)
-    yield table
-
-
-def _add_node(
-    table: Table, node: Node, total: float, on_device: bool, level: int, depth: int
-) -> None:
-    share = _cost(node, on_device) / total
-    forward = node.forward_device_ms if on_device else node.forward_cpu_ms
-    backward = _cost(node, on_device) - forward
-    name = Text("  " * level).append(node.name or "model", "bold" if level == 0 else "")
-    if node.count > 1:
-        name.append(f"  × {node.count}", "yellow")
-    parameters = "" if not node.parameters else _count(node.parameters)
-    table.add_row(
-        name, Text(node.kind, "dim"), _ms(forward), _ms(backward), _percent(share),
-        _bar(share, "green"), Text(parameters, "dim"),
-    )  # fmt: skip
-    if level + 1 < depth:
-        _add_children(table, node, total, on_device, level + 1, depth)
-
-
-def _add_children(
-    table: Table, node: Node, total: float, on_device: bool, level: int, depth: int
-) -> None:
-    notable = [one for one in node.children if _cost(one, on_device) / total >= _LEAST_SHARE]
-    for child in notable:
-        _add_node(table, child, total, on_device, level, depth)
-    hidden = [one for one in node.children if one not in notable]
-    if hidden and notable:
-        share = sum(_cost(one, on_device) for one in hidden) / total
-        words = f"{'  ' * level}… {len(hidden)} more"
-        table.add_row(Text(words, "dim"), "", "", "", Text(_percent(share), "dim"), "", "")
-
-
-def _cost(node: Node, on_device: bool) -> float:
-    return node.device_ms if on_device else node.cpu_ms
-
-
-# -- kernels and the rest
-
-
-def _kernels(summary: Summary) -> RenderableType | None:
-    if not summary.kernels:
-        return None
-    table = _table(f"Longest {summary.kernels_are}, a step", "", "kind", "stage", "count", "ms", "")
-    for kernel in summary.kernels[:_KERNELS]:
-        table.add_row(
-            short_name(kernel.name), Text(kernel.kind, "dim"),
-            Text(kernel.stage.replace("_", " "), _STAGE_STYLE.get(kernel.stage, "dim")),
-            f"{kernel.count:.4g}", _ms(kernel.total_ms), _percent(kernel.share),
-        )  # fmt: skip
-    whole = sum(summary.kinds.values()) or 1e-9
-    kinds = " · ".join(
-        f"{kind} {_percent(ms / whole)}" for kind, ms in summary.kinds.items() if ms / whole > 0.005
-    )
-    return Group(table, Text("  by kind: " + kinds, "dim"))
-
-
-def _footer(summary: Summary) -> Text:
-    facts = [f"Data loading takes {_ms(summary.data_wait_ms)} ms of each step."]
-    if summary.parameters is not None:
-        size = _bytes(summary.parameter_bytes or 0)
-        facts.append(f"The model has {_count(summary.parameters)} parameters ({size}).")
-    for device, peak in summary.peak_memory_bytes.items():
-        facts.append(f"Peak memory on {device}: {_bytes(peak)}.")
-    text = Text("\n" + "\n".join(facts[0 if summary.data_wait_ms else 1 :]))
-    for warning in summary.warnings:
-        text.append("\n! ", "yellow").append(str(warning["message"]))
-        text.append(f" ({warning['count']} times)" if warning["count"] > 1 else "", "dim")
-    return text
-
-
-# -- small parts
+    return {key: times.get(key, 0.0) for key in _TIME_STYLE}
 
 
 def _table(title: str, *heads: str) -> Table:
+    """A table without lines; a head that ends with `>` stands for a column of numbers."""
     table = Table(
         title=f"\n{title}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
         show_edge=False, pad_edge=False, header_style="dim",
     )  # fmt: skip
-    numbers = {"CPU ms", "device ms", "ms", "forward", "backward", "count", "step ms", "parameters"}
-    for position, head in enumerate(heads):
-        right = (
-            head in numbers or head in _IDLE_WORDS.values() or (head == "" and position in (2, 4))
-        )
+    for head in heads:
+        right = head.endswith(">")
         table.add_column(
-            head, justify="right" if right else "left", no_wrap=not right or head == ""
+            head.rstrip(">"), justify="right" if right else "left", no_wrap=len(head) < 15
         )
     return table
-
-
-def _bar(share: float, style: str) -> Text:
-    """A bar of eighths of a character."""
-    eighths = round(max(0.0, min(share, 1.0)) * _BAR * 8)
-    full, rest = divmod(eighths, 8)
-    return Text("█" * full + ("" if not rest else chr(0x2590 - rest)), style)
-
-
-def _ms(value: float) -> str:
-    digits = 0 if value >= 1000 else 1 if value >= 100 else 2
-    return f"{value:,.{digits}f}"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0%}" if share >= 0.0995 else f"{share:.1%}"
-
-
-def _count(value: int) -> str:
-    for unit, size in (("B", 10**9), ("M", 10**6), ("k", 10**3)):
-        if value >= size:
-            return f"{value / size:.1f} {unit}"
-    return str(value)
-
-
-def _bytes(value: int) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if value >= size:
-            return f"{value / size:.1f} {unit}"
-    return f"{value} B"

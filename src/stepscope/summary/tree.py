@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -16,7 +15,6 @@ from stepscope.trace.trace import Trace
 
 _MS = 1e-6
 _LEAST_REPEATS = 3
-_NUMBERED = re.compile(r"^(.*?)_?(\d+)$")
 
 
 @dataclass(frozen=True)
@@ -81,6 +79,7 @@ class _Builder:
         self.costs = {name.replace("_ns", "_ms"): ns * _MS / steps for name, ns in costs.items()}
         self.total = sum(self.costs.values(), np.zeros(len(modules)))
         self.names, self.kinds = list(modules.text("name")), list(modules.text("class"))
+        self.signatures: dict[int, int] = {}
         self.children: list[list[int]] = [[] for _ in range(len(modules))]
         for index, parent in enumerate(modules["parent"].tolist()):
             if parent >= 0:
@@ -114,13 +113,23 @@ class _Builder:
         return [[group] for part in split for group in part]
 
     def _alike(self, one: list[int], other: list[int]) -> bool:
-        names = (self.names[one[0]] or "", self.names[other[0]] or "")
-        found = [_NUMBERED.match(name) for name in names]
-        if not all(found) or self.kinds[one[0]] != self.kinds[other[0]]:
-            return False
-        stems = {match.group(1) for match in found if match}
-        leaf = not self.children[one[0]] and not self.children[other[0]]
-        return len(stems) == 1 and not leaf
+        """Whether two children are numbered copies of one block."""
+        pair = (one[0], other[0])
+        numbered = all(self._is_numbered(index) for index in pair)
+        same = self._signature(one[0]) == self._signature(other[0])
+        return numbered and same and bool(self.children[one[0]])
+
+    def _is_numbered(self, index: int) -> bool:
+        name, kind = self.names[index] or "", self.kinds[index] or ""
+        return name.isdigit() or (name.startswith(f"{kind}_") and name[len(kind) + 1 :].isdigit())
+
+    def _signature(self, index: int) -> object:
+        """What two copies of one block have in common: class, size, and the same of all inside."""
+        if index not in self.signatures:
+            inside = tuple(self._signature(child) for child in self.children[index])
+            size = int(self.modules["parameters"][index])
+            self.signatures[index] = hash((self.kinds[index], size, inside))
+        return self.signatures[index]
 
     def _node(self, groups: list[list[int]]) -> Node:
         indices = list(chain(*groups))
@@ -129,8 +138,7 @@ class _Builder:
         parameters = self.modules["parameters"][indices]
         name = self.names[first] or ""
         if len(indices) > 1 and self.names[last] != name:
-            match = _NUMBERED.match(self.names[last] or "")
-            name = f"{name} … {match.group(2) if match else self.names[last]}"
+            name = f"{name} … {(self.names[last] or '').rpartition('_')[2]}"
         return Node(
             name=name,
             path=self.modules.text("path")[first] or "",

@@ -1,0 +1,42 @@
+"""Numbers as a person reads them."""
+
+from __future__ import annotations
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of up to `width` characters, in eighths of one, for a share of 0 to 1."""
+    full, rest = divmod(round(max(0.0, min(share, 1.0)) * width * 8), 8)
+    return "█" * full + (chr(0x2590 - rest) if rest else "")
+
+
+def ms(value: float) -> str:
+    """Milliseconds with as many digits as matter."""
+    digits = 0 if value >= 1000 else 1 if value >= 100 else 2
+    return f"{value:,.{digits}f}"
+
+
+def percent(share: float) -> str:
+    """A share of 0 to 1 as percent, with a decimal where it is small."""
+    return f"{share:.0%}" if share >= 0.0995 else f"{share:.1%}"
+
+
+def count(value: int) -> str:
+    """A count as 11.2 M."""
+    return _scaled(value, (("B", 10**9), ("M", 10**6), ("k", 10**3)), "")
+
+
+def size(value: int) -> str:
+    """Bytes as 44.9 MB."""
+    return _scaled(value, (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)), " B")
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _scaled(value: int, units: tuple[tuple[str, int], ...], otherwise: str) -> str:
+    for unit, scale in units:
+        if value >= scale:
+            return f"{value / scale:.1f} {unit}"
+    return f"{value}{otherwise}"
