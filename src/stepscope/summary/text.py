@@ -55,7 +55,7 @@ class _Report:
     def __init__(self, summaries: Sequence[Summary], depth: int, width: int) -> None:
         self.all, self.depth, self.width = summaries, depth, width
         self.main = max(summaries, key=_computing)
-        self.bar_width = 20 if width >= _WIDE else 8
+        self.bar_width = 20 if width >= 120 else 12 if width >= _WIDE else 8
 
     def parts(self) -> Iterator[RenderableType]:
         yield self.header()
@@ -144,7 +144,7 @@ class _Report:
 
     def model(self) -> Table:
         where = "device" if self.on_device else "CPU"
-        heads = ["", "", "forward>", "backward>", ">", ""]
+        heads = ["", "", "forward>", "backward>", ">", *([""] if self.width >= 90 else [])]
         heads += ["parameters>"] if self.counts_parameters else []
         table = _table(f"Model, {where} ms a step", *heads)
         total = sum(map(self.cost, self.main.modules)) or 1.0
@@ -173,8 +173,8 @@ class _Report:
             name.append(f" × {node.count}", "yellow")
         cost = self.cost(node)
         table.add_row(
-            name, Text(node.kind, "dim"), ms(forward), ms(cost - forward), percent(cost / total),
-            self.bar(cost / total, "green"),
+            name, Text(_fit(node.kind, self.width // 6), "dim"), ms(forward), ms(cost - forward), percent(cost / total),
+            *([self.bar(cost / total, "green")] if self.width >= 90 else []),
             *([Text(count(node.parameters or 0), "dim")] if self.counts_parameters else []),
         )  # fmt: skip
 
@@ -229,6 +229,10 @@ class _Report:
 
     def bar(self, share: float, style: str) -> Text:
         return Text(bar(share, self.bar_width), style)
+
+
+def _fit(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _computing(summary: Summary) -> float:
