@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 LIMIT_NS = 2**62
 _EXACT_US = 2**40  # below this a float of us is off by less than a tenth of a ns
-_LONGEST_TEXT = 64
+_LONGEST_TEXT = 32
 INVALID = np.iinfo(np.int64).min
 
 
@@ -32,20 +32,26 @@ def nanoseconds(texts: Sequence[bytes]) -> NDArray[np.int64]:
     """
     if not texts:
         return np.zeros(0, np.int64)
+    column = pa.array(texts, pa.binary())
+    if _longest(column) > _LONGEST_TEXT:  # Arrow would wrap it around, NumPy widen every row to it
+        return np.array([_by_decimal(text) for text in texts], np.int64)
     try:
-        return _by_decimal_column(texts)
+        return _by_decimal_column(column)
     except pa.ArrowInvalid:
         pass
     try:
-        if max(map(len, texts)) > _LONGEST_TEXT:  # an array of fixed width would be far too large
-            raise ValueError("no number is as long")
         return _by_float(texts)
     except ValueError:
         return np.array([_by_decimal(text) for text in texts], np.int64)
 
 
-def _by_decimal_column(texts: Sequence[bytes]) -> NDArray[np.int64]:
-    column = pa.array(texts, pa.binary()).cast(pa.string()).cast(pa.decimal128(21, 3))
+def _longest(column: pa.Array) -> int:
+    ends = np.frombuffer(column.buffers()[1], np.int32)[: len(column) + 1]
+    return int(np.diff(ends).max())
+
+
+def _by_decimal_column(texts: pa.Array) -> NDArray[np.int64]:
+    column = texts.cast(pa.string()).cast(pa.decimal128(21, 3))
     halves = np.frombuffer(column.buffers()[1], "<i8").reshape(-1, 2)[: len(texts)]
     value, high = halves[:, 0], halves[:, 1]
     fits = (high == value >> 63) & (np.abs(value) < LIMIT_NS)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from captures import EVENT, write_capture
+
+from stepscope.errors import IngestError
+from stepscope.ingest.folder import number_ranks, trace_files
+from stepscope.trace.trace import Metadata
+
+
+def recorded(rank: int, world_size: int = 1) -> Metadata:
+    info = {"distributedInfo": {"rank": rank, "world_size": world_size}}
+    return Metadata(ranks=(rank,), world_size=world_size, properties=info)
+
+
+UNTOLD = Metadata()
+
+
+def test_files_are_found_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for name in ("rank10.json", "rank9.json", "rank2.json"):
+        (tmp_path / name).write_text(json.dumps([EVENT]))
+    write_capture(tmp_path / "rank1.stepscope")
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / ".hidden.json").write_text("[]")
+    (tmp_path / "inside").mkdir()
+    files, warnings = trace_files(tmp_path)
+    assert [file.name for file in files] == [
+        "rank1.stepscope", "rank2.json", "rank9.json", "rank10.json",
+    ]  # fmt: skip
+    assert warnings == [("other_file", "files of other kinds are not read: notes.txt", 1)]
+
+
+def test_a_folder_without_traces_is_told(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(IngestError, match="for each rank, found none in 1 files"):
+        trace_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "metadata", "ranks", "codes"),
+    [
+        (["a", "b"], [recorded(1), recorded(0)], [1, 0], []),
+        (["rank3.json", "rank_4.json.gz"], [UNTOLD] * 2, [3, 4], ["rank_missing"]),
+        (["worker0.17.pt.trace.json", "worker1.18.pt.trace.json"], [UNTOLD] * 2, [0, 1], []),
+        (["x_rank-0", "proc1"], [UNTOLD] * 2, [0, 1], []),
+        (["rank7"], [recorded(0)], [0], []),
+        (["frank1", "b"], [UNTOLD] * 2, [0, 1], ["rank_untold", "rank_untold"]),
+        (["a", "b", "c"], [recorded(1), UNTOLD, recorded(0)], [1, 2, 0], ["rank_untold"]),
+        (["a", "b"], [recorded(0), recorded(0)], [0, 1], ["rank_twice"]),
+        (["a", "b"], [recorded(0, 4), recorded(2, 4)], [0, 2], ["rank_missing"]),
+    ],
+)
+def test_ranks(
+    names: list[str], metadata: list[Metadata], ranks: list[int], codes: list[str]
+) -> None:
+    found, warnings = number_ranks([Path(name) for name in names], metadata)
+    assert found == ranks
+    assert [code for code, _, _ in warnings] == codes
+
+
+def test_missing_ranks_are_named() -> None:
+    warnings = number_ranks([Path("a"), Path("b")], [recorded(0, 4), recorded(2, 4)])[1]
+    assert warnings == [("rank_missing", "no file is of rank 1, 3 of 4", 2)]

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stepscope.errors import IngestError
+from stepscope.ingest.model import parse_model, read_model
+
+TREE = {"name": "net", "class": "Net", "children": [{"name": "fc", "class": "Linear"}]}
+
+
+@pytest.mark.parametrize("tree", [TREE, {"roots": [TREE]}, {**TREE, "more": 1}])
+def test_both_forms_are_taken_as_written(tree: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(tree))
+    assert read_model(path) == tree
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"name": "net"}', "missing required field `class`"),
+        ('{"name": "net", "class": 3}', r"Expected `str`, got `int` - at `\$.class`"),
+        ('{"name": "n", "class": "N", "children": {}}', "Expected `array`, got `object`"),
+        ("[]", "found: a JSON list"),
+        ("{", "found: Expecting property name"),
+        ("", "found: Expecting value"),
+        ('{"roots": 1}', "Expected `array`"),
+        ('{"name":"n","class":"N","children":[' * 50_000, "found: maximum recursion depth"),
+    ],
+)
+def test_another_shape_is_told(text: str, message: str) -> None:
+    with pytest.raises(IngestError, match=message) as raised:
+        parse_model(text.encode())
+    assert 'expected a model tree {"name": …, "class": …, "children": […]}' in str(raised.value)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(IngestError, match=r"model\.json: expected a model tree \(--model\)"):
+        read_model(tmp_path / "model.json")

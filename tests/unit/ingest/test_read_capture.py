@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import gzip
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from captures import EVENT, MANIFEST, MODULES, TRACE, write_capture
+
+from stepscope.errors import IngestError
+from stepscope.ingest import capture, read
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.stepscope"
+
+
+def warnings(path: Path) -> list[tuple[Any, ...]]:
+    return [(row["code"], row["message"]) for row in read(path)["warnings"].rows()]
+
+
+def test_a_capture_is_a_trace_with_its_manifest_and_model(path: Path) -> None:
+    trace = read(write_capture(path))
+    assert list(trace.events.text("name")) == ["aten::mm"]
+    assert trace.metadata.capture == MANIFEST
+    assert trace.metadata.model == MODULES
+    assert trace.metadata.format == "stepscope capture"
+    assert (trace.metadata.framework, trace.metadata.framework_version) == ("pytorch", "2.13.0")
+    assert trace.metadata.devices == (MANIFEST["devices"][0],)
+    assert warnings(path) == []
+
+
+def test_the_rank_is_the_manifest_s_everywhere(path: Path) -> None:
+    trace = read(write_capture(path, {**MANIFEST, "rank": 3, "world_size": 8}))
+    assert (trace.metadata.ranks, trace.metadata.world_size) == ((3,), 8)
+    assert trace["tracks"]["rank"].tolist() == [3]
+
+
+def test_nothing_recorded_opens_and_says_what_happened(path: Path) -> None:
+    manifest = {**MANIFEST, "outcome": "no_steps", "message": "no optimizer ever stepped"}
+    write_capture(path, manifest, trace=None)
+    assert len(read(path).events) == 0
+    assert warnings(path) == [
+        ("nothing_recorded", "the recording ended as `no_steps`: no optimizer ever stepped")
+    ]
+
+
+def test_a_run_that_raised_says_so(path: Path) -> None:
+    write_capture(path, {**MANIFEST, "outcome": "raised", "message": "ValueError in step 6"})
+    assert warnings(path) == [("raised", "the recording ended as `raised`: ValueError in step 6")]
+
+
+def test_warnings_and_members_beside_are_told(path: Path) -> None:
+    write_capture(path, {**MANIFEST, "warnings": ["two models"]}, notes="hello")
+    assert warnings(path) == [
+        ("capture", "two models"),
+        ("unread_member", "the capture's notes is not read"),
+    ]
+
+
+def test_keys_of_a_later_version_are_kept(path: Path) -> None:
+    trace = read(write_capture(path, {**MANIFEST, "weather": "fine"}))
+    assert trace.metadata.capture["weather"] == "fine"
+
+
+def test_progress_ends_at_the_file_s_size(path: Path) -> None:
+    write_capture(path, trace={"traceEvents": [EVENT] * 5000})
+    pieces: list[int] = []
+    read(path, pieces.append)
+    assert 0 < sum(pieces) <= path.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"manifest": None}, "found a zip archive of 'modules.json', 'trace.json'; give a capture"),
+        ({"manifest": "{"}, "manifest.json to be valid, found: Expecting property name"),
+        ({"manifest": "[1]"}, "manifest.json to be valid, found: Expected `object`, got `array`"),
+        ({"manifest": {**MANIFEST, "rank": "x"}}, "Expected `int`, got `str` - at `$.rank`"),
+        ({"manifest": {**MANIFEST, "format": "other"}}, "Invalid enum value 'other'"),
+        ({"manifest": {**MANIFEST, "version": 2}}, "found version 2; install a newer stepscope"),
+        ({"modules": {"roots": [{"name": "m"}]}}, "missing required field `class`"),
+        ({"modules": "[" * 100_000}, "expected a model tree"),
+        ({"trace": "oops"}, "expected a JSON object or array"),
+        ({"manifest": None, "data.pkl": "x"}, "(a PyTorch checkpoint)"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_one_line(parts: dict[str, Any], message: str, path: Path) -> None:
+    write_capture(path, **parts)
+    with pytest.raises(IngestError, match=re.escape(message)) as raised:
+        read(path)
+    assert str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_cut_off_capture_is_told(path: Path) -> None:
+    content = write_capture(path, trace={"traceEvents": [EVENT] * 1000}).read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(IngestError, match=r"damaged or cut-off one .*; copy the file again"):
+        read(path)
+
+
+def test_any_damaged_member_is_told(path: Path) -> None:
+    whole = write_capture(path).read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        offsets = [info.header_offset + 30 + len(info.filename) for info in archive.infolist()]
+    for offset in offsets:
+        damaged = bytearray(whole)
+        damaged[offset + 5] ^= 0xFF
+        path.write_bytes(damaged)
+        with pytest.raises(IngestError):
+            read(path)
+
+
+def test_an_encrypted_member_is_told(path: Path) -> None:
+    content = bytearray(write_capture(path).read_bytes())
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(content)
+    with pytest.raises(IngestError, match=r"expected a plain manifest\.json .* encrypted"):
+        read(path)
+
+
+def test_two_members_of_one_name_are_told(path: Path) -> None:
+    write_capture(path)
+    with (
+        pytest.warns(UserWarning, match="Duplicate name"),
+        zipfile.ZipFile(path, "a") as archive,
+    ):
+        archive.writestr("trace.json", "{}")
+    with pytest.raises(IngestError, match=r"expected one trace\.json in the capture, found 2"):
+        read(path)
+
+
+def test_a_member_beyond_its_bound_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(capture._LIMITS, "trace.json", 10)
+    with pytest.raises(IngestError, match=r"expected trace\.json of at most"):
+        read(write_capture(path))
+
+
+def test_a_capture_in_gzip_is_told(path: Path) -> None:
+    path.write_bytes(gzip.compress(write_capture(path).read_bytes()))
+    with pytest.raises(IngestError, match="decompress it with `gunzip`"):
+        read(path)
+
+
+def test_the_trace_s_own_words_fill_what_the_manifest_leaves_open(path: Path) -> None:
+    devices = [{"name": "V100"}]
+    manifest = {**MANIFEST, "devices": [], "framework": None, "framework_version": None}
+    trace = read(write_capture(path, manifest, trace={**TRACE, "deviceProperties": devices}))
+    assert trace.metadata.framework == "pytorch"
+    assert trace.metadata.devices == ({"name": "V100"},)
