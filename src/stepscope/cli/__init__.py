@@ -1,5 +1,5 @@
 """The command line: one thin file per command."""
 
-from stepscope.cli.main import main
+from stepscope.cli.commands import main
 
 __all__ = ["main"]

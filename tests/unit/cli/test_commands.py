@@ -1,0 +1,141 @@
+"""The `stepscope` command, called in this process; test_start.py starts it in its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from stepscope.cli.commands import COMMANDS, Entry, stepscope
+from stepscope.version import __version__
+
+EVENTS = [
+    {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": i, "dur": 1}
+    for i, name in enumerate(["mm", "add", "Größe"])
+]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(EVENTS))
+    return str(path)
+
+
+def call(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr."""
+    result = CliRunner().invoke(stepscope, arguments)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_help_lists_the_commands_without_loading_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepscope.cli.commands.import_module", None)
+    code, out, _ = call("--help")
+    assert code == 0
+    assert [line.split()[0] for line in out.partition("Commands:\n")[2].splitlines()] == [*COMMANDS]
+
+
+def test_the_version() -> None:
+    assert call("--version")[:2] == (0, f"stepscope, version {__version__}\n")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_the_name_it_is_listed_by(name: str) -> None:
+    command = stepscope.get_command(click.Context(stepscope), name)
+    assert command is not None
+    assert command.name == name
+
+
+def test_a_missing_module_hides_its_command_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMANDS, "gone", Entry("stepscope.cli.gone", "Not installed."))
+    assert "gone" not in call("--help")[1]
+    code, _, err = call("gone")
+    assert (code, "No such command 'gone'" in err) == (2, True)
+
+
+def test_query_as_a_table(file: str) -> None:
+    sql = "select name, parent, start_ns, 0.5 as half from events"
+    assert call("query", file, sql) == (
+        0,
+        "name   parent  start_ns  half\n"
+        "-----  ------  --------  ----\n"
+        "mm       null         0   0.5\n"
+        "add      null      1000   0.5\n"
+        "Größe    null      2000   0.5\n",
+        "",
+    )
+
+
+def test_query_as_json(file: str) -> None:
+    sql = "select name, parent, sum(duration_ns) as ns, 'nan'::double as x from events group by all"
+    code, out, _ = call("query", file, sql + " order by ns, name limit 2", "--format", "json")
+    assert code == 0
+    assert json.loads(out) == [
+        {"name": "Größe", "parent": None, "ns": 1000, "x": None},
+        {"name": "add", "parent": None, "ns": 1000, "x": None},
+    ]
+
+
+def test_query_as_csv(file: str) -> None:
+    sql = "select 'a,\"b\"' as text, null as nothing, 1 as one"
+    code, out, _ = call("query", file, sql, "--format", "csv")
+    assert (code, out) == (0, 'text,nothing,one\n"a,""b""",,1\n')
+
+
+def test_query_without_rows(file: str) -> None:
+    sql = "select name from events where false"
+    assert call("query", file, sql, "--format", "json")[1] == "[\n]\n"
+    assert call("query", file, sql, "--format", "csv")[1] == "name\n"
+    assert call("query", file, sql)[1] == "name\n----\n"
+
+
+def test_long_text_is_cut_in_a_table_alone(file: str) -> None:
+    sql = "select repeat('x', 500) as long"
+    assert call("query", file, sql)[1].splitlines()[2] == "x" * 79 + "…"
+    assert call("query", file, sql, "--format", "csv")[1].splitlines()[1] == "x" * 500
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nope.json", "select 1"], "nope.json: expected a file or a folder, found nothing there"),
+        (["FILE", "drop table events"], "expected one statement that reads"),
+        (["FILE", "select nam from events"], '"nam" not found'),
+        (["FILE", "select 1", "--model", "nope"], "nope: expected a model tree (--model)"),
+        (["FILE"], "Missing argument 'SQL'"),
+    ],
+)
+def test_bad_use_is_one_clear_message_and_code_2(
+    arguments: list[str], message: str, file: str
+) -> None:
+    code, out, err = call("query", *(file if part == "FILE" else part for part in arguments))
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_no_cache_keeps_nothing(file: str, cache_folder: Path) -> None:
+    assert call("query", file, "select 1", "--no-cache")[0] == 0
+    assert list(cache_folder.iterdir()) == []
+
+
+def test_the_cache_is_shown_and_cleared(
+    file: str, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call("query", file, "select 1")
+    assert call("cache")[1].startswith(f"{cache_folder}: ")
+    assert call("cache", "--clear")[1].endswith(" MB deleted\n")
+    assert list(cache_folder.iterdir()) == []
+    monkeypatch.setenv("STEPSCOPE_CACHE", "off")
+    assert call("cache")[1] == "off ($STEPSCOPE_CACHE)\n"
+
+
+def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("stepscope.opening.open", interrupt)
+    assert call("query", file, "select 1")[0] == 130

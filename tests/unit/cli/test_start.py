@@ -1,0 +1,72 @@
+"""What a process of its own loads, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("numpy", "pyarrow", "duckdb", "torch", "rich", "pandas", "msgspec")
+MAIN = "from stepscope.cli import main; main()"
+
+
+def loaded(code: str) -> set[str]:
+    """Which of the heavy packages are loaded after some code has run."""
+    script = (
+        f"import sys\n{code}\nprint(*(n for n in {HEAVY} if n in sys.modules), file=sys.stderr)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return set(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import stepscope",
+        "import stepscope; stepscope.profile, stepscope.trace_handler, stepscope.StepscopeError",
+        "from stepscope.cli.run import run",
+        "from stepscope.cli.query import query",
+        "from stepscope.cli.commands import stepscope as s; s(['--help'], standalone_mode=False)",
+    ],
+)
+def test_nothing_heavy_is_loaded_for(code: str) -> None:
+    assert loaded(code) == set()
+
+
+def test_opening_from_the_cache_loads_numpy_and_arrow_alone(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps([{"ph": "X", "name": "mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]))
+    code = f"import stepscope; stepscope.open({str(path)!r})"
+    loaded(code)
+    assert loaded(code) == {"numpy", "pyarrow"}
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    import stepscope
+
+    with pytest.raises(AttributeError, match="has no attribute 'opne'"):
+        stepscope.opne  # noqa: B018
+    assert {"open", "profile", "Trace"} <= set(dir(stepscope))
+
+
+def test_a_reader_who_has_had_enough_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps([{"ph": "X", "name": "mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]))
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "query", str(path), "select range from range(200000)"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(), errors) == (141, "")
