@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepscope.trace.schema import Schema
+from stepscope.trace.schema import Column, Schema
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
@@ -60,7 +60,7 @@ class Text:
         values = [*self.values, None]
         return (values[code] for code in self.codes.tolist())
 
-    def take(self, rows: ArrayLike) -> Text:
+    def take(self, rows: Array | Sequence[int]) -> Text:
         """The same column at `rows` (indices or a mask)."""
         return Text(self.codes[rows], self.values)
 
@@ -78,6 +78,20 @@ class Text:
         """Every value replaced by `function(value)`; None becomes null."""
         inner = Text.of([*(function(value) for value in self.values), None])
         return Text(inner.codes[self.codes], inner.values)
+
+    def recoded(self, values: Sequence[str]) -> Text:
+        """The same column with `values` as its list, so that codes can be compared with positions.
+
+        Raises:
+            ValueError: if a row holds another value.
+        """
+        if self.values == values:
+            return self
+        number = {value: code for code, value in enumerate(values)}
+        codes = np.array([*(number.get(value, -2) for value in self.values), -1], np.int8)
+        if (codes[self.codes] == -2).any():
+            raise ValueError(f"expected one of {list(values)}, found {set(self) - set(values)}")
+        return Text(codes[self.codes], values)
 
     def compact(self) -> Text:
         """The same column without values that no row uses."""
@@ -118,22 +132,24 @@ class Table:
             raise ValueError(f"columns of {schema.name} differ in length: {lengths}")
         self._length = next(iter(lengths.values()), 0)
         self._columns = {
-            column.name: self._column(column.kind, column.nullable, columns.get(column.name))
+            column.name: self._column(column, columns.get(column.name))
             for column in schema.columns
             if column.name != "id"
         }
 
-    def _column(self, kind: str, nullable: bool, values: ArrayLike | Text | None) -> Array | Text:
-        if kind == "text":
-            return self._text(nullable, values)
+    def _column(self, column: Column, values: ArrayLike | Text | None) -> Array | Text:
+        if column.kind == "text":
+            return self._text(column, values)
         if values is None:
-            return np.full(self._length, -1 if nullable else 0, _DTYPES[kind])
-        return _frozen(np.asarray(values, _DTYPES[kind]))
+            return np.full(self._length, -1 if column.nullable else 0, _DTYPES[column.kind])
+        return _frozen(np.asarray(values, _DTYPES[column.kind]))
 
-    def _text(self, nullable: bool, values: Any) -> Text:
+    def _text(self, column: Column, values: Any) -> Text:
         if values is None:
-            return Text(np.full(self._length, -1 if nullable else 0, np.int8), [""])
-        return values if isinstance(values, Text) else Text.of(values)
+            blank = -1 if column.nullable or column.values else 0
+            return Text(np.full(self._length, blank, np.int8), column.values or [""])
+        text = values if isinstance(values, Text) else Text.of(values)
+        return text.recoded(column.values) if column.values else text
 
     def __len__(self) -> int:
         return self._length
@@ -160,7 +176,7 @@ class Table:
         """A table like this one with some columns replaced; the others are shared."""
         return Table(self.schema, {**self._columns, **columns})
 
-    def take(self, rows: ArrayLike) -> Table:
+    def take(self, rows: Array | Sequence[int]) -> Table:
         """The rows at `rows` (indices or a mask); references to other rows are left as they are."""
         return Table(
             self.schema,

@@ -58,6 +58,7 @@ def snapshot() -> bytes:
         (b"<html>", "found text that begins with b'<html>'; export the recording as JSON"),
         (b'{"schema": "1.0", "nodes": []}', "this is a PyTorch execution trace"),
     ],
+    ids=lambda part: part if isinstance(part, str) else len(part),
 )  # fmt: skip
 def test_foreign_files(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "file"
@@ -68,7 +69,9 @@ def test_foreign_files(content: bytes, message: str, tmp_path: Path) -> None:
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("content", [EVENTS, b"\xef\xbb\xbf \n" + EVENTS, gzip.compress(EVENTS)])
+@pytest.mark.parametrize(
+    "content", [EVENTS, b"\xef\xbb\xbf \n" + EVENTS, gzip.compress(EVENTS)], ids=len
+)
 def test_the_name_does_not_matter(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "trace.pb"
     path.write_bytes(content)
