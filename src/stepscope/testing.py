@@ -10,8 +10,9 @@
 Each line is one event: its track, start and end in microseconds, name, and options. A track called
 `stream …` is a device's; `comm …` too, for collectives. The category follows from track and name
 (`cat=` overrides). Options: `corr` (correlation), `seq` (autograd sequence number), `fwd` (number of
-the forward thread), `bytes`, `cat`, and anything else as an argument of the event. A line whose
-second field is `arrow` ties two named events: `fwdbwd | arrow | aten::mm > MmBackward0`.
+the forward thread), `bytes`, `cat`, and anything else as an argument of the event; its value is JSON
+or else text, and `_` in its key stands for a blank (`In_msg_nelems=10`). A line whose second field
+is `arrow` ties two named events: `fwdbwd | arrow | aten::mm > MmBackward0`.
 """
 
 from __future__ import annotations
@@ -88,7 +89,15 @@ def _draw(drawing: _Drawing, parts: list[str]) -> None:
             **known,
         }
     )
-    drawing.arguments.append(json.dumps(options).encode())
+    arguments = {key.replace("_", " "): _value(text) for key, text in options.items()}
+    drawing.arguments.append(json.dumps(arguments).encode())
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _category(track: str, name: str) -> str:

@@ -52,7 +52,8 @@ class Column:
     """One column: `kind` is i8, i16, i32, i64, f64 or text; a nullable integer stores null as -1.
 
     `refers` names the table whose row numbers it holds; it is `file` for positions in the file that
-    was read, and `clock` for moments on the trace's clock.
+    was read, and `clock` for moments on the trace's clock. Text with a closed list of `values` is
+    coded by their order.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Column:
     unit: str = ""
     nullable: bool = False
     refers: str = ""
+    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,12 +107,12 @@ EVENTS = Schema(
         ),
         Column("track", "i32", "tracks.id", refers="tracks"),
         Column("name", "text", "name as recorded"),
-        Column("category", "text", "one of " + ", ".join(CATEGORIES)),
+        Column("category", "text", "one of " + ", ".join(CATEGORIES), values=CATEGORIES),
         Column("start_ns", "i64", "start since the trace's start", "ns", refers="clock"),
         Column("duration_ns", "i64", "length", "ns"),
         Column("self_ns", "i64", "length less that of the events directly inside it", "ns"),
         Column("step", "i32", "steps.step; device work has the step of its launch", nullable=True),
-        Column("stage", "text", "one of " + ", ".join(STAGES), nullable=True),
+        Column("stage", "text", "one of " + ", ".join(STAGES), nullable=True, values=STAGES),
         Column(
             "module",
             "i32",
@@ -123,6 +125,7 @@ EVENTS = Schema(
             "text",
             "what a piece of device work computes: " + ", ".join(KERNEL_KINDS),
             nullable=True,
+            values=KERNEL_KINDS,
         ),
         Column("recompute", "i8", "1 for forward work repeated in backward (checkpointing)"),
         Column(
@@ -154,7 +157,7 @@ TRACKS = Schema(
     "one row of a timeline: a CPU thread, a device stream or a communication channel",
     (
         _id("track"),
-        Column("kind", "text", "one of " + ", ".join(TRACK_KINDS)),
+        Column("kind", "text", "one of " + ", ".join(TRACK_KINDS), values=TRACK_KINDS),
         Column("name", "text", "name as recorded, or made of process and thread"),
         _rank(),
         Column("process", "text", "process id as recorded"),
@@ -195,7 +198,7 @@ STAGE_RUNS = Schema(
     (
         _step(),
         _rank(),
-        Column("stage", "text", "one of " + ", ".join(STAGES)),
+        Column("stage", "text", "one of " + ", ".join(STAGES), values=STAGES),
         Column("start_ns", "i64", "start on the CPU", "ns", refers="clock"),
         Column("end_ns", "i64", "end on the CPU", "ns", refers="clock"),
         Column("cpu_ns", "i64", "length on the CPU", "ns"),
@@ -216,7 +219,9 @@ STAGE_RUNS = Schema(
             refers="clock",
             nullable=True,
         ),
-        Column("bound_by", "text", "what sets its length: one of " + ", ".join(BOUNDS)),
+        Column(
+            "bound_by", "text", "what sets its length: one of " + ", ".join(BOUNDS), values=BOUNDS
+        ),
     ),
 )
 
@@ -241,8 +246,12 @@ MODULES = Schema(
         Column("call_file", "text", "file it is called from"),
         Column("call_line", "i32", "line it is called from", nullable=True),
         Column("forward_cpu_ns", "i64", "CPU time in forward, children included", "ns"),
-        Column("forward_device_ns", "i64", "device busy time of its forward, as a union, "
-               "without collectives", "ns"),
+        Column(
+            "forward_device_ns",
+            "i64",
+            "device busy time of its forward, as a union, without collectives",
+            "ns",
+        ),
         Column("backward_cpu_ns", "i64", "CPU time in backward, children included", "ns"),
         Column("backward_device_ns", "i64", "device busy time of its backward, as a union", "ns"),
         Column("recompute_cpu_ns", "i64", "CPU time of forward repeated in backward", "ns"),
@@ -272,7 +281,7 @@ IDLE = Schema(
         Column("device", "i32", "device index", nullable=True),
         Column("start_ns", "i64", "start", "ns", refers="clock"),
         Column("end_ns", "i64", "end", "ns", refers="clock"),
-        Column("cause", "text", "one of " + ", ".join(IDLE_CAUSES)),
+        Column("cause", "text", "one of " + ", ".join(IDLE_CAUSES), values=IDLE_CAUSES),
     ),
 )
 

@@ -88,7 +88,7 @@ def test_a_base_time_counts() -> None:
 def test_arguments_follow_their_events() -> None:
     trace = concat(job())
     assert [trace.event_arguments(event) for event in range(6)] == [
-        {}, {"shape": "[2]"}, {}, {}, {"shape": "[3]"}, {},
+        {}, {"shape": [2]}, {}, {}, {"shape": [3]}, {},
     ]  # fmt: skip
 
 

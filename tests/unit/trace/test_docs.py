@@ -12,7 +12,7 @@ from stepscope.trace.table import Table
 PAGE = Path(__file__).parents[3] / "docs" / "schema.md"
 DRAWN = drawn_trace(
     """
-    main     | 0 9 | aten::mm | Input_Dims=x
+    main     | 0 9 | aten::mm | Input_Dims=[[2,3]]
     main     | 2 4 | cudaLaunchKernel | corr=7
     stream 7 | 5 8 | sgemm | corr=7
     """
@@ -23,7 +23,7 @@ TRACE = DRAWN.with_events(step=[0, 0, 0], stage=["forward"] * 3).with_table(
 EXPECTED = [
     [(0, "forward", "sgemm", 0.003, 1)],
     [("aten::mm", 0.003, 1)],
-    [(None, 1, 0.009)],
+    [("[[2, 3]]", 1, 0.009)],
 ]
 
 

@@ -1,0 +1,135 @@
+"""Where steps begin and end, by the best evidence there is."""
+
+from __future__ import annotations
+
+from facts import of_events, us, warning_codes
+
+from stepscope.annotate.launches import link_launches
+from stepscope.annotate.steps import find_steps
+from stepscope.testing import drawn_trace
+from stepscope.trace.trace import Trace
+
+
+def stepped(text: str) -> Trace:
+    return find_steps(link_launches(drawn_trace(text)))
+
+
+def steps(trace: Trace) -> list[tuple[object, ...]]:
+    return us(trace, "steps", "step", "start_ns", "end_ns", "evidence")
+
+
+def test_the_profilers_steps_tile_the_time() -> None:
+    trace = stepped("""
+        main |   0  98 | ProfilerStep#5
+        main | 100 198 | ProfilerStep#6
+        main |  10  20 | aten::mm
+        main | 110 120 | aten::add
+    """)
+    assert steps(trace) == [(5, 0, 100, "profiler_step"), (6, 100, 198, "profiler_step")]
+    assert of_events(trace, "step") == {
+        "ProfilerStep#5": 5,
+        "ProfilerStep#6": 6,
+        "aten::mm": 5,
+        "aten::add": 6,
+    }
+
+
+def test_steps_that_do_not_follow_each_other_keep_their_gap() -> None:
+    trace = stepped("""
+        main |   0  98 | ProfilerStep#5
+        main | 500 598 | ProfilerStep#20
+    """)
+    assert steps(trace) == [(5, 0, 98, "profiler_step"), (20, 500, 598, "profiler_step")]
+
+
+def test_a_last_range_that_holds_no_step_is_left_out() -> None:
+    trace = stepped("""
+        main |   0 100 | ProfilerStep#5
+        main | 100 200 | ProfilerStep#6
+        main | 200 201 | ProfilerStep#7
+    """)
+    assert [step[0] for step in steps(trace)] == [5, 6]
+    assert warning_codes(trace) == {"cut_off_step": 1}
+
+
+def test_device_work_belongs_to_the_step_of_its_launch() -> None:
+    trace = stepped("""
+        main     |   0 100 | ProfilerStep#1
+        main     | 100 200 | ProfilerStep#2
+        main     |  90  92 | cudaLaunchKernel | corr=1
+        main     | 110 112 | cudaLaunchKernel | corr=2
+        stream 7 | 120 150 | late             | corr=1
+        stream 7 | 140 160 | second           | corr=2
+        stream 7 |  10  20 | unlinked         | corr=9
+    """)
+    found = of_events(trace, "step")
+    assert (found["late"], found["second"], found["unlinked"]) == (1, 2, None)
+    assert us(trace, "steps", "device_end_ns", "device_busy_ns") == [(150, 30), (160, 20)]
+
+
+def test_busy_time_is_a_union() -> None:
+    trace = stepped("""
+        main     |  0 100 | ProfilerStep#1
+        main     | 10  12 | cudaLaunchKernel | corr=1
+        main     | 12  14 | cudaLaunchKernel | corr=2
+        stream 7 | 20  60 | a                | corr=1
+        stream 8 | 40  80 | b                | corr=2
+    """)
+    assert us(trace, "steps", "device_busy_ns") == [(60,)]
+
+
+def test_otherwise_a_step_ends_with_the_optimizer() -> None:
+    trace = stepped("""
+        main |  0  10 | aten::mm
+        main | 10  20 | Optimizer.step#SGD.step
+        main | 25  35 | aten::mm
+        main | 35  45 | Optimizer.step#SGD.step
+    """)
+    assert steps(trace) == [(0, 0, 20, "optimizer"), (1, 20, 45, "optimizer")]
+
+
+def test_with_several_optimizers_the_rarest_ends_the_step() -> None:
+    trace = stepped("""
+        main |  0  5 | Optimizer.step#RMSprop.step
+        main | 10 15 | Optimizer.step#RMSprop.step
+        main | 20 25 | Optimizer.step#Adam.step
+        main | 30 35 | Optimizer.step#RMSprop.step
+        main | 40 45 | Optimizer.step#RMSprop.step
+        main | 50 55 | Optimizer.step#Adam.step
+    """)
+    assert steps(trace) == [(0, 0, 25, "optimizer"), (1, 25, 55, "optimizer")]
+
+
+def test_of_optimizers_that_step_equally_often_the_last_ends_the_step() -> None:
+    trace = stepped("""
+        main |  0  5 | Optimizer.step#A.step
+        main | 10 15 | Optimizer.step#B.step
+        main | 20 25 | Optimizer.step#A.step
+        main | 30 35 | Optimizer.step#B.step
+    """)
+    assert steps(trace) == [(0, 0, 15, "optimizer"), (1, 15, 35, "optimizer")]
+
+
+def test_otherwise_steps_are_the_repeats_of_a_pattern() -> None:
+    one = ["aten::embedding", "aten::mm", "aten::mm", "aten::softmax"]
+    lines = "\n".join(f"main | {10 * i} {10 * i + 8} | {name}" for i, name in enumerate(one * 3))
+    trace = stepped(lines)
+    assert steps(trace) == [(0, 0, 40, "pattern"), (1, 40, 80, "pattern"), (2, 80, 118, "pattern")]
+    assert warning_codes(trace) == {"steps_inferred": 1}
+
+
+def test_otherwise_all_is_one_step_and_said_so() -> None:
+    trace = stepped("""
+        main | 5 10 | aten::mm
+        main | 10 20 | aten::add
+    """)
+    assert steps(trace) == [(0, 0, 15, "whole_trace")]
+    assert warning_codes(trace) == {"steps_inferred": 1}
+
+
+def test_steps_are_those_of_the_training_loops_thread() -> None:
+    trace = stepped("""
+        main   | 0 100 | ProfilerStep#1
+        worker | 0 400 | aten::stack
+    """)
+    assert steps(trace) == [(1, 0, 100, "profiler_step")]
