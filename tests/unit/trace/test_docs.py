@@ -23,7 +23,7 @@ TRACE = DRAWN.with_events(step=[0, 0, 0], stage=["forward"] * 3).with_table(
 EXPECTED = [
     [(0, "forward", "sgemm", 0.003, 1)],
     [("aten::mm", 0.003, 1)],
-    [("[[2, 3]]", 1, 0.009)],
+    [("[[2,3]]", 1, 0.009)],
 ]
 
 
