@@ -124,3 +124,20 @@ def test_a_handler_without_a_schedule_needs_no_model(training, tmp_path):
     assert capture.manifest["options"]["shapes"] is True
     assert capture.roots[0]["name"] == "model"
     assert capture.calls("0") == 3
+
+
+def test_no_range_of_the_script_reaches_from_one_window_into_the_next(training, tmp_path):
+    """torch would write to freed memory when such a range ends."""
+    path = tmp_path / "run.stepscope"
+
+    with profile(path=path, warmup=3, steps=1):
+        training.run(1)
+        with torch.profiler.record_function("epoch"):
+            training.run(6)
+        training.run(3)
+
+    capture = Capture.read(path)
+    assert capture.manifest["outcome"] == "complete"
+    assert capture.manifest["steps_recorded"] == [8]
+    assert torch.profiler.record_function.__enter__.__name__ == "__enter__"
+    assert not hasattr(torch.profiler.record_function.__enter__, "__wrapped__")

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from stepscope.capture.crossing import OpenRanges
 from stepscope.capture.cycle import StepCycle
 from stepscope.capture.describe import Json, describe_forest
 from stepscope.capture.forest import Forest
@@ -57,6 +58,7 @@ class Recorder:
         self._early: Recording | None = None
         self._main: Recording | None = None
         self._ranges = ModuleRanges(self.forest)
+        self._open_ranges = OpenRanges()
         self._watch = OptimizerWatch(self._stepped)
         self._ranges.install()
         _close_in_forked_children(self)
@@ -78,6 +80,7 @@ class Recorder:
     def detach(self) -> None:
         """Remove every hook."""
         self._ranges.remove()
+        self._open_ranges.close()
         self._watch.close()
 
     def best(self) -> Recording | None:
@@ -107,14 +110,15 @@ class Recorder:
         warmup = self._options.warmup
         if self._running:
             self._end_recorded_step(self._running)
-        if self._main is None and done >= warmup:
-            self._close_window()
-            self._main = self._open(done, self._options.steps, early=False)
-        elif self._main is None and self._early is None:
-            self._early = self._open(done, min(self._options.steps, warmup - done), early=True)
-        elif self._main and not self._running:
+        if self._main and not self._running:
             self.detach()
             self._on_complete(self._main)
+        elif self._running or self._open_ranges.are_left:
+            return
+        elif done >= warmup:
+            self._main = self._open(done, self._options.steps, early=False)
+        elif self._early is None:
+            self._early = self._open(done, min(self._options.steps, warmup - done), early=True)
 
     def _end_recorded_step(self, recording: Recording) -> None:
         recording.window.end_step()
@@ -128,6 +132,7 @@ class Recorder:
         self._ranges.install()
         window = Window(self._options, first, self.cycle.anchor)
         window.begin_step()
+        self._open_ranges.profiler_starts()
         self._running = Recording(window, wanted, early)
         return self._running
 
@@ -135,6 +140,7 @@ class Recorder:
         recording, self._running = self._running, None
         if recording:
             self._ranges.remove()
+            self._open_ranges.profiler_stopped()
             recording.window.close()
             recording.modules = describe_forest(self.forest)
 

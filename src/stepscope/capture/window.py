@@ -42,6 +42,7 @@ class Window:
             self._profiler.prepare_trace()
         self._profiler.start_trace()
         self._running = True
+        self._range: Any = None
 
     def begin_step(self) -> None:
         """A training step begins."""
@@ -51,17 +52,20 @@ class Window:
     def end_step(self) -> None:
         """The training step that runs is over."""
         self._range.__exit__(None, None, None)
+        self._range = None
         self.complete.append(self._next)
         self._next += 1
 
     def close(self) -> None:
-        """Stop recording; the range of a step that still runs is left without an end.
+        """Stop recording; the range of a step that still runs ends too late to be in the trace.
 
         torch.profiler marks such a range with `"finished": false`.
         """
         if self._running:
             self._running = False
             self._profiler.stop_trace()
+            if self._range is not None:
+                self._range.__exit__(None, None, None)
 
     def export(self, path: Path) -> None:
         """Write torch.profiler's JSON to `path`."""
