@@ -32,7 +32,7 @@ from stepscope.trace.trace import Metadata, Trace
 _US = 1000
 _OPTIONS = {"corr": "correlation", "seq": "sequence", "fwd": "forward_thread", "bytes": "bytes"}
 _BY_NAME = (
-    (re.compile(r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader\)|##|stepscope\.module: )"),
+    (re.compile(r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader\)|##|stepscope\.module:)"),
      "annotation"),
     (re.compile(r"^(cuda|hip)[A-Z]|^cuLaunch"), "runtime"),
     (re.compile(r"^nn\.Module: |\.py\(\d+\): "), "python"),

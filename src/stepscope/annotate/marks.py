@@ -11,7 +11,7 @@ from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Text
 
 CODE = {stage: code for code, stage in enumerate(STAGES)}
-MODULE_RANGE = "stepscope.module: "
+MODULE_RANGE = "stepscope.module:"
 MODULE_FRAME = "nn.Module: "
 
 # (categories, pattern, stage): the first that matches counts.
@@ -33,7 +33,8 @@ _RULES = tuple(
         ("annotation", r"(?i)(?<![a-z])(loss|criterion)(?![a-z])", "loss"),
         ("annotation", r"(?i)(?<![a-z])forward(?![a-z])", "forward"),
         ("python", r"^nn\.Module: \w*Loss(_\d+)?$", "loss"),
-        ("annotation", r"^stepscope\.module: ", "forward"),
+        ("annotation", r"(?i)^stepscope\.module:.*(loss|criterion)\w*$", "loss"),
+        ("annotation", r"^stepscope\.module:", "forward"),
         ("python", r"^nn\.Module: ", "forward"),
         ("python", r"torch/utils/data/dataloader\.py\(\d+\): __next__$", "data_loading"),
         ("python", r"torch/optim/\w+\.py\(\d+\): zero_grad$", "zero_grad"),

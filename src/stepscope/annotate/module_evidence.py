@@ -49,13 +49,17 @@ def from_ranges(trace: Trace) -> Evidence | None:
         return None
     modules = tree_modules(trace.metadata.model)
     number = {module.path: index for index, module in enumerate(modules)}
-    for path in sorted({name[len(MODULE_RANGE) :] for name in names.take(calls) if name}):
+    for path in sorted({_path_of(name) for name in names.take(calls) if name}):
         _add_path(path, modules, number)
     code = [
-        number.get(value[len(MODULE_RANGE) :], -1) if value.startswith(MODULE_RANGE) else -1
+        number.get(_path_of(value), -1) if value.startswith(MODULE_RANGE) else -1
         for value in names.values
     ]
     return Evidence("ranges", modules, np.array([*code, -1], np.int32)[names.codes])
+
+
+def _path_of(name: str) -> str:
+    return name[len(MODULE_RANGE) :].strip()
 
 
 def _add_path(path: str, modules: list[Module], number: dict[str, int]) -> int:

@@ -36,8 +36,11 @@ _PATTERNS = (
     (re.compile(r"_sync$"), "sync"),
     (re.compile(r"user_annotation$"), "annotation"),
 )
-# PyTorch 1.8 to 1.10 wrote the profiler's and users' ranges as operators.
-_RANGE = re.compile(r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader\)|##|PyTorch Profiler)")
+# PyTorch 1.8 to 1.10 wrote the profiler's and users' ranges as operators, and any version writes so
+# the quick ranges that a stepscope capture is made with.
+_RANGE = re.compile(
+    r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader\)|##|PyTorch Profiler|stepscope\.module:)"
+)
 _ON_DEVICE = ("kernel", "memcpy", "memset", "sync", "communication")
 
 

@@ -31,9 +31,7 @@ def _path(paths: Any, value: Any) -> Any:
 
 def us(trace: Trace, table: str, *columns: str) -> list[tuple[Any, ...]]:
     """Rows of a table, its times in microseconds."""
-    return [
-        tuple(_in_us(column, row[column]) for column in columns) for row in trace[table].rows()
-    ]
+    return [tuple(_in_us(column, row[column]) for column in columns) for row in trace[table].rows()]
 
 
 def _in_us(column: str, value: Any) -> Any:

@@ -1,0 +1,132 @@
+"""A model tree as the search for calls sees it: which roles of operators each module asks for."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from stepscope.annotate.call_search import (
+    AGAIN,
+    AGAIN_UNSURE,
+    NOT_CALLED,
+    NOT_CALLED_UNSURE,
+    Part,
+)
+from stepscope.annotate.module_evidence import Module
+from stepscope.annotate.operator_names import FUNCTIONAL, Role, plain, role_of
+
+# A module that is not called at all is likelier than one that is called in part.
+_WHOLE_ABSENCE = 0.75
+
+
+class Roles:
+    """The roles that a tree's modules play, each with a bit, and the operators that play them.
+
+    Args:
+        modules: of a model tree.
+        operators: names of the trace's operators and kernels, as recorded.
+    """
+
+    def __init__(self, modules: Sequence[Module], operators: Iterable[str]) -> None:
+        roles = {role for module in modules for role in _roles(class_name(module))}
+        self._bits = {role: 1 << number for number, role in enumerate(sorted(roles, key=repr))}
+        names = {name: plain(name) for name in operators}
+        self._patterns = {role: _pattern(role, names.values()) for role in roles}
+        self.sure = self.of(role for role in roles if role.sure)
+        self.bits_of = {name: self._bits_of(name, text) for name, text in names.items()}
+
+    def of(self, roles: Iterable[Role]) -> int:
+        """The bits of several roles."""
+        return sum({self._bits[role] for role in roles})
+
+    def _bits_of(self, name: str, text: str) -> int:
+        return self.of(role for role, pattern in self._patterns.items() if pattern.search(text))
+
+
+def _pattern(role: Role, names: Iterable[str]) -> re.Pattern[str]:
+    """What tells a role in this trace: its whole operator, or a part where there is none."""
+    whole = re.compile(role.whole)
+    if not role.part or any(whole.search(name) for name in names):
+        return whole
+    return re.compile(role.part)
+
+
+def class_name(module: Module) -> str:
+    """A module's class without the Python module that it is defined in."""
+    return module.kind.rpartition(".")[2]
+
+
+def _roles(name: str) -> list[Role]:
+    return [role_of(one) for one in FUNCTIONAL.get(name, (name,))]
+
+
+def root_part(modules: Sequence[Module], roles: Roles) -> Part:
+    """The tree as parts, below one part (module -1) that stands for everything.
+
+    Args:
+        modules: parents before children.
+        roles: those that the modules play.
+    """
+    children: dict[int, list[Part]] = {}
+    shapes: dict[object, int] = {}
+    for index in reversed(range(len(modules))):
+        inner = tuple(reversed(children.pop(index, [])))
+        part = _part(index, class_name(modules[index]), inner, roles, shapes)
+        children.setdefault(modules[index].parent, []).append(part)
+    root = _branch(-1, 0, tuple(reversed(children.get(-1, []))), shapes)
+    _mark_repeated(root)
+    return root
+
+
+def _part(
+    index: int, name: str, children: tuple[Part, ...], roles: Roles, shapes: dict[object, int]
+) -> Part:
+    if name in FUNCTIONAL and children:
+        return _branch(index, roles.of(_roles(name)), (), shapes)
+    return _branch(index, 0, children, shapes) if children else _leaf(index, name, roles, shapes)
+
+
+def _leaf(index: int, name: str, roles: Roles, shapes: dict[object, int]) -> Part:
+    bits = roles.of(_roles(name))
+    sure = bool(bits & roles.sure)
+    return Part(
+        module=index,
+        own=bits,
+        all=bits,
+        children=(),
+        is_leaf=True,
+        expected=1,
+        absence=NOT_CALLED if sure else NOT_CALLED_UNSURE,
+        again=AGAIN if sure else AGAIN_UNSURE,
+        shape=shapes.setdefault(bits, len(shapes)),
+    )
+
+
+def _branch(
+    index: int, own: int, children: tuple[Part, ...], shapes: dict[object, int]
+) -> Part:
+    below = own
+    for child in children:
+        below |= child.all
+    inner = sum(child.absence for child in children)
+    return Part(
+        module=index,
+        own=own,
+        all=below,
+        children=children,
+        is_leaf=False,
+        expected=sum(child.expected for child in children) + 4 * bool(own),
+        absence=_WHOLE_ABSENCE * inner + NOT_CALLED * bool(own),
+        again=AGAIN,
+        shape=shapes.setdefault((own, tuple(child.shape for child in children)), len(shapes)),
+    )
+
+
+def _mark_repeated(root: Part) -> None:
+    parts = [root]
+    for part in parts:
+        parts.extend(part.children)
+    counts = Counter(part.shape for part in parts)
+    for part in parts:
+        part.is_repeated = counts[part.shape] > 1

@@ -1,0 +1,96 @@
+"""The operators of each step in the order in which a pass runs them: what matching reads."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.annotate.launches import launch_of
+from stepscope.annotate.steps import main_track
+from stepscope.trace.nesting import inherit
+from stepscope.trace.schema import STAGES
+from stepscope.trace.trace import Trace
+
+Rows = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+_FORWARD = (STAGES.index("forward"), STAGES.index("loss"))
+_BACKWARD = STAGES.index("backward")
+# Autograd's own bookkeeping: it goes with the node before it.
+_BOOKKEEPING = re.compile(r"AccumulateGrad|(^|\s)(T|View)Backward\d*$|Copy(Backwards|Slices)$")
+
+
+def forward_rows(trace: Trace, recognised: Mask) -> list[Rows]:
+    """The outermost operators of each step's forward pass, one array of event ids a step.
+
+    An operator that PyTorch does not name and that has others inside is looked into, unless it is
+    recognised: a compiled region, a wrapper's range.
+
+    Args:
+        trace: with steps and stages.
+        recognised: events whose name a module of the tree asks for, shape (events,).
+    """
+    events = trace.events
+    chosen = np.isin(events["stage"], _FORWARD) & (events["track"] == main_track(trace))
+    return _by_step(trace, _outermost(trace, chosen, recognised))
+
+
+def recomputed_rows(trace: Trace, recognised: Mask) -> list[Rows]:
+    """The same for forward work that a step repeats in backward."""
+    return _by_step(trace, _outermost(trace, trace.events["recompute"] == 1, recognised))
+
+
+def backward_rows(trace: Trace) -> list[Rows]:
+    """The nodes that autograd runs in each step, last first: about the order of forward."""
+    events = trace.events
+    chosen = (events["stage"] == _BACKWARD) & events.text("category").mask("cpu_op")
+    chosen &= events["recompute"] == 0
+    inside = inherit(events["parent"], np.where(chosen, 1, -1))
+    outermost = chosen & ~_around(trace, inside > 0)
+    outermost &= ~events.text("name").where(lambda name: bool(_BOOKKEEPING.search(name)))
+    return [rows[::-1] for rows in _by_step(trace, outermost)]
+
+
+def _outermost(trace: Trace, chosen: Mask, recognised: Mask) -> Mask:
+    """Of the chosen events the operators, and launches outside operators, that lie in no other."""
+    events = trace.events
+    operator = chosen & events.text("category").mask("cpu_op")
+    launch = np.zeros(len(events), np.bool_)
+    launch[trace["launches"]["cpu_event"]] = True
+    work = operator | (chosen & launch)
+    outer = events["parent"][work & (events["parent"] >= 0)]
+    holds = np.zeros(len(events), np.bool_)
+    holds[outer] = operator[outer]
+    known = events.text("name").where(lambda name: name.startswith("aten::"))
+    solid = work & (known | recognised | ~holds)
+    return solid & ~_around(trace, inherit(events["parent"], np.where(solid, 1, -1)) > 0)
+
+
+def _around(trace: Trace, mark: Mask) -> Mask:
+    """Events whose parent is marked."""
+    parent = trace.events["parent"]
+    result: Mask = (parent >= 0) & mark[parent]
+    return result
+
+
+def _by_step(trace: Trace, chosen: Mask) -> list[Rows]:
+    step = trace.events["step"]
+    rows = np.flatnonzero(chosen & (step >= 0))
+    rows = rows[np.argsort(step[rows], kind="stable")]
+    cuts = np.flatnonzero(np.diff(step[rows])) + 1
+    return np.split(rows, cuts) if len(rows) else []
+
+
+def names_inside(trace: Trace, opaque: Mask) -> dict[int, set[int]]:
+    """For each opaque event the codes of the names of events and kernels that it leads to."""
+    events = trace.events
+    holder = inherit(events["parent"], np.where(opaque, events["id"], -1))
+    caller = launch_of(trace)
+    holder = np.where(caller >= 0, holder[caller], holder)
+    inner = np.flatnonzero((holder >= 0) & (holder != events["id"]))
+    pairs = np.unique(np.stack([holder[inner], events["name"][inner]]), axis=1)
+    found: dict[int, set[int]] = {}
+    for event, name in zip(*pairs.tolist(), strict=True):
+        found.setdefault(event, set()).add(name)
+    return found

@@ -1,0 +1,90 @@
+"""What device work computes."""
+
+from __future__ import annotations
+
+import pytest
+from facts import of_events
+
+from stepscope.annotate import annotate
+from stepscope.annotate.kinds import kind_of
+from stepscope.testing import drawn_trace
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ampere_sgemm_128x64_nn", "gemm"),
+        ("nvjet_hsh_128x256_64x4_2x1_v_bz_coopA_TNN", "gemm"),
+        ("Cijk_Ailk_Bljk_HHS_BH_MT128x128x16", "gemm"),
+        ("sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x32_stage4", "gemm"),
+        ("void cutlass::Kernel<cutlass_80_tensorop_bf16_s16816gemm>(Params)", "gemm"),
+        ("void implicit_convolve_sgemm<float, float, 128, 6, 7, 3>(int, float const*)", "convolution"),
+        ("void cudnn::cnn::wgrad_alg0_engine<float, 128, 6, 7>(int)", "convolution"),
+        ("sm80_xmma_fprop_implicit_gemm_bf16bf16", "convolution"),
+        ("miopenSp3AsmConv_v30_3_1_gfx9_fp16_dot2_edc_stride1", "convolution"),
+        ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64>>(Params)", "attention"),
+        ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(Params)", "attention"),
+        ("void cudnn::bn_bw_1C11_kernel_new<float, float, float2, 512>(float)", "normalization"),
+        ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float>(int)",
+         "normalization"),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>>(int)",
+         "elementwise"),
+        ("triton_poi_fused_add_relu_0", "elementwise"),
+        ("triton_red_fused_native_layer_norm_3", "normalization"),
+        ("triton_per_fused_sum_1", "reduction"),
+        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(int)", "reduction"),
+        ("void (anonymous namespace)::softmax_warp_forward<float, float, 7>(float*)", "reduction"),
+        ("void at::native::(anonymous namespace)::indexSelectLargeIndex<float>(int)", "embedding"),
+        ("void split_embedding_codegen_forward_kernel<float>(at::PackedTensorAccessor<float>)",
+         "embedding"),
+        ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<Adam>(int)", "optimizer"),
+        ("aten::mm", "gemm"),
+        ("aten::convolution_backward", "convolution"),
+        ("aten::scaled_dot_product_attention", "attention"),
+        ("aten::index.Tensor", "embedding"),
+        ("k_42", "other"),
+    ],
+)  # fmt: skip
+def test_the_name_tells_the_kind(name: str, kind: str) -> None:
+    assert kind_of(name) == kind
+
+
+def test_parameters_tell_nothing() -> None:
+    assert kind_of("void k_42(fbgemm_gpu::FixedDivisor, cudnn::Conv)") == "other"
+
+
+def test_an_unknown_kernel_computes_what_its_operator_does() -> None:
+    trace = annotate(
+        drawn_trace("""
+            main     |  0 20 | aten::linear
+            main     |  1 15 | aten::addmm
+            main     |  2  4 | cudaLaunchKernel | corr=1
+            main     | 20 25 | aten::mystery
+            main     | 21 22 | cudaLaunchKernel | corr=2
+            stream 7 | 10 20 | k_42             | corr=1
+            stream 7 | 30 31 | k_43             | corr=2
+        """)
+    )
+    found = of_events(trace, "kind")
+    assert (found["k_42"], found["k_43"]) == ("gemm", "other")
+    assert found["aten::addmm"] is None
+
+
+def test_elementwise_work_of_the_optimizer_is_the_optimizers() -> None:
+    trace = annotate(
+        drawn_trace("""
+            main     |  0 50 | ProfilerStep#1
+            main     |  0 20 | Optimizer.step#SGD.step
+            main     |  2  4 | cudaLaunchKernel | corr=1
+            main     |  5  6 | cudaLaunchKernel | corr=2
+            stream 7 | 10 20 | elementwise_add  | corr=1
+            stream 7 | 20 21 | reduce_kernel    | corr=2
+        """)
+    )
+    found = of_events(trace, "kind")
+    assert (found["elementwise_add"], found["reduce_kernel"]) == ("optimizer", "reduction")
+
+
+def test_without_a_device_operators_are_the_work() -> None:
+    trace = annotate(drawn_trace("main | 0 20 | aten::addmm"))
+    assert of_events(trace, "kind") == {"aten::addmm": "gemm"}

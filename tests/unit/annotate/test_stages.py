@@ -1,0 +1,250 @@
+"""Which stage of the training loop each event belongs to."""
+
+from __future__ import annotations
+
+from facts import of_events, us
+
+from stepscope.annotate import annotate
+from stepscope.testing import drawn_trace
+from stepscope.trace.trace import Trace
+
+
+def staged(text: str) -> Trace:
+    return annotate(drawn_trace(text))
+
+
+def test_names_tell_and_hand_down_their_stage() -> None:
+    trace = staged("""
+        main | 0 100 | ProfilerStep#1
+        main |  0  20 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+        main |  5  10 | aten::stack
+        main | 20  30 | Optimizer.zero_grad#SGD.zero_grad
+        main | 30  50 | ## forward ##
+        main | 35  45 | aten::mm
+        main | 50  70 | ## backward ##
+        main | 55  65 | aten::t
+        main | 70  90 | Optimizer.step#SGD.step
+        main | 75  85 | aten::add_
+    """)
+    assert of_events(trace, "stage") == {
+        "ProfilerStep#1": None,
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__": "data_loading",
+        "aten::stack": "data_loading",
+        "Optimizer.zero_grad#SGD.zero_grad": "zero_grad",
+        "## forward ##": "forward",
+        "aten::mm": "forward",
+        "## backward ##": "backward",
+        "aten::t": "backward",
+        "Optimizer.step#SGD.step": "optimizer",
+        "aten::add_": "optimizer",
+    }
+
+
+def test_what_no_name_tells_is_told_by_its_place() -> None:
+    """The loop of a trace of 2021: nothing but operators, and autograd on a thread of its own."""
+    trace = staged("""
+        main     |  0 100 | ProfilerStep#1
+        main     |  1   2 | aten::empty
+        main     |  2   9 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+        main     | 10  14 | aten::to
+        main     | 11  12 | cudaMemcpyAsync                | corr=1
+        main     | 15  20 | aten::conv2d                   | seq=5
+        main     | 16  18 | cudaLaunchKernel               | corr=2
+        main     | 20  25 | aten::nll_loss                 | seq=6
+        main     | 25  27 | Optimizer.zero_grad#SGD.zero_grad
+        main     | 28  29 | aten::ones_like
+        autograd | 30  35 | NllLossBackward                | seq=6 fwd=1
+        autograd | 35  55 | MkldnnConvolutionBackward      | seq=5 fwd=1
+        main     | 56  60 | aten::_foreach_norm
+        main     | 60  80 | Optimizer.step#SGD.step
+        main     | 85  90 | aten::item
+        stream 7 | 12  14 | Memcpy HtoD (Pageable -> Device) | corr=1
+        stream 7 | 20  40 | implicit_gemm                  | corr=2
+    """)
+    found = of_events(trace, "stage")
+    assert found["aten::empty"] == "other"
+    assert found["aten::to"] == found["cudaMemcpyAsync"] == "transfer"
+    assert found["Memcpy HtoD (Pageable -> Device)"] == "transfer"
+    assert found["aten::conv2d"] == found["implicit_gemm"] == "forward"
+    assert found["aten::nll_loss"] == "loss"
+    assert found["aten::ones_like"] == "backward"
+    assert found["MkldnnConvolutionBackward"] == "backward"
+    assert found["aten::_foreach_norm"] == "optimizer"
+    assert found["aten::item"] == "other"
+
+
+def test_after_the_model_comes_the_loss() -> None:
+    trace = staged("""
+        main | 0 100 | ProfilerStep#1
+        main | 10 40 | stepscope.module:
+        main | 15 30 | aten::mm | seq=1
+        main | 41 45 | aten::sub | seq=2
+        main | 50 60 | autograd::engine::evaluate_function: SubBackward0 | seq=2 fwd=1
+        main | 60 70 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+    """)
+    found = of_events(trace, "stage")
+    assert (found["aten::mm"], found["aten::sub"]) == ("forward", "loss")
+
+
+def test_a_range_between_model_and_backward_that_is_named_otherwise_is_no_loss() -> None:
+    trace = staged("""
+        main | 0 100 | ProfilerStep#1
+        main | 10 40 | ## forward ##
+        main | 41 50 | ## sparse_data_dist ##
+        main | 42 45 | aten::all_to_all_single
+        main | 60 90 | ## backward ##
+    """)
+    found = of_events(trace, "stage")
+    assert found["## sparse_data_dist ##"] == found["aten::all_to_all_single"] == "other"
+
+
+def test_forward_work_in_backward_is_recomputation_and_not_forward() -> None:
+    trace = staged("""
+        main     |  0 100 | ProfilerStep#1
+        main     | 10  20 | nn.Module: Linear_0
+        main     | 12  18 | aten::linear                                     | seq=1
+        autograd | 30  70 | autograd::engine::evaluate_function: Checkpoint  | seq=1 fwd=1
+        autograd | 35  50 | nn.Module: Linear_0
+        autograd | 38  45 | aten::addmm                                      | seq=2
+        autograd | 39  41 | cudaLaunchKernel                                 | corr=1
+        autograd | 55  65 | aten::mm
+        stream 7 | 50  60 | sgemm                                            | corr=1
+    """)
+    assert of_events(trace, "stage", "recompute") == {
+        "ProfilerStep#1": (None, 0),
+        "nn.Module: Linear_0": [("forward", 0), ("backward", 1)],
+        "aten::linear": ("forward", 0),
+        "autograd::engine::evaluate_function: Checkpoint": ("backward", 0),
+        "aten::addmm": ("backward", 1),
+        "cudaLaunchKernel": ("backward", 1),
+        "aten::mm": ("backward", 0),
+        "sgemm": ("backward", 1),
+    }
+
+
+def test_an_optimizers_closure_is_forward_and_backward() -> None:
+    trace = staged("""
+        main | 0 100 | ProfilerStep#1
+        main | 10 90 | Optimizer.step#LBFGS.step
+        main | 20 30 | stepscope.module:
+        main | 22 28 | aten::mm | seq=1
+        main | 40 60 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main | 70 80 | aten::add_
+    """)
+    found = of_events(trace, "stage")
+    assert found["aten::mm"] == "forward"
+    assert found["autograd::engine::evaluate_function: MmBackward0"] == "backward"
+    assert found["aten::add_"] == "optimizer"
+
+
+def test_a_thread_that_runs_autograd_is_all_backward() -> None:
+    trace = staged("""
+        main     | 0 100 | ProfilerStep#1
+        main     | 5  10 | aten::mm          | seq=1
+        autograd | 20 60 | MmBackward0       | seq=1 fwd=1
+        autograd | 60 70 | c10d::allreduce_
+        loader   | 20 90 | aten::stack
+    """)
+    found = of_events(trace, "stage")
+    assert found["c10d::allreduce_"] == "backward"
+    assert found["aten::stack"] == "other"
+
+
+def test_a_step_that_does_not_train_is_forward_between_its_kernels() -> None:
+    trace = staged("""
+        main     |  0 100 | ProfilerStep#1
+        main     |  1   5 | aten::empty
+        main     | 10  20 | aten::mm
+        main     | 11  12 | cudaLaunchKernel      | corr=1
+        main     | 20  21 | aten::view
+        main     | 30  35 | aten::softmax
+        main     | 31  32 | cudaLaunchKernel      | corr=2
+        main     | 40  90 | aten::item
+        main     | 41  89 | cudaMemcpyAsync       | corr=3
+        stream 7 | 20  40 | sgemm                 | corr=1
+        stream 7 | 40  50 | softmax_kernel        | corr=2
+        stream 7 | 50  51 | Memcpy DtoH           | corr=3
+    """)
+    found = of_events(trace, "stage")
+    assert [found[name] for name in ("aten::mm", "aten::view", "aten::softmax")] == ["forward"] * 3
+    assert (found["aten::empty"], found["aten::item"]) == ("other", "other")
+
+
+def test_launches_alone_tell_no_stage() -> None:
+    trace = staged(
+        """
+        main     |  0 5 | cudaLaunchKernel | corr=1
+        stream 7 | 10 9 | nothing
+        stream 7 | 10 20 | sgemm           | corr=1
+    """.replace("stream 7 | 10 9 | nothing", "")
+    )
+    assert of_events(trace, "stage")["sgemm"] == "other"
+
+
+# -- the unbroken runs of a stage
+
+
+def runs(trace: Trace) -> list[tuple[object, ...]]:
+    return us(trace, "stages", "stage", "start_ns", "end_ns", "device_ns", "bound_by")
+
+
+def test_runs_tile_the_step_and_gaps_belong_to_a_neighbour_or_to_other() -> None:
+    trace = staged("""
+        main     |    0 1000 | ProfilerStep#1
+        main     |    5  300 | enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__
+        main     |  305  500 | ## forward ##
+        main     |  310  320 | cudaLaunchKernel | corr=1
+        main     |  700  900 | ## backward ##
+        main     |  710  720 | cudaLaunchKernel | corr=2
+        stream 7 |  400  500 | sgemm            | corr=1
+        stream 7 |  800 1100 | sgemm_nt         | corr=2
+    """)
+    assert runs(trace) == [
+        ("data_loading", 0, 300, 0, "data"),
+        ("forward", 300, 500, 100, "cpu"),
+        ("other", 500, 700, 0, "cpu"),
+        ("backward", 700, 900, 300, "device"),
+        ("other", 900, 1000, 0, "cpu"),
+    ]
+
+
+def test_a_stage_inside_another_breaks_it_in_two() -> None:
+    trace = staged("""
+        main | 0 100 | ProfilerStep#1
+        main | 0  90 | ## forward ##
+        main | 40 50 | my_loss | cat=annotation
+        main | 90 100 | ## backward ##
+    """)
+    assert [(stage, start, end) for stage, start, end, _, _ in runs(trace)] == [
+        ("forward", 0, 40),
+        ("loss", 40, 50),
+        ("forward", 50, 90),
+        ("backward", 90, 100),
+    ]
+
+
+def test_while_the_loops_thread_waits_autograds_thread_tells() -> None:
+    trace = staged("""
+        main     |  0 100 | ProfilerStep#1
+        main     |  0  20 | aten::mm     | seq=1
+        autograd | 20  90 | MmBackward0  | seq=1 fwd=1
+        main     | 90 100 | Optimizer.step#SGD.step
+    """)
+    assert [(stage, start, end) for stage, start, end, _, _ in runs(trace)] == [
+        ("forward", 0, 20),
+        ("backward", 20, 90),
+        ("optimizer", 90, 100),
+    ]
+
+
+def test_a_stage_whose_device_mostly_communicates_is_bound_by_that() -> None:
+    trace = staged("""
+        main     |  0 100 | ProfilerStep#1
+        main     |  0  50 | ## forward ##
+        main     | 50 100 | ## backward ##
+        main     | 60  61 | cudaLaunchKernel        | corr=1
+        main     | 62  63 | cudaLaunchKernel        | corr=2
+        stream 7 | 70  90 | sgemm                   | corr=1
+        stream 9 | 80 180 | ncclDevKernel_AllReduce | corr=2
+    """)
+    assert runs(trace)[1] == ("backward", 50, 100, 110, "communication")
