@@ -94,10 +94,13 @@ def _counted(files: Iterable[Path], progress: Progress) -> Callable[[int], None]
 
 def _kept(path: Path, model: Model, cache: bool) -> Trace | None:
     key = _key(path, model) if cache else None
-    return trace_cache.fetch(key) if key else None
+    trace = trace_cache.fetch(key) if key else None
+    return trace.with_metadata(source=str(path)) if trace else None
 
 
 def _key(path: Path, model: Model) -> trace_cache.Key | None:
+    if not path.is_file():
+        return None  # a pipe can be read but once
     try:
         return trace_cache.key_of(path, repr(model).encode(), _code())
     except OSError:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
@@ -53,6 +54,24 @@ def test_a_second_time_it_comes_from_the_cache(tmp_path: Path, reads: list[str])
     first, second = stepscope.open(path), stepscope.open(str(path))
     assert reads == ["a.json"]
     assert list(second["steps"].rows()) == list(first["steps"].rows())
+
+
+def test_the_source_is_the_path_given_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stepscope.open(write(tmp_path / "a.json"))
+    monkeypatch.chdir(tmp_path)
+    assert stepscope.open("a.json").metadata.source == "a.json"
+
+
+def test_a_pipe_is_told(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR)  # so that opening it for reading does not wait
+    try:
+        os.write(writer, b"[]")
+        with pytest.raises(IngestError, match="expected a file, found a pipe"):
+            stepscope.open(pipe)
+    finally:
+        os.close(writer)
 
 
 def test_a_changed_file_is_read_again(tmp_path: Path, reads: list[str]) -> None:

@@ -75,6 +75,8 @@ def is_trace(path: Path) -> bool:
 
 def _reader(file: BinaryIO) -> tuple[Reader, bool]:
     """The reader for an open file, and whether the file is gzip; the file is left at its start."""
+    if not file.seekable():
+        raise IngestError("expected a file, found a pipe; write what comes out of it to a file")
     head = file.read(_HEAD_BYTES)
     file.seek(0)
     gzipped = head.startswith(_GZIP)
@@ -115,4 +117,4 @@ def _reason(error: OSError) -> str:
         return "expected a file or a folder, found nothing there; check the path"
     if isinstance(error, PermissionError):
         return "expected a readable file, found one without read permission; see `ls -l`"
-    return f"cannot be read ({error.strerror or error})"
+    return f"expected a file, found what cannot be read ({error.strerror or error})"

@@ -91,7 +91,8 @@ def keep(key: Key, trace: Trace) -> None:
         return
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        store.save(trace, folder / key.name)
+        # Not durable: what a power cut spoils fails its check sums and is made anew.
+        store.save(trace, folder / key.name, durable=False)
         for entry in folder.glob(f"{key.file}-*"):
             if entry.name != key.name:
                 store.remove(entry)

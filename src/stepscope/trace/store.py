@@ -48,12 +48,13 @@ def fingerprint() -> int:
     return zlib.crc32(repr((LAYOUT, columns)).encode())
 
 
-def save(trace: Trace, folder: Path) -> None:
+def save(trace: Trace, folder: Path, durable: bool = True) -> None:
     """Write a trace to `folder`, which appears whole or not at all.
 
     Args:
         trace: any trace.
         folder: where to; one that is there already is replaced.
+        durable: wait until the disk has it, so that not even a power cut loses the old one.
 
     Raises:
         OSError: if it cannot be written.
@@ -67,7 +68,8 @@ def save(trace: Trace, folder: Path) -> None:
             _write_batch(work / f"{name}.arrow", batch)
         (work / _METADATA).write_text(json.dumps(trace.metadata.to_json(), default=str), "utf-8")
         _write_index(work)
-        _sync(work)
+        if durable:
+            _sync(work)
         _replace(work, folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -149,10 +151,7 @@ def _facts(path: Path) -> dict[str, int]:
 
 
 def _sync(work: Path) -> None:
-    """Put every member on the disk before the folder gets its name.
-
-    A check sum would tell of a member that a crash emptied, but the old folder would be gone.
-    """
+    """Put every member on the disk before the folder gets its name."""
     for path in (*work.iterdir(), work):
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -207,7 +206,7 @@ def _table(name: str, batch: pa.RecordBatch) -> Table:
 
 def _column(array: pa.Array) -> Array | Text:
     if isinstance(array, pa.DictionaryArray):
-        return Text(_numbers(array.indices), array.dictionary.to_pylist())
+        return Text(_numbers(array.indices), tuple(array.dictionary.to_pylist()))
     return _numbers(array)
 
 

@@ -69,10 +69,11 @@ def test_null_keeps_its_code_and_codes_their_type(tmp_path: Path) -> None:
 
 def test_loaded_columns_are_mapped_and_cannot_be_changed(tmp_path: Path) -> None:
     store.save(drawn_trace(SMALL), tmp_path / "trace")
-    start = store.load(tmp_path / "trace").events["start_ns"]
-    assert not start.flags.owndata
-    with pytest.raises(ValueError, match="read-only"):
-        start[0] = 5
+    events = store.load(tmp_path / "trace").events
+    for column in ("start_ns", "category"):
+        assert not events[column].flags.owndata
+        with pytest.raises(ValueError, match="read-only"):
+            events[column][0] = 5
 
 
 def test_an_empty_trace_comes_back(tmp_path: Path) -> None:
