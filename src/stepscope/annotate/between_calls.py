@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stepscope.annotate.call_search import Call, Part
-from stepscope.annotate.operator_names import CONTAINERS, role_of
+from stepscope.annotate.operator_names import CONTAINERS, plain, role_of
 
 _NOBODY = -1
 
@@ -95,3 +95,117 @@ def owners(
     for gap in gaps:
         found[gap.first : gap.end] = [_between(gap, calls, classes)] * (gap.end - gap.first)
     return found
+
+
+def _gaps(calls: Calls, telling: Sequence[int], length: int) -> list[_Gap]:
+    ends = [*telling, length]
+    starts = [-1, *telling]
+    around = [0, *calls.claimed, 0]
+    return [
+        _Gap(start + 1, end, around[number], around[number + 1])
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+
+
+def _give_helpers(
+    gaps: list[_Gap], found: list[int], calls: Calls, names: Sequence[str], classes: Sequence[str]
+) -> None:
+    """Operators beside a telling one that its role counts as its own."""
+    for gap in gaps:
+        before, after = (_helper(call, calls, classes) for call in (gap.before, gap.after))
+        while gap.first < gap.end and before.search(names[gap.first]):
+            found[gap.first] = gap.before
+            gap.first += 1
+        while gap.first < gap.end and after.search(names[gap.end - 1]):
+            gap.end -= 1
+            found[gap.end] = gap.after
+
+
+def _helper(call: int, calls: Calls, classes: Sequence[str]) -> re.Pattern[str]:
+    module = calls.module[call]
+    return re.compile(role_of(classes[module]).helper if module >= 0 else "^$")
+
+
+def _give_common(
+    gaps: list[_Gap],
+    found: list[int],
+    calls: Calls,
+    names: Sequence[str],
+    classes: Sequence[str],
+) -> None:
+    """What all calls of a class of partly told leaves have around them is theirs.
+
+    Classes with the most varied surroundings come first: theirs is the surest, and narrows what is
+    left to others.
+    """
+    sides: dict[tuple[bool, str], list[_Gap]] = defaultdict(list)
+    for gap in gaps:
+        for is_after, call, position in (
+            (False, gap.after, gap.end),
+            (True, gap.before, gap.first - 1),
+        ):
+            if 0 <= position < len(names) and _is_partly_told(
+                call, calls, classes, names[position]
+            ):
+                sides[is_after, classes[calls.module[call]]].append(gap)
+    varied = sorted(sides, key=lambda side: -len({_text(gap, names) for gap in sides[side]}))
+    for is_after, name in varied:
+        mine = sides[is_after, name]
+        count = _common([_text(gap, names)[:: 1 if is_after else -1] for gap in mine])
+        for gap in mine:
+            _take(gap, found, count, is_after)
+
+
+def _is_partly_told(call: int, calls: Calls, classes: Sequence[str], name: str) -> bool:
+    module = calls.module[call]
+    if module < 0 or call in calls.outer:
+        return False
+    return not re.search(role_of(classes[module]).whole, plain(name))
+
+
+def _text(gap: _Gap, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(names[gap.first : gap.end])
+
+
+def _common(texts: list[tuple[str, ...]]) -> int:
+    """How many first names all have in common."""
+    count = 0
+    for column in zip(*texts, strict=False):
+        if len(set(column)) > 1:
+            break
+        count += 1
+    return count
+
+
+def _take(gap: _Gap, found: list[int], count: int, is_after: bool) -> None:
+    if is_after:
+        found[gap.first : gap.first + count] = [gap.before] * count
+        gap.first += count
+    else:
+        found[gap.end - count : gap.end] = [gap.after] * count
+        gap.end -= count
+
+
+def _between(gap: _Gap, calls: Calls, classes: Sequence[str]) -> int:
+    """The call that runs what lies between two others."""
+    ending, starting = calls.chain(gap.before), calls.chain(gap.after)
+    if len(ending) == 1 or len(starting) == 1:  # before the first, or after the last
+        return _outermost(ending + starting[1:], calls, classes)
+    shared = sum(one == other for one, other in zip(ending, starting, strict=False))
+    around = ending[shared - 1]
+    block = ending[shared] if len(ending) > shared + 1 else around
+    follower = starting[shared] if len(starting) > shared else around
+    name = _class(around, calls, classes)
+    again = _class(block, calls, classes) == _class(follower, calls, classes)
+    return block if name in CONTAINERS or again else around
+
+
+def _outermost(chain: list[int], calls: Calls, classes: Sequence[str]) -> int:
+    """The outermost call of a chain that can run operators of its own."""
+    inner = [call for call in chain[1:] if _class(call, calls, classes) not in CONTAINERS]
+    return inner[0] if inner else 0
+
+
+def _class(call: int, calls: Calls, classes: Sequence[str]) -> str:
+    module = calls.module[call]
+    return classes[module] if module >= 0 else ""

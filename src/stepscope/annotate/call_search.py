@@ -163,9 +163,7 @@ class Search:
     def _skip(self, offset: int, state: _State, frontier: _Frontier, start: int = 0) -> None:
         sure = self._tokens[start + offset] & self._sure
         cost = state.cost + (UNCLAIMED if sure else UNCLAIMED_UNSURE)
-        frontier.setdefault(offset + 1, []).append(
-            _State(cost, state.called, state.inner, False)
-        )
+        frontier.setdefault(offset + 1, []).append(_State(cost, state.called, state.inner, False))
 
     def _call(
         self, part: Part, start: int, end: int, offset: int, state: _State, frontier: _Frontier

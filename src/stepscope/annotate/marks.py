@@ -21,6 +21,7 @@ _RULES = tuple(
         ("cpu_op", r"^autograd::engine::evaluate_function|^torch::autograd::", "backward"),
         ("cpu_op", r"^(?!aten::|prim::)\w*Backward\d*$|^CompiledFunctionBackward|^AccumulateGrad$",
          "backward"),
+        ("cpu_op", r"^aten::(\w*_loss|nll_loss\w*|binary_cross_entropy\w*|kl_div|_?ctc_loss)$", "loss"),
         ("annotation cpu_op", r"^enumerate\(DataLoader\)", "data_loading"),
         ("annotation cpu_op", r"^Optimizer\.zero_grad", "zero_grad"),
         ("annotation cpu_op", r"^Optimizer\.step", "optimizer"),
@@ -43,10 +44,6 @@ _RULES = tuple(
         ("python", r"torch/nn/functional\.py\(\d+\): \w*(loss|cross_entropy|kl_div)\w*$", "loss"),
     )
 )  # fmt: skip
-
-LOSS_OPERATOR = re.compile(
-    r"^aten::(\w*_loss|\w*cross_entropy\w*|nll_loss\w*|kl_div|ctc_loss|_ctc_loss)$"
-)
 
 
 def stage_of_names(name: Text, category: Text) -> Text:

@@ -103,9 +103,7 @@ def _leaf(index: int, name: str, roles: Roles, shapes: dict[object, int]) -> Par
     )
 
 
-def _branch(
-    index: int, own: int, children: tuple[Part, ...], shapes: dict[object, int]
-) -> Part:
+def _branch(index: int, own: int, children: tuple[Part, ...], shapes: dict[object, int]) -> Part:
     below = own
     for child in children:
         below |= child.all

@@ -19,9 +19,7 @@ Codes = NDArray[np.int8]
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
 _NEVER = np.iinfo(np.int64).max
-_LOSS = re.compile(
-    r"^aten::(\w*_loss|\w*cross_entropy\w*|nll_loss\w*|kl_div|_?ctc_loss|_?log_softmax)$"
-)
+_LOSS = re.compile(r"^aten::_?log_softmax$")  # the first part of a loss that no name covers
 _SEED = "aten::ones_like"  # backward() starts from a gradient of ones
 
 
@@ -151,15 +149,16 @@ def _tell_loss(known: _Known, ahead: Mask, result: Codes) -> None:
         after = ahead & (known.start >= known.last("forward"))
     else:
         computes = known.start[ahead & known.names.where(lambda name: bool(_LOSS.match(name)))]
-        after = ahead & (known.start >= computes.min(initial=_NEVER))
+        begin = min(int(computes.min(initial=_NEVER)), known.first("loss"))
+        after = ahead & (known.start >= begin)
     result[after] = CODE["loss"]
     ranges = after & known.events.text("category").mask("annotation")[known.rows]
     for begin, end in zip(known.start[ranges], known.end[ranges], strict=True):
         # A range that its author named otherwise is something else, as the next batch's exchange.
         result[after & (known.start >= begin) & (known.start < end)] = CODE["other"]
-    seed = np.flatnonzero(after & known.names.mask(_SEED))
-    if len(seed) and not known.has("loss"):
-        result[after & (known.start >= known.start[seed[-1]])] = CODE["backward"]
+    seed = np.flatnonzero(after & known.names.mask(_SEED))[-1:]
+    if len(seed) and known.start[after].max() <= known.end[seed[0]]:
+        result[after & (known.start >= known.start[seed[0]])] = CODE["backward"]
 
 
 def _tell_after(known: _Known, after: Mask, result: Codes) -> None:
