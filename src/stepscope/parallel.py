@@ -13,7 +13,7 @@ from typing import TypeVar
 from stepscope.errors import IngestError
 
 Result = TypeVar("Result")
-_PROCESSES_PAY_BYTES = 4 << 20  # starting one takes about as long as reading this much
+_PROCESSES_PAY_BYTES = 32 << 20  # below, starting them and sending traces back costs more
 
 
 def on_each(
