@@ -1,0 +1,78 @@
+"""The report in a terminal: golden text, reviewed by eye."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from test_facts import TWO_STEPS, drawn
+
+from stepscope.summary import summarise
+from stepscope.summary.names import short_name
+from stepscope.summary.numbers import bar, count, ms, percent, size
+from stepscope.summary.text import print_report
+from stepscope.trace.concat import concat
+from stepscope.trace.trace import Trace
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "report"
+
+
+def printed(trace: Trace, width: int) -> str:
+    out = io.StringIO()
+    summaries = [summarise(trace, rank) for rank in trace.metadata.ranks]
+    print_report(Console(file=out, width=width, color_system=None), summaries)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+ONE = (
+    TWO_STEPS
+    + """
+    main     |  43  59 | nn.Module: Net_0
+    main     |  44  50 | nn.Module: Linear_0
+    main     |  45  46 | cudaLaunchKernel | corr=5
+    stream 7 |  60  65 | sgemm            | corr=5
+    stream 7 |   0   2 | lost
+""")
+)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_one_rank(width: int) -> None:
+    trace = drawn(ONE, source="/tmp/step.json", framework="pytorch")
+    assert printed(trace, width) == (GOLDEN / f"one_rank_{width}.txt").read_text("utf-8")
+
+
+def test_several_ranks() -> None:
+    ranks = [drawn(RANK, ranks=(rank,), world_size=2, source="ranks") for rank in (0, 1)]
+    assert printed(concat(ranks), 80) == (GOLDEN / "several_ranks_80.txt").read_text("utf-8")
+
+
+def test_no_line_is_wider_than_the_terminal() -> None:
+    trace = drawn(ONE)
+    for width in (60, 80, 100, 140):
+        assert max(map(len, printed(trace, width).splitlines())) <= width
+
+
+def test_a_capture_that_did_not_complete_says_so() -> None:
+    capture = {"outcome": "raised", "message": "the script raised ValueError at step 4"}
+    assert "the script raised ValueError" in printed(drawn(ONE, capture=capture), 80)
+
+
+def test_names_are_shortened() -> None:
+    name = "void at::native::vectorized_elementwise_kernel<4, at::native::Add<float>>(int, char)"
+    assert short_name(name) == "vectorized_elementwise_kernel<4, Add<>>"
+    assert short_name("aten::mm") == "aten::mm"
+    assert short_name("k" * 99, 10) == "kkkkkkkkk…"
+
+
+def test_numbers_have_the_digits_that_matter() -> None:
+    assert [ms(value) for value in (0.004, 68.694, 176.078, 12345.6)] == [
+        "0.00", "68.69", "176.1", "12,346",
+    ]  # fmt: skip
+    assert [percent(share) for share in (0.0312, 0.33, 1)] == ["3.1%", "33%", "100%"]
+    assert [count(value) for value in (999, 11_200_000)] == ["999", "11.2 M"]
+    assert [size(value) for value in (12, 44_900_000)] == ["12 B", "44.9 MB"]
+    assert [bar(share, 2) for share in (0, 0.25, 0.5, 2)] == ["", "▌", "█", "██"]

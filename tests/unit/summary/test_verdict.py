@@ -1,0 +1,57 @@
+"""What holds a step up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from stepscope.summary.verdict import verdict
+
+
+@dataclass
+class Stage:
+    stage: str
+    share: float
+
+
+@dataclass
+class Device:
+    computing_ms: float
+    idle_ms: dict[str, float] = field(default_factory=dict)
+    window_ms: float = 100.0
+
+
+@pytest.mark.parametrize(
+    ("idle", "bound_by"),
+    [
+        ({"data": 33.0, "host": 14.0}, "data"),
+        ({"data": 5.0, "host": 40.0}, "host"),
+        ({"communication": 64.0, "host": 1.0}, "communication"),
+        ({"synchronisation": 12.0, "launch": 3.0}, "synchronisation"),
+        ({"data": 4.0, "host": 9.0}, "device"),
+    ],
+)
+def test_the_longest_notable_idle_cause_else_the_device(
+    idle: dict[str, float], bound_by: str
+) -> None:
+    device = Device(100.0 - sum(idle.values()), idle)
+    assert verdict(100.0, [], [device]).bound_by == bound_by
+
+
+def test_the_sentence_tells_the_share() -> None:
+    told = verdict(100.0, [], [Device(67.0, {"data": 33.0, "host": 0.0})])
+    assert told.sentence.startswith("The step waits for data: for 33% of it")
+
+
+def test_the_device_that_computes_most_decides() -> None:
+    lazy, busy = Device(1.0, {"host": 99.0}), Device(95.0, {"host": 5.0})
+    assert verdict(100.0, [], [lazy, busy]).bound_by == "device"
+
+
+def test_without_a_device_loading_data_or_the_longest_stage_decides() -> None:
+    computing = [Stage("data_loading", 0.05), Stage("forward", 0.3), Stage("backward", 0.6)]
+    waiting = [Stage("data_loading", 0.4), Stage("backward", 0.6)]
+    assert "backward (60%)" in verdict(100.0, computing, []).sentence
+    assert verdict(100.0, waiting, []).bound_by == "data"
+    assert verdict(100.0, [], []).bound_by == "cpu"
