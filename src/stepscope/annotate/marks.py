@@ -21,7 +21,7 @@ _RULES = tuple(
         ("cpu_op", r"^autograd::engine::evaluate_function|^torch::autograd::", "backward"),
         ("cpu_op", r"^(?!aten::|prim::)\w*Backward\d*$|^CompiledFunctionBackward|^AccumulateGrad$",
          "backward"),
-        ("cpu_op", r"^aten::(\w*_loss|nll_loss\w*|binary_cross_entropy\w*|kl_div|_?ctc_loss)$", "loss"),
+        ("cpu_op", r"^aten::(\w*_loss|nll_loss\w*|binary_cross_entropy\w*|kl_div)$", "loss"),
         ("annotation cpu_op", r"^enumerate\(DataLoader\)", "data_loading"),
         ("annotation cpu_op", r"^Optimizer\.zero_grad", "zero_grad"),
         ("annotation cpu_op", r"^Optimizer\.step", "optimizer"),

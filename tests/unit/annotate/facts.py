@@ -8,7 +8,7 @@ from stepscope.trace.trace import Trace
 
 
 def of_events(trace: Trace, *columns: str) -> dict[str, Any]:
-    """Name of each event to the value of a column, or to a tuple of several; equal names to a list."""
+    """Name of each event to the value of a column (a tuple of several); equal names to a list."""
     found: dict[str, list[Any]] = {}
     for row in trace.events.rows():
         value = tuple(row[column] for column in columns)
