@@ -27,16 +27,19 @@ def printed(trace: Trace, width: int) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-ONE = (
-    TWO_STEPS
-    + """
+def in_ms(text: str) -> str:
+    """A drawn trace whose numbers are milliseconds."""
+    return re.sub(r"\|\s*(\d+)\s+(\d+)\s*\|", r"| \g<1>000 \g<2>000 |", text)
+
+
+RANK = in_ms(TWO_STEPS)
+ONE = RANK + in_ms("""
     main     |  43  59 | nn.Module: Net_0
     main     |  44  50 | nn.Module: Linear_0
     main     |  45  46 | cudaLaunchKernel | corr=5
     stream 7 |  60  65 | sgemm            | corr=5
     stream 7 |   0   2 | lost
 """)
-)
 
 
 @pytest.mark.parametrize("width", [80, 120])
