@@ -46,6 +46,12 @@ class Forest:
                 self._replant(old)
         self._set_paths()
 
+    def clear(self) -> None:
+        """Let go of all modules."""
+        self.roots.clear()
+        self._index.clear()
+        self.ground.resolved.clear()
+
     def resolve(self, parent: Node, module: Any) -> Node | None:
         """The node meant by a call of `module` while `parent` runs; None for no range."""
         node = self._find(parent, unwrap(module))

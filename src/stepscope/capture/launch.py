@@ -11,10 +11,9 @@ from stepscope.capture.archive import check_target
 from stepscope.capture.imports import AfterImport
 from stepscope.capture.manifest import Run
 from stepscope.capture.options import Options
-from stepscope.capture.program import Program
+from stepscope.capture.program import ModuleMissing, Program
 from stepscope.capture.session import Ending, Session
 from stepscope.capture.target import target_path
-from stepscope.errors import CaptureError
 
 _OUR_FOLDER = str(Path(__file__).parent)
 
@@ -40,7 +39,7 @@ def run_program(program: Program, options: Options, output: str | None) -> None:
     watch.install()
     try:
         program.execute()
-    except CaptureError:
+    except ModuleMissing:
         watch.remove()
         raise
     except SystemExit as error:

@@ -14,6 +14,10 @@ from types import CodeType, ModuleType
 from stepscope.errors import CaptureError
 
 
+class ModuleMissing(CaptureError):
+    """There is no module to run."""
+
+
 @dataclass(frozen=True)
 class Program:
     """A script by its path, or a module by its name, with its arguments."""
@@ -78,7 +82,7 @@ def _find_module(name: str) -> tuple[str, importlib.machinery.ModuleSpec, CodeTy
             name, ImportError
         )
     except ImportError as error:
-        raise CaptureError(f"expected a module to run, found none named {name}: {error}") from None
+        raise ModuleMissing(f"expected a module to run, found none named {name}: {error}") from None
     return found
 
 

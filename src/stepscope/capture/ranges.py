@@ -36,6 +36,7 @@ class ModuleRanges:
         self._running = _Running(forest.ground)
         self._forest = forest
         self._on = False
+        self.failure: str | None = None
         self._original: Callable[..., Any] = _Module.__call__
         self._call = self._make_call()
 
@@ -84,8 +85,13 @@ class ModuleRanges:
         return call
 
     def _resolve(self, parent: Node, module: Any) -> Node | None:
+        """The call must go on whatever the user's objects do when we look at them."""
         with _CompilerPaused():
-            return self._forest.resolve(parent, module)
+            try:
+                return self._forest.resolve(parent, module)
+            except Exception as error:
+                self.failure = f"{type(error).__name__}: {error} on a call of {type(module)}"
+                return None
 
 
 class _Running(threading.local):

@@ -88,6 +88,11 @@ class Recorder:
         kept = (recording for recording in (self._main, self._early) if recording)
         return next((recording for recording in kept if recording.steps), None)
 
+    @property
+    def problem(self) -> str | None:
+        """What went wrong on our side, if anything did."""
+        return self.failure or self._ranges.failure
+
     def _stepped(self, optimizer: Any) -> None:
         """Training must go on whatever happens to us."""
         try:
@@ -113,6 +118,7 @@ class Recorder:
         if self._main and not self._running:
             self.detach()
             self._on_complete(self._main)
+            self._let_go()
         elif self._running or self._open_ranges.are_left:
             return
         elif done >= warmup:
@@ -143,6 +149,11 @@ class Recorder:
             self._open_ranges.profiler_stopped()
             recording.window.close()
             recording.modules = describe_forest(self.forest)
+
+    def _let_go(self) -> None:
+        """The run may go on for days: keep neither its models nor the recordings alive."""
+        self._early = self._main = None
+        self.forest.clear()
 
     def _forget(self) -> None:
         """Another optimizer turned out to end the step, so what was recorded were not steps."""

@@ -94,8 +94,8 @@ class Session:
 
     def _warnings(self, recording: Recording | None) -> list[str]:
         warnings = []
-        if self.recorder and self.recorder.failure:
-            warnings.append(f"stepscope stopped recording after an error: {self.recorder.failure}")
+        if self.recorder and self.recorder.problem:
+            warnings.append(f"stepscope could not record everything: {self.recorder.problem}")
         if recording and recording.early:
             warnings.append(
                 f"the run ended before its {self.run.options.warmup} warm-up steps and one more, "

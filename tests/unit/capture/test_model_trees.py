@@ -248,3 +248,21 @@ def test_large_trees_are_fine():
 
     assert len(root["children"]) == 2000
     assert root["parameters"] == 4000
+
+
+def test_a_call_goes_on_when_the_callers_objects_misbehave():
+    class Awkward:
+        def __init__(self):
+            self._modules = None
+            self.held = [nn.Linear(2, 2)]
+
+        def run(self):
+            return self.held[0](torch.ones(1, 2))
+
+    ranges = ModuleRanges(Forest())
+    ranges.install()
+    try:
+        assert Awkward().run().shape == (1, 2)
+    finally:
+        ranges.remove()
+    assert "TypeError" in ranges.failure
