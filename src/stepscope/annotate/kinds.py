@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,10 @@ from stepscope.trace.trace import Trace
 
 _CODE = {kind: code for code, kind in enumerate(KERNEL_KINDS)}
 
-# The first that matches counts; kernels and operators (aten::…) share the table.
+# The first that matches counts; kernels and operators (aten::…) share the table. They are matched
+# in lower case, which takes half the time of re.IGNORECASE.
 _RULES = tuple(
-    (re.compile(pattern, re.IGNORECASE), kind)
+    (re.compile(pattern.lower()), kind)
     for pattern, kind in (
         (r"multi_tensor_apply|fused_?(adam|sgd|lamb|adagrad)|adam|lamb_|sgd_?(momentum|update)"
          r"|_foreach_", "optimizer"),
@@ -65,6 +67,7 @@ def classify_kernels(trace: Trace) -> Trace:
     return trace.with_events(kind=Text(code.astype(np.int8), KERNEL_KINDS))
 
 
+@lru_cache(maxsize=1 << 14)
 def kind_of(name: str) -> str:
     """The kind of a kernel or an operator by its name.
 
@@ -72,7 +75,7 @@ def kind_of(name: str) -> str:
         >>> kind_of("ampere_sgemm_128x64_nn"), kind_of("aten::mm"), kind_of("k_42")
         ('gemm', 'gemm', 'other')
     """
-    name = without_parameters(name)
+    name = without_parameters(name).lower()
     return next((kind for pattern, kind in _RULES if pattern.search(name)), "other")
 
 

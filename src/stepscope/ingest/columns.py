@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from functools import cached_property
+from itertools import compress
 from operator import attrgetter
 from typing import Any
 
@@ -36,8 +37,10 @@ class Known(Struct, gc=False):
 
 
 _KNOWN = msgspec.json.Decoder(list[Known | None])
+_ONE_KNOWN = msgspec.json.Decoder(Known | None)
 _FIELDS = dict(zip(Known.__struct_fields__, Known.__struct_encode_fields__, strict=True))
 _DEFAULTS = Known()
+_OF_MEMORY = {"allocation", "address", "device_type", "device_id", "allocated"}
 
 
 class Interner(dict[Hashable, int]):
@@ -46,6 +49,10 @@ class Interner(dict[Hashable, int]):
     def __missing__(self, key: Hashable) -> int:
         code = self[key] = len(self)
         return code
+
+    def codes(self, keys: Iterable[Hashable], count: int) -> NDArray[np.int32]:
+        """The number of each of `count` keys."""
+        return np.fromiter(map(self.__getitem__, keys), np.int32, count)
 
 
 class Columns:
@@ -68,44 +75,52 @@ class Columns:
 
     def add(self, records: list[Record]) -> None:
         """Take over the records of one chunk."""
-        kept = [index for index, record in enumerate(records) if record.ph != "M"]
-        if len(kept) < len(records):
-            self._label([record for record in records if record.ph == "M"])
-            source = np.array(kept, np.int32) + np.int32(self._read)
-            self._read += len(records)
-            records = [records[index] for index in kept]
-        else:
-            source = np.arange(self._read, self._read + len(records), dtype=np.int32)
-            self._read += len(records)
+        source = np.arange(self._read, self._read + len(records), dtype=np.int32)
+        self._read += len(records)
+        phase = self.phases.codes(map(attrgetter("ph", "cat"), records), len(records))
+        pairs: list[Any] = list(self.phases)
+        labels = np.array([letter == "M" for letter, _ in pairs] or [False])[phase]
+        if labels.any():
+            self._label(list(compress(records, labels)))
+            records = list(compress(records, ~labels))
+            phase, source = phase[~labels], source[~labels]
         if records:
-            self._chunks.append({**self._columns(records), "source": source})
+            self._chunks.append({"phase": phase, "source": source, **self._columns(records)})
             self._pack(records, source)
 
     def _columns(self, records: list[Record]) -> dict[str, NDArray[Any]]:
-        phases, names, tracks, ids = self.phases, self.names, self.tracks, self.identities
+        count = len(records)
         return {
-            "phase": np.array([phases[record.ph, record.cat] for record in records], np.int32),
-            "name": np.array([names[record.name] for record in records], np.int32),
-            "track": np.array([tracks[record.pid, record.tid] for record in records], np.int32),
-            "identity": np.array([_identity(record, ids) for record in records], np.int32),
+            "name": self.names.codes(map(attrgetter("name"), records), count),
+            "track": self.tracks.codes(map(attrgetter("pid", "tid"), records), count),
+            "identity": self._identities(records),
             "time_ns": nanoseconds(_texts([record.ts for record in records])),
-            "duration_us": np.array([record.dur for record in records], np.float64),
-            "thread_duration_us": np.array([record.tdur for record in records], np.float64),
+            "duration_us": _floats([record.dur for record in records]),
+            "thread_duration_us": _floats([record.tdur for record in records]),
         }
+
+    def _identities(self, records: list[Record]) -> NDArray[np.int32]:
+        """Codes of `id`, else of `id2`; -1 for events without either."""
+        codes = self.identities.codes(map(attrgetter("id"), records), len(records))
+        codes[codes == self.identities[None]] = -1
+        for row, local in enumerate(map(attrgetter("id2"), records)):
+            if local and codes[row] < 0:
+                codes[row] = self.identities[bytes(local)]
+        return codes
 
     def _pack(self, records: list[Record], source: NDArray[np.int32]) -> None:
         """Keep the arguments as text, and those that become columns as numbers."""
-        rows = [row for row, record in enumerate(records) if record.args]
-        if not rows:
+        texts = list(map(attrgetter("args"), records))
+        rows = np.flatnonzero(np.fromiter(map(len, texts), np.int64, len(texts)))
+        if not len(rows):
             return
-        texts = [records[row].args for row in rows]
+        texts = list(filter(None, texts))
         joined = b",".join(texts)
         known = _decode_known(joined, texts)
-        for field, key in _FIELDS.items():
-            if b'"%b"' % key.encode() in joined:
-                column = np.full(len(records), getattr(_DEFAULTS, field), np.int64)
-                column[rows] = _integers(list(map(attrgetter(field), known)))
-                self._chunks[-1][field] = column
+        for field in _fields_in(joined):
+            column = np.full(len(records), getattr(_DEFAULTS, field), np.int64)
+            column[rows] = _integers(known, field)
+            self._chunks[-1][field] = column
         self._blocks.append(Block.of(source[rows], texts))
 
     def _label(self, records: list[Record]) -> None:
@@ -130,17 +145,23 @@ class Columns:
         return Arguments(tuple(self._blocks))
 
 
-def _identity(record: Record, ids: Interner) -> int:
-    if record.id is not None:
-        return ids[record.id]
-    return ids[bytes(record.id2)] if record.id2 else -1
+def _floats(values: list[float | None]) -> NDArray[np.float64]:
+    if values.count(None) == len(values):
+        return np.full(len(values), np.nan)
+    return np.array(values, np.float64)
 
 
-def _integers(values: list[int]) -> NDArray[np.int64]:
+def _fields_in(text: bytes) -> list[str]:
+    """The known arguments that occur in a text; to look for what is not there takes long."""
+    fields = _FIELDS if b'"Addr"' in text else _FIELDS.keys() - _OF_MEMORY
+    return [field for field in fields if b'"%b"' % _FIELDS[field].encode() in text]
+
+
+def _integers(known: list[Known], field: str) -> NDArray[np.int64]:
     try:
-        return np.array(values, np.int64)
+        return np.fromiter(map(attrgetter(field), known), np.int64, len(known))
     except OverflowError:
-        return np.array([_wrapped(value) for value in values], np.int64)
+        return np.array([_wrapped(getattr(one, field)) for one in known], np.int64)
 
 
 def _wrapped(value: int) -> int:
@@ -165,6 +186,13 @@ def _decode_known(joined: bytes, texts: list[Raw]) -> list[Known]:
 
 
 def _known_of(text: Raw) -> Known:
+    try:
+        return _ONE_KNOWN.decode(text) or _DEFAULTS
+    except (msgspec.MsgspecError, RecursionError):
+        return _coerced(text)
+
+
+def _coerced(text: Raw) -> Known:
     """The same from arguments of unexpected types: numbers in strings count, the rest does not."""
     try:
         values = parse(bytes(text))
