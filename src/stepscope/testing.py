@@ -7,12 +7,13 @@
         stream 7 | 30  50 | sgemm            | corr=7
     ''')
 
-Each line is one event: its track, start and end in microseconds, name, and options. A track called
-`stream …` is a device's; `comm …` too, for collectives. The category follows from track and name
-(`cat=` overrides). Options: `corr` (correlation), `seq` (autograd sequence number), `fwd` (number of
-the forward thread), `bytes`, `cat`, and anything else as an argument of the event; its value is JSON
-or else text, and `_` in its key stands for a blank (`In_msg_nelems=10`). A line whose second field
-is `arrow` ties two named events: `fwdbwd | arrow | aten::mm > MmBackward0`.
+Each line is one event: its track, start and end in microseconds, name, and options. A track
+called `stream …` is a device's; `comm …` too, for collectives. The category follows from track
+and name (`cat=` overrides). Options: `corr` (correlation), `seq` (autograd sequence number),
+`fwd` (number of the forward thread), `bytes`, `cat`, and anything else as an argument of the
+event; its value is JSON or else text, and `_` in its key stands for a blank (`In_msg_nelems=10`).
+A line whose second field is `arrow` ties two named events: `fwdbwd | arrow | aten::mm >
+MmBackward0`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The arguments that a recorder attached to its events, kept as recorded: compressed text, read on demand.
+"""What a recorder attached to its events, kept as recorded: compressed text, read on demand.
 
 They are most of a trace's bytes and are looked at one event at a time, so they stay JSON text in
 compressed blocks, in the order of the file they came from.

@@ -1,4 +1,4 @@
-"""From what a reader found to a trace: times made relative, events sorted and nested, arrows tied."""
+"""From what a reader found to a trace: times from zero, events sorted and nested, arrows tied."""
 
 from __future__ import annotations
 

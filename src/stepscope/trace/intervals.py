@@ -1,4 +1,4 @@
-"""Arithmetic on sets of time intervals: unions, overlaps and gaps, never sums that exceed the wall."""
+"""Arithmetic on sets of time intervals: unions, overlaps, gaps; never sums beyond the wall time."""
 
 from __future__ import annotations
 
