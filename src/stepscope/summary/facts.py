@@ -291,9 +291,9 @@ class _Part:
                 float(total[code] * _MS / self.count),
                 float(total[code] / whole),
             )
-            for code in np.argsort(-total, kind="stable").tolist()
-            if total[code] > 0
+            for code in np.flatnonzero(total).tolist()
         ]
+        found.sort(key=lambda kernel: (-kernel.total_ms, kernel.name))
         order = [code for code in np.argsort(-by_kind, kind="stable").tolist() if by_kind[code]]
         return found, {kinds[code]: float(by_kind[code] * _MS / self.count) for code in order}
 
