@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from stepscope.trace.arrow import arrow_bytes
+
 LIMIT_NS = 2**62
 _EXACT_US = 2**40  # below this a float of us is off by less than a tenth of a ns
 _LONGEST_TEXT = 32
@@ -32,7 +34,7 @@ def nanoseconds(texts: Sequence[bytes]) -> NDArray[np.int64]:
     """
     if not texts:
         return np.zeros(0, np.int64)
-    column = pa.array(texts, pa.binary())
+    column = arrow_bytes(texts)
     if _longest(column) > _LONGEST_TEXT:  # Arrow would wrap it around, NumPy widen every row to it
         return np.array([_by_decimal(text) for text in texts], np.int64)
     try:
@@ -46,12 +48,12 @@ def nanoseconds(texts: Sequence[bytes]) -> NDArray[np.int64]:
 
 
 def _longest(column: pa.Array) -> int:
-    ends = np.frombuffer(column.buffers()[1], np.int32)[: len(column) + 1]
+    ends = np.frombuffer(column.buffers()[1], np.int64)
     return int(np.diff(ends).max())
 
 
 def _by_decimal_column(texts: pa.Array) -> NDArray[np.int64]:
-    column = texts.cast(pa.string()).cast(pa.decimal128(21, 3))
+    column = texts.cast(pa.large_string()).cast(pa.decimal128(21, 3))
     halves = np.frombuffer(column.buffers()[1], "<i8").reshape(-1, 2)[: len(texts)]
     value, high = halves[:, 0], halves[:, 1]
     fits = (high == value >> 63) & (np.abs(value) < LIMIT_NS)

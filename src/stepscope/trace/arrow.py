@@ -40,6 +40,7 @@ def arrow_text(codes: Array, values: Sequence[str]) -> pa.DictionaryArray:
 
 def arrow_bytes(values: Sequence[bytes]) -> pa.LargeBinaryArray:
     """An array of byte strings."""
-    ends = np.cumsum([0, *map(len, values)], dtype=np.int64)
+    ends = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=ends[1:])
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]
     return pa.Array.from_buffers(pa.large_binary(), len(values), buffers)
