@@ -10,12 +10,12 @@ there (a residual add).
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from stepscope.annotate.call_search import Call, Part
-from stepscope.annotate.operator_names import CONTAINERS, plain, role_of
+from stepscope.annotate.operator_names import CONTAINERS, Role, plain, role_of
 
 _NOBODY = -1
 
@@ -27,12 +27,15 @@ class Calls:
     Attributes:
         module: the module of each call; that of the first, around all, is -1.
         outer: the call around each.
+        runs: whether each runs operators that its class tells.
         claimed: the call of each telling operator.
     """
 
     module: list[int] = field(default_factory=list)
     outer: list[int] = field(default_factory=list)
+    runs: list[bool] = field(default_factory=list)
     claimed: list[int] = field(default_factory=list)
+    _counts: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, root: Part, call: Call) -> Calls:
@@ -45,6 +48,7 @@ class Calls:
         number = len(self.module)
         self.module.append(part.module)
         self.outer.append(outer)
+        self.runs.append(part.own != 0)
         self.claimed[start : start + call.length] = [number] * call.length
         inner, pending = call.inner, []
         while inner:
@@ -52,6 +56,23 @@ class Calls:
             inner = inner.before
         for one in reversed(pending):
             self._add(part.children[one.child], one.call, start + one.offset, number)
+
+    def is_branch(self, call: int) -> bool:
+        """Whether other calls lie inside this one, or it stands for no module."""
+        return call == 0 or call + 1 < len(self.outer) and self.outer[call + 1] == call
+
+    def is_repeated(self, call: int, classes: Sequence[str]) -> bool:
+        """Whether this is a branch, and the same call has more branches of its class in it."""
+        if not self.is_branch(call) or self.module[call] < 0:
+            return False
+        key = self.outer[call], classes[self.module[call]]
+        if not self._counts:
+            self._counts = Counter(
+                (outer, classes[module])
+                for outer, module in zip(self.outer, self.module, strict=True)
+                if module >= 0
+            )
+        return self._counts[key] > 1
 
     def chain(self, call: int) -> list[int]:
         """A call and all around it, outermost first."""
@@ -112,7 +133,8 @@ def _give_helpers(
 ) -> None:
     """Operators beside a telling one that its role counts as its own."""
     for gap in gaps:
-        before, after = (_helper(call, calls, classes) for call in (gap.before, gap.after))
+        before = re.compile(_role(gap.before, calls, classes).trail)
+        after = re.compile(_role(gap.after, calls, classes).lead)
         while gap.first < gap.end and before.search(names[gap.first]):
             found[gap.first] = gap.before
             gap.first += 1
@@ -121,46 +143,67 @@ def _give_helpers(
             found[gap.end] = gap.after
 
 
-def _helper(call: int, calls: Calls, classes: Sequence[str]) -> re.Pattern[str]:
-    module = calls.module[call]
-    return re.compile(role_of(classes[module]).helper if module >= 0 else "^$")
+def _role(call: int, calls: Calls, classes: Sequence[str]) -> Role:
+    return role_of(_class(call, calls, classes))
 
 
 def _give_common(
-    gaps: list[_Gap],
-    found: list[int],
-    calls: Calls,
-    names: Sequence[str],
-    classes: Sequence[str],
+    gaps: list[_Gap], found: list[int], calls: Calls, names: Sequence[str], classes: Sequence[str]
 ) -> None:
-    """What all calls of a class of partly told leaves have around them is theirs.
+    """What all calls of a class have around them is theirs: of partly told leaves, then of blocks.
 
     Classes with the most varied surroundings come first: theirs is the surest, and narrows what is
     left to others.
     """
-    sides: dict[tuple[bool, str], list[_Gap]] = defaultdict(list)
-    for gap in gaps:
-        for is_after, call, position in (
-            (False, gap.after, gap.end),
-            (True, gap.before, gap.first - 1),
-        ):
-            if 0 <= position < len(names) and _is_partly_told(
-                call, calls, classes, names[position]
-            ):
-                sides[is_after, classes[calls.module[call]]].append(gap)
-    varied = sorted(sides, key=lambda side: -len({_text(gap, names) for gap in sides[side]}))
-    for is_after, name in varied:
-        mine = sides[is_after, name]
-        count = _common([_text(gap, names)[:: 1 if is_after else -1] for gap in mine])
-        for gap in mine:
-            _take(gap, found, count, is_after)
+    for edges in (_leaf_edges, _block_edges):
+        sides: dict[tuple[bool, str], list[tuple[_Gap, int]]] = defaultdict(list)
+        for gap in gaps:
+            for is_after, call in edges(gap, calls, names, classes):
+                sides[is_after, _class(call, calls, classes)].append((gap, call))
+        for side in sorted(sides, key=lambda side: -_variety(sides[side], names)):
+            _take_common(sides[side], side[0], found, names)
 
 
-def _is_partly_told(call: int, calls: Calls, classes: Sequence[str], name: str) -> bool:
-    module = calls.module[call]
-    if module < 0 or call in calls.outer:
-        return False
-    return not re.search(role_of(classes[module]).whole, plain(name))
+def _leaf_edges(
+    gap: _Gap, calls: Calls, names: Sequence[str], classes: Sequence[str]
+) -> Iterator[tuple[bool, int]]:
+    """The leaves beside a gap that run more than they are told by, and which side they are on."""
+    for is_after, call, position in (
+        (True, gap.before, gap.first - 1),
+        (False, gap.after, gap.end),
+    ):
+        told = 0 <= position < len(names) and calls.runs[call]
+        if told and not re.search(_role(call, calls, classes).whole, plain(names[position])):
+            yield is_after, call
+
+
+def _block_edges(
+    gap: _Gap, calls: Calls, names: Sequence[str], classes: Sequence[str]
+) -> Iterator[tuple[bool, int]]:
+    """The repeated blocks that end before a gap or begin after it."""
+    ending, starting = calls.chain(gap.before), calls.chain(gap.after)
+    shared = sum(one == other for one, other in zip(ending, starting, strict=False))
+    for is_after, chain in ((True, ending), (False, starting)):
+        for call in chain[shared:]:
+            if calls.is_repeated(call, classes):
+                yield is_after, call
+                break
+
+
+def _variety(edges: list[tuple[_Gap, int]], names: Sequence[str]) -> int:
+    return len({_text(gap, names) for gap, _ in edges})
+
+
+def _take_common(
+    edges: list[tuple[_Gap, int]], is_after: bool, found: list[int], names: Sequence[str]
+) -> None:
+    """Give the calls at these gaps the operators that all the gaps have in common on that side."""
+    count = _common([_text(gap, names)[:: 1 if is_after else -1] for gap, _ in edges])
+    for gap, call in edges:
+        first = gap.first if is_after else gap.end - count
+        found[first : first + count] = [call] * count
+        gap.first += count * is_after
+        gap.end -= count * (not is_after)
 
 
 def _text(gap: _Gap, names: Sequence[str]) -> tuple[str, ...]:
@@ -175,15 +218,6 @@ def _common(texts: list[tuple[str, ...]]) -> int:
             break
         count += 1
     return count
-
-
-def _take(gap: _Gap, found: list[int], count: int, is_after: bool) -> None:
-    if is_after:
-        found[gap.first : gap.first + count] = [gap.before] * count
-        gap.first += count
-    else:
-        found[gap.end - count : gap.end] = [gap.after] * count
-        gap.end -= count
 
 
 def _between(gap: _Gap, calls: Calls, classes: Sequence[str]) -> int:

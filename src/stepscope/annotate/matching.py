@@ -11,14 +11,27 @@ Source: HOTLINE section 4.3.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.annotate.module_evidence import Evidence, tree_modules
+from stepscope.annotate.between_calls import Calls, owners
+from stepscope.annotate.call_search import Search
+from stepscope.annotate.module_evidence import Evidence, Module, tree_modules
+from stepscope.annotate.module_parts import Roles, class_name, root_part
+from stepscope.annotate.operator_rows import (
+    backward_rows,
+    forward_rows,
+    names_inside,
+    recomputed_rows,
+)
+from stepscope.annotate.recomputed import repeated_rows
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
-Ids = NDArray[np.int32]
+Ids = NDArray[np.int64]
+Rows = NDArray[np.intp]
 _LOSS = STAGES.index("loss")
 
 
@@ -41,5 +54,78 @@ def from_tree(trace: Trace) -> Evidence | None:
     if not modules:
         return None
     matcher = _Matcher(trace, modules)
-    claims = np.full(len(trace.events), -1, np.int32)
-    ...
+    forward = forward_rows(trace, matcher.recognised)
+    for rows in forward:
+        matcher.claim(rows)
+    matcher.claim_again(forward, recomputed_rows(trace, matcher.recognised))
+    calls = matcher.calls.copy()
+    if not (trace.events["forward_event"] >= 0).any():
+        for rows in backward_rows(trace):
+            matcher.claim(rows)
+    return Evidence("matched", modules, matcher.claims, calls)
+
+
+class _Matcher:
+    """What has been claimed so far for the modules of a tree.
+
+    Attributes:
+        recognised: events whose name a module asks for, shape (events,).
+        claims: int32, shape (events,), the module of each event that tells one, or -1.
+        calls: int64, shape (modules,), how often each was called.
+    """
+
+    def __init__(self, trace: Trace, modules: Sequence[Module]) -> None:
+        self._trace = trace
+        self._names = trace.events.text("name")
+        self._classes = [class_name(module) for module in modules]
+        self._roles = Roles(modules, self._names.values)
+        self._bits = [self._roles.bits_of[name] for name in self._names.values]
+        self._root = root_part(modules, self._roles)
+        self._search = Search(self._roles.sure)
+        self._known: dict[tuple[int, ...], tuple[list[int], Ids]] = {}
+        self.recognised = self._names.where(lambda name: self._roles.bits_of[name] != 0)
+        self.claims = np.full(len(trace.events), -1, np.int32)
+        self.calls = np.zeros(len(modules), np.int64)
+
+    def claim(self, rows: Rows) -> None:
+        """Match one pass through the model; passes alike are matched once."""
+        bits = self._bits_of(rows)
+        key = (*self._names.codes[rows].tolist(), *bits)
+        if key not in self._known:
+            self._known[key] = self._match(bits, rows)
+        modules, calls = self._known[key]
+        self.claims[rows] = modules
+        self.calls += calls
+        loss = (self._trace.events["stage"][rows] == _LOSS) & (np.array(bits) == 0)
+        self.claims[rows[loss]] = -1
+
+    def claim_again(self, forward: Sequence[Rows], recomputed: Sequence[Rows]) -> None:
+        """Recomputed operators belong to the module of the forward operator that they repeat."""
+        events = self._trace.events
+        passes = {int(events["step"][rows[0]]): rows for rows in forward}
+        for rows in recomputed:
+            first = repeated_rows(events, passes.get(int(events["step"][rows[0]]), rows[:0]), rows)
+            self.claims[rows] = np.where(first >= 0, self.claims[first], -1)
+
+    def _bits_of(self, rows: Rows) -> list[int]:
+        """The roles that each operator may play, by its own name or by what it runs."""
+        bits = [self._bits[code] for code in self._names.codes[rows].tolist()]
+        opaque = np.zeros(len(self._names), np.bool_)
+        opaque[rows[[not one for one in bits]]] = True
+        # aten names speak for themselves
+        opaque &= ~self._names.where(lambda name: name.startswith("aten::"))
+        inside = names_inside(self._trace, opaque) if opaque.any() else {}
+        for position, event in enumerate(rows.tolist()):
+            for code in inside.get(event, ()):
+                bits[position] |= self._bits[code]
+        return bits
+
+    def _match(self, bits: Sequence[int], rows: Rows) -> tuple[list[int], Ids]:
+        telling = [position for position, one in enumerate(bits) if one]
+        found = self._search.explain(self._root, [bits[position] for position in telling])
+        calls = Calls.of(self._root, found)
+        names = [self._names[row] or "" for row in rows]
+        owner = owners(calls, telling, names, self._classes)
+        modules = np.array(calls.module, np.int64)
+        counts = np.bincount(modules[1:], minlength=len(self._classes))
+        return modules[owner].tolist(), counts

@@ -34,11 +34,15 @@ class Module:
 
 @dataclass
 class Evidence:
-    """Modules (parents before children) and the module of each event that is a call of one."""
+    """Modules (parents before children) and the module of each event that is a call of one.
+
+    Where events tell a module without being calls of it, `calls` counts the calls.
+    """
 
     how: str
     modules: list[Module]
     call_of: Ids
+    calls: NDArray[np.int64] | None = None
 
 
 def from_ranges(trace: Trace) -> Evidence | None:

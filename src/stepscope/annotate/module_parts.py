@@ -14,7 +14,7 @@ from stepscope.annotate.call_search import (
     Part,
 )
 from stepscope.annotate.module_evidence import Module
-from stepscope.annotate.operator_names import FUNCTIONAL, Role, plain, role_of
+from stepscope.annotate.operator_names import FUNCTIONAL, Role, plain, role_around, role_of
 
 # A module that is not called at all is likelier than one that is called in part.
 _WHOLE_ABSENCE = 0.75
@@ -58,7 +58,8 @@ def class_name(module: Module) -> str:
 
 
 def _roles(name: str) -> list[Role]:
-    return [role_of(one) for one in FUNCTIONAL.get(name, (name,))]
+    around = role_around(name)
+    return [role_of(one) for one in FUNCTIONAL.get(name, (name,))] + [around] * (around is not None)
 
 
 def root_part(modules: Sequence[Module], roles: Roles) -> Part:
@@ -82,13 +83,18 @@ def root_part(modules: Sequence[Module], roles: Roles) -> Part:
 def _part(
     index: int, name: str, children: tuple[Part, ...], roles: Roles, shapes: dict[object, int]
 ) -> Part:
-    if name in FUNCTIONAL and children:
-        return _branch(index, roles.of(_roles(name)), (), shapes)
-    return _branch(index, 0, children, shapes) if children else _leaf(index, name, roles, shapes)
+    if not children:
+        return _leaf(index, name, roles, shapes)
+    if name in FUNCTIONAL:
+        return _branch(index, roles.of(_roles(name)), (), shapes, NOT_CALLED)
+    around = role_around(name)
+    own = roles.of([around]) if around else 0
+    taken = any(child.all & own for child in children)
+    return _branch(index, 0 if taken else own, children, shapes)
 
 
 def _leaf(index: int, name: str, roles: Roles, shapes: dict[object, int]) -> Part:
-    bits = roles.of(_roles(name))
+    bits = roles.of([role_of(name)])
     sure = bool(bits & roles.sure)
     return Part(
         module=index,
@@ -103,7 +109,13 @@ def _leaf(index: int, name: str, roles: Roles, shapes: dict[object, int]) -> Par
     )
 
 
-def _branch(index: int, own: int, children: tuple[Part, ...], shapes: dict[object, int]) -> Part:
+def _branch(
+    index: int,
+    own: int,
+    children: tuple[Part, ...],
+    shapes: dict[object, int],
+    absence: float = 0.0,
+) -> Part:
     below = own
     for child in children:
         below |= child.all
@@ -115,7 +127,7 @@ def _branch(index: int, own: int, children: tuple[Part, ...], shapes: dict[objec
         children=children,
         is_leaf=False,
         expected=sum(child.expected for child in children) + 4 * bool(own),
-        absence=_WHOLE_ABSENCE * inner + NOT_CALLED * bool(own),
+        absence=absence + _WHOLE_ABSENCE * inner,
         again=AGAIN,
         shape=shapes.setdefault((own, tuple(child.shape for child in children)), len(shapes)),
     )

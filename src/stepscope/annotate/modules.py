@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.annotate.launches import launch_of
+from stepscope.annotate.matching import from_tree
 from stepscope.annotate.module_evidence import Evidence, Module, from_frames, from_ranges
 from stepscope.annotate.tracks import on_host
 from stepscope.trace.intervals import grouped_union
@@ -29,7 +30,7 @@ def attribute_modules(trace: Trace) -> Trace:
     forward event; what autograd does right after (gradient accumulation, the reducer's copies)
     to the module of the gradient before it. Device work follows its launch.
     """
-    evidence = from_ranges(trace) or from_frames(trace)
+    evidence = from_ranges(trace) or from_frames(trace) or from_tree(trace)
     if evidence is None:
         return trace
     module = inherit(trace.events["parent"], evidence.call_of)
@@ -141,6 +142,8 @@ def _number(value: Any) -> int:
 
 
 def _calls(trace: Trace, evidence: Evidence) -> Times:
+    if evidence.calls is not None:
+        return evidence.calls
     forward = (evidence.call_of >= 0) & (trace.events["recompute"] == 0)
     return np.bincount(evidence.call_of[forward], minlength=len(evidence.modules))
 

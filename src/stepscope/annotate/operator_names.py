@@ -24,14 +24,16 @@ class Role:
         part: a pattern of an operator that tells such a leaf among others that it runs; it counts
             only in a trace that has none of the first kind.
         sure: whether each call runs such an operator, and hardly anything else does.
-        helper: a pattern of operators beside it that belong to it all the same, as recorded.
+        lead, trail: patterns of operators, as recorded, that are its own too right before it and
+            right after it.
     """
 
     classes: str
     whole: str
     part: str = ""
     sure: bool = False
-    helper: str = "^$"
+    lead: str = "^$"
+    trail: str = "^$"
 
 
 _TABLE = (
@@ -43,17 +45,18 @@ _TABLE = (
     Role(r"LSTM|GRU|^RNN", r"lstm|gru|^rnn|rnnlayer", r"rnn", sure=True),
     Role(r"EmbeddingBag", r"^embeddingbag", sure=True),
     Role(r"Embedding$", r"^embedding(dense)?$", r"^(indexselect|gather|index)$", sure=True,
-         helper=r"^vllm::all_reduce$"),
-    Role(r"Linear|Conv1D$|Dense$", r"^linear|^t?addmm$", r"^(mm|bmm|matmul)$|s?gemm|nvjet",
-         sure=True, helper=r"^vllm::all_reduce$"),
+         trail=r"all_reduce$"),
+    Role(r"Conv1D$", r"^$", r"^addmm$", sure=True),
+    Role(r"Linear|Dense$", r"^linear|^t?addmm$", r"^(mm|bmm|matmul)$|s?gemm|nvjet",
+         sure=True, trail=r"all_reduce$"),
     Role(r"Conv", r"^conv|convolution", r"miopen.*conv|cudnn.*conv|(w|d)grad|fprop|igemm",
          sure=True),
     Role(r"BatchNorm", r"batchnorm", r"cudnn.*bn|miopen.*bn|bnfw|bnbw", sure=True,
-         helper=r"^aten::add_$"),
+         lead=r"^aten::add_$"),
     Role(r"InstanceNorm", r"instancenorm", r"batchnorm", sure=True),
     Role(r"GroupNorm", r"groupnorm", sure=True),
     Role(r"RMSNorm|T5LayerNorm", r"rmsnorm", r"^rsqrt$", sure=True,
-         helper=r"^aten::empty(_like)?$"),
+         lead=r"^aten::empty(_like)?$"),
     Role(r"LayerNorm", r"layernorm", r"^(rsqrt|sqrt|std|var|varmean)$", sure=True),
     Role(r"DropPath|StochasticDepth", r"bernoulli"),
     Role(r"Dropout", r"dropout", r"bernoulli"),
@@ -70,7 +73,9 @@ FUNCTIONAL = {
     "MultiheadAttention": ("Linear", "MultiheadAttention", "Softmax", "Dropout"),
     "NonDynamicallyQuantizableLinear": ("Linear",),
 }
-# Branches that never run an operator of their own: they have no forward, or one that only passes on.
+# Branches that run such operators beside their children, the innermost of them.
+AROUND = (Role(r"Attention|Attn", r"attention|flashattn|softmax|^(baddbmm|bmm|matmul)$"),)
+# Branches without operators of their own: they have no forward, or one that only passes on.
 CONTAINERS = frozenset(("ModuleList", "ModuleDict", "Sequential", "ParameterList", "ParameterDict"))
 
 _AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function: |Backward\d*$")
@@ -88,6 +93,11 @@ def plain(name: str) -> str:
         ('relu', 'relu')
     """
     return _NAMESPACE.sub("", _AUTOGRAD.sub("", name)).replace("_", "").lower()
+
+
+def role_around(class_name: str) -> Role | None:
+    """What a branch of this class runs beside its children, if that is known."""
+    return next((role for role in AROUND if re.search(role.classes, class_name)), None)
 
 
 @cache

@@ -17,8 +17,8 @@ Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 _FORWARD = (STAGES.index("forward"), STAGES.index("loss"))
 _BACKWARD = STAGES.index("backward")
-# Autograd's own bookkeeping: it goes with the node before it.
-_BOOKKEEPING = re.compile(r"AccumulateGrad|(^|\s)(T|View)Backward\d*$|Copy(Backwards|Slices)$")
+# Nodes of the gradient graph, without those that only pass on what the node before them made.
+_NODE = re.compile(r"(?<!\bT)(?<!\bView)Backward\d*$")
 
 
 def forward_rows(trace: Trace, recognised: Mask) -> list[Rows]:
@@ -48,7 +48,7 @@ def backward_rows(trace: Trace) -> list[Rows]:
     chosen &= events["recompute"] == 0
     inside = inherit(events["parent"], np.where(chosen, 1, -1))
     outermost = chosen & ~_around(trace, inside > 0)
-    outermost &= ~events.text("name").where(lambda name: bool(_BOOKKEEPING.search(name)))
+    outermost &= events.text("name").where(lambda name: bool(_NODE.search(name)))
     return [rows[::-1] for rows in _by_step(trace, outermost)]
 
 
@@ -59,12 +59,20 @@ def _outermost(trace: Trace, chosen: Mask, recognised: Mask) -> Mask:
     launch = np.zeros(len(events), np.bool_)
     launch[trace["launches"]["cpu_event"]] = True
     work = operator | (chosen & launch)
-    outer = events["parent"][work & (events["parent"] >= 0)]
-    holds = np.zeros(len(events), np.bool_)
-    holds[outer] = operator[outer]
-    known = events.text("name").where(lambda name: name.startswith("aten::"))
-    solid = work & (known | recognised | ~holds)
+    named = events.text("name").where(lambda name: name.startswith("aten::"))
+    solid = work & (named | recognised | ~_around_any(trace, work & recognised))
     return solid & ~_around(trace, inherit(events["parent"], np.where(solid, 1, -1)) > 0)
+
+
+def _around_any(trace: Trace, inner: Mask) -> Mask:
+    """Events that have one of `inner` somewhere inside."""
+    parent = trace.events["parent"]
+    holds = np.zeros(len(parent), np.bool_)
+    outer = np.unique(parent[inner])
+    while len(outer := outer[outer >= 0]):
+        holds[outer] = True
+        outer = np.unique(parent[outer])
+    return holds
 
 
 def _around(trace: Trace, mark: Mask) -> Mask:
