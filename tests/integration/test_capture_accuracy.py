@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import stepscope
+from stepscope.annotate.modules import module_costs
 from stepscope.trace.trace import Trace
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -47,7 +48,7 @@ for path, module in model.named_modules():
         module.register_full_backward_pre_hook(start(path, "backward"))
         module.register_full_backward_hook(stop(path, "backward"))
 
-for step in range(9):
+for step in range(12):
     times.append({{}})
     begin = time.perf_counter_ns()
     optimizer.zero_grad()
@@ -90,7 +91,7 @@ def recorded(request: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tr
     folder = tmp_path_factory.mktemp(request.param)
     script, truth, out = folder / "train.py", folder / "truth.json", folder / "run.stepscope"
     script.write_text(SCRIPT.format(examples=str(EXAMPLES), model=MODELS[request.param]))
-    command = [*RUN, "--no-shapes", "-o", str(out), str(script), str(truth)]
+    command = [*RUN, "--no-shapes", "--steps", "5", "-o", str(out), str(script), str(truth)]
     subprocess.run(command, check=True, capture_output=True, cwd=folder)
     steps = json.loads(zipfile.ZipFile(out).read("manifest.json"))["steps_recorded"]
     times = json.loads(truth.read_text())
@@ -120,38 +121,45 @@ def test_model_time_has_a_module(recorded: tuple[Trace, list[Any]]) -> None:
 
 
 def test_stages_last_as_long_as_the_script_measures(recorded: tuple[Trace, list[Any]]) -> None:
+    # The script's time of optimizer.step() holds the recorder's own work at the end of each step.
     trace, truth = recorded
     runs = trace["stages"]
-    stage, length = runs.text("stage"), runs["cpu_ns"]
-    # The script's time of optimizer.step() holds the recorder's own work at the end of each step.
-    expected = sum(step["stages"]["backward"][0] for step in truth)
-    assert length[stage.mask("backward")].sum() == pytest.approx(expected, rel=0.08)
+    stage = runs.text("stage")
     before = stage.mask("forward", "loss", "zero_grad", "data_loading")
-    expected = sum(step["stages"]["forward and before"][0] for step in truth)
-    assert length[before].sum() == pytest.approx(expected, rel=0.08)
+    for name, rows in (("backward", stage.mask("backward")), ("forward and before", before)):
+        found = np.bincount(runs["step"][rows], runs["cpu_ns"][rows])[trace["steps"]["step"]]
+        expected = [step["stages"][name][0] for step in truth]
+        assert np.median(found / expected) == pytest.approx(1, abs=0.08), name
 
 
 def test_modules_take_as_long_as_their_own_hooks_measure(
     recorded: tuple[Trace, list[Any]],
 ) -> None:
-    """Every module of at least 3 % of the model's time, and at least 97 % of that time in all."""
+    """Every module of at least 3 % of the model's time, in the median of the steps.
+
+    A pause of the machine between the script's clock and ours falls into one step only.
+    """
     trace, truth = recorded
-    rows = {row["path"]: row for row in trace["modules"].rows()}
+    paths = list(trace["modules"].text("path"))
     for key in ("forward", "backward"):
         expected = _by_path(truth, key)
-        whole = max(expected.values()) if key == "forward" else sum(expected.values())
-        large = {path: ns for path, ns in expected.items() if ns >= 0.03 * whole}
+        whole = np.max([np.median(times) for times in expected.values()])
+        large = [path for path, times in expected.items() if np.median(times) >= 0.03 * whole]
         assert len(large) >= 3
-        for path, ns in large.items():
-            assert rows[path][f"{key}_cpu_ns"] == pytest.approx(ns, rel=0.15), (key, path)
-        found = sum(rows[path][f"{key}_cpu_ns"] for path in large)
-        assert found == pytest.approx(sum(large.values()), rel=0.05), key
+        for path in large:
+            found = _of_module(trace, key)[:, paths.index(path)]
+            ratio = np.median(found / expected[path])
+            assert ratio == pytest.approx(1, abs=0.15), (key, path)
 
 
-def _by_path(truth: list[Any], key: str) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for step in truth:
-        for path, times in step.items():
-            if path != "stages" and key in times:
-                found[path] = found.get(path, 0) + sum(times[key])
-    return found
+def _of_module(trace: Trace, key: str) -> np.ndarray:
+    """CPU time of each module in each step, ns, shape (steps, modules)."""
+    parent, step = trace["modules"]["parent"], trace.events["step"]
+    costs = (module_costs(trace, parent, step == number) for number in trace["steps"]["step"])
+    return np.array([cost[f"{key}_cpu_ns"] for cost in costs])
+
+
+def _by_path(truth: list[Any], key: str) -> dict[str, list[int]]:
+    """The script's times of each module that it watched, ns, one a step."""
+    watched = [path for path, times in truth[0].items() if key in times and path != "stages"]
+    return {path: [sum(step[path][key]) for step in truth] for path in watched}
