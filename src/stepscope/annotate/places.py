@@ -40,8 +40,9 @@ def work_launched(trace: Trace) -> Launched:
         lambda name: name.startswith(("Memcpy HtoD", "CopyHostToDevice"))
     )
     kernel = events.text("category").mask("kernel", "communication")
+    levels = _levels_upward(events["parent"])
     copies, others, kernels = (
-        _counted_upward(events["parent"], caller[device], which[device])
+        _counted_upward(events["parent"], levels, caller[device], which[device])
         for which in (copy, ~copy, kernel)
     )
     only = (copies > 0) & (others == 0) & events.text("category").mask("cpu_op", "runtime")
@@ -49,11 +50,11 @@ def work_launched(trace: Trace) -> Launched:
 
 
 def _counted_upward(
-    parent: NDArray[np.int32], caller: NDArray[np.int32], counts: Mask
+    parent: NDArray[np.int32], levels: list[Rows], caller: NDArray[np.int32], counts: Mask
 ) -> NDArray[np.int64]:
     """How many of the marked launches each event and all inside it make."""
     total = np.bincount(caller[counts], minlength=len(parent))
-    for level in _levels_upward(parent):
+    for level in levels:
         np.add.at(total, parent[level], total[level])
     return total
 

@@ -73,11 +73,12 @@ def self_times(parent: Ids, start: Times, duration: Times) -> Times:
 
 def depths(parent: Ids) -> NDArray[np.int32]:
     """How many events are around each event, shape (n,)."""
-    depth = np.zeros(len(parent), np.int32)
+    depth = (parent >= 0).astype(np.int32)
     above, inside = parent.copy(), np.flatnonzero(parent >= 0)
-    while len(inside):
-        depth[inside] += 1
-        above[inside] = parent[above[inside]]
+    while len(inside):  # `depth` counts the steps to `above`, which doubles its distance
+        outer = above[inside]
+        depth[inside] += depth[outer]
+        above[inside] = above[outer]
         inside = inside[above[inside] >= 0]
     return depth
 
