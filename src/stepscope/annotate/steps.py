@@ -15,7 +15,7 @@ from stepscope.trace.schema import STEPS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
-_PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
+_PROFILER_STEP = re.compile(r"^ProfilerStep#\d+$")
 _OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#|^## optimizer ##$")
 _REGULAR = 0.9
 _LEAST_EVENTS = 8
@@ -60,10 +60,14 @@ def main_track(trace: Trace) -> int:
 
 def _by_profiler(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str] | None:
     rows = _named(trace, _PROFILER_STEP)
+    names = trace.events.text("name")
+    numbers = [int((names[row] or "").partition("#")[2]) for row in rows]
+    if recorded := trace.metadata.capture.get("steps_recorded"):
+        # The profiler marks one more, which its end cuts off.
+        rows = rows[np.isin(numbers, recorded)]
+        numbers = [number for number in numbers if number in recorded]
     if not len(rows):
         return None
-    names = trace.events.text("name")
-    numbers = [int(_PROFILER_STEP.match(names[row] or "").group(1)) for row in rows]  # type: ignore[union-attr]
     start = trace.events["start_ns"][rows]
     end = start + trace.events["duration_ns"][rows]
     # The profiler closes one step's range just before it opens the next; the step lasts till then.

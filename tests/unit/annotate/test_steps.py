@@ -52,6 +52,18 @@ def test_a_last_range_that_holds_no_step_is_left_out() -> None:
     assert warning_codes(trace) == {"cut_off_step": 1}
 
 
+def test_of_a_capture_only_the_steps_that_it_says_it_recorded_count() -> None:
+    trace = drawn_trace(
+        """
+        main |   0 100 | ProfilerStep#5
+        main | 100 200 | ProfilerStep#6
+        main | 200 290 | ProfilerStep#7
+        """,
+        capture={"steps_recorded": [5, 6]},
+    )
+    assert [step[0] for step in steps(find_steps(link_launches(trace)))] == [5, 6]
+
+
 def test_device_work_belongs_to_the_step_of_its_launch() -> None:
     trace = stepped("""
         main     |   0 100 | ProfilerStep#1
