@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 @click.command()
 @takes_trace
 @click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
+@click.option("--svg", metavar="OUT", type=click.Path(dir_okay=False, writable=True),
+              help="The report as a picture.")  # fmt: skip
 @click.option("--step", type=int, help="One step; by default the mean over all.")
 @click.option("--rank", type=int, help="One rank; by default all, with the details of one.")
 @click.option("--depth", default=4, show_default=True, help="How deep the model tree is shown.")
-def report(trace: Trace, as_json: bool, step: int | None, rank: int | None, depth: int) -> None:
+def report(
+    trace: Trace, as_json: bool, svg: str | None, step: int | None, rank: int | None, depth: int
+) -> None:
     """Tell where the time of a training step goes."""
     from stepscope.summary import summarise
 
@@ -29,8 +33,11 @@ def report(trace: Trace, as_json: bool, step: int | None, rank: int | None, dept
         facts = [summary.to_json() for summary in summaries]
         click.echo(json.dumps(facts[0] if len(facts) == 1 else {"ranks": facts}, indent=1))
         return
-    from rich.console import Console
+    from stepscope.summary.text import print_report, save_picture
 
-    from stepscope.summary.text import print_report
+    if svg is not None:
+        save_picture(svg, summaries, depth)
+        return
+    from rich.console import Console
 
     print_report(Console(), summaries, depth)

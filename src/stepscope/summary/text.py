@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich import box
@@ -49,6 +50,13 @@ def print_report(console: Console, summaries: Sequence[Summary], depth: int = 4)
         depth: how deep the model tree is shown.
     """
     console.print(Group(*_Report(summaries, depth, console.width).parts()), highlight=False)
+
+
+def save_picture(path: str, summaries: Sequence[Summary], depth: int = 4) -> None:
+    """Save the report as an SVG picture, as a terminal of 110 columns shows it."""
+    console = Console(record=True, width=110, file=io.StringIO())
+    print_report(console, summaries, depth)
+    console.save_svg(path, title=f"stepscope report {summaries[0].source.rpartition('/')[2]}")
 
 
 class _Report:
@@ -173,7 +181,8 @@ class _Report:
             name.append(f" × {node.count}", "yellow")
         cost = self.cost(node)
         table.add_row(
-            name, Text(_fit(node.kind, self.width // 6), "dim"), ms(forward), ms(cost - forward), percent(cost / total),
+            name, Text(_fit(node.kind, self.width // 6), "dim"),
+            ms(forward), ms(cost - forward), percent(cost / total),
             *([self.bar(cost / total, "green")] if self.width >= 90 else []),
             *([Text(count(node.parameters or 0), "dim")] if self.counts_parameters else []),
         )  # fmt: skip
