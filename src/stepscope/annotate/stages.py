@@ -108,11 +108,11 @@ def _fill_main_thread(trace: Trace, stage: Codes) -> Codes:
     work = _host_work(trace)
     launched = work_launched(trace)
     loose = work & (stage < 0) & (events["track"] == main_track(trace))
-    order = np.argsort(events["step"], kind="stable")
+    busy = np.flatnonzero(work)
+    order = busy[np.argsort(events["step"][busy], kind="stable")]
     bounds = np.searchsorted(events["step"][order], np.append(trace["steps"]["step"], 2**31 - 1))
     for first, last in pairwise(bounds.tolist()):
-        rows = np.sort(order[first:last])
-        rows = rows[work[rows]]
+        rows = order[first:last]
         result[rows] = tell_by_place(events, rows, result[rows], loose[rows], launched)
     elsewhere = work & (result < 0)
     result[elsewhere] = CODE["other"]
