@@ -14,7 +14,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from stepscope.annotate.call_search import Call, Part
+from stepscope.annotate.call_search import Call
+from stepscope.annotate.module_parts import Part
 from stepscope.annotate.operator_names import CONTAINERS, Role, plain, role_of
 
 _NOBODY = -1

@@ -13,49 +13,20 @@ Source: HOTLINE section 4.3, which takes the leaves in the tree's order in one g
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from math import inf
+from collections.abc import Sequence
+from math import inf, log2
 from typing import NamedTuple
 
+from stepscope.annotate.module_parts import Part
+
 # Costs, relative to one operator that certainly is a module's but that none claims.
-UNCLAIMED, UNCLAIMED_UNSURE = 1.0, 0.2
-NOT_CALLED, NOT_CALLED_UNSURE = 1.0, 0.1
-AGAIN, AGAIN_UNSURE = 0.8, 0.15
-OUT_OF_TURN = 0.02
-_WIDTH = 6  # explanations kept for each position
-_SLACK = 2.0  # how much worse than the best an explanation may be
+_UNCLAIMED, _UNCLAIMED_UNSURE = 1.0, 0.2
+_OUT_OF_TURN = 0.05  # for each doubling of what is passed over
+_AFAR = 0.02
+_WIDTH = 5  # explanations kept for each position
+_SLACK = 1.5  # how much worse than the best an explanation may be
 _ENDINGS = 4  # explanations of different length kept for one call
 _REACH, _FURTHER = 2, 8  # a repeated module runs at most this many times what is expected, and more
-
-
-@dataclass(eq=False)
-class Part:
-    """A module as the search sees it.
-
-    Attributes:
-        module: its index in the tree.
-        own: bits of the roles of operators that it runs itself.
-        all: those of all below it too.
-        children: the modules directly below it.
-        is_leaf: it runs one such operator a call.
-        expected: operators that a call of it runs, if each leaf runs one.
-        absence: what it costs not to call it.
-        again: what it costs to call it once more.
-        shape: a number that parts have in common which look the same to the search.
-        is_repeated: whether there are several of this shape.
-    """
-
-    module: int
-    own: int
-    all: int
-    children: tuple[Part, ...]
-    is_leaf: bool
-    expected: int
-    absence: float
-    again: float
-    shape: int
-    is_repeated: bool = False
 
 
 class Call(NamedTuple):
@@ -84,8 +55,40 @@ class _State(NamedTuple):
     ends_in_call: bool
 
 
-_Frontier = dict[int, list[_State]]
 _LEAF_CALL = Call(0.0, 1, None)
+
+
+class _Frontier:
+    """The partial explanations of one call, by how many operators they explain."""
+
+    def __init__(self) -> None:
+        self._states = {0: [_State(0.0, 0, None, False)]}
+        self._lowest = {0: 0.0}
+
+    def __bool__(self) -> bool:
+        return bool(self._states)
+
+    def add(self, offset: int, state: _State) -> None:
+        self._states.setdefault(offset, []).append(state)
+        self._lowest[offset] = min(self._lowest.get(offset, inf), state.cost)
+
+    def lowest(self, offset: int) -> float:
+        return self._lowest.get(offset, inf)
+
+    def take(self, offset: int) -> list[_State]:
+        """The few best that reach so far and are not much worse than any that reaches farther.
+
+        Of those that called the same children only the best is kept.
+        """
+        kept: dict[tuple[int, bool], _State] = {}
+        if offset in self._states:
+            limit = min(self._lowest.values()) + _SLACK
+            for state in sorted(self._states.pop(offset), key=_cost):
+                if state.cost > limit or len(kept) == _WIDTH:
+                    break
+                kept.setdefault((state.called, state.ends_in_call), state)
+            del self._lowest[offset]
+        return list(kept.values())
 
 
 class Search:
@@ -99,6 +102,7 @@ class Search:
         self._sure = sure
         self._tokens: tuple[int, ...] = ()
         self._known: dict[tuple[int, int, tuple[int, ...]], list[Call]] = {}
+        self._children: dict[tuple[int, int, int], list[tuple[int, float]]] = {}
 
     def explain(self, root: Part, tokens: Sequence[int]) -> Call:
         """The cheapest calls of the root's children that explain all operators.
@@ -113,14 +117,13 @@ class Search:
         self._tokens = tuple(tokens)
         self._known = {key: calls for key, calls in self._known.items() if key[1] < 0}
         end = len(tokens)
-        frontier: _Frontier = {0: [_State(0.0, 0, None, False)]}
+        frontier = _Frontier()
         for offset in range(end):
-            for state in _best(frontier.pop(offset, [])):
-                done = min((other.cost for other in frontier.get(end, ())), default=inf)
-                if state.cost < done:
-                    self._skip(offset, state, frontier)
-                    self._call(root, 0, end, offset, state, frontier)
-        best = _best(frontier[end])[0]
+            for state in frontier.take(offset):
+                if state.cost < frontier.lowest(end):
+                    self._skip(frontier, state, offset, tokens[offset])
+                    self._call(frontier, state, offset, root, 0, end)
+        best = frontier.take(end)[0]
         return Call(best.cost, end, best.inner)
 
     def _calls(self, part: Part, start: int, end: int) -> list[Call]:
@@ -128,7 +131,7 @@ class Search:
         if part.is_leaf:
             return [_LEAF_CALL]
         key = (part.shape, start, ())
-        if part.is_repeated:
+        if part.alike > 1:
             end = min(end, start + _REACH * part.expected + _FURTHER)
             key = (part.shape, -1, self._tokens[start:end])
         if key not in self._known:
@@ -136,66 +139,75 @@ class Search:
         return self._known[key]
 
     def _branch(self, part: Part, start: int, end: int) -> list[Call]:
-        frontier: _Frontier = {0: [_State(0.0, 0, None, False)]}
+        frontier = _Frontier()
         calls: dict[int, Call] = {}
         cheapest = inf
         for offset in range(end - start + 1):
-            for state in _best(frontier.pop(offset, [])):
+            for state in frontier.take(offset):
                 if state.ends_in_call:
                     call = Call(state.cost + _absence(part, state.called), offset, state.inner)
                     calls[offset] = min(calls.get(offset, call), call, key=_cost)
                     cheapest = min(cheapest, call.cost)
                 if start + offset < end and state.cost <= cheapest + _SLACK:
-                    self._own(part, start, offset, state, frontier)
-                    self._call(part, start, end, offset, state, frontier)
+                    self._own(frontier, state, offset, part, self._tokens[start + offset])
+                    self._call(frontier, state, offset, part, start, end)
             if not frontier:
                 break
         best = sorted(calls.values(), key=_cost)[:_ENDINGS]
         return [call for call in best if call.cost <= cheapest + _SLACK]
 
-    def _own(self, part: Part, start: int, offset: int, state: _State, frontier: _Frontier) -> None:
+    def _own(self, frontier: _Frontier, state: _State, offset: int, part: Part, token: int) -> None:
         """The next operator is the branch's own, by its class or for want of a better place."""
-        if self._tokens[start + offset] & part.own:
-            frontier.setdefault(offset + 1, []).append(state._replace(ends_in_call=True))
+        if token & part.own:
+            frontier.add(offset + 1, state._replace(ends_in_call=True))
         elif offset:
-            self._skip(offset, state, frontier, start)
+            self._skip(frontier, state, offset, token)
 
-    def _skip(self, offset: int, state: _State, frontier: _Frontier, start: int = 0) -> None:
-        sure = self._tokens[start + offset] & self._sure
-        cost = state.cost + (UNCLAIMED if sure else UNCLAIMED_UNSURE)
-        frontier.setdefault(offset + 1, []).append(_State(cost, state.called, state.inner, False))
+    def _skip(self, frontier: _Frontier, state: _State, offset: int, token: int) -> None:
+        cost = state.cost + (_UNCLAIMED if token & self._sure else _UNCLAIMED_UNSURE)
+        frontier.add(offset + 1, _State(cost, state.called, state.inner, False))
 
     def _call(
-        self, part: Part, start: int, end: int, offset: int, state: _State, frontier: _Frontier
+        self, frontier: _Frontier, state: _State, offset: int, part: Part, start: int, end: int
     ) -> None:
         """The next operators are a child's: any child, and any run that it explains well."""
         token = self._tokens[start + offset]
-        for number, extra in _candidates(part, state.called, token):
+        for number, extra in self._candidates(part, state.called, token):
             for call in self._calls(part.children[number], start + offset, end):
-                cost = state.cost + extra + call.cost
-                inner = Inner(offset, number, call, state.inner)
-                after = _State(cost, state.called | 1 << number, inner, True)
-                frontier.setdefault(offset + call.length, []).append(after)
+                frontier.add(
+                    offset + call.length,
+                    _State(
+                        state.cost + extra + call.cost,
+                        state.called | 1 << number,
+                        Inner(offset, number, call, state.inner),
+                        True,
+                    ),
+                )
+
+    def _candidates(self, part: Part, called: int, token: int) -> list[tuple[int, float]]:
+        key = (part.shape, called, token)
+        if key not in self._children:
+            self._children[key] = _candidates(part, called, token)
+        return self._children[key]
 
 
-def _candidates(part: Part, called: int, token: int) -> Iterator[tuple[int, float]]:
+def _candidates(part: Part, called: int, token: int) -> list[tuple[int, float]]:
     """Children that may claim the operator, one of each shape, and what calling each costs."""
-    offered: set[int] = set()
-    turn = 0.0
+    offered: dict[int, tuple[int, float]] = {}
+    passed = 0
     for number, child in enumerate(part.children):
-        if called >> number & 1:
-            continue
-        if child.all & token and child.shape not in offered:
-            offered.add(child.shape)
-            yield number, turn
-        if child.all:
-            turn = OUT_OF_TURN
-    for number in reversed(range(len(part.children))):
-        child = part.children[number]
-        if called >> number & 1 and child.all & token and child.shape not in offered:
-            offered.add(child.shape)
-            # The nearer the first call, the likelier: in the smaller block.
-            yield number, child.again + OUT_OF_TURN * (1 - 1 / part.expected)
+        if not called >> number & 1:
+            if child.all & token:
+                # All parts of one shape run one code, so its order counts once.
+                turn = _OUT_OF_TURN * log2(1 + passed) / part.alike
+                offered.setdefault(child.shape, (number, turn))
+            passed += child.expected
+    # The nearer the first call, the likelier another one: in the smaller block.
+    afar = _AFAR * (1 - 1 / max(part.expected, 1))
+    for number, child in reversed(list(enumerate(part.children))):
+        if called >> number & 1 and child.all & token:
+            offered.setdefault(child.shape, (number, child.again + afar))
+    return list(offered.values())
 
 
 def _absence(part: Part, called: int) -> float:
@@ -203,17 +215,6 @@ def _absence(part: Part, called: int) -> float:
     return sum(
         child.absence for number, child in enumerate(part.children) if not called >> number & 1
     )
-
-
-def _best(states: list[_State]) -> list[_State]:
-    """The few cheapest, and of those that called the same children only the cheapest."""
-    kept: dict[tuple[int, bool], _State] = {}
-    states.sort(key=_cost)
-    for state in states:
-        if state.cost > states[0].cost + _SLACK or len(kept) == _WIDTH:
-            break
-        kept.setdefault((state.called, state.ends_in_call), state)
-    return list(kept.values())
 
 
 def _cost(found: Call | _State) -> float:

@@ -27,7 +27,7 @@ from stepscope.annotate.operator_rows import (
     recomputed_rows,
 )
 from stepscope.annotate.recomputed import repeated_rows
-from stepscope.trace.schema import STAGES
+from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.trace import Trace
 
 Ids = NDArray[np.int64]
@@ -78,12 +78,12 @@ class _Matcher:
         self._trace = trace
         self._names = trace.events.text("name")
         self._classes = [class_name(module) for module in modules]
-        self._roles = Roles(modules, self._names.values)
-        self._bits = [self._roles.bits_of[name] for name in self._names.values]
+        self._roles = Roles(modules, _worked(trace))
+        self._bits = [self._roles.bits_of.get(name, 0) for name in self._names.values]
         self._root = root_part(modules, self._roles)
         self._search = Search(self._roles.sure)
         self._known: dict[tuple[int, ...], tuple[list[int], Ids]] = {}
-        self.recognised = self._names.where(lambda name: self._roles.bits_of[name] != 0)
+        self.recognised = self._names.where(lambda name: self._roles.bits_of.get(name, 0) != 0)
         self.claims = np.full(len(trace.events), -1, np.int32)
         self.calls = np.zeros(len(modules), np.int64)
 
@@ -129,3 +129,9 @@ class _Matcher:
         modules = np.array(calls.module, np.int64)
         counts = np.bincount(modules[1:], minlength=len(self._classes))
         return modules[owner].tolist(), counts
+
+
+def _worked(trace: Trace) -> Sequence[str]:
+    """The names of operators and of device work."""
+    work = trace.events.text("category").mask("cpu_op", *DEVICE_WORK)
+    return trace.events.text("name").take(work).compact().values

@@ -5,19 +5,45 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from stepscope.annotate.call_search import (
-    AGAIN,
-    AGAIN_UNSURE,
-    NOT_CALLED,
-    NOT_CALLED_UNSURE,
-    Part,
-)
 from stepscope.annotate.module_evidence import Module
 from stepscope.annotate.operator_names import FUNCTIONAL, Role, plain, role_around, role_of
 
+# Costs, relative to one operator that certainly is a module's but that none claims.
+NOT_CALLED, NOT_CALLED_UNSURE = 1.0, 0.1
+AGAIN, AGAIN_UNSURE = 0.8, 0.15
 # A module that is not called at all is likelier than one that is called in part.
 _WHOLE_ABSENCE = 0.75
+
+
+@dataclass(eq=False)
+class Part:
+    """A module as the search sees it.
+
+    Attributes:
+        module: its index in the tree.
+        own: bits of the roles of operators that it runs itself.
+        all: those of all below it too.
+        children: the modules directly below it.
+        is_leaf: it runs one such operator a call.
+        expected: operators that a call of it runs, if each leaf runs one.
+        absence: what it costs not to call it.
+        again: what it costs to call it once more.
+        shape: a number that parts have in common which look the same to the search.
+        alike: how many parts have this shape.
+    """
+
+    module: int
+    own: int
+    all: int
+    children: tuple[Part, ...]
+    is_leaf: bool
+    expected: int
+    absence: float
+    again: float
+    shape: int
+    alike: int = 1
 
 
 class Roles:
@@ -76,7 +102,7 @@ def root_part(modules: Sequence[Module], roles: Roles) -> Part:
         part = _part(index, class_name(modules[index]), inner, roles, shapes)
         children.setdefault(modules[index].parent, []).append(part)
     root = _branch(-1, 0, tuple(reversed(children.get(-1, []))), shapes)
-    _mark_repeated(root)
+    _count_alike(root)
     return root
 
 
@@ -102,7 +128,7 @@ def _leaf(index: int, name: str, roles: Roles, shapes: dict[object, int]) -> Par
         all=bits,
         children=(),
         is_leaf=True,
-        expected=1,
+        expected=bits != 0,
         absence=NOT_CALLED if sure else NOT_CALLED_UNSURE,
         again=AGAIN if sure else AGAIN_UNSURE,
         shape=shapes.setdefault(bits, len(shapes)),
@@ -133,10 +159,10 @@ def _branch(
     )
 
 
-def _mark_repeated(root: Part) -> None:
+def _count_alike(root: Part) -> None:
     parts = [root]
     for part in parts:
         parts.extend(part.children)
     counts = Counter(part.shape for part in parts)
     for part in parts:
-        part.is_repeated = counts[part.shape] > 1
+        part.alike = counts[part.shape]
