@@ -139,3 +139,12 @@ def test_on_every_trace_sums_agree(traces: Path) -> None:
             total = device.computing_ms + sum(device.idle_ms.values())
             assert device.computing_ms >= 0, path
             assert total == pytest.approx(device.window_ms), path
+
+
+def test_a_graph_launch_starts_all_its_kernels(traces: Path) -> None:
+    trace = stepscope.open(traces / "cuda_graph_vllm" / "graph_execution.json.gz", cache=False)
+    launches, names = trace["launches"], trace.events.text("name")
+    by_call = np.bincount(launches["cpu_event"])
+    assert names[int(by_call.argmax())] in ("cudaGraphLaunch", "hipGraphLaunch")
+    assert by_call.max() > 300
+    assert len(trace["warnings"].text("code").mask("unlinked_device_work").nonzero()[0]) == 0

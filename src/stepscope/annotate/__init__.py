@@ -35,6 +35,8 @@ def annotate(trace: Trace, model: Mapping[str, Any] | None = None) -> Trace:
     """
     if model is not None:
         trace = trace.with_metadata(model=model)
+    if not len(trace.events):
+        return trace
     trace = link_launches(trace)
     trace = mark_communication(trace)
     trace = link_backward(trace)

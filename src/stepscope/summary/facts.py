@@ -155,6 +155,8 @@ class _Part:
     def __init__(self, trace: Trace, rank: int, step: int | None) -> None:
         self.trace, self.rank = trace, rank
         steps = trace["steps"]
+        if not len(steps):
+            raise TraceError(_nothing_recorded(trace))
         mine = steps["rank"] == rank
         if not mine.any():
             raise TraceError(f"expected a rank of {list(trace.metadata.ranks)}, found {rank}")
@@ -309,6 +311,11 @@ class _Part:
         key = name[told].astype(np.int64) * len(STAGES) + stage[told]
         spent = np.bincount(key, time[told] + 1.0, names * len(STAGES)).reshape(names, len(STAGES))
         return Text(np.where(spent.any(1), spent.argmax(1), -1), STAGES)
+
+
+def _nothing_recorded(trace: Trace) -> str:
+    why = trace.metadata.capture.get("message") or "it holds no event that lasts"
+    return f"{trace.metadata.source}: expected at least one recorded step, found none: {why}"
 
 
 def _peak_memory(memory: Table, rank: int) -> dict[str, int]:

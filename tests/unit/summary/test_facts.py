@@ -134,3 +134,9 @@ def test_a_rank_or_a_step_that_is_not_there_is_refused() -> None:
         summary(step=7)
     with pytest.raises(TraceError, match=r"expected a rank of \[0\], found 3"):
         summary(rank=3)
+
+
+def test_a_trace_without_events_has_no_facts_but_a_reason() -> None:
+    nothing = drawn("", source="run.stepscope", capture={"message": "it never imported torch"})
+    with pytest.raises(TraceError, match="run.stepscope: .* it never imported torch"):
+        summarise(nothing)
