@@ -17,6 +17,7 @@ from stepscope.summary.tree import Node
 
 _WIDE = 100
 _LEAST_SHARE = 0.03
+_LEAST_REST = 0.01
 _KERNELS = 10
 _STAGE_STYLE = {
     "data_loading": "yellow", "transfer": "cyan", "forward": "green", "loss": "magenta",
@@ -169,10 +170,10 @@ class _Report:
             self.add_node(table, node, total, level)
             if level + 1 < self.depth:
                 self.add_nodes(table, node.children, total, level + 1)
-        if hidden:
+        share = sum(map(self.cost, hidden)) / total
+        if share >= _LEAST_REST:
             words = f"{'  ' * level}… {len(hidden)} more"
-            share = percent(sum(map(self.cost, hidden)) / total)
-            table.add_row(Text(words, "dim"), "", "", "", Text(share, "dim"))
+            table.add_row(Text(words, "dim"), "", "", "", Text(percent(share), "dim"))
 
     def add_node(self, table: Table, node: Node, total: float, level: int) -> None:
         forward = node.forward_device_ms if self.on_device else node.forward_cpu_ms
