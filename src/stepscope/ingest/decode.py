@@ -146,7 +146,8 @@ class EventReader:
 def _decode(text: bytes) -> list[Record] | None:
     """Records of well-formed text without brackets, None where it is not."""
     try:
-        text.decode()  # msgspec does not look into what it leaves as text
+        if not text.isascii():
+            text.decode()  # msgspec does not look into what it leaves as text
         return _FAST.decode(b"[%b]" % text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
