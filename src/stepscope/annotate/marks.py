@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Text
 
@@ -56,10 +58,10 @@ def stage_of_names(name: Text, category: Text) -> Text:
     codes = category.codes.astype("int8") * 0 - 1
     for kind in ("cpu_op", "annotation", "python"):
         rules = [(pattern, stage) for kinds, pattern, stage in _RULES if kind in kinds]
-        told = name.map(lambda text, rules=rules: _first(rules, text))  # type: ignore[misc]
-        number = [*(CODE[value] for value in told.values), -1]
-        mask = category.mask(kind) & (told.codes >= 0)
-        codes[mask] = [number[code] for code in told.codes[mask].tolist()]
+        mask = category.mask(kind)
+        names = name.take(mask).compact()
+        told = names.map(lambda text, rules=rules: _first(rules, text))  # type: ignore[misc]
+        codes[mask] = np.array([*(CODE[value] for value in told.values), -1])[told.codes]
     return Text(codes, STAGES)
 
 

@@ -40,6 +40,7 @@ _KNOWN = msgspec.json.Decoder(list[Known | None])
 _ONE_KNOWN = msgspec.json.Decoder(Known | None)
 _FIELDS = dict(zip(Known.__struct_fields__, Known.__struct_encode_fields__, strict=True))
 _DEFAULTS = Known()
+_LONG_BYTES = 150
 _OF_MEMORY = {"allocation", "address", "device_type", "device_id", "allocated"}
 
 
@@ -117,10 +118,11 @@ class Columns:
         texts = list(filter(None, texts))
         joined = b",".join(texts)
         known = _decode_known(joined, texts)
-        for field in _fields_in(joined):
-            column = np.full(len(records), getattr(_DEFAULTS, field), np.int64)
-            column[rows] = _integers(known, field)
-            self._chunks[-1][field] = column
+        for field in _fields_in(joined, len(texts)):
+            values, default = _integers(known, field), getattr(_DEFAULTS, field)
+            if (values != default).any():
+                column = self._chunks[-1][field] = np.full(len(records), default, np.int64)
+                column[rows] = values
         self._blocks.append(Block.of(source[rows], texts))
 
     def _label(self, records: list[Record]) -> None:
@@ -151,8 +153,13 @@ def _floats(values: list[float | None]) -> NDArray[np.float64]:
     return np.array(values, np.float64)
 
 
-def _fields_in(text: bytes) -> list[str]:
-    """The known arguments that occur in a text; to look for what is not there takes long."""
+def _fields_in(text: bytes, count: int) -> list[str]:
+    """The known arguments that may occur in the text of `count` events.
+
+    To look for what is not there takes as long as to read all of the text.
+    """
+    if len(text) > _LONG_BYTES * count:
+        return list(_FIELDS)
     fields = _FIELDS if b'"Addr"' in text else _FIELDS.keys() - _OF_MEMORY
     return [field for field in fields if b'"%b"' % _FIELDS[field].encode() in text]
 

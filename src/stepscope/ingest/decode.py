@@ -26,6 +26,7 @@ from stepscope.ingest.stream import Warn
 _BORDER = re.compile(rb"\}\s*,\s*\{")
 _CLOSE = re.compile(rb"\}\s*,?\s*\]")
 _WINDOW = 1 << 16
+_TRIES = 4
 _BOM = b"\xef\xbb\xbf"
 _FAST = msgspec.json.Decoder(list[Record])
 
@@ -165,4 +166,8 @@ def _content_end(text: bytes) -> int:
 
 
 def _last_matches(pattern: re.Pattern[bytes], text: bytes) -> list[re.Match[bytes]]:
-    return list(pattern.finditer(text, max(0, len(text) - _WINDOW)))[:-5:-1]
+    for window in (_WINDOW >> 4, _WINDOW):
+        matches = list(pattern.finditer(text, max(0, len(text) - window)))
+        if len(matches) >= _TRIES:
+            break
+    return matches[: -_TRIES - 1 : -1]
