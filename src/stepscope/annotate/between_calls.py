@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from stepscope.annotate.call_search import Call
 from stepscope.annotate.module_parts import Part
-from stepscope.annotate.operator_names import CONTAINERS, Role, plain, role_of
+from stepscope.annotate.operator_names import CONTAINERS, ONE_OPERATOR, Role, plain, role_of
 
 _NOBODY = -1
 
@@ -173,9 +173,10 @@ def _leaf_edges(
         (True, gap.before, gap.first - 1),
         (False, gap.after, gap.end),
     ):
-        told = 0 <= position < len(names) and calls.runs[call]
-        if told and not re.search(_role(call, calls, classes).whole, plain(names[position])):
-            yield is_after, call
+        if 0 <= position < len(names) and calls.runs[call]:
+            whole = re.search(_role(call, calls, classes).whole, plain(names[position]))
+            if not whole or not ONE_OPERATOR.search(_class(call, calls, classes)):
+                yield is_after, call
 
 
 def _block_edges(

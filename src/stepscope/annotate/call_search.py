@@ -24,7 +24,10 @@ _UNCLAIMED, _UNCLAIMED_UNSURE = 1.0, 0.2
 _OUT_OF_TURN = 0.05  # for each doubling of what is passed over
 _AFAR = 0.02
 _WIDTH = 5  # explanations kept for each position
-_SLACK = 1.5  # how much worse than the best an explanation may be
+# How much worse than the best an explanation may be: more where little does not explain it well,
+# that is by less than so much an operator; but not in a row so long that it would take its time.
+_NARROW, _WIDE = 0.5, 1.5
+_WELL, _LONGEST_WIDE = 0.03, 300
 _ENDINGS = 4  # explanations of different length kept for one call
 _REACH, _FURTHER = 2, 8  # a repeated module runs at most this many times what is expected, and more
 
@@ -61,7 +64,8 @@ _LEAF_CALL = Call(0.0, 1, None)
 class _Frontier:
     """The partial explanations of one call, by how many operators they explain."""
 
-    def __init__(self) -> None:
+    def __init__(self, slack: float) -> None:
+        self._slack = slack
         self._states = {0: [_State(0.0, 0, None, False)]}
         self._lowest = {0: 0.0}
 
@@ -82,7 +86,7 @@ class _Frontier:
         """
         kept: dict[tuple[int, bool], _State] = {}
         if offset in self._states:
-            limit = min(self._lowest.values()) + _SLACK
+            limit = min(self._lowest.values()) + self._slack
             for state in sorted(self._states.pop(offset), key=_cost):
                 if state.cost > limit or len(kept) == _WIDTH:
                     break
@@ -100,8 +104,9 @@ class Search:
 
     def __init__(self, sure: int) -> None:
         self._sure = sure
+        self._slack = _NARROW
         self._tokens: tuple[int, ...] = ()
-        self._known: dict[tuple[int, int, tuple[int, ...]], list[Call]] = {}
+        self._known: dict[tuple[int, int, tuple[int, ...], float], list[Call]] = {}
         self._children: dict[tuple[int, int, int], list[tuple[int, float]]] = {}
 
     def explain(self, root: Part, tokens: Sequence[int]) -> Call:
@@ -115,9 +120,16 @@ class Search:
             A call as long as `tokens`.
         """
         self._tokens = tuple(tokens)
+        narrow = self._explain(root, _NARROW)
+        if narrow.cost <= _WELL * len(tokens) or len(tokens) > _LONGEST_WIDE:
+            return narrow
+        return min(narrow, self._explain(root, _WIDE), key=_cost)
+
+    def _explain(self, root: Part, slack: float) -> Call:
+        self._slack = slack
         self._known = {key: calls for key, calls in self._known.items() if key[1] < 0}
-        end = len(tokens)
-        frontier = _Frontier()
+        tokens, end = self._tokens, len(self._tokens)
+        frontier = _Frontier(slack)
         for offset in range(end):
             for state in frontier.take(offset):
                 if state.cost < frontier.lowest(end):
@@ -130,16 +142,16 @@ class Search:
         """The best ways to explain what follows `start`, whose operator the part may claim."""
         if part.is_leaf:
             return [_LEAF_CALL]
-        key = (part.shape, start, ())
+        key = (part.shape, start, (), self._slack)
         if part.alike > 1:
             end = min(end, start + _REACH * part.expected + _FURTHER)
-            key = (part.shape, -1, self._tokens[start:end])
+            key = (part.shape, -1, self._tokens[start:end], self._slack)
         if key not in self._known:
             self._known[key] = self._branch(part, start, end)
         return self._known[key]
 
     def _branch(self, part: Part, start: int, end: int) -> list[Call]:
-        frontier = _Frontier()
+        frontier = _Frontier(self._slack)
         calls: dict[int, Call] = {}
         cheapest = inf
         for offset in range(end - start + 1):
@@ -148,13 +160,13 @@ class Search:
                     call = Call(state.cost + _absence(part, state.called), offset, state.inner)
                     calls[offset] = min(calls.get(offset, call), call, key=_cost)
                     cheapest = min(cheapest, call.cost)
-                if start + offset < end and state.cost <= cheapest + _SLACK:
+                if start + offset < end and state.cost <= cheapest + self._slack:
                     self._own(frontier, state, offset, part, self._tokens[start + offset])
                     self._call(frontier, state, offset, part, start, end)
             if not frontier:
                 break
         best = sorted(calls.values(), key=_cost)[:_ENDINGS]
-        return [call for call in best if call.cost <= cheapest + _SLACK]
+        return [call for call in best if call.cost <= cheapest + self._slack]
 
     def _own(self, frontier: _Frontier, state: _State, offset: int, part: Part, token: int) -> None:
         """The next operator is the branch's own, by its class or for want of a better place."""
@@ -194,18 +206,18 @@ class Search:
 def _candidates(part: Part, called: int, token: int) -> list[tuple[int, float]]:
     """Children that may claim the operator, one of each shape, and what calling each costs."""
     offered: dict[int, tuple[int, float]] = {}
-    passed = 0
+    passed = 0.0
     for number, child in enumerate(part.children):
         if not called >> number & 1:
             if child.all & token:
                 # All parts of one shape run one code, so its order counts once.
                 turn = _OUT_OF_TURN * log2(1 + passed) / part.alike
                 offered.setdefault(child.shape, (number, turn))
-            passed += child.expected
+            passed += child.absence
     # The nearer the first call, the likelier another one: in the smaller block.
     afar = _AFAR * (1 - 1 / max(part.expected, 1))
     for number, child in reversed(list(enumerate(part.children))):
-        if called >> number & 1 and child.all & token:
+        if child.all & token and called >> number & 1:
             offered.setdefault(child.shape, (number, child.again + afar))
     return list(offered.values())
 

@@ -32,7 +32,9 @@ from stepscope.trace.trace import Trace
 
 Ids = NDArray[np.int64]
 Rows = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 _LOSS = STAGES.index("loss")
+_BACKWARD = STAGES.index("backward")
 
 
 def from_tree(trace: Trace) -> Evidence | None:
@@ -53,20 +55,23 @@ def from_tree(trace: Trace) -> Evidence | None:
     modules = tree_modules(trace.metadata.model)
     if not modules:
         return None
-    matcher = _Matcher(trace, modules)
+    back = trace.events["stage"] == _BACKWARD
+    matcher = _Matcher(trace, modules, ~back)
     forward = forward_rows(trace, matcher.recognised)
     for rows in forward:
         matcher.claim(rows)
     matcher.claim_again(forward, recomputed_rows(trace, matcher.recognised))
-    calls = matcher.calls.copy()
+    claims = matcher.claims
     if not (trace.events["forward_event"] >= 0).any():
+        backward = _Matcher(trace, modules, back)
         for rows in backward_rows(trace):
-            matcher.claim(rows)
-    return Evidence("matched", modules, matcher.claims, calls)
+            backward.claim(rows)
+        claims = np.where(backward.claims >= 0, backward.claims, claims)
+    return Evidence("matched", modules, claims, matcher.calls)
 
 
 class _Matcher:
-    """What has been claimed so far for the modules of a tree.
+    """What has been claimed so far for the modules of a tree, from the chosen events.
 
     Attributes:
         recognised: events whose name a module asks for, shape (events,).
@@ -74,11 +79,11 @@ class _Matcher:
         calls: int64, shape (modules,), how often each was called.
     """
 
-    def __init__(self, trace: Trace, modules: Sequence[Module]) -> None:
+    def __init__(self, trace: Trace, modules: Sequence[Module], chosen: Mask) -> None:
         self._trace = trace
         self._names = trace.events.text("name")
         self._classes = [class_name(module) for module in modules]
-        self._roles = Roles(modules, _worked(trace))
+        self._roles = Roles(modules, _worked(trace, chosen))
         self._bits = [self._roles.bits_of.get(name, 0) for name in self._names.values]
         self._root = root_part(modules, self._roles)
         self._search = Search(self._roles.sure)
@@ -131,7 +136,7 @@ class _Matcher:
         return modules[owner].tolist(), counts
 
 
-def _worked(trace: Trace) -> Sequence[str]:
-    """The names of operators and of device work."""
+def _worked(trace: Trace, chosen: Mask) -> Sequence[str]:
+    """The names of operators and of device work among the chosen events."""
     work = trace.events.text("category").mask("cpu_op", *DEVICE_WORK)
-    return trace.events.text("name").take(work).compact().values
+    return trace.events.text("name").take(work & chosen).compact().values

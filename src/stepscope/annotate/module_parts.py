@@ -12,7 +12,7 @@ from stepscope.annotate.operator_names import FUNCTIONAL, Role, plain, role_arou
 
 # Costs, relative to one operator that certainly is a module's but that none claims.
 NOT_CALLED, NOT_CALLED_UNSURE = 1.0, 0.1
-AGAIN, AGAIN_UNSURE = 0.8, 0.15
+AGAIN, AGAIN_UNSURE, BLOCK_AGAIN = 0.8, 0.15, 0.4
 # A module that is not called at all is likelier than one that is called in part.
 _WHOLE_ABSENCE = 0.75
 
@@ -154,7 +154,7 @@ def _branch(
         is_leaf=False,
         expected=sum(child.expected for child in children) + 4 * bool(own),
         absence=absence + _WHOLE_ABSENCE * inner,
-        again=AGAIN,
+        again=BLOCK_AGAIN,
         shape=shapes.setdefault((own, tuple(child.shape for child in children)), len(shapes)),
     )
 

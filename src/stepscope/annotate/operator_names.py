@@ -47,7 +47,7 @@ _TABLE = (
     Role(r"Embedding$", r"^embedding(dense)?$", r"^(indexselect|gather|index)$", sure=True,
          trail=r"all_reduce$"),
     Role(r"Conv1D$", r"^$", r"^addmm$", sure=True),
-    Role(r"Linear|Dense$", r"^linear|^t?addmm$", r"^(mm|bmm|matmul)$|s?gemm|nvjet",
+    Role(r"Linear|Dense$", r"^linear|^t?addmm$", r"^(mm|matmul)$|gemm|nvjet",
          sure=True, trail=r"all_reduce$"),
     Role(r"Conv", r"^conv|convolution", r"miopen.*conv|cudnn.*conv|(w|d)grad|fprop|igemm",
          sure=True),
@@ -68,6 +68,12 @@ _TABLE = (
     Role(r"Quant", r"quant"),
 )  # fmt: skip
 
+# Leaves of torch.nn whose forward is one operator, and nothing that is told beside it.
+ONE_OPERATOR = re.compile(
+    r"^(Lazy)?(Bil|L)inear$|^(Lazy)?Conv(Transpose)?\dd$|^(Lazy|Sync)?(Batch|Instance)Norm(\dd)?$"
+    r"|^(Layer|Group|RMS)Norm$|^Embedding(Bag)?$|Dropout(\dd)?$|^\w*(ELU|LU|LU6)$|^(Soft|Log|Hard)\w+$"
+    r"|^(Adaptive|Max|Avg|LP)\w*Pool\dd$|^(LSTM|GRU|RNN)(Cell)?$|^(Sigmoid|Tanh|Mish|Flatten)$"
+)
 # Branches that run operators of these classes by function, and call no child.
 FUNCTIONAL = {
     "MultiheadAttention": ("Linear", "MultiheadAttention", "Softmax", "Dropout"),
