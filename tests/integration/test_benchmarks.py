@@ -1,0 +1,68 @@
+"""That the benchmarks still run; what they measure is nobody's test."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stepscope
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def run(script: str, *arguments: str | Path, **environment: str) -> str:
+    command = [sys.executable, BENCHMARKS / script, *arguments]
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("generated") / "trace.json"
+    run("big_trace.py", "1e4", path)
+    return path
+
+
+def test_generated_traces_are_the_same_each_time_and_differ_by_seed(generated, tmp_path):
+    run("big_trace.py", "1e4", tmp_path / "again.json")
+    run("big_trace.py", "1e4", tmp_path / "other.json", "--seed", "1")
+    first, again, other = (
+        hashlib.sha256(path.read_bytes()).digest()
+        for path in (generated, tmp_path / "again.json", tmp_path / "other.json")
+    )
+    assert first == again != other
+
+
+def test_a_generated_trace_is_a_training_run_with_nothing_unlinked(generated):
+    trace = stepscope.open(generated, cache=False)
+    assert abs(len(trace.events) - 10_000) < 200
+    assert len(trace["steps"]) == 6
+    assert len(trace["warnings"]) == 0
+    stages = {row["stage"] for row in trace["stages"].rows()}
+    assert stages >= {"data_loading", "transfer", "forward", "backward", "optimizer"}
+    work = trace.events.text("category").mask("kernel", "memcpy")
+    assert len(trace["launches"]) == work.sum()
+    backward = trace.events["forward_thread"] > 0
+    assert (trace.events["forward_event"][backward] >= 0).all()
+
+
+def test_ingest_reads_a_small_trace_with_every_tool_at_hand(traces, tmp_path):
+    out = tmp_path / "results.json"
+    said = run("ingest.py", "--quick", "--out", out, STEPSCOPE_TRACES=str(traces))
+    results = json.loads(out.read_text())
+    assert set(results["files"]) == {"critical_path_a100/simple_add.json.gz", "generated.json"}
+    for file in results["files"].values():
+        assert file["summary"]["stepscope"]["peak_bytes"] > 0
+        assert file["summary"]["json"]["rows"] >= file["summary"]["stepscope"]["rows"] > 0
+    assert set(results["commands"]) == {"import stepscope", "stepscope --help", "reopen", "report"}
+    assert not any(one["status"] for ones in results["commands"].values() for one in ones)
+    assert "fails" not in said
