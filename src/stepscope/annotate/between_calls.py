@@ -1,8 +1,8 @@
 """Who runs the operators between those that tell a leaf: the leaf, the block, or what is around.
 
 A call's own operators are the same each time, what surrounds it is not. So a leaf that runs more
-than the operator it is told by (`LlamaRMSNorm`: pow, mean, add, *rsqrt*, mul) owns what all calls of
-its class have in common on each side. The rest belongs to the innermost call that is around both
+than the operator it is told by (`LlamaRMSNorm`: pow, mean, add, *rsqrt*, mul) owns what all calls
+of its class have in common on each side. The rest belongs to the innermost call that is around both
 neighbours; where that is a mere container, or calls one block after another, to the block that ends
 there (a residual add).
 """
@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from stepscope.annotate.call_search import Call
+from stepscope.annotate.call_search import Call, Inner
 from stepscope.annotate.module_parts import Part
 from stepscope.annotate.operator_names import CONTAINERS, ONE_OPERATOR, Role, plain, role_of
 
@@ -51,16 +51,16 @@ class Calls:
         self.outer.append(outer)
         self.runs.append(part.own != 0)
         self.claimed[start : start + call.length] = [number] * call.length
-        inner, pending = call.inner, []
-        while inner:
-            pending.append(inner)
-            inner = inner.before
-        for one in reversed(pending):
-            self._add(part.children[one.child], one.call, start + one.offset, number)
+        inner = _in_order(call)
+        unsure = _undecided(part, {one.child for one in inner})
+        for one in inner:
+            child = part.children[one.child]
+            if child.shape not in unsure:
+                self._add(child, one.call, start + one.offset, number)
 
     def is_branch(self, call: int) -> bool:
         """Whether other calls lie inside this one, or it stands for no module."""
-        return call == 0 or call + 1 < len(self.outer) and self.outer[call + 1] == call
+        return call == 0 or (call + 1 < len(self.outer) and self.outer[call + 1] == call)
 
     def is_repeated(self, call: int, classes: Sequence[str]) -> bool:
         """Whether this is a branch, and the same call has more branches of its class in it."""
@@ -82,6 +82,21 @@ class Calls:
             found.append(call)
             call = self.outer[call]
         return found[::-1]
+
+
+def _in_order(call: Call) -> list[Inner]:
+    inner, found = call.inner, []
+    while inner:
+        found.append(inner)
+        inner = inner.before
+    return found[::-1]
+
+
+def _undecided(part: Part, called: set[int]) -> set[int]:
+    """Shapes of leaves of which some are called and some not: nothing tells which, so none is."""
+    leaves = [(number, child.shape) for number, child in enumerate(part.children) if child.is_leaf]
+    silent = {shape for number, shape in leaves if number not in called}
+    return {shape for number, shape in leaves if number in called} & silent
 
 
 @dataclass

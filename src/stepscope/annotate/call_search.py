@@ -23,6 +23,7 @@ from stepscope.annotate.module_parts import Part
 _UNCLAIMED, _UNCLAIMED_UNSURE = 1.0, 0.2
 _OUT_OF_TURN = 0.05  # for each doubling of what is passed over
 _AFAR = 0.02
+_MISFIT = 0.3
 _WIDTH = 5  # explanations kept for each position
 # How much worse than the best an explanation may be: more where little does not explain it well,
 # that is by less than so much an operator; but not in a row so long that it would take its time.
@@ -58,6 +59,7 @@ class _State(NamedTuple):
     ends_in_call: bool
 
 
+_Key = tuple[int, int, tuple[int, ...], float]
 _LEAF_CALL = Call(0.0, 1, None)
 
 
@@ -100,13 +102,15 @@ class Search:
 
     Args:
         sure: bits of the roles whose operators certainly are a module's.
+        sizes: bits of all sizes.
     """
 
-    def __init__(self, sure: int) -> None:
+    def __init__(self, sure: int, sizes: int) -> None:
         self._sure = sure
+        self._sizes = sizes
         self._slack = _NARROW
         self._tokens: tuple[int, ...] = ()
-        self._known: dict[tuple[int, int, tuple[int, ...], float], list[Call]] = {}
+        self._known: dict[_Key, list[Call]] = {}
         self._children: dict[tuple[int, int, int], list[tuple[int, float]]] = {}
 
     def explain(self, root: Part, tokens: Sequence[int]) -> Call:
@@ -114,7 +118,8 @@ class Search:
 
         Args:
             root: a part that stands for no module, above the tree's roots.
-            tokens: for each operator the bits of the roles that it may play.
+            tokens: for each operator the bits of the roles that it may play, and of the sizes of
+                the parameters that it may work on, where known.
 
         Returns:
             A call as long as `tokens`.
@@ -142,7 +147,7 @@ class Search:
         """The best ways to explain what follows `start`, whose operator the part may claim."""
         if part.is_leaf:
             return [_LEAF_CALL]
-        key = (part.shape, start, (), self._slack)
+        key: _Key = (part.shape, start, (), self._slack)
         if part.alike > 1:
             end = min(end, start + _REACH * part.expected + _FURTHER)
             key = (part.shape, -1, self._tokens[start:end], self._slack)
@@ -199,11 +204,11 @@ class Search:
     def _candidates(self, part: Part, called: int, token: int) -> list[tuple[int, float]]:
         key = (part.shape, called, token)
         if key not in self._children:
-            self._children[key] = _candidates(part, called, token)
+            self._children[key] = _candidates(part, called, token, token & self._sizes)
         return self._children[key]
 
 
-def _candidates(part: Part, called: int, token: int) -> list[tuple[int, float]]:
+def _candidates(part: Part, called: int, token: int, sizes: int) -> list[tuple[int, float]]:
     """Children that may claim the operator, one of each shape, and what calling each costs."""
     offered: dict[int, tuple[int, float]] = {}
     passed = 0.0
@@ -212,14 +217,20 @@ def _candidates(part: Part, called: int, token: int) -> list[tuple[int, float]]:
             if child.all & token:
                 # All parts of one shape run one code, so its order counts once.
                 turn = _OUT_OF_TURN * log2(1 + passed) / part.alike
-                offered.setdefault(child.shape, (number, turn))
+                offered.setdefault(child.shape, (number, turn + _misfit(child, sizes)))
             passed += child.absence
     # The nearer the first call, the likelier another one: in the smaller block.
     afar = _AFAR * (1 - 1 / max(part.expected, 1))
     for number, child in reversed(list(enumerate(part.children))):
         if child.all & token and called >> number & 1:
-            offered.setdefault(child.shape, (number, child.again + afar))
+            again = child.again + afar + _misfit(child, sizes)
+            offered.setdefault(child.shape, (number, again))
     return list(offered.values())
+
+
+def _misfit(child: Part, sizes: int) -> float:
+    """What it costs a leaf to claim an operator on parameters of the size of another's."""
+    return _MISFIT if child.size and sizes and not child.size & sizes else 0.0
 
 
 def _absence(part: Part, called: int) -> float:

@@ -11,7 +11,7 @@ Source: HOTLINE section 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from stepscope.annotate.between_calls import Calls, owners
 from stepscope.annotate.call_search import Search
 from stepscope.annotate.module_evidence import Evidence, Module, tree_modules
-from stepscope.annotate.module_parts import Roles, class_name, root_part
+from stepscope.annotate.module_parts import root_part
 from stepscope.annotate.operator_rows import (
     backward_rows,
     forward_rows,
@@ -27,6 +27,7 @@ from stepscope.annotate.operator_rows import (
     recomputed_rows,
 )
 from stepscope.annotate.recomputed import repeated_rows
+from stepscope.annotate.roles import Roles, class_name
 from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.trace import Trace
 
@@ -58,14 +59,12 @@ def from_tree(trace: Trace) -> Evidence | None:
     back = trace.events["stage"] == _BACKWARD
     matcher = _Matcher(trace, modules, ~back)
     forward = forward_rows(trace, matcher.recognised)
-    for rows in forward:
-        matcher.claim(rows)
+    matcher.claim(forward)
     matcher.claim_again(forward, recomputed_rows(trace, matcher.recognised))
     claims = matcher.claims
     if not (trace.events["forward_event"] >= 0).any():
         backward = _Matcher(trace, modules, back)
-        for rows in backward_rows(trace):
-            backward.claim(rows)
+        backward.claim(backward_rows(trace))
         claims = np.where(backward.claims >= 0, backward.claims, claims)
     return Evidence("matched", modules, claims, matcher.calls)
 
@@ -86,23 +85,22 @@ class _Matcher:
         self._roles = Roles(modules, _worked(trace, chosen))
         self._bits = [self._roles.bits_of.get(name, 0) for name in self._names.values]
         self._root = root_part(modules, self._roles)
-        self._search = Search(self._roles.sure)
-        self._known: dict[tuple[int, ...], tuple[list[int], Ids]] = {}
+        self._search = Search(self._roles.sure, self._roles.all_sizes)
         self.recognised = self._names.where(lambda name: self._roles.bits_of.get(name, 0) != 0)
         self.claims = np.full(len(trace.events), -1, np.int32)
         self.calls = np.zeros(len(modules), np.int64)
 
-    def claim(self, rows: Rows) -> None:
-        """Match one pass through the model; passes alike are matched once."""
-        bits = self._bits_of(rows)
-        key = (*self._names.codes[rows].tolist(), *bits)
-        if key not in self._known:
-            self._known[key] = self._match(bits, rows)
-        modules, calls = self._known[key]
-        self.claims[rows] = modules
-        self.calls += calls
-        loss = (self._trace.events["stage"][rows] == _LOSS) & (np.array(bits) == 0)
-        self.claims[rows[loss]] = -1
+    def claim(self, passes: Sequence[Rows]) -> None:
+        """Match passes through the model; those of the same operators are matched once."""
+        known: dict[bytes, tuple[list[int], Ids]] = {}
+        inside = names_inside(self._trace, self._opaque(passes))
+        for rows in passes:
+            key = self._names.codes[rows].tobytes()
+            if key not in known:
+                known[key] = self._match(rows, inside)
+            modules, calls = known[key]
+            self.claims[rows] = modules
+            self.calls += calls
 
     def claim_again(self, forward: Sequence[Rows], recomputed: Sequence[Rows]) -> None:
         """Recomputed operators belong to the module of the forward operator that they repeat."""
@@ -112,28 +110,37 @@ class _Matcher:
             first = repeated_rows(events, passes.get(int(events["step"][rows[0]]), rows[:0]), rows)
             self.claims[rows] = np.where(first >= 0, self.claims[first], -1)
 
-    def _bits_of(self, rows: Rows) -> list[int]:
-        """The roles that each operator may play, by its own name or by what it runs."""
-        bits = [self._bits[code] for code in self._names.codes[rows].tolist()]
+    def _opaque(self, passes: Sequence[Rows]) -> Mask:
+        """Operators whose own name says nothing: what they run may."""
         opaque = np.zeros(len(self._names), np.bool_)
-        opaque[rows[[not one for one in bits]]] = True
-        # aten names speak for themselves
-        opaque &= ~self._names.where(lambda name: name.startswith("aten::"))
-        inside = names_inside(self._trace, opaque) if opaque.any() else {}
-        for position, event in enumerate(rows.tolist()):
-            for code in inside.get(event, ()):
-                bits[position] |= self._bits[code]
-        return bits
+        for rows in passes:
+            opaque[rows] = True
+        return (
+            opaque & ~self.recognised & ~self._names.where(lambda name: name.startswith("aten::"))
+        )
 
-    def _match(self, bits: Sequence[int], rows: Rows) -> tuple[list[int], Ids]:
+    def _match(self, rows: Rows, inside: Mapping[int, set[int]]) -> tuple[list[int], Ids]:
+        bits = [self._bits_of(event, inside.get(event, ())) for event in rows.tolist()]
         telling = [position for position, one in enumerate(bits) if one]
         found = self._search.explain(self._root, [bits[position] for position in telling])
         calls = Calls.of(self._root, found)
         names = [self._names[row] or "" for row in rows]
-        owner = owners(calls, telling, names, self._classes)
-        modules = np.array(calls.module, np.int64)
+        modules = np.array(calls.module)
+        owner = modules[owners(calls, telling, names, self._classes)]
+        # A loss that no module of the tree computes is the training loop's.
+        loss = (self._trace.events["stage"][rows] == _LOSS) & (np.array(bits) == 0)
         counts = np.bincount(modules[1:], minlength=len(self._classes))
-        return modules[owner].tolist(), counts
+        return np.where(loss, -1, owner).tolist(), counts
+
+    def _bits_of(self, event: int, inside: Iterable[int]) -> int:
+        """The roles that an operator may play, and the sizes of leaves that it may be one of."""
+        bits = 0
+        for code in (int(self._names.codes[event]), *inside):
+            bits |= self._bits[code]
+        if bits & self._roles.sure and self._roles.all_sizes:
+            shapes = self._trace.event_arguments(event).get("Input Dims", ())
+            bits |= self._roles.sizes_of(bits, shapes)
+        return bits
 
 
 def _worked(trace: Trace, chosen: Mask) -> Sequence[str]:

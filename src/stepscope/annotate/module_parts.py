@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stepscope.annotate.module_evidence import Module
-from stepscope.annotate.operator_names import FUNCTIONAL, Role, plain, role_around, role_of
+from stepscope.annotate.operator_names import FUNCTIONAL, role_around, role_of
+from stepscope.annotate.roles import Roles, class_name, roles_of
 
 # Costs, relative to one operator that certainly is a module's but that none claims.
 NOT_CALLED, NOT_CALLED_UNSURE = 1.0, 0.1
@@ -27,6 +27,7 @@ class Part:
         all: those of all below it too.
         children: the modules directly below it.
         is_leaf: it runs one such operator a call.
+        size: the bit that operators with a leaf's own number of parameters have, or 0.
         expected: operators that a call of it runs, if each leaf runs one.
         absence: what it costs not to call it.
         again: what it costs to call it once more.
@@ -39,53 +40,12 @@ class Part:
     all: int
     children: tuple[Part, ...]
     is_leaf: bool
+    size: int
     expected: int
     absence: float
     again: float
     shape: int
     alike: int = 1
-
-
-class Roles:
-    """The roles that a tree's modules play, each with a bit, and the operators that play them.
-
-    Args:
-        modules: of a model tree.
-        operators: names of the trace's operators and kernels, as recorded.
-    """
-
-    def __init__(self, modules: Sequence[Module], operators: Iterable[str]) -> None:
-        roles = {role for module in modules for role in _roles(class_name(module))}
-        self._bits = {role: 1 << number for number, role in enumerate(sorted(roles, key=repr))}
-        names = {name: plain(name) for name in operators}
-        self._patterns = {role: _pattern(role, names.values()) for role in roles}
-        self.sure = self.of(role for role in roles if role.sure)
-        self.bits_of = {name: self._bits_of(name, text) for name, text in names.items()}
-
-    def of(self, roles: Iterable[Role]) -> int:
-        """The bits of several roles."""
-        return sum({self._bits[role] for role in roles})
-
-    def _bits_of(self, name: str, text: str) -> int:
-        return self.of(role for role, pattern in self._patterns.items() if pattern.search(text))
-
-
-def _pattern(role: Role, names: Iterable[str]) -> re.Pattern[str]:
-    """What tells a role in this trace: its whole operator, or a part where there is none."""
-    whole = re.compile(role.whole)
-    if not role.part or any(whole.search(name) for name in names):
-        return whole
-    return re.compile(role.part)
-
-
-def class_name(module: Module) -> str:
-    """A module's class without the Python module that it is defined in."""
-    return module.kind.rpartition(".")[2]
-
-
-def _roles(name: str) -> list[Role]:
-    around = role_around(name)
-    return [role_of(one) for one in FUNCTIONAL.get(name, (name,))] + [around] * (around is not None)
 
 
 def root_part(modules: Sequence[Module], roles: Roles) -> Part:
@@ -99,7 +59,7 @@ def root_part(modules: Sequence[Module], roles: Roles) -> Part:
     shapes: dict[object, int] = {}
     for index in reversed(range(len(modules))):
         inner = tuple(reversed(children.pop(index, [])))
-        part = _part(index, class_name(modules[index]), inner, roles, shapes)
+        part = _part(index, modules[index], inner, roles, shapes)
         children.setdefault(modules[index].parent, []).append(part)
     root = _branch(-1, 0, tuple(reversed(children.get(-1, []))), shapes)
     _count_alike(root)
@@ -107,20 +67,22 @@ def root_part(modules: Sequence[Module], roles: Roles) -> Part:
 
 
 def _part(
-    index: int, name: str, children: tuple[Part, ...], roles: Roles, shapes: dict[object, int]
+    index: int, module: Module, children: tuple[Part, ...], roles: Roles, shapes: dict[object, int]
 ) -> Part:
     if not children:
-        return _leaf(index, name, roles, shapes)
+        return _leaf(index, module, roles, shapes)
+    name = class_name(module)
     if name in FUNCTIONAL:
-        return _branch(index, roles.of(_roles(name)), (), shapes, NOT_CALLED)
+        return _branch(index, roles.of(roles_of(name)), (), shapes, NOT_CALLED)
     around = role_around(name)
     own = roles.of([around]) if around else 0
     taken = any(child.all & own for child in children)
     return _branch(index, 0 if taken else own, children, shapes)
 
 
-def _leaf(index: int, name: str, roles: Roles, shapes: dict[object, int]) -> Part:
-    bits = roles.of([role_of(name)])
+def _leaf(index: int, module: Module, roles: Roles, shapes: dict[object, int]) -> Part:
+    bits = roles.of([role_of(class_name(module))])
+    size = roles.size(module)
     sure = bool(bits & roles.sure)
     return Part(
         module=index,
@@ -128,10 +90,11 @@ def _leaf(index: int, name: str, roles: Roles, shapes: dict[object, int]) -> Par
         all=bits,
         children=(),
         is_leaf=True,
+        size=size,
         expected=bits != 0,
         absence=NOT_CALLED if sure else NOT_CALLED_UNSURE,
         again=AGAIN if sure else AGAIN_UNSURE,
-        shape=shapes.setdefault(bits, len(shapes)),
+        shape=shapes.setdefault((bits, size), len(shapes)),
     )
 
 
@@ -152,6 +115,7 @@ def _branch(
         all=below,
         children=children,
         is_leaf=False,
+        size=0,
         expected=sum(child.expected for child in children) + 4 * bool(own),
         absence=absence + _WHOLE_ABSENCE * inner,
         again=BLOCK_AGAIN,

@@ -76,7 +76,7 @@ ONE_OPERATOR = re.compile(
 )
 # Branches that run operators of these classes by function, and call no child.
 FUNCTIONAL = {
-    "MultiheadAttention": ("Linear", "MultiheadAttention", "Softmax", "Dropout"),
+    "MultiheadAttention": ("Linear", "MultiheadAttention", "Softmax"),
     "NonDynamicallyQuantizableLinear": ("Linear",),
 }
 # Branches that run such operators beside their children, the innermost of them.
