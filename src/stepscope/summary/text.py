@@ -10,8 +10,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from stepscope.annotate.kernel_names import short_name
 from stepscope.summary.facts import Device, Summary
-from stepscope.summary.names import short_name
 from stepscope.summary.numbers import bar, count, ms, percent, plural, size
 from stepscope.summary.tree import Node
 

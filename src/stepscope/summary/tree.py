@@ -9,6 +9,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.annotate.blocks import numbered_blocks
 from stepscope.annotate.modules import module_costs
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -79,7 +80,7 @@ class _Builder:
         self.costs = {name.replace("_ns", "_ms"): ns * _MS / steps for name, ns in costs.items()}
         self.total = sum(self.costs.values(), np.zeros(len(modules)))
         self.names, self.kinds = list(modules.text("name")), list(modules.text("class"))
-        self.signatures: dict[int, int] = {}
+        self.blocks = numbered_blocks(modules)
         self.children: list[list[int]] = [[] for _ in range(len(modules))]
         for index, parent in enumerate(modules["parent"].tolist()):
             if parent >= 0:
@@ -114,22 +115,7 @@ class _Builder:
 
     def _alike(self, one: list[int], other: list[int]) -> bool:
         """Whether two children are numbered copies of one block."""
-        pair = (one[0], other[0])
-        numbered = all(self._is_numbered(index) for index in pair)
-        same = self._signature(one[0]) == self._signature(other[0])
-        return numbered and same and bool(self.children[one[0]])
-
-    def _is_numbered(self, index: int) -> bool:
-        name, kind = self.names[index] or "", self.kinds[index] or ""
-        return name.isdigit() or (name.startswith(f"{kind}_") and name[len(kind) + 1 :].isdigit())
-
-    def _signature(self, index: int) -> object:
-        """What two copies of one block have in common: class, size, and the same of all inside."""
-        if index not in self.signatures:
-            inside = tuple(self._signature(child) for child in self.children[index])
-            size = int(self.modules["parameters"][index])
-            self.signatures[index] = hash((self.kinds[index], size, inside))
-        return self.signatures[index]
+        return bool(self.blocks[one[0]] == self.blocks[other[0]] >= 0)
 
     def _node(self, groups: list[list[int]]) -> Node:
         indices = list(chain(*groups))

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from test_facts import TWO_STEPS, drawn
 
+from stepscope.annotate.kernel_names import short_name
 from stepscope.summary import summarise
-from stepscope.summary.names import short_name
 from stepscope.summary.numbers import bar, count, ms, percent, size
 from stepscope.summary.text import print_report
 from stepscope.trace.concat import concat

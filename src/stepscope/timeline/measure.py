@@ -1,0 +1,137 @@
+"""What operations cost: CPU interval and time, device intervals by stream, raw events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.timeline.index import Ids, Index
+from stepscope.trace.intervals import grouped_union
+
+Times = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class DeviceParts:
+    """The device side of operations: a row for each operation and stream that it has work on.
+
+    Attributes:
+        operation: index of the operation, shape (parts,).
+        track: of the stream, shape (parts,).
+        start_ns: start of the first piece of work, shape (parts,).
+        end_ns: end of the last, shape (parts,).
+        busy_ns: union of them, shape (parts,).
+        count: pieces of work, shape (parts,).
+        event: the piece itself where there is only one, else -1, shape (parts,).
+    """
+
+    operation: Ids
+    track: Ids
+    start_ns: Times
+    end_ns: Times
+    busy_ns: Times
+    count: Ids
+    event: Ids
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What each of some operations costs, shapes (operations,), times in ns.
+
+    Attributes:
+        start_ns: CPU start, -1 without a CPU side.
+        end_ns: CPU end, -1 without a CPU side.
+        cpu_ns: CPU time, as a union.
+        work_ns: CPU time of operators and calls alone, without frames and annotations.
+        device_start_ns: start of the first device work, -1 without any.
+        device_end_ns: end of the last, -1 without any.
+        device_ns: device busy time, as a union over streams.
+        events: raw events, those on devices included.
+        parts: the device side by stream.
+    """
+
+    start_ns: Times
+    end_ns: Times
+    cpu_ns: Times
+    work_ns: Times
+    device_start_ns: Times
+    device_end_ns: Times
+    device_ns: Times
+    events: Ids
+    parts: DeviceParts
+
+    @property
+    def runtime_ns(self) -> Times:
+        """The longer side of each operation."""
+        return np.maximum(self.cpu_ns, self.device_ns)
+
+    @property
+    def bound_by_device(self) -> NDArray[np.bool_]:
+        """Whether the device takes longer than the CPU.
+
+        Source: HOTLINE section 6.3, "limited by GPU or CPU".
+        """
+        bound: NDArray[np.bool_] = self.device_ns >= np.maximum(self.cpu_ns, 1)
+        return bound
+
+
+def measure(index: Index, rows: Ids, bounds: Ids, span: tuple[int, int]) -> Costs:
+    """The costs of operations, each of some events with all that is inside them.
+
+    Args:
+        index: of the trace.
+        rows: event ids, none inside another, shape (rows,).
+        bounds: operation i holds `rows[bounds[i]:bounds[i + 1]]`, at least one; (operations + 1,).
+        span: start and end of the parent on the CPU, to which CPU times are clipped, ns.
+    """
+    count = len(bounds) - 1
+    group = np.repeat(np.arange(count), np.diff(bounds))
+    host = ~index.on_device[rows]
+    mine, members = group[host], rows[host]
+    start = np.clip(index.start[members], *span)
+    end = np.clip(index.end[members], *span)
+    first, last = index.inside(members)
+    row, work = index.device_work(rows)
+    parts = _parts(index, group[row], work)
+    pieces = np.bincount(group[row], minlength=count)
+    return Costs(
+        start_ns=_extreme(np.minimum, mine, start, count),
+        end_ns=_extreme(np.maximum, mine, end, count),
+        cpu_ns=grouped_union(mine, start, end, count),
+        work_ns=_sum(mine, index.work_before[last] - index.work_before[first], count),
+        device_start_ns=_extreme(np.minimum, parts.operation, parts.start_ns, count),
+        device_end_ns=_extreme(np.maximum, parts.operation, parts.end_ns, count),
+        device_ns=grouped_union(group[row], index.start[work], index.end[work], count),
+        events=_sum(mine, last - first, count) + pieces,
+        parts=parts,
+    )
+
+
+def _parts(index: Index, group: Ids, work: Ids) -> DeviceParts:
+    tracks = len(index.trace["tracks"])
+    keys, part = np.unique(group * tracks + index.track[work], return_inverse=True)
+    start, end, count = index.start[work], index.end[work], len(keys)
+    pieces = np.bincount(part, minlength=count)
+    return DeviceParts(
+        operation=keys // tracks,
+        track=keys % tracks,
+        start_ns=_extreme(np.minimum, part, start, count),
+        end_ns=_extreme(np.maximum, part, end, count),
+        busy_ns=grouped_union(part, start, end, count),
+        count=pieces,
+        event=np.where(pieces == 1, _extreme(np.maximum, part, work, count), -1),
+    )
+
+
+def _extreme(ufunc: np.ufunc, group: Ids, values: Times, count: int) -> Times:
+    """The least or greatest value of each group, -1 for a group without any."""
+    lowest = ufunc is np.minimum
+    result = np.full(count, 2**62 if lowest else -1, np.int64)
+    ufunc.at(result, group, values)
+    return np.where(result == 2**62, -1, result) if lowest else result
+
+
+def _sum(group: Ids, values: Times, count: int) -> Times:
+    return np.bincount(group, values, count).astype(np.int64)
