@@ -137,7 +137,9 @@ class Search:
         frontier = _Frontier(slack)
         for offset in range(end):
             for state in frontier.take(offset):
-                if state.cost < frontier.lowest(end):
+                # Nothing is worth leaving out much at the beginning, once all of it is explained.
+                limit = frontier.lowest(end)
+                if state.cost < (limit if state.inner else min(limit, slack)) or limit == inf:
                     self._skip(frontier, state, offset, tokens[offset])
                     self._call(frontier, state, offset, root, 0, end)
         best = frontier.take(end)[0]
