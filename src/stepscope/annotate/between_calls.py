@@ -10,93 +10,19 @@ there (a residual add).
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from stepscope.annotate.call_search import Call, Inner
-from stepscope.annotate.module_parts import Part
-from stepscope.annotate.operator_names import CONTAINERS, ONE_OPERATOR, Role, plain, role_of
-
-_NOBODY = -1
-
-
-@dataclass
-class Calls:
-    """The calls that explain a row of operators, a call before those inside it.
-
-    Attributes:
-        module: the module of each call; that of the first, around all, is -1.
-        outer: the call around each.
-        runs: whether each runs operators that its class tells.
-        claimed: the call of each telling operator.
-    """
-
-    module: list[int] = field(default_factory=list)
-    outer: list[int] = field(default_factory=list)
-    runs: list[bool] = field(default_factory=list)
-    claimed: list[int] = field(default_factory=list)
-    _counts: Counter[tuple[int, str]] = field(default_factory=Counter)
-
-    @classmethod
-    def of(cls, root: Part, call: Call) -> Calls:
-        """Unfold what the search found."""
-        calls = cls(claimed=[0] * call.length)
-        calls._add(root, call, 0, _NOBODY)
-        return calls
-
-    def _add(self, part: Part, call: Call, start: int, outer: int) -> None:
-        number = len(self.module)
-        self.module.append(part.module)
-        self.outer.append(outer)
-        self.runs.append(part.own != 0)
-        self.claimed[start : start + call.length] = [number] * call.length
-        inner = _in_order(call)
-        unsure = _undecided(part, {one.child for one in inner})
-        for one in inner:
-            child = part.children[one.child]
-            if child.shape not in unsure:
-                self._add(child, one.call, start + one.offset, number)
-
-    def is_branch(self, call: int) -> bool:
-        """Whether other calls lie inside this one, or it stands for no module."""
-        return call == 0 or (call + 1 < len(self.outer) and self.outer[call + 1] == call)
-
-    def is_repeated(self, call: int, classes: Sequence[str]) -> bool:
-        """Whether this is a branch, and the same call has more branches of its class in it."""
-        if not self.is_branch(call) or self.module[call] < 0:
-            return False
-        key = self.outer[call], classes[self.module[call]]
-        if not self._counts:
-            self._counts = Counter(
-                (outer, classes[module])
-                for outer, module in zip(self.outer, self.module, strict=True)
-                if module >= 0
-            )
-        return self._counts[key] > 1
-
-    def chain(self, call: int) -> list[int]:
-        """A call and all around it, outermost first."""
-        found = []
-        while call >= 0:
-            found.append(call)
-            call = self.outer[call]
-        return found[::-1]
-
-
-def _in_order(call: Call) -> list[Inner]:
-    inner, found = call.inner, []
-    while inner:
-        found.append(inner)
-        inner = inner.before
-    return found[::-1]
-
-
-def _undecided(part: Part, called: set[int]) -> set[int]:
-    """Shapes of leaves of which some are called and some not: nothing tells which, so none is."""
-    leaves = [(number, child.shape) for number, child in enumerate(part.children) if child.is_leaf]
-    silent = {shape for number, shape in leaves if number not in called}
-    return {shape for number, shape in leaves if number in called} & silent
+from stepscope.annotate.calls import Calls
+from stepscope.annotate.operator_names import (
+    CONTAINERS,
+    ONE_OPERATOR,
+    Role,
+    plain,
+    role_around,
+    role_of,
+)
 
 
 @dataclass
@@ -177,18 +103,19 @@ def _give_common(
             for is_after, call in edges(gap, calls, names, classes):
                 sides[is_after, _class(call, calls, classes)].append((gap, call))
         for side in sorted(sides, key=lambda side: -_variety(sides[side], names)):
-            _take_common(sides[side], side[0], found, names)
+            _take_common(sides[side], *side, found, names)
 
 
 def _leaf_edges(
     gap: _Gap, calls: Calls, names: Sequence[str], classes: Sequence[str]
 ) -> Iterator[tuple[bool, int]]:
     """The leaves beside a gap that run more than they are told by, and which side they are on."""
-    for is_after, call, position in (
-        (True, gap.before, gap.first - 1),
-        (False, gap.after, gap.end),
+    for is_after, call, other, position in (
+        (True, gap.before, gap.after, gap.first - 1),
+        (False, gap.after, gap.before, gap.end),
     ):
-        if 0 <= position < len(names) and calls.runs[call]:
+        beside = 0 <= position < len(names) and call not in calls.chain(other)
+        if beside and calls.runs[call]:
             whole = re.search(_role(call, calls, classes).whole, plain(names[position]))
             if not whole or not ONE_OPERATOR.search(_class(call, calls, classes)):
                 yield is_after, call
@@ -212,10 +139,13 @@ def _variety(edges: list[tuple[_Gap, int]], names: Sequence[str]) -> int:
 
 
 def _take_common(
-    edges: list[tuple[_Gap, int]], is_after: bool, found: list[int], names: Sequence[str]
+    edges: list[tuple[_Gap, int]], is_after: bool, name: str, found: list[int], names: Sequence[str]
 ) -> None:
     """Give the calls at these gaps the operators that all the gaps have in common on that side."""
-    count = _common([_text(gap, names)[:: 1 if is_after else -1] for gap, _ in edges])
+    texts = [_text(gap, names)[:: 1 if is_after else -1] for gap, _ in edges]
+    count = _common(texts)
+    if is_after and role_around(name):  # what is added to a block's result is added around it
+        count = next((n for n in range(count) if plain(texts[0][n]) == "add"), count)
     for gap, call in edges:
         first = gap.first if is_after else gap.end - count
         found[first : first + count] = [call] * count

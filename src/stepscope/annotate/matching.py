@@ -3,8 +3,8 @@
 The tree's leaves tell which operators to look for (`operator_names`), the operators of each step
 are laid out in a row (`operator_rows`), the calls that best explain them are searched
 (`call_search`), and what lies between goes to a neighbour or to the block around
-(`between_calls`). Backward follows forward where the file links them; otherwise it is matched too,
-last node first.
+(`between_calls`). Backward follows forward where the file links them; otherwise its nodes, last
+first, are matched with the operators that told the forward calls.
 
 Source: HOTLINE section 4.3.
 """
@@ -12,12 +12,15 @@ Source: HOTLINE section 4.3.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.annotate.between_calls import Calls, owners
+from stepscope.annotate.alignment import common_positions, with_neighbours
+from stepscope.annotate.between_calls import owners
 from stepscope.annotate.call_search import Search
+from stepscope.annotate.calls import Calls
 from stepscope.annotate.module_evidence import Evidence, Module, tree_modules
 from stepscope.annotate.module_parts import root_part
 from stepscope.annotate.operator_rows import (
@@ -56,21 +59,26 @@ def from_tree(trace: Trace) -> Evidence | None:
     modules = tree_modules(trace.metadata.model)
     if not modules:
         return None
-    back = trace.events["stage"] == _BACKWARD
-    matcher = _Matcher(trace, modules, ~back)
+    matcher = _Matcher(trace, modules)
     forward = forward_rows(trace, matcher.recognised)
     matcher.claim(forward)
     matcher.claim_again(forward, recomputed_rows(trace, matcher.recognised))
-    claims = matcher.claims
     if not (trace.events["forward_event"] >= 0).any():
-        backward = _Matcher(trace, modules, back)
-        backward.claim(backward_rows(trace))
-        claims = np.where(backward.claims >= 0, backward.claims, claims)
-    return Evidence("matched", modules, claims, matcher.calls)
+        matcher.claim_backward(backward_rows(trace))
+    return Evidence("matched", modules, matcher.claims, matcher.calls)
+
+
+@dataclass
+class _Pass:
+    """What was found for one pass: the module of each operator, the calls, and what told them."""
+
+    modules: Ids
+    calls: Calls
+    bits: list[int]
 
 
 class _Matcher:
-    """What has been claimed so far for the modules of a tree, from the chosen events.
+    """What has been claimed so far for the modules of a tree.
 
     Attributes:
         recognised: events whose name a module asks for, shape (events,).
@@ -78,72 +86,95 @@ class _Matcher:
         calls: int64, shape (modules,), how often each was called.
     """
 
-    def __init__(self, trace: Trace, modules: Sequence[Module], chosen: Mask) -> None:
+    def __init__(self, trace: Trace, modules: Sequence[Module]) -> None:
         self._trace = trace
+        self._modules = modules
         self._names = trace.events.text("name")
         self._classes = [class_name(module) for module in modules]
-        self._roles = Roles(modules, _worked(trace, chosen))
-        self._bits = [self._roles.bits_of.get(name, 0) for name in self._names.values]
+        self._roles = Roles(modules, _worked(trace, backward=False))
         self._root = root_part(modules, self._roles)
         self._search = Search(self._roles.sure, self._roles.all_sizes)
-        self.recognised = self._names.where(lambda name: self._roles.bits_of.get(name, 0) != 0)
+        self._passes: dict[int, _Pass] = {}
+        self.recognised = self._names.where(lambda name: self._roles.bits_of(name) != 0)
         self.claims = np.full(len(trace.events), -1, np.int32)
         self.calls = np.zeros(len(modules), np.int64)
 
     def claim(self, passes: Sequence[Rows]) -> None:
-        """Match passes through the model; those of the same operators are matched once."""
-        known: dict[bytes, tuple[list[int], Ids]] = {}
+        """Match each step's forward pass; passes of the same operators are matched once."""
+        known: dict[bytes, _Pass] = {}
         inside = names_inside(self._trace, self._opaque(passes))
         for rows in passes:
             key = self._names.codes[rows].tobytes()
             if key not in known:
                 known[key] = self._match(rows, inside)
-            modules, calls = known[key]
-            self.claims[rows] = modules
-            self.calls += calls
+            self._passes[self._step(rows)] = known[key]
+            self.claims[rows] = known[key].modules
+            self.calls += np.bincount(known[key].calls.module[1:], minlength=len(self.calls))
 
     def claim_again(self, forward: Sequence[Rows], recomputed: Sequence[Rows]) -> None:
         """Recomputed operators belong to the module of the forward operator that they repeat."""
-        events = self._trace.events
-        passes = {int(events["step"][rows[0]]): rows for rows in forward}
+        passes = {self._step(rows): rows for rows in forward}
         for rows in recomputed:
-            first = repeated_rows(events, passes.get(int(events["step"][rows[0]]), rows[:0]), rows)
+            origin = passes.get(self._step(rows), rows[:0])
+            first = repeated_rows(self._trace.events, origin, rows)
             self.claims[rows] = np.where(first >= 0, self.claims[first], -1)
+
+    def claim_backward(self, passes: Sequence[Rows]) -> None:
+        """Gradient nodes, last first, run through the calls of the forward pass in its order."""
+        roles = Roles(self._modules, _worked(self._trace, backward=True), backward=True)
+        known: dict[tuple[bytes, int], Ids] = {}
+        for rows in passes:
+            forward = self._passes.get(self._step(rows))
+            key = self._names.codes[rows].tobytes(), id(forward)
+            if forward and key not in known:
+                names = [self._names[row] or "" for row in rows]
+                known[key] = self._follow(forward, names, [roles.bits_of(name) for name in names])
+            self.claims[rows] = known.get(key, -1)
+
+    def _step(self, rows: Rows) -> int:
+        return int(self._trace.events["step"][rows[0]])
 
     def _opaque(self, passes: Sequence[Rows]) -> Mask:
         """Operators whose own name says nothing: what they run may."""
         opaque = np.zeros(len(self._names), np.bool_)
         for rows in passes:
             opaque[rows] = True
-        return (
-            opaque & ~self.recognised & ~self._names.where(lambda name: name.startswith("aten::"))
-        )
+        named = self._names.where(lambda name: name.startswith("aten::"))
+        return opaque & ~self.recognised & ~named
 
-    def _match(self, rows: Rows, inside: Mapping[int, set[int]]) -> tuple[list[int], Ids]:
+    def _match(self, rows: Rows, inside: Mapping[int, set[int]]) -> _Pass:
         bits = [self._bits_of(event, inside.get(event, ())) for event in rows.tolist()]
         telling = [position for position, one in enumerate(bits) if one]
-        found = self._search.explain(self._root, [bits[position] for position in telling])
-        calls = Calls.of(self._root, found)
+        told = [bits[position] for position in telling]
+        calls = Calls.of(self._root, self._search.explain(self._root, told))
         names = [self._names[row] or "" for row in rows]
-        modules = np.array(calls.module)
-        owner = modules[owners(calls, telling, names, self._classes)]
+        modules = np.array(calls.module)[owners(calls, telling, names, self._classes)]
         # A loss that no module of the tree computes is the training loop's.
         loss = (self._trace.events["stage"][rows] == _LOSS) & (np.array(bits) == 0)
-        counts = np.bincount(modules[1:], minlength=len(self._classes))
-        return np.where(loss, -1, owner).tolist(), counts
+        return _Pass(np.where(loss, -1, modules), calls, told)
+
+    def _follow(self, forward: _Pass, names: Sequence[str], bits: Sequence[int]) -> Ids:
+        pairs = with_neighbours(common_positions(forward.bits, bits), forward.bits, bits)
+        claimed = [forward.calls.claimed[operator] for operator, _ in pairs]
+        calls = replace(forward.calls, claimed=claimed)
+        found = owners(calls, [node for _, node in pairs], names, self._classes)
+        modules: Ids = np.array(calls.module)[found]
+        return modules
 
     def _bits_of(self, event: int, inside: Iterable[int]) -> int:
         """The roles that an operator may play, and the sizes of leaves that it may be one of."""
         bits = 0
         for code in (int(self._names.codes[event]), *inside):
-            bits |= self._bits[code]
+            bits |= self._roles.bits_of(self._names.values[code])
         if bits & self._roles.sure and self._roles.all_sizes:
             shapes = self._trace.event_arguments(event).get("Input Dims", ())
             bits |= self._roles.sizes_of(bits, shapes)
         return bits
 
 
-def _worked(trace: Trace, chosen: Mask) -> Sequence[str]:
-    """The names of operators and of device work among the chosen events."""
-    work = trace.events.text("category").mask("cpu_op", *DEVICE_WORK)
-    return trace.events.text("name").take(work & chosen).compact().values
+def _worked(trace: Trace, backward: bool) -> Sequence[str]:
+    """The names of the operators and the device work of backward, or of all else."""
+    events = trace.events
+    work = events.text("category").mask("cpu_op", *DEVICE_WORK)
+    work &= (events["stage"] == _BACKWARD) == backward
+    return events.text("name").take(work).compact().values

@@ -24,6 +24,7 @@ class Role:
         part: a pattern of an operator that tells such a leaf among others that it runs; it counts
             only in a trace that has none of the first kind.
         sure: whether each call runs such an operator, and hardly anything else does.
+        node: a pattern of gradient nodes of the whole operator that are called otherwise than it.
         lead, trail: patterns of operators, as recorded, that are its own too right before it and
             right after it.
     """
@@ -32,6 +33,7 @@ class Role:
     whole: str
     part: str = ""
     sure: bool = False
+    node: str = "^$"
     lead: str = "^$"
     trail: str = "^$"
 
@@ -48,7 +50,7 @@ _TABLE = (
          trail=r"all_reduce$"),
     Role(r"Conv1D$", r"^$", r"^addmm$", sure=True),
     Role(r"Linear|Dense$", r"^linear|^t?addmm$", r"^(mm|matmul)$|gemm|nvjet",
-         sure=True, trail=r"all_reduce$"),
+         sure=True, node=r"^mm$", trail=r"all_reduce$"),
     Role(r"Conv", r"^conv|convolution", r"miopen.*conv|cudnn.*conv|(w|d)grad|fprop|igemm",
          sure=True),
     Role(r"BatchNorm", r"batchnorm", r"cudnn.*bn|miopen.*bn|bnfw|bnbw", sure=True,

@@ -18,18 +18,21 @@ class Roles:
     Args:
         modules: of a model tree.
         operators: names of the trace's operators and kernels, as recorded.
+        backward: whether these are gradient nodes.
     """
 
-    def __init__(self, modules: Sequence[Module], operators: Iterable[str]) -> None:
+    def __init__(
+        self, modules: Sequence[Module], operators: Iterable[str], backward: bool = False
+    ) -> None:
         roles = {role for module in modules for role in roles_of(class_name(module))}
         self._bits = {role: 1 << number for number, role in enumerate(sorted(roles, key=repr))}
         names = {name: plain(name) for name in operators}
-        self._patterns = {role: _pattern(role, names.values()) for role in roles}
+        self._patterns = {role: _pattern(role, names.values(), backward) for role in roles}
         self.sure = self.of(role for role in roles if role.sure)
         self._sizes: dict[tuple[int, int], int] = {}
         for module in modules:
             self._add_size(module)
-        self.bits_of = {name: self._bits_of(name, text) for name, text in names.items()}
+        self._known = {name: self._find_bits(text) for name, text in names.items()}
 
     def of(self, roles: Iterable[Role]) -> int:
         """The bits of several roles."""
@@ -66,13 +69,17 @@ class Roles:
         count = module.facts.get("parameters")
         return self.of([role_of(class_name(module))]), count if isinstance(count, int) else -1
 
-    def _bits_of(self, name: str, text: str) -> int:
+    def bits_of(self, name: str) -> int:
+        """The bits of the roles that an operator or a kernel of this name may play."""
+        return self._known.get(name, 0)
+
+    def _find_bits(self, text: str) -> int:
         return self.of(role for role, pattern in self._patterns.items() if pattern.search(text))
 
 
-def _pattern(role: Role, names: Iterable[str]) -> re.Pattern[str]:
+def _pattern(role: Role, names: Iterable[str], backward: bool) -> re.Pattern[str]:
     """What tells a role in this trace: its whole operator, or a part where there is none."""
-    whole = re.compile(role.whole)
+    whole = re.compile(f"{role.whole}|{role.node}" if backward else role.whole)
     if not role.part or any(whole.search(name) for name in names):
         return whole
     return re.compile(role.part)
