@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Iterable
 from functools import cached_property
-from itertools import compress
+from itertools import compress, islice
 from operator import attrgetter
 from typing import Any
 
@@ -44,6 +45,10 @@ _LONG_BYTES = 150
 _OF_MEMORY = {"allocation", "address", "device_type", "device_id", "allocated"}
 
 
+_PLACE = attrgetter("ph", "cat", "pid", "tid")
+Codes = NDArray[np.int32]
+
+
 class Interner(dict[Hashable, int]):
     """Numbers things in order of first appearance."""
 
@@ -72,28 +77,39 @@ class Columns:
         self.labels: dict[tuple[Any, Any, str], str] = {}
         self._chunks: list[dict[str, NDArray[Any]]] = []
         self._blocks: list[Block] = []
+        self._places = Interner()
+        self._phase_of, self._track_of = array("i"), array("i")
         self._read = 0
 
     def add(self, records: list[Record]) -> None:
         """Take over the records of one chunk."""
         source = np.arange(self._read, self._read + len(records), dtype=np.int32)
         self._read += len(records)
-        phase = self.phases.codes(map(attrgetter("ph", "cat"), records), len(records))
-        pairs: list[Any] = list(self.phases)
-        labels = np.array([letter == "M" for letter, _ in pairs] or [False])[phase]
+        phase, track = self._phases_and_tracks(records)
+        labels = track < 0
         if labels.any():
             self._label(list(compress(records, labels)))
             records = list(compress(records, ~labels))
-            phase, source = phase[~labels], source[~labels]
+            phase, track, source = phase[~labels], track[~labels], source[~labels]
         if records:
-            self._chunks.append({"phase": phase, "source": source, **self._columns(records)})
+            columns = self._columns(records)
+            self._chunks.append({"phase": phase, "track": track, "source": source, **columns})
             self._pack(records, source)
+
+    def _phases_and_tracks(self, records: list[Record]) -> tuple[Codes, Codes]:
+        """Codes of phase and of track (-1 for metadata), told once for each distinct pair."""
+        codes = self._places.codes(map(_PLACE, records), len(records))
+        fresh: Iterable[Any] = islice(self._places, len(self._phase_of), None)
+        for letter, category, process, thread in fresh:
+            self._phase_of.append(self.phases[letter, category])
+            self._track_of.append(-1 if letter == "M" else self.tracks[process, thread])
+        phase, track = (np.array(one, np.int32)[codes] for one in (self._phase_of, self._track_of))
+        return phase, track
 
     def _columns(self, records: list[Record]) -> dict[str, NDArray[Any]]:
         count = len(records)
         return {
             "name": self.names.codes(map(attrgetter("name"), records), count),
-            "track": self.tracks.codes(map(attrgetter("pid", "tid"), records), count),
             "identity": self._identities(records),
             "time_ns": nanoseconds(_texts([record.ts for record in records])),
             "duration_us": _floats([record.dur for record in records]),
@@ -104,9 +120,10 @@ class Columns:
         """Codes of `id`, else of `id2`; -1 for events without either."""
         codes = self.identities.codes(map(attrgetter("id"), records), len(records))
         codes[codes == self.identities[None]] = -1
-        for row, local in enumerate(map(attrgetter("id2"), records)):
-            if local and codes[row] < 0:
-                codes[row] = self.identities[bytes(local)]
+        if any(map(attrgetter("id2"), records)):
+            for row, local in enumerate(map(attrgetter("id2"), records)):
+                if local and codes[row] < 0:
+                    codes[row] = self.identities[bytes(local)]
         return codes
 
     def _pack(self, records: list[Record], source: NDArray[np.int32]) -> None:
