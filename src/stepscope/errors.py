@@ -4,6 +4,7 @@
     ├── IngestError             a file cannot be read as a trace
     ├── TraceError              a trace lacks what was asked of it (a table, a column, a step)
     ├── QueryError              the SQL of `stepscope query` is wrong
+    ├── GraphError              a dependency graph, or a change of it, does not hold together
     └── CaptureError            a training script cannot be run or recorded
 
 A message says what was expected, what was found, where, and what to do next.
@@ -28,6 +29,10 @@ class TraceError(StepscopeError):
 
 class QueryError(StepscopeError):
     """The SQL of `stepscope query` is wrong."""
+
+
+class GraphError(StepscopeError):
+    """A dependency graph, or a change of it, does not hold together."""
 
 
 class CaptureError(StepscopeError):

@@ -1,0 +1,53 @@
+"""Every dependency of a graph as one compressed table, the order within threads included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.graph.schema import EDGE_KINDS
+from stepscope.trace.table import Table
+
+PROGRAM, STREAM, LAUNCH, SYNC, COMMUNICATION, HANDOVER = range(len(EDGE_KINDS))
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Dependencies by source: those of task u are rows `first[u]` to `first[u + 1] - 1`.
+
+    Attributes:
+        first: int64, shape (tasks + 1,).
+        source, target: int32, shape (edges,), tasks.id.
+        kind: int8, index into `EDGE_KINDS`.
+        delay_ns: int64, from the start of the source to the earliest start of the target.
+    """
+
+    first: NDArray[np.int64]
+    source: NDArray[np.int32]
+    target: NDArray[np.int32]
+    kind: NDArray[np.int8]
+    delay_ns: NDArray[np.int64]
+
+
+def all_edges(tasks: Table, links: Table, threads: Table) -> Edges:
+    """The links and, between neighbours of each ordered thread, its order.
+
+    A launch counts from the start of the call, since work may begin before the call returns;
+    everything else counts from the end of its source, order within a thread from the end of the
+    gap that follows it.
+    """
+    thread = tasks["thread"]
+    follows = (thread[1:] == thread[:-1]) & (threads["ordered"][thread[1:]] > 0)
+    before = np.flatnonzero(follows).astype(np.int32)
+    order = np.where(threads["device"][thread[before]] < 0, PROGRAM, STREAM)
+    occupied = tasks["duration_ns"] + tasks["gap_ns"]
+    source = np.concatenate([before, links["source"]])
+    target = np.concatenate([before + 1, links["target"]]).astype(np.int32)
+    kind = np.concatenate([order, links["kind"]]).astype(np.int8)
+    length = np.where(links["kind"] == LAUNCH, 0, tasks["duration_ns"][links["source"]])
+    delay = np.concatenate([occupied[before], np.maximum(links["lag_ns"] + length, 0)])
+    sorting = np.argsort(source, kind="stable")
+    first = np.searchsorted(source[sorting], np.arange(len(tasks) + 1))
+    return Edges(first, source[sorting], target[sorting], kind[sorting], delay[sorting])

@@ -1,0 +1,46 @@
+"""The unchanged replay of every step of every training trace against the measured step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepscope.graph import build_graph, simulate
+from stepscope.opening import open as open_trace
+
+TRAINING = (
+    "critical_path_a100/*",
+    "diff_a100_v100/*",
+    "dlrm_8rank_v100/*",
+    "edge_cases/a100_rank0of16.json.gz",
+    "edge_cases/backward_thread.json",
+    "edge_cases/cpu_only.json.gz",
+    "edge_cases/no_*.json.gz",
+    "kineto_resnet50_v100/*",
+    "mtia_training/*",
+    "nccl_args_a100/*",
+    "resnet_2080ti_with_et/kineto.json.gz",
+    "resnet_ddp_mi300x/*",
+    "steps_ns_v100/*",
+)
+
+
+@pytest.mark.parametrize("pattern", TRAINING)
+def test_the_unchanged_replay_reproduces_every_step(traces: Path, pattern: str) -> None:
+    files = sorted(traces.glob(pattern))
+    assert files
+    errors = np.concatenate([_errors(file) for file in files])
+    assert np.abs(errors).mean() < 0.02
+    assert np.abs(errors).max() < 0.05
+
+
+def _errors(file: Path) -> np.ndarray:
+    """Relative errors of the steps in a row, and of each step on its own."""
+    trace = open_trace(file)
+    row = build_graph(trace).check()
+    graphs = [row, *(build_graph(trace, steps=(step, step)) for step in row.window.steps)]
+    return np.concatenate(
+        [simulate(graph).step_ns / graph.window.measured_ns - 1 for graph in graphs]
+    )
