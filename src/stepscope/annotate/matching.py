@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.annotate.alignment import common_positions, with_neighbours
+from stepscope.annotate.backward import is_backward
 from stepscope.annotate.between_calls import owners
 from stepscope.annotate.call_search import Search
 from stepscope.annotate.calls import Calls
@@ -113,10 +114,11 @@ class _Matcher:
 
     def claim_again(self, forward: Sequence[Rows], recomputed: Sequence[Rows]) -> None:
         """Recomputed operators belong to the module of the forward operator that they repeat."""
+        nodes = np.flatnonzero(is_backward(self._trace.events))
         passes = {self._step(rows): rows for rows in forward}
         for rows in recomputed:
             origin = passes.get(self._step(rows), rows[:0])
-            first = repeated_rows(self._trace.events, origin, rows)
+            first = repeated_rows(self._names.codes, nodes, origin, rows)
             self.claims[rows] = np.where(first >= 0, self.claims[first], -1)
 
     def claim_backward(self, passes: Sequence[Rows]) -> None:

@@ -5,22 +5,20 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.annotate.backward import is_backward
-from stepscope.trace.table import Table
-
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 _LEAST_ALIKE = 0.5
 
 
-def repeated_rows(events: Table, forward: Rows, again: Rows) -> Rows:
+def repeated_rows(names: NDArray[np.integer], nodes: Rows, forward: Rows, again: Rows) -> Rows:
     """The forward operator that each recomputed operator of the same step repeats.
 
     Autograd runs pieces of the forward pass again, the last piece first. Each is found by the names
     of its operators, at the last place in the pass where most of them agree.
 
     Args:
-        events: the events table.
+        names: a number for the name of each event, shape (events,).
+        nodes: event ids of gradient nodes, ascending; pieces lie between them.
         forward: event ids of the outermost forward operators of a step, in order.
         again: the same of recomputed ones.
 
@@ -28,9 +26,9 @@ def repeated_rows(events: Table, forward: Rows, again: Rows) -> Rows:
         An event id for each of `again`, or -1, shape (len(again),).
     """
     result = np.full(len(again), -1, np.intp)
-    done = np.cumsum(is_backward(events))[again]
+    done = np.searchsorted(nodes, again)
     for piece in np.split(np.arange(len(again)), np.flatnonzero(np.diff(done)) + 1):
-        start, alike = _place(events["name"][forward], events["name"][again[piece]])
+        start, alike = _place(names[forward], names[again[piece]])
         if alike.mean() >= _LEAST_ALIKE:
             first, last = np.flatnonzero(alike)[[0, -1]]
             result[piece[first : last + 1]] = forward[start + first : start + last + 1]
