@@ -67,7 +67,8 @@ class Index:
     def children(self, event: int) -> Ids:
         """Ids of the events directly inside one, in order."""
         inside = self.order[self.place[event] + 1 : self.last[event] + 1]
-        return inside[self.parent[inside] == event]
+        direct: Ids = inside[self.parent[inside] == event]
+        return direct
 
     def has_children(self, event: int) -> bool:
         """Whether anything is inside an event on its track."""
@@ -82,14 +83,18 @@ class Index:
         """Where in `order` each of `rows` and its inside begin and end, shapes (rows,)."""
         return self.place[rows], self.last[rows] + 1
 
+    def launches_inside(self, rows: Ids) -> tuple[Ids, Ids]:
+        """Where in `launched` the device work of each of `rows` begins and ends, shapes (rows,)."""
+        first, end = (np.searchsorted(self._launch_places, at) for at in self.inside(rows))
+        return first, end
+
     def device_work(self, rows: Ids) -> tuple[Ids, Ids]:
         """The device work launched inside each of `rows`; device work stands for itself.
 
         Returns:
             Index into `rows` and id of the work, shapes (works,).
         """
-        first, end = self.inside(rows)
-        first, end = (np.searchsorted(self._launch_places, at) for at in (first, end))
+        first, end = self.launches_inside(rows)
         own = np.flatnonzero(self.on_device[rows])
         end[own] = first[own]
         of_row, position = ranges(first, end)

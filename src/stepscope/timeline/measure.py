@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,8 @@ class Costs:
         end_ns: CPU end, -1 without a CPU side.
         cpu_ns: CPU time, as a union.
         work_ns: CPU time of operators and calls alone, without frames and annotations.
+        self_ns: CPU time of its outermost events in which nothing inside them runs; of a stage, in
+            which none of its events runs.
         device_start_ns: start of the first device work, -1 without any.
         device_end_ns: end of the last, -1 without any.
         device_ns: device busy time, as a union over streams.
@@ -56,6 +59,7 @@ class Costs:
     end_ns: Times
     cpu_ns: Times
     work_ns: Times
+    self_ns: Times
     device_start_ns: Times
     device_end_ns: Times
     device_ns: Times
@@ -75,6 +79,31 @@ class Costs:
         """
         bound: NDArray[np.bool_] = self.device_ns >= np.maximum(self.cpu_ns, 1)
         return bound
+
+    def take(self, operations: Ids) -> Costs:
+        """The costs of chosen operations, in the order of `operations`, none twice."""
+        place = np.full(len(self.cpu_ns), -1, np.int64)
+        place[operations] = np.arange(len(operations))
+        kept = np.flatnonzero(place[self.parts.operation] >= 0)
+        parts = _each(self.parts, lambda column: column[kept])
+        parts["operation"] = place[parts["operation"]]
+        columns = _each(self, lambda column: column[operations])
+        return Costs(**columns, parts=DeviceParts(**parts))
+
+    def followed_by(self, other: Costs) -> Costs:
+        """The costs of these operations and then of others."""
+        mine, theirs = (_each(one.parts, lambda column: column) for one in (self, other))
+        theirs["operation"] = theirs["operation"] + len(self.cpu_ns)
+        parts = {name: np.concatenate([mine[name], theirs[name]]) for name in mine}
+        own, after = (_each(one, lambda column: column) for one in (self, other))
+        columns = {name: np.concatenate([own[name], after[name]]) for name in own}
+        return Costs(**columns, parts=DeviceParts(**parts))
+
+
+def _each(table: Costs | DeviceParts, change: Callable[[Ids], Ids]) -> dict[str, Ids]:
+    """Every column of numbers, changed, by its name."""
+    columns = {field.name: getattr(table, field.name) for field in fields(table)}
+    return {name: change(column) for name, column in columns.items() if name != "parts"}
 
 
 def measure(index: Index, rows: Ids, bounds: Ids, span: tuple[int, int]) -> Costs:
@@ -101,6 +130,7 @@ def measure(index: Index, rows: Ids, bounds: Ids, span: tuple[int, int]) -> Cost
         end_ns=_extreme(np.maximum, mine, end, count),
         cpu_ns=grouped_union(mine, start, end, count),
         work_ns=_sum(mine, index.work_before[last] - index.work_before[first], count),
+        self_ns=_sum(mine, index.events["self_ns"][members], count),
         device_start_ns=_extreme(np.minimum, parts.operation, parts.start_ns, count),
         device_end_ns=_extreme(np.maximum, parts.operation, parts.end_ns, count),
         device_ns=grouped_union(group[row], index.start[work], index.end[work], count),

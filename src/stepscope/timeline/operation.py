@@ -1,0 +1,60 @@
+"""One operation of the timeline: a step, a stage, a call of a module, an event, or a section."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope.timeline.index import Ids
+from stepscope.timeline.lanes import Lane
+
+KINDS = ("trace", "step", "stage", "module", "event", "section", "series", "repeat")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the operations of a section differ: their number, runtimes in ns, and the slowest."""
+
+    count: int
+    least_ns: int
+    mean_ns: int
+    most_ns: int
+    slowest: str
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """One operation; what it costs is told by the level that lists it.
+
+    Attributes:
+        id: stable for a file, and unique among its siblings.
+        kind: one of `KINDS`. A section holds tiny operations, a series those of one name, a repeat
+            copies of one block.
+        name: short.
+        rows: event ids, none inside another, int64.
+        context: the module that its inside lies in, -1 for none.
+        track: the thread or stream that it runs on, -1 for a step.
+        event: the event that it is, else -1.
+        module: the module that it is a call of, else -1.
+        recompute: whether it is forward work repeated in backward.
+        part: the operations in it, of a section.
+        spread: how these differ, of a section.
+    """
+
+    id: str
+    kind: str
+    name: str
+    rows: Ids
+    context: int = -1
+    track: int = -1
+    event: int = -1
+    module: int = -1
+    recompute: bool = False
+    part: Lane | None = None
+    spread: Spread | None = None
+
+
+def the_trace() -> Operation:
+    """The operation around all steps, which the first level opens."""
+    return Operation("", "trace", "trace", np.zeros(0, np.int64))

@@ -1,0 +1,108 @@
+"""Sections where nothing names any: runs of tiny operations, of one name, of copies of a block.
+
+Source: HOTLINE section 4.5. A run of one name and repeated blocks become one unit each; then a
+series of units that are all tiny becomes a section. So what is not tiny, alone or by being
+repeated, is never hidden in a section of tiny operations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int64]
+Times = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+TINY = 0.05
+_LEAST_BLOCKS = 3
+
+
+@dataclass(frozen=True)
+class Operations:
+    """What the rules ask of sibling operations in order of time, shapes (operations,).
+
+    Attributes:
+        name: a code that operations of one name share.
+        block: a code that copies of one block share, -1 for others.
+        cpu_ns: CPU time.
+        device_ns: device busy time.
+    """
+
+    name: Ids
+    block: Ids
+    cpu_ns: Times
+    device_ns: Times
+
+
+def find_sections(operations: Operations, parent_ns: int, tiny: float = TINY) -> Ids:
+    """Cut sibling operations into sections and single operations.
+
+    A series is tiny if each of its units, on the CPU and on the device, takes less than `tiny` of
+    the parent. Where one section would hold all there is, it would only repeat its parent: then the
+    operations stand alone if they are few (2 / tiny), else pieces are cut that reach the threshold.
+
+    Args:
+        operations: of one track.
+        parent_ns: runtime of the parent, its longer side.
+        tiny: share of it below which an operation is tiny.
+
+    Returns:
+        Bounds: section i holds the operations from `bounds[i]` to before `bounds[i + 1]`; int64,
+        shape (sections + 1,).
+
+    Example:
+        >>> few = Operations(*(np.array(x) for x in ([1, 2, 3], [-1] * 3, [1, 1, 90], [0] * 3)))
+        >>> find_sections(few, parent_ns=100).tolist()
+        [0, 2, 3]
+    """
+    count = len(operations.name)
+    starts = np.flatnonzero(~_joined(operations))
+    if count == 0:
+        return np.zeros(1, np.int64)
+    starts = starts[~_continues(_runtime(operations, starts) < tiny * parent_ns)]
+    if len(starts) > 1 or count == 1:
+        return np.append(starts, count)
+    return _pieces(operations, tiny)
+
+
+def _joined(operations: Operations) -> Mask:
+    """Operations that belong to one unit with the one before."""
+    same = _equals_previous(operations.name)
+    copies = _equals_previous(operations.block) & (operations.block >= 0)
+    lengths = np.diff(np.append(np.flatnonzero(~copies), len(copies)))
+    many: Mask = copies & np.repeat(lengths >= _LEAST_BLOCKS, lengths)
+    joined: Mask = same | many
+    return joined
+
+
+def _equals_previous(values: Ids) -> Mask:
+    return np.append(np.zeros(min(len(values), 1), np.bool_), values[1:] == values[:-1])
+
+
+def _continues(tiny: Mask) -> Mask:
+    """Units that continue a series of tiny ones."""
+    continues: Mask = tiny & np.append(False, tiny[:-1])
+    return continues
+
+
+def _runtime(operations: Operations, starts: Ids) -> Times:
+    """The longer side of each unit."""
+    cpu, device = (
+        np.add.reduceat(times, starts) for times in (operations.cpu_ns, operations.device_ns)
+    )
+    return np.maximum(cpu, device)
+
+
+def _pieces(operations: Operations, tiny: float) -> Ids:
+    """Single operations if they are few, else series that reach the threshold together."""
+    count = len(operations.name)
+    if count <= 2 / tiny:
+        return np.arange(count + 1)
+    runtime = np.maximum(operations.cpu_ns, operations.device_ns) + 1  # none takes no time at all
+    least = tiny * runtime.sum()
+    piece = ((np.cumsum(runtime) - runtime) / least).astype(np.int64)
+    large = runtime >= least
+    after_large = np.append(False, large[:-1])
+    return np.append(np.flatnonzero(~_equals_previous(piece) | large | after_large), count)

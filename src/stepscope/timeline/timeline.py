@@ -1,0 +1,119 @@
+"""The multi-scale timeline of a trace: any operation opens into the level inside it.
+
+Source: HOTLINE sections 4.5 and 5, appendix C.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepscope.errors import TraceError
+from stepscope.timeline.lanes import Contents
+from stepscope.timeline.level import Level
+from stepscope.timeline.opened import Opened, Path, open_operation, open_step, open_trace
+from stepscope.timeline.operation import Operation
+from stepscope.timeline.search import Search
+from stepscope.timeline.sections import TINY
+from stepscope.timeline.wire import level_to_json
+from stepscope.trace.trace import Trace
+
+_KEPT_LEVELS = 256
+
+
+class Timeline:
+    """A trace as levels: steps, stages, calls of modules, operators, calls and kernels.
+
+    A level is computed when it is asked for. It is named by the path of operations that lead to it,
+    as `s5.0/t3/m12.4071`; the same file has the same paths each time it is opened.
+
+    Args:
+        trace: an annotated trace.
+        tiny: share of its parent's runtime below which an operation is tiny.
+
+    Example:
+        >>> timeline = Timeline(stepscope.open("train.stepscope"))  # doctest: +SKIP
+        >>> [one.name for one in timeline.level("s5.0").operations]  # doctest: +SKIP
+        ['data_loading', 'forward', 'loss', 'backward', 'optimizer']
+    """
+
+    def __init__(self, trace: Trace, tiny: float = TINY) -> None:
+        self.trace, self.tiny = trace, tiny
+        self.contents = Contents(trace)
+        self.index = self.contents.index
+        self._kept: dict[tuple[Path, bool], Level] = {}
+
+    def level(self, path: str = "", every: bool = False) -> Level:
+        """The level inside an operation.
+
+        Args:
+            path: ids of the operations that lead to it, joined by `/`; empty for the steps.
+            every: all threads, streams and ranks, not only the longest of a kind.
+
+        Raises:
+            TraceError: if no operation has this path.
+        """
+        return self._level(tuple(filter(None, path.split("/"))), every)
+
+    def levels(self, path: str, every: bool = False) -> list[Level]:
+        """The levels that lead to an operation, from the steps on, and the one inside it."""
+        parts = tuple(filter(None, path.split("/")))
+        return [self._level(parts[:depth], every) for depth in range(len(parts) + 1)]
+
+    def path_of(self, event: int) -> str:
+        """The path of the smallest operation that holds an event; empty outside all steps.
+
+        Args:
+            event: id of an event, on a thread or on a stream.
+        """
+        path: Path = ()
+        while (found := self._holding(self._level(path, True), event)) is not None:
+            path = (*path, found.id)
+        return "/".join(path)
+
+    def search(self, text: str) -> Search:
+        """The events whose name contains a text, to be counted in the operations of any level."""
+        return Search(self.index, text)
+
+    def to_json(self, level: Level) -> dict[str, Any]:
+        """A level as plain lists, see `level_to_json`."""
+        return level_to_json(level, self.trace)
+
+    def _holding(self, level: Level, event: int) -> Operation | None:
+        return next((one for one in level.operations if self._holds(one, event)), None)
+
+    def _holds(self, operation: Operation, event: int) -> bool:
+        if operation.kind == "step":
+            step, rank = self.trace.events["step"][event], self.index.rank[event]
+            return operation.id == f"s{step}.{rank}"
+        launched = self.index.on_device[event] and event not in operation.rows
+        at = self.index.place[self.index.launch[event] if launched else event]
+        first, end = self.index.inside(operation.rows)
+        return bool(((first <= at) & (at < end)).any())
+
+    def _level(self, path: Path, every: bool) -> Level:
+        key = (path, every)
+        level = self._kept.pop(key, None)
+        if level is None:
+            level = self._inside(path, every) if path else open_trace(self.contents, every)
+        self._kept[key] = level  # the last in order, so that the first is the least used
+        if len(self._kept) > _KEPT_LEVELS:
+            self._kept.pop(next(iter(self._kept)))
+        return level
+
+    def _inside(self, path: Path, every: bool) -> Level:
+        for all_threads in (False, True):
+            above = self._level(path[:-1], all_threads)
+            if (number := above.find(path[-1])) is not None:
+                return self._open(above, number, path, every)
+        raise TraceError(
+            f"no operation {path[-1]!r} is inside {'/'.join(path[:-1]) or 'the trace'!r}; "
+            "was the path made of the same file?"
+        )
+
+    def _open(self, above: Level, number: int, path: Path, every: bool) -> Level:
+        costs = above.costs
+        start, end = int(costs.start_ns[number]), int(costs.end_ns[number])
+        runtime = int(costs.runtime_ns[number])
+        opened = Opened(path, above.operations[number], start, end, runtime)
+        how = open_step if opened.operation.kind == "step" else open_operation
+        return how(self.contents, opened, every, self.tiny)
