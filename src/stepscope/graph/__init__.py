@@ -3,7 +3,31 @@
 from __future__ import annotations
 
 from stepscope.graph.build import build_graph
-from stepscope.graph.graph import Graph
+from stepscope.graph.graph import Graph, Schedule
+from stepscope.graph.insert import add_links, add_thread, append, insert, insert_device_work
+from stepscope.graph.path import breakdown, critical_ms, critical_path
+from stepscope.graph.remove import remove
+from stepscope.graph.scale import scale
+from stepscope.graph.select import parse_selection, select
 from stepscope.graph.simulate import Simulation, simulate, simulate_plainly
 
-__all__ = ["Graph", "Simulation", "build_graph", "simulate", "simulate_plainly"]
+__all__ = [
+    "Graph",
+    "Schedule",
+    "Simulation",
+    "add_links",
+    "add_thread",
+    "append",
+    "breakdown",
+    "build_graph",
+    "critical_ms",
+    "critical_path",
+    "insert",
+    "insert_device_work",
+    "parse_selection",
+    "remove",
+    "scale",
+    "select",
+    "simulate",
+    "simulate_plainly",
+]

@@ -1,0 +1,99 @@
+"""What a simulated step's length is made of: its critical path, and which side was busy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.graph.simulate import Simulation
+from stepscope.trace.intervals import Intervals
+
+_NO_STAGE = "none"
+_NO_MODULE = "(no module)"
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Mean time a step, ms: only the CPU busy, only devices, both, neither."""
+
+    cpu_only_ms: float
+    device_only_ms: float
+    parallel_ms: float
+    idle_ms: float
+
+
+def breakdown(simulation: Simulation) -> Breakdown:
+    """How the CPU's and the devices' busy time overlap.
+
+    The CPU is busy in tasks and gaps of the training loop's and autograd's threads, not while it
+    waits; a device while any of its streams runs a task.
+
+    Source: DAYDREAM section 6.2 and figure 6.
+    """
+    graph, start = simulation.graph, simulation.start_ns
+    end = simulation.end_ns
+    serves = graph.threads["main"] > 0
+    handed = graph.links["kind"] == graph.links.schema.column("kind").values.index("handover")
+    serves[graph.tasks["thread"][graph.links["target"][handed]]] = True
+    mine = serves[graph.tasks["thread"]]
+    last = simulation.last_end_ns
+    cpu = Intervals(start[mine], (end + graph.tasks["gap_ns"])[mine]).clip(0, last)
+    device = Intervals(start[graph.on_device], end[graph.on_device]).clip(0, last)
+    both = cpu.intersect(device).total()
+    alone = cpu.total() - both, device.total() - both
+    unit = 1e6 * len(graph.window.steps)
+    idle = last - sum(alone) - both
+    return Breakdown(alone[0] / unit, alone[1] / unit, both / unit, idle / unit)
+
+
+def critical_path(simulation: Simulation) -> NDArray[np.int64]:
+    """The tasks that set the length of the simulated steps, first to last.
+
+    Each is what the next one waited for longest. Shortening any other task gains nothing.
+
+    Returns:
+        int64, tasks.id.
+    """
+    counts = simulation.graph.on_device | (simulation.graph.tasks["mark"] > 0)
+    if not counts.any():
+        return np.zeros(0, np.int64)
+    cause = _cause(simulation)
+    task = int(np.argmax(np.where(counts, simulation.end_ns, -1)))
+    path = [task]
+    while cause[task] >= 0:
+        task = int(cause[task])
+        path.append(task)
+    return np.array(path[::-1])
+
+
+def critical_ms(simulation: Simulation) -> dict[str, dict[str, float]]:
+    """The critical path's time by stage and by module, mean ms a step, largest first."""
+    graph, path = simulation.graph, critical_path(simulation)
+    if not len(path):
+        return {"stages": {}, "modules": {}}
+    until = np.append(simulation.start_ns[path[1:]], simulation.end_ns[path[-1]])
+    spent = (until - simulation.start_ns[path]) / (1e6 * len(graph.window.steps))
+    stages = [stage or _NO_STAGE for stage in graph.tasks.text("stage").take(path)]
+    paths = [path or "(root)" for path in graph.trace["modules"].text("path")]
+    modules = [paths[row] if row >= 0 else _NO_MODULE for row in graph.tasks["module"][path]]
+    return {"stages": _summed(stages, spent.tolist()), "modules": _summed(modules, spent.tolist())}
+
+
+def _cause(simulation: Simulation) -> NDArray[np.int64]:
+    """For each task, one that it started right behind, or -1."""
+    edges, start = simulation.graph.edges, simulation.start_ns
+    binding = start[edges.source] + edges.delay_ns == start[edges.target]
+    # What took no time is passed over for what did, so that the path can not run in place.
+    order = np.argsort(edges.delay_ns[binding], kind="stable")
+    cause = np.full(len(start), -1, np.int64)
+    cause[edges.target[binding][order]] = edges.source[binding][order]
+    return cause
+
+
+def _summed(keys: list[str], values: list[float]) -> dict[str, float]:
+    totals: dict[str, float] = {}
+    for key, value in zip(keys, values, strict=True):
+        totals[key] = totals.get(key, 0.0) + value
+    return dict(sorted(totals.items(), key=lambda item: -item[1]))

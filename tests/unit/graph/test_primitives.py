@@ -1,0 +1,169 @@
+"""Select, scale, insert, remove: on a small step whose length after each change is worked out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from drawn import US, graph_of, links, starts, step_us, tasks
+
+from stepscope.errors import GraphError
+from stepscope.graph import (
+    Graph,
+    add_links,
+    add_thread,
+    append,
+    breakdown,
+    critical_ms,
+    critical_path,
+    insert,
+    insert_device_work,
+    parse_selection,
+    remove,
+    scale,
+    select,
+    simulate,
+)
+
+# The device is the slower side: launches at 10 and 20, work until 110, and a wait for it.
+STEP = """
+    main     |   0 120 | ProfilerStep#0
+    main     |  10  16 | aten::mm
+    main     |  10  14 | cudaLaunchKernel      | corr=7
+    main     |  20  26 | aten::relu
+    main     |  20  24 | cudaLaunchKernel      | corr=8
+    main     |  30 115 | cudaDeviceSynchronize | corr=9
+    stream 7 |  20  80 | sgemm                 | corr=7
+    stream 7 |  80 110 | elementwise_kernel    | corr=8
+"""
+
+
+@pytest.fixture
+def graph() -> Graph:
+    return graph_of(STEP)
+
+
+def names(graph: Graph, mask: np.ndarray) -> list[str | None]:
+    return list(graph.tasks.text("name").take(mask))
+
+
+def test_select_by_kind_name_operator_and_side(graph: Graph) -> None:
+    assert names(graph, select(graph, kind="gemm")) == ["sgemm"]
+    assert names(graph, select(graph, name="elem*")) == ["elementwise_kernel"]
+    assert names(graph, select(graph, operator="aten::relu", on_device=True)) == [
+        "elementwise_kernel"
+    ]
+    assert names(graph, select(graph, category="runtime", name="*Synchronize")) == [
+        "cudaDeviceSynchronize",
+        "cudaDeviceSynchronize",
+    ]
+    long = select(graph, where=lambda graph: graph.tasks["duration_ns"] > 50 * US)
+    assert names(graph, long) == ["sgemm"]
+
+
+def test_select_by_module() -> None:
+    graph = graph_of("""
+        main     |  0 100 | ProfilerStep#0
+        main     | 10  30 | nn.Module: Linear_0 | Python_id=1 Python_module_id=0
+        main     | 12  20 | cudaLaunchKernel | corr=7
+        main     | 40  42 | cudaLaunchKernel | corr=8
+        stream 7 | 20  60 | sgemm            | corr=7
+        stream 7 | 60  70 | relu             | corr=8
+    """)
+    path = graph.trace["modules"].text("path")[0]
+    assert path is not None
+    assert names(graph, select(graph, module=path, on_device=True)) == ["sgemm"]
+    assert names(graph, select(graph, module="elsewhere")) == []
+
+
+def test_a_stage_that_does_not_exist_is_refused(graph: Graph) -> None:
+    with pytest.raises(GraphError, match=r"expected a stage of data_loading, .*; found 'bakcward'"):
+        select(graph, stage="bakcward")
+
+
+def test_a_selection_is_written_as_keys_and_values() -> None:
+    assert parse_selection("stage=backward+name=*a=b*") == {"stage": "backward", "name": "*a=b*"}
+    with pytest.raises(GraphError, match=r"expected KEY=VALUE.* found 'backward'"):
+        parse_selection("backward")
+
+
+def test_scaling_the_longest_kernel_shortens_the_step_by_what_it_saves(graph: Graph) -> None:
+    # sgemm 60 -> 30: the work ends at 80 instead of 110, the wait at 85, the step at 90.
+    assert step_us(scale(graph, select(graph, name="sgemm"), 0.5).check()) == [90]
+    assert step_us(graph) == [120]
+
+
+def test_a_negative_factor_is_refused(graph: Graph) -> None:
+    with pytest.raises(GraphError, match="expected a factor of at least 0, found -1"):
+        scale(graph, select(graph), -1)
+
+
+def test_removing_a_kernel_removes_its_launch_and_keeps_the_order(graph: Graph) -> None:
+    changed = remove(graph, select(graph, name="sgemm")).check()
+    assert links(changed, "launch") == [("cudaLaunchKernel", "elementwise_kernel")]
+    assert [name for name, _, _ in tasks(changed, "main")].count("cudaLaunchKernel") == 1
+    # The other launch comes 4 earlier, at 16; its work starts 10 later (the latency seen), at 26,
+    # and ends at 56; the wait returns at 61, the step ends at 66.
+    assert step_us(changed) == [66]
+
+
+def test_what_waited_for_removed_work_waits_for_the_work_before_it(graph: Graph) -> None:
+    changed = remove(graph, select(graph, name="elementwise_kernel")).check()
+    assert links(changed, "synchronisation") == [("sgemm", "cudaDeviceSynchronize")]
+    assert step_us(changed) == [90]
+
+
+def test_a_removed_wait_waits_for_nothing(graph: Graph) -> None:
+    changed = remove(graph, select(graph, name="cudaDeviceSynchronize")).check()
+    assert not links(changed, "synchronisation")
+    assert step_us(changed) == [110]
+
+
+def test_an_inserted_task_takes_its_place_on_the_thread(graph: Graph) -> None:
+    sgemm = np.flatnonzero(select(graph, name="sgemm"))
+    changed, new = insert(graph, sgemm, ["encode"], duration_ns=[7 * US])
+    assert changed.tasks.text("name")[int(new[0])] == "encode"
+    assert starts(changed.check())["encode"] == 80
+    assert step_us(changed) == [127]
+    assert links(changed, "launch") == links(graph, "launch")
+
+
+def test_inserted_device_work_is_launched(graph: Graph) -> None:
+    call, work = (
+        int(np.flatnonzero(select(graph, name=name))[-1]) for name in ("aten::relu", "elem*")
+    )
+    changed = insert_device_work(graph, call, work, "decode", 10 * US).check()
+    assert links(changed, "launch")[-1] == ("launch", "decode")
+    assert step_us(changed) == [130]
+
+
+def test_a_channel_runs_what_is_ready(graph: Graph) -> None:
+    changed, channel = add_thread(graph, "network", "communication", 0)
+    changed, new = append(
+        changed, channel, ["all_reduce"], duration_ns=50 * US, category="communication"
+    )
+    sgemm = np.flatnonzero(select(changed, name="sgemm"))
+    changed = add_links(changed, sgemm, new, "communication", 5 * US).check()
+    assert starts(changed)["all_reduce"] == 85
+    assert step_us(changed) == [135]
+
+
+def test_the_breakdown_adds_up_to_the_step(graph: Graph) -> None:
+    parts = breakdown(simulate(graph))
+    # The CPU works until it waits at 30 and from 110 on; the device from 20 to 110.
+    assert parts.cpu_only_ms == pytest.approx(0.030)
+    assert parts.device_only_ms == pytest.approx(0.080)
+    assert parts.parallel_ms == pytest.approx(0.010)
+    assert parts.idle_ms == 0
+
+
+def test_the_critical_path_runs_through_what_set_the_length(graph: Graph) -> None:
+    simulation = simulate(graph)
+    assert names(graph, critical_path(simulation)) == [
+        "step 0",
+        "cudaLaunchKernel",
+        "sgemm",
+        "elementwise_kernel",
+        "cudaDeviceSynchronize",
+        "step 0",
+    ]
+    assert sum(critical_ms(simulation)["stages"].values()) == pytest.approx(0.120)
