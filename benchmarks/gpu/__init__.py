@@ -1,0 +1,6 @@
+"""Evidence from a real GPU: captures, and the truth to hold predictions against.
+
+    python -m benchmarks.gpu [--part NAME …] [--minutes N] [--out FOLDER]
+
+docs/gpu_evidence.md tells what each part measures and how to bring the results home.
+"""

@@ -1,0 +1,1 @@
+"""Networks of our own, in plain PyTorch; one file for each."""

@@ -1,0 +1,40 @@
+"""The parts of a run: `PARTS`, in the order in which they are taken.
+
+A part is a module here with one function, which gives each measurement as a name and what to call.
+It is asked for the next only after the one before was taken, whose result is in `done` by then.
+
+    def measurements(setting: Setting, done: Mapping[str, Json]) -> Iterator[Measurement]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Json = dict[str, Any]
+Measurement = tuple[str, Callable[[], Json]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a part measures, and the minutes that it may take on a GPU."""
+
+    about: str
+    minutes: float
+
+
+# What shows most comes first; what may take the process down comes late.
+PARTS = {
+    "models": Part("every model trains: parameters, memory, losses of a few steps", 2),
+    "captures": Part("stepscope captures: plain, with memory, with Python stacks", 6),
+    "annotation": Part("how much of each capture stepscope finds stages and modules for", 3),
+    "precision": Part("step time and memory in FP32, TF32, bf16 and fp16", 4),
+    "optimizers": Part("step time and memory with Adam for-loop, foreach and fused", 3),
+    "overheads": Part("steps under nothing, torch.profiler and stepscope", 3),
+    "layouts": Part("channels_last, activation checkpointing, CUDA graphs", 4),
+    "loading": Part("step time with a data loader that keeps up and one that does not", 2),
+    "batch_sizes": Part("step time and memory from small batches to the edge of memory", 8),
+    "snapshot": Part("the allocator's history of two steps of one model", 1),
+    "compiled": Part("step time and memory under torch.compile", 8),
+}

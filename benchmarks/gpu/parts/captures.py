@@ -1,0 +1,91 @@
+"""Captures of three steps of every model, by `stepscope run` on a plain script.
+
+Kinds: `plain`; `memory`, with every allocation; `stacks`, with Python stacks; `loader`, where the
+batches come from a data loader. A capture that is too large to keep is taken again with one step.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from benchmarks.gpu.models import MODELS
+from benchmarks.gpu.parts import Json, Measurement
+from benchmarks.gpu.script import training_script
+from benchmarks.gpu.setting import Setting
+
+KINDS: dict[str, tuple[str, ...]] = {
+    "plain": (),
+    "stacks": ("--stack",),
+    "memory": ("--memory",),
+    "loader": (),
+}
+LARGEST_BYTES = 3 * 2**20
+_STEPS = (3, 1)
+_RUN = [sys.executable, "-c", "from stepscope.cli.run import run; run()"]
+_TIMEOUT_S = 240
+
+
+def measurements(setting: Setting, done: Mapping[str, Json]) -> Iterator[Measurement]:
+    """Every model in every kind that it is wanted in, the plain ones first."""
+    for kind in KINDS:
+        for model in setting.of(MODELS):
+            if wanted(model, kind, setting.quick):
+                yield f"{model}/{kind}", partial(capture, model, kind, setting)
+
+
+def wanted(model: str, kind: str, quick: bool) -> bool:
+    """A loader only where it is slow; a quick run takes each kind once."""
+    if kind == "loader":
+        return model == "resnet50"
+    return not quick or model == "dlrm"
+
+
+def capture(model: str, kind: str, setting: Setting) -> Json:
+    """Record, pack tightly, and say what came of it; a failure leaves no file."""
+    folder = setting.out / "captures"
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / f"{model}_{kind}.py"
+    script.write_text(training_script(model, setting, loader=kind == "loader"))
+    path = folder / f"{model}.{kind}.stepscope"
+    for steps in _STEPS:
+        command = ["--steps", str(steps), *KINDS[kind], "-o", str(path), str(script)]
+        said = _record(command, path)
+        recorded_bytes, kept_bytes = path.stat().st_size, pack_tightly(path)
+        if kept_bytes <= LARGEST_BYTES:
+            break
+    return {
+        "file": f"captures/{path.name}",
+        "steps": steps,
+        "bytes": kept_bytes,
+        "recorded_bytes": recorded_bytes,
+        "command": ["stepscope", "run", *command[:-2], path.name, script.name],
+        "said": said.splitlines(),
+    }
+
+
+def _record(command: list[str], path: Path) -> str:
+    done = subprocess.run([*_RUN, *command], capture_output=True, text=True, timeout=_TIMEOUT_S)
+    if done.returncode:
+        path.unlink(missing_ok=True)
+        said = [
+            line for line in done.stderr.splitlines() if not line.startswith((" ", "stepscope"))
+        ]
+        raise RuntimeError(f"the script ended with code {done.returncode}: {' '.join(said[-1:])}")
+    return done.stderr
+
+
+def pack_tightly(path: Path) -> int:
+    """Compress a capture as well as zip can; returns its size. What it holds stays as it is."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    partial_path = path.with_suffix(".partial")
+    with zipfile.ZipFile(partial_path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    partial_path.replace(path)
+    return path.stat().st_size

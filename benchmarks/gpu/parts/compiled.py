@@ -1,0 +1,21 @@
+"""Under torch.compile, in FP32 and bf16; `first_step_s` is what compiling takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from benchmarks.gpu.case import Case
+from benchmarks.gpu.models import MODELS
+from benchmarks.gpu.parts import Json, Measurement
+from benchmarks.gpu.setting import Setting
+from benchmarks.gpu.truth import truth
+
+
+def measurements(setting: Setting, done: Mapping[str, Json]) -> Iterator[Measurement]:
+    """Every model in FP32, and then every model in bf16, since each takes minutes."""
+    precisions = ("fp32",) if setting.quick else ("fp32", "bf16")
+    for precision in precisions:
+        for model in setting.of(MODELS):
+            case = Case(model, precision=precision, compiled=True)
+            yield f"{model}/{precision}", partial(truth, case, setting)
