@@ -71,19 +71,20 @@ class Contents:
         self._module: Ids = trace.events["module"].astype(np.int64)
         self.recompute: Ids = trace.events["recompute"].astype(np.int64)
         self._names = trace.events.text("name")
+        self._surrounds = trace.events.text("category").mask("python", "annotation")
 
-    def lanes(self, rows: Ids, context: int) -> list[Lane]:
+    def lanes(self, rows: Ids, context: int, operators: bool) -> list[Lane]:
         """The lanes of some events, each opened further while it holds one operation alone.
 
         Args:
             rows: event ids, none inside another, in pre-order, shape (rows,).
             context: the module that they lie in, -1 for none.
+            operators: open operators too, not only frames, annotations and calls of modules.
         """
         tracks = self.index.track[rows]
         cuts = np.flatnonzero(np.diff(tracks)) + 1
-        return [
-            self._opened(self._lane(part, context)) for part in np.split(rows, cuts) if len(part)
-        ]
+        lanes = [self._lane(part, context) for part in np.split(rows, cuts) if len(part)]
+        return [self._opened(lane, operators) for lane in lanes]
 
     def inside(self, event: int) -> Ids:
         """What is directly inside an event: its children, and the device work it launched."""
@@ -102,20 +103,24 @@ class Contents:
         track = int(self.index.track[rows[0]])
         return Lane(track, context, rows, np.append(starts, len(rows)), module[starts])
 
-    def _opened(self, lane: Lane) -> Lane:
+    def _opened(self, lane: Lane, operators: bool) -> Lane:
         """Opens an operation alone on its lane, as it says nothing that its parent did not."""
-        while len(lane) == 1 and (inner := self._only_lane_inside(lane)):
+        while len(lane) == 1 and (inner := self._only_lane_inside(lane, operators)):
             name = self.name(lane, 0)
             events = int(self.event(lane, 0) >= 0)
             lane = replace(inner, through=(*lane.through, name), passed=lane.passed + events)
         return lane
 
-    def _only_lane_inside(self, lane: Lane) -> Lane | None:
+    def _only_lane_inside(self, lane: Lane, operators: bool) -> Lane | None:
         event, module = self.event(lane, 0), int(lane.module[0])
         if event < 0:
             return self._lane(lane.rows, module)
         rows = self.index.children(event)
-        if not len(rows) or len(self.index.launched_by(event)):
+        if (
+            not (operators or self._surrounds[event])
+            or not len(rows)
+            or len(self.index.launched_by(event))
+        ):
             return None
         return self._lane(rows, self.context_in(lane, 0))
 

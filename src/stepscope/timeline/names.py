@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from stepscope.annotate.kernel_names import short_name as kernel_name
 
+_WIDEST = 200
 _Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
 _RULES: tuple[_Rule, ...] = (
-    (re.compile(r"^(?:.*/)?([^/]+?)\(\d+\): <?([^<>]+)>?$"),
-     lambda found: f"{found[2]} {found[1]}"),
     (re.compile(r"^<(\w+)>\(\d+\): <?([^<>]+)>?$"), lambda found: f"{found[2]} {found[1]}"),
+    (re.compile(r"^(?:.*[/\\])?([^/\\]+?)\(\d+\): <?([^<>]+)>?$"),
+     lambda found: f"{found[2]} {found[1]}"),
     (re.compile(r"^<built-in method (\S+) of (.+?)(?: object)?(?: at 0x[0-9a-f]+)?>$"),
      lambda found: f"{found[1]} {found[2].rpartition('.')[2]}"),
     (re.compile(r"^<built-in function (\S+)>$"), lambda found: found[1]),
@@ -43,7 +44,7 @@ def short_name(name: str) -> str:
     for pattern, short in _RULES:
         if found := pattern.match(name):
             return short(found)
-    return name if _is_plain(name) else kernel_name(name)
+    return name if _is_plain(name) else kernel_name(name, _WIDEST)
 
 
 def _is_plain(name: str) -> bool:

@@ -49,7 +49,7 @@ def open_step(contents: Contents, opened: Opened, every: bool, tiny: float) -> L
     index = contents.index
     step, rank = map(int, opened.operation.id[1:].split("."))
     stages = find_stages(index, step, rank)
-    lanes = contents.lanes(stages.beside, -1)
+    lanes = contents.lanes(stages.beside, -1, operators=False)
     fine = _measured(index, lanes, opened)
     tracks = [one.track for one in stages.operations] + _tracks(lanes)
     both = stages.costs.followed_by(fine)
@@ -85,7 +85,8 @@ def _lanes(contents: Contents, operation: Operation) -> list[Lane]:
         return [operation.part]
     inside = operation.event >= 0
     rows = contents.inside(operation.event) if inside else operation.rows
-    return contents.lanes(contents.index.in_order(rows), operation.context)
+    single = operation.kind != "stage"  # a stage has many threads, and each shows what it runs
+    return contents.lanes(contents.index.in_order(rows), operation.context, operators=single)
 
 
 def _tracks(lanes: list[Lane]) -> list[int]:
@@ -170,9 +171,10 @@ def _level(
 
 def _first_known(partner_of: Callable[[Ids], Ids], operations: list[Operation]) -> Ids:
     """The partner of the first row that has one, of each operation, else -1."""
-    found = np.full(len(operations), -1, np.int64)
-    for number, one in enumerate(operations):
-        partners = partner_of(one.rows)
-        known = np.flatnonzero(partners >= 0)
-        found[number] = partners[known[0]] if len(known) else -1
-    return found
+    result = np.full(len(operations), -1, np.int64)
+    if operations:
+        partners = partner_of(np.concatenate([one.rows for one in operations]))
+        number = np.repeat(np.arange(len(operations)), [len(one.rows) for one in operations])
+        known = np.flatnonzero(partners >= 0)[::-1]
+        result[number[known]] = partners[known]  # of several the first is written last
+    return result

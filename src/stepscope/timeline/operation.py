@@ -32,7 +32,7 @@ class Operation:
         kind: one of `KINDS`. A section holds tiny operations, a series those of one name, a repeat
             copies of one block.
         name: short.
-        rows: event ids, none inside another, int64.
+        rows: event ids, none inside another, int64; of a step all its events.
         context: the module that its inside lies in, -1 for none.
         track: the thread or stream that it runs on, -1 for a step.
         event: the event that it is, else -1.

@@ -7,6 +7,7 @@ import numpy as np
 from stepscope.timeline.index import Ids, Index
 from stepscope.timeline.level import Level
 from stepscope.timeline.names import short_name
+from stepscope.timeline.operation import Operation
 
 
 class Search:
@@ -44,13 +45,13 @@ class Search:
         Returns:
             int64, shape (operations,).
         """
-        return np.array(
-            [self._inside(one.rows) or self._matches(one.name) for one in level.operations],
-            np.int64,
-        )
+        counts = [self._inside(one) or self._matches(one.name) for one in level.operations]
+        return np.array(counts, np.int64)
 
-    def _inside(self, rows: Ids) -> int:
-        index = self._index
+    def _inside(self, operation: Operation) -> int:
+        index, rows = self._index, operation.rows
+        if operation.kind == "step":
+            return int(self._found[rows].sum())
         on_device = index.on_device[rows]
         first, end = index.inside(rows[~on_device])
         called, until = index.launches_inside(rows[~on_device])

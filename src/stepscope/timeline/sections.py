@@ -102,7 +102,8 @@ def _pieces(operations: Operations, tiny: float) -> Ids:
         return np.arange(count + 1)
     runtime = np.maximum(operations.cpu_ns, operations.device_ns) + 1  # none takes no time at all
     least = tiny * runtime.sum()
-    piece = ((np.cumsum(runtime) - runtime) / least).astype(np.int64)
     large = runtime >= least
+    small = np.where(large, 0, runtime)
+    piece = ((np.cumsum(small) - small) / least).astype(np.int64)
     after_large = np.append(False, large[:-1])
     return np.append(np.flatnonzero(~_equals_previous(piece) | large | after_large), count)

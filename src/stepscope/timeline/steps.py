@@ -43,10 +43,11 @@ def find_steps(index: Index) -> tuple[list[Operation], Costs]:
     work = inside[index.on_device[inside]]
     bounds = np.searchsorted(step_of[work], np.arange(len(table) + 1))
     costs = measure(index, work, bounds, (0, 0))
+    ends = np.searchsorted(step_of[inside], np.arange(len(table)), side="right")
     operations = [
         Operation(f"s{step}.{rank}", "step", f"step {step}", rows)
         for step, rank, rows in zip(
-            table["step"], table["rank"], np.split(work, bounds[1:-1]), strict=True
+            table["step"], table["rank"], np.split(inside, ends)[:-1], strict=True
         )
     ]
     costs = replace(_on_cpu(costs, table), events=np.bincount(step_of[inside], None, len(table)))
@@ -141,7 +142,7 @@ def _stage_operations(
     operations = [
         Operation(f"t{row}", "stage", stage or "", rows, track=track)
         for row, stage, rows in zip(
-            runs.tolist(), table.text("stage"), np.split(top, bounds[1:-1]), strict=True
+            runs.tolist(), table.text("stage"), np.split(top, bounds)[1:-1], strict=True
         )
     ]
     busy = costs.cpu_ns

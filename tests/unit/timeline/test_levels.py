@@ -1,0 +1,273 @@
+"""What each level of a drawn training step shows, from the step to its kernels."""
+
+from __future__ import annotations
+
+import pytest
+from drawings import drawn, names, opened, rows
+
+from stepscope.errors import TraceError
+from stepscope.timeline import Timeline
+from stepscope.timeline.timeline import Level
+
+NET = {
+    "name": "net", "class": "Net", "children": [
+        {"name": "fc1", "path": "fc1", "class": "Linear"},
+        {"name": "fc2", "path": "fc2", "class": "Linear"},
+    ],
+}  # fmt: skip
+STEP = """
+    main     |   0 200 | ProfilerStep#1
+    main     |  10  80 | stepscope.module:
+    main     |  12  40 | stepscope.module: fc1
+    main     |  14  38 | aten::linear                                     | seq=1
+    main     |  15  20 | aten::t
+    main     |  20  36 | aten::addmm
+    main     |  22  24 | cudaLaunchKernel                                 | corr=1
+    main     |  45  75 | stepscope.module: fc2
+    main     |  50  70 | aten::linear                                     | seq=2
+    main     |  55  58 | cudaLaunchKernel                                 | corr=2
+    autograd |  80 110 | autograd::engine::evaluate_function: Fc2Backward | seq=2 fwd=1
+    autograd |  82  84 | cudaLaunchKernel                                 | corr=3
+    autograd | 110 120 | autograd::engine::evaluate_function: torch::autograd::AccumulateGrad
+    autograd | 120 150 | autograd::engine::evaluate_function: Fc1Backward | seq=1 fwd=1
+    main     | 150 190 | Optimizer.step#SGD.step
+    stream 7 |  34  54 | sgemm                                            | corr=1
+    stream 7 |  65  95 | sgemm_nt                                         | corr=2
+    stream 7 | 100 180 | sgemm_tn                                         | corr=3
+"""
+
+
+@pytest.fixture
+def step() -> Timeline:
+    return drawn(STEP, NET)
+
+
+def test_the_first_level_is_the_steps(step: Timeline) -> None:
+    assert rows(step.level()) == [("step", "step 1", 200, 130)]
+    assert step.level().costs.events.tolist() == [18]
+
+
+def test_a_step_is_its_stages(step: Timeline) -> None:
+    assert rows(opened(step, "step 1")) == [
+        ("stage", "other", 10, 0),
+        ("stage", "forward", 70, 50),
+        ("stage", "backward", 70, 80),
+        ("stage", "optimizer", 40, 0),
+        ("stage", "other", 10, 0),
+    ]
+
+
+def test_bound_by_the_side_that_takes_longer(step: Timeline) -> None:
+    level = opened(step, "step 1")
+    found = dict(zip(names(level), level.costs.bound_by_device.tolist(), strict=True))
+    assert found == {"other": False, "forward": False, "backward": True, "optimizer": False}
+
+
+def test_a_stage_opens_through_the_model_that_fills_it(step: Timeline) -> None:
+    level = opened(step, "step 1", "forward")
+    assert level.through == ("Net",)
+    assert level.passed == 1
+    assert rows(level) == [("module", "fc1", 28, 20), ("module", "fc2", 30, 30)]
+
+
+def test_backward_work_is_put_to_the_modules_in_their_own_order(step: Timeline) -> None:
+    level = opened(step, "step 1", "backward")
+    assert rows(level) == [("module", "fc2", 40, 80), ("module", "fc1", 30, 0)]
+
+
+def test_a_module_opens_through_the_operator_that_fills_it(step: Timeline) -> None:
+    level = opened(step, "step 1", "forward", "fc1")
+    assert level.through == ("aten::linear",)
+    assert rows(level) == [("event", "aten::t", 5, 0), ("event", "aten::addmm", 16, 20)]
+
+
+def test_a_call_opens_to_its_kernels(step: Timeline) -> None:
+    level = opened(step, "step 1", "forward", "fc1", "aten::addmm", "cudaLaunchKernel")
+    assert rows(level) == [("event", "sgemm", 0, 20)]
+    events = step.trace.events.text("name")
+    assert [events[call] for call in level.launch] == ["cudaLaunchKernel"]
+
+
+def test_the_device_side_is_aligned_and_says_how_far(step: Timeline) -> None:
+    """The first product starts 22 us after fc1 on the CPU, the second 20 us after fc2."""
+    forward = opened(step, "step 1", "forward")
+    assert forward.shift_ns == 22_000
+    assert opened(step, "step 1", "forward", "fc2").shift_ns == 10_000
+    assert opened(step, "step 1", "optimizer").shift_ns == 0
+
+
+def test_a_level_ends_with_its_longer_side(step: Timeline) -> None:
+    backward = opened(step, "step 1", "backward")
+    assert backward.shift_ns == 20_000
+    assert (backward.start_ns, backward.end_ns) == (80_000, 160_000)
+
+
+def test_forward_and_backward_name_each_other(step: Timeline) -> None:
+    events = step.trace.events.text("name")
+    backward = opened(step, "step 1", "backward")
+    forward = opened(step, "step 1", "forward")
+    assert [events[event] for event in backward.forward] == ["aten::linear", "aten::linear"]
+    assert [events[event] for event in forward.backward] == [
+        "autograd::engine::evaluate_function: Fc1Backward",
+        "autograd::engine::evaluate_function: Fc2Backward",
+    ]
+    of_fc1 = step.levels(step.path_of(int(backward.forward[1])))
+    assert [level.name for level in of_fc1] == ["trace", "step 1", "forward", "fc1"]
+
+
+def test_the_path_of_an_event_leads_to_it(step: Timeline) -> None:
+    event = list(step.trace.events.text("name")).index("sgemm_tn")
+    path = step.path_of(event)
+    *levels, inside = step.levels(path)
+    assert len(inside) == 0
+    assert [level.name for level in levels[1:]] + [inside.name] == [
+        "step 1", "backward", "fc2", "Fc2Backward", "cudaLaunchKernel", "sgemm_tn",
+    ]  # fmt: skip
+
+
+def test_paths_stay_the_same_when_the_trace_is_opened_again(step: Timeline) -> None:
+    def ids(level: Level) -> list[str]:
+        return [one.id for one in level.operations]
+
+    again = drawn(STEP, NET)
+    for wanted in (("step 1",), ("step 1", "forward"), ("step 1", "backward", "fc2")):
+        assert ids(opened(step, *wanted)) == ids(opened(again, *wanted))
+
+
+def test_a_path_that_leads_nowhere_is_refused(step: Timeline) -> None:
+    with pytest.raises(TraceError, match=r"no operation 'e999' is inside 's1\.0'"):
+        step.level("s1.0/e999")
+
+
+# -- threads, streams and ranks
+
+
+THREADS = """
+    main     |  0 100 | ProfilerStep#1
+    main     | 10  90 | ## forward ##
+    main     | 20  30 | aten::cat
+    replica  | 20  80 | aten::conv2d
+    replica  | 22  24 | cudaLaunchKernel | corr=1
+    other    | 30  60 | aten::conv1d
+    other    | 32  34 | cudaLaunchKernel | corr=2
+    stream 1 | 40  60 | fprop_2d         | corr=1
+    stream 2 | 40  50 | fprop_1d         | corr=2
+"""
+
+
+def test_of_each_kind_the_longest_is_shown() -> None:
+    level = opened(drawn(THREADS), "step 1", "forward")
+    assert [(one.name, one.kind, one.shown) for one in level.resources] == [
+        ("main", "cpu", False),
+        ("replica", "cpu", True),
+        ("other", "cpu", False),
+        ("stream 1", "device", True),
+        ("stream 2", "device", False),
+    ]
+    assert names(level) == ["aten::conv2d"]
+
+
+def test_the_others_are_shown_when_asked_for() -> None:
+    timeline = drawn(THREADS)
+    level = opened(timeline, "step 1", "forward", every=True)
+    assert all(one.shown for one in level.resources)
+    assert names(level) == ["aten::cat", "aten::conv2d", "aten::conv1d"]
+
+
+def test_an_event_across_stages_is_passed_if_it_holds_others_else_stands_beside_them() -> None:
+    level = opened(
+        drawn("""
+            main   |  0 100 | ProfilerStep#1
+            main   |  0  60 | ## forward ##
+            main   | 60 100 | ## backward ##
+            loader | 10  90 | train.py(3): work
+            loader | 20  30 | aten::stack
+            waiter | 50  80 | aten::wait
+        """),
+        "step 1",
+        every=True,
+    )
+    assert rows(level) == [
+        ("stage", "forward", 60, 0),
+        ("stage", "backward", 40, 0),
+        ("event", "aten::wait", 30, 0),
+    ]
+    assert level.passed == 2
+
+
+# -- what repeats
+
+
+def layers(count: int) -> str:
+    """A model of `count` alike blocks; the third takes twice as long."""
+    lines, at = ["main | 0 1000 | ProfilerStep#1", "main | 0 900 | stepscope.module:"], 10
+    for number in range(count):
+        length = 40 if number == 2 else 20
+        lines += [
+            f"main | {at} {at + length} | stepscope.module: h.{number}",
+            f"main | {at + 1} {at + 5} | stepscope.module: h.{number}.fc",
+            f"main | {at + 6} {at + length} | aten::gelu",
+        ]
+        at += length
+    return "\n".join([*lines, "main | 500 800 | stepscope.module: head"])
+
+
+def blocks(count: int) -> dict[str, object]:
+    inside = [
+        {"name": str(number), "path": f"h.{number}", "class": "Block",
+         "children": [{"name": "fc", "path": f"h.{number}.fc", "class": "Linear"}]}
+        for number in range(count)
+    ]  # fmt: skip
+    return {
+        "name": "net", "path": "", "class": "Net", "children": [
+            {"name": "h", "path": "h", "class": "ModuleList", "children": inside},
+            {"name": "head", "path": "head", "class": "Linear"},
+        ],
+    }  # fmt: skip
+
+
+def test_copies_of_a_block_are_folded_with_their_spread() -> None:
+    level = opened(drawn(layers(12), blocks(12)), "step 1", "forward")
+    assert rows(level) == [("repeat", "h.0 … 11", 260, 0), ("module", "head", 300, 0)]
+    spread = level.operations[0].spread
+    assert spread is not None
+    assert (spread.count, spread.least_ns, spread.most_ns) == (12, 20_000, 40_000)
+    assert spread.mean_ns == 21_667
+
+
+def test_a_fold_opens_to_its_blocks_and_names_the_slowest() -> None:
+    timeline = drawn(layers(12), blocks(12))
+    fold = opened(timeline, "step 1", "forward").operations[0]
+    inside = opened(timeline, "step 1", "forward", fold.name)
+    assert names(inside) == [f"h.{number}" for number in range(12)]
+    assert fold.spread is not None
+    assert inside.operations[2].id == fold.spread.slowest
+
+
+def test_recomputed_work_is_marked() -> None:
+    level = opened(
+        drawn("""
+            main     |  0 100 | ProfilerStep#1
+            main     | 10  20 | aten::linear                                | seq=1
+            autograd | 30  90 | autograd::engine::evaluate_function: Checkpoint | seq=1 fwd=1
+            autograd | 35  50 | aten::addmm                                 | seq=2
+            autograd | 55  85 | aten::mm
+        """),
+        "step 1",
+        "backward",
+        "Checkpoint",
+    )
+    assert [(one.name, one.recompute) for one in level.operations] == [
+        ("aten::addmm", True),
+        ("aten::mm", False),
+    ]
+
+
+def test_an_empty_trace_has_an_empty_level() -> None:
+    assert rows(drawn("").level()) == []
+
+
+def test_work_that_nothing_launched_is_in_no_step() -> None:
+    timeline = drawn("stream 7 | 0 10 | sgemm")
+    assert timeline.level().costs.events.tolist() == [0]
+    assert timeline.path_of(0) == ""

@@ -1,0 +1,89 @@
+"""Which operations are put together where nothing names them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepscope.timeline.sections import Operations, find_sections
+
+
+def sections(text: str, parent: int | None = None, tiny: float = 0.05) -> list[str]:
+    """Operations drawn as `name:cpu/device` (a name with a digit is a block) and cut by ` | `."""
+    words = text.split()
+    names, times = zip(*(word.split(":") for word in words), strict=True)
+    cpu, device = zip(*(map(int, (time + "/0").split("/")[:2]) for time in times), strict=True)
+    codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
+    operations = Operations(
+        name=np.array([codes[name] for name in names]),
+        block=np.array([ord(name[0]) if name[-1].isdigit() else -1 for name in names]),
+        cpu_ns=np.array(cpu),
+        device_ns=np.array(device),
+    )
+    bounds = find_sections(operations, parent or max(sum(cpu), sum(device)), tiny)
+    return [" ".join(names[a:b]) for a, b in pairwise(bounds)]
+
+
+@pytest.mark.parametrize(
+    ("operations", "found"),
+    [
+        pytest.param("a:40 b:60", ["a", "b"], id="large ones stand alone"),
+        pytest.param("a:1 b:1 c:98", ["a b", "c"], id="tiny ones in a row are a section"),
+        pytest.param("a:1 b:50 c:1 d:48", ["a", "b", "c", "d"], id="one tiny one stands alone"),
+        pytest.param("a:30 a:30 b:40", ["a a", "b"], id="one name in a row is a section"),
+        pytest.param("a:4 b:4 c:4 d:88", ["a b c", "d"], id="tiny ones may be large together"),
+        pytest.param("a:3 a:3 b:1 c:1 d:92", ["a a", "b c", "d"],
+                     id="what is large by being repeated is not hidden among tiny ones"),
+        pytest.param("a:1 a:1 b:1 c:97", ["a a b", "c"], id="what is tiny even repeated is"),
+        pytest.param("a:1/50 b:1 c:1 d:97", ["a", "b c", "d"], id="tiny on both sides is tiny"),
+        pytest.param("h0:3 h1:3 h2:3 a:1 b:1 z:89", ["h0 h1 h2", "a b", "z"],
+                     id="copies of a block are put together before tiny ones are"),
+        pytest.param("h0:30 h1:30 z:40", ["h0", "h1", "z"], id="two copies stand alone"),
+        pytest.param("a:25 a:25 a:25 a:25", ["a", "a", "a", "a"],
+                     id="a section does not repeat its parent"),
+    ],
+)  # fmt: skip
+def test_rules(operations: str, found: list[str]) -> None:
+    assert sections(operations) == found
+
+
+def test_the_threshold_is_a_share_of_the_parent() -> None:
+    assert sections("a:4 b:4 c:92") == ["a b", "c"]
+    assert sections("a:4 b:4 c:92", tiny=0.03) == ["a", "b", "c"]
+    assert sections("a:4 b:4 c:92", parent=50) == ["a", "b", "c"]
+
+
+def test_many_tiny_ones_alone_are_cut_into_pieces_that_reach_the_threshold() -> None:
+    found = sections(" ".join(f"{name}:1" for name in "abcdefghij" * 10))
+    assert [len(piece.split()) for piece in found] == [5] * 20
+
+
+def test_a_large_one_among_many_stands_alone() -> None:
+    many = " ".join(["a:1"] * 30)
+    found = sections(f"{many} a:9000 {many}")
+    assert [len(piece.split()) for piece in found] == [30, 1, 30]
+
+
+times = st.integers(0, 1000)
+operation = st.tuples(st.sampled_from("abc"), times, times)
+
+
+@given(st.lists(operation, max_size=90), st.integers(0, 20_000))
+def test_sections_partition_what_is_there_and_never_repeat_it(
+    drawn: list[tuple[str, int, int]], parent: int
+) -> None:
+    operations = Operations(
+        name=np.array([ord(name) for name, _, _ in drawn], np.int64),
+        block=np.full(len(drawn), -1),
+        cpu_ns=np.array([cpu for _, cpu, _ in drawn], np.int64),
+        device_ns=np.array([device for _, _, device in drawn], np.int64),
+    )
+    bounds = find_sections(operations, parent)
+    assert bounds[0] == 0
+    assert bounds[-1] == len(drawn)
+    assert (np.diff(bounds) > 0).all()
+    assert len(drawn) < 2 or len(bounds) > 2

@@ -1,0 +1,90 @@
+"""The form in which a level goes to a page."""
+
+from __future__ import annotations
+
+import json
+
+from drawings import drawn, opened
+
+STEP = """
+    main     |   0 100 | ProfilerStep#1
+    main     |  10  60 | ## forward ##
+    main     |  20  40 | aten::mm
+    main     |  22  24 | cudaLaunchKernel | corr=1
+    main     |  40  59 | aten::add
+    stream 7 |  50  90 | sgemm            | corr=1
+"""
+
+
+def test_a_level_as_plain_columns() -> None:
+    timeline = drawn(STEP)
+    level = opened(timeline, "step 1", "forward")
+    assert timeline.to_json(level) == {
+        "path": "s1.0/t1",
+        "name": "forward",
+        "through": ["forward"],
+        "start_ns": 10_000,
+        "length_ns": 50_000,
+        "shift_ns": 30_000,
+        "passed": 1,
+        "hidden": 0,
+        "resources": [
+            {"id": 0, "kind": "cpu", "name": "main", "rank": 0, "busy_ns": 39_000, "shown": True},
+            {"id": 1, "kind": "device", "name": "stream 7", "rank": 0, "busy_ns": 40_000,
+             "shown": True},
+        ],
+        "operations": {
+            "id": ["e2", "e4"],
+            "name": [0, 1],
+            "kind": [2, 2],
+            "resource": [0, 0],
+            "start_ns": [10_000, 30_000],
+            "end_ns": [30_000, 49_000],
+            "cpu_ns": [20_000, 19_000],
+            "self_ns": [18_000, 19_000],
+            "device_ns": [40_000, 0],
+            "bound_by": [3, 4],
+            "events": [3, 1],
+            "event": [2, 4],
+            "module": [-1, -1],
+            "recompute": [0, 0],
+            "forward": [-1, -1],
+            "backward": [-1, -1],
+            "launch": [-1, -1],
+            "count": [1, 1],
+            "least_ns": [-1, -1],
+            "mean_ns": [-1, -1],
+            "most_ns": [-1, -1],
+            "slowest": ["", ""],
+        },
+        "device": {
+            "operation": [0],
+            "resource": [1],
+            "name": [5],
+            "event": [5],
+            "start_ns": [40_000],
+            "end_ns": [80_000],
+            "busy_ns": [40_000],
+            "count": [1],
+        },
+        "strings": ["aten::mm", "aten::add", "event", "device", "cpu", "sgemm"],
+    }  # fmt: skip
+
+
+def test_every_level_can_be_written_as_json() -> None:
+    timeline = drawn(STEP)
+    for path in ("", "s1.0", "s1.0/t1", "s1.0/t1/e2"):
+        told = timeline.to_json(timeline.level(path))
+        assert json.loads(json.dumps(told)) == told
+
+
+def test_hidden_streams_are_left_out() -> None:
+    timeline = drawn(f"""
+        {STEP}
+        main     | 41 42 | cudaLaunchKernel | corr=2
+        stream 9 | 60 61 | add_kernel       | corr=2
+    """)
+    told = timeline.to_json(opened(timeline, "step 1", "forward"))
+    assert told["device"]["resource"] == [1]
+    every = timeline.to_json(opened(timeline, "step 1", "forward", every=True))
+    assert every["device"]["resource"] == [1, 2]
