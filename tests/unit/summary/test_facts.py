@@ -138,5 +138,5 @@ def test_a_rank_or_a_step_that_is_not_there_is_refused() -> None:
 
 def test_a_trace_without_events_has_no_facts_but_a_reason() -> None:
     nothing = drawn("", source="run.stepscope", capture={"message": "it never imported torch"})
-    with pytest.raises(TraceError, match="run.stepscope: .* it never imported torch"):
+    with pytest.raises(TraceError, match=r"run\.stepscope: .* it never imported torch"):
         summarise(nothing)
