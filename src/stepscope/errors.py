@@ -5,6 +5,7 @@
     ├── TraceError              a trace lacks what was asked of it (a table, a column, a step)
     ├── QueryError              the SQL of `stepscope query` is wrong
     ├── GraphError              a dependency graph, or a change of it, does not hold together
+    ├── ChangeError             a what-if change does not apply, or is written wrongly
     └── CaptureError            a training script cannot be run or recorded
 
 A message says what was expected, what was found, where, and what to do next.
@@ -33,6 +34,10 @@ class QueryError(StepscopeError):
 
 class GraphError(StepscopeError):
     """A dependency graph, or a change of it, does not hold together."""
+
+
+class ChangeError(StepscopeError):
+    """A what-if change does not apply, or is written wrongly."""
 
 
 class CaptureError(StepscopeError):

@@ -27,6 +27,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "run": Entry("stepscope.cli.run", "Run a training script and record a few of its steps."),
     "report": Entry("stepscope.cli.report", "Tell where the time of a training step goes."),
+    "whatif": Entry("stepscope.cli.whatif", "Predict what a change would make of the step."),
     "query": Entry("stepscope.cli.query", "Ask the tables of a trace in SQL."),
     "cache": Entry("stepscope.cli.cache", "Show or clear what is kept of files opened before."),
 }

@@ -146,7 +146,9 @@ class _Build:
 
     def _device_tasks(self) -> dict[str, Any]:
         work = self.work
-        earliest = np.where(work.call < 0, work.start_ns - self.window.starts_ns[0], 0)
+        # Work without a launch follows what its stream did before; the first has only its own time.
+        alone = (work.call < 0) & work.first
+        earliest = np.where(alone, work.start_ns - self.window.starts_ns[0], 0)
         gap, self.launch_lag, self.stream_waits = self._device_delays()
         return {
             "duration_ns": work.end_ns - work.start_ns,
@@ -169,7 +171,7 @@ class _Build:
         np.maximum.at(awaited, target, work.end_ns[source])
         by_launch = (launched > previous) & (launched > awaited)
         by_stream = (previous >= launched) & (previous >= awaited) & (previous >= 0)
-        gap = np.where(by_stream & (work.call >= 0), work.start_ns - previous, 0)
+        gap = np.where(by_stream, work.start_ns - previous, 0)
         gap = np.append(gap[1:], 0)[: len(gap)]
         lag = np.where(by_launch, delay, np.minimum(latency, delay))
         binding = (work.end_ns[source] == awaited[target]) & ~(by_launch | by_stream)[target]

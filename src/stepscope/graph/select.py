@@ -30,7 +30,7 @@ def select(
     on_device: bool | None = None,
     where: Callable[[Graph], Mask] | None = None,
 ) -> Mask:
-    """Tasks that meet every condition given.
+    """Tasks that meet every condition given; where a step begins is no task to select.
 
     Args:
         graph: any graph.
@@ -52,7 +52,7 @@ def select(
 
     Source: DAYDREAM section 4.4, "Select".
     """
-    chosen = np.ones(len(graph), np.bool_)
+    chosen: Mask = graph.tasks["mark"] == 0
     for column, wanted in (("stage", stage), ("kind", kind), ("category", category)):
         if wanted is not None:
             chosen &= _closed(graph, column, wanted)

@@ -1,0 +1,77 @@
+"""`amp`: what if forward and backward ran in 16 bits?"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph, scale, select
+from stepscope.whatif.devices import device_of
+
+Mask = NDArray[np.bool_]
+_STAGES = ("forward", "loss", "backward")
+_COMPUTE = ("gemm", "convolution", "attention")
+_MEMORY = ("normalization", "elementwise", "reduction", "embedding", "other")
+_HALF = re.compile(r"bf16|f16|half|bfloat|hgemm|[hs]884|[hs]16816|h1688", re.IGNORECASE)
+_TENSOR = re.compile(r"tf32|s1688", re.IGNORECASE)
+_AMD = re.compile(r"AMD|Instinct|Radeon")
+
+
+def amp(graph: Graph, estimate: str = "typical") -> Graph:
+    """Automatic mixed precision: kernels of forward and backward run in 16 bits.
+
+    Args:
+        graph: any graph.
+        estimate: `low`, `typical` or `high`: which column of the speedups (`data/amp.json`).
+
+    Raises:
+        ChangeError: if the device or its speedups are not known, or nothing runs in 32 bits.
+
+    Source: DAYDREAM section 5.1, algorithm 3.
+    """
+    factors = _factors(graph)
+    if estimate not in ("low", "typical", "high"):
+        raise ChangeError(f"amp: expected estimate low, typical or high; found {estimate!r}")
+    compute, tensor, memory = _kernels(graph)
+    if not compute.any() and not tensor.any():
+        raise ChangeError("amp: no matrix product or convolution runs in 32 bits")
+    for tasks, bound in ((compute, "compute"), (tensor, "tensor"), (memory, "memory")):
+        graph = scale(graph, tasks, 1 / factors[bound][estimate])
+    return graph
+
+
+def _kernels(graph: Graph) -> tuple[Mask, Mask, Mask]:
+    """Kernels that compute in FP32, those that do in TF32, and those bound by memory."""
+    names = graph.tasks.text("name")
+    eligible = graph.tasks.text("stage").mask(*_STAGES) & select(graph, category="kernel")
+    eligible &= ~names.where(lambda name: bool(_HALF.search(name)))
+    tensor = names.where(lambda name: bool(_TENSOR.search(name)))
+    kinds = graph.tasks.text("kind")
+    compute = eligible & kinds.mask(*_COMPUTE)
+    return compute & ~tensor, compute & tensor, eligible & kinds.mask(*_MEMORY)
+
+
+def _factors(graph: Graph) -> dict[str, Any]:
+    device = device_of(graph)
+    name, major = str(device.get("name", "")), device.get("computeMajor")
+    if not graph.on_device.any() or (major is None and not name):
+        raise ChangeError("amp: speedups depend on the device, and the trace names none")
+    found = [one for one in _table()["generations"] if one["major"] == major]
+    if _AMD.search(name) or not found:
+        raise ChangeError(f"amp: no speedups are known for {name or major}")
+    factors: dict[str, Any] = found[0]
+    return factors
+
+
+@cache
+def _table() -> dict[str, Any]:
+    text = files("stepscope.whatif").joinpath("data/amp.json").read_text("utf-8")
+    table: dict[str, Any] = json.loads(text)
+    return table

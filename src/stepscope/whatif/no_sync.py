@@ -1,0 +1,31 @@
+"""`no_sync`: what if the CPU did not stop to wait for the device?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph, remove, select
+
+
+def no_sync(graph: Graph, name: str = "*") -> Graph:
+    """Calls that wait for the device return at once; with NAME, only calls that match this glob.
+
+    Explicit synchronisations go altogether; copies to the host stay, but nothing waits for them.
+
+    Raises:
+        ChangeError: if no such call waits.
+    """
+    waits = np.zeros(len(graph), np.bool_)
+    tied = graph.links.text("kind").mask("synchronisation", "communication")
+    waits[graph.links["target"][tied]] = True
+    waits &= select(graph, name=name, on_device=False)
+    if not waits.any():
+        raise ChangeError(f"no_sync: no call that matches {name!r} waits for the device")
+    links = graph.links.take(~(tied & waits[graph.links["target"]]))
+    events = graph.tasks["event"]
+    calls = np.isin(events, events[waits]) & ~graph.on_device
+    explicit = calls & select(graph, name="*Synchronize*")
+    return remove(replace(graph, links=links), explicit, calls=False)

@@ -1,0 +1,106 @@
+"""The answer: measured, replayed and predicted step, how sure, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from stepscope.graph import Graph, Simulation, breakdown, critical_ms, simulate
+from stepscope.graph.path import Breakdown
+from stepscope.whatif.change import Request
+
+_ALWAYS = (
+    "work that stays takes as long as it did, also beside other work than before",
+    "other ranks change alike",
+)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What some changes would make of the step; times are means a step, ms.
+
+    Attributes:
+        measured_step_ms: until the next step begins; of the last, until its device work ends.
+        replayed_step_ms: the same steps simulated without a change.
+        replay_error: replayed over measured, less 1.
+        predicted_step_ms: simulated with the changes, in the order given.
+        speedup: replayed over predicted.
+        range: predicted if the changes gain most and least, each widened by the replay's
+            error or the published one, ms.
+        changes: as asked for.
+        assumptions: what has to hold.
+        breakdown: before and after: only CPU, only device, both, neither, ms.
+        critical_path: before and after, by stage and by module, ms.
+    """
+
+    measured_step_ms: float
+    replayed_step_ms: float
+    replay_error: float
+    predicted_step_ms: float
+    speedup: float
+    range: tuple[float, float]
+    changes: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    breakdown: dict[str, Breakdown]
+    critical_path: dict[str, dict[str, dict[str, float]]]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as dicts and lists that `json` can write."""
+        return asdict(self)
+
+
+def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
+    """What the changes would make of the graph's steps.
+
+    Args:
+        graph: of the steps as they were measured.
+        requests: the changes, applied in this order.
+
+    Raises:
+        ChangeError: if one does not apply, with the reason.
+
+    Example:
+        >>> predict(graph, [parse_request("bandwidth:factor=2", CHANGES)])  # doctest: +SKIP
+    """
+    before = simulate(graph)
+    after = simulate(_changed(graph, requests))
+    measured = float(graph.window.measured_ns.mean()) / 1e6
+    replayed, predicted = _step_ms(before), _step_ms(after)
+    error = replayed / measured - 1
+    return Prediction(
+        measured_step_ms=measured,
+        replayed_step_ms=replayed,
+        replay_error=error,
+        predicted_step_ms=predicted,
+        speedup=replayed / predicted if predicted else float("inf"),
+        range=_range(graph, requests, predicted, abs(error)),
+        changes=tuple(map(str, requests)),
+        assumptions=(*_ALWAYS, *(text for one in requests for text in one.change.assumptions)),
+        breakdown={"before": breakdown(before), "after": breakdown(after)},
+        critical_path={"before": critical_ms(before), "after": critical_ms(after)},
+    )
+
+
+def _changed(graph: Graph, requests: Sequence[Request], side: str = "") -> Graph:
+    for one in requests:
+        graph = one.apply(graph, getattr(one.change, side) if side else None)
+    return graph
+
+
+def _range(
+    graph: Graph, requests: Sequence[Request], predicted: float, error: float
+) -> tuple[float, float]:
+    """Least and greatest of the predictions, widened by the larger of two errors: the replay's, and
+    what was published of such predictions.
+    """
+    bounded = [one for one in requests if one.change.low or one.change.high]
+    sides = [_step_ms(simulate(_changed(graph, requests, side))) for side in ("low", "high")] \
+        if bounded else []  # fmt: skip
+    steps = [predicted, *sides]
+    error = max(error, *(one.change.error for one in requests), 0.0)
+    return min(steps) * (1 - error), max(steps) * (1 + error)
+
+
+def _step_ms(simulation: Simulation) -> float:
+    return float(simulation.step_ns.mean()) / 1e6

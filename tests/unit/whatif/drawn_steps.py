@@ -1,0 +1,34 @@
+"""Small steps for the changes, and what the tests ask of the changed graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepscope.annotate import annotate
+from stepscope.graph import Graph, build_graph, simulate
+from stepscope.testing import drawn_trace
+from stepscope.whatif import CHANGES, parse_request
+
+V100 = ({"id": 0, "name": "Tesla V100-SXM2-16GB", "computeMajor": 7, "computeMinor": 0},)
+
+
+def graph_of(text: str, **metadata: Any) -> Graph:
+    """The checked graph of a drawn trace."""
+    return build_graph(annotate(drawn_trace(text, **metadata))).check()
+
+
+def changed(graph: Graph, *texts: str) -> Graph:
+    """The graph after some changes, each checked."""
+    for text in texts:
+        graph = parse_request(text, CHANGES).apply(graph)
+    return graph
+
+
+def step_us(graph: Graph, *texts: str) -> float:
+    """Mean length of a step after some changes, us."""
+    return float(simulate(changed(graph, *texts)).step_ns.mean()) / 1000
+
+
+def device_names(graph: Graph) -> list[str | None]:
+    """What the devices run, stream by stream in order."""
+    return list(graph.tasks.text("name").take(graph.on_device))

@@ -1,0 +1,105 @@
+"""The answer: how it hangs together, its JSON, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from drawn_steps import V100, graph_of
+from test_changes import COLLECTIVE, FORWARD
+
+from stepscope.cli.commands import stepscope
+from stepscope.whatif import CHANGES, parse_request, predict
+from stepscope.whatif.ranking import rank_changes
+
+
+def test_the_prediction_of_twice_the_bandwidth() -> None:
+    answer = predict(graph_of(COLLECTIVE), [parse_request("bandwidth:factor=2", CHANGES)])
+    assert answer.measured_step_ms == answer.replayed_step_ms == 0.160
+    assert answer.predicted_step_ms == 0.120
+    assert answer.speedup == pytest.approx(160 / 120)
+    assert answer.range == pytest.approx((0.108, 0.132))
+    assert answer.changes == ("bandwidth:factor=2.0",)
+    assert any("bound by bandwidth" in text for text in answer.assumptions)
+
+
+def test_the_parts_add_up_to_the_step_before_and_after() -> None:
+    answer = predict(graph_of(FORWARD, devices=V100), [parse_request("amp", CHANGES)]).to_json()
+    for side, step in (("before", "replayed_step_ms"), ("after", "predicted_step_ms")):
+        assert sum(answer["breakdown"][side].values()) == pytest.approx(answer[step])
+        stages = answer["critical_path"][side]["stages"]
+        assert sum(stages.values()) == pytest.approx(answer[step])
+
+
+def test_the_range_holds_the_low_and_the_high_estimate() -> None:
+    graph = graph_of(FORWARD, devices=V100)
+    fusion = predict(graph, [parse_request("kernel_fusion", CHANGES)])
+    assert fusion.range == pytest.approx((0.137, 0.162))
+
+
+def test_without_a_change_the_prediction_is_the_replay() -> None:
+    answer = predict(graph_of(FORWARD), [])
+    assert answer.predicted_step_ms == answer.replayed_step_ms
+    assert answer.speedup == 1
+
+
+def test_the_ranking_is_by_gain_and_tells_what_does_not_apply() -> None:
+    gains, reasons = rank_changes(graph_of(FORWARD, devices=V100))
+    times = [one.predicted_step_ms for one in gains]
+    assert times == sorted(times)
+    assert gains[0].changes == ("amp",)
+    assert reasons["bandwidth"] == "no collective in these steps"
+    assert "scale" not in reasons
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A trace file of one step with a long kernel."""
+    events = [
+        _event("user_annotation", "ProfilerStep#0", 1, 0, 100),
+        _event("cuda_runtime", "cudaLaunchKernel", 1, 10, 5, correlation=7),
+        _event("kernel", "sgemm", 7, 20, 180, correlation=7, device=0, stream=7),
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path
+
+
+def _event(
+    category: str, name: str, thread: int, start: int, length: int, **arguments: int
+) -> dict:
+    return {"ph": "X", "cat": category, "name": name, "pid": 0 if category == "kernel" else 1,
+            "tid": thread, "ts": start, "dur": length, "args": arguments}  # fmt: skip
+
+
+def test_the_command_answers_in_json_with_the_keys_of_the_design(file: Path) -> None:
+    change = "scale:select=kind=gemm,factor=0.5"
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), change, "--json"])
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert list(answer) == [
+        "measured_step_ms", "replayed_step_ms", "replay_error", "predicted_step_ms", "speedup",
+        "range", "changes", "assumptions", "breakdown", "critical_path",
+    ]  # fmt: skip
+    assert answer["measured_step_ms"] == 0.2
+    assert answer["predicted_step_ms"] == 0.11
+
+
+def test_the_command_answers_in_text(file: Path) -> None:
+    change = "scale:select=kind=gemm,factor=0.5"
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), change])
+    assert "predicted       0.110 ms, 1.82x (0.110 to 0.110 ms)" in result.stdout
+    assert "only device                0.085       0.000" not in result.stdout
+
+
+def test_a_change_that_does_not_apply_ends_with_its_reason(file: Path) -> None:
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), "bandwidth"])
+    assert result.exit_code == 2
+    assert result.stderr == "Error: bandwidth: no collective in these steps\n"
+
+
+def test_the_list_names_every_change(file: Path) -> None:
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), "--list", "--json"])
+    assert [one["name"] for one in json.loads(result.stdout)] == list(CHANGES)
