@@ -9,7 +9,6 @@ STEPS = 10
 _SCRIPT = '''"""Train {model} on synthetic data, in FP32."""
 
 import torch
-
 from benchmarks.gpu.drawn import drawn_batches
 from benchmarks.gpu.models import MODELS
 from benchmarks.gpu.training import pinned

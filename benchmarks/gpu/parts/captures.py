@@ -72,11 +72,14 @@ def _record(command: list[str], path: Path) -> str:
     done = subprocess.run([*_RUN, *command], capture_output=True, text=True, timeout=_TIMEOUT_S)
     if done.returncode:
         path.unlink(missing_ok=True)
-        said = [
-            line for line in done.stderr.splitlines() if not line.startswith((" ", "stepscope"))
-        ]
-        raise RuntimeError(f"the script ended with code {done.returncode}: {' '.join(said[-1:])}")
+        raise RuntimeError(f"the script ended with code {done.returncode}: {_error(done.stderr)}")
     return done.stderr
+
+
+def _error(said: str) -> str:
+    """The last line of a traceback."""
+    lines = [line for line in said.splitlines() if not line.startswith((" ", "stepscope"))]
+    return lines[-1] if lines else "it said nothing"
 
 
 def pack_tightly(path: Path) -> int:

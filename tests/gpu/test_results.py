@@ -1,0 +1,93 @@
+"""What was measured on real GPUs, and what stepscope makes of the captures taken there.
+
+docs/gpu_evidence.md tells how the files come to be in `benchmarks/gpu/results/`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+from benchmarks.gpu.coverage import coverage
+from benchmarks.gpu.index import RESULTS
+from benchmarks.gpu.models import MODELS
+from benchmarks.gpu.parts.captures import LARGEST_BYTES
+from benchmarks.gpu.results import MEASURED
+
+Json = dict[str, Any]
+ALL_BYTES = 40 * 2**20
+# A recorded step carries the recorder; it cannot be much shorter than one that nothing watched.
+SHORTEST = 0.9
+
+
+def each(pattern: str) -> list[Any]:
+    """The files of all devices, or one skipped parameter where there are none."""
+    skip = pytest.mark.skip(reason=f"no results of a GPU yet: no {RESULTS.name}/{pattern}")
+    found = sorted(RESULTS.glob(pattern))
+    return [pytest.param(path, id=f"{path.parent.name}/{path.name}") for path in found] or [
+        pytest.param(None, marks=skip)
+    ]
+
+
+def measured(device: Path, part: str) -> dict[str, Json]:
+    """The measurements of one part that came to an end."""
+    content = json.loads((device / f"{part}.json").read_text())
+    return {key: one for key, one in content["measurements"].items() if one["outcome"] == MEASURED}
+
+
+@pytest.mark.parametrize("path", each("*/captures/*.stepscope"))
+def test_stages_and_modules_are_found_for_what_the_device_does(path):
+    found = coverage(path)
+    assert found["work"] == "device"
+    assert found["launched"] >= 0.99
+    assert found["staged"] >= 0.99
+    assert found["in_modules"] >= 0.97
+    assert found["steps"] == list(range(5, 5 + len(found["steps"])))
+
+
+@pytest.mark.parametrize("path", each("*/captures/*.plain.stepscope"))
+def test_a_recorded_step_is_no_shorter_than_one_that_nothing_watched(path):
+    model = path.name.partition(".")[0]
+    truth = measured(path.parents[1], "precision")[f"{model}/fp32"]["step_ms"]["median"]
+    assert max(coverage(path)["steps_ms"]) >= SHORTEST * truth
+
+
+@pytest.mark.parametrize("path", each("*/captures.json"))
+def test_captures_are_small_enough_to_keep(path):
+    captures = list((path.parent / "captures").glob("*.stepscope"))
+    sizes = [capture.stat().st_size for capture in captures]
+    assert max(sizes) <= 2 * LARGEST_BYTES
+    assert sum(sizes) <= ALL_BYTES
+    assert {one["file"] for one in measured(path.parent, "captures").values()} == {
+        f"captures/{capture.name}" for capture in captures
+    }
+
+
+@pytest.mark.parametrize("path", each("*/models.json"))
+def test_results_are_of_a_gpu_and_of_models_of_full_size(path):
+    content = json.loads(path.read_text())
+    assert not content["quick"]
+    assert content["runs"][0]["machine"]["device"]["memory_bytes"] > 0
+    assert set(measured(path.parent, "models")) == set(MODELS)
+
+
+@pytest.mark.parametrize("path", each("*/precision.json"))
+def test_memory_in_use_is_within_what_is_held(path):
+    for one in measured(path.parent, "precision").values():
+        assert 0 < one["peak_allocated_bytes"] <= one["peak_reserved_bytes"]
+
+
+@pytest.mark.parametrize("path", each("*/batch_sizes.json"))
+def test_memory_grows_with_the_batch_size(path):
+    found = measured(path.parent, "batch_sizes")
+    for model in {key.partition("/")[0] for key in found}:
+        mine = [one for key, one in found.items() if key.startswith(f"{model}/")]
+        mine.sort(key=lambda one: one["samples"])
+        assert mine[-1]["peak_allocated_bytes"] > mine[0]["peak_allocated_bytes"]
+        assert len(mine) >= 9, model
