@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import stepscope
+from stepscope.annotate.modules import module_costs
 from stepscope.timeline import Level, Operation, Timeline
 from stepscope.trace.trace import Trace
 
@@ -117,3 +118,76 @@ def events_of(trace: Trace, step: str) -> int:
     number, rank = map(int, step[1:].split("."))
     ranks = trace["tracks"]["rank"][trace.events["track"]]
     return int(((trace.events["step"] == number) & (ranks == rank)).sum())
+
+
+def test_stages_cost_what_their_table_says(
+    resnet: Timeline, checkpointed: Timeline, dlrm: Timeline
+) -> None:
+    for timeline in (resnet, checkpointed, dlrm):
+        stages = timeline.trace["stages"]
+        for step in timeline.level("", every=True).operations:
+            level = timeline.level(step.id, every=True)
+            numbers = [n for n, one in enumerate(level.operations) if one.kind == "stage"]
+            rows = [int(level.operations[number].id[1:]) for number in numbers]
+            for column in ("cpu_ns", "device_ns", "start_ns", "end_ns"):
+                assert (
+                    getattr(level.costs, column)[numbers].tolist() == stages[column][rows].tolist()
+                )
+
+
+def test_a_level_holds_few_operations(resnet: Timeline) -> None:
+    """Of 7,444 events in a step, no level lists more than a page can name."""
+    assert max(len(inside) for _, _, inside in walk(resnet, "s5.0")) <= 40
+
+
+# -- HOTLINE's user tasks (section 6.3)
+
+
+def by_name(level: Level, column: str) -> dict[str, int]:
+    values = getattr(level.costs, column).tolist()
+    return dict(zip((one.name for one in level.operations), values, strict=True))
+
+
+def inside(timeline: Timeline, path: str, name: str) -> Level:
+    found = next(one for one in timeline.level(path).operations if one.name.startswith(name))
+    return timeline.level(f"{path}/{found.id}")
+
+
+def test_what_is_the_slowest_operation_on_the_cpu(resnet: Timeline) -> None:
+    times = by_name(resnet.level("s5.0"), "cpu_ns")
+    assert max(times, key=lambda name: times[name]) == "data_loading"
+    assert times["data_loading"] == pytest.approx(68_694e3, rel=0.01)
+
+
+def test_what_is_the_fastest_operation_on_the_gpu(resnet: Timeline) -> None:
+    times = {
+        name: time for name, time in by_name(resnet.level("s5.0"), "device_ns").items() if time
+    }
+    assert min(times, key=lambda name: times[name]) == "loss"
+
+
+def test_is_backward_limited_by_the_gpu_or_the_cpu(resnet: Timeline) -> None:
+    bound = by_name(resnet.level("s5.0"), "bound_by_device")
+    assert bound["backward"]
+    assert not bound["forward"]
+
+
+def test_which_operation_in_layer_3_is_best_to_speed_up(checkpointed: Timeline) -> None:
+    """The longest on the side that bounds the layer; the table of modules tells the same."""
+    trace = checkpointed.trace
+    paths = list(trace["modules"].text("path"))
+    layer = next(n for n, path in enumerate(paths) if path and path.endswith("CheckpointWrapper_2"))
+    names, events = trace.events.text("name"), trace.events
+    forward = events.text("stage").mask("forward") & (events["step"] == 16)
+    calls = names.mask("nn.Module: CheckpointWrapper_2") & forward
+    (call,) = np.flatnonzero(calls).tolist()
+    level = checkpointed.level(checkpointed.path_of(call))
+    assert len(level.path) <= 4
+    best = level.operations[int(level.costs.runtime_ns.argmax())]
+    costs = module_costs(trace, trace["modules"]["parent"], forward)
+    total = np.maximum(costs["forward_cpu_ns"], costs["forward_device_ns"])
+    blocks = [n for n, path in enumerate(paths) if path and path.startswith(f"{paths[layer]}.")]
+    shown = [one.module for one in level.operations if one.module >= 0]
+    assert set(shown) <= set(blocks)
+    assert len(shown) > 1
+    assert best.module == max(shown, key=lambda module: total[module])

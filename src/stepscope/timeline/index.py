@@ -40,6 +40,7 @@ class Index:
         self.trace, self.events = trace, trace.events
         self.start: Ids = self.events["start_ns"]
         self.end: Ids = self.start + self.events["duration_ns"]
+        self.duration: Ids = self.events["duration_ns"]
         self.track: Ids = self.events["track"].astype(np.int64)
         self.parent: Ids = self.events["parent"].astype(np.int64)
         self.order: Ids = np.argsort(self.track, kind="stable")
@@ -52,6 +53,8 @@ class Index:
         self._launch_places: Ids = self.place[self.launch[self.launched]]
         self.rank: Ids = trace["tracks"]["rank"][self.track].astype(np.int64)
         self.on_device: Mask = self.launch >= 0
+        self.launches_itself = np.zeros(len(self.launch), np.bool_)
+        self.launches_itself[self.launch[work]] = True
 
     def _last_inside(self) -> Ids:
         """Follow each event to its last child, to that one's last child, and so on."""
@@ -106,8 +109,15 @@ class Index:
 
         Frames and annotations are not work: a thread that waits for another is inside them.
         """
-        busy = ~self.events.text("category").mask(*_WAITING)
-        time = np.where(busy, self.events["self_ns"], 0)[self.order]
+        return self._time_before(~self.events.text("category").mask(*_WAITING))
+
+    @cached_property
+    def again_before(self) -> Ids:
+        """CPU time of forward work repeated in backward, before each place, ns, (events + 1,)."""
+        return self._time_before(self.events["recompute"] == 1)
+
+    def _time_before(self, chosen: Mask) -> Ids:
+        time = np.where(chosen & ~self.on_device, self.events["self_ns"], 0)[self.order]
         return np.concatenate([[0], np.cumsum(time)])
 
     @cached_property

@@ -13,8 +13,9 @@ import numpy as np
 
 from stepscope.annotate.blocks import numbered_blocks
 from stepscope.timeline.calls import ModuleTree
-from stepscope.timeline.index import Ids, Index
+from stepscope.timeline.index import Ids, Index, Mask, ranges
 from stepscope.timeline.names import short_name
+from stepscope.timeline.sections import TINY
 from stepscope.trace.trace import Trace
 
 
@@ -28,7 +29,7 @@ class Lane:
         rows: event ids, none inside another, shape (rows,).
         bounds: operation i holds `rows[bounds[i]:bounds[i + 1]]`, shape (operations + 1,).
         module: the module that each operation is a call of, -1 for others, shape (operations,).
-        through: names of the operations around these that hold nothing else.
+        through: names of the operations around these that were opened on the way.
         passed: how many of these are raw events.
     """
 
@@ -71,10 +72,15 @@ class Contents:
         self._module: Ids = trace.events["module"].astype(np.int64)
         self.recompute: Ids = trace.events["recompute"].astype(np.int64)
         self._names = trace.events.text("name")
+        calls = self.index.is_call[self.index.order]
+        self._calls_before = np.concatenate([[0], np.cumsum(calls)])
         self._surrounds = trace.events.text("category").mask("python", "annotation")
 
     def lanes(self, rows: Ids, context: int, operators: bool) -> list[Lane]:
-        """The lanes of some events, each opened further while it holds one operation alone.
+        """The lanes of some events, without what only surrounds others and says nothing of its own.
+
+        Frames around calls of modules give way to these, and an operation that fills its lane,
+        beside tiny ones without device work, gives way to what is inside it.
 
         Args:
             rows: event ids, none inside another, in pre-order, shape (rows,).
@@ -104,25 +110,78 @@ class Contents:
         return Lane(track, context, rows, np.append(starts, len(rows)), module[starts])
 
     def _opened(self, lane: Lane, operators: bool) -> Lane:
-        """Opens an operation alone on its lane, as it says nothing that its parent did not."""
-        while len(lane) == 1 and (inner := self._only_lane_inside(lane, operators)):
-            name = self.name(lane, 0)
-            events = int(self.event(lane, 0) >= 0)
-            lane = replace(inner, through=(*lane.through, name), passed=lane.passed + events)
+        """Opens what says nothing of its own: frames around calls, and what fills the lane."""
+        lane = self._without_frames(lane)
+        while (filler := self._filler(lane, operators)) is not None:
+            lane = self._without_frames(self._with_inside(lane, filler))
+        return self._without_trifles(lane)
+
+    def _without_frames(self, lane: Lane) -> Lane:
+        """Frames and annotations around calls of modules, replaced by what is inside them."""
+        while (around := self._frames_around_calls(lane.rows)).any():
+            frames = lane.rows[around]
+            inner = [self.index.children(frame) for frame in frames.tolist()]
+            rows = self.index.in_order(np.concatenate([lane.rows[~around], *inner]))
+            names = tuple(short_name(self._names[frame] or "") for frame in frames.tolist())
+            lane = self._continued(lane, self._lane(rows, lane.context), names, len(frames))
         return lane
 
-    def _only_lane_inside(self, lane: Lane, operators: bool) -> Lane | None:
-        event, module = self.event(lane, 0), int(lane.module[0])
-        if event < 0:
-            return self._lane(lane.rows, module)
-        rows = self.index.children(event)
-        if (
-            not (operators or self._surrounds[event])
-            or not len(rows)
-            or len(self.index.launched_by(event))
-        ):
+    def _frames_around_calls(self, rows: Ids) -> Mask:
+        first, end = self.index.inside(rows)
+        calls = self._calls_before[end] - self._calls_before[first]
+        plain = ~self.index.is_call[rows] & ~self.index.launches_itself[rows]
+        around: Mask = self._surrounds[rows] & plain & (calls > 0)
+        return around
+
+    def _without_trifles(self, lane: Lane) -> Lane:
+        """Frames in which nothing works (`__getattr__`) left out, if all of them are tiny."""
+        first, end = self.index.inside(lane.rows)
+        works = self.index.work_before[end] - self.index.work_before[first]
+        trifle = self._surrounds[lane.rows] & ~self.index.is_call[lane.rows] & (works == 0)
+        time = self.index.duration[lane.rows]
+        if trifle.all() or not trifle.any() or time[trifle].sum() > TINY * time.sum():
+            return lane
+        inner = self._lane(lane.rows[~trifle], lane.context)
+        return self._continued(lane, inner, (), int((end - first)[trifle].sum()))
+
+    def _filler(self, lane: Lane, operators: bool) -> int | None:
+        """The operation that takes all but a tiny share of its lane's time, if it can be opened."""
+        if self.index.on_device[lane.rows].any():
             return None
-        return self._lane(rows, self.context_in(lane, 0))
+        time = np.add.reduceat(self.index.duration[lane.rows], lane.bounds[:-1])
+        number = int(time.argmax())
+        others = np.delete(np.arange(len(lane)), number)
+        small = time[others].sum() <= TINY * time.sum()
+        if not small or (lane.module[others] >= 0).any() or self._launch_work(lane, others):
+            return None
+        return number if self._opens(lane, number, operators) else None
+
+    def _launch_work(self, lane: Lane, operations: Ids) -> bool:
+        _, position = ranges(lane.bounds[operations], lane.bounds[operations + 1])
+        first, end = self.index.launches_inside(lane.rows[position])
+        return bool((end > first).any())
+
+    def _opens(self, lane: Lane, number: int, operators: bool) -> bool:
+        event = self.event(lane, number)
+        if event < 0:
+            return True
+        allowed = operators or self._surrounds[event] or self.index.is_call[event]
+        inside = self.index.has_children(event) and not self.index.launches_itself[event]
+        return bool(allowed and inside)
+
+    def _with_inside(self, lane: Lane, number: int) -> Lane:
+        """A lane with one operation replaced by what is directly inside it."""
+        event, context = self.event(lane, number), self.context_in(lane, number)
+        names = (self.name(lane, number),)
+        if event < 0:
+            return self._continued(lane, self._lane(lane.rows, context), names, 0)
+        rows = np.concatenate([lane.rows[lane.rows != event], self.index.children(event)])
+        inner = self._lane(self.index.in_order(rows), context)
+        return self._continued(lane, inner, names, 1)
+
+    def _continued(self, lane: Lane, inner: Lane, names: tuple[str, ...], events: int) -> Lane:
+        through = tuple(dict.fromkeys((*lane.through, *names)))
+        return replace(inner, through=through, passed=lane.passed + events)
 
     def event(self, lane: Lane, operation: int) -> int:
         """The event that is an operation, -1 for a call that is a run of events."""

@@ -48,6 +48,7 @@ class Costs:
         work_ns: CPU time of operators and calls alone, without frames and annotations.
         self_ns: CPU time of its outermost events in which nothing inside them runs; of a stage, in
             which none of its events runs.
+        recompute_ns: CPU time of forward work repeated in backward.
         device_start_ns: start of the first device work, -1 without any.
         device_end_ns: end of the last, -1 without any.
         device_ns: device busy time, as a union over streams.
@@ -60,6 +61,7 @@ class Costs:
     cpu_ns: Times
     work_ns: Times
     self_ns: Times
+    recompute_ns: Times
     device_start_ns: Times
     device_end_ns: Times
     device_ns: Times
@@ -131,6 +133,7 @@ def measure(index: Index, rows: Ids, bounds: Ids, span: tuple[int, int]) -> Cost
         cpu_ns=grouped_union(mine, start, end, count),
         work_ns=_sum(mine, index.work_before[last] - index.work_before[first], count),
         self_ns=_sum(mine, index.events["self_ns"][members], count),
+        recompute_ns=_sum(mine, index.again_before[last] - index.again_before[first], count),
         device_start_ns=_extreme(np.minimum, parts.operation, parts.start_ns, count),
         device_end_ns=_extreme(np.maximum, parts.operation, parts.end_ns, count),
         device_ns=grouped_union(group[row], index.start[work], index.end[work], count),

@@ -16,7 +16,7 @@ Ids = NDArray[np.int64]
 Times = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 TINY = 0.05
-_LEAST_BLOCKS = 3
+_LEAST_BLOCKS = 5  # fewer are as quickly compared side by side
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ def _operations(level: Level, strings: Strings) -> dict[str, list[Any]]:
         "end_ns": _since(level, costs.end_ns),
         "cpu_ns": costs.cpu_ns.tolist(),
         "self_ns": costs.self_ns.tolist(),
+        "recompute_ns": costs.recompute_ns.tolist(),
         "device_ns": costs.device_ns.tolist(),
         "bound_by": strings.codes("device" if one else "cpu" for one in costs.bound_by_device),
         "events": costs.events.tolist(),

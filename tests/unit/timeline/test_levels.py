@@ -195,6 +195,71 @@ def test_an_event_across_stages_is_passed_if_it_holds_others_else_stands_beside_
     assert level.passed == 2
 
 
+# -- what says nothing of its own
+
+
+FRAMES = """
+    main     |  0 200 | ProfilerStep#1
+    main     |  0 100 | nn.Module: Net_0
+    main     |  1   2 | torch/nn/module.py(9): __getattr__
+    main     |  2 100 | net.py(7): forward
+    main     |  4  40 | nn.Module: Linear_0
+    main     |  5  39 | aten::linear
+    main     | 41  43 | torch/nn/module.py(9): __getattr__
+    main     | 45  99 | net.py(9): heads
+    main     | 46  70 | nn.Module: Linear_1
+    main     | 47  69 | aten::linear
+    main     | 71  98 | nn.Module: Linear_2
+    main     | 72  97 | aten::linear
+    main     | 100 200 | ## backward ##
+"""
+
+
+def test_frames_around_calls_give_way_to_these_and_trifles_are_left_out() -> None:
+    level = opened(drawn(FRAMES), "step 1", "forward")
+    assert names(level) == ["Linear_0", "Linear_1", "Linear_2"]
+    assert level.through == ("Net_0", "forward net.py", "heads net.py")
+    assert level.passed == 5
+
+
+def test_an_operation_that_fills_its_parent_gives_way_to_what_is_inside_it() -> None:
+    level = opened(
+        drawn("""
+            main |   0 200 | ProfilerStep#1
+            main |   0 100 | ## forward ##
+            main |   0  99 | aten::conv2d
+            main |   0   2 | aten::empty
+            main |   2  98 | aten::convolution
+            main |   5  60 | aten::pad
+            main |  60  90 | aten::bmm
+            main |  99 100 | aten::relu
+            main | 100 200 | ## backward ##
+        """),
+        "step 1",
+        "forward",
+        "aten::conv2d",
+    )
+    assert level.through == ("aten::convolution",)
+    assert names(level) == ["aten::empty", "aten::pad", "aten::bmm"]
+
+
+def test_what_launches_work_is_never_opened_for_being_small() -> None:
+    level = opened(
+        drawn("""
+            main     |   0 200 | ProfilerStep#1
+            main     |   0 100 | stepscope.module:
+            main     |   0   1 | cudaLaunchKernel | corr=1
+            main     |   1  99 | stepscope.module: fc
+            main     |   2  50 | aten::mm
+            main     | 100 200 | ## backward ##
+            stream 7 |  10  90 | sgemm            | corr=1
+        """),
+        "step 1",
+        "forward",
+    )
+    assert rows(level) == [("event", "cudaLaunchKernel", 1, 80), ("module", "fc", 98, 0)]
+
+
 # -- what repeats
 
 
@@ -244,23 +309,21 @@ def test_a_fold_opens_to_its_blocks_and_names_the_slowest() -> None:
     assert inside.operations[2].id == fold.spread.slowest
 
 
-def test_recomputed_work_is_marked() -> None:
-    level = opened(
-        drawn("""
-            main     |  0 100 | ProfilerStep#1
-            main     | 10  20 | aten::linear                                | seq=1
-            autograd | 30  90 | autograd::engine::evaluate_function: Checkpoint | seq=1 fwd=1
-            autograd | 35  50 | aten::addmm                                 | seq=2
-            autograd | 55  85 | aten::mm
-        """),
-        "step 1",
-        "backward",
-        "Checkpoint",
-    )
-    assert [(one.name, one.recompute) for one in level.operations] == [
+def test_recomputed_work_is_marked_and_counted() -> None:
+    timeline = drawn("""
+        main     |  0 100 | ProfilerStep#1
+        main     | 10  20 | aten::linear                                | seq=1
+        autograd | 30  90 | autograd::engine::evaluate_function: Checkpoint | seq=1 fwd=1
+        autograd | 35  50 | aten::addmm                                 | seq=2
+        autograd | 55  85 | aten::mm
+    """)
+    inside = opened(timeline, "step 1", "backward", "Checkpoint")
+    assert [(one.name, one.recompute) for one in inside.operations] == [
         ("aten::addmm", True),
         ("aten::mm", False),
     ]
+    around = opened(timeline, "step 1", "backward")
+    assert around.costs.recompute_ns.tolist() == [15_000]
 
 
 def test_an_empty_trace_has_an_empty_level() -> None:

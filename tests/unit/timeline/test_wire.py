@@ -42,6 +42,7 @@ def test_a_level_as_plain_columns() -> None:
             "end_ns": [30_000, 49_000],
             "cpu_ns": [20_000, 19_000],
             "self_ns": [18_000, 19_000],
+            "recompute_ns": [0, 0],
             "device_ns": [40_000, 0],
             "bound_by": [3, 4],
             "events": [3, 1],
