@@ -381,6 +381,19 @@ def test_bad_use_is_refused_before_the_script_runs(tmp_path, words, message):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
+def test_python_stacks_name_the_modules_too(tmp_path):
+    """torch.profiler's tracer takes modules from the locals of what it sees as their `__call__`."""
+    write(tmp_path, TRAINING + "train(10)")
+    done, capture = record(tmp_path, "--stack", "train.py")
+    assert done.returncode == 0, done.stderr
+    steps = len(capture.manifest["steps_recorded"])
+    assert capture.calls("0") == steps
+    frames = [event["name"] for event in capture.named("nn.Module: ")]
+    for module in ("Sequential_0", "Linear_0", "ReLU_0"):
+        assert frames.count(f"nn.Module: {module}") == steps
+    assert capture.named("train.py(")
+
+
 def test_a_compiled_model_compiles_as_without_us(tmp_path):
     write(
         tmp_path,

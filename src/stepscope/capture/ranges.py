@@ -61,23 +61,24 @@ class ModuleRanges:
             _Module.__call__ = self._original
 
     def _make_call(self) -> Callable[..., Any]:
-        running = self._running
+        ranges, running = self, self._running
 
-        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self._on:
-                return self._original(module, *args, **kwargs)
+        # torch.profiler's Python tracer takes the module that is called from a local named `self`.
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not ranges._on:
+                return ranges._original(self, *args, **kwargs)
             nodes = running.nodes
             parent = nodes[-1]
             try:
-                node = parent.resolved[id(module)]
+                node = parent.resolved[id(self)]
             except KeyError:
-                node = self._resolve(parent, module)
+                node = ranges._resolve(parent, self)
             if node is None:
-                return self._original(module, *args, **kwargs)
+                return ranges._original(self, *args, **kwargs)
             nodes.append(node)
             try:
                 with _Range(node.label):
-                    return self._original(module, *args, **kwargs)
+                    return ranges._original(self, *args, **kwargs)
             finally:
                 nodes.pop()
 
