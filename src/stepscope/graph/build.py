@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.annotate.steps import main_track
-from stepscope.graph.device import Work, find_work, launch_latency
+from stepscope.graph.device import (
+    UNKNOWN,
+    Work,
+    find_work,
+    launch_latency,
+    previous_ends,
+)
 from stepscope.graph.edges import COMMUNICATION, HANDOVER, LAUNCH, SYNC
 from stepscope.graph.graph import Graph
 from stepscope.graph.handover import find_bursts
@@ -63,6 +69,7 @@ class _Build:
         self.joined = np.flatnonzero(self.bursts.end_ns >= 0)
         cuts, self.cut_rows = self._cuts()
         self.pieces = cut_threads(trace, self.rows, cuts, window)
+        self.call_task, self.called_ns = self._calls()
 
     def _cuts(self) -> tuple[Cuts, list[slice]]:
         """Cuts for marks, forks (both sides), joins and returns, and where each kind is."""
@@ -146,8 +153,7 @@ class _Build:
 
     def _device_tasks(self) -> dict[str, Any]:
         work = self.work
-        # Work without a launch follows what its stream did before; the first has only its own time.
-        alone = (work.call < 0) & work.first
+        alone = (self.call_task < 0) & (work.first | (work.called_ns != UNKNOWN))
         earliest = np.where(alone, work.start_ns - self.window.starts_ns[0], 0)
         gap, self.launch_lag, self.stream_waits = self._device_delays()
         return {
@@ -159,19 +165,36 @@ class _Build:
             "step": self.trace.events["step"][work.event],
         }
 
+    def _calls(self) -> tuple[Ids, Times]:
+        """The CPU task that launched each piece of work, or -1, and when that began.
+
+        Recorders lose launches. Work without one that found its stream idle is taken to be launched
+        by what the loop's or autograd's thread did just before it.
+        """
+        work, pieces = self.work, self.pieces
+        task = np.where(work.call >= 0, pieces.of_event[work.call], -1)
+        moment = work.start_ns - launch_latency(work)
+        near = np.flatnonzero(np.isin(pieces.track, [self.main, *self.bursts.track]))
+        near = near[np.argsort(pieces.start_ns[near], kind="stable")]
+        index = np.searchsorted(pieces.start_ns[near], moment, side="right") - 1
+        lost = (work.called_ns == UNKNOWN) & (previous_ends(work) < moment) & (index >= 0)
+        task[lost] = near[index[lost]]
+        return task, np.where(task >= 0, pieces.start_ns[task], work.called_ns)
+
     def _device_delays(self) -> tuple[Times, Times, tuple[Ids, Ids, Times]]:
         """What was between the last thing that work waited for and its start, on that thing."""
         work, latency = self.work, launch_latency(self.work)
         source, target = find_stream_waits(self.trace, self.rows, work)
-        delay = np.maximum(work.start_ns - work.called_ns, 0)
-        delay[work.call < 0] = 0
-        launched = np.where(work.call >= 0, work.called_ns + np.minimum(latency, delay), -1)
-        previous = np.where(work.first, -1, np.append(-1, work.end_ns[:-1])[: len(work.first)])
+        known = self.call_task >= 0
+        delay = np.where(known, np.maximum(work.start_ns - self.called_ns, 0), 0)
+        launched = np.where(known, self.called_ns + np.minimum(latency, delay), -1)
+        previous = previous_ends(work)
         awaited = np.full(len(work.event), -1, np.int64)
         np.maximum.at(awaited, target, work.end_ns[source])
         by_launch = (launched > previous) & (launched > awaited)
         by_stream = (previous >= launched) & (previous >= awaited) & (previous >= 0)
-        gap = np.where(by_stream, work.start_ns - previous, 0)
+        follows = by_stream & (known | (work.called_ns == UNKNOWN))
+        gap = np.where(follows, work.start_ns - previous, 0)
         gap = np.append(gap[1:], 0)[: len(gap)]
         lag = np.where(by_launch, delay, np.minimum(latency, delay))
         binding = (work.end_ns[source] == awaited[target]) & ~(by_launch | by_stream)[target]
@@ -181,8 +204,8 @@ class _Build:
     def _links(self, place: Ids) -> Table:
         """Launches, waits of the CPU, waits of streams, and handing over, in this order."""
         device = len(self.pieces.track)
-        called = np.flatnonzero(self.work.call >= 0)
-        launch = (self.pieces.of_event[self.work.call[called]], device + called)
+        called = np.flatnonzero(self.call_task >= 0)
+        launch = (self.call_task[called], device + called)
         returns = np.full(len(self.trace.events), -1, np.int64)
         returns[self.calls] = self._cut(4)
         wait = (device + self.waits.work, returns[self.waits.call])

@@ -17,7 +17,7 @@ from stepscope.trace.trace import Trace
 Ids = NDArray[np.int64]
 Times = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-_UNKNOWN = np.iinfo(np.int64).min
+UNKNOWN = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def find_work(trace: Trace, window: Window) -> Work:
     begin, finish = window.starts_ns[0], window.starts_ns[-1]
     start, end = events["start_ns"], events["start_ns"] + events["duration_ns"]
     call = launch_of(trace).astype(np.int64)
-    called = np.where(call >= 0, start[call], _UNKNOWN)
+    called = np.where(call >= 0, start[call], UNKNOWN)
     inside = (called >= begin) & (called < finish)
     left_over = (called < begin) & (end > begin) & (start < finish)
     wanted = _outermost(trace) & (inside | left_over)
@@ -73,10 +73,14 @@ def find_work(trace: Trace, window: Window) -> Work:
 
 def launch_latency(work: Work) -> int:
     """How soon work starts after its call where nothing is before it: the median, ns."""
-    previous = np.where(work.first, 0, np.append(0, work.end_ns[:-1])[: len(work.event)])
-    free = (work.call >= 0) & (previous <= work.called_ns)
+    free = (work.call >= 0) & (previous_ends(work) <= work.called_ns)
     delay = (work.start_ns - work.called_ns)[free]
     return max(int(np.median(delay)), 0) if len(delay) else 0
+
+
+def previous_ends(work: Work) -> Times:
+    """When what came before each work on its stream ended, ns; -1 for the first."""
+    return np.where(work.first, -1, np.append(-1, work.end_ns[:-1])[: len(work.event)])
 
 
 def _outermost(trace: Trace) -> Mask:

@@ -7,12 +7,13 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.graph.device import Work
+from stepscope.graph.device import Work, launch_latency, previous_ends
 from stepscope.graph.waits import record_time
 from stepscope.trace.trace import Trace
 
 Ids = NDArray[np.int64]
 Pairs = set[tuple[int, int]]
+_SOON_NS = 20_000
 _WAIT_CALL = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
 
 
@@ -21,10 +22,12 @@ def find_stream_waits(trace: Trace, rows: Ids, work: Work) -> tuple[Ids, Ids]:
 
     `cuda_sync` events tell the stream and the record. Without them, a call that makes a stream wait
     ties the thread's next launch to what every other stream of the device was given before, except
-    what was seen to end only after that launch's work had begun.
+    what was seen to end only after that launch's work had begun. And work that began late, right
+    after another stream's ended, waited for that.
     """
     told = _told(trace, rows, work)
-    pairs = sorted(told if told is not None else _by_order(trace, rows, work))
+    inferred = told if told is not None else _by_order(trace, rows, work) | _by_time(work)
+    pairs = sorted(inferred)
     source, target = (np.array([pair[n] for pair in pairs], np.int64) for n in (0, 1))
     return source, target
 
@@ -64,6 +67,18 @@ def _by_order(trace: Trace, rows: Ids, work: Work) -> Pairs:
             if not same and source >= rows_.start and work.end_ns[source] <= work.start_ns[target]:
                 pairs.add((source, target))
     return pairs
+
+
+def _by_time(work: Work) -> Pairs:
+    """Work that neither its launch nor its stream held back, right behind another stream's."""
+    latest = np.maximum(work.called_ns + launch_latency(work), previous_ends(work))
+    late = np.flatnonzero((work.start_ns - latest > _SOON_NS) & (latest >= 0))
+    order = np.argsort(work.end_ns, kind="stable")
+    index = np.searchsorted(work.end_ns[order], work.start_ns[late], side="right") - 1
+    source = order[np.maximum(index, 0)] if len(order) else late
+    soon = (index >= 0) & (work.start_ns[late] - work.end_ns[source] <= _SOON_NS)
+    soon &= work.track[source] != work.track[late]
+    return set(zip(source[soon].tolist(), late[soon].tolist(), strict=True))
 
 
 def _next_launch(trace: Trace, waits: Ids, work: Work) -> Ids:

@@ -198,3 +198,37 @@ def test_consecutive_steps_make_one_graph_and_each_is_timed() -> None:
 def test_a_step_that_is_not_there_is_refused() -> None:
     with pytest.raises(TraceError, match="expected steps 4 to 4 in a row of rank 0, found \\[0\\]"):
         build_graph(annotate(drawn_trace(ONE_KERNEL)), steps=(4, 4))
+
+
+def test_work_whose_launch_was_lost_follows_what_the_cpu_did_just_before() -> None:
+    graph = graph_of("""
+        main     |  0 100 | ProfilerStep#0
+        main     | 10  12 | cudaLaunchKernel | corr=7
+        main     | 50  60 | aten::add
+        stream 7 | 15  30 | first            | corr=7
+        stream 7 | 58  70 | second
+    """)
+    assert links(graph, "launch") == [("cudaLaunchKernel", "first"), ("aten::add", "second")]
+    assert starts(graph)["second"] == 58
+
+
+def test_work_that_began_late_waited_for_what_ended_just_before_on_another_stream() -> None:
+    graph = graph_of("""
+        main     |  0 300 | ProfilerStep#0
+        main     | 10  12 | cudaLaunchKernel | corr=7
+        main     | 12  14 | cudaLaunchKernel | corr=8
+        stream 7 | 20 160 | first            | corr=7
+        stream 8 | 165 200 | second          | corr=8
+    """)
+    assert links(graph, "synchronisation") == [("first", "second")]
+    assert starts(graph)["second"] == 165
+
+
+def test_a_thread_of_its_own_starts_when_it_did() -> None:
+    graph = graph_of("""
+        main   |  0 100 | ProfilerStep#0
+        main   | 10  90 | aten::mm
+        pinner | 30  40 | aten::pin_memory
+    """)
+    assert starts(graph)["aten::pin_memory"] == 30
+    assert not links(graph, "handover")

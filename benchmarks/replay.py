@@ -1,0 +1,74 @@
+"""The unchanged replay against the measured step: `python benchmarks/replay.py FOLDER PATTERN…`.
+
+Prints a table in Markdown. *in a row* replays consecutive steps as one graph, *on its own* each
+step as a graph of its own. The last column leaves out what no dependency explains: every kernel
+then follows its launch by the median latency at most, and its predecessor at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.graph import Graph, build_graph, simulate
+from stepscope.opening import open as open_trace
+from stepscope.trace.trace import Trace
+
+Errors = NDArray[np.float64]
+
+
+def errors(graph: Graph) -> Errors:
+    """Relative errors of the steps."""
+    return np.asarray(simulate(graph).step_ns / graph.window.measured_ns - 1)
+
+
+def on_their_own(trace: Trace, steps: tuple[int, ...]) -> Errors:
+    """Relative error of each step as a graph of its own."""
+    return np.concatenate([errors(build_graph(trace, steps=(step, step))) for step in steps])
+
+
+def without_residue(graph: Graph) -> Graph:
+    """The graph with the typical launch latency at most, and no gaps on devices."""
+    launch = graph.links.text("kind").mask("launch")
+    lag = graph.links["lag_ns"].copy()
+    lag[launch] = np.minimum(lag[launch], np.median(lag[launch])) if launch.any() else 0
+    gap = np.where(graph.on_device, 0, graph.tasks["gap_ns"])
+    changed = graph.with_tasks(gap_ns=gap)
+    return replace(changed, links=graph.links.with_columns(lag_ns=lag))
+
+
+def line(file: Path, folder: Path) -> tuple[str, Errors]:
+    """One row of the table, and the errors of the steps in a row and on their own."""
+    trace = open_trace(file)
+    graph = build_graph(trace)
+    row, own = errors(graph), on_their_own(trace, graph.window.steps)
+    told = simulate(without_residue(graph)).step_ns.sum() / graph.window.measured_ns.sum() - 1
+    cells = (
+        str(file.relative_to(folder)).removesuffix(".gz").removesuffix(".json"),
+        str(len(row)),
+        f"{graph.window.measured_ns.mean() / 1e6:.3f}",
+        *(f"{abs(part).mean():.3%} / {abs(part).max():.3%}" for part in (row, own)),
+        f"{told:+.1%}",
+    )
+    return "| " + " | ".join(cells) + " |", np.concatenate([row, own])
+
+
+def main(folder: Path, patterns: list[str]) -> None:
+    """Print the table and, below it, the mean and the greatest error of all."""
+    print("| trace | steps | measured, ms | in a row, mean / max | on its own, mean / max "
+          "| only dependencies |\n|---|---:|---:|---:|---:|---:|")  # fmt: skip
+    everything = []
+    for file in sorted(file for pattern in patterns for file in folder.glob(pattern)):
+        text, found = line(file, folder)
+        print(text)
+        everything.append(found)
+    whole = np.abs(np.concatenate(everything))
+    print(f"\nmean {whole.mean():.3%}, greatest {whole.max():.3%} of {len(whole)} replays")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
