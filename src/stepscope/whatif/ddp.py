@@ -109,4 +109,4 @@ def _update(graph: Graph, step: int) -> int:
 
 
 def _device(graph: Graph) -> int:
-    return int(graph.threads["device"].max(initial=0))
+    return int(graph.threads["device"].max(initial=-1))
