@@ -6,11 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 
+from stepscope.timeline.index import Ids
 from stepscope.timeline.lanes import Contents, Lane
 from stepscope.timeline.measure import Costs
 from stepscope.timeline.names import range_name, summary_name
 from stepscope.timeline.operation import Operation, Spread
-from stepscope.timeline.sections import Operations, find_sections
+from stepscope.timeline.repeats import find_repeats
+from stepscope.timeline.sections import Operations, Times, find_sections
 
 
 def group(
@@ -64,34 +66,55 @@ def _id(contents: Contents, lane: Lane, number: int) -> str:
 def _section(contents: Contents, lane: Lane, facts: Operations, first: int, end: int) -> Operation:
     part = lane.part(first, end)
     names = [contents.name(lane, number) for number in range(first, end)]
-    kind = _kind(facts, first, end)
-    runtime = _longer_side(facts, first, end)
-    slowest = _id(contents, lane, first + int(runtime.argmax()))
+    copies = _copies(facts, first, end)
+    runtime = np.add.reduceat(_longer_side(facts, first, end), copies)
+    slowest = first + int(copies[runtime.argmax()])
     return Operation(
         id=f"x{part.rows[0]}.{part.rows[-1]}",
-        kind=kind,
-        name=range_name(names[0], names[-1]) if kind == "repeat" else summary_name(names, runtime),
+        kind=_kind(facts, first, end, len(copies)),
+        name=_name(facts, names, first, end, len(copies)),
         rows=part.rows,
         context=lane.context,
         track=lane.track,
         recompute=bool(contents.recompute[part.rows].all()),
         part=part,
         spread=Spread(
-            end - first, int(runtime.min()), round(runtime.mean()), int(runtime.max()), slowest
+            count=len(copies),
+            least_ns=int(runtime.min()),
+            mean_ns=round(runtime.mean()),
+            most_ns=int(runtime.max()),
+            slowest=_id(contents, lane, slowest),
         ),
     )
 
 
-def _kind(facts: Operations, first: int, end: int) -> str:
-    block, name = facts.block[first:end], facts.name[first:end]
-    if block[0] >= 0 and (block == block[0]).all():
+def _copies(facts: Operations, first: int, end: int) -> Ids:
+    """Where the copies of a pattern begin that is all there is, else where each operation does."""
+    found = find_repeats(facts.name[first:end])
+    whole = len(found) == 1 and found[0].period * found[0].count == end - first
+    return np.arange(0, end - first, found[0].period if whole else 1)
+
+
+def _name(facts: Operations, names: list[str], first: int, end: int, copies: int) -> str:
+    if _is_one_block(facts, first, end):
+        return range_name(names[0], names[-1])
+    name = summary_name(names, _longer_side(facts, first, end))
+    return name if copies == len(names) else f"{name} ×{copies}"
+
+
+def _kind(facts: Operations, first: int, end: int, copies: int) -> str:
+    if _is_one_block(facts, first, end) or copies < end - first:
         return "repeat"
+    name = facts.name[first:end]
     return "series" if (name == name[0]).all() else "section"
 
 
-def _longer_side(
-    facts: Operations, first: int, end: int
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _is_one_block(facts: Operations, first: int, end: int) -> bool:
+    block = facts.block[first:end]
+    return bool(block[0] >= 0 and (block == block[0]).all())
+
+
+def _longer_side(facts: Operations, first: int, end: int) -> Times:
     """Times of the operations on the side that takes longer for all of them together."""
     cpu, device = facts.cpu_ns[first:end], facts.device_ns[first:end]
     return device if device.sum() >= cpu.sum() else cpu

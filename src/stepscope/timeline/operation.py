@@ -14,7 +14,15 @@ KINDS = ("trace", "step", "stage", "module", "event", "section", "series", "repe
 
 @dataclass(frozen=True)
 class Spread:
-    """How the operations of a section differ: their number, runtimes in ns, and the slowest."""
+    """How the operations of a section differ, or the copies of what repeats in it.
+
+    Attributes:
+        count: how many there are.
+        least_ns: runtime of the fastest, on the side that takes longer for all together.
+        mean_ns: their mean.
+        most_ns: runtime of the slowest.
+        slowest: id of the slowest, or of the first operation in it.
+    """
 
     count: int
     least_ns: int
@@ -30,7 +38,7 @@ class Operation:
     Attributes:
         id: stable for a file, and unique among its siblings.
         kind: one of `KINDS`. A section holds tiny operations, a series those of one name, a repeat
-            copies of one block.
+            copies of one block or of one pattern.
         name: short.
         rows: event ids, none inside another, int64; of a step all its events.
         context: the module that its inside lies in, -1 for none.

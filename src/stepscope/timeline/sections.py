@@ -1,8 +1,8 @@
-"""Sections where nothing names any: runs of tiny operations, of one name, of copies of a block.
+"""Sections where nothing names any: runs of tiny operations, of one name, of repeated blocks.
 
-Source: HOTLINE section 4.5. A run of one name and repeated blocks become one unit each; then a
-series of units that are all tiny becomes a section. So what is not tiny, alone or by being
-repeated, is never hidden in a section of tiny operations.
+Source: HOTLINE section 4.5. A run of one name, copies of a module and, among many operations, a
+pattern of names that repeats become one unit each; then a series of units that are all tiny becomes
+a section. So what is not tiny, alone or by being repeated, is never hidden among tiny operations.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from stepscope.timeline.repeats import Repeat, find_repeats
 
 Ids = NDArray[np.int64]
 Times = NDArray[np.int64]
@@ -58,22 +60,45 @@ def find_sections(operations: Operations, parent_ns: int, tiny: float = TINY) ->
         [0, 2, 3]
     """
     count = len(operations.name)
-    starts = np.flatnonzero(~_joined(operations))
     if count == 0:
         return np.zeros(1, np.int64)
+    repeats = find_repeats(operations.name) if count > 2 / tiny else []
+    starts = np.flatnonzero(~_joined(operations, repeats))
     starts = starts[~_continues(_runtime(operations, starts) < tiny * parent_ns)]
     if len(starts) > 1 or count == 1:
         return np.append(starts, count)
-    return _pieces(operations, tiny)
+    return _opened_up(operations, repeats, tiny)
 
 
-def _joined(operations: Operations) -> Mask:
+def _opened_up(operations: Operations, repeats: list[Repeat], tiny: float) -> Ids:
+    """The parts of what would be one section: the copies of a pattern, or single operations."""
+    count = len(operations.name)
+    period = next((one.period for one in repeats if one.period * one.count == count), 1)
+    copies = np.arange(0, count + 1, period)
+    parts: Ids = copies[_pieces(_summed(operations, copies[:-1]), tiny)]
+    return parts
+
+
+def _summed(operations: Operations, starts: Ids) -> Operations:
+    """Units as operations."""
+    return Operations(
+        name=operations.name[starts],
+        block=operations.block[starts],
+        cpu_ns=np.add.reduceat(operations.cpu_ns, starts),
+        device_ns=np.add.reduceat(operations.device_ns, starts),
+    )
+
+
+def _joined(operations: Operations, repeats: list[Repeat]) -> Mask:
     """Operations that belong to one unit with the one before."""
     same = _equals_previous(operations.name)
     copies = _equals_previous(operations.block) & (operations.block >= 0)
     lengths = np.diff(np.append(np.flatnonzero(~copies), len(copies)))
     many: Mask = copies & np.repeat(lengths >= _LEAST_BLOCKS, lengths)
     joined: Mask = same | many
+    for one in repeats:
+        joined[one.first + 1 : one.end] = True
+        joined[[one.first]] = joined[one.end : one.end + 1] = False
     return joined
 
 
@@ -89,10 +114,8 @@ def _continues(tiny: Mask) -> Mask:
 
 def _runtime(operations: Operations, starts: Ids) -> Times:
     """The longer side of each unit."""
-    cpu, device = (
-        np.add.reduceat(times, starts) for times in (operations.cpu_ns, operations.device_ns)
-    )
-    return np.maximum(cpu, device)
+    units = _summed(operations, starts)
+    return np.maximum(units.cpu_ns, units.device_ns)
 
 
 def _pieces(operations: Operations, tiny: float) -> Ids:

@@ -59,7 +59,7 @@ def test_the_threshold_is_a_share_of_the_parent() -> None:
 
 
 def test_many_tiny_ones_alone_are_cut_into_pieces_that_reach_the_threshold() -> None:
-    found = sections(" ".join(f"{name}:1" for name in "abcdefghij" * 10))
+    found = sections(" ".join(f"{a}{b}:1" for a in "abcdefghij" for b in "abcdefghij"))
     assert [len(piece.split()) for piece in found] == [5] * 20
 
 
@@ -67,6 +67,19 @@ def test_a_large_one_among_many_stands_alone() -> None:
     many = " ".join(["a:1"] * 30)
     found = sections(f"{many} a:9000 {many}")
     assert [len(piece.split()) for piece in found] == [30, 1, 30]
+
+
+def test_a_pattern_that_repeats_among_many_operations_is_put_together() -> None:
+    loop = "read:1 decode:3 crop:2"
+    assert sections(f"a:50 {' '.join([loop] * 15)} z:10") == [
+        "a",
+        " ".join(["read decode crop"] * 15),
+        "z",
+    ]
+
+
+def test_a_pattern_that_is_all_there_is_is_cut_into_its_copies() -> None:
+    assert sections(" ".join(["read:1 decode:3 crop:2"] * 15)) == ["read decode crop"] * 15
 
 
 times = st.integers(0, 1000)
