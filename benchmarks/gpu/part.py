@@ -20,7 +20,9 @@ from benchmarks.gpu.results import MEASURED, OtherRun, Results
 from benchmarks.gpu.setting import Setting, Unavailable, default_out, no_gpu_reason
 from benchmarks.gpu.timing import release
 
-REFUSED, INCOMPLETE, BROKEN_DEVICE = 2, 1, 3
+REFUSED, INCOMPLETE, GO_ON = 2, 1, 3
+# Libraries that PyTorch calls say it in words of their own.
+_NO_MEMORY = ("out of memory", "ALLOC_FAILED")
 
 
 def take(name: str, setting: Setting, results: Results, seconds: float) -> None:
@@ -36,7 +38,8 @@ def take(name: str, setting: Setting, results: Results, seconds: float) -> None:
             found = outcome(measure, setting.device)
             results.add(key, found)
             say(name, key, found)
-            leave_if_broken(found, setting)
+            if setting.on_gpu and found["outcome"] == "failed":
+                sys.exit(GO_ON)  # a failed graph or kernel can spoil all that follows in a process
     results.end()
 
 
@@ -46,22 +49,18 @@ def outcome(measure: Callable[[], Json], device: str) -> Json:
     begin = time.perf_counter()
     try:
         found = {"outcome": MEASURED, **measure()}
-    except torch.OutOfMemoryError:
-        found = {"outcome": "out of memory"}
-    except Unavailable as reason:
-        found = {"outcome": "unavailable", "error": str(reason)}
     except Exception as error:  # whatever it is, it is a result too, and others follow
-        found = {"outcome": "failed", "error": f"{type(error).__name__}: {str(error)[:600]}"}
+        found = {"outcome": kind_of(error), "error": f"{type(error).__name__}: {str(error)[:600]}"}
     return {**found, "took_s": time.perf_counter() - begin}
 
 
-def leave_if_broken(found: Json, setting: Setting) -> None:
-    """After a failure that the GPU did not survive, a new process must go on."""
-    if setting.on_gpu and found["outcome"] == "failed":
-        try:
-            torch.cuda.synchronize()
-        except RuntimeError:
-            sys.exit(BROKEN_DEVICE)
+def kind_of(error: Exception) -> str:
+    """Why there is no measurement, in a word."""
+    if isinstance(error, Unavailable):
+        return "unavailable"
+    if isinstance(error, torch.OutOfMemoryError) or any(s in str(error) for s in _NO_MEMORY):
+        return "out of memory"
+    return "failed"
 
 
 def say(part: str, key: str, found: Json) -> None:

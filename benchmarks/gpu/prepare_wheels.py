@@ -5,8 +5,9 @@
 Run it where there is a network; it fills `benchmarks/gpu/wheels/`, which git ignores. On the other
 machine, from the same checkout:
 
-    python -m pip install --no-index --no-deps --target SITE benchmarks/gpu/wheels/*.whl
-    export PYTHONPATH=SITE:src
+    wheels=$PWD/benchmarks/gpu/wheels
+    python -m pip install --no-index --no-deps --target $wheels/site $wheels/*.whl
+    export PYTHONPATH=$wheels/site:$PWD/src
 
 Recording needs none of them, only PyTorch and click.
 """

@@ -33,7 +33,10 @@ class Training:
         backend = "inductor" if setting.on_gpu else "aot_eager"
         self.model = torch.compile(plain, backend=backend) if case.compiled else plain
         self._half = _HALF.get(case.precision)
-        self._scaler = torch.amp.GradScaler(self.device, enabled=case.precision == "fp16")
+        # From its default of 2**16 the scale must fall first, by steps that update nothing.
+        self._scaler = torch.amp.GradScaler(
+            self.device, init_scale=2.0**8, enabled=case.precision == "fp16"
+        )
 
     def _build(self, case: Case, setting: Setting) -> nn.Module:
         with torch.device(self.device):

@@ -15,13 +15,12 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2]))
 
 from benchmarks.gpu.case import Case
-from benchmarks.gpu.coverage import coverage
 from benchmarks.gpu.index import RESULTS, index
 from benchmarks.gpu.models import MODELS
 from benchmarks.gpu.part import outcome
 from benchmarks.gpu.parts import PARTS
 from benchmarks.gpu.parts.batch_sizes import next_size
-from benchmarks.gpu.parts.captures import KINDS, capture
+from benchmarks.gpu.parts.captures import KINDS, wanted
 from benchmarks.gpu.results import OtherRun, Results
 from benchmarks.gpu.script import STEPS, training_script
 from benchmarks.gpu.setting import Setting
@@ -77,7 +76,7 @@ def measurements(content: Json) -> dict[str, Json]:
     for key, one in content["measurements"].items():
         if one["outcome"] == "measured":
             measured[key] = one
-        elif key != "dlrm/stacks":  # test_python_stacks
+        else:
             assert one["error"].endswith("needs a GPU"), (key, one)
     return measured
 
@@ -106,26 +105,17 @@ def check_step_times(measured: dict[str, dict[str, Json]]) -> None:
 
 
 def check_captures(out: Path, measured: dict[str, dict[str, Json]]) -> None:
+    assert {key.partition("/")[2] for key in measured["captures"]} == set(KINDS)
     for one in measured["captures"].values():
         assert (out / one["file"]).stat().st_size == one["bytes"] <= one["recorded_bytes"]
     files = {Path(one["file"]).name for one in measured["captures"].values()}
     assert set(measured["annotation"]) == files
     for one in measured["annotation"].values():
-        assert one["steps"] == [5, 6, 7]
+        assert one["steps"] in ([5], [5, 6, 7])
         assert one["work"] == "operators"
         assert one["staged"] > 0.99
         assert one["in_modules"] > 0.9
         assert not one["warnings"]
-
-
-@pytest.mark.xfail(
-    reason="recorded with --stack, a script fails: torch.profiler takes for the module what is "
-    "called `self` in nn.Module.__call__, and finds our ModuleRanges"
-)
-def test_python_stacks(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    found = capture("dlrm", "stacks", Setting("cpu", True, tmp_path))
-    assert coverage(tmp_path / found["file"])["staged"] > 0.99
 
 
 # -- what is measured
@@ -134,8 +124,14 @@ def test_python_stacks(tmp_path, monkeypatch):
 def test_the_models_are_those_that_are_known_by_their_names():
     import torch
 
-    own = {"resnet50": 25_557_032, "unet": 31_037_633}
-    for name, parameters in own.items():
+    known = {
+        "resnet50": 25_557_032,
+        "unet": 31_037_633,
+        "gpt2": 124_439_808,
+        "bert_base": 109_514_298,
+        "bert_large": 335_174_458,
+    }
+    for name, parameters in known.items():
         with torch.device("meta"):
             model = MODELS[name].build(False)
         assert sum(p.numel() for p in model.parameters()) == parameters
@@ -152,8 +148,6 @@ def test_the_captured_script_takes_the_steps_whose_times_are_measured(tmp_path, 
 
 
 def test_every_kind_of_capture_is_taken_of_some_model():
-    from benchmarks.gpu.parts.captures import wanted
-
     for quick in (True, False):
         assert all(any(wanted(model, kind, quick) for model in MODELS) for kind in KINDS)
     assert all(wanted(model, kind, False) for model in MODELS for kind in ("plain", "stacks"))
@@ -192,8 +186,14 @@ def test_out_of_memory_is_a_result_and_so_is_a_failure():
     def wrong() -> Json:
         raise ValueError("not so")
 
+    def too_large_for_a_library() -> Json:
+        raise RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED")
+
     assert outcome(too_large, "cpu")["outcome"] == "out of memory"
-    assert outcome(wrong, "cpu")["error"] == "ValueError: not so"
+    assert outcome(too_large_for_a_library, "cpu")["outcome"] == "out of memory"
+    failed = outcome(wrong, "cpu")
+    assert failed["outcome"] == "failed"
+    assert failed["error"] == "ValueError: not so"
 
 
 def opened(path: Path, **about: Any) -> Results:

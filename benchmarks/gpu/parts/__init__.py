@@ -27,11 +27,11 @@ class Part:
 # What shows most comes first; what may take the process down comes late.
 PARTS = {
     "models": Part("every model trains: parameters, memory, losses of a few steps", 2),
-    "captures": Part("stepscope captures: plain, with memory, with Python stacks", 6),
+    "captures": Part("stepscope captures: plain, with memory, with Python stacks", 8),
     "annotation": Part("how much of each capture stepscope finds stages and modules for", 3),
     "precision": Part("step time and memory in FP32, TF32, bf16 and fp16", 4),
     "optimizers": Part("step time and memory with Adam for-loop, foreach and fused", 3),
-    "overheads": Part("steps under nothing, torch.profiler and stepscope", 3),
+    "overheads": Part("steps under nothing, torch.profiler and stepscope", 4),
     "layouts": Part("channels_last, activation checkpointing, CUDA graphs", 4),
     "loading": Part("step time with a data loader that keeps up and one that does not", 2),
     "batch_sizes": Part("step time and memory from small batches to the edge of memory", 8),

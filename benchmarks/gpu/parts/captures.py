@@ -1,7 +1,7 @@
-"""Captures of three steps of every model, by `stepscope run` on a plain script.
+"""Captures of every model, by `stepscope run` on a plain script.
 
 Kinds: `plain`; `memory`, with every allocation; `stacks`, with Python stacks; `loader`, where the
-batches come from a data loader. A capture that is too large to keep is taken again with one step.
+batches come from a data loader. A plain one that is too large to keep is taken again with one step.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -18,14 +19,22 @@ from benchmarks.gpu.parts import Json, Measurement
 from benchmarks.gpu.script import training_script
 from benchmarks.gpu.setting import Setting
 
-KINDS: dict[str, tuple[str, ...]] = {
-    "plain": (),
-    "stacks": ("--stack",),
-    "memory": ("--memory",),
-    "loader": (),
+
+@dataclass(frozen=True)
+class Kind:
+    """Options of `stepscope run`, and numbers of steps to try, the preferred one first."""
+
+    options: tuple[str, ...] = ()
+    steps: tuple[int, ...] = (3, 1)
+
+
+KINDS = {
+    "plain": Kind(),
+    "stacks": Kind(("--stack",), steps=(1,)),
+    "memory": Kind(("--memory",), steps=(1,)),
+    "loader": Kind(),
 }
 LARGEST_BYTES = 3 * 2**20
-_STEPS = (3, 1)
 _RUN = [sys.executable, "-c", "from stepscope.cli.run import run; run()"]
 _TIMEOUT_S = 240
 
@@ -52,8 +61,8 @@ def capture(model: str, kind: str, setting: Setting) -> Json:
     script = folder / f"{model}_{kind}.py"
     script.write_text(training_script(model, setting, loader=kind == "loader"))
     path = folder / f"{model}.{kind}.stepscope"
-    for steps in _STEPS:
-        command = ["--steps", str(steps), *KINDS[kind], "-o", str(path), str(script)]
+    for steps in KINDS[kind].steps:
+        command = ["--steps", str(steps), *KINDS[kind].options, "-o", str(path), str(script)]
         said = _record(command, path)
         recorded_bytes, kept_bytes = path.stat().st_size, pack_tightly(path)
         if kept_bytes <= LARGEST_BYTES:

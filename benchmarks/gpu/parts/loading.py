@@ -33,5 +33,5 @@ def loaded(model: str, workers: int, setting: Setting) -> Json:
 
 
 def _many() -> int:
-    """As many processes as leave a core for the training itself."""
-    return max(3, (os.cpu_count() or 4) - 1)
+    """Enough to keep up, where there are cores for them."""
+    return max(3, min(8, (os.cpu_count() or 4) - 1))
