@@ -8,13 +8,12 @@ then follows its launch by the median latency at most, and its predecessor at on
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.graph import Graph, build_graph, simulate
+from stepscope.graph import Graph, build_graph, simulate, without_residue
 from stepscope.opening import open as open_trace
 from stepscope.trace.trace import Trace
 
@@ -29,16 +28,6 @@ def errors(graph: Graph) -> Errors:
 def on_their_own(trace: Trace, steps: tuple[int, ...]) -> Errors:
     """Relative error of each step as a graph of its own."""
     return np.concatenate([errors(build_graph(trace, steps=(step, step))) for step in steps])
-
-
-def without_residue(graph: Graph) -> Graph:
-    """The graph with the typical launch latency at most, and no gaps on devices."""
-    launch = graph.links.text("kind").mask("launch")
-    lag = graph.links["lag_ns"].copy()
-    lag[launch] = np.minimum(lag[launch], np.median(lag[launch])) if launch.any() else 0
-    gap = np.where(graph.on_device, 0, graph.tasks["gap_ns"])
-    changed = graph.with_tasks(gap_ns=gap)
-    return replace(changed, links=graph.links.with_columns(lag_ns=lag))
 
 
 def line(file: Path, folder: Path) -> tuple[str, Errors]:

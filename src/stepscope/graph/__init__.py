@@ -7,6 +7,7 @@ from stepscope.graph.graph import Graph, Schedule
 from stepscope.graph.insert import add_links, add_thread, append, insert, insert_device_work
 from stepscope.graph.path import breakdown, critical_ms, critical_path
 from stepscope.graph.remove import remove
+from stepscope.graph.residue import without_residue
 from stepscope.graph.scale import scale
 from stepscope.graph.select import parse_selection, select
 from stepscope.graph.simulate import Simulation, simulate, simulate_plainly
@@ -30,4 +31,5 @@ __all__ = [
     "select",
     "simulate",
     "simulate_plainly",
+    "without_residue",
 ]

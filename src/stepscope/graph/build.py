@@ -214,7 +214,7 @@ class _Build:
         last = self._awaited()
         join = (last, self._cut(3))
         end = self.pieces.start_ns + self.pieces.duration_ns
-        join_lag = np.minimum(self.bursts.end_ns[self.joined] - end[last], 0)
+        join_lag = self.bursts.end_ns[self.joined] - end[last]
         parts = (
             (*launch, LAUNCH, self.launch_lag[called]),
             (*wait, self._speaks(self.waits.work, SYNC), np.zeros(len(wait[0]), np.int64)),

@@ -74,7 +74,8 @@ CHANGES: dict[str, Change] = {
             (
                 "buckets of 1 and 25 MiB as torch.distributed forms them, a ring, a link that is "
                 "free, and workers that are ready at the same time",
-                "collectives do not slow kernels down; a weight that two modules share counts twice",
+                "collectives do not slow kernels down",
+                "a weight that two modules share counts for both",
             ),
             error=0.10,
             ranked=False,

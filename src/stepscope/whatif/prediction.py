@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from stepscope.graph import Graph, Simulation, breakdown, critical_ms, simulate
+from stepscope.graph import (
+    Graph,
+    Simulation,
+    breakdown,
+    critical_ms,
+    simulate,
+    without_residue,
+)
 from stepscope.graph.path import Breakdown
 from stepscope.whatif.change import Request
 
+_WORTH_TELLING = 0.001
 _ALWAYS = (
     "work that stays takes as long as it did, also beside other work than before",
     "other ranks change alike",
@@ -26,8 +34,8 @@ class Prediction:
         replay_error: replayed over measured, less 1.
         predicted_step_ms: simulated with the changes, in the order given.
         speedup: replayed over predicted.
-        range: predicted if the changes gain most and least, each widened by the replay's
-            error or the published one, ms.
+        range: predicted if the changes gain most and least, each widened by an error, ms:
+            the largest of the replay's, the step's unexplained part, and the published one.
         changes: as asked for.
         assumptions: what has to hold.
         breakdown: before and after: only CPU, only device, both, neither, ms.
@@ -68,18 +76,25 @@ def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
     measured = float(graph.window.measured_ns.mean()) / 1e6
     replayed, predicted = _step_ms(before), _step_ms(after)
     error = replayed / measured - 1
+    unexplained = 1 - _step_ms(simulate(without_residue(graph))) / measured
     return Prediction(
         measured_step_ms=measured,
         replayed_step_ms=replayed,
         replay_error=error,
         predicted_step_ms=predicted,
         speedup=replayed / predicted if predicted else float("inf"),
-        range=_range(graph, requests, predicted, abs(error)),
+        range=_range(graph, requests, predicted, max(abs(error), abs(unexplained))),
         changes=tuple(map(str, requests)),
-        assumptions=(*_ALWAYS, *(text for one in requests for text in one.change.assumptions)),
+        assumptions=_assumptions(requests, unexplained),
         breakdown={"before": breakdown(before), "after": breakdown(after)},
         critical_path={"before": critical_ms(before), "after": critical_ms(after)},
     )
+
+
+def _assumptions(requests: Sequence[Request], unexplained: float) -> tuple[str, ...]:
+    kept = f"{unexplained:.1%} of the step are delays without a known cause; they stay as they are"
+    known = (kept,) if abs(unexplained) >= _WORTH_TELLING else ()
+    return (*_ALWAYS, *known, *(text for one in requests for text in one.change.assumptions))
 
 
 def _changed(graph: Graph, requests: Sequence[Request], side: str = "") -> Graph:
@@ -91,8 +106,10 @@ def _changed(graph: Graph, requests: Sequence[Request], side: str = "") -> Graph
 def _range(
     graph: Graph, requests: Sequence[Request], predicted: float, error: float
 ) -> tuple[float, float]:
-    """Least and greatest of the predictions, widened by the larger of two errors: the replay's, and
-    what was published of such predictions.
+    """Least and greatest of the predictions, widened by the largest of three errors.
+
+    They are the replay's, the part of the step that no dependency explains, and what was published
+    of such predictions.
     """
     bounded = [one for one in requests if one.change.low or one.change.high]
     sides = [_step_ms(simulate(_changed(graph, requests, side))) for side in ("low", "high")] \

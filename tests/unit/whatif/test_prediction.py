@@ -39,6 +39,23 @@ def test_the_range_holds_the_low_and_the_high_estimate() -> None:
     assert fusion.range == pytest.approx((0.137, 0.162))
 
 
+def test_delays_without_a_cause_are_told_and_widen_the_range() -> None:
+    graph = graph_of("""
+        main     |   0 100 | ProfilerStep#0
+        main     |  10  12 | cudaLaunchKernel | corr=7
+        main     |  12  14 | cudaLaunchKernel | corr=8
+        stream 7 |  20  60 | first            | corr=7
+        stream 7 | 105 125 | second           | corr=8
+    """)
+    # Behind the first at once, the second would end at 80, and the CPU sets the length: 100.
+    answer = predict(graph, [])
+    assert answer.replay_error == 0
+    assert answer.range == pytest.approx((0.125 * 0.8, 0.125 * 1.2))
+    assert "20.0% of the step are delays without a known cause; they stay as they are" in (
+        answer.assumptions
+    )
+
+
 def test_without_a_change_the_prediction_is_the_replay() -> None:
     answer = predict(graph_of(FORWARD), [])
     assert answer.predicted_step_ms == answer.replayed_step_ms
