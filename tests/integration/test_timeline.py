@@ -148,11 +148,6 @@ def by_name(level: Level, column: str) -> dict[str, int]:
     return dict(zip((one.name for one in level.operations), values, strict=True))
 
 
-def inside(timeline: Timeline, path: str, name: str) -> Level:
-    found = next(one for one in timeline.level(path).operations if one.name.startswith(name))
-    return timeline.level(f"{path}/{found.id}")
-
-
 def test_what_is_the_slowest_operation_on_the_cpu(resnet: Timeline) -> None:
     times = by_name(resnet.level("s5.0"), "cpu_ns")
     assert max(times, key=lambda name: times[name]) == "data_loading"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from drawings import drawn, names, opened, rows
 
+from stepscope.annotate import annotate
 from stepscope.errors import TraceError
-from stepscope.timeline import Timeline
-from stepscope.timeline.timeline import Level
+from stepscope.testing import drawn_trace
+from stepscope.timeline import Level, Timeline
+from stepscope.trace.concat import concat
+from stepscope.trace.ranks import of_rank
 
 NET = {
     "name": "net", "class": "Net", "children": [
@@ -172,6 +175,45 @@ def test_the_others_are_shown_when_asked_for() -> None:
     level = opened(timeline, "step 1", "forward", every=True)
     assert all(one.shown for one in level.resources)
     assert names(level) == ["aten::cat", "aten::conv2d", "aten::conv1d"]
+
+
+def ranks(*lengths: int) -> Timeline:
+    """A step of each rank that lasts as long as told, in us."""
+    parts = [
+        annotate(
+            drawn_trace(f"""
+                main | 0 {length} | ProfilerStep#1
+                main | 0 {length} | ## forward ##
+                main | 1 {length} | aten::mm
+            """)
+        )
+        for length in lengths
+    ]
+    return Timeline(concat([of_rank(part, rank) for rank, part in enumerate(parts)]))
+
+
+def test_of_the_ranks_the_straggler_is_shown() -> None:
+    level = ranks(100, 120, 110).level()
+    assert [one.id for one in level.operations] == ["s1.1"]
+    assert [(one.name, one.busy_ns, one.shown) for one in level.resources] == [
+        ("rank 0", 100_000, False),
+        ("rank 1", 120_000, True),
+        ("rank 2", 110_000, False),
+    ]
+    assert (level.costs.events.tolist(), level.hidden) == ([3], 6)
+
+
+def test_the_other_ranks_open_too() -> None:
+    timeline = ranks(100, 120)
+    assert [one.id for one in timeline.level(every=True).operations] == ["s1.0", "s1.1"]
+    assert rows(timeline.level("s1.0")) == [("stage", "forward", 100, 0)]
+
+
+def test_pieces_that_count_their_steps_alike_are_one_step() -> None:
+    step = "main | {0} {1} | ProfilerStep#1\nmain | {0} {1} | ## forward ##\n"
+    timeline = drawn(step.format(0, 100) + step.format(100, 150))
+    assert rows(timeline.level()) == [("step", "step 1", 150, 0)]
+    assert len(timeline.level("s1.0")) == 2
 
 
 def test_an_event_across_stages_is_passed_if_it_holds_others_else_stands_beside_them() -> None:
