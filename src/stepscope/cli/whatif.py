@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.option("--rank", "ranking", is_flag=True, help="Try every change, and list them by gain.")
 @click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
 @click.option("--step", type=int, help="One step; by default the longest row of consecutive ones.")
+@click.option("--of-rank", type=int, help="Whose step, in a folder of ranks; by default the first.")
 def whatif(
     trace: Trace,
     changes: tuple[str, ...],
@@ -29,6 +30,7 @@ def whatif(
     ranking: bool,
     as_json: bool,
     step: int | None,
+    of_rank: int | None,
 ) -> None:
     """Predict what changes would make of the step, applied in the order given.
 
@@ -39,7 +41,7 @@ def whatif(
     if as_list:
         _print_list(as_json)
         return
-    graph = build_graph(trace, steps=None if step is None else (step, step))
+    graph = build_graph(trace, of_rank, None if step is None else (step, step))
     if ranking:
         _print_ranking(graph, as_json)
         return

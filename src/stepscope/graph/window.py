@@ -42,7 +42,8 @@ def find_window(
     """The steps `first` to `last` of a rank, by default its longest row of consecutive steps.
 
     Raises:
-        TraceError: if there is no such step, or the steps do not follow each other.
+        TraceError: if there is no such step, the steps do not follow each other, or one has no
+            length.
     """
     rank = trace.metadata.ranks[0] if rank is None else rank
     rows = [row for row in _rows(trace, rank) if steps is None or _holds(row, *steps)]
@@ -56,7 +57,10 @@ def find_window(
     if steps is not None:
         row = [step for step in row if steps[0] <= step[0] <= steps[1]]
     starts = np.array([step[1] for step in row] + [row[-1][2]], np.int64)
-    return Window(rank, tuple(step[0] for step in row), starts, max(row[-1][3], row[-1][2]))
+    window = Window(rank, tuple(step[0] for step in row), starts, max(row[-1][3], row[-1][2]))
+    if not window.measured_ns.all():
+        raise TraceError(f"{trace.metadata.source}: expected steps that last, found one of 0 ns")
+    return window
 
 
 def _holds(row: list[tuple[int, int, int, int]], first: int, last: int) -> bool:

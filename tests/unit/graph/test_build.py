@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from drawn import graph_of, links, starts, step_us, tasks
 
@@ -232,3 +235,13 @@ def test_a_thread_of_its_own_starts_when_it_did() -> None:
     """)
     assert starts(graph)["aten::pin_memory"] == 30
     assert not links(graph, "handover")
+
+
+def test_a_step_without_length_is_refused() -> None:
+    with pytest.raises(TraceError, match="expected steps that last, found one of 0 ns"):
+        build_graph(annotate(drawn_trace("main | 5 5 | aten::mm")))
+
+
+def test_the_compiler_is_loaded_by_the_first_simulation_only() -> None:
+    code = "import sys, stepscope.graph, stepscope.whatif; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -117,6 +117,19 @@ def test_a_change_that_does_not_apply_ends_with_its_reason(file: Path) -> None:
     assert result.stderr == "Error: bandwidth: no collective in these steps\n"
 
 
+def test_a_rank_that_is_not_there_is_refused(file: Path) -> None:
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), "--of-rank", "3"])
+    assert result.exit_code == 2
+    assert "expected any step of rank 3, found []" in result.stderr
+
+
+def test_the_command_ranks_what_applies(file: Path) -> None:
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), "--rank", "--json"])
+    answer = json.loads(result.stdout)
+    assert answer["not_applicable"]["bandwidth"] == "no collective in these steps"
+    assert "scale" not in answer["not_applicable"]
+
+
 def test_the_list_names_every_change(file: Path) -> None:
     result = CliRunner().invoke(stepscope, ["whatif", str(file), "--list", "--json"])
     assert [one["name"] for one in json.loads(result.stdout)] == list(CHANGES)
