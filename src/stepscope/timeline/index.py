@@ -19,7 +19,6 @@ from stepscope.trace.trace import Trace
 
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-_WAITING = ("python", "annotation")
 
 
 class Index:
@@ -109,7 +108,7 @@ class Index:
 
         Frames and annotations are not work: a thread that waits for another is inside them.
         """
-        return self._time_before(~self.events.text("category").mask(*_WAITING))
+        return self._time_before(~self.surrounds)
 
     @cached_property
     def again_before(self) -> Ids:
@@ -127,6 +126,21 @@ class Index:
         marked = names.where(lambda name: name.startswith((MODULE_RANGE, MODULE_FRAME)))
         result: Mask = marked & (self.events["module"] >= 0)
         return result
+
+    @cached_property
+    def calls_before(self) -> Ids:
+        """Calls of modules before each place in `order`, shape (events + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.is_call[self.order])])
+
+    @cached_property
+    def is_frame(self) -> Mask:
+        """Python frames, bool, shape (events,)."""
+        return self.events.text("category").mask("python")
+
+    @cached_property
+    def surrounds(self) -> Mask:
+        """Frames and annotations, which do nothing themselves, bool, shape (events,)."""
+        return self.is_frame | self.events.text("category").mask("annotation")
 
     @cached_property
     def _backward(self) -> tuple[Ids, Ids]:

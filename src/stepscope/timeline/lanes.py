@@ -7,15 +7,14 @@ work and matched models have no such events, and their calls are the unbroken ru
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from stepscope.annotate.blocks import numbered_blocks
 from stepscope.timeline.calls import ModuleTree
-from stepscope.timeline.index import Ids, Index, Mask, ranges
+from stepscope.timeline.index import Ids, Index
 from stepscope.timeline.names import short_name
-from stepscope.timeline.sections import TINY
 from stepscope.trace.trace import Trace
 
 
@@ -38,7 +37,7 @@ class Lane:
     rows: Ids
     bounds: Ids
     module: Ids
-    through: tuple[str, ...] = field(default=())
+    through: tuple[str, ...] = ()
     passed: int = 0
 
     def __len__(self) -> int:
@@ -52,7 +51,7 @@ class Lane:
 
 
 class Contents:
-    """Finds the lanes inside events and calls.
+    """Puts events together into calls, and names them.
 
     Args:
         trace: an annotated trace.
@@ -72,31 +71,13 @@ class Contents:
         self._module: Ids = trace.events["module"].astype(np.int64)
         self.recompute: Ids = trace.events["recompute"].astype(np.int64)
         self._names = trace.events.text("name")
-        calls = self.index.is_call[self.index.order]
-        self._calls_before = np.concatenate([[0], np.cumsum(calls)])
-        self._surrounds = trace.events.text("category").mask("python", "annotation")
-
-    def lanes(self, rows: Ids, context: int, operators: bool) -> list[Lane]:
-        """The lanes of some events, without what only surrounds others and says nothing of its own.
-
-        Frames around calls of modules give way to these, and an operation that fills its lane,
-        beside tiny ones without device work, gives way to what is inside it.
-
-        Args:
-            rows: event ids, none inside another, in pre-order, shape (rows,).
-            context: the module that they lie in, -1 for none.
-            operators: open operators too, not only frames, annotations and calls of modules.
-        """
-        tracks = self.index.track[rows]
-        cuts = np.flatnonzero(np.diff(tracks)) + 1
-        lanes = [self._lane(part, context) for part in np.split(rows, cuts) if len(part)]
-        return [self._opened(lane, operators) for lane in lanes]
 
     def inside(self, event: int) -> Ids:
         """What is directly inside an event: its children, and the device work it launched."""
         return np.concatenate([self.index.children(event), self.index.launched_by(event)])
 
-    def _lane(self, rows: Ids, context: int) -> Lane:
+    def lane(self, rows: Ids, context: int) -> Lane:
+        """Events of one track in pre-order, none inside another, as calls and single events."""
         module = self.modules.seen_from(context)[self._module[rows]]
         module[self.index.on_device[rows]] = -1
         called = self.index.is_call[rows] & (module >= 0)
@@ -108,80 +89,6 @@ class Contents:
         starts = np.flatnonzero(np.append(True, ~goes_on))
         track = int(self.index.track[rows[0]])
         return Lane(track, context, rows, np.append(starts, len(rows)), module[starts])
-
-    def _opened(self, lane: Lane, operators: bool) -> Lane:
-        """Opens what says nothing of its own: frames around calls, and what fills the lane."""
-        lane = self._without_frames(lane)
-        while (filler := self._filler(lane, operators)) is not None:
-            lane = self._without_frames(self._with_inside(lane, filler))
-        return self._without_trifles(lane)
-
-    def _without_frames(self, lane: Lane) -> Lane:
-        """Frames and annotations around calls of modules, replaced by what is inside them."""
-        while (around := self._frames_around_calls(lane.rows)).any():
-            frames = lane.rows[around]
-            inner = [self.index.children(frame) for frame in frames.tolist()]
-            rows = self.index.in_order(np.concatenate([lane.rows[~around], *inner]))
-            names = tuple(short_name(self._names[frame] or "") for frame in frames.tolist())
-            lane = self._continued(lane, self._lane(rows, lane.context), names, len(frames))
-        return lane
-
-    def _frames_around_calls(self, rows: Ids) -> Mask:
-        first, end = self.index.inside(rows)
-        calls = self._calls_before[end] - self._calls_before[first]
-        plain = ~self.index.is_call[rows] & ~self.index.launches_itself[rows]
-        around: Mask = self._surrounds[rows] & plain & (calls > 0)
-        return around
-
-    def _without_trifles(self, lane: Lane) -> Lane:
-        """Frames in which nothing works (`__getattr__`) left out, if all of them are tiny."""
-        first, end = self.index.inside(lane.rows)
-        works = self.index.work_before[end] - self.index.work_before[first]
-        trifle = self._surrounds[lane.rows] & ~self.index.is_call[lane.rows] & (works == 0)
-        time = self.index.duration[lane.rows]
-        if trifle.all() or not trifle.any() or time[trifle].sum() > TINY * time.sum():
-            return lane
-        inner = self._lane(lane.rows[~trifle], lane.context)
-        return self._continued(lane, inner, (), int((end - first)[trifle].sum()))
-
-    def _filler(self, lane: Lane, operators: bool) -> int | None:
-        """The operation that takes all but a tiny share of its lane's time, if it can be opened."""
-        if self.index.on_device[lane.rows].any():
-            return None
-        time = np.add.reduceat(self.index.duration[lane.rows], lane.bounds[:-1])
-        number = int(time.argmax())
-        others = np.delete(np.arange(len(lane)), number)
-        small = time[others].sum() <= TINY * time.sum()
-        if not small or (lane.module[others] >= 0).any() or self._launch_work(lane, others):
-            return None
-        return number if self._opens(lane, number, operators) else None
-
-    def _launch_work(self, lane: Lane, operations: Ids) -> bool:
-        _, position = ranges(lane.bounds[operations], lane.bounds[operations + 1])
-        first, end = self.index.launches_inside(lane.rows[position])
-        return bool((end > first).any())
-
-    def _opens(self, lane: Lane, number: int, operators: bool) -> bool:
-        event = self.event(lane, number)
-        if event < 0:
-            return True
-        allowed = operators or self._surrounds[event] or self.index.is_call[event]
-        inside = self.index.has_children(event) and not self.index.launches_itself[event]
-        return bool(allowed and inside)
-
-    def _with_inside(self, lane: Lane, number: int) -> Lane:
-        """A lane with one operation replaced by what is directly inside it."""
-        event, context = self.event(lane, number), self.context_in(lane, number)
-        names = (self.name(lane, number),)
-        if event < 0:
-            return self._continued(lane, self._lane(lane.rows, context), names, 0)
-        rows = np.concatenate([lane.rows[lane.rows != event], self.index.children(event)])
-        inner = self._lane(self.index.in_order(rows), context)
-        return self._continued(lane, inner, names, 1)
-
-    def _continued(self, lane: Lane, inner: Lane, names: tuple[str, ...], events: int) -> Lane:
-        through = tuple(dict.fromkeys((*lane.through, *names)))
-        return replace(inner, through=through, passed=lane.passed + events)
 
     def event(self, lane: Lane, operation: int) -> int:
         """The event that is an operation, -1 for a call that is a run of events."""
@@ -203,7 +110,11 @@ class Contents:
         module = int(lane.module[operation])
         if module >= 0:
             return self.modules.name_in(module, lane.context)
-        return short_name(self._names[int(lane.rows[lane.bounds[operation]])] or "")
+        return self.event_name(int(lane.rows[lane.bounds[operation]]))
+
+    def event_name(self, event: int) -> str:
+        """An event's short name."""
+        return short_name(self._names[event] or "")
 
     def name_codes(self, lane: Lane) -> Ids:
         """A number for each operation that those of one name share, shape (operations,)."""

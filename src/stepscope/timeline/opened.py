@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stepscope.timeline.fillers import open_lanes
 from stepscope.timeline.groups import group
 from stepscope.timeline.index import Ids, Index
 from stepscope.timeline.lanes import Contents, Lane
@@ -49,7 +50,7 @@ def open_step(contents: Contents, opened: Opened, every: bool, tiny: float) -> L
     index = contents.index
     step, rank = map(int, opened.operation.id[1:].split("."))
     stages = find_stages(index, step, rank)
-    lanes = contents.lanes(stages.beside, -1, operators=False)
+    lanes = open_lanes(contents, stages.beside, -1, operators=False)
     fine = _measured(index, lanes, opened)
     tracks = [one.track for one in stages.operations] + _tracks(lanes)
     both = stages.costs.followed_by(fine)
@@ -86,7 +87,8 @@ def _lanes(contents: Contents, operation: Operation) -> list[Lane]:
     inside = operation.event >= 0
     rows = contents.inside(operation.event) if inside else operation.rows
     single = operation.kind != "stage"  # a stage has many threads, and each shows what it runs
-    return contents.lanes(contents.index.in_order(rows), operation.context, operators=single)
+    in_order = contents.index.in_order(rows)
+    return open_lanes(contents, in_order, operation.context, operators=single)
 
 
 def _tracks(lanes: list[Lane]) -> list[int]:
@@ -95,22 +97,20 @@ def _tracks(lanes: list[Lane]) -> list[int]:
 
 def _measured(index: Index, lanes: list[Lane], opened: Opened) -> Costs:
     """What each operation of the lanes costs, lane by lane."""
-    rows = [lane.rows[first:end] for lane in lanes for first, end in _pairs(lane.bounds)]
-    return _measure(index, rows, opened)
-
-
-def _pairs(bounds: Ids) -> list[tuple[int, int]]:
-    return list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+    sizes = [np.diff(lane.bounds) for lane in lanes]
+    return _measure(index, [lane.rows for lane in lanes], sizes, opened)
 
 
 def _costs(index: Index, operations: list[Operation], opened: Opened) -> Costs:
-    return _measure(index, [one.rows for one in operations], opened)
+    rows = [one.rows for one in operations]
+    return _measure(index, rows, [np.array([len(one)]) for one in rows], opened)
 
 
-def _measure(index: Index, rows: list[Ids], opened: Opened) -> Costs:
-    bounds = np.cumsum([0, *map(len, rows)])
-    every_row = np.concatenate([np.zeros(0, np.int64), *rows])
-    return measure(index, every_row, bounds, (opened.start_ns, opened.end_ns))
+def _measure(index: Index, rows: list[Ids], sizes: list[Ids], opened: Opened) -> Costs:
+    nothing = np.zeros(0, np.int64)
+    bounds = np.append(0, np.cumsum(np.concatenate([nothing, *sizes])))
+    span = (opened.start_ns, opened.end_ns)
+    return measure(index, np.concatenate([nothing, *rows]), bounds, span)
 
 
 def _grouped(

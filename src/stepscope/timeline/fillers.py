@@ -1,0 +1,116 @@
+"""What says nothing of its own, opened in place: frames around calls, and what fills its parent.
+
+Source: HOTLINE appendix C.2, whose aim it serves: few operations, and each of them worth a look.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from stepscope.timeline.index import Ids, Mask, ranges
+from stepscope.timeline.lanes import Contents, Lane
+from stepscope.timeline.sections import TINY
+
+
+def open_lanes(contents: Contents, rows: Ids, context: int, operators: bool) -> list[Lane]:
+    """The lanes of some events, without what only surrounds others and says nothing of its own.
+
+    Frames around calls of modules give way to these, and an operation that fills its lane, beside
+    tiny ones without device work, gives way to what is inside it.
+
+    Args:
+        contents: of the trace.
+        rows: event ids, none inside another, in pre-order, shape (rows,).
+        context: the module that they lie in, -1 for none.
+        operators: open operators too, not only frames, annotations and calls of modules.
+    """
+    cuts = np.flatnonzero(np.diff(contents.index.track[rows])) + 1
+    lanes = [contents.lane(part, context) for part in np.split(rows, cuts) if len(part)]
+    return [_opened(contents, lane, operators) for lane in lanes]
+
+
+def _opened(contents: Contents, lane: Lane, operators: bool) -> Lane:
+    """Opens what says nothing of its own: frames around calls, and what fills the lane."""
+    lane = _without_frames(contents, lane)
+    while (filler := _filler(contents, lane, operators)) is not None:
+        lane = _without_frames(contents, _with_inside(contents, lane, filler))
+    return _without_trifles(contents, lane)
+
+
+def _without_frames(contents: Contents, lane: Lane) -> Lane:
+    """Frames and annotations around calls of modules, replaced by what is inside them."""
+    while (around := _frames_around_calls(contents, lane.rows)).any():
+        frames = lane.rows[around]
+        inner = [contents.index.children(frame) for frame in frames.tolist()]
+        rows = contents.index.in_order(np.concatenate([lane.rows[~around], *inner]))
+        names = tuple(contents.event_name(frame) for frame in frames.tolist())
+        lane = _continued(lane, contents.lane(rows, lane.context), names, len(frames))
+    return lane
+
+
+def _frames_around_calls(contents: Contents, rows: Ids) -> Mask:
+    first, end = contents.index.inside(rows)
+    calls = contents.index.calls_before[end] - contents.index.calls_before[first]
+    plain = ~contents.index.is_call[rows] & ~contents.index.launches_itself[rows]
+    around: Mask = contents.index.surrounds[rows] & plain & (calls > 0)
+    return around
+
+
+def _without_trifles(contents: Contents, lane: Lane) -> Lane:
+    """Frames in which nothing works (`__getattr__`) left out, if all of them are tiny."""
+    index = contents.index
+    first, end = index.inside(lane.rows)
+    works = index.work_before[end] > index.work_before[first]
+    launches = np.greater(*index.launches_inside(lane.rows)[::-1])
+    trifle = index.is_frame[lane.rows] & ~index.is_call[lane.rows] & ~works & ~launches
+    time = contents.index.duration[lane.rows]
+    if trifle.all() or not trifle.any() or time[trifle].sum() > TINY * time.sum():
+        return lane
+    inner = contents.lane(lane.rows[~trifle], lane.context)
+    return _continued(lane, inner, (), int((end - first)[trifle].sum()))
+
+
+def _filler(contents: Contents, lane: Lane, operators: bool) -> int | None:
+    """The operation that takes all but a tiny share of its lane's time, if it can be opened."""
+    if contents.index.on_device[lane.rows].any():
+        return None
+    time = np.add.reduceat(contents.index.duration[lane.rows], lane.bounds[:-1])
+    number = int(time.argmax())
+    others = np.delete(np.arange(len(lane)), number)
+    small = time[others].sum() <= TINY * time.sum()
+    if not small or (lane.module[others] >= 0).any() or _launch_work(contents, lane, others):
+        return None
+    return number if _opens(contents, lane, number, operators) else None
+
+
+def _launch_work(contents: Contents, lane: Lane, operations: Ids) -> bool:
+    _, position = ranges(lane.bounds[operations], lane.bounds[operations + 1])
+    first, end = contents.index.launches_inside(lane.rows[position])
+    return bool((end > first).any())
+
+
+def _opens(contents: Contents, lane: Lane, number: int, operators: bool) -> bool:
+    event = contents.event(lane, number)
+    if event < 0:
+        return True
+    allowed = operators or contents.index.surrounds[event] or contents.index.is_call[event]
+    inside = contents.index.has_children(event) and not contents.index.launches_itself[event]
+    return bool(allowed and inside)
+
+
+def _with_inside(contents: Contents, lane: Lane, number: int) -> Lane:
+    """A lane with one operation replaced by what is directly inside it."""
+    event, context = contents.event(lane, number), contents.context_in(lane, number)
+    names = (contents.name(lane, number),)
+    if event < 0:
+        return _continued(lane, contents.lane(lane.rows, context), names, 0)
+    rows = np.concatenate([lane.rows[lane.rows != event], contents.index.children(event)])
+    inner = contents.lane(contents.index.in_order(rows), context)
+    return _continued(lane, inner, names, 1)
+
+
+def _continued(lane: Lane, inner: Lane, names: tuple[str, ...], events: int) -> Lane:
+    through = tuple(dict.fromkeys((*lane.through, *names)))
+    return replace(inner, through=through, passed=lane.passed + events)
