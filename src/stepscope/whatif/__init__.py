@@ -8,6 +8,7 @@ from stepscope.whatif.change import Change, Request, parse_request
 from stepscope.whatif.cuda_graphs import cuda_graphs
 from stepscope.whatif.dataloader import dataloader
 from stepscope.whatif.ddp import ddp
+from stepscope.whatif.faster_gpu import faster_gpu
 from stepscope.whatif.fused_optimizer import fused_optimizer
 from stepscope.whatif.kernel_fusion import kernel_fusion
 from stepscope.whatif.no_sync import no_sync
@@ -68,6 +69,14 @@ CHANGES: dict[str, Change] = {
                 "other ranks nor pay latency",
             ),
             error=0.10,
+        ),
+        Change(
+            faster_gpu,
+            (
+                "kernels gain what the peak rates of both devices say; the CPU stays as it is",
+                "copies and collectives take as long as they did",
+            ),
+            _LOW,
         ),
         Change(
             ddp,

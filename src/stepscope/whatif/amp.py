@@ -12,15 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, scale, select
+from stepscope.graph import Graph, scale
 from stepscope.whatif.devices import device_of
+from stepscope.whatif.kernels import compute_bound, in_half, in_tf32, memory_bound
 
 Mask = NDArray[np.bool_]
 _STAGES = ("forward", "loss", "backward")
-_COMPUTE = ("gemm", "convolution", "attention")
 _MEMORY = ("normalization", "elementwise", "reduction", "embedding", "other")
-_HALF = re.compile(r"bf16|f16|half|bfloat|hgemm|[hs]884|[hs]16816|h1688", re.IGNORECASE)
-_TENSOR = re.compile(r"tf32|s1688", re.IGNORECASE)
 _AMD = re.compile(r"AMD|Instinct|Radeon")
 
 
@@ -49,13 +47,10 @@ def amp(graph: Graph, estimate: str = "typical") -> Graph:
 
 def _kernels(graph: Graph) -> tuple[Mask, Mask, Mask]:
     """Kernels that compute in FP32, those that do in TF32, and those bound by memory."""
-    names = graph.tasks.text("name")
-    eligible = graph.tasks.text("stage").mask(*_STAGES) & select(graph, category="kernel")
-    eligible &= ~names.where(lambda name: bool(_HALF.search(name)))
-    tensor = names.where(lambda name: bool(_TENSOR.search(name)))
-    kinds = graph.tasks.text("kind")
-    compute = eligible & kinds.mask(*_COMPUTE)
-    return compute & ~tensor, compute & tensor, eligible & kinds.mask(*_MEMORY)
+    eligible = graph.tasks.text("stage").mask(*_STAGES) & ~in_half(graph)
+    compute, tf32 = eligible & compute_bound(graph), in_tf32(graph)
+    memory = graph.tasks.text("kind").mask(*_MEMORY) & memory_bound(graph)
+    return compute & ~tf32, compute & tf32, eligible & memory
 
 
 def _factors(graph: Graph) -> dict[str, Any]:

@@ -22,6 +22,10 @@ FORWARD = """
     stream 7 | 112 142 | elementwise_relu   | corr=8
     stream 7 | 142 162 | elementwise_add    | corr=9
 """
+# The same with a product of 390, so that the device stays the slower side.
+LONG = (
+    FORWARD.replace("22 112", "22 412").replace("112 142", "412 442").replace("142 162", "442 462")
+)
 
 
 @pytest.fixture
@@ -45,11 +49,7 @@ def test_scale(forward: Graph) -> None:
 def test_amp_takes_the_devices_own_speedups(forward: Graph) -> None:
     # Volta: 90 / 3 + (30 + 20) / 2 = 55, begun at 22; the CPU is then the slower side.
     assert step_us(forward, "amp") == 100
-    longer = {"22 112": "22 412", "112 142": "412 442", "142 162": "442 462"}
-    text = FORWARD
-    for old, new in longer.items():
-        text = text.replace(old, new)
-    graph = graph_of(text, devices=V100)
+    graph = graph_of(LONG, devices=V100)
     assert step_us(graph, "amp") == 22 + 390 / 3 + 50 / 2
     assert step_us(graph, "amp:estimate=low") == 22 + 390 / 2 + 50
     assert step_us(graph, "amp:estimate=high") == pytest.approx(22 + 390 / 8 + 50 / 2, abs=9)
@@ -198,6 +198,24 @@ def test_batch_normalization_halves_and_activations_vanish() -> None:
 
 def test_no_batch_normalization_nothing_to_reconstruct(forward: Graph) -> None:
     assert "no batch normalization" in refusal(forward, "reconstruct_batchnorm")
+
+
+def test_a_faster_gpu_by_compute_and_by_memory() -> None:
+    graph = graph_of(LONG, devices=V100)
+    # FP32: 19.5 against 15.7 TFLOPS; memory: 1555 against 900 GB/s.
+    assert step_us(graph, "faster_gpu:to=A100") == pytest.approx(
+        22 + 390 * 15.7 / 19.5 + 50 * 900 / 1555, abs=0.01
+    )
+    assert step_us(graph, "faster_gpu:to=A100,estimate=low") == pytest.approx(
+        22 + 440 * 15.7 / 19.5, abs=0.01
+    )
+    assert refusal(graph, "faster_gpu:to=Z9") == (
+        "faster_gpu: rates are known for H200, H100, A100, V100; found 'Z9'"
+    )
+    half = FORWARD.replace("volta_sgemm_128x64", "sm80_xmma_gemm_tf32f32")
+    assert refusal(graph_of(half, devices=V100), "faster_gpu") == (
+        "faster_gpu: V100 or H100 has no rate for tf32"
+    )
 
 
 def test_changes_compose_in_their_order(forward: Graph) -> None:
