@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
 
@@ -13,7 +13,9 @@ Warn = Callable[[str, str], None]
 Progress = Callable[[int], None]
 
 
-def chunks(file: BinaryIO, gzipped: bool, warn: Warn, progress: Progress) -> Iterator[bytes]:
+def chunks(
+    file: BinaryIO, gzipped: bool, warn: Warn, progress: Progress
+) -> Generator[bytes, None, None]:
     """The content of `file`, decompressed, about `CHUNK_BYTES` at a time, one chunk read ahead.
 
     Args:
@@ -23,7 +25,7 @@ def chunks(file: BinaryIO, gzipped: bool, warn: Warn, progress: Progress) -> Ite
         progress: called with the number of bytes of `file` read since the last call.
 
     Yields:
-        Non-empty byte strings.
+        Non-empty byte strings. Close the generator to end its thread.
     """
     pieces = _inflate(file, warn, progress) if gzipped else _read(file, progress)
     return _ahead(_sized(pieces))
@@ -81,7 +83,7 @@ def _sized(pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield b"".join(waiting)
 
 
-def _ahead(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _ahead(pieces: Iterator[bytes]) -> Generator[bytes, None, None]:
     """Fetch the next piece in a thread: zlib and the disk run while the last piece is decoded."""
     with ThreadPoolExecutor(1, "stepscope-read") as pool:
         future = pool.submit(next, pieces, None)

@@ -7,6 +7,7 @@ mean (https://github.com/pytorch/kineto/blob/main/libkineto/src/output_json.cpp)
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, BinaryIO
 
 from stepscope.errors import IngestError
@@ -38,9 +39,12 @@ def read_trace_events(file: BinaryIO, gzipped: bool, progress: Progress) -> Trac
         IngestError: if it is no trace, or holds no event that could be read.
     """
     tally, columns = Tally(), Columns()
-    reader = EventReader(chunks(file, gzipped, tally, progress), tally)
-    for records in reader:
-        columns.add(records)
+    # Closed at once, also after an error: its thread must not wait for the garbage collector, which
+    # may run in another thread that is just being started and would then wait for that start.
+    with closing(chunks(file, gzipped, tally, progress)) as text:
+        reader = EventReader(text, tally)
+        for records in reader:
+            columns.add(records)
     return build(_parts(Recorded(columns, tally), reader.properties))
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from reading import event, names, packed, read_gzip, warnings
+from reading import event, names, packed, read_gzip, read_text, warnings
 
 from stepscope.errors import IngestError
 from stepscope.ingest import stream
@@ -106,3 +107,11 @@ def test_what_inflates_to_nothing_but_blanks_is_not_read_to_its_end() -> None:
     with pytest.raises(IngestError, match="empty file"):
         list(EventReader(pieces, Tally()))
     assert len(list(pieces)) > 500
+
+
+def test_an_error_leaves_no_thread_behind() -> None:
+    """One that the garbage collector ended while another was being started hung both."""
+    with pytest.raises(IngestError) as caught:
+        read_text("<html>" + " " * 3 * stream.CHUNK_BYTES)
+    assert caught.value.__traceback__ is not None  # which would keep what it was reading alive
+    assert not [one for one in threading.enumerate() if one.name.startswith("stepscope-read")]
