@@ -16,10 +16,7 @@ from stepscope.annotate.stages import assign_stages
 from stepscope.annotate.steps import find_steps
 from stepscope.trace.trace import Trace
 
-# Raised whenever the same file would be annotated differently: cached results are then made anew.
-VERSION = 1
-
-__all__ = ["VERSION", "annotate"]
+__all__ = ["annotate"]
 
 
 def annotate(trace: Trace, model: Mapping[str, Any] | None = None) -> Trace:

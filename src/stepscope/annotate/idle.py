@@ -18,6 +18,7 @@ from stepscope.trace.trace import Trace
 
 Mask = NDArray[np.bool_]
 Times = NDArray[np.int64]
+Spans = list[tuple[int, int, int]]
 _WAITS = re.compile(
     r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue"
 )
@@ -32,8 +33,9 @@ def find_idle(trace: Trace) -> Trace:
     device as it ran dry, and for the host's slowness otherwise; after the call, it is the launch's
     latency or a wait for another stream. Time in which only communication runs is communication.
     """
-    devices = np.unique(trace["tracks"]["device"][_work_tracks(trace)])
-    found = [_of_device(trace, int(device)) for device in devices]
+    spans = windows(trace)
+    devices = np.unique(trace["tracks"]["device"][trace.events["track"][device_work(trace)]])
+    found = [_of_device(trace, int(device), spans) for device in devices]
     rows = [row for part in found for row in part]
     if not rows:
         return trace
@@ -49,12 +51,7 @@ def find_idle(trace: Trace) -> Trace:
     return trace.with_table(Table(IDLE, columns))
 
 
-def _work_tracks(trace: Trace) -> NDArray[np.int32]:
-    work = device_work(trace)
-    return np.unique(trace.events["track"][work])
-
-
-def windows(trace: Trace) -> list[tuple[int, int, int]]:
+def windows(trace: Trace) -> Spans:
     """(step, start, end) of each step as the device sees it.
 
     The device runs behind the CPU. Within a row of steps it works on one step while the CPU is in
@@ -67,7 +64,7 @@ def windows(trace: Trace) -> list[tuple[int, int, int]]:
     return list(zip(steps["step"].tolist(), start.tolist(), last.tolist(), strict=True))
 
 
-def _of_device(trace: Trace, device: int) -> list[tuple[int, int, int, int, int]]:
+def _of_device(trace: Trace, device: int, spans: Spans) -> list[tuple[int, int, int, int, int]]:
     events = trace.events
     here = (trace["tracks"]["device"] == device)[events["track"]]
     work = np.flatnonzero(device_work(trace) & here)
@@ -76,21 +73,19 @@ def _of_device(trace: Trace, device: int) -> list[tuple[int, int, int, int, int]
     computing = Intervals(start[~speaks], end[~speaks])
     speaking = Intervals(start[speaks], end[speaks]).minus(computing)
     busy = computing.union(speaking)
-    causes = {"communication": speaking, **_gap_causes(trace, work, busy)}
+    causes = {"communication": speaking, **_gap_causes(trace, work, busy, spans)}
     return [
         (step, device, int(begin), int(finish), IDLE_CAUSES.index(cause))
-        for step, first, last in windows(trace)
+        for step, first, last in spans
         for cause, intervals in causes.items()
-        for begin, finish in zip(*_ends(intervals.clip(first, last)), strict=True)
+        for part in (intervals.clip(first, last),)
+        for begin, finish in zip(part.starts, part.ends, strict=True)
     ]
 
 
-def _ends(intervals: Intervals) -> tuple[Times, Times]:
-    return intervals.starts, intervals.ends
-
-
-def _gap_causes(trace: Trace, work: NDArray[np.intp], busy: Intervals) -> dict[str, Intervals]:
-    spans = windows(trace)
+def _gap_causes(
+    trace: Trace, work: NDArray[np.intp], busy: Intervals, spans: Spans
+) -> dict[str, Intervals]:
     if not spans or not len(busy):
         return {}
     gaps = busy.gaps(min(span[1] for span in spans), max(span[2] for span in spans))

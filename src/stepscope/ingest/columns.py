@@ -27,8 +27,6 @@ class Known(Struct, gc=False):
     correlation: int = -1
     sequence: int = msgspec.field(default=-1, name="Sequence number")
     forward_thread: int = msgspec.field(default=-1, name="Fwd thread id")
-    stream: int = -1
-    device: int = -1
     bytes: int = -1
     allocation: int = msgspec.field(default=0, name="Bytes")
     address: int = msgspec.field(default=0, name="Addr")
