@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -138,7 +139,7 @@ def summarise(trace: Trace, rank: int | None = None, step: int | None = None) ->
         kinds=kinds,
         kernels=kernels,
         kernels_are="kernels" if devices else "operators",
-        modules=module_tree(trace, part.rank, part.chosen_events(), part.count),
+        modules=module_tree(trace, part.rank, part.chosen_events, part.count),
         modules_evidence=modules.text("evidence")[0] or "" if len(modules) else "",
         data_wait_ms=sum(one.cpu_ms for one in stages if one.stage == "data_loading"),
         parameters=int(modules["parameters"][roots].sum()) if roots.any() else None,
@@ -188,6 +189,7 @@ class _Part:
         )
         return chosen
 
+    @cached_property
     def chosen_events(self) -> NDArray[np.bool_]:
         events = self.trace.events
         rank = self.trace["tracks"]["rank"][events["track"]]
@@ -224,7 +226,7 @@ class _Part:
     def _device_of_events(self) -> NDArray[np.int32]:
         """The device of each piece of device work in the chosen steps."""
         events, tracks = self.trace.events, self.trace["tracks"]
-        on = events["track"][self.chosen_events() & device_work(self.trace)]
+        on = events["track"][self.chosen_events & device_work(self.trace)]
         result: NDArray[np.int32] = tracks["device"][on]
         return result
 
@@ -272,7 +274,7 @@ class _Part:
     def kernels(self) -> tuple[list[Kernel], dict[str, float]]:
         """Work by name, the longest first, and its time by kind, ms a step."""
         events = self.trace.events
-        rows = np.flatnonzero(self.chosen_events() & (events["kind"] >= 0))
+        rows = np.flatnonzero(self.chosen_events & (events["kind"] >= 0))
         on_device = (self.trace["tracks"]["device"][events["track"][rows]] >= 0).any()
         time = events["duration_ns" if on_device else "self_ns"][rows]
         names, kinds = events.text("name").values, events.text("kind").values
