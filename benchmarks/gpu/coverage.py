@@ -25,12 +25,18 @@ _OF_THE_MODEL = ("forward", "backward")
 
 
 def coverage(path: Path) -> Json:
-    """Shares of the recorded steps' work, 0 to 1, and what the steps took."""
+    """Shares of the recorded steps' work by length and by count, 0 to 1, and what the steps took.
+
+    The shares by count are the same each time a script is recorded; a single operator outside the
+    model that had to wait for a core moves those by length.
+    """
     trace = stepscope.open(path, cache=False)
     work, length = _work(trace)
     stage, module = trace.events.text("stage"), trace.events["module"]
     staged = stage.mask(*_named_stages(stage.values))
     of_model = work & stage.mask(*_OF_THE_MODEL)
+    in_modules = of_model & (module >= 0)
+    each = np.ones_like(length)
     steps = trace["steps"]
     return {
         "work": "device" if device_work(trace).any() else "operators",
@@ -39,7 +45,9 @@ def coverage(path: Path) -> Json:
         "steps_ms": ((steps["end_ns"] - steps["start_ns"]) * 1e-6).tolist(),
         "device_busy_ms": (steps["device_busy_ns"] * 1e-6).tolist(),
         "staged": _share(work & staged, work, length),
-        "in_modules": _share(of_model & (module >= 0), of_model, length),
+        "in_modules": _share(in_modules, of_model, length),
+        "staged_by_count": _share(work & staged, work, each),
+        "in_modules_by_count": _share(in_modules, of_model, each),
         "launched": _launched(trace),
         "modules": len(trace["modules"]),
         "modules_evidence": trace["modules"].text("evidence")[0] if len(trace["modules"]) else None,
