@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from stepscope.graph.build import build_graph
 from stepscope.graph.graph import Graph, Schedule
-from stepscope.graph.insert import add_links, add_thread, append, insert, insert_device_work
+from stepscope.graph.insert import (
+    add_links,
+    add_thread,
+    append,
+    insert,
+    insert_device_work,
+    redirect,
+)
 from stepscope.graph.path import breakdown, critical_ms, critical_path
 from stepscope.graph.remove import remove
 from stepscope.graph.residue import without_residue
@@ -26,6 +33,7 @@ __all__ = [
     "insert",
     "insert_device_work",
     "parse_selection",
+    "redirect",
     "remove",
     "scale",
     "select",

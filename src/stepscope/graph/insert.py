@@ -18,64 +18,68 @@ Ids = NDArray[np.int64]
 
 
 def insert(
-    graph: Graph, after: ArrayLike, names: Sequence[str], **columns: Any
+    graph: Graph, beside: ArrayLike, names: Sequence[str], in_front: bool = False, **columns: Any
 ) -> tuple[Graph, Ids]:
-    """A graph with a further task behind each of `after`, on its thread.
+    """A graph with a further task behind each of `beside`, on its thread; or in front of it.
 
     Args:
         graph: any graph.
-        after: tasks.id, shape (n,); where several go behind one task, they keep their order.
+        beside: tasks.id, shape (n,); where several go beside one task, they keep their order.
         names: of the new tasks.
+        in_front: in front of those tasks: what these waited for, but for their launches, the first
+            new one waits for.
         columns: further columns of the new tasks, `duration_ns` above all; those left out are as in
-            the task before, but have no gap, no event and no mark.
+            the task beside, but have no gap, no event and no mark.
 
     Returns:
         The graph, and the numbers of the new tasks in it.
 
     Source: DAYDREAM section 4.4, figure 4.
     """
-    place = np.asarray(after, np.int64)
+    place = np.asarray(beside, np.int64)
     order = np.argsort(place, kind="stable")
-    rows = np.insert(np.arange(len(graph)), place[order] + 1, place[order])
+    where = place[order] + (0 if in_front else 1)
+    rows = np.insert(np.arange(len(graph)), where, place[order])
     new = np.empty(len(place), np.int64)
-    new[order] = place[order] + 1 + np.arange(len(place))
+    new[order] = where + np.arange(len(place))
     tasks = graph.tasks.take(rows)
     fresh = {"gap_ns": 0, "earliest_ns": 0, "event": -1, "mark": 0, "bytes": -1, **columns}
     changed: dict[str, Any] = {"name": _renamed(tasks.text("name"), new, names)}
     for name, values in fresh.items():
         changed[name] = _with_values(tasks, name, new, values)
-    moved = np.ones(len(rows), np.bool_)
-    moved[new] = False
-    number = np.flatnonzero(moved)
-    links = graph.links.with_columns(
-        source=number[graph.links["source"]], target=number[graph.links["target"]]
-    )
+    number = _old_numbers(len(rows), new)
+    links = _renumbered(graph.links, number)
+    if in_front:
+        links = _first_waits(links, number[place], new)
     return replace(graph, tasks=tasks.with_columns(**changed), links=links), new
 
 
-def append(graph: Graph, thread: int, names: Sequence[str], **columns: Any) -> tuple[Graph, Ids]:
-    """A graph with tasks at the end of a thread, which may have none yet; and their numbers."""
-    end = int(np.searchsorted(graph.tasks["thread"], thread, side="right"))
-    defaults = {"thread": thread, "event": -1, "category": "other", **columns}
+def append(
+    graph: Graph, thread: ArrayLike, names: Sequence[str], **columns: Any
+) -> tuple[Graph, Ids]:
+    """A graph with tasks at the end of threads, which may have none yet; and their numbers.
+
+    Args:
+        graph: any graph.
+        thread: threads.id, one for all or one for each task.
+        names: of the new tasks, in the order in which their threads run them.
+        columns: further columns, as for `insert`.
+    """
     count = len(names)
-    full = {
-        name: Text.of([value] * count) if isinstance(value, str) else np.broadcast_to(value, count)
-        for name, value in defaults.items()
-    }
-    new = Table(TASKS, {"name": Text.of(names), **full})
-    parts = (graph.tasks.take(slice(0, end)), new, graph.tasks.take(slice(end, None)))  # type: ignore[arg-type]
-    shift = np.where(np.arange(len(graph)) >= end, count, 0) + np.arange(len(graph))
-    links = graph.links.with_columns(
-        source=shift[graph.links["source"]], target=shift[graph.links["target"]]
-    )
-    return replace(graph, tasks=_stacked(parts), links=links), np.arange(end, end + count)
+    new = Table(TASKS, {"name": Text.of(names), **_filled({"thread": thread, **columns}, count)})
+    both = _stacked(graph.tasks, new)
+    order = np.argsort(both["thread"], kind="stable")
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    links = _renumbered(graph.links, number)
+    return replace(graph, tasks=both.take(order), links=links), number[len(graph) :]
 
 
 def add_links(
     graph: Graph, source: ArrayLike, target: ArrayLike, kind: str, lag_ns: ArrayLike = 0
 ) -> Graph:
     """A graph with further dependencies of one kind."""
-    source, target = np.atleast_1d(source), np.atleast_1d(target)
+    source, target = np.broadcast_arrays(np.atleast_1d(source), np.atleast_1d(target))
     old = graph.links
     columns: dict[str, Any] = {
         "source": np.concatenate([old["source"], source]),
@@ -87,12 +91,28 @@ def add_links(
     return replace(graph, links=Table(LINKS, columns))
 
 
+def redirect(graph: Graph, old: ArrayLike, new: ArrayLike) -> Graph:
+    """A graph in which what waits for each of the tasks `old` waits for one of `new` instead.
+
+    Launches stay where they are, and so does the order within threads.
+    """
+    links = graph.links
+    instead = np.arange(len(graph))
+    instead[np.asarray(old, np.int64)] = new
+    moved = np.where(links["kind"] == LAUNCH, links["source"], instead[links["source"]])
+    return replace(graph, links=links.with_columns(source=moved))
+
+
 def add_thread(
     graph: Graph, name: str, kind: str, device: int, ordered: bool = True
 ) -> tuple[Graph, int]:
     """A graph with a further thread, and its number.
 
     Args:
+        graph: any graph.
+        name: of the thread.
+        kind: `cpu`, `device` or `communication`.
+        device: index of the device whose work it does, -1 for the CPU's.
         ordered: whether its tasks run in their order, or as they become ready.
     """
     old = graph.threads
@@ -106,30 +126,82 @@ def add_thread(
 
 
 def insert_device_work(
-    graph: Graph, call_after: int, work_after: int, name: str, duration_ns: int, **columns: Any
-) -> Graph:
-    """A graph with a kernel behind another one, and the call that launches it behind a CPU task.
+    graph: Graph, calls: ArrayLike, works: ArrayLike, names: Sequence[str], duration_ns: ArrayLike,
+    **columns: Any,
+) -> tuple[Graph, Ids]:  # fmt: skip
+    """A graph with kernels behind others, and the calls that launch them behind CPU tasks.
 
-    The call takes as long as the median launch of the graph, and the kernel follows as soon. A CPU
-    call that waited for the kernel before waits for the new one.
+    A call takes as long as the median launch of the graph, and its kernel follows as soon. A CPU
+    call that waited for a kernel waits for what is now behind it.
+
+    Args:
+        graph: any graph.
+        calls: CPU tasks behind which the calls go, shape (n,).
+        works: device tasks behind which the kernels go, shape (n,).
+        names: of the kernels.
+        duration_ns: of the kernels.
+        columns: further columns of the kernels and of their calls.
+
+    Returns:
+        The graph, and the numbers of the new kernels in it.
+    """
+    calls, works = np.atleast_1d(calls), np.atleast_1d(works)
+    count = len(works)
+    call_ns, lag_ns = typical_launch(graph)
+    times = np.concatenate([np.full(count, call_ns), np.broadcast_to(duration_ns, count)])
+    labels = ["launch"] * count + list(names)
+    graph, new = insert(graph, np.concatenate([calls, works]), labels, duration_ns=times, **columns)
+    call, work = new[:count], new[count:]
+    graph = _waited_for(graph, work)
+    return add_links(graph, call, work, "launch", lag_ns), work
+
+
+def typical_launch(graph: Graph) -> tuple[int, int]:
+    """How long a call that launches takes, and how soon after its start its work begins, ns.
+
+    Both are medians, 0 without launches.
     """
     launches = graph.links.take(graph.links["kind"] == LAUNCH)
+    if not len(launches):
+        return 0, 0
     length = graph.tasks["duration_ns"][launches["source"]]
-    call_ns = int(np.median(length)) if len(length) else 0
-    lag_ns = int(np.median(launches["lag_ns"])) if len(launches) else 0
-    places, times = [call_after, work_after], np.array([call_ns, duration_ns])
-    graph, new = insert(graph, places, ["launch", name], duration_ns=times, **columns)
-    graph = _waited_for(graph, int(new[1]) - 1, int(new[1]))
-    return add_links(graph, new[:1], new[1:], "launch", lag_ns)
+    return int(np.median(length)), int(np.median(launches["lag_ns"]))
 
 
-def _waited_for(graph: Graph, before: int, new: int) -> Graph:
-    """A CPU call that waited for the stream's last work waits for the new work behind it."""
+def _waited_for(graph: Graph, work: Ids) -> Graph:
+    """CPU calls that waited for the task before each new one wait for the new one.
+
+    Of a row of new ones it is the last.
+    """
+    new = np.zeros(len(graph) + 1, np.bool_)
+    new[work] = True
+    last = np.maximum.accumulate(np.where(new[:-1], -1, np.arange(len(graph))))
+    behind = np.arange(len(graph))
+    ends = work[~new[work + 1]]
+    behind[last[ends]] = ends
     links = graph.links
-    waits = (links["source"] == before) & (links["kind"] == SYNC)
-    waits &= ~graph.on_device[links["target"]]
-    moved = np.where(waits, new, links["source"])
+    waits = (links["kind"] == SYNC) & ~graph.on_device[links["target"]]
+    moved = np.where(waits, behind[links["source"]], links["source"])
     return replace(graph, links=links.with_columns(source=moved))
+
+
+def _first_waits(links: Table, old: Ids, new: Ids) -> Table:
+    """Links to each old task, but for launches, lead to the first new one in front of it."""
+    first = np.arange(max(old.max(initial=-1), links["target"].max(initial=-1)) + 1)
+    np.minimum.at(first, old, new)
+    moved = np.where(links["kind"] == LAUNCH, links["target"], first[links["target"]])
+    return links.with_columns(target=moved)
+
+
+def _old_numbers(count: int, new: Ids) -> Ids:
+    """Where each task that is not new is now."""
+    stays = np.ones(count, np.bool_)
+    stays[new] = False
+    return np.flatnonzero(stays)
+
+
+def _renumbered(links: Table, number: Ids) -> Table:
+    return links.with_columns(source=number[links["source"]], target=number[links["target"]])
 
 
 def _renamed(old: Text, rows: Ids, names: Sequence[str]) -> Text:
@@ -145,12 +217,27 @@ def _with_values(tasks: Table, name: str, rows: Ids, values: Any) -> Any:
     return Text(column, listed) if listed else column
 
 
-def _stacked(parts: Sequence[Table]) -> Table:
+def _filled(columns: dict[str, Any], count: int) -> dict[str, Any]:
+    """One value for all where a column has a single one."""
+    given = {"event": -1, "category": "other", **columns}
+    return {
+        name: Text.constant(value, count)
+        if isinstance(value, str)
+        else np.broadcast_to(np.asarray(value), count)
+        for name, value in given.items()
+    }
+
+
+def _stacked(first: Table, second: Table) -> Table:
     columns: dict[str, Any] = {}
     for column in TASKS.columns:
+        name = column.name
         if column.kind == "text" and not column.values:
-            columns[column.name] = Text.of(t for part in parts for t in part.text(column.name))
+            a, b = first.text(name), second.text(name)
+            codes = np.where(b.codes < 0, -1, b.codes.astype(np.int32) + len(a.values))
+            joined: Any = np.concatenate([a.codes.astype(np.int32), codes])
+            columns[name] = Text(joined, [*a.values, *b.values])
         else:
-            joined = np.concatenate([part[column.name] for part in parts])
-            columns[column.name] = Text(joined, column.values) if column.values else joined
+            joined = np.concatenate([first[name], second[name]])
+            columns[name] = Text(joined, column.values) if column.values else joined
     return Table(TASKS, columns)

@@ -18,6 +18,7 @@ from stepscope.graph import (
     insert,
     insert_device_work,
     parse_selection,
+    redirect,
     remove,
     scale,
     select,
@@ -131,9 +132,54 @@ def test_inserted_device_work_is_launched(graph: Graph) -> None:
     call, work = (
         int(np.flatnonzero(select(graph, name=name))[-1]) for name in ("aten::relu", "elem*")
     )
-    changed = insert_device_work(graph, call, work, "decode", 10 * US).check()
-    assert links(changed, "launch")[-1] == ("launch", "decode")
+    changed, new = insert_device_work(graph, call, work, ["decode"], 10 * US)
+    assert names(changed, np.isin(np.arange(len(changed)), new)) == ["decode"]
+    assert links(changed.check(), "launch")[-1] == ("launch", "decode")
+    assert links(changed, "synchronisation") == [("decode", "cudaDeviceSynchronize")]
     assert step_us(changed) == [130]
+
+
+def test_several_kernels_are_inserted_at_once_each_with_its_launch(graph: Graph) -> None:
+    call = np.flatnonzero(select(graph, name="aten::mm"))[-1]
+    work = np.flatnonzero(select(graph, kind="gemm"))[0]
+    changed, _ = insert_device_work(graph, [call, call], [work, work], ["a", "b"], [7 * US, 8 * US])
+    assert links(changed.check(), "launch")[-2:] == [("launch", "a"), ("launch", "b")]
+    assert starts(changed)["a"] == 80
+    assert starts(changed)["b"] == 87
+    assert step_us(changed) == [135]
+
+
+def test_a_task_in_front_waits_for_what_its_neighbour_waited_for() -> None:
+    graph = graph_of("""
+        main     |  0 100 | ProfilerStep#0
+        main     | 10  12 | cudaLaunchKernel    | corr=7
+        main     | 13  14 | cudaStreamWaitEvent | corr=9
+        main     | 14  16 | cudaLaunchKernel    | corr=10
+        stream 7 | 20  60 | first               | corr=7
+        stream 8 | 62 170 | second              | corr=10
+    """)
+    second = np.flatnonzero(select(graph, name="second"))
+    changed, _ = insert(graph, second, ["unpack"], in_front=True, duration_ns=20 * US)
+    assert links(changed.check(), "synchronisation") == [("first", "unpack")]
+    assert links(changed, "launch") == [("cudaLaunchKernel", name) for name in ("first", "second")]
+    assert starts(changed)["unpack"] == 62
+    assert step_us(changed) == [190]
+
+
+def test_what_waited_for_one_task_is_made_to_wait_for_another(graph: Graph) -> None:
+    sgemm, relu = (int(np.flatnonzero(select(graph, name=name))[0]) for name in ("sgemm", "elem*"))
+    changed = redirect(graph, [relu], [sgemm]).check()
+    assert links(changed, "synchronisation") == [("sgemm", "cudaDeviceSynchronize")]
+    assert links(changed, "launch") == links(graph, "launch")
+
+
+def test_tasks_are_appended_to_several_threads_at_once(graph: Graph) -> None:
+    changed, first = add_thread(graph, "send", "communication", 0)
+    changed, second = add_thread(changed, "receive", "communication", 0)
+    changed, new = append(changed, [second, first, second], ["a", "b", "c"], duration_ns=5 * US)
+    assert [changed.tasks.text("name")[int(task)] for task in new] == ["a", "b", "c"]
+    assert [task[0] for task in tasks(changed.check(), "receive")] == ["a", "c"]
+    assert links(changed, "launch") == links(graph, "launch")
 
 
 def test_a_channel_runs_what_is_ready(graph: Graph) -> None:
