@@ -1,6 +1,7 @@
 """Reader of `.stepscope` captures (docs/capture_format.md): zip archives from somebody else's hand.
 
-Nothing is extracted: three members are read by their exact names, none beyond a stated size.
+Nothing is extracted: three members are read by their exact names, none beyond a stated size. The
+contexts of a capture (docs/contexts_format.md) are no events: `stepscope.contexts` reads them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from stepscope.trace.trace import Metadata, Trace
 
 VERSION = 1
 _MANIFEST, _MODULES, _TRACE = "manifest.json", "modules.json", "trace.json"
-_LIMITS = {_MANIFEST: 16 << 20, _MODULES: 256 << 20, _TRACE: 64 << 30}
+_CONTEXTS = "contexts.json"
+_LIMITS = {_MANIFEST: 16 << 20, _MODULES: 256 << 20, _TRACE: 64 << 30, _CONTEXTS: 1 << 30}
 _AGAIN = "copy the file again or record it anew"
 
 
@@ -111,8 +113,9 @@ def _read(archive: zipfile.ZipFile, progress: Progress) -> Trace:
 
 def _warnings(manifest: Manifest, members: list[str]) -> list[tuple[str, str, int]]:
     found = [("capture", text, 1) for text in manifest.warnings]
-    if manifest.outcome != "complete" or _TRACE not in members:
-        code = manifest.outcome if _TRACE in members else "nothing_recorded"
+    recorded = _TRACE in members or _CONTEXTS in members
+    if manifest.outcome != "complete" or not recorded:
+        code = manifest.outcome if recorded else "nothing_recorded"
         found.append((code, f"the recording ended as `{manifest.outcome}`: {manifest.message}", 1))
     found += [
         ("unread_member", f"the capture's {name} is not read", 1)

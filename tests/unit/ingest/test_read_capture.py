@@ -48,6 +48,19 @@ def test_nothing_recorded_opens_and_says_what_happened(path: Path) -> None:
     ]
 
 
+def test_a_capture_of_contexts_opens_without_events(path: Path) -> None:
+    manifest = {**MANIFEST, "contains": ["contexts"]}
+    trace = read(write_capture(path, manifest, trace=None, **{"contexts.json": "{}"}))
+    assert (len(trace.events), warnings(path)) == (0, [])
+    assert trace.metadata.capture["contains"] == ["contexts"]
+
+
+def test_contexts_of_a_run_that_still_goes_on_say_so(path: Path) -> None:
+    manifest = {**MANIFEST, "outcome": "running", "message": "the run went on after this"}
+    write_capture(path, manifest, trace=None, **{"contexts.json": "{}"})
+    assert [code for code, _ in warnings(path)] == ["running"]
+
+
 def test_a_run_that_raised_says_so(path: Path) -> None:
     write_capture(path, {**MANIFEST, "outcome": "raised", "message": "ValueError in step 6"})
     assert warnings(path) == [("raised", "the recording ended as `raised`: ValueError in step 6")]
