@@ -185,3 +185,57 @@ def test_which_operation_in_layer_3_is_best_to_speed_up(checkpointed: Timeline) 
     assert set(shown) <= set(blocks)
     assert len(shown) == 2
     assert best.module == max(shown, key=lambda module: total[module])
+
+
+@pytest.mark.parametrize("stage", ["forward", "backward"])
+def test_layer_3_is_at_most_three_clicks_from_the_start(checkpointed: Timeline, stage: str) -> None:
+    """Checkpointing wraps each layer in one more module, which is opened in place."""
+    start = checkpointed.start()
+    blocks = {"BasicBlock_4", "BasicBlock_5"}
+    found = [
+        inside
+        for _, _, inside in walk(checkpointed, start, every=False)
+        if blocks <= {one.name for one in inside.operations}
+        and inside.path[1] == stage_id(checkpointed, start, stage)
+    ]
+    assert min(len(level.path) - 1 for level in found) <= 3
+
+
+def stage_id(timeline: Timeline, step: str, stage: str) -> str:
+    return next(one.id for one in timeline.level(step).operations if one.name == stage)
+
+
+# -- raw events
+
+
+@pytest.mark.parametrize("file", [RESNET, CHECKPOINTED])
+def test_an_export_holds_exactly_the_raw_events_of_an_operation(traces: Path, file: str) -> None:
+    """Told apart from the index that finds them: by following parents and launches of all events"""
+    timeline = Timeline(stepscope.open(traces / file, cache=False))
+    step = timeline.start()
+    for path in (step, *(f"{step}/{one.id}" for one in timeline.level(step).operations)):
+        level, number = timeline.find(path)
+        told = timeline.chrome_trace(path)["traceEvents"]
+        slices = [one["args"]["stepscope event"] for one in told if one["ph"] == "X"]
+        assert len(slices) == len(set(slices)) == level.costs.events[number]
+        assert set(slices) == held_by(timeline.trace, level.operations[number])
+
+
+def held_by(trace: Trace, operation: Operation) -> set[int]:
+    """An operation's rows, all whose ancestors are among them, and what any of these launched."""
+    parents, held = trace.events["parent"].tolist(), set(operation.rows.tolist())
+    for event, parent in enumerate(parents):  # parents come first
+        if parent in held:
+            held.add(event)
+    launches = trace["launches"]
+    pairs = zip(launches["cpu_event"].tolist(), launches["device_event"].tolist(), strict=True)
+    return held | {device for cpu, device in pairs if cpu in held}
+
+
+def test_every_raw_event_of_a_step_has_its_place(resnet: Timeline) -> None:
+    step = resnet.start()
+    places = resnet.places(step)
+    assert len(places.events) == events_of(resnet.trace, step)
+    for number in range(0, len(places.events), 97):
+        path = places.paths[places.place[number]]
+        assert path == resnet.path_of(int(places.events[number]))

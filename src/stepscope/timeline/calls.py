@@ -24,6 +24,8 @@ class ModuleTree:
         self.classes = [name or "" for name in modules.text("class")]
         self.parent = _called_parents(modules["parent"].tolist(), modules["calls"].tolist())
         self._above = _ancestors(self.parent)
+        inside = (modules["calls"] > 0) & (self.parent >= 0)
+        self._called_inside = np.bincount(self.parent[inside], minlength=len(self.parent))
 
     def seen_from(self, context: int) -> Ids:
         """For each module, the child of `context` that it is or lies in, -1 for all others.
@@ -40,6 +42,11 @@ class ModuleTree:
             here = here[self.parent[level[here]] == context]
             found[here] = level[here]
         return found
+
+    def is_only_one_in(self, module: int, context: int) -> bool:
+        """Whether `context` is a module that calls this one and no other."""
+        inside = context >= 0 and module >= 0 and self.parent[module] == context
+        return bool(inside and self._called_inside[context] == 1)
 
     def name_in(self, module: int, context: int) -> str:
         """A module's path from `context` on, or its class where it has no name."""

@@ -17,8 +17,9 @@ from stepscope.timeline.sections import TINY
 def open_lanes(contents: Contents, rows: Ids, context: int, operators: bool) -> list[Lane]:
     """The lanes of some events, without what only surrounds others and says nothing of its own.
 
-    Frames around calls of modules give way to these, and an operation that fills its lane, beside
-    tiny ones without device work, gives way to what is inside it.
+    Frames around calls of modules give way to these. So does an operation that fills its lane, and
+    the one module that a wrapper calls (checkpointing's, DDP's), where what is beside it launches
+    no device work.
 
     Args:
         contents: of the trace.
@@ -73,14 +74,20 @@ def _without_trifles(contents: Contents, lane: Lane) -> Lane:
 
 
 def _filler(contents: Contents, lane: Lane, operators: bool) -> int | None:
-    """The operation that takes all but a tiny share of its lane's time, if it can be opened."""
+    """The operation that all in its lane is about, if it can be opened.
+
+    It takes all but a tiny share of the lane's time, or is the one module that a wrapper calls.
+    """
     if contents.index.on_device[lane.rows].any():
         return None
     time = np.add.reduceat(contents.index.duration[lane.rows], lane.bounds[:-1])
     number = int(time.argmax())
     others = np.delete(np.arange(len(lane)), number)
-    small = time[others].sum() <= TINY * time.sum()
-    if not small or (lane.module[others] >= 0).any() or _launch_work(contents, lane, others):
+    fills = time[others].sum() <= TINY * time.sum()
+    wrapped = contents.modules.is_only_one_in(int(lane.module[number]), lane.context)
+    if not (fills or wrapped) or (lane.module[others] >= 0).any():
+        return None
+    if _launch_work(contents, lane, others):
         return None
     return number if _opens(contents, lane, number, operators) else None
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from stepscope.errors import TraceError
+from stepscope.timeline.chrome import chrome_trace
+from stepscope.timeline.index import Ids, Mask
 from stepscope.timeline.lanes import Contents
 from stepscope.timeline.level import Level
 from stepscope.timeline.opened import Opened, Path, open_operation, open_step, open_trace
 from stepscope.timeline.operation import Operation
-from stepscope.timeline.search import Search
+from stepscope.timeline.raw_events import Places, events_of, place_events
+from stepscope.timeline.search import Marks, Search
 from stepscope.timeline.sections import TINY
 from stepscope.timeline.wire import level_to_json
 from stepscope.trace.trace import Trace
@@ -59,6 +62,22 @@ class Timeline:
         parts = tuple(filter(None, path.split("/")))
         return [self._level(parts[:depth], every) for depth in range(len(parts) + 1)]
 
+    def start(self) -> str:
+        """The path to begin with: the slowest step of the rank whose steps take longest."""
+        steps = self._level((), False)
+        return steps.operations[int(steps.costs.runtime_ns.argmax())].id if len(steps) else ""
+
+    def find(self, path: str) -> tuple[Level, int]:
+        """The level that lists an operation, the shown ones first, and its number there.
+
+        Raises:
+            TraceError: if no operation has this path.
+        """
+        parts = tuple(filter(None, path.split("/")))
+        if not parts:
+            raise TraceError("expected the path of an operation, as s5.0/t3, found an empty one")
+        return self._find(parts)
+
     def path_of(self, event: int) -> str:
         """The path of the smallest operation that holds an event; empty outside all steps.
 
@@ -73,6 +92,23 @@ class Timeline:
     def search(self, text: str) -> Search:
         """The events whose name contains a text, to be counted in the operations of any level."""
         return Search(self.index, text)
+
+    def marks(self, chosen: Mask) -> Marks:
+        """Chosen events, bool, shape (events,), to be counted in the operations of any level."""
+        return Marks(self.index, chosen)
+
+    def raw_events(self, path: str) -> Ids:
+        """Ids of an operation's raw events, ascending, those on devices included."""
+        level, number = self.find(path)
+        return events_of(self.index, level.operations[number])
+
+    def places(self, path: str) -> Places:
+        """The smallest operation that holds each raw event of an operation."""
+        return place_events(self, path)
+
+    def chrome_trace(self, path: str) -> dict[str, Any]:
+        """The raw events of an operation as a Chrome trace, see `chrome_trace`."""
+        return chrome_trace(self.index, self.raw_events(path))
 
     def to_json(self, level: Level) -> dict[str, Any]:
         """A level as plain lists, see `level_to_json`."""
@@ -101,10 +137,13 @@ class Timeline:
         return level
 
     def _inside(self, path: Path, every: bool) -> Level:
+        return self._open(*self._find(path), path, every)
+
+    def _find(self, path: Path) -> tuple[Level, int]:
         for all_threads in (False, True):
             above = self._level(path[:-1], all_threads)
             if (number := above.find(path[-1])) is not None:
-                return self._open(above, number, path, every)
+                return above, number
         raise TraceError(
             f"no operation {path[-1]!r} is inside {'/'.join(path[:-1]) or 'the trace'!r}; "
             "was the path made of the same file?"

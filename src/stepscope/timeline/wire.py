@@ -76,6 +76,7 @@ def _operations(level: Level, strings: Strings) -> dict[str, list[Any]]:
         "device_ns": costs.device_ns.tolist(),
         "bound_by": strings.codes("device" if one else "cpu" for one in costs.bound_by_device),
         "events": costs.events.tolist(),
+        "opens": (costs.events > 1).astype(int).tolist(),
         "event": [one.event for one in operations],
         "module": [one.module for one in operations],
         "recompute": [int(one.recompute) for one in operations],

@@ -50,6 +50,18 @@ def test_the_first_level_is_the_steps(step: Timeline) -> None:
     assert step.level().costs.events.tolist() == [18]
 
 
+def test_one_begins_with_the_slowest_step() -> None:
+    timeline = drawn("""
+        main | 0   10 | ProfilerStep#1
+        main | 1    9 | aten::mm
+        main | 10  30 | ProfilerStep#2
+        main | 11  29 | aten::mm
+        main | 30  45 | ProfilerStep#3
+        main | 31  44 | aten::mm
+    """)
+    assert timeline.start() == "s2.0"
+
+
 def test_a_step_is_its_stages(step: Timeline) -> None:
     assert rows(opened(step, "step 1")) == [
         ("stage", "other", 10, 0),
@@ -300,6 +312,42 @@ def test_what_launches_work_is_never_opened_for_being_small() -> None:
         "forward",
     )
     assert rows(level) == [("event", "cudaLaunchKernel", 1, 80), ("module", "fc", 98, 0)]
+
+
+WRAPPED = """
+    main     |   0 100 | ProfilerStep#1
+    main     |   1  90 | stepscope.module:
+    main     |   2  60 | stepscope.module:layer
+    main     |   4  20 | rng state
+    main     |  21  58 | stepscope.module:layer.wrapped
+    main     |  22  35 | stepscope.module:layer.wrapped.one
+    main     |  24  26 | cudaLaunchKernel | corr=1
+    main     |  36  57 | stepscope.module:layer.wrapped.two
+    main     |  38  40 | cudaLaunchKernel | corr=2
+    main     |  61  88 | stepscope.module:head
+    main     |  62  64 | cudaLaunchKernel | corr=3
+    stream 7 |  30  45 | sgemm            | corr=1
+    stream 7 |  45  60 | sgemm            | corr=2
+    stream 7 |  70  75 | sgemm            | corr=3
+"""
+
+
+def test_a_wrapper_gives_way_to_what_is_inside_the_one_module_that_it_calls() -> None:
+    """As the one that checkpoints a layer, though it spends a third of its time by itself."""
+    level = opened(drawn(WRAPPED), "step 1", "forward", "layer")
+    assert names(level) == ["rng state", "one", "two"]
+    assert level.through == ("wrapped",)
+
+
+def test_a_module_that_launches_work_beside_the_one_it_calls_is_no_wrapper() -> None:
+    timeline = drawn(
+        f"""
+        {WRAPPED}
+        main     |   5   6 | cudaLaunchKernel | corr=4
+        stream 7 |  60  61 | philox           | corr=4
+        """
+    )
+    assert names(opened(timeline, "step 1", "forward", "layer")) == ["rng state", "wrapped"]
 
 
 # -- what repeats

@@ -46,6 +46,7 @@ def test_a_level_as_plain_columns() -> None:
             "device_ns": [40_000, 0],
             "bound_by": [3, 4],
             "events": [3, 1],
+            "opens": [1, 0],
             "event": [2, 4],
             "module": [-1, -1],
             "recompute": [0, 0],

@@ -1,0 +1,134 @@
+"""The raw events of an operation as a Chrome trace, for Perfetto and whatever else reads one.
+
+Source: the Trace Event Format (Google, 2016), sections on complete, metadata and flow events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from stepscope.timeline.index import Ids, Index
+from stepscope.trace.trace import Trace
+
+EVENT = "stepscope event"
+_US = 1e-3
+_Json = dict[str, Any]
+
+
+def chrome_trace(index: Index, events: Ids) -> _Json:
+    """Some events as a Chrome trace.
+
+    Args:
+        index: of their trace.
+        events: ids, each once.
+
+    Returns:
+        A dict that `json` can write: a slice for each event, on its thread or stream; an arrow for
+        each launch, and each arrow recorded, with both ends among the events; the names of threads.
+        `args["stepscope event"]` is the event's id. Times are microseconds since the trace's start.
+    """
+    trace = index.trace
+    tracks = np.unique(index.track[events]).tolist()
+    places = {track: (number, track + 1) for track, number in _processes(trace, tracks).items()}
+    told = [
+        *_labels(trace, places),
+        *(_slice(trace, event, places) for event in events.tolist()),
+        *_arrows(index, events, places),
+    ]
+    return {"displayTimeUnit": "ns", "traceEvents": told}
+
+
+_Places = dict[int, tuple[int, int]]
+
+
+def _processes(trace: Trace, tracks: Iterable[int]) -> dict[int, int]:
+    """A number for the process, or the device, of each track: two ranks may share recorded ids."""
+    numbers: dict[tuple[object, ...], int] = {}
+    return {track: numbers.setdefault(_process(trace, track), len(numbers) + 1) for track in tracks}
+
+
+def _process(trace: Trace, track: int) -> tuple[int, int, str]:
+    table = trace["tracks"]
+    device = int(table["device"][track])
+    process = table.text("process")[track] or ""
+    return int(table["rank"][track]), device, "" if device >= 0 else process
+
+
+def _labels(trace: Trace, places: _Places) -> Iterator[_Json]:
+    names = trace["tracks"].text("name")
+    several = len(trace.metadata.ranks) > 1
+    for track, (process, thread) in places.items():
+        rank, device, recorded = _process(trace, track)
+        title = f"device {device}" if device >= 0 else f"process {recorded}"
+        title = f"rank {rank}, {title}" if several else title
+        for what, value in (("process_name", title), ("thread_name", names[track] or "")):
+            yield {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": value}}
+        order = {"sort_index": 2 * rank + (device >= 0)}
+        yield {"ph": "M", "name": "process_sort_index", "pid": process, "args": order}
+
+
+def _slice(trace: Trace, event: int, places: _Places) -> _Json:
+    table = trace.events
+    process, thread = places[int(table["track"][event])]
+    return {
+        "ph": "X",
+        "name": table.text("name")[event] or "",
+        "cat": table.text("category")[event] or "",
+        "pid": process,
+        "tid": thread,
+        "ts": _us(int(table["start_ns"][event])),
+        "dur": _us(int(table["duration_ns"][event])),
+        "args": {**trace.event_arguments(event), EVENT: event},
+    }
+
+
+def _us(time_ns: int) -> float:
+    return round(time_ns * _US, 3)
+
+
+def _arrows(index: Index, events: Ids, places: _Places) -> Iterator[_Json]:
+    for number, (kind, source, target) in enumerate(_links(index, events), 1):
+        for phase, event in (("s", source), ("f", target)):
+            process, thread = places[int(index.track[event])]
+            end = {"bp": "e"} if phase == "f" else {}
+            yield {
+                "ph": phase, "id": number, "name": kind, "cat": kind, "pid": process, "tid": thread,
+                "ts": _us(int(index.start[event])), "args": {EVENT: event}, **end,
+            }  # fmt: skip
+
+
+def _links(index: Index, events: Ids) -> Iterator[tuple[str, int, int]]:
+    """Launches, recorded arrows, and else forward to backward, with both ends among the events."""
+    inside = np.zeros(len(index.order), np.bool_)
+    inside[events] = True
+    launched = events[index.launch[events] >= 0]
+    launched = launched[inside[index.launch[launched]]]
+    seen = set(zip(index.launch[launched].tolist(), launched.tolist(), strict=True))
+    for source, target in sorted(seen):
+        yield "ac2g", source, target
+    flows = index.trace["flows"]
+    source, target = flows["source_event"], flows["target_event"]
+    rows = np.flatnonzero((source >= 0) & (target >= 0) & inside[source] & inside[target])
+    for row in rows.tolist():
+        pair = int(source[row]), int(target[row])
+        if pair not in seen:
+            seen.add(pair)
+            yield flows.text("kind")[row] or "", *pair
+    if not flows.text("kind").mask("fwdbwd").any():
+        yield from _forward_to_backward(index, events, inside)
+
+
+def _forward_to_backward(
+    index: Index, events: Ids, inside: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> Iterator[tuple[str, int, int]]:
+    """From each forward event to the outermost backward event that tells it."""
+    forward = index.events["forward_event"].astype(np.int64)
+    told = events[forward[events] >= 0]
+    told = told[inside[forward[told]]]
+    outer = index.parent[told]
+    first = told[(outer < 0) | (forward[outer] != forward[told])]
+    for target in first.tolist():
+        yield "fwdbwd", int(forward[target]), target
