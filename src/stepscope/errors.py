@@ -6,12 +6,18 @@
     ├── QueryError              the SQL of `stepscope query` is wrong
     ├── GraphError              a dependency graph, or a change of it, does not hold together
     ├── ChangeError             a what-if change does not apply, or is written wrongly
-    └── CaptureError            a training script cannot be run or recorded
+    ├── RuleError               a rule of the user's cannot be loaded, or fails
+    ├── CaptureError            a training script cannot be run or recorded
+    └── BatchError              a batch size cannot be found, changed or measured
+        └── AmbiguousBatchSize  there are several, and which one is meant cannot be told
 
 A message says what was expected, what was found, where, and what to do next.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 
 class StepscopeError(Exception):
@@ -40,5 +46,35 @@ class ChangeError(StepscopeError):
     """A what-if change does not apply, or is written wrongly."""
 
 
+class RuleError(StepscopeError):
+    """A rule of the user's cannot be loaded, or fails."""
+
+
 class CaptureError(StepscopeError):
     """A training script cannot be run or recorded."""
+
+
+class BatchError(StepscopeError):
+    """A batch size cannot be found, changed or measured.
+
+    Attributes:
+        file: the file to look at, where there is one.
+        line: the line in it, from 1.
+    """
+
+    def __init__(self, message: str, file: str | None = None, line: int | None = None) -> None:
+        super().__init__(message)
+        self.file = file
+        self.line = line
+
+
+class AmbiguousBatchSize(BatchError):
+    """There are several batch sizes, and which one is meant cannot be told.
+
+    Attributes:
+        candidates: the places to choose from.
+    """
+
+    def __init__(self, message: str, candidates: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.candidates = tuple(candidates)
