@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -62,10 +63,10 @@ def _rank(
     keys: NDArray[np.int64], wanted: NDArray[np.int64], ids: Rows, before: Rows
 ) -> NDArray[np.intp]:
     """Index of the last (key, id) in a sorted list that is at most (wanted, before), or -1."""
-    distinct = np.unique(np.concatenate([keys, wanted]))
+    values = distinct(np.concatenate([keys, wanted]))
     top = np.int64(max(ids.max(initial=0), before.max(initial=0)) + 1)
-    have = np.searchsorted(distinct, keys) * top + ids
-    want = np.searchsorted(distinct, wanted) * top + before
+    have = np.searchsorted(values, keys) * top + ids
+    want = np.searchsorted(values, wanted) * top + before
     return np.searchsorted(have, want, side="right") - 1
 
 
@@ -82,7 +83,7 @@ def _forward_tracks(events: Table, forward: Rows, backward: Rows, arrows: Rows) 
     threads = events["forward_thread"]
     return {
         int(thread): _most_likely(events, forward, backward[threads[backward] == thread], arrows)
-        for thread in np.unique(threads[backward])
+        for thread in distinct(threads[backward])
     }
 
 

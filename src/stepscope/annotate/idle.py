@@ -13,6 +13,7 @@ from stepscope.annotate.steps import main_track
 from stepscope.annotate.tracks import device_work
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE, IDLE_CAUSES, STAGES
+from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -34,7 +35,7 @@ def find_idle(trace: Trace) -> Trace:
     latency or a wait for another stream. Time in which only communication runs is communication.
     """
     spans = windows(trace)
-    devices = np.unique(trace["tracks"]["device"][trace.events["track"][device_work(trace)]])
+    devices = distinct(trace["tracks"]["device"][trace.events["track"][device_work(trace)]])
     found = [_of_device(trace, int(device), spans) for device in devices]
     rows = [row for part in found for row in part]
     if not rows:

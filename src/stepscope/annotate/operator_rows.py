@@ -11,6 +11,7 @@ from stepscope.annotate.launches import launch_of
 from stepscope.annotate.steps import main_track
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import STAGES
+from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
 
 Rows = NDArray[np.intp]
@@ -68,10 +69,10 @@ def _around_any(trace: Trace, inner: Mask) -> Mask:
     """Events that have one of `inner` somewhere inside."""
     parent = trace.events["parent"]
     holds = np.zeros(len(parent), np.bool_)
-    outer = np.unique(parent[inner])
+    outer = distinct(parent[inner])
     while len(outer := outer[outer >= 0]):
         holds[outer] = True
-        outer = np.unique(parent[outer])
+        outer = distinct(parent[outer])
     return holds
 
 

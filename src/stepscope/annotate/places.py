@@ -134,7 +134,8 @@ def _forward_begin(known: _Known, ahead: Mask) -> int:
     """When forward begins: at its first mark, else at the first operator backward returns to."""
     if known.has("forward"):
         return known.first("forward")
-    returned_to = ahead & np.isin(known.rows, known.events["forward_event"][known.rows])
+    partners = known.events["forward_event"][known.rows]
+    returned_to = ahead & np.isin(known.rows, partners[partners >= 0], kind="table")
     if not returned_to.any():
         return int(known.start[ahead].min(initial=_NEVER))
     event = int(known.rows[returned_to][0])

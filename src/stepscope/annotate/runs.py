@@ -10,6 +10,7 @@ from stepscope.annotate.steps import main_track
 from stepscope.annotate.tracks import device_work, on_host
 from stepscope.trace.intervals import Intervals, grouped_union
 from stepscope.trace.schema import BOUNDS, STAGE_RUNS, STAGES
+from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -50,7 +51,7 @@ def _timeline(trace: Trace) -> tuple[Times, Codes]:
     autograd = Intervals(
         events["start_ns"][beside], (events["start_ns"] + events["duration_ns"])[beside]
     )
-    moments = np.unique(np.concatenate([times, autograd.starts, autograd.ends]))
+    moments = distinct(np.concatenate([times, autograd.starts, autograd.ends]))
     here = _value_at(times, stages, moments)
     there = autograd.within(moments, moments + 1) > 0
     return moments, np.where((here == _NONE) & there, _BACKWARD, here)

@@ -147,7 +147,7 @@ def _tied(arrows: Arrows | None, events: Table, origin: int) -> Table:
     ends[loose] = _next_started(events, arrows.track[loose], time[loose])
     tails, heads = np.flatnonzero(~arrows.is_head), np.flatnonzero(arrows.is_head)
     tail_of = _match_tails(arrows, tails, heads)
-    alone = np.setdiff1d(tails, tail_of)
+    alone = tails[~np.isin(tails, tail_of)]
     source = np.concatenate([np.where(tail_of < 0, -1, ends[tail_of]), ends[alone]])
     target = np.concatenate([ends[heads], np.full(len(alone), -1, np.int32)])
     kind = arrows.kind.take(np.concatenate([heads, alone]))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.trace.sets import distinct
+
 Ids = NDArray[np.int32]
 Times = NDArray[np.int64]
 
@@ -144,7 +146,7 @@ def last_started(
     found = np.full(len(lanes), -1, np.int32)
     order = np.argsort(track, kind="stable")
     sorted_tracks = track[order]
-    for lane in np.unique(lanes):
+    for lane in distinct(lanes).tolist():
         members = order[slice(*np.searchsorted(sorted_tracks, [lane, lane + 1]))]
         asked = np.flatnonzero(lanes == lane)
         index = np.searchsorted(start[members], times[asked], side="right") - 1
