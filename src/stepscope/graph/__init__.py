@@ -10,7 +10,9 @@ from stepscope.graph.insert import (
     append,
     insert,
     insert_device_work,
+    numbers_after,
     redirect,
+    typical_launch,
 )
 from stepscope.graph.path import breakdown, critical_ms, critical_path
 from stepscope.graph.remove import remove
@@ -32,6 +34,7 @@ __all__ = [
     "critical_path",
     "insert",
     "insert_device_work",
+    "numbers_after",
     "parse_selection",
     "redirect",
     "remove",
@@ -39,5 +42,6 @@ __all__ = [
     "select",
     "simulate",
     "simulate_plainly",
+    "typical_launch",
     "without_residue",
 ]

@@ -47,11 +47,23 @@ def insert(
     changed: dict[str, Any] = {"name": _renamed(tasks.text("name"), new, names)}
     for name, values in fresh.items():
         changed[name] = _with_values(tasks, name, new, values)
-    number = _old_numbers(len(rows), new)
+    number = numbers_after(len(rows), new)
     links = _renumbered(graph.links, number)
     if in_front:
         links = _first_waits(links, number[place], new)
     return replace(graph, tasks=tasks.with_columns(**changed), links=links), new
+
+
+def numbers_after(count: int, new: ArrayLike) -> Ids:
+    """The numbers that the tasks of before have in a graph of `count` tasks, of which some are new.
+
+    Example:
+        >>> numbers_after(5, [1, 4]).tolist()
+        [0, 2, 3]
+    """
+    stays = np.ones(count, np.bool_)
+    stays[np.asarray(new, np.int64)] = False
+    return np.flatnonzero(stays)
 
 
 def append(
@@ -191,13 +203,6 @@ def _first_waits(links: Table, old: Ids, new: Ids) -> Table:
     np.minimum.at(first, old, new)
     moved = np.where(links["kind"] == LAUNCH, links["target"], first[links["target"]])
     return links.with_columns(target=moved)
-
-
-def _old_numbers(count: int, new: Ids) -> Ids:
-    """Where each task that is not new is now."""
-    stays = np.ones(count, np.bool_)
-    stays[new] = False
-    return np.flatnonzero(stays)
 
 
 def _renumbered(links: Table, number: Ids) -> Table:

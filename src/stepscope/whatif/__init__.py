@@ -81,10 +81,10 @@ CHANGES: dict[str, Change] = {
         Change(
             ddp,
             (
-                "buckets of 1 and 25 MiB as torch.distributed forms them, a ring, a link that is "
+                "buckets as torch.distributed forms them after the first step, links that are "
                 "free, and workers that are ready at the same time",
-                "collectives do not slow kernels down",
-                "a weight that two modules share counts for both",
+                "collectives slow nothing down; copying to buckets costs the CPU what its "
+                "elementwise operators take for as many bytes, and devices nothing",
             ),
             error=0.10,
             ranked=False,

@@ -6,107 +6,136 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, add_links, add_thread, append, select
+from stepscope.graph import (
+    Graph,
+    add_links,
+    add_thread,
+    append,
+    insert,
+    numbers_after,
+    select,
+)
+from stepscope.whatif.gradients import Gradients, after_backward, find_gradients
+from stepscope.whatif.network import Network
+from stepscope.whatif.roofline import memory_rate
 
-_FIRST_BUCKET = 1 << 20  # torch.distributed's own defaults
-_BUCKET = 25 << 20
+Ids = NDArray[np.int64]
+Wanted = dict[int, int]
+_MIB = 1 << 20
+_FIRST_BUCKET_MIB = 1.0  # torch.distributed's _DEFAULT_FIRST_BUCKET_BYTES
 
 
 def ddp(
-    graph: Graph, workers: int = 2, bandwidth_gbps: float = 10.0, latency_us: float = 20.0
+    graph: Graph,
+    workers: int = 2,
+    bandwidth_gbps: float = 10.0,
+    latency_us: float = 20.0,
+    algorithm: str = "ring",
+    per_node: int = 1,
+    intra_gbps: float = 100.0,
+    intra_latency_us: float = 5.0,
+    bucket_cap_mb: float = 25.0,
 ) -> Graph:
     """Distributed data parallel: gradients are all-reduced in buckets while backward goes on.
 
     Args:
-        graph: of a training step of one worker.
+        graph: of training steps of one worker.
         workers: how many there are then.
-        bandwidth_gbps: of each worker's link, Gbit/s.
-        latency_us: of each of the ring's steps.
+        bandwidth_gbps: of each worker's link to other nodes, Gbit/s.
+        latency_us: of a message between nodes.
+        algorithm: of the all-reduces, `ring` or `tree`.
+        per_node: how many workers share a node.
+        intra_gbps: of a link within a node.
+        intra_latency_us: of a message within a node.
+        bucket_cap_mb: size from which a bucket is full, MiB; the first is full with 1.
 
     Raises:
-        ChangeError: if the sizes of the parameters or their backward work are not known, or the
-            steps communicate already.
+        ChangeError: if the sizes of gradients or their backward work are not known, or the steps
+            communicate already.
 
-    Source: DAYDREAM section 5.1, algorithm 6; all-reduce time of a ring as in nccl-tests,
-    PERFORMANCE.md: 2 (n - 1) / n of the bytes over the bandwidth.
+    Source: DAYDREAM section 5.1, algorithm 6; Li et al., "PyTorch Distributed", VLDB 2020, section
+    4.2 (buckets, in the order in which gradients get ready after the first step).
     """
-    if workers < 2 or bandwidth_gbps <= 0 or latency_us < 0:
-        raise ChangeError("ddp: expected at least 2 workers, a bandwidth above 0 and no latency "
-                          f"below 0; found {workers}, {bandwidth_gbps}, {latency_us}")  # fmt: skip
+    network = Network(
+        workers, per_node, bandwidth_gbps, latency_us, intra_gbps, intra_latency_us, algorithm
+    ).checked("ddp")
+    refuse_communication(graph, "ddp")
+    gradients = find_gradients(graph, "ddp")
+    bucket = buckets_of(gradients, bucket_cap_mb * _MIB)
+    graph, gradients, wanted = with_bucket_copies(graph, gradients)
+    return with_all_reduces(graph, gradients, bucket, wanted, network)
+
+
+def refuse_communication(graph: Graph, change: str) -> None:
+    """Refuse steps that communicate already.
+
+    Raises:
+        ChangeError: if they do.
+    """
     if select(graph, category="communication").any():
-        raise ChangeError("ddp: these steps communicate already")
-    gradients = _gradients(graph)
-    graph, channel = add_thread(graph, "all-reduce", "communication", _device(graph))
-    for step in graph.window.steps:
-        ready = _last_backward(graph, step, list(gradients))
-        buckets = _buckets(sorted(ready, key=lambda module: ready[module]), gradients)
-        sizes = np.array([sum(gradients[module] for module in bucket) for bucket in buckets])
-        ends = np.array([max(ready[module] for module in bucket) for bucket in buckets])
-        share, hops = 2 * (workers - 1) / workers, 2 * (workers - 1)
-        time = share * sizes * 8 / bandwidth_gbps + hops * latency_us * 1e3
-        graph = _with_all_reduces(graph, channel, step, ends, sizes, time)
-    return graph
+        raise ChangeError(f"{change}: these steps communicate already")
 
 
-def _gradients(graph: Graph) -> dict[int, int]:
-    """Bytes of each module's own parameters."""
-    modules = graph.trace["modules"]
-    size = np.maximum(modules["parameter_bytes"], 0)
-    inner = modules["parent"] >= 0
-    own = size - np.bincount(modules["parent"][inner], size[inner], len(modules)).astype(np.int64)
-    if not (own > 0).any():
-        raise ChangeError("ddp: the trace does not tell the sizes of the parameters; "
-                          "record it with `stepscope run`")  # fmt: skip
-    return {int(module): int(own[module]) for module in np.flatnonzero(own > 0)}
+def buckets_of(gradients: Gradients, cap: float) -> Ids:
+    """The number of each gradient's bucket, counted over all steps.
+
+    Source: PyTorch, torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size: a
+    bucket is closed once it has reached its limit.
+    """
+    result, number, room, current = [], -1, 0.0, None
+    for step, size in zip(gradients.step.tolist(), gradients.bytes.tolist(), strict=True):
+        if step != current or room <= 0:
+            room = cap if step == current else min(_FIRST_BUCKET_MIB * _MIB, cap)
+            number, current = number + 1, step
+        result.append(number)
+        room -= size
+    return np.array(result, np.int64)
 
 
-def _last_backward(graph: Graph, step: int, modules: list[int]) -> dict[int, int]:
-    """The task with which each module's backward ends: on the device, where there is one."""
-    backward = select(graph, stage="backward", on_device=bool(graph.on_device.any()))
-    rows = np.flatnonzero(backward & (graph.tasks["step"] == step))
-    last = {int(graph.tasks["module"][row]): int(row) for row in rows}
-    found = {module: last[module] for module in modules if module in last}
-    if not found:
-        raise ChangeError("ddp: no backward work is known to belong to a module with parameters")
-    return found
+def with_bucket_copies(graph: Graph, gradients: Gradients) -> tuple[Graph, Gradients, Wanted]:
+    """The CPU copies each gradient to its bucket, and all of them back before they are used.
+
+    At the rate at which this step's own elementwise work moves bytes; where that is not known, and
+    on devices, whose memory is fast against the network, copies take no time.
+
+    Returns:
+        The graph, the gradients as ready in their buckets, and what needs them (`after_backward`).
+
+    Source: PyTorch, reducer.cpp, mark_variable_ready_dense and finalize_bucket_dense.
+    """
+    wanted = after_backward(graph, gradients)
+    rate = None if graph.on_device.any() else memory_rate(graph)
+    if rate is None:
+        return graph, gradients, wanted
+    graph, copied = insert(
+        graph, gradients.ready, ["gradient to bucket"] * len(gradients.ready),
+        duration_ns=np.rint(2 * gradients.bytes / rate),
+    )  # fmt: skip
+    needs = numbers_after(len(graph), copied)[list(wanted.values())]
+    total = [gradients.bytes[gradients.step == step].sum() for step in wanted]
+    graph, fetched = insert(
+        graph, needs, ["gradients from buckets"] * len(needs), in_front=True, stage="backward",
+        step=list(wanted), duration_ns=np.rint(2 * np.array(total) / rate),
+    )  # fmt: skip
+    ready = numbers_after(len(graph), fetched)[copied]
+    moved = Gradients(gradients.step, gradients.bytes, ready, gradients.module)
+    return graph, moved, dict(zip(wanted, fetched.tolist(), strict=True))
 
 
-def _buckets(order: list[int], sizes: dict[int, int]) -> list[list[int]]:
-    """Modules in the order in which their gradients are ready, put together up to the cap."""
-    buckets: list[list[int]] = []
-    room = 0
-    for module in order:
-        if not buckets or room <= 0:
-            buckets.append([])
-            room = _FIRST_BUCKET if len(buckets) == 1 else _BUCKET
-        buckets[-1].append(module)
-        room -= sizes[module]
-    return buckets
-
-
-def _with_all_reduces(
-    graph: Graph, channel: int, step: int, ends: NDArray[np.int64], sizes: NDArray[np.int64],
-    time_ns: NDArray[np.float64],
-) -> Graph:  # fmt: skip
-    names = [f"all-reduce {number}" for number in range(len(ends))]
+def with_all_reduces(
+    graph: Graph, gradients: Gradients, bucket: Ids, wanted: Wanted, network: Network
+) -> Graph:
+    """Buckets are reduced one after the other, each once it is full, all before they are needed."""
+    device = int(graph.threads["device"].max(initial=-1))
+    graph, channel = add_thread(graph, "all-reduce", "communication", device)
+    _, last = np.unique(bucket[::-1], return_index=True)
+    ends = len(bucket) - 1 - last
+    step = gradients.step[ends]
+    size = np.bincount(bucket, gradients.bytes)
     graph, new = append(
-        graph, channel, names, duration_ns=np.rint(time_ns), bytes=sizes, step=step,
+        graph, channel, [f"all-reduce {number}" for number in range(len(size))],
+        duration_ns=np.rint(network.all_reduce_ns(size)), bytes=size, step=step,
         category="communication", kind="communication", stage="backward",
     )  # fmt: skip
-    graph = add_links(graph, ends, new, "communication")
-    return add_links(graph, new, np.full(len(new), _update(graph, step)), "communication")
-
-
-def _update(graph: Graph, step: int) -> int:
-    """The first task that needs the gradients: of the optimizer, else where the step ends."""
-    device = bool(graph.on_device.any())
-    update = select(graph, stage="optimizer", on_device=device) & (graph.tasks["step"] == step)
-    update &= graph.tasks["mark"] == 0
-    if update.any():
-        return int(np.argmax(update))
-    marks = np.flatnonzero(graph.tasks["mark"] > 0)
-    return int(marks[graph.window.steps.index(step) + 1])
-
-
-def _device(graph: Graph) -> int:
-    return int(graph.threads["device"].max(initial=-1))
+    graph = add_links(graph, gradients.ready, new[bucket], "communication")
+    return add_links(graph, new, [wanted[one] for one in step.tolist()], "communication")
