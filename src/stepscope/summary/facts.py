@@ -118,7 +118,7 @@ def summarise(trace: Trace, rank: int | None = None, step: int | None = None) ->
     Example:
         >>> summarise(stepscope.open("run.stepscope")).steps.mean_ms  # doctest: +SKIP
     """
-    part = _Part(trace, trace.metadata.ranks[0] if rank is None else rank, step)
+    part = Part(trace, trace.metadata.ranks[0] if rank is None else rank, step)
     devices = part.devices()
     stages = part.stages()
     steps = part.step_times()
@@ -150,8 +150,17 @@ def summarise(trace: Trace, rank: int | None = None, step: int | None = None) ->
     )
 
 
-class _Part:
-    """The chosen steps of one rank."""
+class Part:
+    """The chosen steps of one rank.
+
+    Args:
+        trace: an annotated trace.
+        rank: which rank.
+        step: one step's number; None for all.
+
+    Raises:
+        TraceError: if there is no such rank or step.
+    """
 
     def __init__(self, trace: Trace, rank: int, step: int | None) -> None:
         self.trace, self.rank = trace, rank
@@ -171,6 +180,7 @@ class _Part:
         self.start, self.end = self.steps["start_ns"], self.steps["end_ns"]
 
     def step_times(self) -> StepTimes:
+        """How long the steps take."""
         length = (self.end - self.start) * _MS
         return StepTimes(
             numbers=self.steps["step"].tolist(),
@@ -191,6 +201,7 @@ class _Part:
 
     @cached_property
     def chosen_events(self) -> NDArray[np.bool_]:
+        """Events of the steps, those on devices included, bool, shape (events,)."""
         events = self.trace.events
         rank = self.trace["tracks"]["rank"][events["track"]]
         chosen: NDArray[np.bool_] = (rank == self.rank) & np.isin(
@@ -199,6 +210,7 @@ class _Part:
         return chosen
 
     def stages(self) -> list[Stage]:
+        """The stages in the order of the list of stages, those that occur."""
         runs = self.trace["stages"].take(self.of_table(self.trace["stages"]))
         wall = int((self.end - self.start).sum())
         found = []
@@ -220,6 +232,7 @@ class _Part:
         return found
 
     def devices(self) -> list[Device]:
+        """The devices that the steps use."""
         idle = self.trace["idle"].take(self.of_table(self.trace["idle"]))
         return [self._device(idle, int(device)) for device in np.unique(self._device_of_events())]
 

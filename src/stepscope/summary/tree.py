@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -23,7 +23,7 @@ class Node:
     """A module, or `count` alike ones in a row; times are means a step, ms, of all together.
 
     `spread_ms` is the shortest and the longest of the folded modules' own times; `path` is that of
-    the first of them.
+    the first of them, `modules` are the ids of all, and `copies` each of them alone, childless.
     """
 
     name: str
@@ -40,8 +40,12 @@ class Node:
     parameters: int | None
     file: str
     line: int | None
+    call_file: str
+    call_line: int | None
     spread_ms: tuple[float, float]
-    children: list[Node] = field(default_factory=list)
+    modules: list[int]
+    copies: list[Node]
+    children: list[Node]
 
     @property
     def cpu_ms(self) -> float:
@@ -119,6 +123,13 @@ class _Builder:
 
     def _node(self, groups: list[list[int]]) -> Node:
         indices = list(chain(*groups))
+        node = self._of(indices)
+        copies = [self._of([index]) for index in indices] if len(indices) > 1 else []
+        children = self.level(self.children[index] for index in indices)
+        return replace(node, copies=copies, children=children)
+
+    def _of(self, indices: list[int]) -> Node:
+        """The node of some modules together, without what is in them."""
         first, last = indices[0], indices[-1]
         each = self.total[indices]
         parameters = self.modules["parameters"][indices]
@@ -135,8 +146,12 @@ class _Builder:
             parameters=int(parameters.sum()) if (parameters >= 0).all() else None,
             file=self.modules.text("file")[first] or "",
             line=_known(int(self.modules["line"][first])),
+            call_file=self.modules.text("call_file")[first] or "",
+            call_line=_known(int(self.modules["call_line"][first])),
             spread_ms=(float(each.min()), float(each.max())),
-            children=self.level(self.children[index] for index in indices),
+            modules=indices,
+            copies=[],
+            children=[],
         )
 
 

@@ -1,0 +1,125 @@
+"""The table of the work of a step by name: kernels, or operators where there is no device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.summary.facts import Part
+from stepscope.trace.schema import STAGES
+from stepscope.trace.trace import Trace
+
+Times = NDArray[np.float64]
+_MS = 1e-6
+
+
+@dataclass(frozen=True)
+class WorkOfName:
+    """All device work of one name, or all operators of one name.
+
+    Attributes:
+        name: as recorded.
+        kind: of the longest piece, one of `KERNEL_KINDS`.
+        count: mean a step.
+        total_ms: mean a step; of operators without the operators inside them.
+        share: of all work.
+        mean_ns, least_ns, most_ns, std_ns: of the pieces.
+        longest_event: id of the longest piece.
+        stages: share of the row's time in each stage, those known.
+    """
+
+    name: str
+    kind: str
+    count: float
+    total_ms: float
+    share: float
+    mean_ns: int
+    least_ns: int
+    most_ns: int
+    std_ns: int
+    longest_event: int
+    stages: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work of some steps: what it is (`kernels` or `operators`), and a row for each name."""
+
+    are: str
+    steps: list[int]
+    rows: list[WorkOfName]
+
+
+def work_by_name(trace: Trace, rank: int, step: int | None = None) -> Work:
+    """The device work of one rank by name, the longest first; operators where there is none.
+
+    Args:
+        trace: an annotated trace.
+        rank: which rank.
+        step: one step's number; by default the mean over all.
+
+    Raises:
+        TraceError: if there is no such rank or step.
+    """
+    part = Part(trace, rank, step)
+    events = trace.events
+    rows = np.flatnonzero(part.chosen_events & (events["kind"] >= 0))
+    on_device = bool((trace["tracks"]["device"][events["track"][rows]] >= 0).any())
+    time = events["duration_ns" if on_device else "self_ns"][rows].astype(np.float64)
+    names, name = np.unique(events["name"][rows], return_inverse=True)
+    found = _rows(trace, part.count, rows, time, names, name)
+    found.sort(key=lambda one: (-one.total_ms, one.name))
+    are = "kernels" if on_device else "operators"
+    return Work(are, part.steps["step"].tolist(), found)
+
+
+def _rows(
+    trace: Trace,
+    steps: int,
+    rows: NDArray[np.intp],
+    time: Times,
+    names: NDArray[np.integer],
+    name: NDArray[np.intp],
+) -> list[WorkOfName]:
+    events = trace.events
+    count, total = np.bincount(name), np.bincount(name, time)
+    mean = total / np.maximum(count, 1)
+    std = np.sqrt(np.bincount(name, (time - mean[name]) ** 2) / np.maximum(count, 1))
+    order = np.lexsort((rows, time, name))  # the last of each name is its longest
+    ends = np.cumsum(count)
+    least, longest = order[ends - count], order[ends - 1]
+    stages = _stage_shares(events["stage"][rows], name, time, len(names))
+    whole = max(float(total.sum()), 1.0)
+    texts, kinds = events.text("name").values, events.text("kind")
+    return [
+        WorkOfName(
+            name=texts[code],
+            kind=kinds[int(rows[longest[number]])] or "",
+            count=float(count[number] / steps),
+            total_ms=float(total[number] * _MS / steps),
+            share=float(total[number] / whole),
+            mean_ns=round(mean[number]),
+            least_ns=int(time[least[number]]),
+            most_ns=int(time[longest[number]]),
+            std_ns=round(std[number]),
+            longest_event=int(rows[longest[number]]),
+            stages=stages[number],
+        )
+        for number, code in enumerate(names.tolist())
+    ]
+
+
+def _stage_shares(
+    stage: NDArray[np.integer], name: NDArray[np.intp], time: Times, names: int
+) -> list[dict[str, float]]:
+    """Shares of each name's time by stage, the largest first."""
+    told = stage >= 0
+    key = name[told] * len(STAGES) + stage[told]
+    spent = np.bincount(key, time[told], names * len(STAGES)).reshape(names, len(STAGES))
+    shares = spent / np.maximum(np.bincount(name, time, names), 1.0)[:, None]
+    return [
+        {STAGES[code]: float(row[code]) for code in np.argsort(-row).tolist() if row[code] > 0}
+        for row in shares
+    ]
