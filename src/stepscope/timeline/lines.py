@@ -111,11 +111,11 @@ def _of_modules(index: Index, chosen: Mask) -> Iterator[LineCost]:
             called.setdefault(Place(place.file, place.line, place.what, ""), []).append(module)
     bill = _Bill(index, len(called))
     ends, lines = _lines_around(modules["parent"], called)
-    host = np.flatnonzero(chosen & ~index.on_device & (index.events["module"] >= 0))
+    host = np.flatnonzero(chosen & ~index.on_device)
     for charge, event in ((bill.cpu, host), (bill.device, _computing(index, chosen))):
-        module = index.events["module"][event].astype(np.int64)
-        event, module = event[module >= 0], module[module >= 0]
-        pair, position = ranges(ends[module], ends[module + 1])
+        event = event[index.events["module"][event] >= 0]
+        within = index.events["module"][event].astype(np.int64)
+        pair, position = ranges(ends[within], ends[within + 1])
         charge(lines[position], event[pair])
     for (place, inside), (cpu, device) in zip(called.items(), bill.costs(), strict=True):
         named = Place(place.file, place.line, place.what, _names(index, place, inside))
