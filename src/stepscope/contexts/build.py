@@ -1,0 +1,178 @@
+"""A calling-context tree from any annotated trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.contexts.forest import NOWHERE, Forest, plant
+from stepscope.contexts.paths import Paths, merge_paths
+from stepscope.contexts.schema import NODE_KINDS, NODES, VIAS
+from stepscope.contexts.shares import own_shares
+from stepscope.contexts.stats import Stats
+from stepscope.contexts.tree import ContextTree, Note
+from stepscope.contexts.used import without_unused
+from stepscope.errors import TraceError
+from stepscope.trace.schema import STAGES
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+Ids = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+def build_contexts(
+    trace: Trace, *, step: int | None = None, rank: int | None = None
+) -> ContextTree:
+    """The calling-context tree of a trace's events, calls of one path put together.
+
+    Calls nest as on their thread. Backward work hangs below its forward call, device work below the
+    operator that launched it, work that nothing launched below a node of its own. All steps and
+    ranks are put together.
+
+    Args:
+        trace: annotated, as `stepscope.open` gives it.
+        step: only what belongs to this step.
+        rank: only what belongs to this rank.
+
+    Returns:
+        The tree; its metrics are those of `schema.METRICS` that the trace tells.
+
+    Raises:
+        TraceError: if the trace has no such step or rank.
+
+    Source: DEEPCONTEXT sections 4.1 (forward and backward) and 4.2 (calling-context tree).
+    """
+    wanted = _wanted(trace, step, rank)
+    forest = plant(trace)
+    paths, node = _merged(forest)
+    tree = ContextTree(
+        nodes=_nodes(trace, forest, paths, node[: len(trace.events)]),
+        metrics=dict(_metrics(trace, forest, node, len(paths.parent), wanted)),
+        event_node=np.where(wanted, node[: len(trace.events)], -1),
+        source=trace.metadata.source,
+        notes=tuple(_notes(trace, forest)),
+    )
+    return without_unused(tree)
+
+
+def _wanted(trace: Trace, step: int | None, rank: int | None) -> Mask:
+    wanted = np.ones(len(trace.events), np.bool_)
+    for what, value, known, column in (
+        ("step", step, trace["steps"]["step"], trace.events["step"]),
+        ("rank", rank, trace["tracks"]["rank"], trace["tracks"]["rank"][trace.events["track"]]),
+    ):
+        if value is None:
+            continue
+        if value not in known:
+            there = ", ".join(map(str, sorted(set(known.tolist())))) or "none"
+            raise TraceError(
+                f"there is no {what} {value} in {trace.metadata.source}; it has {there}"
+            )
+        wanted &= column == value
+    return wanted
+
+
+def _merged(forest: Forest) -> tuple[Paths, Ids]:
+    """The tree of paths, and the node of each element, -1 for one that is left out."""
+    inside = forest.parent != NOWHERE
+    number = np.append(np.cumsum(inside) - 1, -1)
+    key = forest.frame * len(VIAS) + forest.via
+    paths = merge_paths(number[forest.parent[inside]], key[inside])
+    node = np.full(len(inside), -1, np.int64)
+    node[inside] = paths.node
+    return paths, node
+
+
+# -- nodes
+
+
+def _nodes(trace: Trace, forest: Forest, paths: Paths, node: Ids) -> Table:
+    frames, via = np.divmod(paths.key, len(VIAS))
+    used, inverse = np.unique(frames, return_inverse=True)
+    rows = [forest.frames[number] for number in used.tolist()]
+    events = trace.events
+    size = len(paths.parent)
+    module, work = _only(node, events["module"], size), _only(node, events["kind"], size)
+    return Table(
+        NODES,
+        {
+            "parent": paths.parent,
+            "kind": Text.of(row.kind for row in rows).take(inverse).recoded(NODE_KINDS),
+            "via": Text(via.astype(np.int8), VIAS),
+            "name": Text.of(row.name for row in rows).take(inverse),
+            "file": Text.of(row.file for row in rows).take(inverse),
+            "line": np.array([row.line for row in rows])[inverse],
+            "stage": Text(_only(node, events["stage"], size).astype(np.int8), STAGES),
+            "module": Text(module, [path or "" for path in trace["modules"].text("path")]),
+            "work": Text(work, events.text("kind").values),
+        },
+    )
+
+
+def _only(node: Ids, code: NDArray[np.integer], size: int) -> NDArray[np.int32]:
+    """The code that all events of a node have, -1 where they differ or there are none."""
+    low, high = np.full(size, 2**31 - 1, np.int32), np.full(size, -1, np.int32)
+    inside = node >= 0
+    np.minimum.at(low, node[inside], code[inside].astype(np.int32))
+    np.maximum.at(high, node[inside], code[inside].astype(np.int32))
+    return np.where(low == high, high, -1).astype(np.int32)
+
+
+# -- metrics
+
+
+def _metrics(
+    trace: Trace, forest: Forest, node: Ids, size: int, wanted: Mask
+) -> Iterator[tuple[str, Stats]]:
+    events, launches = trace.events, trace["launches"]
+    host, device = np.flatnonzero(forest.host & wanted), np.flatnonzero(forest.device & wanted)
+    yield "cpu_ns", Stats.of(node[host], own_shares(events)[host], size)
+    yield "call_ns", Stats.of(node[host], events["duration_ns"][host], size)
+    if len(device):
+        yield "device_ns", Stats.of(node[device], events["duration_ns"][device], size)
+    of_call, of_work = launches["cpu_event"], launches["device_event"]
+    kept = wanted[of_work] & (node[of_call] >= 0) & (node[of_work] >= 0)
+    if kept.any():
+        calls, pieces = np.unique(of_call[kept], return_counts=True)
+        yield "launches", Stats.of(node[calls], pieces, size)
+        yield "launch_delay_ns", Stats.of(node[of_work[kept]], launches["delay_ns"][kept], size)
+    yield from _memory(trace, forest, node, size, wanted)
+
+
+def _memory(
+    trace: Trace, forest: Forest, node: Ids, size: int, wanted: Mask
+) -> Iterator[tuple[str, Stats]]:
+    memory = trace["memory"]
+    if not len(memory):
+        return
+    event = memory["event"]
+    at = np.where(event >= 0, node[event], -1)
+    at = np.where(at < 0, node[forest.untracked], at)
+    kept = wanted[event] | ((event < 0) & bool(wanted.all()))
+    for name, sign in (("allocated_bytes", 1), ("freed_bytes", -1)):
+        rows = np.flatnonzero(kept & (np.sign(memory["bytes"]) == sign))
+        if len(rows):
+            yield name, Stats.of(at[rows], np.abs(memory["bytes"][rows]), size)
+
+
+# -- what is not in it
+
+
+def _notes(trace: Trace, forest: Forest) -> Iterator[Note]:
+    events = trace.events
+    left = ~(forest.host | forest.device)
+    on_device = trace["tracks"]["device"][events["track"]] >= 0
+    sayings: Sequence[tuple[str, str, Mask]] = (
+        ("device_marks", "ranges and synchronisations on device tracks, which are no work",
+         left & on_device),
+        ("recorder_spans", "spans of the recorder about itself", left & ~on_device),
+    )  # fmt: skip
+    for code, what, mask in sayings:
+        if mask.any():
+            total = events["duration_ns"][mask].sum() / 1e6
+            yield Note(
+                code, f"{what} ({total:.3f} ms in all), are not in the tree", int(mask.sum())
+            )

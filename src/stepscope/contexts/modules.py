@@ -1,0 +1,101 @@
+"""Modules as frames where the file records no call of them, only which operators are theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.contexts.elements import Elements
+from stepscope.contexts.frames import Frame, Frames
+from stepscope.contexts.schema import NODE_KINDS
+from stepscope.trace.nesting import inherit
+from stepscope.trace.trace import Trace
+
+Ids = NDArray[np.int64]
+_TELLS = tuple(NODE_KINDS.index(kind) for kind in ("module", "operator"))
+_ASKS = tuple(NODE_KINDS.index(kind) for kind in ("operator", "runtime", "communication"))
+
+
+def module_frames(trace: Trace, frames: Frames) -> Ids:
+    """The frame of each module: its path, and the line that calls it, or that of its class."""
+    rows = trace["modules"].rows()
+    return frames.numbers(
+        Frame("module", row["path"] or row["name"] or "model", *_place(row)) for row in rows
+    )
+
+
+def _place(row: dict[str, Any]) -> tuple[str, int]:
+    where = "call_" if row["call_file"] else ""
+    line = row[f"{where}line"]
+    return row[f"{where}file"] or "", -1 if line is None else line
+
+
+def wrap_in_modules(trace: Trace, parent: Ids, kind: Ids, frames: Frames, beside: Elements) -> Ids:
+    """Put operators below their module where no frame of their path stands for it.
+
+    So it is where modules were matched by names, and for backward work without a forward call.
+    Each caller gets one element for each such module and for those around that.
+
+    Args:
+        trace: annotated.
+        parent: caller of each event, int64, shape (events,).
+        kind: code of `NODE_KINDS` of each event, int64, shape (events,).
+        frames, beside: take up what is made.
+
+    Returns:
+        The new callers, int64, shape (events,).
+    """
+    own = trace.events["module"].astype(np.int64)
+    outer = trace["modules"]["parent"].astype(np.int64)
+    known = _known_module(parent, own, kind)
+    around = _at(known, parent)
+    lacks = np.isin(kind, _ASKS) & (own >= 0) & (own != around) & (parent != -2)
+    rows = np.flatnonzero(lacks)
+    rows = rows[_is_below(own[rows], around[rows], outer)]
+    if not len(rows):
+        return parent
+    pairs = _all_pairs(parent[rows] * len(outer) + own[rows], known, outer)
+    caller, module = np.divmod(pairs, len(outer))
+    above = outer[module]
+    nested = (above >= 0) & (above != _at(known, caller))
+    number = beside.next + np.searchsorted(pairs, caller * len(outer) + above)
+    beside.extend(np.where(nested, number, caller), module_frames(trace, frames)[module])
+    result = parent.copy()
+    first = beside.next - len(pairs)
+    result[rows] = first + np.searchsorted(pairs, parent[rows] * len(outer) + own[rows])
+    return result
+
+
+def _known_module(parent: Ids, own: Ids, kind: Ids) -> Ids:
+    """The module that the path of each event tells, the event included, -1 where none."""
+    tells = np.where(np.isin(kind, _TELLS), own, -1)
+    inside = np.where(parent < len(parent), parent, -1)
+    return inherit(np.maximum(inside, -1).astype(np.int32), tells).astype(np.int64)
+
+
+def _at(values: Ids, rows: Ids) -> Ids:
+    """The values at rows that are events, -1 elsewhere."""
+    inside = (rows >= 0) & (rows < len(values))
+    return np.where(inside, values[np.where(inside, rows, 0)], -1)
+
+
+def _is_below(module: Ids, around: Ids, outer: Ids) -> NDArray[np.bool_]:
+    """Whether one module is inside another; all are inside none."""
+    at = module.copy()
+    while (rising := (at >= 0) & (at != around)).any():
+        at[rising] = outer[at[rising]]
+    result: NDArray[np.bool_] = at == around
+    return result
+
+
+def _all_pairs(pairs: Ids, known: Ids, outer: Ids) -> Ids:
+    """Pairs of caller and module, with those of the modules around, up to what is known."""
+    found = [np.unique(pairs)]
+    while len(found[-1]):
+        caller, module = np.divmod(found[-1], len(outer))
+        above = outer[module]
+        keep = (above >= 0) & (above != _at(known, caller))
+        found.append(np.unique(caller[keep] * len(outer) + above[keep]))
+    return np.unique(np.concatenate(found))

@@ -1,0 +1,109 @@
+"""Calls of one path put together, level by level, and laid out in preorder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.trace.nesting import depths
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Paths:
+    """A tree of distinct paths, in preorder.
+
+    Attributes:
+        parent: int64, shape (nodes,), -1 at a root; always before its children.
+        key: what each node stands for, int64, shape (nodes,).
+        node: the node of each element that was put in, int64, shape (elements,).
+    """
+
+    parent: Ids
+    key: Ids
+    node: Ids
+
+
+def merge_paths(parent: NDArray[np.integer], key: NDArray[np.integer]) -> Paths:
+    """Merge the elements of a forest whose keys are equal all the way from the root.
+
+    Args:
+        parent: element around each element, integer, shape (elements,), -1 at a root.
+        key: integer, shape (elements,), at least 0.
+
+    Returns:
+        The merged tree; children come in the order of their first elements.
+
+    Example:
+        >>> merge_paths(np.array([-1, 0, 0, 2]), np.array([0, 7, 7, 8])).parent.tolist()
+        [-1, 0, 1]
+    """
+    depth = depths(parent.astype(np.int32))
+    node = np.full(len(parent), -1, np.int64)
+    span = int(key.max(initial=0)) + 1
+    parents, keys, made = [], [], 0
+    for rows in levels(depth):
+        above = np.where(parent[rows] >= 0, node[parent[rows]], -1)
+        path, number = _distinct((above + 1) * span + key[rows])
+        node[rows] = made + number
+        parents.append(path // span - 1)
+        keys.append(path % span)
+        made += len(path)
+    if not made:
+        return Paths(node, node, node)
+    return _in_preorder(np.concatenate(parents), np.concatenate(keys), node)
+
+
+def _distinct(codes: Ids) -> tuple[Ids, Ids]:
+    """Distinct codes in order of first appearance, and the number of each code."""
+    values, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return values[order], rank[inverse]
+
+
+def _in_preorder(parent: Ids, key: Ids, node: Ids) -> Paths:
+    place = preorder(parent)
+    order = np.argsort(place, kind="stable")
+    above = parent[order]
+    return Paths(np.where(above >= 0, place[above], -1), key[order], place[node])
+
+
+def levels(depth: NDArray[np.integer]) -> list[NDArray[np.intp]]:
+    """The rows of each depth, from the top."""
+    order = np.argsort(depth, kind="stable")
+    bounds = np.searchsorted(depth[order], np.arange(int(depth.max(initial=-1)) + 2))
+    return [order[first:last] for first, last in pairwise(bounds)]
+
+
+def subtree_sizes(parent: NDArray[np.integer]) -> Ids:
+    """How many nodes each subtree holds, its root included, int64, shape (nodes,)."""
+    size = np.ones(len(parent), np.int64)
+    for rows in reversed(levels(depths(parent.astype(np.int32)))[1:]):
+        np.add.at(size, parent[rows], size[rows])
+    return size
+
+
+def preorder(parent: NDArray[np.integer]) -> Ids:
+    """The place of each node if every one is followed by all below it; siblings keep their order.
+
+    Example:
+        >>> preorder(np.array([-1, 0, 0, 1])).tolist()
+        [0, 1, 3, 2]
+    """
+    size = subtree_sizes(parent)
+    place = np.zeros(len(parent), np.int64)
+    for rows in levels(depths(parent.astype(np.int32))):
+        above = parent[rows]
+        order = np.argsort(above, kind="stable")  # siblings side by side
+        rows, above = rows[order], above[order]
+        before = np.cumsum(size[rows]) - size[rows]
+        fresh = np.flatnonzero(np.diff(above, prepend=above[:1] - 1))
+        run = np.repeat(before[fresh], np.diff(np.append(fresh, len(rows))))
+        place[rows] = before - run + np.where(above >= 0, place[above] + 1, 0)
+    return place

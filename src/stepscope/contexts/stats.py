@@ -1,0 +1,101 @@
+"""Count, sum, minimum, maximum, mean and standard deviation of samples, for many groups at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ids = NDArray[np.integer]
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Statistics of samples, one row a group; whole numbers are exact up to 2^53.
+
+    Attributes:
+        count: samples, int64, shape (groups,).
+        sum, min, max: of their values, float64, shape (groups,); 0 where there is no sample.
+        squares: sum of squared distances from the mean, float64, shape (groups,).
+    """
+
+    count: Counts
+    sum: Floats
+    min: Floats
+    max: Floats
+    squares: Floats
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    @classmethod
+    def empty(cls, groups: int) -> Stats:
+        """No samples."""
+        none = np.zeros(groups, np.float64)
+        return cls(np.zeros(groups, np.int64), none, none, none, none)
+
+    @classmethod
+    def of(cls, groups: Ids, values: NDArray[np.generic], size: int) -> Stats:
+        """Statistics of `values` in `groups` 0 to `size` - 1, both of shape (samples,).
+
+        Example:
+            >>> Stats.of(np.array([0, 1, 0]), np.array([2, 5, 4]), 2).mean.tolist()
+            [3.0, 5.0]
+        """
+        value = values.astype(np.float64)
+        count = np.bincount(groups, minlength=size)
+        total = _added(groups, value, size)
+        away = value - (total / np.maximum(count, 1))[groups]
+        low, high = _extremes(groups, value, value, size)
+        return cls(count, total, low, high, _added(groups, away * away, size))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Stats]) -> Stats:
+        """The rows of several, one after the other."""
+        columns = ("count", "sum", "min", "max", "squares")
+        return cls(*(np.concatenate([getattr(one, name) for one in parts]) for name in columns))
+
+    @property
+    def mean(self) -> Floats:
+        """Mean of the samples, 0 where there are none, shape (groups,)."""
+        return self.sum / np.maximum(self.count, 1)
+
+    @property
+    def std(self) -> Floats:
+        """Standard deviation of the samples (over all of them), shape (groups,)."""
+        deviation: Floats = np.sqrt(self.squares / np.maximum(self.count, 1))
+        return deviation
+
+    def take(self, rows: NDArray[np.generic]) -> Stats:
+        """The groups at `rows` (indices or a mask)."""
+        return Stats(
+            self.count[rows], self.sum[rows], self.min[rows], self.max[rows], self.squares[rows]
+        )
+
+    def grouped(self, groups: Ids, size: int) -> Stats:
+        """Rows put together: row i goes to group `groups[i]`.
+
+        Source: Chan, Golub, LeVeque 1979, for the squares of parts with means of their own.
+        """
+        count = _added(groups, self.count, size).astype(np.int64)
+        total = _added(groups, self.sum, size)
+        away = self.mean - (total / np.maximum(count, 1))[groups]
+        squares = _added(groups, self.squares + self.count * away * away, size)
+        rows = np.flatnonzero(self.count)
+        low, high = _extremes(groups[rows], self.min[rows], self.max[rows], size)
+        return Stats(count, total, low, high, squares)
+
+
+def _added(groups: Ids, values: NDArray[np.generic], size: int) -> Floats:
+    return np.bincount(groups, values, size).astype(np.float64)
+
+
+def _extremes(groups: Ids, low: Floats, high: Floats, size: int) -> tuple[Floats, Floats]:
+    least, most = np.full(size, np.inf), np.full(size, -np.inf)
+    np.minimum.at(least, groups, low)
+    np.maximum.at(most, groups, high)
+    return np.where(np.isinf(least), 0.0, least), np.where(np.isinf(most), 0.0, most)
