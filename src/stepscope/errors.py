@@ -8,6 +8,7 @@
     ├── ChangeError             a what-if change does not apply, or is written wrongly
     ├── RuleError               a rule of the user's cannot be loaded, or fails
     ├── CaptureError            a training script cannot be run or recorded
+    ├── ServeError              the page cannot be served, or was asked for something wrong
     └── BatchError              a batch size cannot be found, changed or measured
         └── AmbiguousBatchSize  there are several, and which one is meant cannot be told
 
@@ -78,3 +79,11 @@ class AmbiguousBatchSize(BatchError):
     def __init__(self, message: str, candidates: Sequence[Any] = ()) -> None:
         super().__init__(message)
         self.candidates = tuple(candidates)
+
+
+class ServeError(StepscopeError):
+    """The page cannot be served, or was asked for something wrong; `status` is HTTP's."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
