@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,13 +11,13 @@ from stepscope.errors import ChangeError
 from stepscope.graph import (
     Graph,
     add_links,
-    add_thread,
     append,
     insert,
     numbers_after,
     select,
 )
 from stepscope.whatif.gradients import Gradients, after_backward, find_gradients
+from stepscope.whatif.layers import add_channel
 from stepscope.whatif.network import Network
 from stepscope.whatif.roofline import memory_rate
 
@@ -118,16 +120,14 @@ def with_bucket_copies(graph: Graph, gradients: Gradients) -> tuple[Graph, Gradi
         step=list(wanted), duration_ns=np.rint(2 * np.array(total) / rate),
     )  # fmt: skip
     ready = numbers_after(len(graph), fetched)[copied]
-    moved = Gradients(gradients.step, gradients.bytes, ready, gradients.module)
-    return graph, moved, dict(zip(wanted, fetched.tolist(), strict=True))
+    return graph, replace(gradients, ready=ready), dict(zip(wanted, fetched.tolist(), strict=True))
 
 
 def with_all_reduces(
     graph: Graph, gradients: Gradients, bucket: Ids, wanted: Wanted, network: Network
 ) -> Graph:
     """Buckets are reduced one after the other, each once it is full, all before they are needed."""
-    device = int(graph.threads["device"].max(initial=-1))
-    graph, channel = add_thread(graph, "all-reduce", "communication", device)
+    graph, channel = add_channel(graph, "all-reduce", ordered=True)
     _, last = np.unique(bucket[::-1], return_index=True)
     ends = len(bucket) - 1 - last
     step = gradients.step[ends]

@@ -1,15 +1,16 @@
-"""Which gradients a step makes: how large each is, and the task after which it is there."""
+"""Which gradients a step makes: their sizes, when they are there, where parameters are used."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, select, simulate
 from stepscope.trace.nesting import inherit
+from stepscope.whatif.layers import first_of, in_backward, operators, step_ends, working
 from stepscope.whatif.shapes import call_of
 
 Ids = NDArray[np.int64]
@@ -25,16 +26,21 @@ class Gradients:
         bytes: its size.
         ready: tasks.id of the task at whose end it is there: on the device, where there is one.
         module: modules.id of its module, -1 where that is not known.
+        used: tasks.id of the first of the step that uses the parameter in forward, or -1.
+        begun: tasks.id of the first that uses it in backward, or -1.
     """
 
     step: Ids
     bytes: Ids
     ready: Ids
     module: Ids
+    used: Ids
+    begun: Ids
 
-    def take(self, rows: NDArray[np.generic]) -> Gradients:
+    def take(self, rows: ArrayLike) -> Gradients:
         """Some of the rows."""
-        return Gradients(self.step[rows], self.bytes[rows], self.ready[rows], self.module[rows])
+        index = np.asarray(rows)
+        return Gradients(*(getattr(self, column.name)[index] for column in fields(self)))
 
 
 def find_gradients(graph: Graph, change: str) -> Gradients:
@@ -63,21 +69,22 @@ def after_backward(graph: Graph, gradients: Gradients) -> dict[int, int]:
     It is what follows backward on the thread (the stream) on which the last gradient gets ready:
     gradient clipping or the weight update. Where nothing does, it is the end of the step.
     """
-    backward = graph.tasks.text("stage").mask("backward")
-    marks = np.flatnonzero(graph.tasks["mark"] > 0)
-    thread, ordinary = graph.tasks["thread"], graph.on_device | (graph.threads["main"] > 0)[
-        graph.tasks["thread"]
-    ]  # fmt: skip
+    backward, thread = in_backward(graph), graph.tasks["thread"]
+    serves = graph.on_device | (graph.threads["main"] > 0)[thread]
+    ends = step_ends(graph)
     result = {}
-    for place, step in enumerate(graph.window.steps):
+    for step in graph.window.steps:
         mine = gradients.ready[gradients.step == step]
         if not len(mine):
             continue
-        here = thread == thread[mine[-1]]
-        last = int(np.flatnonzero(backward & here & (graph.tasks["step"] == step))[-1])
-        follows = last + 1 < len(graph) and thread[last + 1] == thread[last]
-        result[step] = last + 1 if follows and ordinary[last + 1] else int(marks[place + 1])
+        here = backward & (thread == thread[mine[-1]]) & (graph.tasks["step"] == step)
+        after = int(np.flatnonzero(here)[-1]) + 1
+        follows = after < len(graph) and thread[after] == thread[after - 1] and serves[after]
+        result[step] = after if follows else ends[step]
     return result
+
+
+# -- by autograd's own events
 
 
 def _accumulated(graph: Graph) -> Gradients:
@@ -91,10 +98,10 @@ def _accumulated(graph: Graph) -> Gradients:
     size = np.array([_bytes(graph, int(owner[task])) for task in ends], np.int64)
     ready = _last_launched(graph, ends) if graph.on_device.any() else ends
     known = (size > 0) & (ready >= 0)
-    return Gradients(
-        tasks["step"][ends][known].astype(np.int64), size[known], ready[known],
-        tasks["module"][ends][known].astype(np.int64),
-    )  # fmt: skip
+    ends, size, ready = ends[known], size[known], ready[known]
+    used, begun = _uses(graph, operators(graph), _operator_before(graph, ends))
+    module = tasks["module"][ends].astype(np.int64)
+    return Gradients(tasks["step"][ends].astype(np.int64), size, ready, module, used, begun)
 
 
 def _bytes(graph: Graph, event: int) -> int:
@@ -102,24 +109,41 @@ def _bytes(graph: Graph, event: int) -> int:
     return tensor.bytes if tensor else 0
 
 
-def _last_launched(graph: Graph, calls: Ids) -> Ids:
-    """For each CPU task, the last work that computes and was launched before its end; -1 if none.
+def _operator_before(graph: Graph, ends: Ids) -> Ids:
+    """The operator whose backward made each gradient: the last of its thread before it."""
+    operator, thread = operators(graph), graph.tasks["thread"]
+    known = np.maximum.accumulate(np.where(operator >= 0, np.arange(len(graph)), -1))[ends]
+    same = (known >= 0) & (thread[known] == thread[ends])
+    return np.where(same, operator[known], -1)
 
-    Launched by the same thread.
-    """
+
+def _last_launched(graph: Graph, calls: Ids) -> Ids:
+    """For each CPU task, the last work that its thread launched by its end, or -1."""
     launch = graph.links.text("kind").mask("launch")
     source, target = graph.links["source"][launch], graph.links["target"][launch]
     computes = ~graph.tasks.text("category").mask("communication")[target]
     source, target = source[computes], target[computes]
+    if not len(source):
+        return np.full(len(calls), -1, np.int64)
     order = np.lexsort((target, source))
     source, target = source[order], target[order]
     place = np.searchsorted(source, calls, side="right") - 1
-    safe = np.maximum(place, 0)
-    thread = graph.tasks["thread"]
-    if not len(source):
-        return np.full(len(calls), -1, np.int64)
+    safe, thread = np.maximum(place, 0), graph.tasks["thread"]
     same = (place >= 0) & (thread[source[safe]] == thread[calls])
     return np.where(same, target[safe], -1).astype(np.int64)
+
+
+def _uses(graph: Graph, keys: Ids, wanted: Ids) -> tuple[Ids, Ids]:
+    """The first tasks that have a wanted key, in forward and in backward."""
+    works, backward = working(graph), in_backward(graph)
+    forward = graph.tasks.text("stage").mask("forward", "loss")
+    return (
+        first_of(keys, np.flatnonzero(works & forward), wanted),
+        first_of(keys, np.flatnonzero(works & backward), wanted),
+    )
+
+
+# -- by the sizes of modules
 
 
 def _of_modules(graph: Graph, change: str) -> Gradients:
@@ -137,7 +161,16 @@ def _of_modules(graph: Graph, change: str) -> Gradients:
     parts = [_every_module(graph, rows[graph.tasks["step"][rows] == one], sizes)
              for one in np.unique(step).tolist()]  # fmt: skip
     ready, module = (np.concatenate([part[n] for part in parts]) for n in (0, 1))
-    return Gradients(graph.tasks["step"][ready].astype(np.int64), sizes[module], ready, module)
+    step = graph.tasks["step"][ready].astype(np.int64)
+    used, begun = _uses(graph, _in_step(graph, graph.tasks["module"], graph.tasks["step"]),
+                        _in_step(graph, module, step))  # fmt: skip
+    return Gradients(step, sizes[module], ready, module, used, begun)
+
+
+def _in_step(graph: Graph, module: ArrayLike, step: ArrayLike) -> Ids:
+    """One number for a module in a step, -1 for no module."""
+    module, step = np.asarray(module, np.int64), np.asarray(step, np.int64)
+    return np.where(module >= 0, step * len(graph.trace["modules"]) + module, -1)
 
 
 def _every_module(graph: Graph, ends: Ids, sizes: Ids) -> tuple[Ids, Ids]:

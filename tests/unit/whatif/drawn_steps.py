@@ -32,3 +32,10 @@ def step_us(graph: Graph, *texts: str) -> float:
 def device_names(graph: Graph) -> list[str | None]:
     """What the devices run, stream by stream in order."""
     return list(graph.tasks.text("name").take(graph.on_device))
+
+
+def start_us(graph: Graph, every: bool = False) -> Any:
+    """When the first task of each name starts, us; with `every`, all names with their times."""
+    times = (simulate(graph).start_ns / 1000).tolist()
+    rows = list(zip(graph.tasks.text("name"), times, strict=True))
+    return sorted(rows, key=lambda row: row[1]) if every else dict(reversed(rows))

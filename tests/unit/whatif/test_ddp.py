@@ -112,7 +112,7 @@ def test_gradients_are_those_that_autograd_accumulates() -> None:
 
 def test_a_bucket_is_full_once_it_has_reached_its_cap(graph: Graph) -> None:
     sizes = Gradients(*(np.array(column) for column in (
-        [0, 0, 0, 0, 1], [MIB // 2, MIB, 3 * MIB, MIB, MIB], [0] * 5, [0] * 5)))  # fmt: skip
+        [0, 0, 0, 0, 1], [MIB // 2, MIB, 3 * MIB, MIB, MIB], *[[0] * 5] * 4)))  # fmt: skip
     assert buckets_of(sizes, 3 * MIB).tolist() == [0, 0, 1, 2, 3]
 
 

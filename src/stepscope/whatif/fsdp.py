@@ -1,0 +1,178 @@
+"""`fsdp`: what if parameters, gradients and optimizer state were all sharded over the workers?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph, add_links, append, scale, simulate
+from stepscope.whatif.ddp import refuse_communication
+from stepscope.whatif.gradients import Gradients, after_backward, find_gradients
+from stepscope.whatif.layers import add_channel, last_updates, working
+from stepscope.whatif.network import Network
+
+Ids = NDArray[np.int64]
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Parameters of a step that are gathered and dropped together.
+
+    Attributes:
+        bytes: of all of them.
+        used: tasks.id of the first task that needs them in forward, and
+        begun: in backward.
+        ready: tasks.id of the tasks with which their gradients are there.
+    """
+
+    bytes: int
+    used: int
+    begun: int
+    ready: Ids
+
+
+def fsdp(
+    graph: Graph,
+    unit: str = "",
+    workers: int = 8,
+    bandwidth_gbps: float = 100.0,
+    latency_us: float = 20.0,
+    per_node: int = 1,
+    intra_gbps: float = 100.0,
+    intra_latency_us: float = 5.0,
+    unit_mb: float = 25.0,
+) -> Graph:
+    """Fully sharded: units are all-gathered before they are used, gradients are reduce-scattered.
+
+    The next unit is gathered while one computes, the one after it not before that has ended. Each
+    worker updates its share of the weights.
+
+    Args:
+        graph: of training steps of one worker.
+        unit: glob on the paths of the modules that are units, such as `layers.*`; the others are
+            one unit. By default parameters become units in the order of their use, by size.
+        workers: how many there are then.
+        bandwidth_gbps: of each worker's link to other nodes, Gbit/s.
+        latency_us: of a message between nodes.
+        per_node: how many workers share a node.
+        intra_gbps: of a link within a node.
+        intra_latency_us: of a message within a node.
+        unit_mb: without `unit`, the size with which a unit is full, MiB.
+
+    Raises:
+        ChangeError: if the gradients, where their parameters are used or the weight update are not
+            known, no module matches, or the steps communicate already.
+
+    Source: Zhao et al., "PyTorch FSDP", VLDB 2023, sections 3.3 and 4; rate limit of two units.
+    """
+    network = Network(
+        workers, per_node, bandwidth_gbps, latency_us, intra_gbps, intra_latency_us
+    ).checked("fsdp")
+    refuse_communication(graph, "fsdp")
+    gradients = find_gradients(graph, "fsdp")
+    graph = shard_update(graph, "fsdp", workers)
+    updated, wanted = last_updates(graph), after_backward(graph, gradients)
+    graph, channel = add_channel(graph, "shards")
+    previous = -1
+    for step in graph.window.steps:
+        units = list(_units(graph, gradients, step, unit, unit_mb * _MIB))
+        if units:
+            graph = _with_units(graph, channel, network, step, units, previous, wanted[step])
+        previous = updated.get(step, -1)
+    return graph
+
+
+def shard_update(graph: Graph, change: str, workers: int) -> Graph:
+    """The weight update takes the n-th part of its time.
+
+    Raises:
+        ChangeError: if there is none.
+    """
+    update = working(graph) & graph.tasks.text("stage").mask("optimizer")
+    if not update.any():
+        raise ChangeError(f"{change}: no weight update in these steps")
+    return scale(graph, update, 1 / workers)
+
+
+def _units(graph: Graph, gradients: Gradients, step: int, glob: str, most: float) -> Iterator[Unit]:
+    """The units of a step in the order in which forward uses them."""
+    start = simulate(graph).start_ns
+    rows = np.flatnonzero((gradients.step == step) & (gradients.used >= 0) & (gradients.begun >= 0))
+    if not len(rows):
+        raise ChangeError("fsdp: where forward and backward use the parameters is not known")
+    rows = rows[np.argsort(start[gradients.used[rows]], kind="stable")]
+    key = _by_module(graph, gradients.take(rows), glob) if glob else _by_size(
+        gradients.bytes[rows], most)  # fmt: skip
+    _, order = np.unique(key, return_index=True)
+    for first in np.sort(order).tolist():
+        mine = rows[key == key[first]]
+        begun = gradients.begun[mine]
+        yield Unit(
+            int(gradients.bytes[mine].sum()), int(gradients.used[mine[0]]),
+            int(begun[np.argmin(start[begun])]), gradients.ready[mine],
+        )  # fmt: skip
+
+
+def _by_size(size: Ids, most: float) -> Ids:
+    number, room, result = -1, 0.0, []
+    for one in size.tolist():
+        if room <= 0:
+            number, room = number + 1, most
+        result.append(number)
+        room -= one
+    return np.array(result, np.int64)
+
+
+def _by_module(graph: Graph, gradients: Gradients, glob: str) -> Ids:
+    """The outermost module that matches, around each parameter's; -1 for the rest."""
+    modules = graph.trace["modules"]
+    paths, parents = list(modules.text("path")), modules["parent"].tolist()
+    unit = [-1] * len(paths)
+    for row, path in enumerate(paths):
+        above = unit[parents[row]] if parents[row] >= 0 else -1
+        unit[row] = above if above >= 0 else row if fnmatchcase(path or "", glob) else -1
+    found = np.append(np.array(unit, np.int64), -1)[gradients.module]
+    if (found < 0).all():
+        raise ChangeError(f"fsdp: no module with parameters matches {glob!r}")
+    return found
+
+
+def _with_units(
+    graph: Graph, channel: int, network: Network, step: int, units: list[Unit], before: int,
+    wanted: int,
+) -> Graph:  # fmt: skip
+    """Gathers, in forward and in backward order, and reduce-scatters of one step."""
+    count = len(units)
+    start = simulate(graph).start_ns
+    used, begun = (np.array([getattr(one, when) for one in units]) for when in ("used", "begun"))
+    backward = np.argsort(start[begun], kind="stable")
+    order = np.append(np.arange(count), backward)
+    size = np.array([one.bytes for one in units], np.int64)
+    names = [f"all-gather {unit}" for unit in order] + [f"reduce-scatter {n}" for n in range(count)]
+    graph, new = append(
+        graph, channel, names, bytes=np.append(size[order], size), step=step,
+        duration_ns=np.rint(network.gather_ns(np.append(size[order], size))),
+        category="communication", kind="communication",
+    )  # fmt: skip
+    gather, scatter = new[: 2 * count], new[2 * count :]
+    needs = np.append(used, begun[backward])
+    graph = add_links(graph, gather, needs, "communication")
+    graph = add_links(graph, _just_before(graph, needs)[1:-1], gather[2:], "communication")
+    if before >= 0:
+        graph = add_links(graph, [before, before], gather[:2], "communication")
+    for one, task in zip(units, scatter.tolist(), strict=True):
+        graph = add_links(graph, one.ready, np.full(len(one.ready), task), "communication")
+    return add_links(graph, scatter, np.full(count, wanted), "communication")
+
+
+def _just_before(graph: Graph, tasks: Ids) -> Ids:
+    """The task before each on its thread, or the task itself, if it is the first."""
+    thread = graph.tasks["thread"]
+    before = np.maximum(tasks - 1, 0)
+    return np.where(thread[before] == thread[tasks], before, tasks)

@@ -1,0 +1,226 @@
+"""What is sent otherwise: P3, BlueConnect, DGC, ZeRO and FSDP, by hand on a step of two modules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from drawn_steps import V100, changed, graph_of, start_us, step_us
+from test_ddp import MIB, SHAPED
+
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph, select
+from stepscope.trace.schema import MODULES
+from stepscope.trace.table import Table
+from stepscope.whatif.fsdp import fsdp
+from stepscope.whatif.p3 import p3
+from stepscope.whatif.zero import zero
+
+# Launched in the first 20 us, on the device one after the other from 20 to 100.
+STEP = """
+    main     |  {0}  {9} | ProfilerStep#{n}
+    main     |  {1}  {4} | ## forward ##
+    main     |  {1}  {2} | cudaLaunchKernel | corr={n}1
+    main     |  {2}  {3} | cudaLaunchKernel | corr={n}2
+    main     |  {4}  {6} | ## backward ##
+    main     |  {4}  {5} | cudaLaunchKernel | corr={n}3
+    main     |  {5}  {6} | cudaLaunchKernel | corr={n}4
+    main     |  {6}  {8} | ## optimizer ##
+    main     |  {6}  {7} | cudaLaunchKernel | corr={n}5
+"""
+DEVICE = """
+    stream 7 |  {20} {30} | sgemm_fw_first   | corr={n}1
+    stream 7 |  {30} {40} | sgemm_fw_last    | corr={n}2
+    stream 7 |  {40} {60} | sgemm_bw_last    | corr={n}3
+    stream 7 |  {60} {80} | sgemm_bw_first   | corr={n}4
+    stream 7 |  {80} {100}| adam             | corr={n}5
+"""
+MS = 1048.576  # 1 MiB at a byte a nanosecond, us
+
+
+def step(number: int, begins: int) -> str:
+    """One step of 100 us, its CPU part done in 10."""
+    times = {str(n): begins + n for n in range(110)}
+    lines = (STEP + DEVICE).replace("{n}", str(number + 1))
+    for name, time in times.items():
+        lines = lines.replace("{" + name + "}", str(time))
+    return lines
+
+
+def with_modules(graph: Graph, first: int, last: int) -> Graph:
+    table = Table(MODULES, {
+        "parent": [-1, 0, 0], "path": ["", "first", "last"],
+        "parameter_bytes": [first + last, first, last],
+    })  # fmt: skip
+    module = np.full(len(graph), -1)
+    for number, name in ((1, "*_first"), (2, "*_last")):
+        module[select(graph, name=name)] = number
+    return replace(graph.with_tasks(module=module), trace=graph.trace.with_table(table))
+
+
+@pytest.fixture
+def graph() -> Graph:
+    return with_modules(graph_of(step(0, 0), devices=V100), 2 * MIB, MIB)
+
+
+def test_the_step_as_it_is(graph: Graph) -> None:
+    assert step_us(graph) == 100
+    assert start_us(graph)["sgemm_bw_first"] == 60
+
+
+# -- p3
+
+
+def test_slices_are_pushed_and_pulled_over_both_directions_of_the_link(graph: Graph) -> None:
+    # Two servers: every second slice is this worker's own, received first and sent then. Sent are
+    # the push of slice 1 from 80 on, and the pulls of slices 0 and 2, back to back.
+    result = p3(graph, workers=2, bandwidth_gbps=8, latency_us=0, slice_kb=MS)
+    assert select(result, category="communication").sum() == 6
+    assert step_us(result.check()) == pytest.approx(80 + 3 * MS, abs=1)
+
+
+def test_slices_that_forward_needs_first_overtake(graph: Graph) -> None:
+    heavy = with_modules(graph, MIB, 8 * MIB)
+    result = p3(heavy, workers=5, bandwidth_gbps=8, latency_us=0, slice_kb=MS)
+    # Of the eight slices of the last module, ready at 60, the first is this worker's own. The next
+    # is being sent when the first module's slice gets ready at 80, which then goes before the rest.
+    pushes = [one for one in start_us(result, every=True) if one[0].startswith("push")]
+    assert pushes[:3] == [
+        ("push 0", 60),
+        ("push 0", 60),
+        ("push 1", pytest.approx(60 + MS, abs=1)),
+    ]
+
+
+def test_the_next_steps_forward_waits_for_its_own_slices_only() -> None:
+    graph = with_modules(graph_of(step(0, 0) + step(1, 200), devices=V100), MIB, MIB)
+    result = p3(graph, workers=2, bandwidth_gbps=8, latency_us=0, slice_kb=MS)
+    # The first module's slice, ready at 80, is pushed and pulled by 80 + 2 MiB.
+    forward = [time for name, time in start_us(result, every=True) if name == "sgemm_fw_first"]
+    assert forward[1] == pytest.approx(80 + 2 * MS, abs=1)
+
+
+# -- blueconnect and dgc, after ddp
+
+DDP = "ddp:workers=4,bandwidth_gbps=8,latency_us=0"
+
+
+def test_all_reduces_are_split_over_levels(graph: Graph) -> None:
+    # Buckets of 1 and 2 MiB. Two within a node at 8 bytes a ns: half of each, up and down; then
+    # half of the half between two nodes, at 1 byte a ns. The levels overlap for different buckets:
+    # the second's part between nodes follows the first's.
+    result = changed(graph, DDP, "blueconnect:factors=2x2,gbps=64x8,latency_us=0")
+    within, between = MS / 2 / 8, MS / 4
+    first = 60 + within
+    turn = first + between  # the first bucket is scattered
+    second = max(80 + 2 * within, turn)
+    assert start_us(result)["reduce-scatter"] == 60
+    # between nodes: 0 up, then the earliest ready, which is 0's all-gather, then bucket 1.
+    assert second == turn
+    end = turn + between + 2 * between + 2 * between + 2 * within
+    assert step_us(result) == pytest.approx(end + 20, abs=2)
+    assert step_us(graph, DDP) == pytest.approx(60 + 1.5 * 3 * MS + 20, abs=2)
+
+
+def test_compressed_gradients_send_less_and_cost_kernels(graph: Graph) -> None:
+    # Of a V100's 900 bytes a ns: 12 passes and 1 over 1 and 2 MiB.
+    result = changed(graph, DDP, "dgc:ratio=0.01")
+    a_pass = MS / 900
+    send = 1.5 * MS * 0.02
+    first = 60 + 12 * a_pass + send + a_pass
+    assert start_us(result)["compress"] == 60
+    assert step_us(result) == pytest.approx(
+        max(first, 80) + 2 * (12 * a_pass + send + a_pass) + 20, abs=2
+    )
+
+
+# -- zero and fsdp
+
+
+def test_shards_of_gradients_are_updated_and_gathered(graph: Graph) -> None:
+    # Reduce-scatters of 1 and 2 MiB take half of each with two workers; the update of 20 takes 10;
+    # then 3 MiB are gathered.
+    result = zero(graph, workers=2, bandwidth_gbps=8, latency_us=0)
+    assert step_us(result) == pytest.approx(60 + 1.5 * MS + 10 + 1.5 * MS, abs=2)
+
+
+def test_units_are_gathered_before_they_are_used(graph: Graph) -> None:
+    parameters: dict[str, Any] = {"workers": 2, "bandwidth_gbps": 8, "latency_us": 0}
+    result = fsdp(graph, unit_mb=1, **parameters)
+    # The first unit (2 MiB) takes 1 MiB's time, the second half of that, begun at once; the first
+    # one's kernel runs meanwhile. Backward needs the last unit again: its gather waits until
+    # forward of the first has ended.
+    gather = MS
+    starts = start_us(result)
+    assert starts["sgemm_fw_first"] == pytest.approx(gather, abs=1)
+    assert starts["sgemm_fw_last"] == pytest.approx(1.5 * gather, abs=1)
+    assert starts["sgemm_bw_last"] == pytest.approx(2 * gather, abs=1)
+    # The first unit's turn comes when forward has ended; the last one's gradients are scattered
+    # behind it, then the first one's; the update of 20 takes 10.
+    assert starts["sgemm_bw_first"] == pytest.approx(3 * gather, abs=1)
+    assert step_us(result.check()) == pytest.approx(3 * gather + 0.5 * gather + gather + 10, abs=2)
+
+
+def test_modules_are_units(graph: Graph) -> None:
+    result = fsdp(graph, unit="last", workers=2)
+    assert result.tasks["bytes"][select(result, name="all-gather*")].tolist() == [
+        2 * MIB, MIB, MIB, 2 * MIB,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("blueconnect", "no all-reduce in these steps; put ddp before it"),
+        ("dgc", "no all-reduce in these steps; put ddp before it"),
+        ("dgc:ratio=0", "expected a ratio above 0 and at most 0.5, found 0.0"),
+        ("p3:slice_kb=0", "expected slices above 0 kB, found 0.0"),
+        ("zero:stage=4", "expected stage 1, 2 or 3, found 4"),
+        ("fsdp:unit=nothing", "no module with parameters matches 'nothing'"),
+    ],
+)
+def test_why_it_does_not_apply(graph: Graph, text: str, reason: str) -> None:
+    with pytest.raises(ChangeError, match=reason):
+        changed(graph, text)
+
+
+@pytest.mark.parametrize("name", ["p3", "zero", "fsdp"])
+def test_one_worker_is_needed_to_begin_with(graph: Graph, name: str) -> None:
+    with pytest.raises(ChangeError, match=f"{name}: these steps communicate already"):
+        changed(graph, DDP, name)
+    with pytest.raises(ChangeError, match="neither the shapes of gradients nor the sizes"):
+        changed(graph_of(step(0, 0)), name)
+
+
+def test_levels_have_to_fit(graph: Graph) -> None:
+    with pytest.raises(ChangeError, match="as many bandwidths as factors, found 4x2 and 10"):
+        changed(graph, DDP, "blueconnect:gbps=10")
+    with pytest.raises(ChangeError, match="expected factors as 4x2, found 'four'"):
+        changed(graph, DDP, "blueconnect:factors=four")
+
+
+def test_without_a_weight_update_there_is_nothing_to_shard() -> None:
+    lines = "\n".join(line for line in step(0, 0).splitlines() if "15" not in line)
+    graph = with_modules(graph_of(lines.replace("## optimizer ##", "## backward ##")), MIB, MIB)
+    with pytest.raises(ChangeError, match="zero: no weight update in these steps"):
+        changed(graph, "zero")
+
+
+def test_gradients_without_modules_know_where_forward_uses_them() -> None:
+    graph = graph_of(f"""
+        main     |  0 60 | ProfilerStep#0
+        main     |  1 10 | ## forward ##
+        main     |  1  4 | aten::addmm      | seq=1
+        main     |  2  3 | cudaLaunchKernel | corr=1
+        main     | 12 40 | ## backward ##
+        main     | 12 18 | AddmmBackward0   | seq=1 fwd=0
+        main     | 13 14 | cudaLaunchKernel | corr=2
+        main     | 19 20 | torch::autograd::AccumulateGrad | {SHAPED.format(MIB // 4)}
+        stream 7 | 20 30 | sgemm_forward    | corr=1
+        stream 7 | 30 50 | sgemm_backward   | corr=2
+        fwdbwd   | arrow | aten::addmm > AddmmBackward0
+    """)
+    result = p3(graph, workers=2, bandwidth_gbps=8, latency_us=0, slice_kb=MS)
+    assert step_us(result) == pytest.approx(50 + 2 * MS, abs=1)
