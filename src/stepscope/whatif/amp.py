@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale
+from stepscope.whatif.amp_on_cpu import amp_on_cpu
+from stepscope.whatif.calibrated import on_cpu
 from stepscope.whatif.devices import device_of
 from stepscope.whatif.kernels import compute_bound, in_half, in_tf32, memory_bound
 
@@ -27,16 +29,20 @@ def amp(graph: Graph, estimate: str = "typical") -> Graph:
 
     Args:
         graph: any graph.
-        estimate: `low`, `typical` or `high`: which column of the speedups (`data/amp.json`).
+        estimate: `low`, `typical` or `high`: which column of the speedups (`data/amp.json`); on a
+            CPU, where speedups come from a calibration, there is but one.
 
     Raises:
-        ChangeError: if the device or its speedups are not known, or nothing runs in 32 bits.
+        ChangeError: if the device or its speedups are not known, nothing runs in 32 bits, or a CPU
+            is not calibrated.
 
     Source: DAYDREAM section 5.1, algorithm 3.
     """
-    factors = _factors(graph)
     if estimate not in ("low", "typical", "high"):
         raise ChangeError(f"amp: expected estimate low, typical or high; found {estimate!r}")
+    if on_cpu(graph):
+        return amp_on_cpu(graph)
+    factors = _factors(graph)
     compute, tensor, memory = _kernels(graph)
     if not compute.any() and not tensor.any():
         raise ChangeError("amp: no matrix product or convolution runs in 32 bits")

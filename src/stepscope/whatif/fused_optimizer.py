@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, remove, select
+from stepscope.whatif.calibrated import on_cpu
+from stepscope.whatif.fused_on_cpu import fused_on_cpu
 
 Mask = NDArray[np.bool_]
 _STEP = re.compile(r"^Optimizer\.step#(\w+)\.step$")
@@ -18,13 +20,17 @@ _FUSIBLE = ("Adam", "AdamW", "SGD", "Adagrad")  # what torch.optim takes `fused=
 def fused_optimizer(graph: Graph) -> Graph:
     """One kernel updates all weights: it takes as long as all the kernels it replaces.
 
+    On a CPU it takes what the calibration says.
+
     Raises:
         ChangeError: if the update is fused already, is of an optimizer that cannot be fused, or
-            does not run on a device.
+            runs on a CPU that is not calibrated.
 
     Source: DAYDREAM section 5.1, algorithm 4; PyTorch, `torch.optim`, argument `fused`.
     """
     _refuse_unknown(graph)
+    if on_cpu(graph):
+        return fused_on_cpu(graph)
     kernels = select(graph, stage="optimizer", category="kernel", on_device=True)
     first = _first_of_each_step(graph, kernels)
     if kernels.sum() <= first.sum():

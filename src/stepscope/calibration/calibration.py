@@ -1,0 +1,144 @@
+"""A calibration: times of operators, measured alone on one machine; and where it is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stepscope.trace.cache import cache_folder
+from stepscope.trace.trace import Metadata
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What times depend on.
+
+    Attributes:
+        cpu: model of the processor.
+        cores: how many there are.
+        torch: version.
+        threads: that an operator computes on.
+    """
+
+    cpu: str
+    cores: int
+    torch: str
+    threads: int
+
+    @classmethod
+    def of(cls, metadata: Metadata) -> Machine:
+        """This machine, with the version and the threads of a trace."""
+        threads = metadata.capture.get("threads") or os.cpu_count() or 1
+        return cls(cpu_model(), os.cpu_count() or 1, metadata.framework_version, int(threads))
+
+    @property
+    def key(self) -> str:
+        """Names it in the cache."""
+        text = json.dumps([VERSION, *asdict(self).values()])
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    def __str__(self) -> str:
+        count = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"{self.cpu}, {count}, torch {self.torch}"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Times of operators alone on one machine; all times in ns.
+
+    Attributes:
+        machine: where.
+        date: when, as YYYY-MM-DD.
+        operators: by signature: `[in 32 bits, in 16 bits]`; null where it could not be called so.
+        casts: rows `[elements, to 16 bits, to 32 bits]`.
+        copies: rows `[elements, a copy of so many FP32 values]`.
+        optimizers: by class: rows `[tensors, elements in all, a fused step]`.
+        loading: what the training loop does for a batch that a worker has made: rows `[bytes, ns]`.
+    """
+
+    machine: Machine
+    date: str
+    operators: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    casts: Sequence[Sequence[float]] = ()
+    copies: Sequence[Sequence[float]] = ()
+    optimizers: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    loading: Sequence[Sequence[float]] = ()
+
+    def __str__(self) -> str:
+        return f"calibration of {self.date} on {self.machine}"
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict that `json` can write."""
+        return {"version": VERSION, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Calibration:
+        """The inverse of `to_json`; raises TypeError or KeyError for anything else."""
+        rest = {name: value for name, value in data.items() if name != "version"}
+        return cls(**{**rest, "machine": Machine(**rest["machine"])})
+
+    def cast_ns(self, elements: float, *, down: bool) -> float:
+        """What a cast of so many values takes, to 16 bits or back."""
+        return between(self.casts, elements, 1 if down else 2)
+
+    def copy_ns(self, elements: float) -> float:
+        """What a copy of so many FP32 values takes."""
+        return between(self.copies, elements, 1)
+
+
+def between(rows: Sequence[Sequence[float]], at: float, column: int) -> float:
+    """The value of a column between the rows around `at` (column 0), on logarithmic scales.
+
+    Beyond the first row it stays what it is there, beyond the last it grows in proportion.
+    """
+    table = np.array(rows, np.float64)
+    x, y = table[:, 0], table[:, column]
+    inside = float(np.exp(np.interp(np.log(max(at, 1)), np.log(x), np.log(y))))
+    return inside * max(at / float(x[-1]), 1.0)
+
+
+def calibration_path(machine: Machine) -> Path | None:
+    """The file of a machine's calibration; None where nothing is kept."""
+    folder = cache_folder()
+    return None if folder is None else folder / f"calibration-{machine.key}.json"
+
+
+def find_calibration(metadata: Metadata) -> Calibration | None:
+    """The calibration of this machine for traces like this one, or None."""
+    path = calibration_path(Machine.of(metadata))
+    if path is None:
+        return None
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        return Calibration.from_json(json.loads(path.read_text("utf-8")))
+    return None
+
+
+def keep_calibration(calibration: Calibration) -> None:
+    """Store it in place of an earlier one; does nothing where nothing is kept."""
+    path = calibration_path(calibration.machine)
+    if path is None:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(json.dumps(calibration.to_json()), "utf-8")
+    partial.replace(path)
+
+
+def cpu_model() -> str:
+    """The processor, as the system calls it."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,84 @@
+"""One operator called alone, with inputs like those of the trace, in 32 bits or in 16.
+
+Imports torch: for the process that measures.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Call = Callable[[], object]
+_DTYPES = {
+    "float": torch.float32,
+    "double": torch.float64,
+    "c10::BFloat16": torch.bfloat16,
+    "long int": torch.int64,
+    "int": torch.int32,
+    "bool": torch.bool,
+    "unsigned char": torch.uint8,
+}
+
+
+def prepare(signature: str, *, half: bool) -> Call | None:
+    """A function that calls the operator, or None where it cannot be called so.
+
+    Args:
+        signature: `Operator.signature`.
+        half: its inputs in FP32 are in bfloat16: all of them, or, where the operator does not take
+            that, only those with several dimensions (weights of a normalization stay in FP32).
+    """
+    for least in (0, 2) if half else (99,):
+        try:
+            call = _call(signature, least)
+            call()
+        except Exception:  # whatever the operator objects to
+            continue
+        return call
+    return None
+
+
+def _call(signature: str, least: int) -> Call:
+    name, dims, strides, types, values = json.loads(signature)
+    packet = getattr(torch.ops.aten, name)
+    inputs = [_input(*one, least=least) for one in zip(dims, strides, types, values, strict=True)]
+    schema = _schema(packet, len(inputs))
+    places, names = [], {}
+    for argument, given in zip(schema, inputs, strict=True):
+        # A text is recorded as nothing, like None; the default will do.
+        value = argument.default_value if given is None else given
+        if argument.kwarg_only:
+            names[argument.name] = value
+        else:
+            places.append(value)
+    return lambda: packet(*places, **names)
+
+
+def _schema(packet: Any, count: int) -> list[Any]:
+    """The arguments of the overload that takes so many and writes to none that is given."""
+    schemas = (getattr(packet, name)._schema.arguments for name in packet.overloads())
+    return next(s for s in schemas if len(s) == count and not any(one.is_out for one in s))
+
+
+def _input(dims: Any, strides: Any, kind: str, value: str, *, least: int) -> Any:
+    if kind in _DTYPES:
+        return _tensor(dims, strides, _DTYPES[kind], least)
+    if kind == "TensorList":
+        return [_tensor(d, s, torch.float32, least) for d, s in zip(dims, strides, strict=True)]
+    return ast.literal_eval(value) if value else None
+
+
+def _tensor(dims: list[int], strides: list[int], dtype: torch.dtype, least: int) -> torch.Tensor:
+    """Values that no function minds: FP32 between 0.1 and 0.9, all else 0."""
+    elements = 1 + sum((d - 1) * s for d, s in zip(dims, strides, strict=True))
+    storage = torch.zeros(max(elements if math.prod(dims) else 0, 0), dtype=dtype)
+    if dtype.is_floating_point:
+        storage.uniform_(0.1, 0.9)
+    if dtype == torch.float32 and len(dims) >= least:
+        storage = storage.bfloat16()
+    return storage.as_strided(dims, strides)

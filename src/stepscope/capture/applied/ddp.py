@@ -1,0 +1,42 @@
+"""`ddp`: each model that the script calls inside DistributedDataParallel, over gloo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepscope.capture.applied.outermost import around_outermost_calls, is_model
+
+
+class Ddp:
+    """The script's own model stays as it is; its calls while training go through the wrapper.
+
+    The process group is made from the variables that torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR,
+    MASTER_PORT).
+    """
+
+    def __init__(self) -> None:
+        self._wrapped: dict[int, tuple[Any, Any]] = {}
+        self._world_size = 0
+        around_outermost_calls(self._call)
+
+    def evidence(self) -> dict[str, Any]:
+        """How many models, and among how many processes."""
+        return {"count": len(self._wrapped), "world_size": self._world_size, "backend": "gloo"}
+
+    def _call(self, module: Any, call: Any, args: Any, kwargs: Any) -> Any:
+        import torch
+
+        if not (torch.is_grad_enabled() and is_model(module)):
+            return call(module, *args, **kwargs)
+        if id(module) not in self._wrapped:
+            self._wrapped[id(module)] = (module, self._wrap(module))
+        return self._wrapped[id(module)][1](*args, **kwargs)
+
+    def _wrap(self, module: Any) -> Any:
+        from torch import distributed
+        from torch.nn.parallel import DistributedDataParallel
+
+        if not distributed.is_initialized():
+            distributed.init_process_group("gloo")
+        self._world_size = distributed.get_world_size()
+        return DistributedDataParallel(module)

@@ -1,0 +1,149 @@
+"""One trial of `stepscope verify`: a program in a fresh process, as it is or under changes.
+
+    python -m stepscope.capture.trial SPECIFICATION
+
+The specification is JSON (`Trial`); the result is a JSON file (`docs/verify.md`). A trial times a
+few training steps, or records them to a capture, and then ends the program.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepscope.capture.applied import APPLIED, Applied
+from stepscope.capture.imports import AfterImport
+from stepscope.capture.manifest import Run
+from stepscope.capture.options import Options
+from stepscope.capture.program import Program
+from stepscope.capture.session import Ending, Session
+from stepscope.errors import CaptureError
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a trial does.
+
+    Attributes:
+        target, arguments, is_module: the program.
+        warmup: training steps to let pass first.
+        steps: training steps to time or to record.
+        result: the JSON file to write.
+        changes: name and parameters of each change to apply.
+        capture: the capture to write; None to time the steps instead.
+    """
+
+    target: str
+    arguments: Sequence[str]
+    is_module: bool
+    warmup: int
+    steps: int
+    result: str
+    changes: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    capture: str | None = None
+
+    @property
+    def program(self) -> Program:
+        """The program to run."""
+        return Program(self.target, self.arguments, self.is_module)
+
+
+class Stopped(SystemExit):
+    """Ends the program: all that was asked for has been measured."""
+
+
+class StoppingSession(Session):
+    """A recording session that ends the program with the last step asked for."""
+
+    def _complete(self, recording: Any) -> None:
+        super()._complete(recording)
+        raise Stopped(0)
+
+
+def run_trial(trial: Trial) -> dict[str, Any]:
+    """Run the program and measure; the facts for the result file."""
+    facts: dict[str, Any] = {"failure": None, "steps_ns": [], "applied": {}}
+    applied: list[tuple[str, Applied]] = []
+    measured: list[Any] = []
+
+    def begin() -> None:
+        applied.extend((name, APPLIED[name](**values)) for name, values in trial.changes)
+        measured.append(_record(trial) if trial.capture else _time(trial))
+
+    watch = AfterImport("torch", begin)
+    watch.install()
+    try:
+        trial.program.check()
+        trial.program.execute()
+    except Stopped:
+        pass
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            facts["failure"] = f"it exited with {error.code!r}"
+    except CaptureError as error:
+        facts["failure"] = str(error)
+    except Exception as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        facts["failure"] = f"{type(error).__name__}: {_first_line(error)}"
+    watch.remove()
+    for one in measured:
+        facts.update(one.finish())
+    facts["applied"] = {name: one.evidence() for name, one in applied}
+    facts.update(_describe())
+    return facts
+
+
+class _Recorded:
+    """Facts of a recording."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def finish(self) -> dict[str, Any]:
+        self._session.finish(Ending())
+        recorded = self._session.result.steps_recorded if self._session.result else ()
+        return {"recorded": len(recorded)}
+
+
+def _record(trial: Trial) -> _Recorded:
+    run = Run(trial.program.command, Options(trial.warmup, trial.steps))
+    session = StoppingSession(run, Path(str(trial.capture)))
+    session.attach()
+    return _Recorded(session)
+
+
+def _time(trial: Trial) -> Any:
+    from stepscope.capture.stopwatch import Stopwatch
+
+    return Stopwatch(trial.warmup, trial.steps, Stopped(0))
+
+
+def _describe() -> dict[str, Any]:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {"torch": None, "threads": None}
+    return {"torch": str(torch.__version__), "threads": torch.get_num_threads()}
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0]
+
+
+def main() -> None:
+    """Run the trial that the command line asks for."""
+    trial = Trial(**json.loads(sys.argv[1]))
+    facts = run_trial(trial)
+    partial = Path(f"{trial.result}.partial")
+    partial.write_text(json.dumps(facts), "utf-8")
+    partial.replace(trial.result)
+
+
+if __name__ == "__main__":
+    # The program becomes `__main__`; what it pickles must not find this file there.
+    from stepscope.capture import trial as _trial
+
+    _trial.main()

@@ -1,0 +1,130 @@
+"""What came of a verification: predicted beside measured, with the spread of the rounds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stepscope.whatif import Prediction
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A step's length over several runs.
+
+    Attributes:
+        rounds_ms: the median step of each run, ms.
+        cpu_ms: likewise the median CPU time of a step, of all the threads of the (first) process.
+    """
+
+    rounds_ms: tuple[float, ...]
+    cpu_ms: tuple[float, ...]
+
+    @classmethod
+    def of(cls, runs: Sequence[Mapping[str, Any]]) -> Measured:
+        """From the facts of each run."""
+        wall, cpu = (
+            tuple(statistics.median(run[name]) / 1e6 for run in runs)
+            for name in ("steps_ns", "cpu_ns")
+        )
+        return cls(wall, cpu)
+
+    @property
+    def step_ms(self) -> float:
+        """The median of the runs."""
+        return statistics.median(self.rounds_ms)
+
+    @property
+    def spread(self) -> float:
+        """From the shortest to the longest run, over the median."""
+        return (max(self.rounds_ms) - min(self.rounds_ms)) / self.step_ms
+
+    def to_json(self) -> dict[str, Any]:
+        """Median, spread and runs."""
+        return {
+            "step_ms": self.step_ms,
+            "spread": self.spread,
+            "rounds_ms": list(self.rounds_ms),
+            "cpu_ms": list(self.cpu_ms),
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Predicted against measured.
+
+    Attributes:
+        script: as it was called.
+        changes: as they were asked for.
+        before, after: steps measured without and with the changes.
+        prediction: from a capture of the unchanged script; None where there is none.
+        reason: why there is none.
+        applied: by change, what it was applied to.
+        machine: of the runs.
+    """
+
+    script: str
+    changes: tuple[str, ...]
+    before: Measured
+    after: Measured
+    prediction: Prediction | None
+    reason: str | None
+    applied: Mapping[str, Mapping[str, Any]]
+    machine: Mapping[str, Any]
+
+    @property
+    def measured_speedup(self) -> float:
+        """Without over with: the median of the ratios within a round."""
+        pairs = zip(self.before.rounds_ms, self.after.rounds_ms, strict=True)
+        return statistics.median(before / after for before, after in pairs)
+
+    @property
+    def predicted_ms(self) -> float | None:
+        """The step measured without the changes, over the speedup predicted.
+
+        Recording makes steps longer, so the step that was recorded is not compared directly.
+        """
+        return self.before.step_ms / self.prediction.speedup if self.prediction else None
+
+    @property
+    def range_ms(self) -> tuple[float, float] | None:
+        """The prediction's range, likewise."""
+        if self.prediction is None:
+            return None
+        share = self.before.step_ms / self.prediction.replayed_step_ms
+        low, high = self.prediction.range
+        return low * share, high * share
+
+    @property
+    def error(self) -> float | None:
+        """Predicted over measured step, less 1."""
+        return None if self.predicted_ms is None else self.predicted_ms / self.after.step_ms - 1
+
+    @property
+    def right_sign(self) -> bool | None:
+        """Whether faster was predicted and measured, or slower both times."""
+        if self.prediction is None:
+            return None
+        return (self.prediction.speedup > 1) == (self.measured_speedup > 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as dicts and lists that `json` can write."""
+        prediction = None if self.prediction is None else self.prediction.to_json()
+        return {
+            "script": self.script,
+            "changes": list(self.changes),
+            "predicted_step_ms": self.predicted_ms,
+            "range": self.range_ms,
+            "predicted_speedup": self.prediction.speedup if self.prediction else None,
+            "no_prediction": self.reason,
+            "measured_speedup": self.measured_speedup,
+            "error": self.error,
+            "right_sign": self.right_sign,
+            "before": self.before.to_json(),
+            "after": self.after.to_json(),
+            "applied": {name: dict(facts) for name, facts in self.applied.items()},
+            "machine": dict(self.machine),
+            "prediction": prediction,
+        }

@@ -1,0 +1,74 @@
+"""Which changes can be verified, and with which parameters they are applied and predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stepscope.errors import ChangeError
+from stepscope.whatif import CHANGES, Request, parse_request
+
+# By change: what applying it takes of its parameters, and the values of those not given.
+_APPLIED: dict[str, dict[str, Any]] = {
+    "amp": {},
+    "fused_optimizer": {},
+    "dataloader": {"workers": 2},
+    "ddp": {},
+    "compile": {},
+}
+_DEFAULTS: dict[str, dict[str, Any]] = {"dataloader": {"workers": 2}, "ddp": {"workers": 2}}
+_NO_PREDICTION = {
+    "compile": "what a compiler makes of a model is not predicted; it is only measured",
+}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A change to verify.
+
+    Attributes:
+        text: as it was asked for.
+        name: of the change.
+        applied: parameters for applying it.
+        request: for predicting it; None where nothing predicts it.
+    """
+
+    text: str
+    name: str
+    applied: Mapping[str, Any]
+    request: Request | None
+
+    @property
+    def processes(self) -> int:
+        """How many processes it trains in."""
+        return int(self.request.values["workers"]) if self.name == "ddp" and self.request else 1
+
+    @property
+    def reason(self) -> str | None:
+        """Why nothing predicts it."""
+        return _NO_PREDICTION.get(self.name)
+
+
+def parse_wishes(text: str) -> tuple[Wish, ...]:
+    """Changes from text as `amp`, `dataloader:workers=4` or `amp+fused_optimizer`.
+
+    Raises:
+        ChangeError: if there is no such change or parameter, or PyTorch cannot make it by itself.
+    """
+    return tuple(_wish(part) for part in text.split("+"))
+
+
+def _wish(text: str) -> Wish:
+    name, colon, _ = text.partition(":")
+    if name not in _APPLIED:
+        raise ChangeError(f"expected a change that PyTorch can make to any script, one of "
+                          f"{', '.join(_APPLIED)}; found {name!r}")  # fmt: skip
+    if name in _NO_PREDICTION:
+        if colon:
+            raise ChangeError(f"{name} takes no parameters, found {text!r}")
+        return Wish(text, name, {}, None)
+    given = parse_request(text, CHANGES)
+    values = {**_DEFAULTS.get(name, {}), **given.values}
+    applied = {key: values[key] for key in _APPLIED[name]}
+    return Wish(text, name, applied, Request(given.change, values))

@@ -1,0 +1,125 @@
+"""Predict a change from a capture of the unchanged script, make it, and measure both in turn."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from stepscope.calibration import calibrate
+from stepscope.calibration.calibration import cpu_model
+from stepscope.capture.program import Program
+from stepscope.graph import build_graph
+from stepscope.opening import open as open_trace
+from stepscope.trace.trace import Trace
+from stepscope.verify.comparison import Comparison, Measured
+from stepscope.verify.requests import Wish
+from stepscope.verify.trials import Run, Script, Show, execute
+from stepscope.whatif import Prediction, predict
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a change is measured.
+
+    Attributes:
+        warmup: training steps of each run to let pass.
+        steps: training steps of each run to time.
+        rounds: runs without the change, and as many with it.
+        recorded: training steps to record for the prediction.
+        prefix: words before the command of each process of `ddp`, with `{rank}` in them.
+    """
+
+    warmup: int = 5
+    steps: int = 10
+    rounds: int = 3
+    recorded: int = 4
+    prefix: str = ""
+
+
+def verify_change(
+    script: Script, wishes: Sequence[Wish], plan: Plan, show: Show, say: Say
+) -> Comparison:
+    """What the changes were predicted to do to a script's step, and what they did.
+
+    Args:
+        script: what to run, unmodified.
+        wishes: the changes.
+        plan: how often and how long.
+        show: is given each line that the script prints.
+        say: is told what happens next.
+
+    Raises:
+        CaptureError: if the script fails, with the change or without it.
+        ChangeError: if a change cannot be predicted for it.
+    """
+    Program(script.target, script.arguments, script.is_module).check()
+    trace = _recorded(script, plan, show, say)
+    prediction = _predicted(trace, wishes, say)
+    runs: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
+    for number in range(plan.rounds):
+        # Whatever drifts meanwhile, drifts for both.
+        for side in (0, 1) if number % 2 == 0 else (1, 0):
+            run = _run(script, wishes if side else (), plan, number)
+            say(f"{run.label} of {plan.rounds}")
+            runs[side].append(execute(run, show))
+    reasons = [wish.reason for wish in wishes if wish.reason]
+    return Comparison(
+        script=" ".join([script.target, *script.arguments]),
+        changes=tuple(wish.text for wish in wishes),
+        before=Measured.of(runs[0]),
+        after=Measured.of(runs[1]),
+        prediction=prediction,
+        reason=reasons[0] if reasons else None,
+        applied=runs[1][-1]["applied"],
+        machine=_machine(runs[1][-1]),
+    )
+
+
+def _recorded(script: Script, plan: Plan, show: Show, say: Say) -> Trace:
+    say("recording the script as it is")
+    with TemporaryDirectory(prefix="stepscope-") as folder:
+        path = Path(folder, "unchanged.stepscope")
+        run = Run(script, plan.warmup, plan.recorded, capture=path, label="recorded")
+        execute(run, show)
+        return open_trace(path, cache=False)
+
+
+def _predicted(trace: Trace, wishes: Sequence[Wish], say: Say) -> Prediction | None:
+    requests = [wish.request for wish in wishes]
+    if not all(requests):
+        return None
+    graph = build_graph(trace)
+    if not graph.on_device.any():
+        say("measuring the operators alone that predictions on a CPU need")
+        calibrate(trace)
+    return predict(graph, [one for one in requests if one])
+
+
+def _run(script: Script, wishes: Sequence[Wish], plan: Plan, number: int) -> Run:
+    processes = max((wish.processes for wish in wishes), default=1)
+    label = "+".join(wish.text for wish in wishes) or "unchanged"
+    return Run(
+        script, plan.warmup, plan.steps,
+        changes=[(wish.name, wish.applied) for wish in wishes],
+        processes=processes, prefix=plan.prefix if processes > 1 else "",
+        label=f"{label}, round {number + 1}",
+    )  # fmt: skip
+
+
+def _machine(facts: dict[str, Any]) -> dict[str, Any]:
+    cores = os.cpu_count()
+    with suppress(AttributeError):  # not everywhere
+        cores = len(os.sched_getaffinity(0))
+    return {
+        "cpu": cpu_model(),
+        "cores": cores,
+        "torch": facts["torch"],
+        "threads": facts["threads"],
+    }

@@ -1,0 +1,28 @@
+"""What CPU-only predictions need to know of the machine, and say of it."""
+
+from __future__ import annotations
+
+from stepscope.calibration import Calibration, Machine, find_calibration
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph
+
+
+def on_cpu(graph: Graph) -> bool:
+    """Whether operators are the work: no device runs anything."""
+    return not graph.on_device.any()
+
+
+def needed_calibration(graph: Graph, change: str) -> Calibration:
+    """The calibration that holds for a graph's trace.
+
+    Raises:
+        ChangeError: if there is none; the message says how to make one.
+    """
+    metadata = graph.trace.metadata
+    found = find_calibration(metadata)
+    if found is None:
+        raise ChangeError(
+            f"{change}: on a CPU this depends on the machine, and there is no calibration for "
+            f"{Machine.of(metadata)}; run `stepscope calibrate FILE` on the machine of the trace"
+        )
+    return found
