@@ -27,7 +27,11 @@ class Entry(NamedTuple):
 COMMANDS = {
     "run": Entry("stepscope.cli.run", "Run a training script and record a few of its steps."),
     "report": Entry("stepscope.cli.report", "Tell where the time of a training step goes."),
+    "view": Entry("stepscope.cli.view", "Look at traces in the browser."),
     "whatif": Entry("stepscope.cli.whatif", "Predict what a change would make of the step."),
+    "analyze": Entry("stepscope.cli.analyze", "Tell what is wrong with the step, and what to do."),
+    "verify": Entry("stepscope.cli.verify", "Make a change; compare it with its prediction."),
+    "calibrate": Entry("stepscope.cli.calibrate", "Measure what predictions for a CPU need."),
     "query": Entry("stepscope.cli.query", "Ask the tables of a trace in SQL."),
     "cache": Entry("stepscope.cli.cache", "Show or clear what is kept of files opened before."),
 }

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from stepscope.errors import TraceError
 from stepscope.timeline.chrome import chrome_trace
 from stepscope.timeline.index import Ids, Mask
 from stepscope.timeline.lanes import Contents
 from stepscope.timeline.level import Level
+from stepscope.timeline.measure import Costs, measure
 from stepscope.timeline.opened import Opened, Path, open_operation, open_step, open_trace
 from stepscope.timeline.operation import Operation
 from stepscope.timeline.raw_events import Places, events_of, place_events
@@ -105,6 +108,18 @@ class Timeline:
     def places(self, path: str) -> Places:
         """The smallest operation that holds each raw event of an operation."""
         return place_events(self, path)
+
+    def as_operation(self, event: int) -> tuple[Operation, Costs, Ids]:
+        """A raw event as if it were listed: an operation, what it costs, its raw events.
+
+        Events that were opened in place are in no level.
+        """
+        rows, index = np.array([event]), self.index
+        name = self.contents.event_name(event)
+        operation = Operation(f"e{event}", "event", name, rows, -1, int(index.track[event]), event)
+        span = int(index.start[event]), int(index.end[event])
+        costs = measure(index, rows, np.array([0, 1]), span)
+        return operation, costs, events_of(index, operation)
 
     def chrome_trace(self, path: str) -> dict[str, Any]:
         """The raw events of an operation as a Chrome trace, see `chrome_trace`."""

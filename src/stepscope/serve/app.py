@@ -1,0 +1,114 @@
+"""The web application: the page, what it asks for, and Perfetto, behind the guard."""
+
+from __future__ import annotations
+
+import gzip
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
+
+from stepscope.errors import ServeError, StepscopeError, TraceError
+from stepscope.serve import bundle
+from stepscope.serve.guard import Guard, Token
+from stepscope.serve.perfetto import PREFIX, Perfetto, perfetto_folder
+from stepscope.serve.query import Query
+from stepscope.serve.routes import answer
+from stepscope.serve.workbench import Workbench
+from stepscope.version import __version__
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; frame-src 'self'; "
+    "worker-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_LARGE_BYTES = 1 << 16  # below, packing takes longer than sending
+
+
+def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
+    """The application.
+
+    Args:
+        workbench: the files that are open.
+        token: what requests have to carry.
+        port: that the server listens on.
+    """
+    perfetto = perfetto_folder()
+
+    def list_traces(request: Request) -> Response:
+        return _json(request, traces_json(workbench, perfetto is not None))
+
+    async def ask(request: Request) -> Response:
+        # In a thread, so that a long answer does not hold up another tab.
+        return await run_in_threadpool(_answer, workbench, request)
+
+    routes = [
+        Route("/", _page),
+        Route("/api/traces", list_traces),
+        Route("/api/traces/{id}/{name}", ask),
+        *([Mount(PREFIX, Perfetto(perfetto))] if perfetto else []),
+        Route("/{file}", _asset),
+    ]
+    handlers = {HTTPException: _refused, StepscopeError: _refused}
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), token, port)
+
+
+def traces_json(workbench: Workbench, perfetto: bool) -> dict[str, Any]:
+    """What is open, and how far it is read."""
+    return {
+        "version": __version__,
+        "perfetto": f"{PREFIX}/index.html" if perfetto else None,
+        "traces": [file.to_json() for file in workbench.files.values()],
+    }
+
+
+def encode(value: Any) -> bytes:
+    """JSON in UTF-8."""
+    return msgspec.json.encode(value)
+
+
+def _answer(workbench: Workbench, request: Request) -> Response:
+    name, file = request.path_params["name"], workbench[request.path_params["id"]]
+    query = Query(dict(request.query_params))
+    response = _json(request, answer(file.opened, name, query))
+    if name == "trace":
+        response.headers["Content-Disposition"] = f'attachment; filename="{file.id}.trace.json"'
+    return response
+
+
+def _json(request: Request, value: Any, status: int = 200) -> Response:
+    body, headers = encode(value), {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
+    if len(body) > _LARGE_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
+        body, headers["Content-Encoding"] = gzip.compress(body, 1), "gzip"
+    headers["Content-Security-Policy"] = "default-src 'none'; frame-ancestors 'none'"
+    return Response(body, status, headers, "application/json")
+
+
+def _page(request: Request) -> Response:
+    return _file(bundle.page().name)
+
+
+def _asset(request: Request) -> Response:
+    return _file(request.path_params["file"])
+
+
+def _file(name: str) -> Response:
+    """A file of the bundle, which is flat; a name with a folder in it is none of them."""
+    known = {file.name: file for file in bundle.FOLDER.glob("*") if file.is_file()}
+    if name not in known:
+        raise ServeError("expected a file of the page, found another name", 404)
+    headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
+    return FileResponse(known[name], headers=headers)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        return _json(request, {"error": error.detail}, error.status_code)
+    status = getattr(error, "status", 404 if isinstance(error, TraceError) else 400)
+    return _json(request, {"error": str(error)}, status)

@@ -1,0 +1,45 @@
+"""One job a key at a time: a newer one ends the older, after a pause that gathers quick repeats."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+Job = Callable[[], Awaitable[None]]
+
+
+class Jobs:
+    """Runs jobs in the background of an event loop.
+
+    Example:
+        >>> jobs = Jobs()  # doctest: +SKIP
+        >>> jobs.start("train.py", measure, pause_s=0.3)  # doctest: +SKIP
+        >>> jobs.start("train.py", measure, pause_s=0.3)  # ends the first  # doctest: +SKIP
+    """
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, key: str, job: Job, pause_s: float = 0.0) -> None:
+        """Run `job` after a pause; what runs under the same key is ended first."""
+        before = self._tasks.get(key)
+        self._tasks[key] = asyncio.create_task(_run(before, job, pause_s))
+
+    def cancel(self, key: str) -> bool:
+        """End what runs under `key`; whether anything did."""
+        task = self._tasks.get(key)
+        return task is not None and task.cancel()
+
+    async def close(self) -> None:
+        """End everything and wait for it."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _run(before: asyncio.Task[None] | None, job: Job, pause_s: float) -> None:
+    if before is not None and before.cancel():
+        await asyncio.wait([before])  # it gives back its process first
+    await asyncio.sleep(pause_s)
+    await job()

@@ -1,0 +1,60 @@
+"""The costs of a file at the lines where they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stepscope.serve.language.costs import FileCosts, LineCost
+from stepscope.serve.language.drift import places
+from stepscope.serve.language.sizes import milliseconds, percent, size
+
+_LEAST_SHARE = 0.001  # of the step; what takes less is no mark, but stays in the hover
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The cost of one line, in the text as it is now.
+
+    Attributes:
+        line: number from 0.
+        stale: whether the line reads differently than it was measured.
+        cost: what was measured.
+    """
+
+    line: int
+    stale: bool
+    cost: LineCost
+
+    @property
+    def shown(self) -> bool:
+        """Whether it is worth a mark beside the line."""
+        return self.cost.share >= _LEAST_SHARE or bool(self.cost.bytes)
+
+    @property
+    def text(self) -> str:
+        """`12.3 ms · 34 % · 45.2 MB`, in brackets where stale."""
+        parts = [milliseconds(self.cost.run_ms), percent(self.cost.share)]
+        if self.cost.bytes:
+            parts.append(size(self.cost.bytes))
+        text = " · ".join(parts)
+        return f"({text})" if self.stale else text
+
+
+def marks_of(costs: FileCosts, current: Sequence[str]) -> list[Mark]:
+    """The marks of a file.
+
+    Args:
+        costs: as measured.
+        current: the lines as they are now, without their ends.
+
+    Returns:
+        Marks by line; those of deleted lines are left out.
+    """
+    now = places(costs.text, current)
+    found = (
+        Mark(now[line - 1].line, now[line - 1].stale, cost)
+        for line, cost in costs.lines.items()
+        if line - 1 in now
+    )
+    return sorted(found, key=lambda mark: mark.line)

@@ -1,0 +1,54 @@
+"""What is wrong, at its line: why measuring failed, and what the analyzer found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lsprotocol import types as lsp
+
+from stepscope.serve.language.costs import Measured, Problem
+
+_SEVERITY = {
+    "critical": lsp.DiagnosticSeverity.Warning,
+    "warning": lsp.DiagnosticSeverity.Warning,
+    "info": lsp.DiagnosticSeverity.Information,
+}
+
+
+def failure(problem: Problem) -> lsp.Diagnostic:
+    """Why measuring failed."""
+    return _at(problem.line, problem.message, lsp.DiagnosticSeverity.Error, "measure")
+
+
+def findings_by_file(measured: Measured) -> dict[str, list[lsp.Diagnostic]]:
+    """What the analyzer found, by the file whose line it names; others are at the entry's top."""
+    found: dict[str, list[lsp.Diagnostic]] = {}
+    for finding in measured.findings:
+        for path, line in _lines_of(finding) or [(measured.entry, 1)]:
+            severity = _SEVERITY.get(
+                str(finding.get("severity")), lsp.DiagnosticSeverity.Information
+            )
+            text = " ".join(str(finding.get(key) or "") for key in ("what", "do")).strip()
+            one = _at(line, text, severity, str(finding.get("rule", "")))
+            found.setdefault(path, []).append(one)
+    return found
+
+
+def _lines_of(finding: Mapping[str, Any]) -> list[tuple[str, int]]:
+    lines: Iterable[Mapping[str, Any]] = finding.get("lines") or ()
+    return [(str(one["file"]), int(one["line"])) for one in lines if one.get("file")]
+
+
+def _at(
+    line: int, message: str, severity: lsp.DiagnosticSeverity, code: str
+) -> lsp.Diagnostic:
+    start = lsp.Position(max(line - 1, 0), 0)
+    end = lsp.Position(max(line - 1, 0), 10_000)  # a client cuts it to the line's end
+    return lsp.Diagnostic(
+        range=lsp.Range(start, end),
+        message=message,
+        severity=severity,
+        code=code or None,
+        source="stepscope",
+    )

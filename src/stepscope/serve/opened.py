@@ -1,0 +1,82 @@
+"""A trace as the page looks at it: with its timeline, and what is asked for again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from threading import RLock
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.errors import TraceError
+from stepscope.serve.query import Query
+from stepscope.serve.source_files import SourceFiles
+from stepscope.timeline import Timeline
+from stepscope.timeline.lines import LineCost, line_costs
+from stepscope.trace.trace import Trace
+
+Answer = TypeVar("Answer")
+
+
+class OpenTrace:
+    """A trace with its timeline.
+
+    Args:
+        trace: an annotated trace.
+
+    Attributes:
+        trace: as given.
+        timeline: of it.
+        start: the path of the step to begin with, empty where there is no step.
+        lock: held while a request is answered, as the timeline keeps levels.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace, self.timeline, self.lock = trace, Timeline(trace), RLock()
+        self.start = self.timeline.start()
+        self._kept: dict[tuple[Any, ...], Any] = {}
+
+    @property
+    def rank(self) -> int:
+        """The rank of the step to begin with."""
+        return int(self.start.rpartition(".")[2]) if self.start else self.trace.metadata.ranks[0]
+
+    def rank_of(self, query: Query) -> int:
+        """The rank that a request asks about."""
+        asked = query.number("rank")
+        return self.rank if asked is None else asked
+
+    def keep(self, key: tuple[Any, ...], make: Callable[[], Answer]) -> Answer:
+        """What `make` gives, made once for a key."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        found: Answer = self._kept[key]
+        return found
+
+    @cached_property
+    def sources(self) -> SourceFiles:
+        """The source files that the trace names."""
+        return SourceFiles(self.trace)
+
+    def chosen(self, rank: int, step: int | None) -> NDArray[np.bool_]:
+        """Events of one step, or of all, on a rank, bool, shape (events,)."""
+        steps = self.trace.events["step"]
+        mine: NDArray[np.bool_] = (self.timeline.index.rank == rank) & (
+            steps >= 0 if step is None else steps == step
+        )
+        if not mine.any():
+            what = "steps" if step is None else f"step {step}"
+            raise TraceError(f"expected {what} of rank {rank}, found none in this trace")
+        return mine
+
+    def line_costs(self, rank: int, step: int | None) -> tuple[list[LineCost], int]:
+        """What each source line costs in the chosen steps, and how many these are."""
+
+        def make() -> tuple[list[LineCost], int]:
+            chosen = self.chosen(rank, step)
+            count = len(np.unique(self.trace.events["step"][chosen]))
+            return line_costs(self.timeline.index, chosen), count
+
+        return self.keep(("lines", rank, step), make)

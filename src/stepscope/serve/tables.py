@@ -1,0 +1,117 @@
+"""Answers that are tables: the overview, the model tree, the work by name."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from stepscope.serve.opened import OpenTrace
+from stepscope.serve.query import Query
+from stepscope.summary import Summary, summarise
+from stepscope.summary.work import WorkOfName, work_by_name
+from stepscope.timeline.names import short_name
+
+_CONFIGURATION = {
+    "grid": "grid",
+    "block": "block",
+    "registers": "registers per thread",
+    "shared_bytes": "shared memory",
+    "blocks_per_sm": "blocks per SM",
+    "warps_per_sm": "warps per SM",
+}
+_OCCUPANCY = "est. achieved occupancy %"
+
+
+def overview(opened: OpenTrace, query: Query) -> dict[str, Any]:
+    """The facts of a report, and what the page needs to begin."""
+    rank = opened.rank_of(query)
+    facts = _summary(opened, query).to_json()
+    del facts["modules"], facts["kernels"]
+    trace = opened.trace
+    return {
+        "start": opened.start,
+        "rank": rank,
+        "ranks": list(trace.metadata.ranks),
+        "steps": _steps(opened),
+        "has": {
+            "device": facts["kernels_are"] == "kernels",
+            "modules": len(trace["modules"]) > 0,
+            "memory": len(trace["memory"]) > 0,
+            "source": bool(opened.sources.names),
+        },
+        "facts": facts,
+    }
+
+
+def modules(opened: OpenTrace, query: Query) -> dict[str, Any]:
+    """The model tree with its costs."""
+    summary = _summary(opened, query)
+    return {
+        "rank": summary.rank,
+        "steps": summary.steps.numbers,
+        "evidence": summary.modules_evidence,
+        "tree": [_node(asdict(node)) for node in summary.modules],
+    }
+
+
+def kernels(opened: OpenTrace, query: Query) -> dict[str, Any]:
+    """Device work by name, or operators where there is none."""
+    rank, step = opened.rank_of(query), query.number("step")
+    work = work_by_name(opened.trace, rank, step)
+    rows = [_work(opened, one) for one in work.rows]
+    return {"are": work.are, "rank": rank, "steps": work.steps, "rows": rows}
+
+
+def kernel_configuration(opened: OpenTrace, event: int) -> dict[str, Any] | None:
+    """How a kernel was launched, as far as it was recorded; None where nothing was."""
+    told = opened.trace.event_arguments(event)
+    found = {name: told.get(key) for name, key in _CONFIGURATION.items()}
+    percent = told.get(_OCCUPANCY)
+    found["occupancy"] = percent / 100 if isinstance(percent, (int, float)) else None
+    return found if any(value is not None for value in found.values()) else None
+
+
+def _summary(opened: OpenTrace, query: Query) -> Summary:
+    rank, step = opened.rank_of(query), query.number("step")
+    return opened.keep(("summary", rank, step), lambda: summarise(opened.trace, rank, step))
+
+
+def _steps(opened: OpenTrace) -> list[dict[str, Any]]:
+    """The steps of all ranks."""
+    level = opened.timeline.level("", every=True)
+    costs = level.costs
+    found = []
+    for number, one in enumerate(level.operations):
+        step, _, rank = one.id[1:].partition(".")
+        found.append(
+            {
+                "id": one.id,
+                "step": int(step),
+                "rank": int(rank),
+                "start_ns": int(costs.start_ns[number]),
+                "end_ns": int(costs.end_ns[number]),
+                "runtime_ns": int(costs.runtime_ns[number]),
+                "device_busy_ns": int(costs.device_ns[number]),
+            }
+        )
+    return found
+
+
+def _node(node: dict[str, Any]) -> dict[str, Any]:
+    """A node of the tree under the names that the page has for it; `asdict` turned all of it."""
+    return {
+        **{name: value for name, value in node.items() if name not in ("kind", "copies")},
+        "class": node["kind"],
+        "children": [_node(child) for child in node["children"]],
+        **({"copies": [_node(copy) for copy in node["copies"]]} if node["copies"] else {}),
+    }
+
+
+def _work(opened: OpenTrace, row: WorkOfName) -> dict[str, Any]:
+    how = kernel_configuration(opened, row.longest_event) or {}
+    return {
+        **asdict(row),
+        "short": short_name(row.name),
+        "blocks_per_sm": how.get("blocks_per_sm"),
+        "occupancy": how.get("occupancy"),
+    }
