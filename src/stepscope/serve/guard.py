@@ -66,9 +66,11 @@ class Guard:
         self._app, self._token, self.cookie = app, token, f"stepscope_{port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
         if scope["type"] != "http":
-            if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1008})
+            await send({"type": "websocket.close", "code": 1008})
             return
         request = Request(scope)
         response = self._refusal(request) or self._entrance(request)

@@ -29,20 +29,19 @@ def findings_by_file(measured: Measured) -> dict[str, list[lsp.Diagnostic]]:
             severity = _SEVERITY.get(
                 str(finding.get("severity")), lsp.DiagnosticSeverity.Information
             )
-            text = " ".join(str(finding.get(key) or "") for key in ("what", "do")).strip()
+            text = " ".join(str(finding.get(key) or "") for key in ("what", "advice")).strip()
             one = _at(line, text, severity, str(finding.get("rule", "")))
             found.setdefault(path, []).append(one)
     return found
 
 
 def _lines_of(finding: Mapping[str, Any]) -> list[tuple[str, int]]:
-    lines: Iterable[Mapping[str, Any]] = finding.get("lines") or ()
-    return [(str(one["file"]), int(one["line"])) for one in lines if one.get("file")]
+    places: Iterable[Mapping[str, Any]] = finding.get("evidence") or ()
+    known = ((one.get("file"), one.get("line")) for one in places)
+    return list(dict.fromkeys((str(file), int(line)) for file, line in known if file and line))
 
 
-def _at(
-    line: int, message: str, severity: lsp.DiagnosticSeverity, code: str
-) -> lsp.Diagnostic:
+def _at(line: int, message: str, severity: lsp.DiagnosticSeverity, code: str) -> lsp.Diagnostic:
     start = lsp.Position(max(line - 1, 0), 0)
     end = lsp.Position(max(line - 1, 0), 10_000)  # a client cuts it to the line's end
     return lsp.Diagnostic(

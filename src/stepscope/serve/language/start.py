@@ -1,0 +1,52 @@
+"""Starting the language server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from stepscope.errors import ServeError
+from stepscope.serve.language.measuring import Measuring
+from stepscope.serve.language.server import StepscopeServer, language_server
+from stepscope.serve.language.tcp import new_token, serve_tcp
+
+
+def new_server() -> StepscopeServer:
+    """A language server that measures for real."""
+    return language_server(Measuring())
+
+
+def start_on_streams() -> None:
+    """Serve one editor on standard input and output until it leaves."""
+    new_server().start_io()
+
+
+def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
+    """Serve editors on a port until interrupted.
+
+    Args:
+        host: the address to listen on.
+        port: 0 takes one that is free.
+        say: is told address and token.
+
+    Raises:
+        ServeError: the port cannot be listened on.
+    """
+
+    async def serve() -> None:
+        token = new_token()
+        server = await serve_tcp(new_server, host, port, token)
+        address = server.sockets[0].getsockname()
+        say(f"listening on {address[0]}:{address[1]}")
+        say(f"token {token}")
+        async with server:
+            await server.serve_forever()
+
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            asyncio.run(serve())
+    except OSError as error:
+        raise ServeError(
+            f"expected to listen on {host}:{port}, found {error}; choose another --port"
+        ) from error

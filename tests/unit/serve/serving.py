@@ -1,0 +1,37 @@
+"""Short ways to serve drawn traces, and to ask of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepscope.annotate import annotate
+from stepscope.serve.opened import OpenTrace
+from stepscope.serve.query import Query
+from stepscope.serve.routes import answer
+from stepscope.testing import drawn_trace
+
+STEP = """
+    main     |   0 100 | ProfilerStep#1
+    main     |   0  50 | ## forward ##
+    main     |   5  20 | aten::conv2d         | seq=1 fwd=0 Input_Dims=[[4,3]]
+    main     |   6   8 | cudaLaunchKernel     | corr=1
+    main     |  20  30 | aten::relu
+    main     |  50  90 | ## backward ##
+    autograd |  55  60 | ConvolutionBackward0 | seq=1 fwd=1
+    autograd |  56  57 | cudaLaunchKernel     | corr=2
+    stream 7 |  30  60 | winograd             | corr=1 grid=[8,1,1] est._achieved_occupancy_%=25
+    stream 7 |  60  75 | dgrad                | corr=2
+    main     | 100 130 | ProfilerStep#2
+    main     | 101 120 | ## forward ##
+    main     | 105 119 | aten::conv2d         | Input_Dims=[[4,3]]
+"""
+
+
+def opened(text: str = STEP, model: dict[str, Any] | None = None, **metadata: Any) -> OpenTrace:
+    """A drawn trace as the page looks at it."""
+    return OpenTrace(annotate(drawn_trace(text, model=model or {}, **metadata)))
+
+
+def ask(trace: OpenTrace, name: str, **query: Any) -> dict[str, Any]:
+    """The answer to a question."""
+    return answer(trace, name, Query({key: str(value) for key, value in query.items()}))
