@@ -228,6 +228,8 @@ def _filled(columns: dict[str, Any], count: int) -> dict[str, Any]:
     return {
         name: Text.constant(value, count)
         if isinstance(value, str)
+        else value
+        if isinstance(value, Text)
         else np.broadcast_to(np.asarray(value), count)
         for name, value in given.items()
     }

@@ -6,6 +6,7 @@ from stepscope.whatif.amp import amp
 from stepscope.whatif.bandwidth import bandwidth
 from stepscope.whatif.blueconnect import blueconnect
 from stepscope.whatif.change import Change, Request, parse_request
+from stepscope.whatif.checkpoint import checkpoint
 from stepscope.whatif.cuda_graphs import cuda_graphs
 from stepscope.whatif.dataloader import dataloader
 from stepscope.whatif.ddp import ddp
@@ -13,12 +14,15 @@ from stepscope.whatif.dgc import dgc
 from stepscope.whatif.faster_gpu import faster_gpu
 from stepscope.whatif.fsdp import fsdp
 from stepscope.whatif.fused_optimizer import fused_optimizer
+from stepscope.whatif.gist import gist
 from stepscope.whatif.kernel_fusion import kernel_fusion
+from stepscope.whatif.metaflow import metaflow
 from stepscope.whatif.no_sync import no_sync
 from stepscope.whatif.p3 import p3
 from stepscope.whatif.prediction import Prediction, predict
 from stepscope.whatif.reconstruct_batchnorm import reconstruct_batchnorm
 from stepscope.whatif.scale_tasks import scale
+from stepscope.whatif.vdnn import vdnn
 from stepscope.whatif.zero import zero
 
 _LOW, _HIGH = {"estimate": "low"}, {"estimate": "high"}
@@ -124,6 +128,38 @@ CHANGES: dict[str, Change] = {
         ),
         Change(zero, _SHARDS, error=0.10, ranked=False),
         Change(fsdp, _SHARDS, error=0.10, ranked=False),
+        Change(
+            checkpoint,
+            (
+                "forward takes as long the second time, launches included; all of it is repeated",
+                "the memory that this frees is not used for anything",
+            ),
+            ranked=False,
+        ),
+        Change(
+            vdnn,
+            (
+                "copies slow no kernel down and are given memory at once",
+                "the memory that this frees is not used for anything",
+            ),
+            ranked=False,
+        ),
+        Change(
+            gist,
+            (
+                "encoding and decoding move bytes as fast as this step's elementwise kernels",
+                "the memory that this frees is not used for anything",
+            ),
+            ranked=False,
+        ),
+        Change(
+            metaflow,
+            (
+                "merged products lose nothing to their larger shape; operators cost the CPU what "
+                "they did, but for the launches",
+            ),
+            ranked=False,
+        ),
         Change(scale, (), ranked=False),
     )
 }

@@ -10,7 +10,16 @@ from typing import Any
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 
-_READ: dict[str, Callable[[str], Any]] = {"float": float, "int": int, "str": str}
+_WORDS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+
+
+def _bool(text: str) -> bool:
+    if text.lower() not in _WORDS:
+        raise ValueError(text)
+    return _WORDS[text.lower()]
+
+
+_READ: dict[str, Callable[[str], Any]] = {"float": float, "int": int, "str": str, "bool": _bool}
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ _ALL_REDUCE = re.compile(r"all_?-?reduce", re.IGNORECASE)
 
 
 def all_reduces(graph: Graph) -> Mask:
-    """Tasks that are all-reduces, bool, shape (tasks,)."""
+    """Tasks that are all-reduces by their own name or that of the call, bool, shape (tasks,)."""
     named = graph.tasks.text("name").where(lambda name: bool(_ALL_REDUCE.search(name)))
-    return named & select(graph, category="communication")
+    called = select(graph, operator="*all_reduce*") | select(graph, operator="*allreduce*")
+    return (named | called) & select(graph, category="communication")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, append, scale, simulate
 from stepscope.whatif.ddp import refuse_communication
 from stepscope.whatif.gradients import Gradients, after_backward, find_gradients
-from stepscope.whatif.layers import add_channel, last_updates, working
+from stepscope.whatif.layers import add_channel, last_updates, neighbour, outermost, working
 from stepscope.whatif.network import Network
 
 Ids = NDArray[np.int64]
@@ -131,13 +130,7 @@ def _by_size(size: Ids, most: float) -> Ids:
 
 def _by_module(graph: Graph, gradients: Gradients, glob: str) -> Ids:
     """The outermost module that matches, around each parameter's; -1 for the rest."""
-    modules = graph.trace["modules"]
-    paths, parents = list(modules.text("path")), modules["parent"].tolist()
-    unit = [-1] * len(paths)
-    for row, path in enumerate(paths):
-        above = unit[parents[row]] if parents[row] >= 0 else -1
-        unit[row] = above if above >= 0 else row if fnmatchcase(path or "", glob) else -1
-    found = np.append(np.array(unit, np.int64), -1)[gradients.module]
+    found = np.append(outermost(graph, glob), -1)[gradients.module]
     if (found < 0).all():
         raise ChangeError(f"fsdp: no module with parameters matches {glob!r}")
     return found
@@ -163,16 +156,11 @@ def _with_units(
     gather, scatter = new[: 2 * count], new[2 * count :]
     needs = np.append(used, begun[backward])
     graph = add_links(graph, gather, needs, "communication")
-    graph = add_links(graph, _just_before(graph, needs)[1:-1], gather[2:], "communication")
+    before_use = neighbour(graph, needs, -1)
+    before_use = np.where(before_use < 0, needs, before_use)
+    graph = add_links(graph, before_use[1:-1], gather[2:], "communication")
     if before >= 0:
         graph = add_links(graph, [before, before], gather[:2], "communication")
     for one, task in zip(units, scatter.tolist(), strict=True):
         graph = add_links(graph, one.ready, np.full(len(one.ready), task), "communication")
     return add_links(graph, scatter, np.full(count, wanted), "communication")
-
-
-def _just_before(graph: Graph, tasks: Ids) -> Ids:
-    """The task before each on its thread, or the task itself, if it is the first."""
-    thread = graph.tasks["thread"]
-    before = np.maximum(tasks - 1, 0)
-    return np.where(thread[before] == thread[tasks], before, tasks)

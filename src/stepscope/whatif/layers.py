@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from stepscope.graph import Graph, add_thread, simulate
 from stepscope.trace.nesting import inherit
@@ -76,6 +79,87 @@ def add_channel(graph: Graph, name: str, ordered: bool = False) -> tuple[Graph, 
     """A graph with a further communication channel, of the device that works, and its number."""
     device = int(graph.threads["device"].max(initial=-1))
     return add_thread(graph, name, "communication", device, ordered)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Forward operators that have a backward, in the order in which forward runs them.
+
+    Attributes:
+        operator: events.id.
+        name: of the operator.
+        step: of which step.
+        first, last: tasks.id of its first and last task that works in forward.
+        begun: tasks.id of the first that works in its backward, -1 where that is not known.
+    """
+
+    operator: Ids
+    name: tuple[str, ...]
+    step: Ids
+    first: Ids
+    last: Ids
+    begun: Ids
+
+    def take(self, rows: ArrayLike) -> Layers:
+        """Some of them."""
+        index = np.asarray(rows)
+        if index.dtype == np.bool_:
+            index = np.flatnonzero(index)
+        names = tuple(self.name[row] for row in index.tolist())
+        return Layers(self.operator[index], names, self.step[index], self.first[index],
+                      self.last[index], self.begun[index])  # fmt: skip
+
+
+def find_layers(graph: Graph) -> Layers:
+    """Every forward operator of the graph that has a backward and works."""
+    keys, works, backward = operators(graph), working(graph), in_backward(graph)
+    rows = np.flatnonzero(works & ~backward & (keys >= 0))
+    rows = rows[np.argsort(simulate(graph).start_ns[rows], kind="stable")]
+    operator, place = np.unique(keys[rows], return_index=True)
+    _, behind = np.unique(keys[rows][::-1], return_index=True)
+    order = np.argsort(place, kind="stable")
+    first, last = rows[place][order], rows[::-1][behind][order]
+    operator = operator[order]
+    begun = first_of(keys, np.flatnonzero(works & backward), operator)
+    names = graph.trace.events.text("name").take(operator)
+    step = graph.tasks["step"][first].astype(np.int64)
+    return Layers(operator, tuple(map(str, names)), step, first, last, begun)
+
+
+def calls_of(graph: Graph, tasks: Ids) -> Ids:
+    """The CPU task that launches each device task; of one whose launch is not known the nearest.
+
+    The nearest before it on its stream, else the graph's first task.
+    """
+    launch = graph.links.text("kind").mask("launch")
+    call = np.full(len(graph), -1, np.int64)
+    call[graph.links["target"][launch]] = graph.links["source"][launch]
+    near = np.maximum.accumulate(np.where(call >= 0, np.arange(len(graph)), -1))[tasks]
+    return np.where(near >= 0, call[near], 0)
+
+
+def neighbour(graph: Graph, tasks: Ids, by: int) -> Ids:
+    """The task so many places behind each on its thread, or -1."""
+    other = np.clip(tasks + by, 0, len(graph) - 1)
+    thread = graph.tasks["thread"]
+    return np.where((thread[other] == thread[tasks]) & (other != tasks), other, -1)
+
+
+def regions(graph: Graph, glob: str) -> Ids:
+    """For each task the outermost module (modules.id) around it whose path matches, or -1."""
+    return np.append(outermost(graph, glob), -1)[graph.tasks["module"]]
+
+
+def outermost(graph: Graph, glob: str) -> Ids:
+    """For each module the outermost around it, or itself, whose path matches a glob, or -1."""
+    modules = graph.trace["modules"]
+    parents = modules["parent"].tolist()
+    matches = modules.text("path").where(lambda path: fnmatchcase(path, glob)).tolist()
+    result = [-1] * len(parents)
+    for row, parent in enumerate(parents):
+        above = result[parent] if parent >= 0 else -1
+        result[row] = above if above >= 0 else row if matches[row] else -1
+    return np.array(result, np.int64)
 
 
 def first_of(keys: Ids, rows: Ids, wanted: Ids) -> Ids:

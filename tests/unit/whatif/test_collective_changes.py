@@ -215,7 +215,7 @@ def test_gradients_without_modules_know_where_forward_uses_them() -> None:
         main     |  1  4 | aten::addmm      | seq=1
         main     |  2  3 | cudaLaunchKernel | corr=1
         main     | 12 40 | ## backward ##
-        main     | 12 18 | AddmmBackward0   | seq=1 fwd=0
+        main     | 12 18 | AddmmBackward0   | seq=1 fwd=1
         main     | 13 14 | cudaLaunchKernel | corr=2
         main     | 19 20 | torch::autograd::AccumulateGrad | {SHAPED.format(MIB // 4)}
         stream 7 | 20 30 | sgemm_forward    | corr=1
