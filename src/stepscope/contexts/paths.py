@@ -48,7 +48,7 @@ def merge_paths(parent: NDArray[np.integer], key: NDArray[np.integer]) -> Paths:
     parents, keys, made = [], [], 0
     for rows in levels(depth):
         above = np.where(parent[rows] >= 0, node[parent[rows]], -1)
-        path, number = _distinct((above + 1) * span + key[rows])
+        path, number, _ = distinct((above + 1) * span + key[rows])
         node[rows] = made + number
         parents.append(path // span - 1)
         keys.append(path % span)
@@ -58,13 +58,18 @@ def merge_paths(parent: NDArray[np.integer], key: NDArray[np.integer]) -> Paths:
     return _in_preorder(np.concatenate(parents), np.concatenate(keys), node)
 
 
-def _distinct(codes: Ids) -> tuple[Ids, Ids]:
-    """Distinct codes in order of first appearance, and the number of each code."""
+def distinct(codes: Ids) -> tuple[Ids, Ids, Ids]:
+    """Distinct codes in order of appearance, the number of each code, and where each is first.
+
+    Example:
+        >>> [part.tolist() for part in distinct(np.array([7, 3, 7]))]
+        [[7, 3], [0, 1, 0], [0, 1]]
+    """
     values, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
-    return values[order], rank[inverse]
+    return values[order], rank[inverse], first[order]
 
 
 def _in_preorder(parent: Ids, key: Ids, node: Ids) -> Paths:

@@ -76,6 +76,13 @@ class Stats:
             self.count[rows], self.sum[rows], self.min[rows], self.max[rows], self.squares[rows]
         )
 
+    def where(self, kept: NDArray[np.bool_]) -> Stats:
+        """The same groups, those not kept without samples."""
+        return Stats(
+            np.where(kept, self.count, 0),
+            *(np.where(kept, part, 0.0) for part in (self.sum, self.min, self.max, self.squares)),
+        )
+
     def grouped(self, groups: Ids, size: int) -> Stats:
         """Rows put together: row i goes to group `groups[i]`.
 

@@ -101,7 +101,7 @@ def _joined(schema: Schema, traces: Sequence[Trace], offsets: Sequence[Offsets])
     return Table(
         schema,
         {
-            column.name: _joined_text([table.text(column.name) for table in tables])
+            column.name: joined_text([table.text(column.name) for table in tables])
             if column.kind == "text"
             else np.concatenate(
                 [
@@ -121,7 +121,8 @@ def _moved(values: Array, column: Column, offset: int) -> Array:
     return np.where(values < 0, values, values + offset) if column.nullable else values + offset
 
 
-def _joined_text(parts: Sequence[Text]) -> Text:
+def joined_text(parts: Sequence[Text]) -> Text:
+    """The rows of several columns of text, one after the other, over one list of values."""
     index: dict[str, int] = {}
     codes = []
     for part in parts:

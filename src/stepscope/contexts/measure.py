@@ -1,0 +1,75 @@
+"""One number a node, as a table or a flame graph shows it: a metric and what of it counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.contexts.tree import ContextTree
+
+Floats = NDArray[np.float64]
+
+# name: (metric, statistic, what it is)
+MEASURES = {
+    "cpu": ("cpu_ns", "sum", "CPU time"),
+    "device": ("device_ns", "sum", "device time"),
+    "calls": ("cpu_ns", "count", "calls"),
+    "work": ("device_ns", "count", "pieces of device work"),
+    "launches": ("launches", "count", "launches"),
+    "delay": ("launch_delay_ns", "sum", "launch delay"),
+    "allocated": ("allocated_bytes", "sum", "memory allocated"),
+    "freed": ("freed_bytes", "sum", "memory freed"),
+    "allocations": ("allocated_bytes", "count", "allocations"),
+    "stalls": ("stalls", "sum", "stalls"),
+    "sampled": ("sampled_cpu_ns", "sum", "CPU time, sampled"),
+    "elapsed": ("sampled_real_ns", "sum", "elapsed time, sampled"),
+}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number for each node.
+
+    Attributes:
+        name: as asked for.
+        meaning: what it is, in two words.
+        unit: `ns`, `B`, or empty for a number.
+        own, inclusive: of the node itself, and of all at and below it; float64, shape (nodes,).
+    """
+
+    name: str
+    meaning: str
+    unit: str
+    own: Floats
+    inclusive: Floats
+
+
+def measure(tree: ContextTree, name: str) -> Measure:
+    """A number for each node, by the name of a measure or of one of the tree's metrics.
+
+    Raises:
+        TraceError: if the tree has no such metric.
+    """
+    metric, statistic, meaning = MEASURES.get(name, (name, "sum", name))
+    own, whole = tree.own(metric), tree.inclusive(metric)
+    return Measure(
+        name=name,
+        meaning=meaning,
+        unit=tree.metric(metric).unit if statistic == "sum" else "",
+        own=getattr(own, statistic).astype(np.float64),
+        inclusive=getattr(whole, statistic).astype(np.float64),
+    )
+
+
+def measures(tree: ContextTree) -> list[str]:
+    """The names of the measures that the tree has samples of, the usual ones first."""
+    usual = [name for name, (metric, _, _) in MEASURES.items() if tree.has(metric)]
+    told = {metric for metric, _, _ in MEASURES.values()} | {"call_ns"}
+    return usual + [name for name in tree.metrics if name not in told and tree.has(name)]
+
+
+def default_measure(tree: ContextTree) -> str:
+    """What to look at first: device time where there is any, else CPU time."""
+    return next((name for name in ("device", "cpu") if name in measures(tree)), "cpu")

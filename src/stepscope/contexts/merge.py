@@ -1,0 +1,35 @@
+"""Trees of several ranks, files or runs as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stepscope.contexts.fold import fold, stacked
+from stepscope.contexts.stats import Stats
+from stepscope.contexts.tree import ContextTree
+
+
+def merge_trees(trees: Sequence[ContextTree]) -> ContextTree:
+    """One tree of several: nodes of one path are one, and their samples are put together.
+
+    Args:
+        trees: at least one.
+
+    Returns:
+        A tree with every metric of any of them. It knows no events, as they are of several traces.
+    """
+    if len(trees) == 1:
+        return trees[0]
+    folded = fold(stacked(trees))
+    names = dict.fromkeys(name for tree in trees for name in tree.metrics)
+    return ContextTree(
+        nodes=folded.nodes,
+        metrics=folded.metrics({name: _joined(trees, name) for name in names}),
+        known={name: metric for tree in trees for name, metric in tree.known.items()},
+        source=" + ".join(dict.fromkeys(tree.source for tree in trees)),
+        notes=tuple(note for tree in trees for note in tree.notes),
+    )
+
+
+def _joined(trees: Sequence[ContextTree], name: str) -> Stats:
+    return Stats.joined([tree.metrics.get(name) or Stats.empty(len(tree)) for tree in trees])
