@@ -81,18 +81,18 @@ class StepscopeServer(LanguageServer):
         self._say(entry, "measuring", "measuring …")
         try:
             measured = await self.measure(entry, self.settings, self._reporter(entry, token))
+            self.documents.succeed(measured)
+            state, message = "measured", _summary(measured)
         except MeasureError as error:
             self.documents.fail(entry, error.problem)
-            self._say(entry, "failed", error.problem.message)
+            state, message = "failed", error.problem.message
         except asyncio.CancelledError:
             self._say(entry, "cancelled", "stopped")
             raise
-        else:
-            self.documents.succeed(measured)
-            self._say(entry, "measured", _summary(measured))
         finally:
             self._end_progress(token)
         self.refresh(entry)
+        self._say(entry, state, message)
 
     def refresh(self, entry: str) -> None:
         """Have everything that tells of an entry file drawn again."""

@@ -11,7 +11,6 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping
 from threading import Event
-from typing import Any
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidRequest
@@ -66,12 +65,12 @@ def _guard(server: StepscopeServer, token: str, writer: asyncio.StreamWriter) ->
     features = server.protocol.fm.features
     initialize = features[lsp.INITIALIZE]
 
-    def guarded(params: lsp.InitializeParams) -> Any:
+    async def guarded(params: lsp.InitializeParams) -> None:
         options = params.initialization_options
         given = options.get("token") if isinstance(options, Mapping) else None
         if not hmac.compare_digest(str(given).encode(), token.encode()):
             asyncio.get_running_loop().call_later(0.1, writer.close)  # once the refusal is sent
             raise JsonRpcInvalidRequest("expected initializationOptions.token as printed")
-        return initialize(params)
+        await initialize(params)
 
     features[lsp.INITIALIZE] = guarded

@@ -1,0 +1,64 @@
+import * as vscode from "vscode";
+import { LanguageClient } from "vscode-languageclient/node";
+import { BatchSize } from "./batch_size";
+import { Gutter } from "./gutter";
+import { CANCEL, MARKS, MEASURE, Marks, STATE, State } from "./messages";
+import { Panel } from "./panel";
+import { startServer } from "./server";
+import { Status } from "./status";
+
+let client: LanguageClient | undefined;
+
+export async function activate(context: vscode.ExtensionContext): Promise<void> {
+  const media = vscode.Uri.joinPath(context.extensionUri, "media");
+  const log = vscode.window.createOutputChannel("stepscope");
+  const gutter = new Gutter(media);
+  const status = new Status();
+  const panel = new Panel(media, () => client, new BatchSize(() => client));
+
+  const start = async () => {
+    await client?.dispose();
+    client = await startServer(log);
+    client.onNotification(MARKS, (marks: Marks) => gutter.show(marks));
+    client.onNotification(STATE, (state: State) => {
+      status.show(state);
+      panel.changed(state.uri);
+    });
+  };
+  const ask = (message: string) => (uri: string) => client?.sendRequest(message, { uri });
+  const commands: Record<string, () => unknown> = {
+    measure: () => onPython((document) => ask(MEASURE)(document.uri.toString())),
+    cancel: () => onPython((document) => ask(CANCEL)(document.uri.toString())),
+    panel: () => onPython((document) => panel.open(document)),
+    restart: start,
+    log: () => log.show(),
+  };
+  for (const [name, run] of Object.entries(commands)) {
+    context.subscriptions.push(vscode.commands.registerCommand(`stepscope.${name}`, run));
+  }
+  context.subscriptions.push(
+    log,
+    gutter,
+    status,
+    panel,
+    vscode.window.onDidChangeTextEditorSelection(({ textEditor, selections }) => {
+      const line = selections[0]?.active.line ?? 0;
+      if (textEditor.document.languageId === "python") panel.line(textEditor.document, line);
+    }),
+    vscode.workspace.onDidChangeConfiguration((change) => {
+      if (change.affectsConfiguration("stepscope.interpreter")) void start();
+    }),
+  );
+  await start();
+}
+
+export async function deactivate(): Promise<void> {
+  await client?.dispose();
+}
+
+async function onPython(act: (document: vscode.TextDocument) => unknown): Promise<void> {
+  const open = [vscode.window.activeTextEditor, ...vscode.window.visibleTextEditors];
+  const editor = open.find((one) => one?.document.languageId === "python");
+  if (editor) await act(editor.document);
+  else void vscode.window.showInformationMessage("stepscope: open a Python file first.");
+}

@@ -1,0 +1,38 @@
+// What the language server says and is asked beyond the protocol's own messages (docs/editor.md).
+
+export interface Mark {
+  line: number; // from 0
+  share: number; // of the step's time, 0 to 1
+  stale: boolean;
+}
+
+export interface Marks {
+  uri: string;
+  marks: Mark[];
+}
+
+export interface State {
+  uri: string;
+  state: "measuring" | "measured" | "failed" | "cancelled";
+  message: string;
+}
+
+export interface Position {
+  line: number;
+  character: number;
+}
+
+/** The edit that sets the batch size, or why there is none. */
+export interface BatchEdit {
+  uri?: string;
+  range?: { start: Position; end: Position };
+  newText?: string;
+  problem?: string;
+}
+
+export const MARKS = "stepscope/marks";
+export const STATE = "stepscope/state";
+export const MEASURE = "stepscope/measure";
+export const CANCEL = "stepscope/cancel";
+export const ANSWER = "stepscope/answer";
+export const BATCH_EDIT = "stepscope/batchEdit";

@@ -1,0 +1,112 @@
+import { randomBytes } from "node:crypto";
+import * as vscode from "vscode";
+import { LanguageClient } from "vscode-languageclient/node";
+import { BatchSize } from "./batch_size";
+import { ANSWER } from "./messages";
+
+type FromPage =
+  | { kind: "request"; id: number; request: string }
+  | { kind: "batch"; value: number; more: boolean }
+  | { kind: "reveal"; file: string; line: number };
+
+/** The web page beside the editor: its requests go to the language server, its drags to the file. */
+export class Panel implements vscode.Disposable {
+  private panel: vscode.WebviewPanel | undefined;
+  private uri = "";
+
+  constructor(
+    private readonly media: vscode.Uri,
+    private readonly client: () => LanguageClient | undefined,
+    private readonly batchSize: BatchSize,
+  ) {}
+
+  /** Open the page for a file, or bring it to the front. */
+  open(document: vscode.TextDocument): void {
+    this.uri = document.uri.toString();
+    if (this.panel) this.panel.reveal(undefined, true);
+    else this.create();
+    this.changed(this.uri);
+  }
+
+  /** Tell the page that there is something new about a file. */
+  changed(uri: string): void {
+    if (vscode.Uri.parse(uri).toString() === this.uri) this.post({ kind: "changed" });
+  }
+
+  /** Show in the page the line that the cursor is on. */
+  line(document: vscode.TextDocument, line: number): void {
+    if (this.panel?.visible) this.post({ kind: "line", file: document.uri.fsPath, line: line + 1 });
+  }
+
+  dispose(): void {
+    this.panel?.dispose();
+  }
+
+  private create(): void {
+    const beside = { viewColumn: vscode.ViewColumn.Beside, preserveFocus: true };
+    this.panel = vscode.window.createWebviewPanel("stepscope.panel", "stepscope", beside, {
+      enableScripts: true,
+      retainContextWhenHidden: true,
+      localResourceRoots: [this.media],
+    });
+    this.panel.webview.html = this.page(this.panel.webview);
+    this.panel.webview.onDidReceiveMessage((message: FromPage) => this.receive(message));
+    this.panel.onDidDispose(() => (this.panel = undefined));
+  }
+
+  private post(message: object): void {
+    void this.panel?.webview.postMessage(message);
+  }
+
+  private async receive(message: FromPage): Promise<void> {
+    if (message.kind === "request") await this.answer(message.id, message.request);
+    else if (message.kind === "batch")
+      await this.batchSize.set(this.uri, message.value, message.more);
+    else await reveal(message.file, message.line);
+  }
+
+  private async answer(id: number, request: string): Promise<void> {
+    try {
+      const answer = await this.client()?.sendRequest(ANSWER, { uri: this.uri, request });
+      this.post({ kind: "answer", id, answer });
+    } catch (error) {
+      this.post({ kind: "answer", id, error: error instanceof Error ? error.message : `${error}` });
+    }
+  }
+
+  private page(webview: vscode.Webview): string {
+    const at = (name: string) =>
+      webview.asWebviewUri(vscode.Uri.joinPath(this.media, "panel", name));
+    const nonce = randomBytes(16).toString("base64");
+    const policy = [
+      "default-src 'none'",
+      `script-src 'nonce-${nonce}'`,
+      `style-src ${webview.cspSource} 'unsafe-inline'`,
+      `img-src ${webview.cspSource} data:`,
+      `font-src ${webview.cspSource}`,
+    ].join("; ");
+    return `<!doctype html>
+<html lang="en">
+  <head>
+    <meta charset="utf-8">
+    <meta http-equiv="Content-Security-Policy" content="${policy}">
+    <link rel="stylesheet" href="${at("index.css")}">
+    <title>stepscope</title>
+  </head>
+  <body data-host="editor">
+    <div id="app"></div>
+    <script type="module" nonce="${nonce}" src="${at("index.js")}"></script>
+  </body>
+</html>`;
+  }
+}
+
+async function reveal(file: string, line: number): Promise<void> {
+  const document = await vscode.workspace.openTextDocument(vscode.Uri.file(file));
+  const place = new vscode.Range(line - 1, 0, line - 1, 0);
+  const editor = await vscode.window.showTextDocument(document, {
+    viewColumn: vscode.ViewColumn.One,
+    selection: place,
+  });
+  editor.revealRange(place, vscode.TextEditorRevealType.InCenterIfOutsideViewport);
+}

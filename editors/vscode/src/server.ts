@@ -1,0 +1,43 @@
+import * as vscode from "vscode";
+import { LanguageClient, RevealOutputChannelOn } from "vscode-languageclient/node";
+import { interpreter } from "./interpreter";
+
+/** The language server, started with the chosen interpreter. */
+export async function startServer(log: vscode.OutputChannel): Promise<LanguageClient> {
+  const command = await interpreter();
+  const settings = vscode.workspace.getConfiguration("stepscope");
+  const client = new LanguageClient(
+    "stepscope",
+    "stepscope",
+    { command, args: ["-m", "stepscope", "lsp"], options: { cwd: folder() } },
+    {
+      documentSelector: [{ scheme: "file", language: "python" }],
+      synchronize: { configurationSection: "stepscope" },
+      initializationOptions: settings,
+      outputChannel: log,
+      revealOutputChannelOn: RevealOutputChannelOn.Never,
+    },
+  );
+  try {
+    await client.start();
+  } catch (error) {
+    await explain(command, error);
+    throw error;
+  }
+  return client;
+}
+
+function folder(): string | undefined {
+  return vscode.workspace.workspaceFolders?.[0]?.uri.fsPath;
+}
+
+async function explain(command: string, error: unknown): Promise<void> {
+  const choose = "Choose Interpreter";
+  const picked = await vscode.window.showErrorMessage(
+    `stepscope did not start with ${command} (${error}). Is it installed there? pip install stepscope`,
+    choose,
+  );
+  if (picked === choose) {
+    await vscode.commands.executeCommand("workbench.action.openSettings", "stepscope.interpreter");
+  }
+}

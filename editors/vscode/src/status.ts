@@ -1,0 +1,48 @@
+import * as vscode from "vscode";
+import { State } from "./messages";
+
+const ICONS = {
+  measuring: "sync~spin",
+  measured: "dashboard",
+  failed: "error",
+  cancelled: "circle-slash",
+};
+
+/** What the server is doing with the file in front, in the status bar; a click opens the panel. */
+export class Status implements vscode.Disposable {
+  private readonly item = vscode.window.createStatusBarItem(vscode.StatusBarAlignment.Right, 90);
+  private readonly states = new Map<string, State>();
+  private readonly watch: vscode.Disposable;
+
+  constructor() {
+    this.item.name = "stepscope";
+    this.watch = vscode.window.onDidChangeActiveTextEditor(() => this.update());
+    this.update();
+  }
+
+  /** Take over the state of one file. */
+  show(state: State): void {
+    this.states.set(vscode.Uri.parse(state.uri).toString(), state);
+    this.update();
+  }
+
+  dispose(): void {
+    this.item.dispose();
+    this.watch.dispose();
+  }
+
+  private update(): void {
+    const document = vscode.window.activeTextEditor?.document;
+    if (document?.languageId !== "python") return this.item.hide();
+    const state = this.states.get(document.uri.toString());
+    const busy = state?.state === "measuring";
+    this.item.text = state ? `$(${ICONS[state.state]}) ${state.message}` : "$(dashboard) stepscope";
+    this.item.command = busy ? "stepscope.cancel" : state ? "stepscope.panel" : "stepscope.measure";
+    this.item.tooltip = busy
+      ? "Stop measuring"
+      : state
+        ? "Open the batch size panel"
+        : "Measure this file";
+    this.item.show();
+  }
+}

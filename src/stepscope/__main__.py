@@ -1,0 +1,8 @@
+"""`python -m stepscope`: the same as `stepscope`."""
+
+from __future__ import annotations
+
+from stepscope.cli import main
+
+if __name__ == "__main__":
+    main()
