@@ -36,7 +36,8 @@ class Scripted:
         text = Path(entry).read_text().splitlines()
         lines = {int(n): LineCost(int(n), share, (Part(label, ms, 2 * ms, weights, None),))
                  for n, (label, ms, share, weights) in told["lines"].items()}
-        return Measured(entry, {entry: FileCosts(text, lines)}, told.get("batch"), told.get("findings", ()))
+        files = {entry: FileCosts(text, lines)}
+        return Measured(entry, files, told.get("batch"), told.get("findings", ()))
     def prepare(self): pass
     async def close(self): pass
 
