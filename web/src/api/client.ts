@@ -1,0 +1,98 @@
+import { Lru } from "../base/lru";
+import { prefixes } from "../base/path";
+import type { Host } from "./host";
+import { requestKey, type Parameters } from "./request";
+import type * as wire from "./types";
+
+const KEPT_ANSWERS = 400;
+
+/** Which rows a table tells: of a rank, as means over its steps or of one. */
+export interface Scope {
+  rank: number;
+  step?: number | undefined;
+}
+
+/** What a pane can choose besides an operation. */
+export type Subject =
+  { module: number } | { kernel: string } | { file: string; line: number } | { event: number };
+
+/** The questions about one trace; answers are kept, as a trace does not change. */
+export class Client {
+  private readonly answers = new Lru<Promise<unknown>>(KEPT_ANSWERS);
+  private readonly known = new Lru<wire.WireLevel>(KEPT_ANSWERS);
+
+  constructor(
+    readonly host: Host,
+    readonly trace: string,
+  ) {}
+
+  overview(scope?: Scope): Promise<wire.Overview> {
+    return this.ask("overview", { ...scope });
+  }
+
+  modules(scope: Scope): Promise<wire.Modules> {
+    return this.ask("modules", { ...scope });
+  }
+
+  kernels(scope: Scope): Promise<wire.Kernels> {
+    return this.ask("kernels", { ...scope });
+  }
+
+  details(path: string): Promise<wire.Details> {
+    return this.ask("details", { path });
+  }
+
+  placeOf(event: number): Promise<wire.Place> {
+    return this.ask("path", { event });
+  }
+
+  search(text: string, path: string, every: boolean): Promise<wire.SearchAnswer> {
+    return this.ask("search", { text, path, every });
+  }
+
+  select(subject: Subject, path: string, every: boolean): Promise<wire.Selected> {
+    return this.ask("select", { ...subject, path, every });
+  }
+
+  async sources(): Promise<wire.SourceFile[]> {
+    return (await this.ask<{ files: wire.SourceFile[] }>("sources")).files;
+  }
+
+  source(file: string): Promise<wire.Source> {
+    return this.ask("source", { file });
+  }
+
+  /** Raw events of an operation as a Chrome trace. */
+  rawEvents(path: string): Promise<unknown> {
+    return this.host.ask(this.trace, requestKey("trace", { path }));
+  }
+
+  /** All levels down to the one inside a path; only the last is asked for where the rest is known. */
+  async levels(path: string, every: boolean): Promise<wire.WireLevel[]> {
+    const paths = prefixes(path);
+    const missing = paths.filter((one) => !this.known.get(levelKey(one, every)));
+    if (missing.length === 1) {
+      const one = missing[0]!;
+      const answer = await this.ask<{ level: wire.WireLevel }>("level", { path: one, every });
+      this.known.set(levelKey(one, every), answer.level);
+    } else if (missing.length) {
+      const answer = await this.ask<{ levels: wire.WireLevel[] }>("levels", { path, every });
+      answer.levels.forEach((level) => this.known.set(levelKey(level.path, every), level));
+    }
+    return paths.map((one) => this.known.get(levelKey(one, every))!);
+  }
+
+  private ask<T>(name: string, parameters: Parameters = {}): Promise<T> {
+    const key = requestKey(name, parameters);
+    const kept = this.answers.get(key);
+    if (kept) return kept as Promise<T>;
+    const answer = this.host.ask(this.trace, key);
+    this.answers.set(key, answer);
+    answer.catch(() => this.answers.delete(key)); // so that the next time asks again
+    return answer as Promise<T>;
+  }
+}
+
+function levelKey(path: string, every: boolean): string {
+  return every ? `*${path}` : path;
+}

@@ -1,0 +1,187 @@
+import { holds, prefixes, stepOf } from "../base/path";
+import { AskError, type Host } from "./host";
+import { parseKey, requestKey } from "./request";
+import type { Hits, Names, Place, SearchAnswer, Traces, WireLevel } from "./types";
+
+/** The id of the element that holds the data of a single file. */
+export const DATA_ELEMENT = "stepscope-data";
+
+interface Embedded {
+  traces: Traces;
+  answers: Record<string, unknown>;
+  left_out: string[];
+}
+
+interface TraceEvents {
+  traceEvents: { ph: string; id?: unknown; ts?: number; args?: Record<string, unknown> }[];
+}
+
+/** `stepscope report --html`: the answers lie in the file, and few are worked out of others. */
+export class EmbeddedHost implements Host {
+  readonly live = false;
+
+  constructor(private readonly data: Embedded) {}
+
+  get leftOut(): readonly string[] {
+    return this.data.left_out;
+  }
+
+  traces(): Promise<Traces> {
+    return Promise.resolve(this.data.traces);
+  }
+
+  async ask(_trace: string, request: string): Promise<unknown> {
+    const found = this.data.answers[request];
+    if (found !== undefined) return found;
+    const { name, parameters } = parseKey(request);
+    switch (name) {
+      case "levels":
+        return { path: parameters.path ?? "", levels: this.levels(parameters) };
+      case "level":
+        return { path: parameters.path ?? "", level: this.level(parameters) };
+      case "search":
+        return this.search(parameters);
+      case "path":
+        return this.placeOf(Number(parameters.event));
+      case "details":
+        if (parameters.event) {
+          const path = this.placeOf(Number(parameters.event)).path;
+          return this.answer(requestKey("details", { path }));
+        }
+        break;
+      case "select":
+        return this.select(parameters);
+      case "trace":
+        return this.part(parameters.path ?? this.placeOf(Number(parameters.event)).path);
+      case "modules":
+      case "kernels":
+      case "overview":
+        return this.answer(name);
+    }
+    throw this.missing();
+  }
+
+  private answer(key: string): unknown {
+    const found = this.data.answers[key];
+    if (found === undefined) throw this.missing();
+    return found;
+  }
+
+  private missing(): AskError {
+    const why = this.data.left_out.join("; ");
+    return new AskError(`Not in this file${why ? `, which leaves out ${why}` : ""}.`, 404);
+  }
+
+  /** The level inside a path, with every thread only where that differs. */
+  private level(parameters: Record<string, string>): WireLevel {
+    const path = parameters.path ?? "";
+    const every = parameters.every === "1";
+    const found =
+      (every && this.data.answers[requestKey("level", { path, every })]) ||
+      this.answer(requestKey("level", { path }));
+    return (found as { level: WireLevel }).level;
+  }
+
+  private levels(parameters: Record<string, string>): WireLevel[] {
+    return prefixes(parameters.path ?? "").map((path) => this.level({ ...parameters, path }));
+  }
+
+  private names(): Names[] {
+    const keys = Object.keys(this.data.answers).filter((key) => key.startsWith("names?"));
+    return keys.map((key) => this.data.answers[key] as Names);
+  }
+
+  private search(parameters: Record<string, string>): SearchAnswer {
+    const text = parameters.text ?? "";
+    const found = this.names().flatMap((names) => matches(names, text));
+    found.sort((a, b) => b.duration_ns - a.duration_ns);
+    const levels = this.levels(parameters).map((level) => hitsOf(level, found));
+    const limit = Number(parameters.limit ?? 20);
+    return { text, total: found.length, levels, first: found.slice(0, limit) };
+  }
+
+  private placeOf(event: number): Place {
+    for (const names of this.names()) {
+      const row = names.event.indexOf(event);
+      if (row < 0) continue;
+      const path = names.paths[names.place[row]!]!;
+      return { event, path, level: path.slice(0, Math.max(path.lastIndexOf("/"), 0)) };
+    }
+    throw this.missing();
+  }
+
+  /** A choice in a pane: without what was on screen, which the file cannot know. */
+  private select(parameters: Record<string, string>): unknown {
+    const { path: _path, every: _every, ...subject } = parameters;
+    return this.answer(requestKey("select", subject));
+  }
+
+  /** The raw events of an operation, out of those of its step. */
+  private part(path: string): TraceEvents {
+    const step = path.split("/")[0] ?? "";
+    const whole = this.answer(requestKey("trace", { path: step })) as TraceEvents;
+    if (path === step) return whole;
+    const names = this.names().find((one) => one.path === step);
+    if (!names) throw this.missing();
+    return cutTrace(whole, eventsInside(names, path));
+  }
+}
+
+function matches(names: Names, text: string): SearchAnswer["first"] {
+  const wanted = text.toLowerCase();
+  if (!wanted) return [];
+  const has = names.strings.map(
+    (name, i) =>
+      name.toLowerCase().includes(wanted) || names.short[i]!.toLowerCase().includes(wanted),
+  );
+  const at = stepOf(names.path) ?? { step: 0, rank: 0 };
+  const found: SearchAnswer["first"] = [];
+  names.name.forEach((name, row) => {
+    if (!has[name]) return;
+    const path = names.paths[names.place[row]!]!;
+    found.push({
+      event: names.event[row]!,
+      name: names.short[name]!,
+      category: "",
+      ...at,
+      duration_ns: names.duration_ns[row]!,
+      path,
+      level: path.slice(0, Math.max(path.lastIndexOf("/"), 0)),
+    });
+  });
+  return found;
+}
+
+function hitsOf(level: WireLevel, found: SearchAnswer["first"]): Hits {
+  const hits = level.operations.id.map((id) => {
+    const path = level.path ? `${level.path}/${id}` : id;
+    return found.reduce((sum, one) => sum + Number(holds(path, one.path)), 0);
+  });
+  return { path: level.path, hits };
+}
+
+function eventsInside(names: Names, path: string): Set<number> {
+  const inside = names.paths.map((one) => holds(path, one));
+  return new Set(names.event.filter((_, row) => inside[names.place[row]!]));
+}
+
+/** Slices of the events that are kept; of the rest what names tracks and arrows between the kept. */
+function cutTrace(whole: TraceEvents, kept: Set<number>): TraceEvents {
+  const slices = whole.traceEvents.filter(
+    (one) => one.ph === "X" && kept.has(one.args?.["stepscope event"] as number),
+  );
+  const names = whole.traceEvents.filter((one) => one.ph === "M");
+  const times = new Set(slices.map((one) => one.ts));
+  const arrows = whole.traceEvents.filter((one) => "stf".includes(one.ph));
+  const ends = new Map<unknown, number>();
+  for (const one of arrows) if (times.has(one.ts)) ends.set(one.id, (ends.get(one.id) ?? 0) + 1);
+  const both = arrows.filter((one) => (ends.get(one.id) ?? 0) > 1);
+  return { ...whole, traceEvents: [...names, ...slices, ...both] };
+}
+
+/** The data of the single file, base64 of gzip of JSON. */
+export async function readEmbedded(text: string): Promise<Embedded> {
+  const packed = Uint8Array.from(atob(text.trim()), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return (await new Response(stream).json()) as Embedded;
+}

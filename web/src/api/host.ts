@@ -1,0 +1,27 @@
+import type { Traces } from "./types";
+
+/** What went wrong, as one line for the user; `status` as in HTTP, 0 where nothing answered. */
+export class AskError extends Error {
+  constructor(
+    message: string,
+    readonly status: number = 0,
+  ) {
+    super(message);
+  }
+}
+
+/**
+ * Where answers come from: a server, the file that the page lies in, or an editor.
+ *
+ * A host passes requests on and knows nothing of what they mean. A new one (an editor's webview over
+ * postMessage) implements this and is named in `connect.ts`.
+ */
+export interface Host {
+  /** A server's answers change while it reads; those of a file are all there. */
+  readonly live: boolean;
+  /** Sentences about what this host cannot answer, shown at the page's foot. */
+  readonly leftOut: readonly string[];
+  traces(): Promise<Traces>;
+  /** The answer to a request (see `requestKey`) about a trace, as plain data. */
+  ask(trace: string, request: string, signal?: AbortSignal): Promise<unknown>;
+}

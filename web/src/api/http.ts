@@ -1,0 +1,43 @@
+import { AskError, type Host } from "./host";
+import type { Traces } from "./types";
+
+/** `stepscope view`: the token is in a cookie, so a request is a plain fetch. */
+export class HttpHost implements Host {
+  readonly live = true;
+  readonly leftOut: readonly string[] = [];
+
+  constructor(private readonly base: string = "/api/traces") {}
+
+  async traces(): Promise<Traces> {
+    return (await fetchJson(this.base)) as Traces;
+  }
+
+  ask(trace: string, request: string, signal?: AbortSignal): Promise<unknown> {
+    return fetchJson(`${this.base}/${encodeURIComponent(trace)}/${request}`, signal);
+  }
+}
+
+async function fetchJson(url: string, signal?: AbortSignal): Promise<unknown> {
+  let response: Response;
+  try {
+    response = await fetch(url, signal ? { signal } : {});
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new AskError("The server does not answer: `stepscope view` has ended. Start it again.");
+  }
+  if (response.ok) return response.json();
+  throw new AskError(await reason(response), response.status);
+}
+
+async function reason(response: Response): Promise<string> {
+  if (response.status === 401) {
+    return "This page has no token: open the whole URL that `stepscope view` printed.";
+  }
+  try {
+    const answer = (await response.json()) as { error?: string };
+    if (answer.error) return answer.error;
+  } catch {
+    // not JSON: the status says all there is
+  }
+  return `The server answered ${response.status} ${response.statusText}.`;
+}

@@ -1,0 +1,72 @@
+/** Numbers as a reader wants them: three significant digits, a sensible unit, a narrow space. */
+
+const SPACE = "\u202f";
+const UNITS: [number, string][] = [
+  [1e9, "s"],
+  [1e6, "ms"],
+  [1e3, "µs"],
+  [1, "ns"],
+];
+
+/** Three significant digits, without an exponent and without trailing noise. */
+export function significant(value: number): string {
+  const size = Math.abs(value);
+  if (size >= 99.95 || value === 0) return grouped(Math.round(value));
+  return value.toFixed(size >= 9.995 ? 1 : 2);
+}
+
+/** A whole number with its thousands apart. */
+export function grouped(value: number): string {
+  return Math.round(value)
+    .toString()
+    .replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
+}
+
+/** A time in nanoseconds: `69.3 ms`. */
+export function duration(ns: number): string {
+  const size = Math.abs(ns);
+  if (size < 1) return ns === 0 ? `0${SPACE}ns` : `${significant(ns)}${SPACE}ns`;
+  // 999.96 µs reads as 1.00 ms: the unit follows the rounded figure.
+  const [scale, unit] = UNITS.find(([one]) => size * 1.0005 >= one) ?? [1, "ns"];
+  const text = unit === "ns" ? String(Math.round(ns)) : significant(ns / scale);
+  return `${text}${SPACE}${unit}`;
+}
+
+/** A time in milliseconds, as in the tables of means a step; nothing for none. */
+export function milliseconds(ms: number): string {
+  return ms === 0 ? "–" : duration(ms * 1e6);
+}
+
+/** A share of one: `39 %`; small ones keep a digit. */
+export function percent(share: number): string {
+  if (share > 0 && share < 0.001) return `<${SPACE}0.1${SPACE}%`;
+  const value = share * 100;
+  return `${value > 0 && value < 9.95 ? value.toFixed(1) : Math.round(value)}${SPACE}%`;
+}
+
+/** A mean count: whole where it is. */
+export function count(value: number): string {
+  return Number.isInteger(value) || value >= 100 ? grouped(value) : value.toFixed(1);
+}
+
+/** Bytes by 1024. */
+export function bytes(value: number): string {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let size = value;
+  let unit = 0;
+  while (size >= 1023.5 && unit < units.length - 1) {
+    size /= 1024;
+    unit += 1;
+  }
+  return `${unit === 0 ? grouped(size) : significant(size)}${SPACE}${units[unit]}`;
+}
+
+/** `1 event`, `2 events`. */
+export function plural(value: number, noun: string): string {
+  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
+/** A stage's or a cause's name in the words of a reader. */
+export function words(name: string): string {
+  return name.replaceAll("_", " ");
+}

@@ -1,0 +1,236 @@
+import type { ResourceRow, WireLevel } from "../api/types";
+import { join, stepOf } from "../base/path";
+
+/** Shades of heat: how much of its parent's time an operation takes. */
+export const HEATS = 16;
+/** From this share of the parent on, heat grows no more. */
+const HOTTEST_SHARE = 0.5;
+
+/** One operation of a level, as the page talks about it. */
+export interface Operation {
+  index: number;
+  path: string;
+  name: string;
+  kind: string;
+  start: number;
+  end: number;
+  cpu: number;
+  self: number;
+  device: number;
+  recompute: number;
+  boundBy: string;
+  events: number;
+  event: number;
+  module: number;
+  opens: boolean;
+  count: number;
+  least: number;
+  mean: number;
+  most: number;
+  slowest: string;
+}
+
+/**
+ * The bars of one thread or stream, by start, in nanoseconds since the level's start as drawn.
+ *
+ * `operation` says which operation each bar belongs to; a device row may have bars that overlap.
+ */
+export interface Row {
+  key: string;
+  side: "cpu" | "device";
+  kind: string;
+  resource: number;
+  rank: number;
+  name: string;
+  shifted: boolean;
+  start: Float64Array;
+  end: Float64Array;
+  /** The largest end so far, which makes searching overlapping bars possible. */
+  reach: Float64Array;
+  busy: Float64Array;
+  heat: Uint8Array;
+  operation: Int32Array;
+  names: string[];
+}
+
+/** A level as the page uses it: operations by number, rows of bars, times as they are drawn. */
+export class Level {
+  readonly path: string;
+  readonly length: number;
+  readonly size: number;
+  readonly rows: Row[];
+
+  constructor(readonly wire: WireLevel) {
+    this.path = wire.path;
+    this.length = Math.max(wire.length_ns, 1);
+    this.size = wire.operations.id.length;
+    this.rows = makeRows(wire, this.length);
+  }
+
+  operation(index: number): Operation {
+    const { operations: columns, strings } = this.wire;
+    return {
+      index,
+      path: join(this.path, columns.id[index]!),
+      name: strings[columns.name[index]!]!,
+      kind: strings[columns.kind[index]!]!,
+      start: columns.start_ns[index]!,
+      end: columns.end_ns[index]!,
+      cpu: columns.cpu_ns[index]!,
+      self: columns.self_ns[index]!,
+      device: columns.device_ns[index]!,
+      recompute: columns.recompute_ns[index]!,
+      boundBy: strings[columns.bound_by[index]!]!,
+      events: columns.events[index]!,
+      event: columns.event[index]!,
+      module: columns.module[index]!,
+      opens: columns.opens[index] !== 0,
+      count: columns.count[index]!,
+      least: columns.least_ns[index]!,
+      mean: columns.mean_ns[index]!,
+      most: columns.most_ns[index]!,
+      slowest: columns.slowest[index]!,
+    };
+  }
+
+  all(): Operation[] {
+    return Array.from({ length: this.size }, (_, index) => this.operation(index));
+  }
+
+  /** The number of the operation with a path, -1 where the level lists none. */
+  find(path: string): number {
+    const id =
+      this.path && path.startsWith(`${this.path}/`) ? path.slice(this.path.length + 1) : path;
+    return this.wire.operations.id.indexOf(id);
+  }
+
+  /** Operations from left to right, those without a CPU side where their device work is. */
+  inOrder(): number[] {
+    const first = firstTimes(this);
+    return Array.from(first.keys()).sort((a, b) => first[a]! - first[b]! || a - b);
+  }
+
+  /** The operation that takes longest, on one side or on the longer of both; -1 where none. */
+  longest(side?: "cpu" | "device"): number {
+    const { cpu_ns, device_ns } = this.wire.operations;
+    const cost = (i: number): number =>
+      side === "cpu"
+        ? cpu_ns[i]!
+        : side === "device"
+          ? device_ns[i]!
+          : Math.max(cpu_ns[i]!, device_ns[i]!);
+    let best = -1;
+    for (let i = 0; i < this.size; i++) if (cost(i) > (best < 0 ? 0 : cost(best))) best = i;
+    return best;
+  }
+}
+
+/** 0 to HEATS-1; a square root, so that 5 % and 20 % can be told apart. */
+export function heatOf(share: number): number {
+  const value = Math.sqrt(Math.min(Math.max(share, 0) / HOTTEST_SHARE, 1));
+  return Math.min(Math.floor(value * HEATS), HEATS - 1);
+}
+
+interface Bars {
+  side: Row["side"];
+  resource: ResourceRow;
+  start: number[];
+  end: number[];
+  busy: number[];
+  operation: number[];
+  name: number[];
+}
+
+function makeRows(wire: WireLevel, length: number): Row[] {
+  const shown = wire.resources.filter((one) => one.shown);
+  const cpu = shown.filter((one) => one.kind === "cpu" || one.kind === "rank");
+  const bars = new Map<string, Bars>();
+  const room = (side: Row["side"], resource: ResourceRow): void => {
+    const none = { start: [], end: [], busy: [], operation: [], name: [] };
+    bars.set(`${side}${resource.id}`, { side, resource, ...none });
+  };
+  for (const one of cpu) {
+    room("cpu", one);
+    if (one.kind === "rank") room("device", one);
+  }
+  for (const one of shown) if (!cpu.includes(one)) room("device", one);
+  fillCpu(wire, bars);
+  fillDevice(wire, bars);
+  return [...bars.values()]
+    .filter((one) => one.start.length)
+    .map((one) => finish(one, wire, length));
+}
+
+function fillCpu(wire: WireLevel, bars: Map<string, Bars>): void {
+  const { resource, start_ns, end_ns, cpu_ns, name } = wire.operations;
+  for (let i = 0; i < resource.length; i++) {
+    const row = bars.get(`cpu${wire.path === "" ? rankOf(wire, i) : resource[i]!}`);
+    if (row && start_ns[i]! >= 0) push(row, i, start_ns[i]!, end_ns[i]!, cpu_ns[i]!, name[i]!);
+  }
+}
+
+/** A step runs on no one thread: its row is its rank's. */
+function rankOf(wire: WireLevel, operation: number): number {
+  return stepOf(wire.operations.id[operation]!)?.rank ?? 0;
+}
+
+/** A step's device work stands below its rank, all streams in one row. */
+function fillDevice(wire: WireLevel, bars: Map<string, Bars>): void {
+  const { operation, resource, start_ns, end_ns, busy_ns, name } = wire.device;
+  const ofRanks = wire.path === "";
+  for (let i = 0; i < operation.length; i++) {
+    const owner = ofRanks ? rankOf(wire, operation[i]!) : resource[i]!;
+    const row = bars.get(`device${owner}`);
+    const start = start_ns[i]! - wire.shift_ns;
+    if (row) push(row, operation[i]!, start, end_ns[i]! - wire.shift_ns, busy_ns[i]!, name[i]!);
+  }
+}
+
+function push(
+  row: Bars,
+  operation: number,
+  start: number,
+  end: number,
+  busy: number,
+  name: number,
+) {
+  row.operation.push(operation);
+  row.start.push(start);
+  row.end.push(end);
+  row.busy.push(busy);
+  row.name.push(name);
+}
+
+function finish(bars: Bars, wire: WireLevel, length: number): Row {
+  const order = Array.from(bars.start.keys()).sort(
+    (a, b) => bars.start[a]! - bars.start[b]! || bars.end[b]! - bars.end[a]!,
+  );
+  const end = Float64Array.from(order, (i) => bars.end[i]!);
+  let furthest = -Infinity;
+  return {
+    key: `${bars.side}${bars.resource.id}`,
+    side: bars.side,
+    kind: bars.resource.kind,
+    resource: bars.resource.id,
+    rank: bars.resource.rank,
+    name: bars.resource.name,
+    shifted: bars.side === "device" && wire.shift_ns > 0,
+    start: Float64Array.from(order, (i) => bars.start[i]!),
+    end,
+    reach: end.map((one) => (furthest = Math.max(furthest, one))),
+    busy: Float64Array.from(order, (i) => bars.busy[i]!),
+    heat: Uint8Array.from(order, (i) => heatOf(bars.busy[i]! / length)),
+    operation: Int32Array.from(order, (i) => bars.operation[i]!),
+    names: order.map((i) => wire.strings[bars.name[i]!]!),
+  };
+}
+
+function firstTimes(level: Level): Float64Array {
+  const first = new Float64Array(level.size).fill(Infinity);
+  for (const row of level.rows) {
+    row.operation.forEach((operation, bar) => {
+      if (row.start[bar]! < first[operation]!) first[operation] = row.start[bar]!;
+    });
+  }
+  return first;
+}

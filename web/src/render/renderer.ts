@@ -1,0 +1,32 @@
+import type { Layout } from "../model/layout";
+import type { Palette } from "./palette";
+
+/** What a level shows besides its bars; operations by their number. */
+export interface Scene {
+  layout: Layout;
+  /** Nanoseconds that the width stands for. */
+  length: number;
+  palette: Palette;
+  /** Raw events found in each operation, null where nothing is searched. */
+  hits: readonly number[] | null;
+  /** Whether a search is on, which dims what was not found. */
+  dims: boolean;
+  /** Whether each operation is bound by the device, by its number; null for none with both sides. */
+  boundByDevice: (operation: number) => boolean | null;
+}
+
+/** What changes with the pointer and the keys: drawn on a layer of its own. */
+export interface Highlight {
+  hovered: number;
+  chosen: number;
+  /** The operation whose inside is the next level. */
+  opened: number;
+}
+
+/** Draws levels. One implementation draws on two canvases; a faster one would take its place. */
+export interface Renderer {
+  /** Draws bars and names. */
+  drawBase(scene: Scene): void;
+  /** Draws outlines over them; nothing of the base is drawn anew. */
+  drawOverlay(scene: Scene, highlight: Highlight): void;
+}

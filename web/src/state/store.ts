@@ -1,0 +1,264 @@
+import { batch, computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import { Client, type Scope, type Subject } from "../api/client";
+import type { Host } from "../api/host";
+import type * as wire from "../api/types";
+import { holds, join, parent, stepOf } from "../base/path";
+import { Level } from "../model/level";
+import { latest, type Loaded } from "./latest";
+import { fromHash, NO_VIEW, type View } from "./url";
+
+/** What the panes mark besides the timeline. */
+export interface Marks {
+  modules: ReadonlySet<number>;
+  kernels: ReadonlySet<string>;
+  lines: ReadonlyMap<string, ReadonlySet<number>>;
+}
+
+/** Hits by the level's path: for each operation how many raw events are found inside. */
+export type HitsByLevel = ReadonlyMap<string, readonly number[]>;
+
+/** The other end of an arrow. */
+export interface Partner {
+  kind: "launch" | "forward" | "backward";
+  path: string;
+}
+
+/** Everything on screen, as signals: one view that is written, and what follows from it. */
+export class Store {
+  readonly view: Signal<View>;
+  readonly traces: Signal<wire.Traces | null> = signal(null);
+  readonly failure: Signal<string> = signal("");
+  /** A line for the user that passes: a link that could not be followed, Perfetto not answering. */
+  readonly notice: Signal<string> = signal("");
+  readonly helpShown: Signal<boolean> = signal(false);
+
+  readonly entry: ReadonlySignal<wire.TraceEntry | null>;
+  readonly client: ReadonlySignal<Client | null>;
+  readonly overview: ReadonlySignal<Loaded<wire.Overview>>;
+  readonly facts: ReadonlySignal<Loaded<wire.Overview>>;
+  readonly levels: ReadonlySignal<Loaded<Level[]>>;
+  readonly details: ReadonlySignal<Loaded<wire.Details>>;
+  readonly found: ReadonlySignal<Loaded<wire.SearchAnswer>>;
+  readonly selected: ReadonlySignal<Loaded<wire.Selected>>;
+  readonly scope: ReadonlySignal<Scope | null>;
+  readonly modules: ReadonlySignal<Loaded<wire.Modules>>;
+  readonly kernels: ReadonlySignal<Loaded<wire.Kernels>>;
+  readonly files: ReadonlySignal<Loaded<wire.SourceFile[]>>;
+  readonly source: ReadonlySignal<Loaded<wire.Source>>;
+  readonly marks: ReadonlySignal<Marks>;
+  readonly hits: ReadonlySignal<HitsByLevel | null>;
+  readonly file: ReadonlySignal<string>;
+  /** Where the other ends of the chosen operation's arrows are. */
+  readonly partners: ReadonlySignal<Loaded<Partner[]>>;
+
+  constructor(
+    readonly host: Host,
+    hash: string,
+  ) {
+    const view = (this.view = signal(fromHash(hash)));
+    // Each part by itself: what follows from one is not worked out again when another changes.
+    const part = <K extends keyof View>(key: K) => computed(() => view.value[key]);
+    const [path, chosen, every, text, pane] = [
+      part("path"), part("chosen"), part("every"), part("text"), part("pane"),
+    ]; // prettier-ignore
+    const subject = part("subject");
+    this.entry = computed(() => entryOf(this.traces.value, view.value.trace));
+    const id = computed(() => (this.entry.value?.state === "ready" ? this.entry.value.id : ""));
+    this.client = computed(() => (id.value ? new Client(host, id.value) : null));
+    this.overview = latest(() => this.client.value?.overview() ?? null);
+    const rank = computed(() => stepOf(path.value ?? "")?.rank ?? this.overview.value.value?.rank);
+    const step = computed(() => (view.value.oneStep ? stepOf(path.value ?? "")?.step : undefined));
+    this.scope = computed(() =>
+      rank.value === undefined ? null : { rank: rank.value, step: step.value },
+    );
+    const scoped = <T>(ask: (client: Client, scope: Scope) => Promise<T>, wanted = () => true) =>
+      latest(() => {
+        const [client, scope] = [this.client.value, this.scope.value];
+        return client && scope && wanted() ? ask(client, scope) : null;
+      });
+    this.facts = scoped((client, scope) => client.overview(scope));
+    this.modules = scoped(
+      (client, scope) => client.modules(scope),
+      once(() => pane.value === "modules"),
+    );
+    this.kernels = scoped(
+      (client, scope) => client.kernels(scope),
+      once(() => pane.value === "kernels"),
+    );
+    this.levels = latest(() => {
+      const client = this.client.value;
+      if (!client || path.value === null) return null;
+      return client.levels(path.value, every.value).then((all) => all.map(drawn));
+    });
+    this.details = latest(() =>
+      chosen.value ? (this.client.value?.details(chosen.value) ?? null) : null,
+    );
+    this.found = latest(() =>
+      text.value && path.value !== null
+        ? (this.client.value?.search(text.value, path.value, every.value) ?? null)
+        : null,
+    );
+    this.selected = latest(() =>
+      subject.value && path.value !== null
+        ? (this.client.value?.select(subject.value, path.value, every.value) ?? null)
+        : null,
+    );
+    this.marks = computed(() =>
+      marksOf(this.selected.value.value ?? this.details.value.value?.selects ?? null),
+    );
+    this.hits = computed(() => {
+      const levels = text.value
+        ? this.found.value.value?.levels
+        : this.selected.value.value?.levels;
+      return levels ? new Map(levels.map((one) => [one.path, one.hits])) : null;
+    });
+    this.partners = latest(() => {
+      const [client, place] = [this.client.value, this.chosenPlace];
+      return client && place ? this.partnersOf(client, place.level, place.index) : null;
+    });
+    const wantsSource = once(() => pane.value === "source");
+    this.files = latest(() => (wantsSource() ? (this.client.value?.sources() ?? null) : null));
+    this.file = computed(() => view.value.file || this.bestFile());
+    this.source = latest(() =>
+      wantsSource() && this.file.value
+        ? (this.client.value?.source(this.file.value) ?? null)
+        : null,
+    );
+  }
+
+  /** The events that the chosen operation's arrows lead to, with their places. */
+  private async partnersOf(client: Client, level: Level, index: number): Promise<Partner[]> {
+    const columns = level.wire.operations;
+    const kinds = (["launch", "forward", "backward"] as const).filter(
+      (one) => columns[one][index]! >= 0,
+    );
+    return Promise.all(
+      kinds.map(async (kind) => ({
+        kind,
+        path: (await client.placeOf(columns[kind][index]!)).path,
+      })),
+    );
+  }
+
+  /** The file of the marked lines, else the first that can be read. */
+  private bestFile(): string {
+    const files = this.files.value.value ?? [];
+    const marked = files.find((one) => this.marks.value.lines.has(one.file));
+    return (marked ?? files[0])?.file ?? "";
+  }
+
+  set(change: Partial<View>): void {
+    this.view.value = { ...this.view.value, ...change };
+  }
+
+  /** Shows the inside of an operation as the lowest level, and chooses it. */
+  open(path: string): void {
+    this.set({ path, chosen: path, subject: null, file: "" });
+  }
+
+  /** Chooses an operation and leaves the levels as they are. */
+  choose(path: string): void {
+    this.set({ chosen: path, subject: null, file: "" });
+  }
+
+  /** Closes the lowest level. */
+  up(): void {
+    const { path } = this.view.value;
+    if (path) this.open(parent(path));
+  }
+
+  /** Follows a choice made in a pane: the timeline goes to its longest operation. */
+  async choosePart(subject: Subject): Promise<void> {
+    const { client, view } = { client: this.client.value, view: this.view.value };
+    if (!client) return;
+    this.set({ subject, file: "file" in subject ? subject.file : "" });
+    try {
+      const answer = await client.select(subject, view.path ?? "", view.every);
+      if (this.view.value.subject !== subject) return; // something else was chosen meanwhile
+      if (answer.target) this.set({ path: answer.target.level, chosen: answer.target.path });
+      else this.notice.value = `${answer.title} has no event in any step.`;
+    } catch (error) {
+      this.notice.value = error instanceof Error ? error.message : String(error);
+    }
+  }
+
+  /** Goes to the operation that holds a raw event. */
+  async goTo(event: number): Promise<void> {
+    try {
+      const place = await this.client.value?.placeOf(event);
+      if (place?.path) this.set({ path: place.level, chosen: place.path, subject: null, file: "" });
+      else this.notice.value = `Event ${event} lies outside all steps.`;
+    } catch (error) {
+      this.notice.value = error instanceof Error ? error.message : String(error);
+    }
+  }
+
+  /** Opens the longest operation again and again, from the lowest level on, down to a single one. */
+  async descend(side: "cpu" | "device"): Promise<void> {
+    const client = this.client.value;
+    let { path } = this.view.value;
+    const { every } = this.view.value;
+    while (client && path !== null) {
+      const level = new Level((await client.levels(path, every)).at(-1)!);
+      const longest = level.longest(side);
+      if (longest < 0) break;
+      const one = level.operation(longest);
+      if (!one.opens) {
+        this.set({ path, chosen: one.path, subject: null });
+        return;
+      }
+      path = join(path, level.wire.operations.id[longest]!);
+    }
+    if (path !== null) this.open(path);
+  }
+
+  /** Another trace, from its start. */
+  openTrace(trace: string): void {
+    batch(() => {
+      this.view.value = { ...NO_VIEW, trace, pane: this.view.value.pane };
+    });
+  }
+
+  /** The level that lists the chosen operation, and its number there. */
+  get chosenPlace(): { level: Level; index: number; depth: number } | null {
+    const { chosen } = this.view.value;
+    const levels = this.levels.value.value ?? [];
+    const depth = levels.findIndex((one) => one.path === parent(chosen));
+    const level = levels[depth];
+    const index = level && chosen ? level.find(chosen) : -1;
+    return level && index >= 0 ? { level, index, depth } : null;
+  }
+}
+
+const made = new WeakMap<wire.WireLevel, Level>();
+
+/** The level of an answer, made once. */
+function drawn(level: wire.WireLevel): Level {
+  const kept = made.get(level) ?? new Level(level);
+  made.set(level, kept);
+  return kept;
+}
+
+function entryOf(traces: wire.Traces | null, id: string): wire.TraceEntry | null {
+  const all = traces?.traces ?? [];
+  return all.find((one) => one.id === id) ?? (id ? null : (all[0] ?? null));
+}
+
+/** True from the first time on: what was shown once is kept up to date, what never was is not asked. */
+function once(wanted: () => boolean): () => boolean {
+  let was = false;
+  return () => (was = wanted() || was);
+}
+
+function marksOf(selects: wire.Selects | null): Marks {
+  const lines = new Map<string, Set<number>>();
+  for (const one of selects?.lines ?? []) {
+    lines.set(one.file, (lines.get(one.file) ?? new Set()).add(one.line));
+  }
+  return { modules: new Set(selects?.modules), kernels: new Set(selects?.kernels), lines };
+}
+
+/** Whether an operation leads to what is open: it is the path or above it. */
+export function isOpened(operation: string, path: string | null): boolean {
+  return path !== null && operation !== "" && holds(operation, path);
+}

@@ -1,0 +1,345 @@
+import type { ComponentChildren, JSX } from "preact";
+import type { Details, EventLink } from "../api/types";
+import { bytes, count, duration, grouped, percent, words } from "../base/format";
+import type { Store } from "../state/store";
+import { WithAnswer } from "../widgets/answer";
+import { Bound } from "./overview";
+
+/** Everything recorded of the chosen operation. */
+export function DetailsPane({ store }: { store: Store }): JSX.Element {
+  const { subject } = store.view.value;
+  const chosen = store.selected.value.value;
+  return (
+    <aside class="details" aria-label="Details">
+      {subject && chosen && (
+        <p class="subject">
+          <strong>{chosen.title}</strong>: {grouped(chosen.total)} events; the longest is shown.
+        </p>
+      )}
+      <WithAnswer answer={store.details}>
+        {(value) => <Whole store={store} value={value} />}
+      </WithAnswer>
+      {!store.view.value.chosen && (
+        <p class="nothing">Choose an operation to see what is recorded of it.</p>
+      )}
+    </aside>
+  );
+}
+
+type Part = { store: Store; value: Details };
+
+function Whole({ store, value }: Part): JSX.Element {
+  return (
+    <>
+      <h2>{value.name}</h2>
+      {value.full_name !== value.name && <p class="full-name">{value.full_name}</p>}
+      <p class="chips">
+        <span class="chip-text">
+          {value.kind === "event" ? words(value.category ?? "event") : value.kind}
+        </span>
+        {value.cpu_ns > 0 && value.device_ns > 0 && (
+          <span>
+            bound by <Bound by={value.bound_by} />
+          </span>
+        )}
+      </p>
+      <Facts store={store} value={value} />
+      <Spread store={store} />
+      <Kernel value={value} />
+      <DeviceWork store={store} value={value} />
+      <Instances store={store} value={value} />
+      <Arguments value={value} />
+    </>
+  );
+}
+
+function Facts({ store, value }: Part): JSX.Element {
+  const { module, launch, track } = value;
+  return (
+    <Pairs>
+      {value.cpu_ns > 0 && <Pair name="CPU">{duration(value.cpu_ns)}</Pair>}
+      {value.self_ns > 0 && <Pair name="of it, by itself">{duration(value.self_ns)}</Pair>}
+      {value.device_ns > 0 && <Pair name="device, busy">{duration(value.device_ns)}</Pair>}
+      {value.recompute_ns > 0 && <Pair name="recomputed">{duration(value.recompute_ns)}</Pair>}
+      {launch && (
+        <Pair name="launched by">
+          <EventButton store={store} link={launch} /> {duration(launch.delay_ns)} before
+        </Pair>
+      )}
+      <Pair name="step">{value.rank ? `${value.step}, rank ${value.rank}` : value.step}</Pair>
+      {value.stage && <Pair name="stage">{words(value.stage)}</Pair>}
+      {module && (
+        <Pair name="module">
+          <button
+            type="button"
+            class="link"
+            onClick={() => void store.choosePart({ module: module.id })}
+          >
+            {module.path || module.class}
+          </button>{" "}
+          <span class="dim">{module.class}</span>
+        </Pair>
+      )}
+      {value.source.slice(0, 4).map((one) => (
+        <Pair key={`${one.what}${one.file}${one.line}`} name={PLACES[one.what] ?? one.what}>
+          <SourceLink store={store} file={one.file} line={one.line} />
+        </Pair>
+      ))}
+      {track && <Pair name={track.stream === null ? "thread" : "stream"}>{track.name}</Pair>}
+      {value.forward && (
+        <Pair name="forward of it">
+          <EventButton store={store} link={value.forward} />
+        </Pair>
+      )}
+      {value.backward && (
+        <Pair name="backward of it">
+          <EventButton store={store} link={value.backward} />
+        </Pair>
+      )}
+      <Pair name="began">{duration(value.start_ns)}</Pair>
+      <Pair name="raw events">{grouped(value.events)}</Pair>
+    </Pairs>
+  );
+}
+
+const PLACES: Record<string, string> = { frame: "in", call: "called at", class: "written at" };
+
+function SourceLink({
+  store,
+  file,
+  line,
+}: {
+  store: Store;
+  file: string;
+  line: number;
+}): JSX.Element {
+  const open = (): void => {
+    store.set({ pane: "source" });
+    void store.choosePart({ file, line });
+  };
+  return (
+    <button type="button" class="link" title={file} data-action="source" onClick={open}>
+      {file.slice(file.lastIndexOf("/") + 1)}:{line}
+    </button>
+  );
+}
+
+function EventButton({ store, link }: { store: Store; link: EventLink }): JSX.Element {
+  return (
+    <button type="button" class="link" onClick={() => void store.goTo(link.event)}>
+      {link.name}
+    </button>
+  );
+}
+
+/** How the copies of a folded operation differ, out of its level. */
+function Spread({ store }: { store: Store }): JSX.Element | null {
+  const place = store.chosenPlace;
+  if (!place) return null;
+  const one = place.level.operation(place.index);
+  if (one.count < 2) return null;
+  const most = Math.max(one.most, 1);
+  return (
+    <section aria-label="Spread">
+      <h3>
+        {one.kind === "repeat"
+          ? `Folded: ${count(one.count)} copies`
+          : `${count(one.count)} operations`}
+      </h3>
+      <div class="range" aria-hidden="true">
+        <span class="range-span" style={{ left: `${(one.least / most) * 100}%`, right: "0" }} />
+        <span class="range-mean" style={{ left: `${(one.mean / most) * 100}%` }} />
+      </div>
+      <Pairs>
+        <Pair name="least">{duration(one.least)}</Pair>
+        <Pair name="mean">{duration(one.mean)}</Pair>
+        <Pair name="most">
+          <button
+            type="button"
+            class="link"
+            onClick={() => openSlowest(store, one.path, one.slowest)}
+          >
+            {duration(one.most)}
+          </button>
+        </Pair>
+      </Pairs>
+    </section>
+  );
+}
+
+function openSlowest(store: Store, path: string, slowest: string): void {
+  if (slowest) store.set({ path, chosen: `${path}/${slowest}`, subject: null });
+}
+
+function Kernel({ value }: { value: Details }): JSX.Element | null {
+  const { kernel } = value;
+  if (!kernel) return null;
+  const sizes = (all: number[] | null): string | null => all && all.join(" × ");
+  const rows: [string, string | null][] = [
+    ["grid", sizes(kernel.grid)],
+    ["block", sizes(kernel.block)],
+    ["registers a thread", kernel.registers === null ? null : String(kernel.registers)],
+    ["shared memory", kernel.shared_bytes === null ? null : bytes(kernel.shared_bytes)],
+    ["occupancy, estimated", kernel.occupancy === null ? null : percent(kernel.occupancy)],
+    ["blocks a multiprocessor", kernel.blocks_per_sm === null ? null : count(kernel.blocks_per_sm)],
+    ["warps a multiprocessor", kernel.warps_per_sm === null ? null : count(kernel.warps_per_sm)],
+  ];
+  const told = rows.filter((one): one is [string, string] => one[1] !== null);
+  if (!told.length) return null;
+  return (
+    <section aria-label="Kernel">
+      <h3>Launch</h3>
+      <Pairs>
+        {told.map(([name, text]) => (
+          <Pair key={name} name={name}>
+            {text}
+          </Pair>
+        ))}
+      </Pairs>
+    </section>
+  );
+}
+
+function DeviceWork({ store, value }: Part): JSX.Element | null {
+  const work = value.device_work;
+  if (!work?.count) return null;
+  return (
+    <section aria-label="Device work">
+      <h3>
+        Device work <span class="dim">{countText(work.rows.length, work.count)}</span>
+      </h3>
+      <table class="table small">
+        <thead>
+          <tr>
+            <th scope="col">kernel</th>
+            <th scope="col" class="number">
+              time
+            </th>
+            <th scope="col" class="number" title="from the launch to the kernel's start">
+              delay
+            </th>
+            <th scope="col" class="number">
+              stream
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {work.rows.slice(0, 12).map((one) => (
+            <tr key={one.event}>
+              <td class="name-text" title={one.full_name}>
+                <EventButton store={store} link={one} />
+              </td>
+              <td class="number">{duration(one.duration_ns)}</td>
+              <td class="number">{one.delay_ns === null ? "–" : duration(one.delay_ns)}</td>
+              <td class="number">{one.stream ?? "–"}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function countText(shown: number, all: number): string {
+  const rows = Math.min(shown, 12);
+  return rows < all ? `the longest ${rows} of ${grouped(all)}` : grouped(all);
+}
+
+function Instances({ store, value }: Part): JSX.Element | null {
+  const { instances } = value;
+  if (!instances || instances.count < 2) return null;
+  return (
+    <section aria-label="Instances">
+      <h3>
+        All {grouped(instances.count)} of {instances.of} <span class="dim">{instances.side}</span>
+      </h3>
+      <Pairs>
+        <Pair name="total">{duration(instances.total_ns)}</Pair>
+        <Pair name="mean ± std">
+          {duration(instances.mean_ns)} ± {duration(instances.std_ns)}
+        </Pair>
+        <Pair name="median">{duration(instances.median_ns)}</Pair>
+        <Pair name="least – most">
+          {duration(instances.least_ns)} – {duration(instances.most_ns)}
+        </Pair>
+      </Pairs>
+      {instances.shapes.length > 1 && (
+        <table class="table small">
+          <thead>
+            <tr>
+              <th scope="col">shapes</th>
+              <th scope="col" class="number">
+                count
+              </th>
+              <th scope="col" class="number">
+                mean
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {instances.shapes.slice(0, 8).map((one) => (
+              <tr key={one.shapes}>
+                <td class="code wrap">{one.shapes}</td>
+                <td class="number">{grouped(one.count)}</td>
+                <td class="number">{duration(one.mean_ns)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+      <table class="table small">
+        <thead>
+          <tr>
+            <th scope="col">slowest</th>
+            <th scope="col" class="number">
+              time
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {instances.rows.slice(0, 8).map((one) => (
+            <tr key={one.event}>
+              <td>
+                <EventButton
+                  store={store}
+                  link={{ event: one.event, name: `in step ${one.step}` }}
+                />
+              </td>
+              <td class="number">{duration(one.duration_ns)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function Arguments({ value }: { value: Details }): JSX.Element | null {
+  const all = Object.entries(value.arguments);
+  if (!all.length) return null;
+  return (
+    <section aria-label="Arguments">
+      <h3>Arguments</h3>
+      <Pairs>
+        {all.map(([name, text]) => (
+          <Pair key={name} name={name}>
+            <span class="code wrap">{typeof text === "string" ? text : JSON.stringify(text)}</span>
+          </Pair>
+        ))}
+      </Pairs>
+    </section>
+  );
+}
+
+function Pairs({ children }: { children: ComponentChildren }): JSX.Element {
+  return <dl class="pairs">{children}</dl>;
+}
+
+function Pair({ name, children }: { name: string; children: ComponentChildren }): JSX.Element {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}

@@ -1,0 +1,8 @@
+import { kernels } from "./kernels";
+import { modules } from "./modules";
+import { overview } from "./overview";
+import type { Pane } from "./pane";
+import { source } from "./source";
+
+/** The panes below the timeline, by their order on screen: the first nine have the keys 1 to 9. */
+export const PANES: Pane[] = [overview, modules, kernels, source];

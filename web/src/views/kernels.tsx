@@ -1,0 +1,129 @@
+import { useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import type { KernelRow, Kernels } from "../api/types";
+import { count, duration, milliseconds, percent, words } from "../base/format";
+import type { Store } from "../state/store";
+import { WithAnswer } from "../widgets/answer";
+import { ShareBar } from "../widgets/bars";
+import { Table, type Column } from "../widgets/table";
+import type { Pane } from "./pane";
+
+export const kernels: Pane = {
+  id: "kernels",
+  title: "Kernels",
+  hint: "Device work by name; operators where there is no device",
+  View: ({ store }) => (
+    <WithAnswer answer={store.kernels}>
+      {(value) => <Rows store={store} value={value} />}
+    </WithAnswer>
+  ),
+};
+
+const COLUMNS: Column<KernelRow>[] = [
+  {
+    id: "name",
+    title: "name",
+    value: (row) => row.short,
+    cell: (row) => (
+      <span class="name-cell" title={row.name}>
+        <span class={`swatch c-kind-${row.kind}`} aria-hidden="true" />
+        <span class="name-text">{row.short}</span>
+      </span>
+    ),
+  },
+  { id: "kind", title: "kind", value: (row) => row.kind, cell: (row) => words(row.kind) },
+  {
+    id: "stage",
+    title: "stage",
+    value: (row) => mainStage(row),
+    cell: (row) => words(mainStage(row)),
+  },
+  number("count", "count", "how often in a step", (row) => row.count, count),
+  number("total", "total", "in a step", (row) => row.total_ms, milliseconds),
+  {
+    id: "share",
+    title: "share",
+    hint: "of all device work",
+    numeric: true,
+    value: (row) => row.share,
+    cell: (row) => (
+      <span class="share-cell">
+        <ShareBar share={row.share} />
+        {percent(row.share)}
+      </span>
+    ),
+  },
+  number("mean", "mean", "of one", (row) => row.mean_ns, duration),
+  number("least", "least", "the fastest", (row) => row.least_ns, duration),
+  number("most", "most", "the slowest", (row) => row.most_ns, duration),
+];
+const OCCUPANCY = number<KernelRow>(
+  "occupancy", "occupancy", "estimated by the profiler", (row) => row.occupancy, percent,
+); // prettier-ignore
+
+/** A column of numbers; nothing where the value is null. */
+function number<Row = KernelRow>(
+  id: string,
+  title: string,
+  hint: string,
+  value: (row: Row) => number | null,
+  format: (value: number) => string,
+): Column<Row> {
+  const cell = (row: Row): string => {
+    const found = value(row);
+    return found === null ? "–" : format(found);
+  };
+  return { id, title, hint, numeric: true, value, cell };
+}
+
+function mainStage(row: KernelRow): string {
+  const most = Object.entries(row.stages).sort((a, b) => b[1] - a[1])[0];
+  return most?.[0] ?? "";
+}
+
+function Rows({ store, value }: { store: Store; value: Kernels }): JSX.Element {
+  const filter = useSignal("");
+  const wanted = filter.value.toLowerCase();
+  const rows = wanted
+    ? value.rows.filter((row) => row.name.toLowerCase().includes(wanted))
+    : value.rows;
+  const { kernels: marked } = store.marks.value;
+  const columns = value.rows.some((row) => row.occupancy !== null)
+    ? [...COLUMNS, OCCUPANCY]
+    : COLUMNS;
+  const first = [...marked][0];
+  return (
+    <div class="pane-column">
+      <div class="pane-tools">
+        <input
+          type="search"
+          placeholder={`Filter ${value.rows.length} ${value.are}`}
+          aria-label={`Filter ${value.are}`}
+          value={filter.value}
+          onInput={(event) => (filter.value = event.currentTarget.value)}
+        />
+        <span class="dim">
+          means over {value.steps.length === 1 ? "step" : "steps"} {steps(value.steps)}
+        </span>
+      </div>
+      <Table
+        caption={`${words(value.are)} by time`}
+        columns={columns}
+        rows={rows}
+        keyOf={(row) => row.name}
+        sorting={{ column: "total", down: true }}
+        marked={(row) => marked.has(row.name)}
+        showKey={first}
+        onChoose={(row) => void store.choosePart({ kernel: row.name })}
+      />
+    </div>
+  );
+}
+
+/** `5–10` where they follow each other. */
+export function steps(numbers: number[]): string {
+  const [first, last] = [numbers[0], numbers.at(-1)];
+  if (first === undefined || last === undefined) return "";
+  const run = last - first === numbers.length - 1;
+  return first === last ? String(first) : run ? `${first}–${last}` : numbers.join(", ");
+}

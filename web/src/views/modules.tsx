@@ -1,0 +1,231 @@
+import { useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect } from "preact/hooks";
+import type { Modules, ModuleNode } from "../api/types";
+import { count, grouped, milliseconds } from "../base/format";
+import { costOf, cpuOf, deviceOf, treeRows, waysTo, type TreeRow } from "../model/modules";
+import type { Store } from "../state/store";
+import { WithAnswer } from "../widgets/answer";
+import { ShareBar } from "../widgets/bars";
+import { steps } from "./kernels";
+import type { Pane } from "./pane";
+
+export const modules: Pane = {
+  id: "modules",
+  title: "Model",
+  hint: "The model's modules with the cost of each, forward and backward",
+  View: ({ store }) => (
+    <WithAnswer answer={store.modules}>
+      {(value) => <Tree store={store} value={value} />}
+    </WithAnswer>
+  ),
+};
+
+const EVIDENCE: Record<string, string> = {
+  capture: "ranges recorded by stepscope",
+  nn_module: "events of nn.Module",
+  matched: "matched by the names of operators, in order",
+};
+
+function Tree({ store, value }: { store: Store; value: Modules }): JSX.Element {
+  const open = useSignal<ReadonlySet<string>>(
+    new Set(value.tree.map((one) => `/${one.path || one.name}`)),
+  );
+  const unfolded = useSignal<ReadonlySet<string>>(new Set());
+  const marked = store.marks.value.modules;
+  const rows = treeRows(value.tree, open.value, unfolded.value);
+  const most = Math.max(...value.tree.map(costOf), 1e-9);
+  const first = [...marked][0];
+  useEffect(() => {
+    if (first !== undefined) open.value = new Set([...open.value, ...waysTo(value.tree, first)]);
+  }, [first, value]);
+  if (!value.tree.length) return <NoModules />;
+  const toggle = (row: TreeRow, to = !row.open): void => {
+    const next = new Set(open.value);
+    if (to) next.add(row.key);
+    else next.delete(row.key);
+    open.value = next;
+  };
+  const unfold = (row: TreeRow): void => {
+    unfolded.value = new Set([...unfolded.value, row.key]);
+    toggle(row, true);
+  };
+  return (
+    <div class="pane-column">
+      <div class="pane-tools">
+        <span class="dim">
+          {EVIDENCE[value.evidence] ?? value.evidence} · means over{" "}
+          {value.steps.length === 1 ? "step" : "steps"} {steps(value.steps)}
+        </span>
+      </div>
+      <div class="table-frame" onKeyDown={(event) => walkTree(event, rows, toggle)}>
+        <table class="table" role="treegrid" aria-label="Modules by cost">
+          <thead>
+            <tr>
+              {["module", "class"].map((one) => (
+                <th key={one} scope="col">
+                  {one}
+                </th>
+              ))}
+              {[
+                "calls",
+                "forward CPU",
+                "device",
+                "backward CPU",
+                "device",
+                "total CPU",
+                "device",
+              ].map((one, i) => (
+                <th key={i} scope="col" class="number">
+                  {one}
+                </th>
+              ))}
+              <th scope="col">
+                <span class="unseen">share</span>
+              </th>
+              <th scope="col" class="number">
+                parameters
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {rows.map((row) => (
+              <Line
+                key={row.key}
+                row={row}
+                share={costOf(row.node) / most}
+                marked={row.node.modules.some((one) => marked.has(one))}
+                onToggle={() => toggle(row)}
+                onUnfold={() => unfold(row)}
+                onChoose={() => choose(store, row.node)}
+              />
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </div>
+  );
+}
+
+function choose(store: Store, node: ModuleNode): void {
+  const module = node.modules[0];
+  if (module !== undefined) void store.choosePart({ module });
+}
+
+function Line(props: {
+  row: TreeRow;
+  share: number;
+  marked: boolean;
+  onToggle: () => void;
+  onUnfold: () => void;
+  onChoose: () => void;
+}): JSX.Element {
+  const { row } = props;
+  const { node } = row;
+  return (
+    <tr
+      tabIndex={0}
+      data-module={node.path}
+      class={props.marked ? "marked" : undefined}
+      aria-level={row.depth + 1}
+      aria-expanded={row.opens ? row.open : undefined}
+      aria-selected={props.marked}
+      onClick={props.onChoose}
+    >
+      <td>
+        <span class="tree-name" style={{ paddingLeft: `${row.depth * 16}px` }}>
+          <Twist row={row} onToggle={props.onToggle} />
+          <span class={row.hottest ? "hottest" : undefined}>{node.name || node.class}</span>
+          {node.count > 1 && <Copies node={node} onUnfold={props.onUnfold} />}
+        </span>
+      </td>
+      <td class="dim">{node.class}</td>
+      <td class="number">{count(node.calls)}</td>
+      <td class="number">{milliseconds(node.forward_cpu_ms)}</td>
+      <td class="number">{milliseconds(node.forward_device_ms)}</td>
+      <td class="number">{milliseconds(node.backward_cpu_ms)}</td>
+      <td class="number">{milliseconds(node.backward_device_ms)}</td>
+      <td class="number strong">{milliseconds(cpuOf(node))}</td>
+      <td class="number strong">{milliseconds(deviceOf(node))}</td>
+      <td class="bar-cell">
+        <ShareBar share={props.share} kind={row.hottest ? "hot" : ""} />
+      </td>
+      <td class="number">{node.parameters === null ? "–" : grouped(node.parameters)}</td>
+    </tr>
+  );
+}
+
+function Twist({ row, onToggle }: { row: TreeRow; onToggle: () => void }): JSX.Element {
+  if (!row.opens) return <span class="twist" />;
+  return (
+    <button
+      type="button"
+      class="twist"
+      tabIndex={-1}
+      aria-label={`${row.open ? "Close" : "Open"} ${row.node.name || row.node.class}`}
+      onClick={(event) => {
+        event.stopPropagation();
+        onToggle();
+      }}
+    >
+      {row.open ? "▾" : "▸"}
+    </button>
+  );
+}
+
+/** How many copies a line stands for, and how much they differ; a click lists them. */
+function Copies({ node, onUnfold }: { node: ModuleNode; onUnfold: () => void }): JSX.Element {
+  const [least, most] = node.spread_ms;
+  return (
+    <button
+      type="button"
+      class="chip"
+      tabIndex={-1}
+      title={`${node.count} copies, each ${milliseconds(least)} to ${milliseconds(most)}: list them`}
+      onClick={(event) => {
+        event.stopPropagation();
+        onUnfold();
+      }}
+    >
+      ×{node.count} · {milliseconds(least)} – {milliseconds(most)}
+    </button>
+  );
+}
+
+function NoModules(): JSX.Element {
+  return (
+    <p class="nothing">
+      This trace names no module. Record with <code>stepscope run</code>, or give the model's tree:{" "}
+      <code>--model model.json</code>.
+    </p>
+  );
+}
+
+function walkTree(
+  event: KeyboardEvent,
+  rows: TreeRow[],
+  toggle: (row: TreeRow, to: boolean) => void,
+): void {
+  const line = (event.target as HTMLElement).closest<HTMLTableRowElement>("tbody tr");
+  if (!line) return;
+  const row = rows[line.sectionRowIndex];
+  switch (event.key) {
+    case "ArrowDown":
+      (line.nextElementSibling as HTMLElement | null)?.focus();
+      break;
+    case "ArrowUp":
+      (line.previousElementSibling as HTMLElement | null)?.focus();
+      break;
+    case "ArrowRight":
+    case "ArrowLeft":
+      if (row?.opens) toggle(row, event.key === "ArrowRight");
+      break;
+    case "Enter":
+      line.click();
+      break;
+    default:
+      return;
+  }
+  event.preventDefault();
+  event.stopPropagation();
+}

@@ -1,0 +1,252 @@
+import type { JSX } from "preact";
+import type { DeviceFacts, Facts, Overview, StageFacts } from "../api/types";
+import { bytes, count, duration, grouped, milliseconds, percent, words } from "../base/format";
+import type { Store } from "../state/store";
+import { WithAnswer } from "../widgets/answer";
+import { ShareBar, Stacked, type Piece } from "../widgets/bars";
+import type { Pane } from "./pane";
+
+const CAUSES: Record<string, string> = {
+  data: "nothing to do, as the next batch is still being loaded",
+  synchronisation: "nothing to do, as the CPU waited for the device and then had to begin anew",
+  communication: "waiting for other ranks",
+  host: "nothing to do, as the CPU was busy with something other than launching",
+  launch: "nothing to do, as launching takes longer than the work itself",
+};
+
+export const overview: Pane = {
+  id: "overview",
+  title: "Overview",
+  hint: "What bounds the step, its stages, and why the device is idle",
+  View: ({ store }) => (
+    <WithAnswer answer={store.facts}>{(value) => <Whole store={store} value={value} />}</WithAnswer>
+  ),
+};
+
+function Whole({ store, value }: { store: Store; value: Overview }): JSX.Element {
+  const { facts } = value;
+  return (
+    <div class="overview">
+      <section aria-label="Verdict">
+        <p class={`verdict bound-${facts.verdict.bound_by}`}>{facts.verdict.sentence}</p>
+        <Numbers facts={facts} />
+        <Steps store={store} value={value} />
+      </section>
+      <Stages store={store} facts={facts} />
+      <section aria-label="Device">
+        {facts.devices.map((one) => (
+          <Device key={one.device} device={one} />
+        ))}
+        <Kinds facts={facts} />
+      </section>
+      {facts.warnings.length > 0 && <Warnings facts={facts} />}
+    </div>
+  );
+}
+
+function Numbers({ facts }: { facts: Facts }): JSX.Element {
+  const { steps } = facts;
+  const one = steps.numbers.length === 1;
+  const rows: [string, string][] = [
+    [
+      one ? `Step ${steps.numbers[0]}` : `Step, mean of ${steps.numbers.length}`,
+      milliseconds(steps.mean_ms),
+    ],
+  ];
+  if (!one)
+    rows.push([
+      "Fastest to slowest",
+      `${milliseconds(steps.min_ms)} – ${milliseconds(steps.max_ms)}`,
+    ]);
+  rows.push(["Waiting for data", milliseconds(facts.data_wait_ms)]);
+  if (facts.parameters !== null) rows.push(["Parameters", grouped(facts.parameters)]);
+  if (facts.parameter_bytes !== null) rows.push(["Parameter memory", bytes(facts.parameter_bytes)]);
+  for (const [device, peak] of Object.entries(facts.peak_memory_bytes)) {
+    rows.push([`Peak memory, ${device}`, bytes(peak)]);
+  }
+  return (
+    <dl class="numbers">
+      {rows.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+/** Every step of the rank as a bar that opens it. */
+function Steps({ store, value }: { store: Store; value: Overview }): JSX.Element {
+  const mine = value.steps.filter((one) => one.rank === value.rank);
+  const most = Math.max(...mine.map((one) => one.runtime_ns), 1);
+  const path = store.view.value.path ?? "";
+  if (mine.length < 2) return <></>;
+  return (
+    <div class="steps" role="group" aria-label="Steps">
+      {mine.map((one) => (
+        <button
+          key={one.id}
+          type="button"
+          class="step-bar"
+          aria-pressed={path.split("/")[0] === one.id}
+          title={`step ${one.step}: ${duration(one.runtime_ns)}, device busy ${duration(one.device_busy_ns)}`}
+          onClick={() => store.open(one.id)}
+        >
+          <span class="step-room" aria-hidden="true">
+            <span class="step-cpu" style={{ height: `${(one.runtime_ns / most) * 100}%` }}>
+              <span
+                class="step-device"
+                style={{ height: `${(one.device_busy_ns / Math.max(one.runtime_ns, 1)) * 100}%` }}
+              />
+            </span>
+          </span>
+          <span>{one.step}</span>
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function Stages({ store, facts }: { store: Store; facts: Facts }): JSX.Element {
+  const device = facts.stages.some((one) => one.device_ms > 0);
+  const most = Math.max(...facts.stages.map((one) => Math.max(one.cpu_ms, one.device_ms)), 1e-9);
+  return (
+    <section aria-label="Stages">
+      <table class="table stages">
+        <caption class="pane-heading">Stages of a step</caption>
+        <thead>
+          <tr>
+            <th scope="col">stage</th>
+            <th scope="col" class="number">
+              CPU
+            </th>
+            {device && (
+              <th scope="col" class="number">
+                device
+              </th>
+            )}
+            <th scope="col" class="number">
+              share
+            </th>
+            <th scope="col" class="stage-bars">
+              <span class="unseen">bars</span>
+            </th>
+            <th scope="col">bound by</th>
+          </tr>
+        </thead>
+        <tbody onKeyDown={(event) => pressRow(event)}>
+          {facts.stages.map((one) => (
+            <tr
+              key={one.stage}
+              tabIndex={0}
+              data-stage={one.stage}
+              onClick={() => openStage(store, one)}
+            >
+              <td>
+                <span class={`swatch c-${one.stage}`} aria-hidden="true" /> {words(one.stage)}
+              </td>
+              <td class="number">{milliseconds(one.cpu_ms)}</td>
+              {device && <td class="number">{milliseconds(one.device_ms)}</td>}
+              <td class="number">{percent(one.share)}</td>
+              <td class="stage-bars">
+                <ShareBar share={one.cpu_ms / most} kind="cpu" />
+                {device && <ShareBar share={one.device_ms / most} kind="device" />}
+              </td>
+              <td>
+                <Bound by={one.bound_by} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function pressRow(event: KeyboardEvent): void {
+  if (event.key !== "Enter" && event.key !== " ") return;
+  (event.target as HTMLElement).closest("tr")?.click();
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+/** Which side holds an operation up; a word beside the colour. */
+export function Bound({ by }: { by: string }): JSX.Element {
+  return <span class={`bound bound-${by}`}>{words(by)}</span>;
+}
+
+/** The longest run of a stage in the step on screen. */
+function openStage(store: Store, stage: StageFacts): void {
+  const step = store.levels.value.value?.[1];
+  const runs = step?.all().filter((one) => one.kind === "stage" && one.name === stage.stage) ?? [];
+  const longest = runs.sort((a, b) => Math.max(b.cpu, b.device) - Math.max(a.cpu, a.device))[0];
+  if (longest) store.open(longest.path);
+}
+
+function Device({ device }: { device: DeviceFacts }): JSX.Element {
+  const idle = Object.entries(device.idle_ms).map(([cause, ms]): Piece => ({
+    name: `idle: ${cause}`,
+    value: ms,
+    colour: `c-idle-${cause}`,
+    text: milliseconds(ms),
+    hint: CAUSES[cause] ?? "",
+  }));
+  const pieces: Piece[] = [
+    {
+      name: "computing",
+      value: device.computing_ms,
+      colour: "c-computing",
+      text: milliseconds(device.computing_ms),
+    },
+    {
+      name: "only communicating",
+      value: device.communication_ms,
+      colour: "c-communication",
+      text: milliseconds(device.communication_ms),
+      hint: `${milliseconds(device.overlapped_ms)} more is hidden behind computation`,
+    },
+    ...idle,
+  ];
+  return (
+    <>
+      <h3 class="pane-heading">
+        {device.name || `Device ${device.device}`}, {milliseconds(device.window_ms)} a step
+      </h3>
+      <Stacked label={`Time of ${device.name}`} pieces={pieces} />
+    </>
+  );
+}
+
+function Kinds({ facts }: { facts: Facts }): JSX.Element {
+  const kinds = Object.entries(facts.kinds).sort((a, b) => b[1] - a[1]);
+  if (!kinds.length) return <></>;
+  const pieces = kinds.map(([kind, ms]): Piece => ({
+    name: words(kind),
+    value: ms,
+    colour: `c-kind-${kind}`,
+    text: milliseconds(ms),
+  }));
+  return (
+    <>
+      <h3 class="pane-heading">{facts.devices.length ? "Device work" : "Operators"} by kind</h3>
+      <Stacked label="Time by kind of work" pieces={pieces} />
+    </>
+  );
+}
+
+function Warnings({ facts }: { facts: Facts }): JSX.Element {
+  return (
+    <section aria-label="Warnings" class="warnings">
+      <h3 class="pane-heading">What the recording lacks</h3>
+      <ul>
+        {facts.warnings.map((one) => (
+          <li key={one.code}>
+            {one.message}
+            {one.count > 1 && <span class="dim"> ×{count(one.count)}</span>}
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}

@@ -1,0 +1,76 @@
+import { useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { perfettoUrl, sendToPerfetto } from "../api/perfetto";
+import { last } from "../base/path";
+import type { Store } from "../state/store";
+
+/** Opens an operation's raw events in Perfetto, or saves them. */
+export function RawEvents({ store, path }: { store: Store; path: string }): JSX.Element {
+  const busy = useSignal(false);
+  const ready = path !== "" && !busy.value;
+  const guard = async (work: () => Promise<void>): Promise<void> => {
+    busy.value = true;
+    try {
+      await work();
+    } catch (error) {
+      store.notice.value = error instanceof Error ? error.message : String(error);
+    }
+    busy.value = false;
+  };
+  return (
+    <span class="tool-group">
+      {store.host.live && (
+        <button
+          type="button"
+          disabled={!ready}
+          title="The raw events of what is chosen, in Perfetto (p)"
+          data-action="perfetto"
+          onClick={() => void guard(() => openInPerfetto(store, path))}
+        >
+          Open in Perfetto
+        </button>
+      )}
+      <button
+        type="button"
+        disabled={!ready}
+        title="The raw events of what is chosen, as a Chrome trace"
+        data-action="download"
+        onClick={() => void guard(() => download(store, path))}
+      >
+        Save
+      </button>
+    </span>
+  );
+}
+
+export async function openInPerfetto(store: Store, path: string): Promise<void> {
+  const client = store.client.value;
+  const url = perfettoUrl(store.traces.value?.perfetto ?? null);
+  // Opened within the click itself: browsers block windows that open later.
+  const target = window.open(url, "_blank");
+  if (!target)
+    throw new Error("The browser blocked the window of Perfetto; allow it, or save the events.");
+  if (client)
+    await sendToPerfetto(
+      target,
+      new URL(url, location.href).origin,
+      client.rawEvents(path),
+      title(store, path),
+    );
+}
+
+async function download(store: Store, path: string): Promise<void> {
+  const events = await store.client.value?.rawEvents(path);
+  const url = URL.createObjectURL(new Blob([JSON.stringify(events)], { type: "application/json" }));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = `${title(store, path).replace(/[^\w.-]+/g, "_")}.json`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+function title(store: Store, path: string): string {
+  const name =
+    store.details.value.value?.path === path ? store.details.value.value.name : last(path);
+  return `${store.entry.value?.id ?? "trace"} ${name}`;
+}

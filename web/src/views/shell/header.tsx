@@ -1,0 +1,108 @@
+import type { JSX } from "preact";
+import { stepOf } from "../../base/path";
+import type { Store } from "../../state/store";
+import { theme, toggleTheme } from "../../state/theme";
+import { SearchBox } from "./search";
+
+export function Header({ store }: { store: Store }): JSX.Element {
+  return (
+    <header class="header">
+      <h1 class="brand">stepscope</h1>
+      <TracePicker store={store} />
+      <RankPicker store={store} />
+      <Framework store={store} />
+      <span class="grow" />
+      <SearchBox store={store} />
+      <label
+        class="switch"
+        title="Tables and overview of the step on screen alone, not means over all steps (m)"
+      >
+        <input
+          type="checkbox"
+          checked={store.view.value.oneStep}
+          onChange={(event) => store.set({ oneStep: event.currentTarget.checked })}
+        />
+        This step only
+      </label>
+      <button
+        type="button"
+        class="icon"
+        title="Light or dark (d)"
+        aria-label={`Theme: ${theme.value}`}
+        onClick={toggleTheme}
+      >
+        {theme.value === "dark" ? "☾" : "☀"}
+      </button>
+      <button
+        type="button"
+        class="icon"
+        title="Keys (?)"
+        aria-label="Keys"
+        onClick={() => (store.helpShown.value = true)}
+      >
+        ?
+      </button>
+    </header>
+  );
+}
+
+function TracePicker({ store }: { store: Store }): JSX.Element | null {
+  const all = store.traces.value?.traces ?? [];
+  const now = store.entry.value;
+  if (all.length < 2)
+    return now ? (
+      <span class="trace-name" title={now.path}>
+        {now.name}
+      </span>
+    ) : null;
+  return (
+    <select
+      aria-label="Trace"
+      value={now?.id}
+      onChange={(event) => store.openTrace(event.currentTarget.value)}
+    >
+      {all.map((one) => (
+        <option key={one.id} value={one.id}>
+          {one.name}
+          {one.state === "ready" ? "" : one.state === "failed" ? " (failed)" : " (loading)"}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+/** The rank whose step is on screen; another shows the same step of that rank. */
+function RankPicker({ store }: { store: Store }): JSX.Element | null {
+  const value = store.overview.value.value;
+  if (!value || value.ranks.length < 2) return null;
+  const now = stepOf(store.view.value.path ?? "") ?? stepOf(value.start);
+  const choose = (rank: number): void => {
+    const mine = value.steps.filter((one) => one.rank === rank);
+    const same = mine.find((one) => one.step === now?.step) ?? mine[0];
+    if (same) store.open(same.id);
+  };
+  return (
+    <label>
+      <span class="dim">rank</span>{" "}
+      <select
+        aria-label="Rank"
+        value={now?.rank}
+        onChange={(event) => choose(Number(event.currentTarget.value))}
+      >
+        {value.ranks.map((one) => (
+          <option key={one} value={one}>
+            {one}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function Framework({ store }: { store: Store }): JSX.Element | null {
+  const facts = store.overview.value.value?.facts;
+  if (!facts) return null;
+  const parts = [facts.framework, facts.devices[0]?.name].filter(Boolean);
+  if (facts.world_size > 1) parts.push(`${facts.world_size} ranks`);
+  return <span class="dim framework">{parts.join(" · ")}</span>;
+}

@@ -1,0 +1,91 @@
+import { useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { duration, plural } from "../../base/format";
+import type { Store } from "../../state/store";
+
+/** While somebody types, the search waits this long for the next letter. */
+const PAUSE_MS = 120;
+export const SEARCH_BOX = "search";
+
+export function SearchBox({ store }: { store: Store }): JSX.Element {
+  const timer = useRef(0);
+  const open = useSignal(false);
+  const { text } = store.view.value;
+  const input = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    if (input.current && document.activeElement !== input.current) input.current.value = text;
+  }, [text]);
+  const type = (value: string): void => {
+    clearTimeout(timer.current);
+    timer.current = window.setTimeout(() => store.set({ text: value.trim() }), PAUSE_MS);
+    open.value = true;
+  };
+  const press = (event: KeyboardEvent): void => {
+    event.stopPropagation();
+    if (event.key !== "Escape" && event.key !== "Enter") return;
+    if (event.key === "Escape") {
+      clearTimeout(timer.current);
+      store.set({ text: "" });
+      input.current!.value = "";
+    }
+    open.value = false;
+    document.querySelector<HTMLElement>(".stack")?.focus();
+  };
+  const answer = store.found.value.value;
+  return (
+    <div
+      class="search"
+      role="search"
+      onFocusOut={(event) => {
+        if (!(event.currentTarget as HTMLElement).contains(event.relatedTarget as Node))
+          open.value = false;
+      }}
+    >
+      <input
+        ref={input}
+        id={SEARCH_BOX}
+        type="search"
+        placeholder="Search operations and raw events  /"
+        aria-label="Search operations and raw events"
+        autocomplete="off"
+        spellcheck={false}
+        defaultValue={text}
+        onInput={(event) => type(event.currentTarget.value)}
+        onFocus={() => (open.value = true)}
+        onKeyDown={press}
+      />
+      {text && (
+        <span class="search-total" role="status">
+          {answer ? plural(answer.total, "event") : store.found.value.error || "…"}
+        </span>
+      )}
+      {open.value && text && answer && <Found store={store} onLeave={() => (open.value = false)} />}
+    </div>
+  );
+}
+
+/** The longest of the events found; one is gone to by a click. */
+function Found({ store, onLeave }: { store: Store; onLeave: () => void }): JSX.Element | null {
+  const answer = store.found.value.value;
+  if (!answer?.first.length) return null;
+  const go = (level: string, path: string): void => {
+    store.set({ path: level, chosen: path, subject: null });
+    onLeave();
+  };
+  return (
+    <ul class="found" aria-label="Longest events found">
+      {answer.first.map((one) => (
+        <li key={one.event}>
+          <button type="button" disabled={!one.path} onClick={() => go(one.level, one.path)}>
+            <span class="name-text" title={one.name}>
+              {one.name}
+            </span>
+            <span class="dim">step {one.step}</span>
+            <span class="number">{duration(one.duration_ns)}</span>
+          </button>
+        </li>
+      ))}
+    </ul>
+  );
+}

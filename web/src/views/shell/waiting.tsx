@@ -1,0 +1,76 @@
+import type { JSX } from "preact";
+import type { TraceEntry } from "../../api/types";
+import { percent } from "../../base/format";
+import type { Store } from "../../state/store";
+import { ErrorLine } from "../../widgets/answer";
+
+/** What is shown until a trace can be: how far it is read, or why it cannot be. */
+export function Waiting({ store }: { store: Store }): JSX.Element {
+  const { failure, traces, entry, view } = store;
+  if (failure.value)
+    return (
+      <Page title="No connection">
+        <ErrorLine text={failure.value} />
+      </Page>
+    );
+  if (!traces.value)
+    return (
+      <Page title="stepscope">
+        <p class="dim">Asking what is open…</p>
+      </Page>
+    );
+  const now = entry.value;
+  if (!now) return <Unknown store={store} id={view.value.trace} />;
+  if (now.state === "failed")
+    return (
+      <Page title={now.name}>
+        <ErrorLine text={now.message} />
+      </Page>
+    );
+  return (
+    <Page title={`Reading ${now.name}`}>
+      <Progress entry={now} />
+    </Page>
+  );
+}
+
+function Progress({ entry }: { entry: TraceEntry }): JSX.Element {
+  return (
+    <>
+      <progress value={entry.progress} max={1} aria-label={`Reading ${entry.name}`} />
+      <p class="dim">
+        {percent(entry.progress)} {entry.message}
+      </p>
+    </>
+  );
+}
+
+function Unknown({ store, id }: { store: Store; id: string }): JSX.Element {
+  const all = store.traces.value?.traces ?? [];
+  return (
+    <Page title="Not open">
+      <ErrorLine text={id ? `No trace named ${id} is open here.` : "No trace is open here."} />
+      <ul>
+        {all.map((one) => (
+          <li key={one.id}>
+            <button type="button" class="link" onClick={() => store.openTrace(one.id)}>
+              {one.name}
+            </button>
+          </li>
+        ))}
+      </ul>
+    </Page>
+  );
+}
+
+function Page(props: {
+  title: string;
+  children: JSX.Element | (JSX.Element | null)[];
+}): JSX.Element {
+  return (
+    <main class="waiting">
+      <h1>{props.title}</h1>
+      {props.children}
+    </main>
+  );
+}

@@ -1,0 +1,58 @@
+import { join, parent } from "../../base/path";
+import type { Level } from "../../model/level";
+import type { Store } from "../../state/store";
+import { activate } from "./level";
+
+/** Walks the timeline: left and right within a level, up and down between levels. */
+export function walk(store: Store, event: KeyboardEvent): void {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const act = ACTIONS[event.key];
+  if (!act) return;
+  act(store);
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+const ACTIONS: Record<string, (store: Store) => void> = {
+  ArrowRight: (store) => sideways(store, (at) => at + 1),
+  ArrowLeft: (store) => sideways(store, (at) => at - 1),
+  Home: (store) => sideways(store, () => 0),
+  End: (store) => sideways(store, (_, size) => size - 1),
+  ArrowDown: down,
+  ArrowUp: (store) => {
+    const { chosen } = store.view.value;
+    if (parent(chosen)) store.choose(parent(chosen));
+  },
+  Enter: (store) => {
+    const place = store.chosenPlace;
+    if (place) activate(store, place.level, place.index);
+  },
+  Escape: (store) => store.up(),
+  Backspace: (store) => store.up(),
+};
+
+function sideways(store: Store, to: (at: number, size: number) => number): void {
+  const place = store.chosenPlace;
+  const level = place?.level ?? store.levels.value.value?.at(-1);
+  if (!level?.size) return;
+  const order = level.inOrder();
+  const at = place ? order.indexOf(place.index) : -1;
+  const next = Math.min(Math.max(to(at, order.length), 0), order.length - 1);
+  store.choose(join(level.path, level.wire.operations.id[order[next]!]!));
+}
+
+/** Into the level below: opened first where it is not, then to its longest operation. */
+function down(store: Store): void {
+  const { chosen, path } = store.view.value;
+  const below = (store.levels.value.value ?? []).find((one) => one.path === chosen);
+  if (below && path !== null) chooseLongest(store, below);
+  else {
+    const place = store.chosenPlace;
+    if (place) activate(store, place.level, place.index);
+  }
+}
+
+function chooseLongest(store: Store, level: Level): void {
+  const longest = level.longest();
+  if (longest >= 0) store.choose(level.operation(longest).path);
+}

@@ -1,0 +1,186 @@
+import { useSignalEffect } from "@preact/signals";
+import type { JSX } from "preact";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { duration, plural } from "../../base/format";
+import { barAt } from "../../model/hit";
+import { BAR_HEIGHT, labelAt, rowAt, type Met } from "../../model/layout";
+import type { Level, Row } from "../../model/level";
+import { CanvasRenderer } from "../../render/canvas2d";
+import type { Palette } from "../../render/palette";
+import type { Scene } from "../../render/renderer";
+import type { Store } from "../../state/store";
+import { openedIn } from "./lines";
+import { GUTTER, hover, makeScene } from "./scene";
+
+/** How far a pointer may miss a thin bar, px. */
+const SLACK_PX = 3;
+
+export interface LevelProps {
+  store: Store;
+  level: Level;
+  depth: number;
+  width: number;
+  palette: Palette;
+  /** Told how the level was laid out, so that lines between levels can be drawn. */
+  onLaidOut: (depth: number, scene: Scene) => void;
+}
+
+/** One level: its title, the names of its rows, and two canvases, bars below outlines. */
+export function LevelView(props: LevelProps): JSX.Element {
+  const { store, level, depth, width, palette } = props;
+  const base = useRef<HTMLCanvasElement>(null);
+  const overlay = useRef<HTMLCanvasElement>(null);
+  const renderer = useRef<CanvasRenderer | null>(null);
+  const view = store.view.value;
+  const place = store.chosenPlace;
+  const chosen = place?.level === level ? place.index : -1;
+  const hits = store.hits.value?.get(level.path) ?? null;
+  const searching = view.text !== "";
+  const opened = openedIn(level, view.path);
+  const scene = useMemo(
+    () => makeScene({ level, width, palette, hits, searching, chosen }),
+    [level, width, palette, hits, searching, chosen],
+  );
+
+  useLayoutEffect(() => {
+    renderer.current ??= new CanvasRenderer(base.current!, overlay.current!);
+    renderer.current.drawBase(scene);
+    props.onLaidOut(depth, scene);
+    performance.mark("level drawn", { detail: { path: level.path } });
+  }, [scene]);
+
+  const highlight = (): void => {
+    const hovered = hover.value?.level === level ? hover.value.operation : -1;
+    renderer.current?.drawOverlay(scene, { hovered, chosen, opened });
+  };
+  useLayoutEffect(highlight, [scene, chosen, opened]);
+  const draw = useRef(highlight);
+  draw.current = highlight;
+  useSignalEffect(() => {
+    void hover.value;
+    draw.current();
+  });
+
+  const meet = (event: MouseEvent): Met | null => met(scene, event);
+  return (
+    <div class="level" data-level={level.path} data-depth={depth}>
+      <LevelTitle store={store} level={level} depth={depth} />
+      <div class="level-rows" style={{ height: `${scene.layout.height}px` }}>
+        {scene.layout.rows.map(({ row, top }) => (
+          <RowName key={row.key} row={row} level={level} top={top} />
+        ))}
+        <canvas
+          ref={base}
+          role="img"
+          aria-label={`${level.wire.name || "trace"}: ${plural(level.size, "operation")} in ${duration(level.length)}`}
+          style={{ left: `${GUTTER}px`, width: `${width}px`, height: `${scene.layout.height}px` }}
+        />
+        <canvas
+          ref={overlay}
+          aria-hidden="true"
+          class={hover.value?.level === level ? "pointing" : ""}
+          style={{ left: `${GUTTER}px`, width: `${width}px`, height: `${scene.layout.height}px` }}
+          onPointerMove={(event) => point(level, meet(event), event)}
+          onPointerLeave={() => (hover.value = null)}
+          onClick={(event) => {
+            const found = meet(event);
+            if (found) activate(store, level, found.operation);
+          }}
+        />
+      </div>
+    </div>
+  );
+}
+
+/** A click chooses an operation and opens it, where anything is inside. */
+export function activate(store: Store, level: Level, operation: number): void {
+  const one = level.operation(operation);
+  if (one.opens) store.open(one.path);
+  else store.set({ path: level.path, chosen: one.path, subject: null, file: "" });
+}
+
+function met(scene: Scene, event: MouseEvent): Met | null {
+  const { layout } = scene;
+  const [x, y] = [event.offsetX, event.offsetY];
+  const number = rowAt(layout, y);
+  if (number < 0) return labelAt(layout, x, y);
+  const { row } = layout.rows[number]!;
+  const bar = barAt(row, x / layout.scale, SLACK_PX / layout.scale);
+  return bar < 0 ? null : { row: number, bar, operation: row.operation[bar]! };
+}
+
+function point(level: Level, found: Met | null, event: PointerEvent): void {
+  const now = hover.value;
+  if (!found) hover.value = null;
+  else if (now?.level !== level || now.operation !== found.operation || now.x !== event.clientX) {
+    hover.value = { level, operation: found.operation, x: event.clientX, y: event.clientY };
+  }
+}
+
+function RowName({ row, level, top }: { row: Row; level: Level; top: number }): JSX.Element {
+  const shift = duration(level.wire.shift_ns);
+  const side = row.kind === "communication" ? "COMM" : row.side === "cpu" ? "CPU" : "GPU";
+  return (
+    <div class="row-name" style={{ top: `${top}px`, height: `${BAR_HEIGHT}px` }} title={row.name}>
+      <span class={`side side-${row.side}`}>{side}</span>
+      <span class="row-which">{shortName(row)}</span>
+      {row.shifted && (
+        <span
+          class="shifted"
+          title={`Drawn ${shift} earlier than recorded, so that it begins below its CPU side`}
+        >
+          ≈
+        </span>
+      )}
+    </div>
+  );
+}
+
+/** `thread 25738`, `stream 7`, `rank 3`: what tells a row from others of its side. */
+function shortName(row: Row): string {
+  const found = /(?:stream|thread|rank)\s+\d+/.exec(row.name)?.[0];
+  const text =
+    row.kind === "rank" && row.side === "device" ? `rank ${row.rank}` : (found ?? row.name);
+  return text.replace("thread ", "").slice(0, 14);
+}
+
+function LevelTitle({
+  store,
+  level,
+  depth,
+}: {
+  store: Store;
+  level: Level;
+  depth: number;
+}): JSX.Element {
+  const { wire } = level;
+  const [cpu, device] = totals(level);
+  return (
+    <div class="level-title">
+      <span class="level-number">{depth}</span>
+      <strong>{wire.name || "trace"}</strong>
+      {wire.through.length > 0 && <span class="dim">through {wire.through.join(" › ")}</span>}
+      <span class="dim">
+        {duration(level.length)}
+        {device > 0 && (
+          <>
+            {" "}
+            · CPU {duration(cpu)} · GPU {duration(device)}
+          </>
+        )}
+        {wire.shift_ns > 0 && <> · GPU drawn {duration(wire.shift_ns)} early ≈</>}
+        {level.size === 0 && " · nothing inside"}
+      </span>
+      {wire.hidden > 0 && !store.view.value.every && (
+        <button type="button" class="chip" onClick={() => store.set({ every: true })}>
+          {plural(wire.hidden, "event")} on other threads and streams
+        </button>
+      )}
+    </div>
+  );
+}
+
+function totals(level: Level): [number, number] {
+  const sum = (values: number[]): number => values.reduce((all, one) => all + one, 0);
+  return [sum(level.wire.operations.cpu_ns), sum(level.wire.operations.device_ns)];
+}

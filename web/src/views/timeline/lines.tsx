@@ -1,0 +1,163 @@
+import type { JSX } from "preact";
+import type { Scene } from "../../render/renderer";
+import { BAR_HEIGHT } from "../../model/layout";
+import { isOpened, type Store } from "../../state/store";
+import { holds } from "../../base/path";
+import type { Level } from "../../model/level";
+import { extent, GUTTER } from "./scene";
+
+export const LEAD_HEIGHT = 14;
+
+/** From the opened operation's edges to both ends of the level inside it. */
+export function Lead({
+  scene,
+  opened,
+  width,
+}: {
+  scene: Scene | undefined;
+  opened: number;
+  width: number;
+}): JSX.Element {
+  const box = scene && opened >= 0 ? extent(scene.layout, opened) : null;
+  const left = box ? Math.max(box.left, 0) : 0;
+  const right = box ? Math.min(Math.max(box.right, left + 1), width) : width;
+  return (
+    <svg
+      class="lead"
+      aria-hidden="true"
+      width={width}
+      height={LEAD_HEIGHT}
+      style={{ marginLeft: `${GUTTER}px` }}
+    >
+      {box && <polygon points={`${left},0 ${right},0 ${width},${LEAD_HEIGHT} 0,${LEAD_HEIGHT}`} />}
+    </svg>
+  );
+}
+
+/** An arrow between two operations, or the two sides of one. */
+export interface Arrow {
+  kind: "launch" | "forward" | "backward";
+  from: Point;
+  to: Point;
+}
+
+interface Point {
+  x: number;
+  y: number;
+}
+
+/** A level as it is on screen: its place in the stack and how it is laid out. */
+export interface Shown {
+  level: Level;
+  scene: Scene;
+  top: number;
+}
+
+/**
+ * Arrows of the chosen operation: from its call to its device work, and to its partners.
+ *
+ * A partner that is not on screen by itself is shown where the smallest operation is that holds it.
+ */
+export function arrowsOf(store: Store, shown: Shown[]): Arrow[] {
+  const place = store.chosenPlace;
+  const own = shown.find((one) => one.level === place?.level);
+  if (!place || !own) return [];
+  const arrows: Arrow[] = [];
+  const [cpu, device] = (["cpu", "device"] as const).map((side) => ends(own, place.index, side));
+  if (cpu && device) arrows.push({ kind: "launch", from: cpu.below, to: device.above });
+  const from = cpu ?? device;
+  for (const partner of store.partners.value.value ?? []) {
+    const to = smallest(shown, partner.path, store.view.value.chosen);
+    if (!from || !to) continue;
+    const toLaunch = partner.kind === "launch";
+    arrows.push(
+      toLaunch
+        ? { kind: partner.kind, from: to.below, to: from.above }
+        : { kind: partner.kind, from: from.above, to: to.above },
+    );
+  }
+  return arrows;
+}
+
+interface Ends {
+  above: Point;
+  below: Point;
+}
+
+function ends(shown: Shown, operation: number, side?: "cpu" | "device"): Ends | null {
+  const box = extent(shown.scene.layout, operation, side);
+  if (!box) return null;
+  const x = GUTTER + Math.min(Math.max((box.left + box.right) / 2, 0), shown.scene.layout.width);
+  const start = GUTTER + Math.min(Math.max(box.left, 0), shown.scene.layout.width);
+  return {
+    above: { x: side === "device" ? start + 2 : x, y: shown.top + box.top },
+    below: { x: side === "cpu" ? start + 2 : x, y: shown.top + box.top + BAR_HEIGHT },
+  };
+}
+
+/** The smallest operation on screen that holds a path and does not hold the chosen one. */
+function smallest(shown: Shown[], path: string, chosen: string): Ends | null {
+  for (const one of [...shown].reverse()) {
+    const { level } = one;
+    const index = level.wire.operations.id.findIndex((id) => {
+      const own = level.path ? `${level.path}/${id}` : id;
+      return holds(own, path) && !holds(own, chosen);
+    });
+    if (index >= 0) return ends(one, index);
+  }
+  return null;
+}
+
+/** The operation of a level that leads to a path. */
+export function openedIn(level: Level, path: string | null): number {
+  if (path === null || path === level.path) return -1;
+  return level.wire.operations.id.findIndex((id) =>
+    isOpened(level.path ? `${level.path}/${id}` : id, path),
+  );
+}
+
+export function Arrows({
+  arrows,
+  height,
+  width,
+}: {
+  arrows: Arrow[];
+  height: number;
+  width: number;
+}): JSX.Element {
+  return (
+    <svg class="arrows" aria-hidden="true" width={width + GUTTER} height={height}>
+      <defs>
+        <marker
+          id="arrow-head"
+          viewBox="0 0 8 8"
+          refX="7"
+          refY="4"
+          markerWidth="7"
+          markerHeight="7"
+          orient="auto"
+        >
+          <path d="M0 0 8 4 0 8z" />
+        </marker>
+      </defs>
+      {arrows.map((one, i) => (
+        <path
+          key={i}
+          class={`arrow arrow-${one.kind}`}
+          d={curve(one)}
+          marker-end="url(#arrow-head)"
+        />
+      ))}
+    </svg>
+  );
+}
+
+function curve({ kind, from, to }: Arrow): string {
+  if (kind === "launch") {
+    const middle = (from.y + to.y) / 2;
+    return `M${from.x} ${from.y} C${from.x} ${middle} ${to.x} ${middle} ${to.x} ${to.y - 1}`;
+  }
+  // Both ends leave upwards, so that the arc is seen over what lies between them.
+  const high = Math.max(Math.min(from.y, to.y) - 16, 2);
+  return `M${from.x} ${from.y} C${from.x} ${high} ${to.x} ${high} ${to.x} ${to.y - 1}`;
+}

@@ -1,0 +1,85 @@
+import { signal } from "@preact/signals";
+import { layOut, type Layout } from "../../model/layout";
+import type { Level } from "../../model/level";
+import { textMeasure } from "../../render/canvas2d";
+import type { Palette } from "../../render/palette";
+import type { Scene } from "../../render/renderer";
+
+/** Room on the left for the names of threads and streams, px. */
+export const GUTTER = 104;
+
+/** What the pointer is on, as the overlay and the tooltip need it. */
+export interface Hover {
+  level: Level;
+  operation: number;
+  x: number;
+  y: number;
+}
+
+export const hover = signal<Hover | null>(null);
+
+/** Bumped when the screen's pixels change size: the window went to another screen, or was zoomed. */
+export const pixelRatio = signal(typeof devicePixelRatio === "number" ? devicePixelRatio : 1);
+
+let measure: ((text: string) => number) | null = null;
+
+export interface SceneParts {
+  level: Level;
+  width: number;
+  palette: Palette;
+  hits: readonly number[] | null;
+  searching: boolean;
+  chosen: number;
+}
+
+export function makeScene(parts: SceneParts): Scene {
+  const { level, hits, chosen } = parts;
+  measure ??= textMeasure();
+  const first = (one: number): boolean =>
+    one === chosen || (parts.searching && (hits?.[one] ?? 0) > 0);
+  return {
+    layout: layOut(level, { width: parts.width, measure, first }),
+    length: level.length,
+    palette: parts.palette,
+    hits,
+    dims: parts.searching && hits !== null,
+    boundByDevice: (one) => boundByDevice(level, one),
+  };
+}
+
+/** Which side bounds an operation; null where it has one side only, so that nothing is to be said. */
+function boundByDevice(level: Level, operation: number): boolean | null {
+  const { cpu_ns, device_ns, bound_by } = level.wire.operations;
+  if (!cpu_ns[operation] || !device_ns[operation]) return null;
+  return level.wire.strings[bound_by[operation]!] === "device";
+}
+
+/** From where to where an operation reaches in a layout, over all its rows; null where it has none. */
+export function extent(layout: Layout, operation: number, side?: "cpu" | "device"): Box | null {
+  let box: Box | null = null;
+  for (const { row, top } of layout.rows) {
+    if (side && row.side !== side) continue;
+    row.operation.forEach((one, bar) => {
+      if (one !== operation) return;
+      const [left, right] = [row.start[bar]! * layout.scale, row.end[bar]! * layout.scale];
+      box = box
+        ? {
+            left: Math.min(box.left, left),
+            right: Math.max(box.right, right),
+            top: Math.min(box.top, top),
+            bottom: Math.max(box.bottom, top),
+          }
+        : { left, right, top, bottom: top };
+    });
+    if (box && !side) return box; // the CPU side comes first, and stands for the operation
+  }
+  return box;
+}
+
+export interface Box {
+  left: number;
+  right: number;
+  /** Top of the first row and of the last one. */
+  top: number;
+  bottom: number;
+}

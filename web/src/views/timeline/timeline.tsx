@@ -1,0 +1,123 @@
+import { useSignal } from "@preact/signals";
+import { Fragment, type JSX } from "preact";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import type { Level } from "../../model/level";
+import { readPalette } from "../../render/palette";
+import type { Scene } from "../../render/renderer";
+import type { Store } from "../../state/store";
+import { theme } from "../../state/theme";
+import { ErrorLine } from "../../widgets/answer";
+import { walk } from "./keys";
+import { LevelView } from "./level";
+import { Arrows, arrowsOf, Lead, openedIn, type Arrow, type Shown } from "./lines";
+import { GUTTER, pixelRatio } from "./scene";
+import { LevelTables } from "./table";
+import { sentence, Tooltip } from "./tooltip";
+import { TimelineTools } from "./tools";
+
+const NO_LEVELS: Level[] = [];
+
+/** The multi-scale timeline: levels from the steps down, each fitted to the width. */
+export function Timeline({ store }: { store: Store }): JSX.Element {
+  const { error } = store.levels.value;
+  const place = store.chosenPlace;
+  return (
+    <section class="timeline" aria-label="Timeline">
+      <TimelineTools store={store} />
+      {error && <ErrorLine text={error} />}
+      {store.view.value.asTable ? <LevelTables store={store} /> : <Stack store={store} />}
+      <p class="unseen" role="status" aria-live="polite">
+        {place ? sentence(place.level, place.index) : ""}
+      </p>
+      <Tooltip store={store} />
+    </section>
+  );
+}
+
+function Stack({ store }: { store: Store }): JSX.Element {
+  const frame = useRef<HTMLDivElement>(null);
+  const width = useSignal(0);
+  const scenes = useRef<Scene[]>([]);
+  const arrows = useSignal<{ arrows: Arrow[]; height: number }>({ arrows: [], height: 0 });
+  const laidOut = useSignal(0);
+  const levels = store.levels.value.value ?? NO_LEVELS;
+  const shade = theme.value;
+  const palette = useMemo(() => readPalette(document.documentElement), [shade, pixelRatio.value]);
+  useLayoutEffect(() => followWidth(frame.current!, (wide) => (width.value = wide)), []);
+  const { path, chosen } = store.view.value;
+
+  useLayoutEffect(() => {
+    const shown = measure(frame.current!, scenes.current.slice(0, levels.length), levels);
+    arrows.value = { arrows: arrowsOf(store, shown), height: frame.current!.scrollHeight };
+  }, [levels, chosen, width.value, store.partners.value, laidOut.value]);
+  useLayoutEffect(() => showLevel(frame.current!, path ?? ""), [path, levels.length]);
+
+  return (
+    <div
+      class="stack"
+      ref={frame}
+      tabIndex={0}
+      role="group"
+      aria-label="Levels: arrow keys walk them, Enter opens, Escape goes up, t shows a table"
+      onKeyDown={(event) => walk(store, event)}
+    >
+      <div class="stack-inner">
+        {width.value > 0 &&
+          levels.map((level, depth) => (
+            <Fragment key={depth}>
+              {depth > 0 && (
+                <Lead
+                  scene={scenes.current[depth - 1]}
+                  opened={openedIn(levels[depth - 1]!, level.path)}
+                  width={width.value}
+                />
+              )}
+              <LevelView
+                store={store}
+                level={level}
+                depth={depth}
+                width={width.value}
+                palette={palette}
+                onLaidOut={(at, scene) => {
+                  scenes.current[at] = scene;
+                  laidOut.value += 1;
+                }}
+              />
+            </Fragment>
+          ))}
+        <Arrows {...arrows.value} width={width.value} />
+      </div>
+    </div>
+  );
+}
+
+/** Tells the room for bars now and whenever it changes, once a frame. */
+function followWidth(frame: HTMLElement, tell: (width: number) => void): () => void {
+  const observer = new ResizeObserver(() => {
+    pixelRatio.value = devicePixelRatio;
+    tell(Math.max(Math.floor(frame.clientWidth - GUTTER - 16), 50));
+  });
+  observer.observe(frame);
+  return () => observer.disconnect();
+}
+
+/** Where each level's canvas begins in the stack. */
+function measure(frame: HTMLElement, scenes: Scene[], levels: Shown["level"][]): Shown[] {
+  const inner = frame.firstElementChild as HTMLElement;
+  const above = inner.getBoundingClientRect().top;
+  return [...inner.querySelectorAll<HTMLElement>(".level-rows")].flatMap((rows, at) => {
+    const [level, scene] = [levels[at], scenes[at]];
+    return level && scene ? [{ level, scene, top: rows.getBoundingClientRect().top - above }] : [];
+  });
+}
+
+/** Scrolls the lowest level into sight, and as much above it as there is room for. */
+function showLevel(frame: HTMLElement, path: string): void {
+  const level = [...frame.querySelectorAll<HTMLElement>(".level")].find(
+    (one) => one.dataset.level === path,
+  );
+  if (!level) return;
+  const bottom = level.offsetTop + level.offsetHeight + 12;
+  if (bottom > frame.scrollTop + frame.clientHeight) frame.scrollTop = bottom - frame.clientHeight;
+  if (level.offsetTop < frame.scrollTop) frame.scrollTop = level.offsetTop - 8;
+}
