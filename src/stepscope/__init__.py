@@ -9,17 +9,26 @@ from stepscope.errors import StepscopeError
 from stepscope.version import __version__
 
 if TYPE_CHECKING:
-    from stepscope.capture import profile, trace_handler
+    from stepscope.capture import profile, record_contexts, trace_handler
     from stepscope.opening import open
     from stepscope.trace.trace import Trace
 
-__all__ = ["StepscopeError", "Trace", "__version__", "open", "profile", "trace_handler"]
+__all__ = [
+    "StepscopeError",
+    "Trace",
+    "__version__",
+    "open",
+    "profile",
+    "record_contexts",
+    "trace_handler",
+]
 
 # Loaded when first asked for: a training script that records must not load the analysis.
 _HOMES = {
     "Trace": "stepscope.trace.trace",
     "open": "stepscope.opening",
     "profile": "stepscope.capture",
+    "record_contexts": "stepscope.capture",
     "trace_handler": "stepscope.capture",
 }
 

@@ -23,6 +23,7 @@ def write_capture(
     manifest: dict[str, Any],
     modules: dict[str, Any],
     export: Callable[[Path], object] | None,
+    contexts: bytes | None = None,
 ) -> None:
     """Write a capture file, all or nothing.
 
@@ -31,6 +32,7 @@ def write_capture(
         manifest: the content of manifest.json.
         modules: the content of modules.json.
         export: writes trace.json to the path it is given; None where nothing was recorded.
+        contexts: the content of contexts.json, where contexts were collected.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -42,6 +44,8 @@ def write_capture(
             if export:
                 export(trace)
                 _add_file(archive, trace, "trace.json")
+            if contexts is not None:
+                archive.writestr("contexts.json", contexts)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

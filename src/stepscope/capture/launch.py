@@ -8,6 +8,8 @@ from types import TracebackType
 
 from stepscope.capture import exits
 from stepscope.capture.archive import check_target
+from stepscope.capture.contexts.options import ContextOptions
+from stepscope.capture.contexts.session import ContextSession
 from stepscope.capture.imports import AfterImport
 from stepscope.capture.manifest import Run
 from stepscope.capture.options import Options
@@ -18,20 +20,19 @@ from stepscope.capture.target import target_path
 _OUR_FOLDER = str(Path(__file__).parent)
 
 
-def run_program(program: Program, options: Options, output: str | None) -> None:
-    """Run `program` to its end in this process and write a capture of a few training steps.
+def run_program(program: Program, options: Options | ContextOptions, output: str | None) -> None:
+    """Run `program` to its end in this process and write a capture of it.
 
     Args:
         program: the script or module.
-        options: what to record.
+        options: what to record of a few training steps, or what to collect of the whole run.
         output: the file to write; None for one named after the program.
 
     Raises:
         CaptureError: before the program starts, if it or the output cannot be had.
         SystemExit: as the program ends, if it does not just end.
     """
-    run = Run(program.command, options)
-    session = Session(run, target_path(output, program.name, run.rank))
+    session = _session(program, options, output)
     program.check()
     check_target(session.path)
     exits.prepare()
@@ -57,7 +58,17 @@ def run_program(program: Program, options: Options, output: str | None) -> None:
         _finish(session, Ending(), 0)
 
 
-def _finish(session: Session, ending: Ending, code: object) -> None:
+def _session(
+    program: Program, options: Options | ContextOptions, output: str | None
+) -> Session | ContextSession:
+    run = Run(program.command, options if isinstance(options, Options) else Options())
+    path = target_path(output, program.name, run.rank)
+    if isinstance(options, Options):
+        return Session(run, path)
+    return ContextSession(run, path, options)
+
+
+def _finish(session: Session | ContextSession, ending: Ending, code: object) -> None:
     if session.is_forked:
         exits.leave_forked_child(code)
     session.finish(ending)
@@ -68,7 +79,8 @@ def _finish(session: Session, ending: Ending, code: object) -> None:
         for warning in session.result.warnings:
             _say(f"warning: {warning}")
         _say(f"{session.result.message}; wrote {file}")
-        _say(f"next: stepscope report {file}")
+        command = "contexts" if isinstance(session, ContextSession) else "report"
+        _say(f"next: stepscope {command} {file}")
 
 
 def _say(line: str) -> None:

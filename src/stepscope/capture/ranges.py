@@ -19,7 +19,7 @@ from stepscope.capture.forest import Forest
 from stepscope.capture.modules import Node
 
 _Module: Any = torch.nn.Module
-_Range: Any = getattr(
+Range: Any = getattr(
     torch._C._profiler, "_RecordFunctionFast", torch.autograd.profiler.record_function
 )
 
@@ -77,17 +77,17 @@ class ModuleRanges:
                 return ranges._original(self, *args, **kwargs)
             nodes.append(node)
             try:
-                with _Range(node.label):
+                with Range(node.label):
                     return ranges._original(self, *args, **kwargs)
             finally:
                 nodes.pop()
 
-        _hide_from_compiler(call.__code__)
+        hide_from_compiler(call.__code__)
         return call
 
     def _resolve(self, parent: Node, module: Any) -> Node | None:
         """The call must go on whatever the user's objects do when we look at them."""
-        with _CompilerPaused():
+        with CompilerPaused():
             try:
                 return self._forest.resolve(parent, module)
             except Exception as error:
@@ -102,7 +102,7 @@ class _Running(threading.local):
         self.nodes = [ground]
 
 
-class _CompilerPaused:
+class CompilerPaused:
     """Inside a compiled model's first call, torch.compile would otherwise compile us as well."""
 
     def __enter__(self) -> None:
@@ -112,7 +112,7 @@ class _CompilerPaused:
         torch._C._dynamo.eval_frame.set_eval_frame(self._callback)
 
 
-def _hide_from_compiler(code: CodeType) -> None:
+def hide_from_compiler(code: CodeType) -> None:
     """Make torch.compile pass over a function of ours, and go on to what it calls."""
     frames: Any = torch._C._dynamo.eval_frame
     if hasattr(frames, "skip_code"):
@@ -122,5 +122,5 @@ def _hide_from_compiler(code: CodeType) -> None:
         frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, default))
 
 
-for _function in (ModuleRanges._resolve, _CompilerPaused.__enter__):
-    _hide_from_compiler(_function.__code__)
+for _function in (ModuleRanges._resolve, CompilerPaused.__enter__):
+    hide_from_compiler(_function.__code__)

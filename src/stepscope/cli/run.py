@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from stepscope.capture.contexts.options import ContextOptions
 from stepscope.capture.launch import run_program
 from stepscope.capture.options import Options
 from stepscope.capture.program import Program
@@ -22,6 +23,15 @@ from stepscope.errors import CaptureError
 @click.option("--stack", is_flag=True, help="Also record Python stacks (costly).")
 @click.option("--shapes/--no-shapes", default=True, show_default=True,
               help="Record the shapes of operator inputs.")  # fmt: skip
+@click.option("--contexts", is_flag=True,
+              help="Collect the calling contexts of the whole run instead.")  # fmt: skip
+@click.option("--native", is_flag=True, help="With --contexts: also C++ frames.")
+@click.option("--sample", type=click.IntRange(0, 10_000), default=0, metavar="HZ",
+              help="With --contexts: samples a second of each thread's CPU time.")  # fmt: skip
+@click.option("--sample-real", type=click.IntRange(0, 10_000), default=0, metavar="HZ",
+              help="With --contexts: samples a second of elapsed time.")  # fmt: skip
+@click.option("--perf", is_flag=True,
+              help="With --contexts: hardware counters with each sample.")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", help="Where to write [default: SCRIPT.stepscope].")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.argument("script")
@@ -31,6 +41,11 @@ def run(
     arguments: tuple[str, ...],
     as_module: bool,
     output: str | None,
+    contexts: bool,
+    native: bool,
+    sample: int,
+    sample_real: int,
+    perf: bool,
     **options: Any,
 ) -> None:
     """Run a training SCRIPT, unmodified, and record a few of its steps.
@@ -38,8 +53,16 @@ def run(
     The script gets its own arguments, input, output and exit code. Steps are found from its
     optimizers.
     """
+    what: Options | ContextOptions = Options(**options)
+    if contexts:
+        what = ContextOptions(
+            native=native, memory=options["memory"], sample=sample, sample_real=sample_real,
+            perf=perf,
+        )  # fmt: skip
+    elif native or sample or sample_real or perf:
+        raise click.UsageError("--native, --sample, --sample-real and --perf need --contexts")
     try:
-        run_program(Program(script, arguments, as_module), Options(**options), output)
+        run_program(Program(script, arguments, as_module), what, output)
     except CaptureError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(error.exit_code)

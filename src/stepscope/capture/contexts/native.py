@@ -1,0 +1,83 @@
+"""The native collector at work: what is set up before it starts and put right when it stops."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from stepscope.capture import program
+from stepscope.capture.contexts.options import ContextOptions
+
+# Frames that say nothing: torch's own of a module call, which the module's frame stands for.
+_HIDDEN = [
+    "torch/nn/modules/module.py:Module._call_impl",
+    "torch/nn/modules/module.py:Module._call_impl.<locals>.inner",
+    "torch/nn/modules/module.py:_call_impl",
+]
+# The stack begins with what these files run.
+_BARRIERS = [str(Path(program.__file__))]
+# A range is opened in these files and goes on when they have returned.
+_ANNOTATORS = ["torch/autograd/profiler.py", "torch/_ops.py", "/contextlib.py"]
+
+
+class NativeCollector:
+    """Collects through the C++ extension.
+
+    Args:
+        extension: what `build.load` returned.
+        options: what to collect.
+        torch: the PyTorch to follow; None where another framework feeds the collector.
+    """
+
+    kind = "native"
+
+    def __init__(self, extension: Any, options: ContextOptions, torch: Any) -> None:
+        self._extension = extension
+        self._options = options
+        self._torch = torch
+        self._paths: Any = None
+
+    def start(self) -> None:
+        """From now on every operator counts."""
+        self._extension.hide(_HIDDEN, _BARRIERS, _ANNOTATORS)
+        self._extension.release()
+        self._extension.start(self._options.sources, self._options.limit)
+        if self._torch is not None:
+            self._watch_modules()
+            self._extension.follow_pytorch(True)
+
+    def stop(self) -> None:
+        """Nothing counts any more; what was counted can still be read."""
+        if self._torch is not None:
+            self._extension.follow_pytorch(False)
+        self._extension.stop()
+
+    def content(self, complete: bool) -> bytes | None:
+        """contexts.json as it stands."""
+        if self._paths is not None:
+            self._paths.name_all()
+        content: bytes | None = self._extension.snapshot(complete)
+        return content
+
+    def note(self, sentence: str) -> None:
+        """Something for a reader of the file to know."""
+        self._extension.note(sentence)
+
+    def release(self) -> None:
+        """Free the memory of a stopped collector."""
+        self._paths = None
+        self._extension.release()
+
+    def _watch_modules(self) -> None:
+        if not self._options.modules:
+            return
+        from stepscope.capture.contexts import paths
+
+        self._paths = paths.ModulePaths(self._extension)
+        self._extension.watch_modules(paths.CALL_CODE, paths.hidden_from_compiler(self._paths))
+
+
+def loaded_torch() -> Any:
+    """PyTorch, where the program has imported it."""
+    return sys.modules.get("torch")

@@ -1,0 +1,168 @@
+"""The path in its model of each module that is called, kept without keeping the module alive.
+
+A module that is called while no module known to a tree runs is the root of a tree. The collector
+asks once for each module and place, and again after any known module has died, as its address may
+come again.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+
+from stepscope.capture.callsites import name_in, user_frame
+from stepscope.capture.describe import class_site
+from stepscope.capture.modules import unwrap
+from stepscope.capture.ranges import CompilerPaused, hide_from_compiler
+
+_Module: Any = torch.nn.Module
+CALL_CODE = _Module._wrapped_call_impl.__code__
+
+
+@dataclass
+class _Root:
+    name: str
+    is_bare: bool
+    module: Any  # a weak reference
+    cls: type
+    keys: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Place:
+    root: _Root
+    path: str
+
+
+class ModulePaths:
+    """Answers the collector's question: which key has this module's call?
+
+    Args:
+        native: the collector, which numbers the keys.
+    """
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+        self._roots: list[_Root] = []
+        self._known: dict[int, tuple[Any, list[_Place]]] = {}
+        self._places: dict[int, _Place] = {}
+
+    def resolve(self, module: Any, inside: int) -> int | None:
+        """The key of a call of `module` while the one with the key `inside` runs.
+
+        Returns:
+            None where the call gets no frame of its own, as a wrapper's.
+        """
+        target = unwrap(module)
+        outer = self._places.get(inside)
+        place = self._find(target, outer)
+        if place is None and outer is None:
+            place = self._plant(target, name_in(_caller_of(module), module))
+        if place is None:
+            place = _Place(outer.root, outer.path + "." + type(target).__name__) if outer else None
+        if place is None or (place == outer):
+            return None
+        return self._key(place, type(target))
+
+    def name_all(self) -> None:
+        """Give every key its final name, now that all models are known."""
+        models = [root for root in self._roots if not root.is_bare]
+        for root in self._roots:
+            prefix = "" if models == [root] else root.name
+            for key, path in root.keys.items():
+                name = ".".join(part for part in (prefix, path) if part)
+                self._native.rename(key, name or root.name)
+
+    def _find(self, module: Any, outer: _Place | None) -> _Place | None:
+        reference, places = self._known.get(id(module), (None, []))
+        if reference is None or reference() is not module:
+            return None
+        if outer:
+            for place in places:
+                if place.root is outer.root and place.path.startswith(outer.path):
+                    return place
+        return places[0]
+
+    def _plant(self, module: Any, name: str | None) -> _Place:
+        is_bare = next(iter(module.parameters()), None) is None
+        name = type(module).__name__ if is_bare or name is None else name
+        root = self._same(name, type(module), is_bare)
+        if root is None:
+            root = _Root(self._unused(name), is_bare, None, type(module))
+            self._roots.append(root)
+        if is_bare:  # often made anew for each call
+            return _Place(root, "")
+        root.module = weakref.ref(module)
+        self._add(module, _Place(root, ""), set())
+        return self._known[id(module)][1][-1]
+
+    def _same(self, name: str, cls: type, is_bare: bool) -> _Root | None:
+        """Bare modules of one class share a root, as does a model with the dead one it replaces."""
+        for root in self._roots:
+            if root.name == name and root.cls is cls and (is_bare or root.module() is None):
+                return root
+        return None
+
+    def _add(self, module: Any, place: _Place, above: set[int]) -> None:
+        if id(module) in above:  # registered below itself
+            return
+        reference = weakref.ref(module, self._died(id(module)))
+        self._known.setdefault(id(module), (reference, []))[1].append(place)
+        for name, child in module._modules.items():
+            if child is not None:
+                path = f"{place.path}.{name}" if place.path else name
+                self._add(unwrap(child), _Place(place.root, path), above | {id(module)})
+
+    def _died(self, address: int) -> Any:
+        owner = weakref.ref(self)
+
+        def forget(reference: Any) -> None:
+            paths = owner()
+            if paths is not None:
+                paths._known.pop(address, None)
+                paths._native.module_died()
+
+        return forget
+
+    def _key(self, place: _Place, cls: type) -> int | None:
+        index = self._roots.index(place.root)
+        file, line = class_site(cls)
+        full = f"{cls.__module__}.{cls.__qualname__}"
+        key: int | None = self._native.module_key(
+            f"{index}:{place.path}", file or "", line or 0, full
+        )
+        if key is not None:
+            place.root.keys[key] = place.path
+            self._places[key] = place
+        return key
+
+    def _unused(self, name: str) -> str:
+        taken = {root.name for root in self._roots}
+        numbered = (name if n == 1 else f"{name}_{n}" for n in range(1, len(taken) + 2))
+        return next(candidate for candidate in numbered if candidate not in taken)
+
+
+def _caller_of(module: Any) -> FrameType | None:
+    """The user's frame that calls `module`, which an operator deep inside has led us to."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is CALL_CODE and frame.f_locals.get("self") is module:
+            return user_frame(frame.f_back)
+        frame = frame.f_back
+    return None
+
+
+def hidden_from_compiler(paths: ModulePaths) -> Any:
+    """`paths.resolve`, for a caller in whose place torch.compile may be at work."""
+
+    def resolve(module: Any, inside: int) -> int | None:
+        with CompilerPaused():
+            return paths.resolve(module, inside)
+
+    hide_from_compiler(resolve.__code__)
+    return resolve

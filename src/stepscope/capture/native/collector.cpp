@@ -1,0 +1,312 @@
+#include "collector.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+
+#include "native_frames.h"
+#include "places.h"
+
+namespace stepscope {
+
+const bool steady = counter_is_steady();
+std::atomic<Collector*> active{nullptr};
+static std::atomic<uint32_t> sessions{0};
+// The session tells whether `mine` still exists, before anyone looks into it.
+static __thread Thread* mine = nullptr;
+static __thread uint32_t my_session = 0;
+static __thread bool is_leaving = false;
+
+Collector::Collector(const Options& options)
+    : options(options), session(++sessions), tree(options.limit) {
+  started_ticks = ticks();
+  started_ns = nanoseconds();
+  started_unix_ns = nanoseconds(CLOCK_REALTIME);
+}
+
+void Collector::add(NodeId node, Metric metric, uint64_t value) {
+  std::lock_guard<std::mutex> lock(mutex);
+  ended[uint64_t(metric) << 32 | node].add(value);
+}
+
+Ring* Collector::ring_of(uint64_t framework_id) {
+  std::lock_guard<std::mutex> lock(mutex);
+  for (auto& [id, ring] : rings)
+    if (id == framework_id) return ring;
+  return nullptr;
+}
+
+// -- threads
+
+void add_figures(Thread& thread, std::unordered_map<uint64_t, Stat>& figures) {
+  // The last made first: a child is read before its parent, whose time is never the less.
+  for (uint32_t i = thread.slot_count.load(std::memory_order_acquire); i-- > 0;) {
+    Slot& slot = thread.chunks[i / Thread::kChunk].load()[i % Thread::kChunk];
+    if (slot.time.count) figures[slot.node].add(slot.time);
+  }
+  std::lock_guard<std::mutex> lock(thread.extra_mutex);
+  for (auto& [place, stat] : thread.extra) figures[place].add(stat);
+}
+
+constexpr size_t kEndedRings = 64;
+
+static void leave(Thread* thread) {
+  Collector* collector = active.load();
+  if (!collector || collector->session != my_session) return;  // its figures were written already
+  std::lock_guard<std::mutex> lock(collector->mutex);
+  add_figures(*thread, collector->ended);
+  collector->ended_totals.add(thread->totals);
+  auto& threads = collector->threads;
+  threads.erase(std::find(threads.begin(), threads.end(), thread));
+  if (thread->ring) collector->ended_rings.push_back(std::move(thread->ring));
+  if (collector->ended_rings.size() > kEndedRings) {
+    Ring* oldest = collector->ended_rings.front().get();
+    auto& rings = collector->rings;
+    for (size_t i = 0; i < rings.size(); i++)
+      if (rings[i].second == oldest) rings.erase(rings.begin() + long(i));
+    collector->ended_rings.erase(collector->ended_rings.begin());
+  }
+  delete thread;
+}
+
+struct Leaving {
+  Thread* thread = nullptr;
+  ~Leaving() {
+    is_leaving = true;
+    if (thread) leave(thread);
+  }
+};
+static thread_local Leaving leaving;
+
+static Thread* enter(Collector* collector) {
+  Thread* thread = new Thread(*collector);
+  thread->framework_id = 0;
+  {
+    std::lock_guard<std::mutex> lock(collector->mutex);
+    collector->threads.push_back(thread);
+  }
+  leaving.thread = thread;
+  my_session = collector->session;
+  return mine = thread;
+}
+
+Thread* this_thread() {
+  Collector* collector = active.load(std::memory_order_relaxed);
+  if (!collector || is_leaving) return nullptr;
+  if (mine && my_session == collector->session) return mine;
+  return enter(collector);
+}
+
+// -- operators
+
+constexpr size_t kMostNames = 1u << 14;
+
+static Name* new_name(Thread& thread, const char* text, Kind kind, uint64_t hash) {
+  bool is_kept = thread.name_store.size() < kMostNames;
+  if (is_kept) thread.name_store.push_back(std::make_unique<Name>());
+  Name* name = is_kept ? thread.name_store.back().get() : &thread.passing;
+  name->text = text;
+  name->is_engine = !name->text.rfind("autograd::engine::evaluate_function: ", 0);
+  name->key = thread.collector.keys.find(kind, plain_name(thread.collector, name->text, kind));
+  if (is_kept) thread.texts.put(hash, name);
+  return name;
+}
+
+static Name* name_of(Thread& thread, const char* text, Kind kind) {
+  uint64_t address = uint64_t(text) << 1 | uint64_t(kind == Kind::annotation);
+  Name** known = thread.names.find(address);
+  if (known && !strcmp((*known)->text.c_str(), text)) return *known;  // an address is used again
+  uint64_t hash = 1469598103934665603ull ^ uint64_t(kind);
+  for (const char* c = text; *c; c++) hash = (hash ^ uint8_t(*c)) * 1099511628211ull;
+  Name** same = thread.texts.find(hash);
+  bool is_same = same && (*same)->text == text;
+  Name* name = is_same ? *same : new_name(thread, text, kind, hash);
+  if (known) *known = name;
+  else if (thread.names.size() < kMostNames) thread.names.put(address, name);
+  return name;
+}
+
+static void stand(Entry* entry, Slot* slot) {
+  entry->is_pending = false;
+  entry->slot = slot;
+  entry->node = slot->node;
+}
+
+static void settle(Thread& thread, Entry* entry) {
+  if (!entry || !entry->is_pending) return;
+  settle(thread, entry->below);
+  Slot* parent = parent_slot(thread, entry->below, entry->frame);
+  entry->inside = thread.inside;
+  stand(entry, thread.child(parent, entry->key));
+}
+
+// Under the forward operator, and its engine's entry with it; false where that is not known.
+static bool join_forward(Thread& thread, Entry* entry, const Operator& op) {
+  thread.totals.backward++;
+  Ring* ring = op.forward_id == thread.framework_id && thread.ring
+                   ? thread.ring.get()
+                   : thread.collector.ring_of(op.forward_id);
+  NodeId forward = ring ? ring->find(uint64_t(op.sequence)) : kRoot;
+  if (forward == kRoot) {
+    thread.totals.missed++;
+    return false;
+  }
+  thread.totals.linked++;
+  Slot* parent = thread.of_node(forward);
+  Entry* engine = thread.top;
+  if (engine && engine->is_pending) {
+    stand(engine, thread.child(parent, engine->key | kBackward));
+    stand(entry, thread.child(engine->slot, entry->key));
+  } else {
+    stand(entry, thread.child(parent, entry->key | kBackward));
+  }
+  return true;
+}
+
+static void unlink_ended(Thread& thread) {
+  while (thread.top && thread.top->has_ended.load(std::memory_order_acquire)) {
+    Entry* ended = thread.top;
+    thread.top = ended->below;
+    ended->is_linked.store(false, std::memory_order_release);
+  }
+}
+
+static void remember_forward(Thread& thread, Entry* entry, const Operator& op,
+                             uint64_t (*framework_thread)()) {
+  if (!thread.ring) {
+    thread.ring = std::make_unique<Ring>();
+    thread.framework_id = framework_thread();
+    std::lock_guard<std::mutex> lock(thread.collector.mutex);
+    thread.collector.rings.emplace_back(thread.framework_id, thread.ring.get());
+  }
+  settle(thread, entry);
+  thread.ring->put(uint64_t(op.sequence), entry->slot->node);
+}
+
+static void place(Thread& thread, Entry* entry, const Operator& op) {
+  if (op.is_backward && op.sequence >= 0 && join_forward(thread, entry, op)) return;
+  settle(thread, thread.top);
+  Slot* parent = parent_slot(thread, thread.top, entry->frame);
+  entry->inside = thread.inside;
+  if (thread.collector.options.sources & kNative && !thread.is_known(parent, entry->key))
+    below_native_frames(thread, parent, entry);
+  stand(entry, thread.child(parent, entry->key));
+}
+
+void begin(Entry* entry, const Operator& op, uint64_t (*framework_thread)()) {
+  uint64_t entered = ticks();
+  entry->thread = 0;
+  Thread* thread = this_thread();
+  if (!thread || thread->is_busy) return;
+  thread->turn_over();
+  unlink_ended(*thread);
+  Name* name = name_of(*thread, op.name, op.kind);
+  entry->thread = thread->serial;
+  entry->session = thread->collector.session;
+  entry->key = name->key;
+  entry->stack = entry;
+  entry->is_annotation = op.kind == Kind::annotation;
+  entry->has_ended.store(false, std::memory_order_relaxed);
+  entry->frame = thread->collector.options.sources & kPython ? innermost() : nullptr;
+  if (entry->is_annotation) anchor(*thread, entry);
+  entry->position = entry->frame ? position_of(entry->frame) : 0;
+  entry->below = thread->top;
+  entry->is_pending = name->is_engine;
+  entry->slot = nullptr;
+  entry->inside = kNoKey;
+  if (!entry->is_pending) place(*thread, entry, op);
+  if (op.sequence >= 0 && !op.is_backward)
+    remember_forward(*thread, entry, op, framework_thread);
+  thread->top = entry;
+  entry->is_linked.store(true, std::memory_order_relaxed);
+  entry->start = ticks();
+  thread->own += entry->start - entered;
+  entry->own = thread->own;
+  thread->turn_over();
+}
+
+static void unlink(Thread& thread, Entry* entry) {
+  if (thread.top == entry) {
+    thread.top = entry->below;
+  } else {
+    for (Entry* above = thread.top; above; above = above->below) {
+      if (above->below != entry) continue;
+      above->below = entry->below;
+      break;
+    }
+  }
+  entry->is_linked.store(false, std::memory_order_release);
+}
+
+void end(Entry* entry) {
+  uint64_t ended = ticks();
+  Thread* thread = this_thread();
+  if (!thread || !entry->thread || entry->session != thread->collector.session) return;
+  thread->turn_over();
+  if (entry->thread == thread->serial) {
+    settle(*thread, entry);
+    uint64_t time = ended - entry->start - (thread->own - entry->own);
+    entry->slot->time.add(time);
+    unlink(*thread, entry);
+    thread->totals.operators++;
+    if (!thread->top) thread->totals.time += time;
+    thread->own += ticks() - ended;
+  } else if (!entry->is_pending) {  // begun in another thread, whose own time is not known here
+    thread->of_node(entry->node)->time.add(ended - entry->start);
+    thread->totals.operators++;
+    entry->has_ended.store(true, std::memory_order_release);
+  }
+  thread->turn_over();
+}
+
+// -- start and stop
+
+Slot* here(Thread* thread) {
+  if (!thread) return nullptr;
+  settle(*thread, thread->top);
+  Frame* frame = thread->collector.options.sources & kPython ? innermost() : nullptr;
+  return parent_slot(*thread, thread->top, frame);
+}
+
+Collector* start(const Options& options) {
+  Collector* collector = new Collector(options);
+  active.store(collector);
+  return collector;
+}
+
+// Wait until no thread is in the middle of a callback that began while `collector` was active.
+static void wait_for_callbacks(Collector& collector) {
+  syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0);
+  std::lock_guard<std::mutex> lock(collector.mutex);
+  for (Thread* thread : collector.threads)
+    for (int tries = 0; thread->turn.load() & 1 && thread != mine && tries < 1000; tries++)
+      usleep(100);
+}
+
+void stop() {
+  Collector* collector = active.exchange(nullptr);
+  if (collector) wait_for_callbacks(*collector);
+}
+
+void release(Collector* collector) {
+  for (Thread* thread : collector->threads) delete thread;
+  delete collector;
+}
+
+// Only this thread is left, and locks may be held by threads that are gone: leave all as it is.
+void forget_after_fork() {
+  active.store(nullptr);
+  mine = nullptr;
+  leaving.thread = nullptr;
+}
+
+__attribute__((constructor)) static void watch_forks() {
+  syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0);
+  pthread_atfork(nullptr, nullptr, forget_after_fork);
+}
+
+}  // namespace stepscope

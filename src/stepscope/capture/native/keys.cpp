@@ -1,0 +1,57 @@
+#include "keys.h"
+
+#include <cstring>
+
+namespace stepscope {
+
+Keys::Keys() {
+  intern("");
+  find(Kind::root, "");
+  find(Kind::annotation, "(others)");
+}
+
+uint32_t Keys::intern(const std::string& text) {
+  auto [place, is_new] = ids_.emplace(text, uint32_t(strings_.size()));
+  if (is_new) strings_.push_back(text);
+  return place->second;
+}
+
+KeyId Keys::find(Kind kind, const std::string& name, const std::string& file, uint32_t line,
+                 const std::string& type) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Key key{kind, intern(name), intern(file), line, intern(type)};
+  uint32_t fields[5] = {uint32_t(kind), key.name, key.file, key.line, key.type};
+  std::string packed(reinterpret_cast<const char*>(fields), sizeof fields);
+  auto [place, is_new] = index_.emplace(packed, KeyId(keys_.size()));
+  if (is_new) keys_.push_back(key);
+  return place->second;
+}
+
+void Keys::locate(KeyId key, const std::string& file, uint32_t line) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  keys_[key & ~kBackward].file = intern(file);
+  keys_[key & ~kBackward].line = line;
+}
+
+void Keys::rename(KeyId key, const std::string& name) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  keys_[key & ~kBackward].name = intern(name);
+}
+
+std::string Keys::name(KeyId key) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return strings_[keys_[key & ~kBackward].name];
+}
+
+Kind Keys::kind(KeyId key) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return keys_[key & ~kBackward].kind;
+}
+
+void Keys::copy(std::vector<Key>& keys, std::vector<std::string>& strings) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  keys = keys_;
+  strings = strings_;
+}
+
+}  // namespace stepscope

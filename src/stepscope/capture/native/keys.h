@@ -1,0 +1,45 @@
+// What frames are called: each distinct frame gets a small number, its key, for good.
+#pragma once
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace stepscope {
+
+enum class Kind : uint8_t {
+  root, thread, python, module, op, annotation, runtime, native, kernel, instruction
+};
+
+struct Key {
+  Kind kind;
+  uint32_t name, file, line, type;
+};
+
+using KeyId = uint32_t;
+constexpr KeyId kBackward = 1u << 31;  // set in a node's key: the node is backward of its parent
+constexpr KeyId kRootKey = 0, kOthersKey = 1, kNoKey = 0x7fffffff;
+
+// Every function locks; the threads remember what they found.
+class Keys {
+ public:
+  Keys();
+  KeyId find(Kind kind, const std::string& name, const std::string& file = "", uint32_t line = 0,
+             const std::string& type = "");
+  void locate(KeyId key, const std::string& file, uint32_t line);
+  void rename(KeyId key, const std::string& name);
+  std::string name(KeyId key) const;
+  Kind kind(KeyId key) const;
+  void copy(std::vector<Key>& keys, std::vector<std::string>& strings) const;
+
+ private:
+  uint32_t intern(const std::string& text);
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, uint32_t> ids_;
+  std::vector<std::string> strings_;
+  std::unordered_map<std::string, KeyId> index_;
+  std::vector<Key> keys_;
+};
+
+}  // namespace stepscope

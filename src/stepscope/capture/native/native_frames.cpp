@@ -1,0 +1,72 @@
+#include "native_frames.h"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <unwind.h>
+
+namespace stepscope {
+
+constexpr int kDeepest = 128;
+
+struct Unwound {
+  const void* outermost;  // where on the stack the operator around this one lives
+  const void* python;     // where the interpreter's code begins
+  Dl_info places[kDeepest];
+  int depth = 0;
+};
+
+static std::string readable(const char* symbol) {
+  int status = 0;
+  char* plain = abi::__cxa_demangle(symbol, nullptr, nullptr, &status);
+  std::string name = plain && status == 0 ? plain : symbol;
+  free(plain);
+  size_t arguments = name.find('(');
+  if (arguments != std::string::npos && arguments > 0 && name.find("(anonymous") != arguments)
+    name.resize(arguments);
+  return name;
+}
+
+static bool is_bookkeeping(const Dl_info& place, const void* ours) {
+  if (place.dli_fbase == ours || !place.dli_sname) return true;
+  for (const char* part : {"RecordFunction", "record_function", "_Unwind_", "callOp"})
+    if (strstr(place.dli_sname, part)) return true;
+  return false;
+}
+
+static _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
+  auto* unwound = static_cast<Unwound*>(argument);
+  auto stack = reinterpret_cast<const void*>(_Unwind_GetCFA(context));
+  if (unwound->outermost && stack > unwound->outermost) return _URC_END_OF_STACK;
+  Dl_info place{};
+  if (dladdr(reinterpret_cast<void*>(_Unwind_GetIP(context) - 1), &place)) {
+    if (place.dli_fbase == unwound->python) return _URC_END_OF_STACK;
+    unwound->places[unwound->depth++] = place;
+  }
+  return unwound->depth < kDeepest ? _URC_NO_REASON : _URC_END_OF_STACK;
+}
+
+static const void* base_of(const void* address) {
+  Dl_info place{};
+  return dladdr(address, &place) ? place.dli_fbase : nullptr;
+}
+
+void below_native_frames(Thread& thread, Slot* parent, Entry* entry) {
+  if (thread.collector.tree.has(parent->node, entry->key)) return;
+  static const void* ours = base_of(reinterpret_cast<const void*>(&below_native_frames));
+  Unwound unwound;
+  unwound.outermost = thread.top && thread.top->slot == parent ? thread.top->stack : nullptr;
+  unwound.python = base_of(reinterpret_cast<const void*>(&PyLong_FromLong));
+  _Unwind_Backtrace(visit, &unwound);
+  NodeId node = parent->node;
+  bool dropped = false;
+  for (int i = unwound.depth; i-- > 0;) {
+    const Dl_info& place = unwound.places[i];
+    if (is_bookkeeping(place, ours)) continue;
+    KeyId key = thread.collector.keys.find(Kind::native, readable(place.dli_sname),
+                                           place.dli_fname ? place.dli_fname : "");
+    node = thread.collector.tree.child(node, key, dropped);
+  }
+  thread.collector.tree.child_below(parent->node, node, entry->key, dropped);
+}
+
+}  // namespace stepscope

@@ -1,0 +1,23 @@
+// From frames of Python to contexts.
+#pragma once
+#include <string>
+
+#include "collector.h"
+
+namespace stepscope {
+
+// The context that an operator called from `frame` hangs under, where `top` is the operator that
+// runs in this thread already (or null).
+Slot* parent_slot(Thread& thread, Entry* top, Frame* frame);
+// Remember where in the program an annotation was opened: its own frames will be gone.
+void anchor(Thread& thread, Entry* entry);
+// An annotation's name, without the numbers that would make every one new.
+std::string plain_name(Collector& collector, const std::string& name, Kind kind);
+
+// What `nn.Module.__call__` runs, and a Python function (module, parent key) -> key.
+void set_module_call(PyObject* code, PyObject* resolver);
+// Files whose frames are left out, and files whose frames end the stack.
+void set_hidden(std::vector<std::string> hidden, std::vector<std::string> barriers,
+                std::vector<std::string> annotators);
+
+}  // namespace stepscope

@@ -1,0 +1,244 @@
+// What one thread counts: figures of the contexts it has been in, and the stack it is in now.
+//
+// Only its own thread writes here, and nothing in here moves, so that the writer of the file can
+// read along: chunks are added and never grow, and `turn` is odd while the thread is at work.
+#pragma once
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "clock.h"
+#include "frames.h"
+#include "tree.h"
+
+namespace stepscope {
+
+struct Collector;
+struct Thread;
+
+struct Stat {
+  uint64_t count = 0, sum = 0, min = ~uint64_t(0), max = 0;
+  double squares = 0;
+  void add(uint64_t value) {
+    count++;
+    sum += value;
+    if (value < min) min = value;
+    if (value > max) max = value;
+    squares += double(value) * double(value);
+  }
+  void add(const Stat& other) {
+    count += other.count;
+    sum += other.sum;
+    if (other.min < min) min = other.min;
+    if (other.max > max) max = other.max;
+    squares += other.squares;
+  }
+};
+
+// A context as this thread knows it. `last` is the child entered most recently and `next` the
+// sibling that was entered after this one the last time: training repeats itself, so the next
+// child is mostly found without a search.
+struct Slot {
+  NodeId node;
+  KeyId key;
+  Slot* parent;
+  Slot* last;
+  Slot* next;
+  Stat time;
+};
+
+// A place in Python's stack: where it stands, whose call it is if a module's, and its context.
+struct Place {
+  uintptr_t position;
+  PyObject* module;
+  Slot* slot;
+  KeyId inside;  // the module whose call this is part of
+};
+
+struct Anchor {
+  Frame* frame;
+  uintptr_t position;
+};
+constexpr int kAnchors = 4;
+
+// An operator that runs. It lives in whatever the framework hands from its begin to its end.
+struct Entry {
+  Entry* below = nullptr;
+  uint64_t thread = 0;  // whose stack it is on; 0 where nothing is collected
+  Slot* slot = nullptr;
+  NodeId node = kRoot;
+  uint64_t start = 0, own = 0;
+  Frame* frame = nullptr;
+  uintptr_t position = 0;
+  const void* stack = nullptr;
+  KeyId key = kNoKey;
+  KeyId inside = kNoKey;  // the module that called it
+  uint32_t session = 0;
+  bool is_pending = false;     // its place is known once the first operator below it is
+  bool is_annotation = false;  // the Python frames that opened it may be gone
+  std::atomic<bool> is_linked{false}, has_ended{false};
+  Anchor anchors[kAnchors];
+};
+
+// The contexts of the last forward operators by sequence number, to hang backward ones under.
+class Ring {
+ public:
+  static constexpr uint32_t kSmallest = 1u << 16, kLargest = 1u << 20;
+  Ring() : cells_(new std::atomic<uint64_t>[kSmallest]()), mask_(kSmallest - 1) {}
+  void put(uint64_t sequence, NodeId node) {
+    if (grow_) grow();
+    cells_[sequence & mask_].store((sequence << 32 >> 32) << 32 | node, std::memory_order_relaxed);
+  }
+  // Node of a sequence number; kRoot where it is not known (any more).
+  NodeId find(uint64_t sequence) {
+    uint64_t cell = cells_[sequence & mask_].load(std::memory_order_relaxed);
+    if (uint32_t(cell >> 32) == uint32_t(sequence)) return NodeId(cell);
+    if (cell && uint32_t(cell >> 32) > uint32_t(sequence)) grow_ = mask_ + 1 < kLargest;
+    return kRoot;
+  }
+
+ private:
+  // The old cells stay: another thread may be reading them.
+  void grow() {
+    uint32_t size = (mask_ + 1) * 2;
+    std::unique_ptr<std::atomic<uint64_t>[]> cells(new std::atomic<uint64_t>[size]());
+    for (uint32_t i = 0; i <= mask_; i++)
+      if (uint64_t cell = cells_[i].load(std::memory_order_relaxed))
+        cells[uint32_t(cell >> 32) & (size - 1)].store(cell, std::memory_order_relaxed);
+    old_.push_back(std::move(cells_));
+    cells_ = std::move(cells);
+    mask_ = size - 1;
+    grow_ = false;
+  }
+  std::unique_ptr<std::atomic<uint64_t>[]> cells_;
+  std::vector<std::unique_ptr<std::atomic<uint64_t>[]>> old_;
+  uint32_t mask_;
+  std::atomic<bool> grow_{false};
+};
+
+// From a number to a pointer or number, open addressing; only its own thread uses it.
+template <class Value>
+class Map {
+ public:
+  Map() : cells_(256) {}
+  Value* find(uint64_t key) {
+    for (size_t i = hash(key);; i++) {
+      Cell& cell = cells_[i & (cells_.size() - 1)];
+      if (!cell.used) return nullptr;
+      if (cell.key == key) return &cell.value;
+    }
+  }
+  void put(uint64_t key, Value value) {
+    if (++size_ * 2 > cells_.size()) grow();
+    insert(key, value);
+  }
+  void clear() { *this = Map(); }
+  size_t size() const { return size_; }
+
+ private:
+  struct Cell {
+    uint64_t key = 0;
+    Value value{};
+    bool used = false;
+  };
+  size_t hash(uint64_t key) const { return size_t(key * 0x9E3779B97F4A7C15ull >> 20); }
+  void insert(uint64_t key, Value value) {
+    for (size_t i = hash(key);; i++) {
+      Cell& cell = cells_[i & (cells_.size() - 1)];
+      if (cell.used && cell.key != key) continue;
+      cell = {key, value, true};
+      return;
+    }
+  }
+  void grow() {
+    std::vector<Cell> old(cells_.size() * 2);
+    old.swap(cells_);
+    for (auto& cell : old)
+      if (cell.used) insert(cell.key, cell.value);
+  }
+  std::vector<Cell> cells_;
+  size_t size_ = 0;
+};
+
+// An operator's name as the framework hands it over. An address may be reused for another name, so
+// what is there is compared before it is believed.
+struct Name {
+  std::string text;
+  KeyId key = kNoKey;
+  bool is_engine = false;
+};
+
+struct PlaceKey {
+  KeyId key;
+  uint8_t flags;
+};
+enum : uint8_t { kHidden = 1, kBarrier = 2, kAnnotator = 4 };
+
+struct Totals {
+  uint64_t time = 0, operators = 0, backward = 0, linked = 0, missed = 0, dropped = 0;
+  void add(const Totals& other) {
+    time += other.time, operators += other.operators, backward += other.backward;
+    linked += other.linked, missed += other.missed, dropped += other.dropped;
+  }
+};
+
+struct Thread {
+  explicit Thread(Collector& collector);
+  ~Thread();
+  Thread(const Thread&) = delete;
+
+  Slot* child(Slot* parent, KeyId key) {
+    Slot* last = parent->last;
+    if (last && last->next && last->next->key == key && last->next->parent == parent)
+      return parent->last = last->next;
+    Slot* found = search(parent, key);
+    if (last) last->next = found;
+    return parent->last = found;
+  }
+  Slot* of_node(NodeId node);  // a context that another thread may have made
+  Slot* search(Slot* parent, KeyId key);
+  Slot* make(NodeId node, KeyId key, Slot* parent);
+  bool is_known(Slot* parent, KeyId key) { return slots.find(pack(parent->node, key)) != nullptr; }
+  static uint64_t pack(NodeId parent, KeyId key) { return uint64_t(parent) << 32 | key; }
+
+  static constexpr uint32_t kChunk = 512, kChunks = 4096;
+
+  Collector& collector;
+  Entry* top = nullptr;
+  Slot* ground = nullptr;  // the thread's own node
+  uint64_t own = 0;        // ticks spent in here rather than in the program
+  void turn_over() {
+    turn.store(turn.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+  std::atomic<uint32_t> turn{0};
+  bool is_busy = false;  // a Python callback of ours runs: what it calls is not counted
+  uint32_t module_age = 0;
+  Totals totals;
+
+  // The Python stack when it was last looked at, outermost first, above `base`.
+  std::vector<Place> path;
+  Slot* base = nullptr;
+  KeyId inside = kNoKey;  // the module that the context found last is part of
+
+  Map<Slot*> slots;
+  Map<PlaceKey> places;
+  Map<KeyId> modules;
+  Map<Name*> names, texts;
+  std::vector<std::unique_ptr<Name>> name_store;
+  Name passing;  // of operators beyond the number of names that are remembered
+  std::unique_ptr<Ring> ring;
+  uint64_t framework_id = 0;
+
+  std::atomic<uint32_t> slot_count{0};
+  std::atomic<Slot*> chunks[kChunks] = {};
+
+  const uint64_t serial;  // of all threads ever; addresses come again
+  uint64_t system_id = 0;
+  // Samples and memory: figures of contexts beside time, by metric (collector.h).
+  std::mutex extra_mutex;
+  std::unordered_map<uint64_t, Stat> extra;
+};
+
+}  // namespace stepscope
