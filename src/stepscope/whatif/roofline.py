@@ -96,8 +96,9 @@ def rates_of_graph(graph: Graph) -> dict[str, Any] | None:
 
 
 def rates_of(name: str) -> dict[str, Any] | None:
-    """Peak rates by a device's name, from `data/gpus.json`."""
-    return next((gpu for gpu in known_gpus() if gpu["match"] in name), None) if name else None
+    """Peak rates by a device's name, short or as traces have it, from `data/gpus.json`."""
+    known = (gpu for gpu in known_gpus() if gpu["name"] == name or gpu["match"] in name)
+    return next(known, None)
 
 
 @cache

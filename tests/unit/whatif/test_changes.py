@@ -210,7 +210,7 @@ def test_a_faster_gpu_by_compute_and_by_memory() -> None:
         22 + 440 * 15.7 / 19.5, abs=0.01
     )
     assert refusal(graph, "faster_gpu:to=Z9") == (
-        "faster_gpu: rates are known for H200, H100, A100, V100; found 'Z9'"
+        "faster_gpu: rates are known for H200, H100, A100-80GB, A100, V100; found 'Z9'"
     )
     half = FORWARD.replace("volta_sgemm_128x64", "sm80_xmma_gemm_tf32f32")
     assert refusal(graph_of(half, devices=V100), "faster_gpu") == (

@@ -1,0 +1,148 @@
+"""Operations and bytes by shapes, and what binds a kernel, on paper."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from drawn_steps import V100, graph_of, step_us
+
+from stepscope.graph import select
+from stepscope.whatif.roofline import bound_by_memory, memory_rate, work_of_tasks
+from stepscope.whatif.shapes import Call, Tensor, read_call
+from stepscope.whatif.work import work_of
+
+
+def call(*shapes: list[int] | None, values: tuple[str, ...] = (), width: int = 4) -> Call:
+    """A call with tensors of these shapes, None for arguments that are no tensor."""
+    return Call(tuple(() if s is None else (Tensor(tuple(s), width),) for s in shapes), values)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "flops", "moved"),
+    [
+        # [8, 4] by [4, 2]: 8 * 2 results of 4 products each.
+        ("aten::mm", call([8, 4], [4, 2]), 2 * 8 * 2 * 4, 4 * (32 + 8 + 16)),
+        ("aten::addmm", call([2], [8, 4], [4, 2]), 2 * 8 * 2 * 4, 4 * (32 + 8 + 16)),
+        ("aten::bmm", call([3, 8, 4], [3, 4, 2]), 3 * 2 * 8 * 2 * 4, 3 * 4 * (32 + 8 + 16)),
+        ("aten::linear", call([5, 8, 4], [2, 4]), 5 * 2 * 8 * 2 * 4, 4 * (160 + 8 + 80)),
+        # 16 filters of 3 x 3 over 8 channels give 16 x 5 x 5 with stride 2, padding 1 on 10 x 10.
+        (
+            "aten::convolution",
+            call([1, 8, 10, 10], [16, 8, 3, 3], None,
+                 values=("", "", "", "[2, 2]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1")),
+            2 * 16 * 25 * 72,
+            4 * (800 + 1152 + 400),
+        ),
+        (
+            "aten::convolution_backward",
+            call([1, 16, 5, 5], [1, 8, 10, 10], [16, 8, 3, 3], values=("", "[False, True, False]")),
+            2 * 16 * 25 * 72,
+            4 * (400 + 800 + 1152),
+        ),
+        # 2 heads, 16 queries and keys of 8: two products of 16 x 16 x 8 a head, half where causal.
+        (
+            "aten::_scaled_dot_product_flash_attention",
+            call([1, 2, 16, 8], [1, 2, 16, 8], [1, 2, 16, 8], width=2),
+            2 * 2 * 2 * 16 * 16 * 8,
+            4 * 2 * 256,
+        ),
+        (
+            "aten::_scaled_dot_product_flash_attention",
+            call([1, 2, 16, 8], [1, 2, 16, 8], [1, 2, 16, 8], values=("", "", "", "0.", "True")),
+            2 * 2 * 16 * 16 * 8,
+            4 * 4 * 256,
+        ),
+        ("aten::add_", call([100], [100]), 100, 4 * 300),
+        ("aten::sum", call([100]), 100, 400),
+        ("aten::embedding", call([1000, 8], [3]), 0, 2 * 3 * 8 * 4 + 3 * 4),
+    ],
+)  # fmt: skip
+def test_work_by_shapes(name: str, given: Call, flops: float, moved: float) -> None:
+    assert work_of(name, given) == (flops, moved)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("aten::mm", call()),
+        ("aten::view", call([8, 4])),
+        ("aten::convolution", call([1, 8, 10, 10], [16, 8, 3, 3])),
+        ("my::operator", call([8, 4])),
+    ],
+)
+def test_work_that_nothing_tells(name: str, given: Call) -> None:
+    assert work_of(name, given) is None
+
+
+def test_arguments_are_read_as_recorded() -> None:
+    given = read_call({
+        "Input Dims": [[8, 4], [], [[2, 3], [5]], []],
+        "Input type": ["c10::BFloat16", "Scalar", "TensorList", "float"],
+        "Concrete Inputs": ["", "[1, 2]", "", "x"],
+    })  # fmt: skip
+    assert given.inputs[0] == (Tensor((8, 4), 2),)
+    assert given.inputs[1] == ()
+    assert [tensor.elements for tensor in given.inputs[2]] == [6, 5]
+    assert given.inputs[3] == (Tensor((), 4),)
+    assert given.numbers(1) == [1, 2]
+    assert given.numbers(3) is None
+    assert read_call({}) == Call((), ())
+
+
+# A V100 has 15.7 TFLOPS and 900 GB/s: from 17.4 operations a byte on compute binds.
+STEP = """
+    main     |   0 40 | ProfilerStep#0
+    main     |  10 20 | aten::mm           | Input_Dims=[{a},{b}] Input_type=["float","float"]
+    main     |  12 14 | cudaLaunchKernel   | corr=7
+    main     |  22 28 | aten::mul          | Input_Dims=[[1000],[1000]] Input_type=["float","float"]
+    main     |  22 24 | cudaLaunchKernel   | corr=8
+    stream 7 |  20 60 | volta_sgemm_128x64 | corr=7
+    stream 7 |  60 70 | elementwise_mul    | corr=8
+"""
+SQUARE = STEP.format(a="[512,512]", b="[512,512]")  # 512 / 6 = 85 operations a byte
+FLAT = STEP.format(a="[1,512]", b="[512,512]")  # half an operation a byte
+
+
+def test_a_product_is_bound_by_what_its_shape_says() -> None:
+    for text, names in ((SQUARE, ["elementwise_mul"]), (FLAT, ["volta_*", "elementwise_mul"])):
+        graph = graph_of(text, devices=V100)
+        expected = np.any([select(graph, name=name) for name in names], axis=0)
+        assert bound_by_memory(graph).tolist() == expected.tolist()
+
+
+def test_without_shapes_or_rates_the_kind_says_it() -> None:
+    for graph in (graph_of(FLAT), graph_of(FLAT.replace("Input_Dims", "x"), devices=V100)):
+        assert bound_by_memory(graph).tolist() == select(graph, name="elementwise*").tolist()
+
+
+def test_work_belongs_to_the_kernels_of_its_operator() -> None:
+    flops, size = work_of_tasks(graph_of(SQUARE, devices=V100))
+    assert np.nansum(flops) == 2 * 512**3 + 1000
+    assert np.nansum(size) == 4 * (3 * 512 * 512 + 3000)
+    assert (~np.isnan(size)).sum() == 2
+
+
+def test_the_kernel_that_multiplies_does_the_operations() -> None:
+    split = SQUARE.replace("20 60 | volta", "20 50 | volta")
+    split += "stream 7 | 50 60 | transpose_readWrite | corr=7"
+    graph = graph_of(split, devices=V100)
+    flops, size = work_of_tasks(graph)
+    names = list(graph.tasks.text("name"))
+    gemm, other = names.index("volta_sgemm_128x64"), names.index("transpose_readWrite")
+    assert (flops[gemm], flops[other]) == (2 * 512**3, 0)
+    assert size[gemm] == 3 * size[other]
+
+
+def test_memory_is_as_fast_as_the_steps_own_elementwise_work() -> None:
+    # 12,000 bytes in 10 us.
+    assert memory_rate(graph_of(SQUARE)) == 1.2
+    assert memory_rate(graph_of(SQUARE.replace("aten::mul", "aten::view"))) is None
+
+
+def test_another_device_by_both_rooflines() -> None:
+    # FP32 19.5 against 15.7 TFLOPS, memory 1555 against 900 GB/s; the flat product is bound by it.
+    square, flat = (graph_of(text, devices=V100) for text in (SQUARE, FLAT))
+    assert step_us(square, "faster_gpu:to=A100") == pytest.approx(
+        20 + 40 * 15.7 / 19.5 + 10 * 900 / 1555, abs=0.01
+    )
+    assert step_us(flat, "faster_gpu:to=A100") == pytest.approx(20 + 50 * 900 / 1555, abs=0.01)
