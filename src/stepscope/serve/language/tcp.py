@@ -11,6 +11,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping
 from threading import Event
+from typing import Any
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidRequest
@@ -19,6 +20,7 @@ from pygls.io_ import run_async
 from stepscope.serve.language.server import StepscopeServer
 
 _LOG = logging.getLogger(__name__)
+_REFUSAL_S = 0.1  # for the refusal to be sent
 
 
 def new_token() -> str:
@@ -62,15 +64,23 @@ async def serve_tcp(
 
 def _guard(server: StepscopeServer, token: str, writer: asyncio.StreamWriter) -> None:
     """Answer nobody who does not know the token."""
-    features = server.protocol.fm.features
-    initialize = features[lsp.INITIALIZE]
+    features, protocol = server.protocol.fm.features, server.protocol
+    initialize, handle = features[lsp.INITIALIZE], protocol.handle_message
+    accepted = False
 
     async def guarded(params: lsp.InitializeParams) -> None:
+        nonlocal accepted
         options = params.initialization_options
         given = options.get("token") if isinstance(options, Mapping) else None
-        if not hmac.compare_digest(str(given).encode(), token.encode()):
-            asyncio.get_running_loop().call_later(0.1, writer.close)  # once the refusal is sent
+        accepted = hmac.compare_digest(str(given).encode(), token.encode())
+        if not accepted:
+            asyncio.get_running_loop().call_later(_REFUSAL_S, writer.close)
             raise JsonRpcInvalidRequest("expected initializationOptions.token as printed")
         await initialize(params)
 
+    def gated(message: Any) -> None:
+        if accepted or getattr(message, "method", None) == lsp.INITIALIZE:
+            handle(message)
+
     features[lsp.INITIALIZE] = guarded
+    protocol.handle_message = gated  # type: ignore[method-assign]

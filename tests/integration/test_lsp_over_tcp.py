@@ -1,0 +1,54 @@
+"""The language server on a port: nobody is answered who does not know the token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from stepscope.serve.language.server import language_server
+from stepscope.serve.language.tcp import serve_tcp
+
+
+class Nothing:
+    def prepare(self) -> None: ...
+    async def close(self) -> None: ...
+    async def __call__(self, *_: Any) -> Any: ...
+
+
+async def ask(port: int, token: str) -> tuple[dict[str, Any], bytes]:
+    """The answer to `initialize`, and what a further request brings."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    options = {"token": token}
+    send(writer, 1, "initialize", {"capabilities": {}, "initializationOptions": options})
+    answer = await receive(reader)
+    send(writer, 2, "shutdown", None)
+    rest = await asyncio.wait_for(reader.read(1 << 16), 30)
+    writer.close()
+    return answer, rest
+
+
+def send(writer: asyncio.StreamWriter, number: int, method: str, params: Any) -> None:
+    body = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()
+    writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+
+
+async def receive(reader: asyncio.StreamReader) -> dict[str, Any]:
+    header = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+    length = next(int(line.split(b":")[1]) for line in header.splitlines() if b"Length" in line)
+    return json.loads(await reader.readexactly(length))
+
+
+def test_only_who_knows_the_token_is_answered():
+    async def scenario():
+        server = await serve_tcp(lambda: language_server(Nothing()), "127.0.0.1", 0, "s3cret")
+        port = server.sockets[0].getsockname()[1]
+        async with server:
+            return await ask(port, "guess"), await ask(port, "s3cret"), await ask(port, "s3cret")
+
+    (refused, silence), (first, more), (second, _) = asyncio.run(scenario())
+    assert "token" in refused["error"]["message"]
+    assert b'"result"' not in silence
+    for answer in (first, second):  # editors come and go
+        assert answer["result"]["serverInfo"]["name"] == "stepscope"
+    assert b'"id": 2' in more or b'"id":2' in more

@@ -1,0 +1,95 @@
+"""Marks, hovers and problems from measured costs."""
+
+from __future__ import annotations
+
+import pytest
+from lsprotocol import types as lsp
+
+from stepscope.serve.language.costs import FileCosts, LineCost, Measured, Part, Problem
+from stepscope.serve.language.documents import Documents
+from stepscope.serve.language.hover import hover_text
+from stepscope.serve.language.marks import Mark, marks_of
+from stepscope.serve.language.problems import findings_by_file
+from stepscope.serve.language.settings import Settings, settings_of
+from stepscope.serve.language.sizes import milliseconds, percent, size
+
+CONV = Part("conv (Conv2d)", 2.0, 4.0, weight_bytes=1_000_000, activation_bytes=500_000)
+RELU = Part("relu", 0.5, 0.5)
+
+
+def test_a_line_costs_what_its_parts_do():
+    cost = LineCost(3, 0.7, (CONV, RELU))
+    assert cost.run_ms == 7.0
+    assert cost.bytes == 1_500_000
+    assert LineCost(3, 0.1, (RELU,)).bytes is None
+
+
+def test_marks_are_where_their_lines_are_now():
+    costs = FileCosts(["a", "b", "c"], {2: LineCost(2, 0.5, (CONV,)), 3: LineCost(3, 0.1, (RELU,))})
+    found = marks_of(costs, ["new", "a", "b", "changed"])
+    assert [(mark.line, mark.stale, mark.text) for mark in found] == [
+        (2, False, "6.00 ms · 50 % · 1.5 MB"),
+        (3, True, "(1.00 ms · 10 %)"),
+    ]
+    assert marks_of(costs, ["a"]) == []
+
+
+def test_what_takes_next_to_nothing_is_no_mark():
+    assert not Mark(0, False, LineCost(1, 0.0004, (RELU,))).shown
+    assert Mark(0, False, LineCost(1, 0.0004, (CONV,))).shown  # it holds weights
+
+
+def test_a_hover_sums_up_what_is_beyond_a_dozen():
+    parts = tuple(Part(f"layer{n}", 1.0, 1.0) for n in range(15))
+    text = hover_text(Mark(0, True, LineCost(1, 1.0, parts)))
+    assert "*Stale" in text
+    assert "| `layer11` | 1.00 ms | 1.00 ms |  |  |" in text
+    assert "layer12" not in text
+    assert "| `3 more` | 3.00 ms | 3.00 ms |  |  |" in text
+
+
+def test_names_cannot_format_the_hover():
+    text = hover_text(Mark(0, False, LineCost(1, 1.0, (Part("a`|b](x)", 1.0, 1.0),))))
+    assert "| `a'\\|b](x)` |" in text
+
+
+def test_a_finding_is_at_every_line_it_names_once():
+    evidence = [{"file": "/m.py", "line": 4}, {"file": "/m.py", "line": 4}, {"file": "", "line": 1}]
+    finding = {"severity": "critical", "what": "Slow.", "advice": "Fuse.", "evidence": evidence}
+    nowhere = {"severity": "info", "what": "Waits.", "advice": "Load.", "evidence": []}
+    found = findings_by_file(Measured("/t.py", {}, findings=[finding, nowhere]))
+    assert [(one.range.start.line, one.message) for one in found["/m.py"]] == [(3, "Slow. Fuse.")]
+    (top,) = found["/t.py"]
+    assert (top.range.start.line, top.severity) == (0, lsp.DiagnosticSeverity.Information)
+
+
+def test_a_failure_keeps_what_was_measured_before():
+    documents = Documents()
+    measured = Measured("/t.py", {"/m.py": FileCosts(["x"])})
+    documents.succeed(measured)
+    documents.fail("/t.py", Problem("boom", "/m.py", 7))
+    assert documents.costs_of("/m.py") is not None
+    assert documents.entry_of("/m.py") == "/t.py"
+    assert documents.diagnostics("/t.py")["/m.py"][0].range.start.line == 6
+    documents.succeed(measured)
+    assert documents.diagnostics("/t.py") == {}
+
+
+def test_settings_from_an_editor_that_sends_nonsense_are_the_defaults():
+    sent = {"stepscope": {"timeLimit": "soon", "hints": "lens", "arguments": ["--lr", "1"]}}
+    assert settings_of(sent) == Settings(hints="lens", arguments=("--lr", "1"))
+    assert settings_of(None) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(12, "12 B"), (1500, "1.5 kB"), (45_200_000, "45.2 MB"), (2e12, "2000 GB")]
+)
+def test_sizes(count, text):
+    assert size(count) == text
+
+
+def test_times_and_shares_are_short():
+    assert [milliseconds(ms) for ms in (0.123, 12.34, 345.6, 2345)] == [
+        "0.12 ms", "12.3 ms", "346 ms", "2.35 s",
+    ]  # fmt: skip
+    assert [percent(share) for share in (0.34, 0.004)] == ["34 %", "0.4 %"]
