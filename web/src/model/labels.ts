@@ -38,6 +38,8 @@ export interface Space {
 export const PAD = 5;
 /** Least distance of two names, px. */
 const GAP = 8;
+/** Least distance of a line to a name that it passes, px. */
+const LINE_GAP = 2;
 
 type Interval = [from: number, to: number];
 
@@ -80,7 +82,7 @@ function placeBelow(
   const middle = Math.min(Math.max((one.from + one.to) / 2, 0), space.width);
   for (let lane = 0; lane < taken.length; lane++) {
     const above = taken.slice(0, lane);
-    if (above.some((labels) => !isFree(labels, middle, middle))) continue;
+    if (above.some((labels) => !isFree(labels, middle, middle, LINE_GAP))) continue;
     const left = freeLeft(taken[lane]!, leaders, middle, width, space.width, lane);
     if (left === null) continue;
     taken[lane]!.push([left, left + width]);
@@ -101,12 +103,12 @@ function freeLeft(
 ): number | null {
   for (const left of [middle - width / 2, middle - 6, middle - width + 6]) {
     const at = Math.min(Math.max(left, 0), space - width);
-    const crossed = lane === 0 && leaders.some((one) => one > at - 2 && one < at + width + 2);
+    const crossed = lane === 0 && leaders.some((one) => one > at - LINE_GAP && one < at + width + LINE_GAP);
     if (!crossed && isFree(labels, at, at + width)) return at;
   }
   return null;
 }
 
-function isFree(labels: Interval[], from: number, to: number): boolean {
-  return labels.every(([left, right]) => to + GAP <= left || from >= right + GAP);
+function isFree(labels: Interval[], from: number, to: number, gap = GAP): boolean {
+  return labels.every(([left, right]) => to + gap <= left || from >= right + gap);
 }

@@ -21,6 +21,8 @@ export const modules: Pane = {
   ),
 };
 
+const FEW = 3;
+
 const EVIDENCE: Record<string, string> = {
   capture: "ranges recorded by stepscope",
   nn_module: "events of nn.Module",
@@ -35,7 +37,8 @@ function Tree({ store, value }: { store: Store; value: Modules }): JSX.Element {
   const marked = store.marks.value.modules;
   const rows = treeRows(value.tree, open.value, unfolded.value);
   const most = Math.max(...value.tree.map(costOf), 1e-9);
-  const first = [...marked][0];
+  // What holds many modules, such as a stage, marks them but opens nothing.
+  const first = marked.size <= FEW ? [...marked][0] : undefined;
   useEffect(() => {
     if (first !== undefined) open.value = new Set([...open.value, ...waysTo(value.tree, first)]);
   }, [first, value]);
