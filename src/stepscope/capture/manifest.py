@@ -39,6 +39,7 @@ class Result:
         steps_recorded: those that are in the trace, complete, from 0.
         step_ends_after: the optimizer call that ends a step.
         warnings: what a reader of the capture should know.
+        loaders: of each data loader in use its workers, pin_memory, prefetch_factor.
     """
 
     outcome: str
@@ -47,6 +48,7 @@ class Result:
     steps_recorded: Sequence[int] = ()
     step_ends_after: str | None = None
     warnings: Sequence[str] = ()
+    loaders: Sequence[dict[str, Any]] = ()
 
 
 def build_manifest(run: Run, result: Result) -> dict[str, Any]:
@@ -61,11 +63,17 @@ def build_manifest(run: Run, result: Result) -> dict[str, Any]:
         "python": platform.python_version(),
         "host": socket.gethostname(),
         "cpu_count": os.cpu_count(),
+        "cpus_usable": _usable_cpus(),
         **_describe_framework(),
         **asdict(run.rank),
         **asdict(result),
         "options": asdict(run.options),
     }
+
+
+def _usable_cpus() -> int | None:
+    """The cores that this process may run on, which a container or a scheduler may have limited."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _describe_framework() -> dict[str, Any]:

@@ -19,6 +19,7 @@ from stepscope.capture.crossing import OpenRanges
 from stepscope.capture.cycle import StepCycle
 from stepscope.capture.describe import Json, describe_forest
 from stepscope.capture.forest import Forest
+from stepscope.capture.loaders import LoaderWatch
 from stepscope.capture.optimizers import OptimizerWatch
 from stepscope.capture.options import Options
 from stepscope.capture.ranges import ModuleRanges
@@ -33,6 +34,7 @@ class Recording:
     wanted: int
     early: bool
     modules: Json = field(default_factory=lambda: {"roots": []})
+    loaders: list[Json] = field(default_factory=list)
 
     @property
     def steps(self) -> list[int]:
@@ -60,6 +62,7 @@ class Recorder:
         self._ranges = ModuleRanges(self.forest)
         self._open_ranges = OpenRanges()
         self._watch = OptimizerWatch(self._stepped)
+        self._loader_watch = LoaderWatch()
         self._ranges.install()
         _close_in_forked_children(self)
 
@@ -82,6 +85,7 @@ class Recorder:
         self._ranges.remove()
         self._open_ranges.close()
         self._watch.close()
+        self._loader_watch.remove()
 
     def best(self) -> Recording | None:
         """The recording to keep: the main one if it has a complete step, else the early one."""
@@ -149,6 +153,7 @@ class Recorder:
             self._open_ranges.profiler_stopped()
             recording.window.close()
             recording.modules = describe_forest(self.forest)
+            recording.loaders = self._loader_watch.describe()
 
     def _let_go(self) -> None:
         """The run may go on for days: keep neither its models nor the recordings alive."""

@@ -90,6 +90,7 @@ class Session:
             steps_recorded=tuple(recording.steps) if recording else (),
             step_ends_after=recorder.cycle.anchor_name if recorder else None,
             warnings=tuple(self._warnings(recording)),
+            loaders=tuple(recording.loaders) if recording else (),
         )
 
     def _warnings(self, recording: Recording | None) -> list[str]:

@@ -44,7 +44,29 @@ KERNEL_KINDS = (
     "other",
 )
 IDLE_CAUSES = ("data", "synchronisation", "communication", "host", "launch")
+SEVERITIES = ("info", "warning", "critical")
 BOUNDS = ("cpu", "device", "data", "communication")
+CONTEXT_KINDS = (
+    "root",
+    "thread",
+    "step",
+    "annotation",
+    "python",
+    "module",
+    "operator",
+    "native",
+    "runtime",
+    "kernel",
+    "memcpy",
+    "memset",
+    "communication",
+    "sync",
+    "instruction",
+    "unlinked",
+    "others",
+    "other",
+)
+VIAS = ("call", "backward", "launch")
 
 
 @dataclass(frozen=True)
@@ -341,6 +363,77 @@ COUNTERS = Schema(
     ),
 )
 
+FINDINGS = Schema(
+    "findings",
+    "one thing that an analyzer's rule found; filled for a query that names this table or evidence",
+    (
+        _id("finding"),
+        Column("rule", "text", "name of the rule"),
+        Column("severity", "text", "one of " + ", ".join(SEVERITIES), values=SEVERITIES),
+        _rank(),
+        Column("what", "text", "what is slow"),
+        Column("advice", "text", "what to do"),
+        Column("gain_ns", "i64", "time that it could give back, a step", "ns"),
+        Column("share", "f64", "the same as a part of the step"),
+        Column("gain_by", "text", "what tells the gain: a what-if change, or a bound in words"),
+        Column("changes", "text", "the what-if changes, as `stepscope whatif` takes them"),
+    ),
+)
+
+EVIDENCE = Schema(
+    "evidence",
+    "one event, or one node of the calling-context tree, that shows a finding",
+    (
+        Column("finding", "i32", "findings.id", refers="findings"),
+        Column("event", "i32", "events.id", nullable=True, refers="events"),
+        Column("context", "i32", "contexts.id", nullable=True, refers="contexts"),
+        Column("module", "text", "path of its module, empty where not known"),
+        Column("file", "text", "file of the user's code that led to it, empty where not known"),
+        Column("line", "i32", "its line", nullable=True),
+    ),
+)
+
+CONTEXTS = Schema(
+    "contexts",
+    "one node of the calling-context tree; filled where the capture holds one, and else for a "
+    "query that names this table",
+    (
+        _id("node"),
+        Column("parent", "i32", "contexts.id of its caller", nullable=True, refers="contexts"),
+        Column("kind", "text", "one of " + ", ".join(CONTEXT_KINDS), values=CONTEXT_KINDS),
+        Column(
+            "via",
+            "text",
+            "how it came to be below its parent: called by it, run backward for it, or launched "
+            "by it",
+            values=VIAS,
+        ),
+        Column("name", "text", "function, module path, operator or kernel"),
+        Column("file", "text", "source file, empty where unknown"),
+        Column("line", "i32", "line in it", nullable=True),
+        Column("stage", "text", "its stage, where it has one only", nullable=True, values=STAGES),
+        Column("module", "text", "path of its module, where it has one only", nullable=True),
+        Column("work", "text", "what a kernel computes (events.kind)", nullable=True),
+    ),
+)
+
+CONTEXT_METRICS = Schema(
+    "context_metrics",
+    "what was measured at one node of the calling-context tree, by one metric",
+    (
+        Column("context", "i32", "contexts.id", refers="contexts"),
+        Column("metric", "text", "name of the metric"),
+        Column("unit", "text", "its unit; empty for a number"),
+        Column("meaning", "text", "what one sample is"),
+        Column("inclusive", "i8", "1 where the calls below the node are in its samples too"),
+        Column("count", "i64", "samples"),
+        Column("sum", "f64", "sum of the samples"),
+        Column("min", "f64", "least sample"),
+        Column("max", "f64", "greatest sample"),
+        Column("squares", "f64", "sum of their squared distances from the mean"),
+    ),
+)
+
 WARNINGS = Schema(
     "warnings",
     "one thing that could not be read, linked or attributed",
@@ -356,6 +449,6 @@ SCHEMAS: dict[str, Schema] = {
     schema.name: schema
     for schema in (
         EVENTS, TRACKS, STEPS, STAGE_RUNS, MODULES, LAUNCHES, IDLE, MEMORY, FLOWS, INSTANTS,
-        COUNTERS, WARNINGS,
+        COUNTERS, CONTEXTS, CONTEXT_METRICS, FINDINGS, EVIDENCE, WARNINGS,
     )
 }  # fmt: skip

@@ -45,6 +45,7 @@ def _chains(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Elementwise kernels of forward and backward, and where among them a chain begins."""
     fusible = select(graph, kind="elementwise", category="kernel", on_device=True)
     fusible &= graph.tasks.text("stage").mask("forward", "loss", "backward")
+    fusible &= ~select(graph, operator="*[cC]onv*")  # what changes its tensors' layouts
     rows = np.flatnonzero(fusible)
     if not len(rows):
         return rows, rows

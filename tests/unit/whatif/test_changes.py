@@ -147,6 +147,9 @@ def test_without_a_synchronisation_the_cpu_goes_on() -> None:
     assert step_us(graph) == 120
     assert step_us(graph, "no_sync") == 80
     assert "no call that matches 'x'" in refusal(graph, "no_sync:name=x")
+    assert step_us(graph, "no_sync:awaits=first") == 80
+    assert "no call that matches 'second'" in refusal(graph, "no_sync:awaits=second")
+    assert "no call that matches 'aten::item'" in refusal(graph, "no_sync:operator=aten::item")
 
 
 UPDATE = """

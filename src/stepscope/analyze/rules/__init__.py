@@ -1,0 +1,1 @@
+"""The rules, one file each; the list of them is `stepscope.analyze.RULES`."""

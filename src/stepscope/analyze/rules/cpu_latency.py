@@ -1,0 +1,116 @@
+"""`cpu_latency`: the CPU takes longer to launch work than the device to do it (4.3, 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.subject import Rows, Subject
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.nesting import inherit
+from stepscope.trace.schema import IDLE_CAUSES, STAGES
+
+LEAST = 0.15
+LEAST_PYTHON = 0.60
+LONG_NS = 1_000_000
+LONGEST_GAP_NS = 50_000_000
+
+
+def cpu_latency(subject: Subject) -> Iterator[Finding]:
+    """Frames whose CPU time far exceeds their device time: the device idles until work is launched.
+
+    Without a device: time in which the training loop runs no operator, but Python. Silent where the
+    device idles that way for less than 15 % of the step (left out: gaps of
+    50 ms and more, and calls of the runtime of 1 ms and more, which allocate or load kernels), or
+    less than 60 % of it is Python.
+
+    Source: DEEPCONTEXT section 4.3, "CPU Latency Analysis".
+    """
+    if subject.has_device:
+        yield from _launching(subject)
+    else:
+        yield from _python(subject)
+
+
+def _launching(subject: Subject) -> Iterator[Finding]:
+    gaps = _host_gaps(subject)
+    short = gaps.ends - gaps.starts < LONGEST_GAP_NS
+    gaps = Intervals(gaps.starts[short], gaps.ends[short]).minus(_long_calls(subject))
+    idle = gaps.total() / 1e6 / subject.count
+    rows, gap_ns = _during(subject, gaps)
+    if idle < LEAST * subject.step_ms or not len(rows):
+        return
+    spent = np.bincount(subject.events["stage"][rows] + 1, gap_ns)
+    worst = ("no stage", *STAGES)[int(spent.argmax())].replace("_", " ")
+    yield subject.finding(
+        f"For {idle / subject.step_ms:.0%} of the step the device idles because the CPU is slower "
+        f"at launching work than the device at doing it, most of all in {worst}.",
+        "Launch less and larger work: torch.compile (mode='reduce-overhead' replays CUDA graphs), "
+        "a larger batch, a fused optimizer; keep Python out of the inner loop.",
+        rows,
+        subject.whatif("cuda_graphs") or subject.bound(idle, "at most the time that it idles so"),
+    )
+
+
+def _long_calls(subject: Subject) -> Intervals:
+    """Calls of the runtime that no launch takes as long as: they allocate, or load the kernels."""
+    rows = subject.find(category="runtime")
+    start, duration = subject.events["start_ns"][rows], subject.events["duration_ns"][rows]
+    long = duration >= LONG_NS
+    return Intervals(start[long], (start + duration)[long])
+
+
+def _host_gaps(subject: Subject) -> Intervals:
+    idle = subject.trace["idle"]
+    causes = [IDLE_CAUSES.index(cause) for cause in ("host", "launch")]
+    mine = np.isin(idle["cause"], causes) & (idle["rank"] == subject.rank)
+    mine &= idle["device"] == subject.busiest_device.device
+    mine &= np.isin(idle["step"], subject.steps["step"])
+    return Intervals(idle["start_ns"][mine], idle["end_ns"][mine])
+
+
+def _during(subject: Subject, gaps: Intervals) -> tuple[Rows, NDArray[np.int64]]:
+    """The outermost operators that run while the device idles, and how long it does in each."""
+    rows = subject.outermost(subject.find(category="cpu_op"))
+    start = subject.events["start_ns"][rows]
+    inside = gaps.within(start, start + subject.events["duration_ns"][rows])
+    return rows[inside > 0], inside[inside > 0]
+
+
+def _python(subject: Subject) -> Iterator[Finding]:
+    """Time in which no thread runs an operator, by the range or frame that the loop is in."""
+    gaps = subject.quiet()
+    total = gaps.total() / 1e6 / subject.count
+    if total < LEAST_PYTHON * subject.step_ms:
+        return
+    rows, spent = _innermost(subject, gaps)
+    if not len(rows):
+        return
+    names = subject.events["name"][rows]
+    worst = subject.events.text("name").values[int(np.bincount(names, spent).argmax())]
+    where = "the loop itself" if worst.startswith("ProfilerStep") else worst
+    yield subject.finding(
+        f"For {total / subject.step_ms:.0%} of the step the training loop runs Python and no "
+        f"operator, most of all in {where}.",
+        "Replace loops over elements by operators on whole tensors, and move bookkeeping out of "
+        "the step or into the data loader.",
+        rows,
+        subject.bound(total, "at most the time between operators"),
+    )
+
+
+def _innermost(subject: Subject, gaps: Intervals) -> tuple[Rows, NDArray[np.int64]]:
+    """Ranges and frames of the training loop's thread, and how much of the gaps each has itself."""
+    events = subject.events
+    rows = subject.find(category=("annotation", "python", "cpu_op"), on_device=False)
+    rows = rows[(events["track"][rows] == subject.loop_track) & subject.is_range(rows)]
+    start = events["start_ns"][rows]
+    inside = gaps.within(start, start + events["duration_ns"][rows])
+    around = inherit(events["parent"], np.where(np.isin(events["id"], rows), events["id"], -1))
+    outer = np.where(events["parent"][rows] >= 0, around[events["parent"][rows]], -1)
+    taken = np.bincount(outer[outer >= 0], inside[outer >= 0], len(events))[rows]
+    own = inside - taken.astype(np.int64)
+    return rows[own > 0], own[own > 0]

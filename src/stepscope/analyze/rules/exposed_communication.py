@@ -1,0 +1,39 @@
+"""`exposed_communication`: devices exchange data, and compute nothing meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.subject import Subject
+
+LEAST = 0.05
+
+
+def exposed_communication(subject: Subject) -> Iterator[Finding]:
+    """Communication that nothing hides: the device does nothing else while it lasts.
+
+    Silent below 5 % of the step, and without a device where no thread of the training loop waits
+    in a collective for that long.
+    """
+    rows = subject.find(category="communication", on_device=subject.has_device)
+    if not len(rows):
+        return
+    exposed = subject.idle_ms("communication") if subject.has_device else subject.waits_ms(rows)
+    if exposed < LEAST * subject.step_ms:
+        return
+    device = subject.busiest_device
+    hidden = device.overlapped_ms if device else subject.ms(rows) - exposed
+    yield subject.finding(
+        f"Communication is exposed for {exposed:.3g} ms of the step "
+        f"({exposed / subject.step_ms:.0%}); {max(hidden, 0):.3g} ms more are hidden behind "
+        "computing.",
+        "Let collectives run while backward goes on (DistributedDataParallel, bucket_cap_mb, FSDP "
+        "prefetching), send less (16 bits, gradient accumulation with no_sync()), or see whether "
+        "one rank is late.",
+        rows,
+        subject.gain(rows, "scale:select=category=communication,factor=0",
+                     note="at most: collectives that cost nothing")
+        if subject.has_device
+        else subject.bound(exposed, "at most the time that nothing hides"),
+    )  # fmt: skip

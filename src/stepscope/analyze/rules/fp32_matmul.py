@@ -1,0 +1,41 @@
+"""`fp32_matmul`: matrix products in FP32 where the device has units for 16 bits and TF32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.subject import Subject
+
+_FP32 = r"sgemm|scudnn|_f32f32_f32f32|<float, (float|\d)|, float, float,|simt_s|_SB_|_S_MT"
+_OTHER = r"tf32|TF32|half|bf16|f16|bfloat|hmma|s1688|s16816|h884|s884|fp16|__half|double"
+_KINDS = ("gemm", "convolution", "attention")
+_TF32_SINCE = 8
+LEAST = 0.05
+
+
+def fp32_matmul(subject: Subject) -> Iterator[Finding]:
+    """Matrix products and convolutions in FP32 on a device with tensor cores.
+
+    Silent where kernels that tell that they compute in FP32 take less than 5 % of the step, on
+    devices without tensor cores (before Volta), and on those of which `stepscope whatif amp` knows
+    no speedups (AMD).
+    """
+    gain = subject.whatif("amp")
+    major = subject.device_facts().get("computeMajor") or 0
+    rows = subject.find(_FP32, kind=_KINDS, category="kernel", on_device=True)
+    rows = np.setdiff1d(rows, subject.find(_OTHER, kind=_KINDS, on_device=True))
+    if gain is None or major < 7 or subject.ms(rows) < LEAST * subject.step_ms:
+        return
+    quick = "torch.set_float32_matmul_precision('high') for TF32, or " if major >= _TF32_SINCE \
+        else ""  # fmt: skip
+    yield subject.finding(
+        f"{subject.calls(rows):.4g} kernels a step, {subject.ms(rows):.3g} ms, multiply matrices "
+        f"in FP32 on a device with tensor cores.",
+        f"Use {quick}torch.autocast with {'bfloat16' if major >= _TF32_SINCE else 'float16'}"
+        f"{'' if major >= _TF32_SINCE else ' and a GradScaler'}.",
+        rows,
+        gain,
+    )

@@ -1,0 +1,72 @@
+"""`hotspot`: one kernel, or one operator, takes a large part of the step (DEEPCONTEXT 4.3, 1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.subject import Subject, glob
+from stepscope.annotate.kernel_names import short_name
+
+ADVICE = (
+    (
+        r"(?i)softmax",
+        "In attention use F.scaled_dot_product_attention, which never writes the "
+        "softmax to memory; in a loss F.cross_entropy.",
+    ),
+    (
+        r"(?i)naive_conv|slow_conv",
+        "This is a library's fallback: see that shapes, type and layout "
+        "suit a fast convolution (channels_last, multiples of 8), and let the library search "
+        "(torch.backends.cudnn.benchmark=True).",
+    ),
+    (
+        r"(?i)sort|topk|unique",
+        "Sort fewer elements, or once for several steps; a mask or a running maximum may do.",
+    ),
+    (
+        r"(?i)cumsum|cumprod|scan",
+        "See whether a reduction does, or a matrix product with a triangular matrix.",
+    ),
+    (
+        r"(?i)copy|cat|clone|contiguous|transpose",
+        "See which copies are needed: write into one "
+        "tensor allocated before (out=, slices), keep one layout, avoid .contiguous().",
+    ),
+    (r"", "See whether it needs to run, runs on more than it must, or has a faster form."),
+)
+LEAST = 0.15
+MOST_FINDINGS = 3
+EXPECTED = ("gemm", "convolution", "attention", "communication", "optimizer")
+
+
+def hotspot(subject: Subject) -> Iterator[Finding]:
+    """A kernel (without a device, an operator) that takes 15 % of the step or more.
+
+    Silent about matrix products, convolutions and attention, which are what a network computes and
+    have rules of their own, and about the optimizer and communication.
+
+    Source: DEEPCONTEXT section 4.3, "Hotspot Identification"; section 6.5 on what is expected.
+    """
+    rows = subject.find(category=("kernel", "memcpy", "memset"), on_device=True) \
+        if subject.has_device else subject.find(category="cpu_op")  # fmt: skip
+    time = subject.events["duration_ns" if subject.has_device else "self_ns"][rows]
+    kinds = subject.events.text("kind").mask(*EXPECTED)[rows]
+    spent = np.bincount(subject.events["name"][rows[~kinds]], time[~kinds])
+    whole = subject.step_ms * 1e6 * subject.count
+    for code in np.argsort(-spent)[:MOST_FINDINGS].tolist():
+        chosen = rows[(subject.events["name"][rows] == code) & ~kinds]
+        if subject.share(chosen, own=not subject.has_device) < LEAST:
+            continue
+        name = subject.events.text("name").values[code]
+        yield subject.finding(
+            f"{short_name(name, 50)} takes {spent[code] / whole:.0%} of the step, "
+            f"{subject.calls(chosen):.4g} times a step{subject.place(int(chosen[0]))}.",
+            next(text for pattern, text in ADVICE if re.search(pattern, name)),
+            chosen,
+            subject.gain(chosen, f"scale:select=name={glob(name)},factor=0.5",
+                         note="if it took half as long"),
+        )  # fmt: skip

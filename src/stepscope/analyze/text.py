@@ -1,0 +1,73 @@
+"""Findings for a terminal: the worst first, each with what, what to do, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from stepscope.analyze.finding import Finding, Place
+from stepscope.annotate.kernel_names import short_name
+from stepscope.summary.numbers import ms, percent, plural
+
+_STYLE = {"critical": "bold red", "warning": "bold yellow", "info": "bold cyan"}
+_PLACES = 4
+_NAME_WIDTH = 48
+
+
+def print_findings(console: Console, findings: Sequence[Finding], source: str, rules: int) -> None:
+    """Print findings.
+
+    Args:
+        console: where to; its width decides where lines break.
+        findings: the worst first.
+        source: of the trace.
+        rules: how many rules were applied.
+    """
+    console.print(Group(*_parts(findings, source, rules)), highlight=False)
+
+
+def _parts(findings: Sequence[Finding], source: str, rules: int) -> Iterator[RenderableType]:
+    head = Text.assemble((source.rpartition("/")[2], "bold"))
+    head.append(f"   {plural(len(findings), 'finding')} · {plural(rules, 'rule')}", "dim")
+    if findings:
+        head.append(f" · a step of {ms(findings[0].step_ms)} ms", "dim")
+    yield head
+    for finding in findings:
+        table = Table.grid(padding=(0, 1))
+        table.add_column(width=8)
+        table.add_column()
+        table.add_row(Text(finding.severity, _STYLE[finding.severity]), Group(*_finding(finding)))
+        yield Padding(table, (1, 0, 0, 0))
+    if findings:
+        yield Text("\nGains do not add up: each is of that change alone.", "dim")
+
+
+def _finding(finding: Finding) -> Iterator[RenderableType]:
+    yield Text(finding.what, "bold").append(f"  {finding.rule}", "not bold dim")
+    yield Text(finding.advice)
+    for place in finding.evidence[:_PLACES]:
+        yield Padding(_place(place), (0, 0, 0, 2))
+    if (rest := len(finding.evidence) - _PLACES) > 0:
+        yield Text(f"  … and in {plural(rest, 'more place')}", "dim")
+    yield _gain(finding)
+
+
+def _gain(finding: Finding) -> Text:
+    gain = finding.gain
+    text = Text("could give back ", "dim").append(f"{ms(gain.ms)} ms", "green")
+    text.append(f", {percent(finding.share)} of the step", "dim")
+    if gain.range_ms:
+        low, high = gain.range_ms
+        text.append(f" ({ms(low)} to {ms(high)} ms)", "dim")
+    return text.append(f": {gain.words}", "dim")
+
+
+def _place(place: Place) -> Text:
+    text = Text(short_name(place.name, _NAME_WIDTH), "cyan")
+    text.append(f" × {place.count:.4g}, {ms(place.ms)} ms a step", "dim")
+    text.append(f", {place.stage.replace('_', ' ')}" if place.stage else "", "dim")
+    return text.append(f"  {place.where}" if place.where else "")
