@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.contexts.fold import identity
+from stepscope.contexts.metrics import METRICS
 from stepscope.contexts.paths import distinct, preorder
-from stepscope.contexts.schema import METRICS, VIAS
 from stepscope.contexts.stats import Stats
 from stepscope.contexts.tree import ContextTree
+from stepscope.trace.schema import VIAS
 from stepscope.trace.table import Text
 
 Ids = NDArray[np.int64]

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from stepscope.contexts.forest import NOWHERE, Forest, plant
 from stepscope.contexts.paths import Paths, merge_paths
-from stepscope.contexts.schema import NODE_KINDS, NODES, VIAS
+from stepscope.contexts.recorded import recorded_contexts
 from stepscope.contexts.shares import own_shares
 from stepscope.contexts.stats import Stats
 from stepscope.contexts.tree import ContextTree, Note
 from stepscope.contexts.used import without_unused
 from stepscope.errors import TraceError
-from stepscope.trace.schema import STAGES
+from stepscope.trace.schema import CONTEXT_KINDS, CONTEXTS, STAGES, VIAS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -26,11 +26,12 @@ Mask = NDArray[np.bool_]
 def build_contexts(
     trace: Trace, *, step: int | None = None, rank: int | None = None
 ) -> ContextTree:
-    """The calling-context tree of a trace's events, calls of one path put together.
+    """The calling-context tree of a trace, calls of one path put together.
 
     Calls nest as on their thread. Backward work hangs below its forward call, device work below the
     operator that launched it, work that nothing launched below a node of its own. All steps and
-    ranks are put together.
+    ranks are put together. Where the trace holds a tree that was aggregated while it ran, it is
+    that one.
 
     Args:
         trace: annotated, as `stepscope.open` gives it.
@@ -38,13 +39,15 @@ def build_contexts(
         rank: only what belongs to this rank.
 
     Returns:
-        The tree; its metrics are those of `schema.METRICS` that the trace tells.
+        The tree; its metrics are those of `metrics.METRICS` that the trace tells.
 
     Raises:
         TraceError: if the trace has no such step or rank.
 
     Source: DEEPCONTEXT sections 4.1 (forward and backward) and 4.2 (calling-context tree).
     """
+    if len(trace["contexts"]) and step is None and rank is None:
+        return recorded_contexts(trace)
     wanted = _wanted(trace, step, rank)
     forest = plant(trace)
     paths, node = _merged(forest)
@@ -97,10 +100,10 @@ def _nodes(trace: Trace, forest: Forest, paths: Paths, node: Ids) -> Table:
     size = len(paths.parent)
     module, work = _only(node, events["module"], size), _only(node, events["kind"], size)
     return Table(
-        NODES,
+        CONTEXTS,
         {
             "parent": paths.parent,
-            "kind": Text.of(row.kind for row in rows).take(inverse).recoded(NODE_KINDS),
+            "kind": Text.of(row.kind for row in rows).take(inverse).recoded(CONTEXT_KINDS),
             "via": Text(via.astype(np.int8), VIAS),
             "name": Text.of(row.name for row in rows).take(inverse),
             "file": Text.of(row.file for row in rows).take(inverse),

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.contexts.paths import merge_paths
-from stepscope.contexts.schema import NODES
 from stepscope.contexts.stats import Stats
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.concat import joined_text
+from stepscope.trace.schema import CONTEXTS
 from stepscope.trace.table import Table, Text
 
 Ids = NDArray[np.int64]
@@ -78,7 +78,7 @@ def stacked(trees: Sequence[ContextTree]) -> Table:
         column.name: joined_text([table.text(column.name) for table in tables])
         if column.kind == "text"
         else np.concatenate([table[column.name] for table in tables])
-        for column in NODES.columns
+        for column in CONTEXTS.columns
         if column.name not in ("id", "parent")
     }
     columns["parent"] = np.concatenate(
@@ -87,7 +87,7 @@ def stacked(trees: Sequence[ContextTree]) -> Table:
             for table, offset in zip(tables, offsets, strict=True)
         ]
     )
-    return Table(NODES, columns)
+    return Table(CONTEXTS, columns)
 
 
 def _agreed(column: Text, rows: Ids, node: Ids, size: int) -> Text:

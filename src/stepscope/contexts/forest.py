@@ -16,10 +16,9 @@ from stepscope.annotate.tracks import device_work, on_host
 from stepscope.contexts.elements import Elements
 from stepscope.contexts.frames import Frame, Frames, frame_of
 from stepscope.contexts.modules import module_frames, wrap_in_modules
-from stepscope.contexts.schema import NODE_KINDS, VIAS
 from stepscope.contexts.threads import thread_names
 from stepscope.trace.nesting import inherit
-from stepscope.trace.schema import CATEGORIES
+from stepscope.trace.schema import CATEGORIES, CONTEXT_KINDS, VIAS
 from stepscope.trace.trace import Trace
 
 Ids = NDArray[np.int64]
@@ -54,12 +53,12 @@ def plant(trace: Trace) -> Forest:
     """The forest of a trace's events."""
     frames, beside = Frames(), Elements(len(trace.events))
     host, device = _calls(trace), device_work(trace)
-    root = beside.add(-1, frames.number(Frame("root", "all")))
+    root = beside.add(-1, frames.number(Frame("root", "")))
     thread = _threads(trace, host, root, frames, beside)
     unlinked = beside.add(root, frames.number(Frame("unlinked", "work without a launch")))
     untracked = beside.add(root, frames.number(Frame("unlinked", "memory outside all calls")))
     frame = _frames_of_events(trace, frames)
-    kind = np.array([NODE_KINDS.index(one.kind) for one in frames.all()], np.int64)[frame]
+    kind = np.array([CONTEXT_KINDS.index(one.kind) for one in frames.all()], np.int64)[frame]
     parent, via = _callers(trace, host, thread)
     parent = wrap_in_modules(trace, parent, kind, frames, beside)
     parent = _hang_device_work(trace, parent, device, kind, unlinked)
@@ -133,7 +132,7 @@ def _callers(trace: Trace, host: Mask, thread: Ids) -> tuple[Ids, Ids]:
 def _hang_device_work(trace: Trace, parent: Ids, device: Mask, kind: Ids, unlinked: int) -> Ids:
     """Device work goes below the operator that launched it, beside the call to the runtime."""
     above = launch_of(trace)[device].astype(np.int64)
-    is_runtime = np.append(kind == NODE_KINDS.index("runtime"), False)
+    is_runtime = np.append(kind == CONTEXT_KINDS.index("runtime"), False)
     while (inside := is_runtime[np.clip(above, -1, len(kind))]).any():
         above[inside] = parent[above[inside]]
     left_out = np.append(parent == NOWHERE, False)[np.clip(above, -1, len(kind))]

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from stepscope.contexts.elements import Elements
 from stepscope.contexts.frames import Frame, Frames
-from stepscope.contexts.schema import NODE_KINDS
 from stepscope.trace.nesting import inherit
+from stepscope.trace.schema import CONTEXT_KINDS
 from stepscope.trace.trace import Trace
 
 Ids = NDArray[np.int64]
-_TELLS = tuple(NODE_KINDS.index(kind) for kind in ("module", "operator"))
-_ASKS = tuple(NODE_KINDS.index(kind) for kind in ("operator", "runtime", "communication"))
+_TELLS = tuple(CONTEXT_KINDS.index(kind) for kind in ("module", "operator"))
+_ASKS = tuple(CONTEXT_KINDS.index(kind) for kind in ("operator", "runtime", "communication"))
 
 
 def module_frames(trace: Trace, frames: Frames) -> Ids:
@@ -41,7 +41,7 @@ def wrap_in_modules(trace: Trace, parent: Ids, kind: Ids, frames: Frames, beside
     Args:
         trace: annotated.
         parent: caller of each event, int64, shape (events,).
-        kind: code of `NODE_KINDS` of each event, int64, shape (events,).
+        kind: code of `CONTEXT_KINDS` of each event, int64, shape (events,).
         frames, beside: take up what is made.
 
     Returns:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from stepscope.contexts.fold import fold
 from stepscope.contexts.measure import measure
 from stepscope.contexts.paths import levels
-from stepscope.contexts.schema import NODE_KINDS
 from stepscope.contexts.tree import ContextTree
+from stepscope.trace.schema import CONTEXT_KINDS
 from stepscope.trace.table import Table, Text
 
 Ids = NDArray[np.int64]
@@ -95,7 +95,7 @@ def _renamed(nodes: Table, changed: Mask) -> Table:
     codes[changed] = len(names.values)
     files = nodes.text("file")
     return nodes.with_columns(
-        kind=Text(np.where(changed, NODE_KINDS.index(OTHERS), nodes["kind"]), NODE_KINDS),
+        kind=Text(np.where(changed, CONTEXT_KINDS.index(OTHERS), nodes["kind"]), CONTEXT_KINDS),
         via=Text(np.where(changed, 0, nodes["via"]), nodes.text("via").values),
         name=Text(codes, [*names.values, OTHERS]),
         file=Text(np.where(changed, len(files.values), files.codes), [*files.values, ""]),

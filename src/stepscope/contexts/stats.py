@@ -103,6 +103,7 @@ def _added(groups: Ids, values: NDArray[np.generic], size: int) -> Floats:
 
 def _extremes(groups: Ids, low: Floats, high: Floats, size: int) -> tuple[Floats, Floats]:
     least, most = np.full(size, np.inf), np.full(size, -np.inf)
-    np.minimum.at(least, groups, low)
-    np.maximum.at(most, groups, high)
+    with np.errstate(invalid="ignore"):  # NaN, where a recorder does not tell
+        np.minimum.at(least, groups, low)
+        np.maximum.at(most, groups, high)
     return np.where(np.isinf(least), 0.0, least), np.where(np.isinf(most), 0.0, most)

@@ -1,7 +1,6 @@
 """Reader of `.stepscope` captures (docs/capture_format.md): zip archives from somebody else's hand.
 
-Nothing is extracted: three members are read by their exact names, none beyond a stated size. The
-contexts of a capture (docs/contexts_format.md) are no events: `stepscope.contexts` reads them.
+Nothing is extracted: four members are read by their exact names, none beyond a stated size.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from stepscope.errors import IngestError
+from stepscope.ingest.contexts import parse_contexts
 from stepscope.ingest.model import parse_model
 from stepscope.ingest.stream import Progress
 from stepscope.ingest.trace_events import read_trace_events
@@ -108,6 +108,10 @@ def _read(archive: zipfile.ZipFile, progress: Progress) -> Trace:
     trace = _recording(archive, progress) if _TRACE in members else Trace({})
     metadata = _metadata(trace.metadata, recorded, manifest, model)
     trace = of_rank(Trace(trace.tables, metadata, trace.arguments), manifest.rank)
+    if _CONTEXTS in members:
+        recorded_contexts = parse_contexts(archive.read(_CONTEXTS))
+        trace = trace.with_table(recorded_contexts.contexts).with_table(recorded_contexts.metrics)
+        trace = trace.with_warnings(recorded_contexts.warnings)
     return trace.with_warnings(_warnings(manifest, members))
 
 

@@ -6,9 +6,9 @@ from inspect import cleandoc
 
 import numpy as np
 
-from stepscope.contexts.schema import NODES
 from stepscope.contexts.stats import Stats
 from stepscope.contexts.tree import ContextTree
+from stepscope.trace.schema import CONTEXTS
 from stepscope.trace.table import Table, Text
 
 
@@ -34,7 +34,7 @@ def drawn_tree(text: str) -> ContextTree:
 def tree_of(parents: list[int], names: list[str], metrics: dict[str, Stats]) -> ContextTree:
     kinds = ["root", *["kernel" if name.startswith("k") else "operator" for name in names[1:]]]
     nodes = Table(
-        NODES, {"parent": parents, "kind": kinds, "via": Text.of(["call"] * len(names)),
+        CONTEXTS, {"parent": parents, "kind": kinds, "via": Text.of(["call"] * len(names)),
                 "name": names}
     )  # fmt: skip
     return ContextTree(nodes, metrics)

@@ -15,9 +15,9 @@ from stepscope.contexts import (
     merge_trees,
     prune,
 )
-from stepscope.contexts.schema import NODE_KINDS
 from stepscope.contexts.tree import ContextTree
 from stepscope.errors import TraceError
+from stepscope.trace.schema import CONTEXT_KINDS
 
 TREE = drawn_tree("""
     all
@@ -150,7 +150,7 @@ def test_pruning_keeps_sums_and_the_largest_nodes(seed: int) -> None:
             assert small.total(metric) == tree.total(metric)
             assert small.inclusive(metric).count[0] == tree.inclusive(metric).count[0]
     few = prune(tree, "cpu", most=10)
-    named = few.nodes["kind"] != NODE_KINDS.index("others")
+    named = few.nodes["kind"] != CONTEXT_KINDS.index("others")
     assert named.sum() == 10
     largest = np.sort(tree.inclusive("cpu_ns").sum)[::-1][:10]
     assert np.sort(few.inclusive("cpu_ns").sum[named])[::-1].tolist() == largest.tolist()

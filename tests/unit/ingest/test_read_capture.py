@@ -48,16 +48,20 @@ def test_nothing_recorded_opens_and_says_what_happened(path: Path) -> None:
     ]
 
 
+CONTEXTS = """{"format": "stepscope contexts", "version": 1, "strings": [""], "kinds": ["root"],
+               "nodes": {"parent": [-1], "kind": [0], "name": [0]}}"""
+
+
 def test_a_capture_of_contexts_opens_without_events(path: Path) -> None:
     manifest = {**MANIFEST, "contains": ["contexts"]}
-    trace = read(write_capture(path, manifest, trace=None, **{"contexts.json": "{}"}))
+    trace = read(write_capture(path, manifest, trace=None, **{"contexts.json": CONTEXTS}))
     assert (len(trace.events), warnings(path)) == (0, [])
     assert trace.metadata.capture["contains"] == ["contexts"]
 
 
 def test_contexts_of_a_run_that_still_goes_on_say_so(path: Path) -> None:
     manifest = {**MANIFEST, "outcome": "running", "message": "the run went on after this"}
-    write_capture(path, manifest, trace=None, **{"contexts.json": "{}"})
+    write_capture(path, manifest, trace=None, **{"contexts.json": CONTEXTS})
     assert [code for code, _ in warnings(path)] == ["running"]
 
 
