@@ -18,13 +18,28 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
 @click.option("--svg", metavar="OUT", type=click.Path(dir_okay=False, writable=True),
               help="The report as a picture.")  # fmt: skip
+@click.option("--html", metavar="OUT", type=click.Path(dir_okay=False, writable=True),
+              help="The page of `stepscope view` with its data in one file.")  # fmt: skip
+@click.option("--no-source", is_flag=True, help="With --html: leave out the text of source files.")
 @click.option("--step", type=int, help="One step; by default the mean over all.")
 @click.option("--rank", type=int, help="One rank; by default all, with the details of one.")
 @click.option("--depth", default=4, show_default=True, help="How deep the model tree is shown.")
 def report(
-    trace: Trace, as_json: bool, svg: str | None, step: int | None, rank: int | None, depth: int
+    trace: Trace,
+    as_json: bool,
+    svg: str | None,
+    html: str | None,
+    no_source: bool,
+    step: int | None,
+    rank: int | None,
+    depth: int,
 ) -> None:
     """Tell where the time of a training step goes."""
+    if html is not None:
+        from stepscope.cli.single_file import write_html
+
+        write_html(trace, html, rank, step, not no_source)
+        return
     from stepscope.summary import summarise
 
     ranks = trace.metadata.ranks if rank is None else (rank,)

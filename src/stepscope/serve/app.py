@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -16,6 +15,7 @@ from starlette.types import ASGIApp
 
 from stepscope.errors import ServeError, StepscopeError, TraceError
 from stepscope.serve import bundle
+from stepscope.serve.encoding import encode
 from stepscope.serve.guard import Guard, Token
 from stepscope.serve.perfetto import PREFIX, Perfetto, perfetto_folder
 from stepscope.serve.query import Query
@@ -66,11 +66,6 @@ def traces_json(workbench: Workbench, perfetto: bool) -> dict[str, Any]:
         "perfetto": f"{PREFIX}/index.html" if perfetto else None,
         "traces": [file.to_json() for file in workbench.files.values()],
     }
-
-
-def encode(value: Any) -> bytes:
-    """JSON in UTF-8."""
-    return msgspec.json.encode(value)
 
 
 def _answer(workbench: Workbench, request: Request) -> Response:

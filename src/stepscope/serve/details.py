@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -103,8 +104,7 @@ def _identity(opened: OpenTrace, subject: Subject) -> dict[str, Any]:
         "kind": operation.kind,
         "event": event,
         "category": None if event is None else events.text("category")[event],
-        "step": _known(events["step"], first),
-        "rank": None if first is None else int(opened.timeline.index.rank[first]),
+        **_step(opened, subject),
         "stage": _stage(opened, operation, first),
         "track": _track(opened, operation.track),
         "module": _module(opened, _module_of(opened, operation)),
@@ -114,6 +114,15 @@ def _identity(opened: OpenTrace, subject: Subject) -> dict[str, Any]:
 def _known(column: NDArray[np.integer], row: int | None) -> int | None:
     value = -1 if row is None else int(column[row])
     return value if value >= 0 else None
+
+
+def _step(opened: OpenTrace, subject: Subject) -> dict[str, int | None]:
+    """By the path, as a stage may hold no event; by the event itself where it is in no step."""
+    if subject.path:
+        step, _, rank = subject.path.partition("/")[0][1:].partition(".")
+        return {"step": int(step), "rank": int(rank)}
+    rank_of = opened.timeline.index.rank
+    return {"step": None, "rank": int(rank_of[subject.operation.rows[0]])}
 
 
 def _stage(opened: OpenTrace, operation: Operation, first: int | None) -> str | None:
@@ -178,20 +187,24 @@ def _arguments(opened: OpenTrace, event: int | None) -> dict[str, Any]:
 def _instances(opened: OpenTrace, subject: Subject) -> dict[str, Any] | None:
     operation, trace = subject.operation, opened.trace
     if operation.kind == "stage":
-        rows = runs_of(trace, operation.name, int(opened.timeline.index.rank[operation.rows[0]]))
+        rows = runs_of(trace, operation.name, _step(opened, subject)["rank"] or 0)
         return _of_ranges(trace["stages"].take(rows), operation.name)
     if operation.kind == "step":
-        steps = trace["steps"]
-        mine = steps["rank"] == int(operation.id.rpartition(".")[2])
-        return _of_ranges(steps.take(mine), "steps")
+        mine = trace["steps"]["rank"] == _step(opened, subject)["rank"]
+        return _of_ranges(trace["steps"].take(mine), "steps")
     if operation.module >= 0:
         calls = calls_of(trace, operation.module)
         name = opened.timeline.contents.modules.name_in(operation.module, -1)
-        return _of_events(opened, calls, f"calls of {name}") if len(calls) else None
+        if not len(calls):
+            return None
+        make = partial(_of_events, opened, calls, f"calls of {name}")
+        return opened.keep(("calls", operation.module), make)
     if operation.event < 0:
         return None
-    name = trace.events.text("name")[operation.event] or ""
-    return _of_events(opened, alike(trace, operation.event), name)
+    event, index = operation.event, opened.timeline.index
+    name = trace.events.text("name")[event] or ""
+    key = "instances", name, int(index.rank[event]), bool(index.on_device[event])
+    return opened.keep(key, lambda: _of_events(opened, alike(trace, event), name))
 
 
 def _of_ranges(table: Any, name: str) -> dict[str, Any] | None:
@@ -220,7 +233,7 @@ def _of_events(opened: OpenTrace, rows: Rows, name: str) -> dict[str, Any]:
         "of": name,
         "side": "device" if index.on_device[rows[0]] else "cpu",
         **asdict(statistics(time)),
-        "shapes": opened.keep(("shapes", name), lambda: _shapes(opened, longest)),
+        "shapes": _shapes(opened, longest),
         "rows": [
             {
                 "event": event,
@@ -302,11 +315,14 @@ def _reference(opened: OpenTrace, event: int) -> dict[str, Any]:
 
 
 def _places(opened: OpenTrace, subject: Subject) -> Iterable[Place]:
-    """From the innermost place outwards: recorded frames, else the calls of modules."""
+    """Calls and classes of modules, then recorded frames, each from the innermost outwards."""
     operation, index = subject.operation, opened.timeline.index
     if operation.kind in ("step", "stage") or not len(operation.rows):
         return []
-    frames = frames_around(index, int(operation.rows[0]))
+    first = int(operation.rows[0])
+    frames = frames_around(index, first)
+    if not frames and subject.forward >= 0:
+        frames = frames_around(index, subject.forward)  # autograd has no frames of its own
     found, module = [], max(_module_of(opened, operation), operation.context)
     parents = opened.trace["modules"]["parent"]
     while module >= 0:

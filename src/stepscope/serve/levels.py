@@ -12,6 +12,7 @@ from stepscope.serve.query import Query
 from stepscope.timeline import Level
 from stepscope.timeline.chrome import chrome_trace
 from stepscope.timeline.names import short_name
+from stepscope.timeline.raw_events import Places
 from stepscope.timeline.search import Marks
 
 _FEW, _MANY = 20, 100
@@ -51,20 +52,8 @@ def search(opened: OpenTrace, query: Query) -> dict[str, Any]:
 
 def names(opened: OpenTrace, query: Query) -> dict[str, Any]:
     """The name of each raw event of an operation, and the smallest operation that holds it."""
-    places = opened.timeline.places(query.text("path"))
-    events = opened.trace.events
-    text = events.text("name").take(places.events).compact()
-    strings = list(text.values)
-    return {
-        "path": query.text("path"),
-        "strings": strings,
-        "short": [short_name(name) for name in strings],
-        "paths": places.paths,
-        "event": places.events.tolist(),
-        "name": text.codes.tolist(),
-        "place": places.place.tolist(),
-        "duration_ns": events["duration_ns"][places.events].tolist(),
-    }
+    at = query.text("path")
+    return names_of(opened, at, opened.timeline.places(at))
 
 
 def trace(opened: OpenTrace, query: Query) -> dict[str, Any]:
@@ -81,6 +70,23 @@ def trace(opened: OpenTrace, query: Query) -> dict[str, Any]:
 
 
 # -- what other answers are made of
+
+
+def names_of(opened: OpenTrace, at: str, places: Places) -> dict[str, Any]:
+    """The names of an operation's raw events, and where they are shown."""
+    events = opened.trace.events
+    text = events.text("name").take(places.events).compact()
+    strings = list(text.values)
+    return {
+        "path": at,
+        "strings": strings,
+        "short": [short_name(name) for name in strings],
+        "paths": places.paths,
+        "event": places.events.tolist(),
+        "name": text.codes.tolist(),
+        "place": places.place.tolist(),
+        "duration_ns": events["duration_ns"][places.events].tolist(),
+    }
 
 
 def event_of(opened: OpenTrace, query: Query) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +12,7 @@ from rich.text import Text
 from stepscope.annotate.kernel_names import short_name
 from stepscope.summary.facts import Device, Summary
 from stepscope.summary.numbers import bar, count, ms, percent, plural, size
+from stepscope.summary.tables import plain_table as _table
 from stepscope.summary.tree import Node
 
 _WIDE = 100
@@ -252,17 +252,3 @@ def _computing(summary: Summary) -> float:
 def _times(device: Device) -> dict[str, float]:
     times = {"computing": device.computing_ms, **device.idle_ms}
     return {key: times.get(key, 0.0) for key in _TIME_STYLE}
-
-
-def _table(title: str, *heads: str) -> Table:
-    """A table without lines; a head that ends with `>` stands for a column of numbers."""
-    table = Table(
-        title=f"\n{title}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
-        show_edge=False, pad_edge=False, header_style="dim",
-    )  # fmt: skip
-    for head in heads:
-        right = head.endswith(">")
-        table.add_column(
-            head.rstrip(">"), justify="right" if right else "left", no_wrap=len(head) < 15
-        )
-    return table

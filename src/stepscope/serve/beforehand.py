@@ -1,0 +1,215 @@
+"""Questions that a reader of a single file may ask, and their answers, asked beforehand.
+
+A file answers the same questions as the server, by the same functions. What would be long and is
+seldom read is shortened.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from stepscope.errors import TraceError
+from stepscope.serve.levels import names_of
+from stepscope.serve.opened import OpenTrace
+from stepscope.serve.query import Query
+from stepscope.serve.routes import answer
+from stepscope.timeline.raw_events import Places, events_of
+
+_MOST_STEPS, _MOST_RANKS = 20, 16
+_MOST_KERNELS, _MOST_LINES, _MOST_FILES = 300, 300, 100
+_FEW_ROWS = 5
+Told = tuple[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a file is about.
+
+    Attributes:
+        name: of the trace.
+        opened: the trace.
+        steps: paths of the steps whose timeline is told, the most important first.
+        scope: `rank` and `step` of the tables, where they are not those by default.
+        sources: the files whose text is told.
+    """
+
+    name: str
+    opened: OpenTrace
+    steps: Sequence[str]
+    scope: dict[str, str] = field(default_factory=dict)
+    sources: Sequence[str] = ()
+
+    def ask(self, question: str, **query: str) -> dict[str, Any]:
+        """The server's answer."""
+        return answer(self.opened, question, Query(query))
+
+
+def subject_of(
+    opened: OpenTrace, rank: int | None, step: int | None, sources: Sequence[str]
+) -> Subject:
+    """What a file is about that tells one step, on one rank first and then on the others.
+
+    Args:
+        opened: the trace.
+        rank: by default the one whose steps take longest.
+        step: by default the rank's slowest.
+        sources: the files whose text is told.
+
+    Raises:
+        TraceError: if there is no such rank or step.
+    """
+    level = opened.timeline.level("", every=True)
+    runtime = dict(zip((one.id for one in level.operations), level.costs.runtime_ns, strict=True))
+    mine = opened.rank if rank is None else rank
+    known = [id for id in runtime if id.endswith(f".{mine}")]
+    chosen = [id for id in known if step is None or id.startswith(f"s{step}.")]
+    if not chosen:
+        wanted = "a step" if step is None else f"step {step}"
+        raise TraceError(f"expected {wanted} of rank {mine}, found {known or 'no such rank'}")
+    first = max(chosen, key=lambda id: runtime[id])
+    number = first.partition(".")[0]
+    others = [id for id in runtime if id.startswith(f"{number}.") and id != first]
+    scope = {"rank": str(mine), "step": "" if step is None else str(step)}
+    name = Path(opened.trace.metadata.source).name or "trace"
+    return Subject(name, opened, [first, *others], scope, sources)
+
+
+def request_key(question: str, **query: str) -> str:
+    """A question as the page asks it: parameters that are not empty, by name, quoted as in a URL.
+
+    Example:
+        >>> request_key("level", path="s5.0/t3", every="")
+        'level?path=s5.0%2Ft3'
+    """
+    parts = [f"{key}={quote(text, safe=_PLAIN)}" for key, text in sorted(query.items()) if text]
+    return f"{question}?{'&'.join(parts)}" if parts else question
+
+
+_PLAIN = "!*'()"  # what JavaScript's encodeURIComponent leaves, and Python's quote does not
+
+
+def tables(subject: Subject) -> Iterator[Told]:
+    """Overview, modules, kernels, sources, and what the panes show for each of their rows."""
+    yield "overview", {**subject.ask("overview", **subject.scope), "start": subject.steps[0]}
+    for question in ("modules", "kernels"):
+        yield question, subject.ask(question, **subject.scope)
+    for scope in _scopes(subject):
+        for question in ("overview", "modules", "kernels"):
+            yield request_key(question, **scope), subject.ask(question, **scope)
+    for every in ("", "1"):
+        yield request_key("level", every=every), _first_level(subject, every)
+    yield from _sources(subject)
+    yield from _choices(subject)
+
+
+def _scopes(subject: Subject) -> Iterator[dict[str, str]]:
+    """Each rank, and each step of the rank that the file begins with."""
+    first = subject.steps[0][1:].partition(".")[2]
+    overview = subject.ask("overview", **subject.scope)
+    ranks = [str(rank) for rank in overview["ranks"][:_MOST_RANKS]]
+    yield from ({"rank": rank} for rank in dict.fromkeys([first, *ranks]))
+    steps = [str(one["step"]) for one in overview["steps"] if str(one["rank"]) == first]
+    yield from ({"rank": first, "step": step} for step in steps[:_MOST_STEPS])
+
+
+def _first_level(subject: Subject, every: str) -> dict[str, Any]:
+    """The steps; those whose timeline is not in the file do not open."""
+    told = subject.ask("level", every=every)
+    steps = told["level"]["operations"]
+    steps["opens"] = [int(id in subject.steps) for id in steps["id"]]
+    return told
+
+
+def _sources(subject: Subject) -> Iterator[Told]:
+    told = subject.ask("sources", **subject.scope)
+    yield "sources", told
+    for file in [one["file"] for one in told["files"][:_MOST_FILES]]:
+        source = subject.ask("source", file=file, **subject.scope)
+        if source["readable"] and file not in subject.sources:
+            source |= {"readable": False, "text": None, "reason": "its text is not in this file"}
+        yield request_key("source", file=file), source
+
+
+def _choices(subject: Subject) -> Iterator[Told]:
+    """What the panes show for each module, kernel and line."""
+    path = subject.steps[0]
+    modules = range(len(subject.opened.trace["modules"]))
+    rows = subject.ask("kernels", **subject.scope)["rows"][:_MOST_KERNELS]
+    costs, _ = subject.opened.line_costs(subject.opened.rank_of(Query(subject.scope)), None)
+    costs = sorted(costs, key=lambda one: -max(sum(one.cpu_ns), sum(one.device_ns)))[:_MOST_LINES]
+    lines = dict.fromkeys((one.place.file, str(one.place.line)) for one in costs)
+    for chosen in (
+        *({"module": str(module)} for module in modules),
+        *({"kernel": row["name"]} for row in rows),
+        *({"file": file, "line": line} for file, line in lines),
+    ):
+        told = subject.ask("select", **chosen, path=path)
+        del told["levels"]  # of what is on screen, which is not known yet
+        yield request_key("select", **chosen), told
+
+
+class Walk:
+    """The timeline of a step from the top down, as far as there is room for it.
+
+    Args:
+        subject: what the file is about.
+        step: path of the step.
+
+    Attributes:
+        step: as given.
+        events: raw events of the step.
+        unseen: operations that open, and are not told of yet.
+    """
+
+    def __init__(self, subject: Subject, step: str) -> None:
+        self._subject, self.step = subject, step
+        timeline = subject.opened.timeline
+        self.events = timeline.raw_events(step)
+        self._paths = [step]
+        self._place = np.full(len(subject.opened.trace.events), -1, np.int64)
+        self._place[self.events] = 0
+        self.unseen = deque([step])
+
+    def __iter__(self) -> Iterator[list[Told]]:
+        """The answers about each level, as one piece: without one of them the rest is of no use."""
+        yield [self._details(self.step)]
+        while self.unseen:
+            path = self.unseen.popleft()
+            yield list(self._level(path))
+
+    def _level(self, path: str) -> Iterator[Told]:
+        timeline = self._subject.opened.timeline
+        every = shown = timeline.level(path)
+        yield request_key("level", path=path), self._subject.ask("level", path=path)
+        if any(not one.shown for one in shown.resources):
+            every = timeline.level(path, every=True)
+            query = {"every": "1", "path": path}
+            yield request_key("level", **query), self._subject.ask("level", **query)
+        for number, operation in enumerate(every.operations):
+            inner = f"{path}/{operation.id}"
+            yield self._details(inner)
+            self._place[events_of(timeline.index, operation)] = len(self._paths)
+            self._paths.append(inner)
+            if every.costs.events[number] > 1:
+                self.unseen.append(inner)
+
+    def _details(self, path: str) -> Told:
+        told = self._subject.ask("details", path=path)
+        for part in ("instances", "device_work"):
+            if told[part]:
+                told[part] = {**told[part], "rows": told[part]["rows"][:_FEW_ROWS]}
+        told["selects"] = {name: rows[:_FEW_ROWS] for name, rows in told["selects"].items()}
+        return request_key("details", path=path), told
+
+    def names(self) -> Told:
+        """The names of all raw events, and the smallest operation told of that holds each."""
+        places = Places(self.events, self._paths, self._place[self.events])
+        told = names_of(self._subject.opened, self.step, places)
+        return request_key("names", path=self.step), told

@@ -1,0 +1,168 @@
+"""The page with its data in one file: what the server would answer, asked beforehand.
+
+The tables come first, then the timeline from the top down until the file is as large as it may be.
+What is left out is said in the file.
+"""
+
+from __future__ import annotations
+
+import zlib
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any
+
+from stepscope.errors import ServeError
+from stepscope.serve.beforehand import Subject, Told, Walk, request_key, tables
+from stepscope.serve.bundle import page_in_one
+from stepscope.serve.encoding import encode
+from stepscope.serve.opened import OpenTrace
+from stepscope.version import __version__
+
+LARGEST_BYTES = 5_000_000
+ELEMENT = "stepscope-data"
+# Bytes that a raw event takes, packed: of its name and place, and as a slice of a Chrome trace.
+# On the ResNet-50 and DDP traces they took 12 and 33.
+_NAME_BYTES, _SLICE_BYTES = 24, 40
+_WAITING_BYTES = 1 << 16  # what the packer may hold back
+
+
+def project_files(opened: OpenTrace) -> list[str]:
+    """Source files whose text can be read and that belong to no installed package, ascending."""
+    sources = opened.sources
+    return [
+        name
+        for name in sorted(sources.names)
+        if not sources.is_installed(name) and sources.is_readable(name)
+    ]
+
+
+def single_file(
+    subject: Subject,
+    largest: int = LARGEST_BYTES,
+    tell: Callable[[int, int], None] = lambda done, total: None,
+) -> str:
+    """The page with its data, as HTML.
+
+    Args:
+        subject: what is told.
+        largest: bytes that the file may have.
+        tell: called with the raw events told of so far and those in all.
+
+    Raises:
+        ServeError: if the page is not built, or the tables alone are larger.
+    """
+    room = (largest - len(page_in_one("").encode())) * 3 // 4
+    packed = Packed(room)
+    left_out = _fill(packed, subject, tell)
+    data = b64encode(packed.close(left_out=left_out, traces=_traces(subject))).decode()
+    # Base64 has no letter that could end the element.
+    element = f'<script type="application/octet-stream" id="{ELEMENT}">{data}</script>\n'
+    return page_in_one(element)
+
+
+class Packed:
+    """A JSON object in gzip that grows answer by answer up to a size.
+
+    Args:
+        room: bytes that it may have.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room, self._size, self._comma = room, 0, b""
+        self._packer = zlib.compressobj(9, wbits=31)
+        self._pieces: list[bytes] = []
+        self._write(b'{"answers":{')
+
+    def add(self, *told: Told, reserve: int = 0) -> bool:
+        """Write answers, all or none.
+
+        Args:
+            told: keys and answers.
+            reserve: bytes to be left for what comes later.
+        """
+        texts = [encode(key) + b":" + encode(value) for key, value in told]
+        # Alone, they pack worse than behind others that are alike: so this is never too little.
+        needed = len(zlib.compress(b"".join(texts), 1))
+        if self._size + needed + reserve + _WAITING_BYTES > self._room:
+            return False
+        for text in texts:
+            self._write(self._comma + text)
+            self._comma = b","
+        return True
+
+    def close(self, **rest: Any) -> bytes:
+        """All of it, with further members beside the answers."""
+        self._write(b"}" + b"".join(b"," + encode(k) + b":" + encode(v) for k, v in rest.items()))
+        self._write(b"}")
+        return b"".join([*self._pieces, self._packer.flush()])
+
+    def _write(self, data: bytes) -> None:
+        piece = self._packer.compress(data)
+        self._pieces.append(piece)
+        self._size += len(piece)
+
+    @property
+    def room(self) -> int:
+        """Bytes that are left."""
+        return self._room - self._size
+
+
+def _fill(packed: Packed, subject: Subject, tell: Callable[[int, int], None]) -> list[str]:
+    """Write what there is room for; returns what is left out, to be told."""
+    for told in tables(subject):
+        if not packed.add(told):
+            raise ServeError(
+                f"expected room for the tables of this trace, found none for {told[0]}"
+            )
+    left_out = _standing(subject)
+    walks = [Walk(subject, step) for step in subject.steps]
+    total = sum(len(walk.events) for walk in walks)
+    done = 0
+    for walk in walks:
+        left_out += _timeline(packed, subject, walk)
+        done += len(walk.events)
+        tell(done, total)
+    return left_out
+
+
+def _timeline(packed: Packed, subject: Subject, walk: Walk) -> list[str]:
+    """Write the timeline of one step, its raw events first if they take a small part."""
+    step, left_out = walk.step, []
+    if len(walk.events) * _SLICE_BYTES > packed.room // 4 or not packed.add(
+        (request_key("trace", path=step), subject.ask("trace", path=step))
+    ):
+        left_out.append(f"the raw events of {_title(step)}")
+    reserve = min(len(walk.events) * _NAME_BYTES, packed.room // 3)
+    for answers in walk:
+        if not packed.add(*answers, reserve=reserve):
+            opened = f"{len(walk.unseen) + 1:,} operations"
+            left_out.append(f"what is inside {opened} deep in {_title(step)}")
+            break
+    if not packed.add(walk.names()):
+        left_out.append(f"searching in {_title(step)}")
+    return left_out
+
+
+def _standing(subject: Subject) -> list[str]:
+    """What is left out of every file."""
+    steps = len(subject.opened.timeline.level("", every=True)) - len(subject.steps)
+    told = ["all but the slowest few instances of each operation"]
+    if steps > 0:
+        told.append(
+            f"the timelines of {steps} other steps" if steps > 1 else "that of another step"
+        )
+    if set(project_files(subject.opened)) - set(subject.sources):
+        told.append("the text of the source files")
+    return told
+
+
+def _title(step: str) -> str:
+    number, _, rank = step[1:].partition(".")
+    return f"step {number} of rank {rank}"
+
+
+def _traces(subject: Subject) -> dict[str, Any]:
+    name = subject.name
+    ready = {"id": name, "name": name, "path": name, "state": "ready", "progress": 1.0,
+             "message": ""}  # fmt: skip
+    return {"version": __version__, "perfetto": None, "traces": [ready]}
