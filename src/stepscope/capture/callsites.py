@@ -14,9 +14,14 @@ _INTERNAL = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """The nearest frame, from `frame` outwards, that is neither torch's nor ours."""
-    while frame is not None and frame.f_code.co_filename.startswith(_INTERNAL):
+    while frame is not None and is_internal(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
+
+
+def is_internal(file: str) -> bool:
+    """Whether code is torch's or ours."""
+    return file.startswith(_INTERNAL)
 
 
 def calling_frame() -> FrameType | None:

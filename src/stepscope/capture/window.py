@@ -44,6 +44,11 @@ class Window:
         self._running = True
         self._range: Any = None
 
+    @property
+    def profiler(self) -> Any:
+        """The torch.profiler at work."""
+        return self._profiler
+
     def begin_step(self) -> None:
         """A training step begins."""
         self._range = _record_function(f"ProfilerStep#{self._next}")

@@ -38,6 +38,30 @@ def progress_bar(title: str, clock: Clock = time.monotonic) -> Iterator[Callable
         yield tell
 
 
+@contextmanager
+def step_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A function to be told what is being done, how much of it is done and how much there is.
+
+    Yields:
+        The function; it shows a bar at once, and one line for each thing where stderr is no
+        terminal.
+    """
+    with ExitStack() as stack:
+        bar: Any = None
+
+        def tell(words: str, done: int, total: int) -> None:
+            nonlocal bar
+            if not sys.stderr.isatty():
+                print(f"{words} ({done + 1} of {total})", file=sys.stderr, flush=True)
+                return
+            if bar is None:
+                bar = stack.enter_context(_bar())
+                bar.add_task(words)
+            bar.update(bar.task_ids[0], description=words, completed=done, total=total)
+
+        yield tell
+
+
 def _bar() -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn

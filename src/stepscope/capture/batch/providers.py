@@ -1,0 +1,79 @@
+"""SKYLINE's provider functions: a model, its inputs, and a function that makes one iteration.
+
+Source: Yu et al., Skyline (UIST 2020), "Provider Functions".
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+from stepscope.capture.batch.request import Request
+from stepscope.errors import CaptureError
+
+Json = dict[str, Any]
+_MODULE = "__stepscope_entry__"
+
+
+def run_providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoReturn:
+    """Make iterations until enough is measured; `finish` ends the process."""
+    from stepscope.capture.batch.steps import Steps
+    from stepscope.capture.optimizers import OptimizerWatch
+
+    steps = Steps(request, finish)
+    if steps.recording:
+        optimizers = steps.recording.optimizers
+        OptimizerWatch(lambda optimizer: optimizers.setdefault(id(optimizer), optimizer))
+    model, iterate = prepare(request)
+    if steps.recording:
+        steps.recording.forest.plant(model, "model")
+    while True:
+        iterate()
+        steps.ended()
+
+
+def prepare(request: Request) -> tuple[Any, Callable[[], object]]:
+    """The model, and a function that makes one iteration on its inputs.
+
+    Raises:
+        CaptureError: a provider function is missing.
+    """
+    entry = load_entry(request.entry)
+    model_of, inputs_of, iteration_of = (
+        _provider(entry, f"{request.providers}_{name}_provider", request.entry)
+        for name in ("model", "input", "iteration")
+    )
+    model = model_of()
+    inputs = inputs_of(batch_size=request.batch)
+    iteration = iteration_of(model)
+    if isinstance(inputs, dict):
+        return model, functools.partial(iteration, **inputs)
+    arguments = inputs if isinstance(inputs, tuple | list) else (inputs,)
+    return model, functools.partial(iteration, *arguments)
+
+
+def load_entry(path: str) -> ModuleType:
+    """The entry file as a module, its folder first among those that are imported from."""
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    sys.argv = [path]
+    module = ModuleType(_MODULE)
+    module.__file__ = path
+    sys.modules[_MODULE] = module
+    with io.open_code(path) as source:
+        code = compile(source.read(), path, "exec", dont_inherit=True)
+    exec(code, module.__dict__)
+    return module
+
+
+def _provider(entry: ModuleType, name: str, path: str) -> Callable[..., Any]:
+    found = getattr(entry, name, None)
+    if callable(found):
+        return found  # type: ignore[no-any-return]
+    raise CaptureError(
+        f"expected three provider functions in {path}, found no {name}; see docs/batch.md"
+    )

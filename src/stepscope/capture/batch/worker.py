@@ -1,0 +1,110 @@
+"""The process that measures: `python -m stepscope.capture.batch.worker`, one request a line.
+
+Where it may fork, each request runs in a fresh child that already has torch, which spares a second
+or two each time. It may not where a GPU is in reach (CUDA does not survive a fork), on other
+systems than Linux, or when the parent says that the script cares what happens before torch is
+imported; then the request runs right here, and the process ends with it.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NoReturn
+
+from stepscope.capture.batch.edited import serve_edited
+from stepscope.capture.batch.failure import describe_failure
+from stepscope.capture.batch.request import Request
+
+Json = dict[str, Any]
+_NO_FORK = "--no-fork"
+
+
+def main() -> None:
+    """Serve requests from stdin until it ends; each is answered by one line on stdout."""
+    fork = _NO_FORK not in sys.argv and _may_fork()
+    if fork:
+        _preload()
+    print(json.dumps({"ready": True, "forks": fork}), flush=True)
+    for line in sys.stdin:
+        request = Request.from_json(line)
+        if not fork:
+            _serve(request)
+        print(json.dumps({"status": _in_child(request)}), flush=True)
+
+
+def _may_fork() -> bool:
+    return sys.platform == "linux" and not Path("/dev/nvidiactl").exists()
+
+
+def _preload() -> None:
+    """Import torch and make its profiler ready, which takes as long again, once for all."""
+    if find_spec("torch") is None:
+        return
+    warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    import torch.profiler
+
+    import stepscope.capture.batch.recording
+    import stepscope.capture.batch.steps  # noqa: F401
+
+    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    profiler.prepare_trace()
+    profiler.start_trace()
+    profiler.stop_trace()
+
+
+def _in_child(request: Request) -> int:
+    child = os.fork()
+    if child == 0:
+        _serve(request)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _serve(request: Request) -> NoReturn:
+    """Measure in this process, write the result and leave, past all exit functions."""
+
+    def finish(facts: Json) -> NoReturn:
+        request.write(facts)
+        os._exit(0)
+
+    try:
+        _redirect(request.log)
+        faulthandler.dump_traceback_later(request.timeout_s, exit=True)
+        finish(_measure(request, finish))
+    except BaseException as error:
+        request.write(describe_failure(error, request.entry))
+    os._exit(1)
+
+
+def _measure(request: Request, finish: Any) -> Json:
+    os.chdir(request.folder)
+    serve_edited({
+        path: text.encode(request.encodings.get(path, "utf-8"))
+        for path, text in request.edits.items()
+    })  # fmt: skip
+    if request.providers:
+        from stepscope.capture.batch.providers import run_providers
+
+        run_providers(request, finish)
+    from stepscope.capture.batch.script import run_script
+
+    return run_script(request, finish)
+
+
+def _redirect(log: str) -> None:
+    """The script's output goes to a file, its input is empty."""
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    for source, number in ((empty, 0), (target, 1), (target, 2)):
+        os.dup2(source, number)
+
+
+if __name__ == "__main__":
+    main()

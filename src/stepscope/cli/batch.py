@@ -1,0 +1,111 @@
+"""`stepscope batch`: which batch size, from a few short runs at other ones."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from stepscope.predict import Result
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """`16,32,64`."""
+
+    name = "N,N,…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Positive whole numbers between commas."""
+        words = [word.strip() for word in str(value).split(",") if word.strip()]
+        if not words or not all(word.isdigit() and int(word) > 0 for word in words):
+            self.fail(f"expected batch sizes as 16,32,64, found {value!r}", param, ctx)
+        return tuple(int(word) for word in words)
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("--at", type=Numbers(), default=(), help="Batch sizes to predict.")
+@click.option("--fits", "targets", multiple=True, metavar="24GB|DEVICE",
+              help="The largest batch size that fits a capacity or a device.")  # fmt: skip
+@click.option("--site", "choice", metavar="LINE",
+              help="Which batch size, of several: LINE, FILE:LINE or a name.")  # fmt: skip
+@click.option("--points", type=click.IntRange(min=2), default=4, show_default=True,
+              help="Batch sizes to measure; the last is held back to tell the error.")  # fmt: skip
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True,
+              help="Rounds over them at most; fewer once times are stable.")  # fmt: skip
+@click.option("--quick", is_flag=True, help="One round of very few steps, as in an editor.")
+@click.option("--find", is_flag=True, help="Only tell which batch size would be used; run nothing.")
+@click.option("--timeout", type=float, default=600.0, show_default=True,
+              help="Seconds after which a run is given up.")  # fmt: skip
+@click.option("--python", metavar="PATH", help="The interpreter to run the script with.")
+@click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
+@click.argument("entry", type=click.Path())
+@click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
+def batch(
+    entry: str,
+    arguments: tuple[str, ...],
+    at: tuple[int, ...],
+    targets: tuple[str, ...],
+    choice: str | None,
+    as_json: bool,
+    find: bool,
+    **how: Any,
+) -> None:
+    """Predict throughput and memory of a training script at any batch size.
+
+    ENTRY is a training script with a recognisable batch size, or a file with the three provider
+    functions of docs/batch.md. It is run a few times for a few steps, at batch sizes near its own;
+    no file of yours is written.
+    """
+    from stepscope.predict import open_entry
+
+    opened = open_entry(entry, arguments, choice=choice)
+    if find:
+        _print_sites(opened, as_json)
+        return
+    click.echo(f"found {opened.site.sentence}", err=True)
+    result = _profiled(opened, how)
+    if as_json:
+        click.echo(json.dumps(_facts(result, at, targets), indent=1))
+        return
+    from rich.console import Console
+
+    from stepscope.cli.batch_text import print_batch
+
+    print_batch(Console(), result, at, _fits(result, targets))
+
+
+def _profiled(opened: Any, how: dict[str, Any]) -> Result:
+    from dataclasses import replace
+
+    from stepscope.cli.progress import step_progress
+    from stepscope.predict import QUICK, Plan, Session
+
+    plan = QUICK if how["quick"] else Plan(rounds=how["rounds"])
+    plan = replace(plan, points=how["points"], timeout_s=how["timeout"])
+    with step_progress() as tell, Session(how["python"], tell) as session:
+        return session.profile_entry(opened, plan)
+
+
+def _facts(result: Result, at: tuple[int, ...], targets: tuple[str, ...]) -> dict[str, Any]:
+    facts = result.to_json(at)
+    if targets:
+        facts["fits"] = _fits(result, targets)
+    return facts
+
+
+def _fits(result: Result, targets: tuple[str, ...]) -> list[dict[str, Any]]:
+    from stepscope.predict.capacity import find_capacity
+
+    return [result.fits(find_capacity(target)) for target in targets]
+
+
+def _print_sites(opened: Any, as_json: bool) -> None:
+    site = opened.site
+    if as_json:
+        click.echo(json.dumps({"batch": opened.batch, "site": site.to_json()}, indent=1))
+        return
+    click.echo(f"{site.where}: {site.kind} {site.name} = {opened.batch}")

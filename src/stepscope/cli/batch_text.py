@@ -1,0 +1,188 @@
+"""The answer of `stepscope batch` for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from stepscope.summary.numbers import bar, ms, percent, size
+from stepscope.summary.tables import plain_table
+
+if TYPE_CHECKING:
+    from stepscope.predict import Result
+
+_KINDS = {"weights": "blue", "gradients": "magenta", "optimizer_state": "red",
+          "activations": "green", "inputs": "cyan", "temporaries": "yellow",
+          "buffers": "bright_black", "untracked": "bright_black"}  # fmt: skip
+_LINES = 8
+_BAR = 16
+
+
+def print_batch(
+    console: Console, result: Result, at: Sequence[int] = (), fits: Sequence[Any] = ()
+) -> None:
+    """Print what is known of an entry file.
+
+    Args:
+        console: where to.
+        result: of `Session.profile`.
+        at: batch sizes to predict.
+        fits: of `Result.fits`.
+    """
+    console.print(Group(*_Text(result, at, fits, console.width).parts()), highlight=False)
+
+
+class _Text:
+    def __init__(self, result: Result, at: Sequence[int], fits: Sequence[Any], width: int) -> None:
+        self.result, self.at, self.asked, self.width = result, at, fits, width
+        self.profile = result.profile
+        self.batch = result.entry.batch
+
+    def parts(self) -> Iterator[RenderableType]:
+        yield self.header()
+        yield self.curve()
+        yield self.verdict()
+        if self.result.breakdown:
+            yield self.memory()
+            yield self.lines()
+        yield self.footer()
+
+    def header(self) -> Text:
+        entry = self.result.entry
+        text = Text.assemble((Path(entry.path).name, "bold"))
+        facts = [f"batch size {self.batch}", _where(entry.site), _device(self.profile.device)]
+        return text.append("   " + " · ".join(fact for fact in facts if fact), "dim")
+
+    def curve(self) -> RenderableType:
+        """Measured and predicted batch sizes in one table, by size."""
+        heads = ("batch>", "ms a step>", "samples/s>", "", "memory>", "")
+        result = plain_table("Throughput and memory", *heads)
+        rows = {point.batch: point.to_json() | {"measured": True} for point in self.profile.points}
+        for batch in (*self.at, self.suggested or 0):
+            if batch and batch not in rows and self.profile.time:
+                rows[batch] = self.profile.predict(batch)
+        limit = self.profile.max_throughput or max(
+            (row["throughput"] or 0 for row in rows.values()), default=1.0
+        )
+        for batch in sorted(rows):
+            self.add_row(result, rows[batch], limit)
+        return result
+
+    def add_row(self, result: Any, row: Mapping[str, Any], limit: float) -> None:
+        batch, rate = row["batch"], row["throughput"] or 0.0
+        measured = row.get("measured")
+        mark = " ◀" if batch == self.batch else ""
+        note = (
+            ("measured" + (", held back" if row["held_back"] else "")) if measured else _band(row)
+        )
+        result.add_row(
+            Text(f"{batch}", "bold" if mark else ""), ms(row["ms"]), f"{rate:,.1f}",
+            Text(bar(rate / limit, _BAR), "green" if measured else "cyan"),
+            size(row["bytes"]), Text(note + mark, "dim"),
+        )  # fmt: skip
+
+    @property
+    def suggested(self) -> int | None:
+        capacity = self.profile.device.get("memory_bytes")
+        return self.profile.suggestion(capacity)
+
+    def verdict(self) -> Text:
+        profile, text = self.profile, Text("\n")
+        if profile.max_throughput and profile.time and profile.memory:
+            time, memory = profile.time, profile.memory
+            text.append("▶ ", "green")
+            text.append(f"At most {profile.max_throughput:,.1f} samples/s", "bold")
+            text.append(
+                f"   {ms(time.slope)} ms and {size(round(memory.slope))} a sample, "
+                f"{ms(time.intercept)} ms and {size(round(memory.intercept))} a step", "dim",
+            )  # fmt: skip
+            for batch in dict.fromkeys([self.batch, self.suggested]):
+                if batch:
+                    self.add_share(text, batch)
+        for one in self.asked:
+            self.add_fit(text, one)
+        if profile.too_large:
+            text.append(f"\n  Batch size {profile.too_large} ran out of memory.", "yellow")
+        return text
+
+    def add_share(self, text: Text, batch: int) -> None:
+        found = self.profile.predict(batch)
+        share = (found["throughput"] or 0.0) / (self.profile.max_throughput or 1.0)
+        text.append(
+            f"\n  {batch} gives {percent(min(share, 1.0))} of the limit, {size(found['bytes'])}"
+        )
+        text.append("   as it is" if batch == self.batch else "   90 % needs no more", "dim")
+
+    def add_fit(self, text: Text, one: Mapping[str, Any]) -> None:
+        if one["batch"] is None:
+            text.append(f"\n  Nothing fits {one['name']}: even one sample takes more.", "yellow")
+            return
+        text.append(f"\n  {one['batch']} fits {one['name']}, {size(one['bytes'])}")
+
+    def memory(self) -> RenderableType:
+        breakdown = self.result.breakdown
+        assert breakdown is not None
+        result = plain_table(f"Memory at its peak, batch size {breakdown.batch}", "", ">", ">", "")
+        whole = breakdown.peak_bytes or 1
+        for kind, held in sorted(breakdown.memory.items(), key=lambda pair: -pair[1]):
+            if held / whole >= 0.001:
+                style = _KINDS[kind]
+                words = Text(kind.replace("_", " "), style)
+                share = Text(bar(held / whole, _BAR), style)
+                result.add_row(words, size(held), percent(held / whole), share)
+        return result
+
+    def lines(self) -> RenderableType:
+        """Lines by what their own calls of torch cost."""
+        breakdown = self.result.breakdown
+        assert breakdown is not None
+        result = plain_table("Lines, a step", "", "forward>", "backward>", ">", "activations>", "")
+        rows = sorted(breakdown.lines, key=lambda row: -row["self_ms"])[:_LINES]
+        for row in rows:
+            share = row["self_ms"] / (breakdown.step_ms or 1.0)
+            if share < 0.005:
+                continue
+            own = row["self_ms"] / (row["ms"] or 1.0)
+            names = ", ".join(one["name"].removeprefix("aten::") for one in row["operators"][:2])
+            result.add_row(
+                f"{Path(row['file']).name}:{row['line']}",
+                ms(row["forward_ms"] * own), ms(row["backward_ms"] * own), percent(share),
+                size(row["self_activations_bytes"]), Text(names, "dim"),
+            )  # fmt: skip
+        return result
+
+    def footer(self) -> Text:
+        profile = self.profile
+        facts = []
+        if profile.fit_error is not None:
+            memory = (profile.memory.own_error if profile.memory else None) or 0.0
+            facts.append(
+                f"A point held back was predicted within {profile.fit_error:.1%} (time) and "
+                f"{memory:.2%} (memory)."
+            )
+        text = Text("".join(f"\n{fact}" for fact in facts), "dim")
+        for warning in profile.warnings:
+            text.append("\n! ", "yellow").append(warning, "")
+        return text
+
+
+def _where(site: Any) -> str:
+    return f"{site.name} at {Path(site.path).name}:{site.line}"
+
+
+def _device(device: Mapping[str, Any]) -> str:
+    if not device:
+        return ""
+    name = device["name"] or device["type"].upper()
+    return f"{name}, {size(device['memory_bytes'])}" if device.get("memory_bytes") else str(name)
+
+
+def _band(row: Mapping[str, Any]) -> str:
+    low, high = row["throughput_range"]
+    if low is None or high is None:
+        return "predicted"
+    return f"predicted, {low:,.1f} to {high:,.1f} samples/s"

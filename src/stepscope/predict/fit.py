@@ -1,0 +1,233 @@
+"""Run time and memory as lines over the batch size, with bands; in pieces where one will not do.
+
+    R(x) = a x + b        M(x) = c x + d        T(x) = x / R(x), at most 1 / a
+
+Source: Yu et al., Skyline (UIST 2020), equations 1 to 3. The bands, the pieces and the error on a
+point held back are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+# Two-sided 95 % points of Student's t for 1, 2, … degrees of freedom.
+_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179,
+            2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086)  # fmt: skip
+_NORMAL = 1.96
+_LEAST_PIECE = 2
+_LEAST_POINTS = 5
+# A second piece must bring the greatest residual down to this share of one line's.
+_WORTH_IT = 0.5
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One straight line.
+
+    Attributes:
+        start: the batch size that it holds from.
+        slope: per sample.
+        intercept: at batch size 0.
+    """
+
+    start: float
+    slope: float
+    intercept: float
+
+
+@dataclass(frozen=True)
+class Model:
+    """A quantity as a function of the batch size.
+
+    Attributes:
+        pieces: one line, or several in order of start.
+        batches: the batch sizes measured.
+        values: what was measured there.
+        noise: standard deviation of one of the values.
+        freedom: degrees of freedom that the noise was estimated with.
+        own_error: relative error on a point held back; None where none was.
+    """
+
+    pieces: tuple[Piece, ...]
+    batches: tuple[float, ...]
+    values: tuple[float, ...]
+    noise: float
+    freedom: int
+    own_error: float | None = None
+
+    @property
+    def slope(self) -> float:
+        """Per sample, at large batch sizes."""
+        return self.pieces[-1].slope
+
+    @property
+    def intercept(self) -> float:
+        """The constant part, at large batch sizes."""
+        return self.pieces[-1].intercept
+
+    @property
+    def linear(self) -> bool:
+        """Whether one line does."""
+        return len(self.pieces) == 1
+
+    def at(self, batch: float) -> float:
+        """The value at a batch size."""
+        piece = [one for one in self.pieces if one.start <= batch] or [self.pieces[0]]
+        return piece[-1].slope * batch + piece[-1].intercept
+
+    def range(self, batch: float) -> tuple[float, float]:
+        """Where the value is expected, with 95 % confidence: for the noise of the line, and not
+        less than the error on the point held back."""
+        value = self.at(batch)
+        half = max(self._band(batch), (self.own_error or 0.0) * abs(value))
+        return max(0.0, value - half), value + half
+
+    def residual(self) -> float:
+        """The greatest relative distance of a measured value from the model."""
+        pairs = zip(self.batches, self.values, strict=True)
+        return max((abs(self.at(x) - y) / y for x, y in pairs if y), default=0.0)
+
+    def _band(self, batch: float) -> float:
+        x = np.array(self.batches)
+        spread = float(((x - x.mean()) ** 2).sum())
+        distance = (batch - x.mean()) ** 2 / spread if spread else 0.0
+        return student(self.freedom) * self.noise * float(np.sqrt(1 / len(x) + distance))
+
+
+def student(freedom: int) -> float:
+    """The two-sided 95 % point of Student's t."""
+    if freedom < 1:
+        return _STUDENT[0]
+    return _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _NORMAL
+
+
+def fit_line(batches: Sequence[float] | Floats, values: Sequence[float] | Floats) -> Piece:
+    """Least squares.
+
+    Args:
+        batches: at least two different batch sizes.
+        values: one for each.
+    """
+    x, y = np.asarray(batches, float), np.asarray(values, float)
+    away = x - x.mean()
+    slope = float((away * (y - y.mean())).sum() / (away**2).sum())
+    return Piece(float(x.min()), slope, float(y.mean() - slope * x.mean()))
+
+
+def fit_time_line(batches: Sequence[float] | Floats, values: Sequence[float] | Floats) -> Piece:
+    """Least squares with neither a negative slope nor a negative constant: no step takes less than
+    no time, and none is faster for a larger batch but by chance."""
+    line = fit_line(batches, values)
+    x, y = np.asarray(batches, float), np.asarray(values, float)
+    if line.slope < 0:
+        return Piece(line.start, 0.0, float(y.mean()))
+    if line.intercept < 0:
+        return Piece(line.start, float((x * y).sum() / (x * x).sum()), 0.0)
+    return line
+
+
+def fit_model(
+    batches: Sequence[float],
+    values: Sequence[float],
+    errors: Sequence[float] | None = None,
+    repeats: Sequence[int] | None = None,
+    tolerance: float = 0.04,
+) -> Model:
+    """Run time: a line, or two where one misses by more than `tolerance` and two do much better.
+
+    Args:
+        batches: different batch sizes, at least two, three for a band that means something.
+        values: what was measured, one for each.
+        errors: standard error of each value, where known from repeats.
+        repeats: how often each was measured.
+        tolerance: relative.
+
+    Returns:
+        The model.
+    """
+    order = np.argsort(batches, kind="stable")
+    x = np.asarray(batches, float)[order]
+    y = np.asarray(values, float)[order]
+    one = _model((fit_time_line(x, y),), x, y, errors, repeats)
+    if one.residual() <= tolerance or len(x) < _LEAST_POINTS:
+        return one
+    pieces = min(_splits(x, y), key=lambda split: _squares(split, x, y))
+    two = _model(pieces, x, y, errors, repeats)
+    return two if two.residual() <= _WORTH_IT * one.residual() else one
+
+
+def fit_peaks(batches: Sequence[float], values: Sequence[float], tolerance: float = 0.002) -> Model:
+    """Memory: a line, or several where the peak moves to another place in the step.
+
+    Each place in the step holds a constant and so much a sample; the peak is the greatest of them,
+    so its slope can only grow. Memory has no noise: where one line misses by more than `tolerance`
+    and slopes do grow, points in a row on one line make a piece.
+
+    Args:
+        batches: different batch sizes, at least two.
+        values: bytes.
+        tolerance: relative.
+
+    Returns:
+        The model.
+    """
+    order = np.argsort(batches, kind="stable")
+    x = np.asarray(batches, float)[order]
+    y = np.asarray(values, float)[order]
+    one = _model((fit_line(x, y),), x, y, None, None)
+    if one.residual() <= tolerance or len(x) < 3:
+        return one
+    slopes = np.diff(y) / np.diff(x)
+    if (np.diff(slopes) < -tolerance * slopes[:-1]).any():
+        return one
+    return _model(_convex_pieces(x, y, slopes, tolerance), x, y, None, None)
+
+
+def _convex_pieces(x: Floats, y: Floats, slopes: Floats, tolerance: float) -> tuple[Piece, ...]:
+    starts = [0]
+    for place in range(1, len(slopes)):
+        if slopes[place] > (1 + tolerance) * slopes[starts[-1]]:
+            starts.append(place)
+    ends = [*(start + 1 for start in starts[1:]), len(x)]
+    return tuple(
+        fit_line(x[start:end], y[start:end]) for start, end in zip(starts, ends, strict=True)
+    )
+
+
+def hold_back(model: Model, batch: float, value: float) -> float:
+    """The relative error of a model on a point that it was not made from."""
+    return abs(model.at(batch) - value) / value
+
+
+def _splits(x: Floats, y: Floats) -> list[tuple[Piece, ...]]:
+    cuts = range(_LEAST_PIECE, len(x) - _LEAST_PIECE + 1)
+    return [(fit_line(x[:cut], y[:cut]), fit_line(x[cut:], y[cut:])) for cut in cuts]
+
+
+def _model(
+    pieces: tuple[Piece, ...],
+    x: Floats,
+    y: Floats,
+    errors: Sequence[float] | None,
+    repeats: Sequence[int] | None,
+) -> Model:
+    """Noise is pooled from the residuals and from the repeats."""
+    left = max(0, len(x) - 2 * len(pieces))
+    squares, freedom = _squares(pieces, x, y), left
+    if errors is not None and repeats is not None:
+        extra = int(sum(max(0, count - 1) for count in repeats))
+        squares += extra * float(np.mean(np.square(errors))) if extra else 0.0
+        freedom += extra
+    noise = float(np.sqrt(squares / freedom)) if freedom else 0.0
+    return Model(pieces, tuple(x.tolist()), tuple(y.tolist()), noise, freedom)
+
+
+def _squares(pieces: tuple[Piece, ...], x: Floats, y: Floats) -> float:
+    model = Model(pieces, (), (), 0.0, 0)
+    return float(sum((model.at(one) - value) ** 2 for one, value in zip(x, y, strict=True)))

@@ -1,0 +1,240 @@
+"""The answer to "which batch size": points, models, predictions, and what to be wary of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from stepscope.predict.fit import Model, fit_model, fit_peaks, hold_back
+from stepscope.predict.measured import Point
+
+Json = dict[str, Any]
+_TIME_TOLERANCE, _MEMORY_TOLERANCE = 0.04, 0.002
+_KNEE = 0.9
+_LARGEST = 10**7
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Run time and memory over the batch size.
+
+    Attributes:
+        points: what was measured, by batch size.
+        time: milliseconds a step.
+        memory: peak bytes.
+        too_large: the smallest batch size that ran out of memory, if one did.
+        device: what it was measured on: type, name, memory_bytes.
+        warnings: sentences.
+    """
+
+    points: tuple[Point, ...]
+    time: Model | None
+    memory: Model | None
+    too_large: int | None = None
+    device: Json = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def max_throughput(self) -> float | None:
+        """Samples a second in the limit of large batches, 1 / a; None where time does not grow."""
+        if self.time is None or self.time.slope <= 0:
+            return None
+        return 1e3 / self.time.slope
+
+    @property
+    def fit_error(self) -> float | None:
+        """Relative error of the run time predicted for the point held back."""
+        return self.time.own_error if self.time else None
+
+    def predict(self, batch: int) -> Json:
+        """Throughput and memory at a batch size, with their ranges.
+
+        Returns:
+            `{"batch", "ms", "ms_range", "throughput", "throughput_range", "bytes",
+            "bytes_range"}`.
+        """
+        result: Json = {"batch": batch}
+        if self.time:
+            low, high = self.time.range(batch)
+            ms = self.time.at(batch)
+            result |= {
+                "ms": ms,
+                "ms_range": [low, high],
+                "throughput": _rate(batch, ms),
+                "throughput_range": [_rate(batch, high), _rate(batch, low)],
+            }
+        if self.memory:
+            low, high = self.memory.range(batch)
+            result |= {
+                "bytes": round(max(self.memory.at(batch), 0.0)),
+                "bytes_range": [round(low), round(high)],
+            }
+        return result
+
+    def batch_for_throughput(self, throughput: float) -> int | None:
+        """The smallest batch size that reaches a throughput; None where none does."""
+        if self.time is None or throughput <= 0:
+            return None
+        return _first(lambda batch: 1e3 * batch >= throughput * self.time_at(batch))
+
+    def batch_for_bytes(self, capacity: float) -> int | None:
+        """The largest batch size whose peak is within `capacity`; None where none is."""
+        memory = self.memory
+        if memory is None or memory.at(1) > capacity:
+            return None
+        beyond = _first(lambda batch: memory.at(batch) > capacity)
+        return _LARGEST if beyond is None else beyond - 1
+
+    def time_at(self, batch: float) -> float:
+        """Milliseconds a step at a batch size."""
+        return self.time.at(batch) if self.time else float("nan")
+
+    def suggestion(self, capacity: float | None = None) -> int | None:
+        """The smallest batch size with 90 % of the limit; less where memory ends before."""
+        if self.max_throughput is None:
+            return None
+        batch = self.batch_for_throughput(_KNEE * self.max_throughput)
+        most = self.batch_for_bytes(capacity) if capacity else None
+        if self.too_large:
+            most = min(most or self.too_large - 1, self.too_large - 1)
+        if batch is None or (most is not None and batch > most):
+            return most
+        return batch
+
+    def to_json(self, at: Sequence[int] = ()) -> Json:
+        """As `stepscope batch --json` has it; None where three points could not be had."""
+        return {
+            "points": [point.to_json() for point in self.points],
+            "run_time": _coefficients(self.time, "a_ms", "b_ms"),
+            "memory": _coefficients(self.memory, "c_bytes", "d_bytes"),
+            "max_throughput": self.max_throughput,
+            "predictions": [self.predict(batch) for batch in at],
+            "fit_error": self.fit_error,
+            "memory_fit_error": self.memory.own_error if self.memory else None,
+            "too_large": self.too_large,
+            "device": self.device,
+            "warnings": list(self.warnings),
+        }
+
+
+def make_profile(
+    points: Sequence[Point],
+    too_large: int | None = None,
+    device: Json | None = None,
+    warnings: Sequence[str] = (),
+) -> Profile:
+    """Fit the models to what was measured.
+
+    Args:
+        points: by batch size. A point held back first tests the models made from the others, then
+            joins them.
+        too_large: the smallest batch size that ran out of memory.
+        device: what it was measured on.
+        warnings: what is known already.
+
+    Returns:
+        The profile; without models where there are fewer than two points.
+    """
+    notes = list(warnings)
+    if len(points) < 2:
+        notes.append("fewer than two batch sizes fit into memory, so nothing can be predicted")
+        return Profile(tuple(points), None, None, too_large, device or {}, tuple(notes))
+    if len(points) < 3:
+        notes.append("only two batch sizes could be measured: the ranges tell nothing")
+    time = _fitted(points, "ms", _TIME_TOLERANCE)
+    memory = _fitted(points, "bytes", _MEMORY_TOLERANCE)
+    notes += _doubts(time, memory, points)
+    return Profile(tuple(points), time, memory, too_large, device or {}, tuple(notes))
+
+
+def _fitted(points: Sequence[Point], quantity: str, tolerance: float) -> Model:
+    kept = [point for point in points if not point.held_back]
+    held = [point for point in points if point.held_back]
+    error = None
+    if held and len(kept) >= 2:
+        trial = _fit(kept, quantity, tolerance)
+        error = max(hold_back(trial, one.batch, getattr(one, quantity)) for one in held)
+    return replace(_fit(points, quantity, tolerance), own_error=error)
+
+
+def _fit(points: Sequence[Point], quantity: str, tolerance: float) -> Model:
+    batches = [point.batch for point in points]
+    values = [float(getattr(point, quantity)) for point in points]
+    if quantity == "bytes":
+        return fit_peaks(batches, values, tolerance)
+    errors = [point.error_ms for point in points]
+    repeats = [point.repeats for point in points]
+    return fit_model(batches, values, errors, repeats, tolerance)
+
+
+def _doubts(time: Model, memory: Model, points: Sequence[Point]) -> list[str]:
+    """A clear word where the linear model does not hold."""
+    notes = []
+    noise = max(point.error_ms / point.ms for point in points)
+    miss = time.residual()
+    if not time.linear:
+        start = time.pieces[-1].start
+        notes.append(
+            f"run time is not one line over the batch size: another one holds from {start:.0f} on "
+            "(another kernel is chosen, or a cache no longer holds the data); predictions use the "
+            "piece that their batch size lies in"
+        )
+    elif miss > max(_TIME_TOLERANCE, 3 * noise):
+        notes.append(
+            f"run time misses its line by up to {miss:.0%}, more than noise explains "
+            f"({noise:.1%}): kernels are chosen by size, or small batches leave the device idle; "
+            "measure more points (--points)"
+        )
+    if noise > _TIME_TOLERANCE:
+        notes.append(
+            f"step times scatter (standard error {noise:.0%} of the time): something else uses "
+            "this machine; measure again when it is quiet"
+        )
+    if time.slope <= 0:
+        notes.append(
+            "run time does not grow with the batch size: the device is not filled yet, and no "
+            "limit can be told; start from a larger batch size"
+        )
+    if not memory.linear:
+        notes.append(
+            f"the memory peak moves to another place in the step from batch size "
+            f"{memory.pieces[-1].start:.0f} on; predictions use the piece that theirs lies in"
+        )
+    elif memory.residual() > _MEMORY_TOLERANCE:
+        notes.append(
+            f"memory misses its line by up to {memory.residual():.1%}: the peak is not at the "
+            "same place in the step at all batch sizes"
+        )
+    return notes
+
+
+def _rate(batch: int, ms: float) -> float | None:
+    """Samples a second; None where there is no time to tell it from."""
+    return 1e3 * batch / ms if ms > 0 else None
+
+
+def _coefficients(model: Model | None, slope: str, intercept: str) -> Json | None:
+    if model is None:
+        return None
+    result: Json = {slope: model.slope, intercept: model.intercept}
+    if not model.linear:
+        result["pieces"] = [
+            {"from_batch": one.start, slope: one.slope, intercept: one.intercept}
+            for one in model.pieces
+        ]
+    return result
+
+
+def _first(holds: Any) -> int | None:
+    """The least batch size for which a condition holds that stays true once it is."""
+    high = 1
+    while not holds(high):
+        high *= 2
+        if high > _LARGEST:
+            return None
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
