@@ -32,6 +32,7 @@ COMMANDS = {
     "analyze": Entry("stepscope.cli.analyze", "Tell what is wrong with the step, and what to do."),
     "verify": Entry("stepscope.cli.verify", "Make a change; compare it with its prediction."),
     "calibrate": Entry("stepscope.cli.calibrate", "Measure what predictions for a CPU need."),
+    "batch": Entry("stepscope.cli.batch", "Predict throughput and memory over the batch size."),
     "query": Entry("stepscope.cli.query", "Ask the tables of a trace in SQL."),
     "cache": Entry("stepscope.cli.cache", "Show or clear what is kept of files opened before."),
 }
