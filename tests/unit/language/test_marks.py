@@ -13,19 +13,15 @@ from stepscope.serve.language.problems import findings_by_file
 from stepscope.serve.language.settings import Settings, settings_of
 from stepscope.serve.language.sizes import milliseconds, percent, size
 
-CONV = Part("conv (Conv2d)", 2.0, 4.0, weight_bytes=1_000_000, activation_bytes=500_000)
-RELU = Part("relu", 0.5, 0.5)
-
-
-def test_a_line_costs_what_its_parts_do():
-    cost = LineCost(3, 0.7, (CONV, RELU))
-    assert cost.run_ms == 7.0
-    assert cost.bytes == 1_500_000
-    assert LineCost(3, 0.1, (RELU,)).bytes is None
+CONV = LineCost(
+    2, 0.5, 2.0, 4.0, 1_000_000, 500_000,
+    (Part("layer1.conv", 5.5), Part("", 0.5)), (Part("aten::conv2d", 6.0),),
+)  # fmt: skip
+RELU = LineCost(3, 0.1, 0.5, 0.5)
 
 
 def test_marks_are_where_their_lines_are_now():
-    costs = FileCosts(["a", "b", "c"], {2: LineCost(2, 0.5, (CONV,)), 3: LineCost(3, 0.1, (RELU,))})
+    costs = FileCosts(["a", "b", "c"], {2: CONV, 3: RELU})
     found = marks_of(costs, ["new", "a", "b", "changed"])
     assert [(mark.line, mark.stale, mark.text) for mark in found] == [
         (2, False, "6.00 ms · 50 % · 1.5 MB"),
@@ -35,22 +31,42 @@ def test_marks_are_where_their_lines_are_now():
 
 
 def test_what_takes_next_to_nothing_is_no_mark():
-    assert not Mark(0, False, LineCost(1, 0.0004, (RELU,))).shown
-    assert Mark(0, False, LineCost(1, 0.0004, (CONV,))).shown  # it holds weights
+    assert not Mark(0, False, LineCost(1, 0.0004, 0.01)).shown
+    assert Mark(0, False, LineCost(1, 0.0004, 0.01, weight_bytes=8)).shown
 
 
-def test_a_hover_sums_up_what_is_beyond_a_dozen():
-    parts = tuple(Part(f"layer{n}", 1.0, 1.0) for n in range(15))
-    text = hover_text(Mark(0, True, LineCost(1, 1.0, parts)))
-    assert "*Stale" in text
-    assert "| `layer11` | 1.00 ms | 1.00 ms |  |  |" in text
-    assert "layer12" not in text
-    assert "| `3 more` | 3.00 ms | 3.00 ms |  |  |" in text
+def test_a_hover_tells_where_the_time_goes():
+    assert hover_text(Mark(1, True, CONV)).splitlines() == [
+        "**6.00 ms** a step, 50 % of it",
+        "",
+        "*Stale: measured before this line was changed.*",
+        "",
+        "forward 2.00 ms, backward 4.00 ms",
+        "",
+        "weights 1 MB, activations 500 kB",
+        "",
+        "| module | a step | |",
+        "|:--|--:|--:|",
+        "| `layer1.conv` | 5.50 ms | 92 % |",
+        "| `the model itself` | 0.50 ms | 8 % |",
+        "",
+        "| operator | a step | |",
+        "|:--|--:|--:|",
+        "| `aten::conv2d` | 6.00 ms | 100 % |",
+    ]
+
+
+def test_a_hover_sums_up_what_is_beyond_the_longest():
+    modules = tuple(Part(f"layer{n}", 1.0) for n in range(15))
+    text = hover_text(Mark(0, False, LineCost(1, 1.0, 15.0, modules=modules)))
+    assert "`layer7`" in text
+    assert "`layer8`" not in text
+    assert "| `7 more` | 7.00 ms | 47 % |" in text
 
 
 def test_names_cannot_format_the_hover():
-    text = hover_text(Mark(0, False, LineCost(1, 1.0, (Part("a`|b](x)", 1.0, 1.0),))))
-    assert "| `a'\\|b](x)` |" in text
+    cost = LineCost(1, 1.0, 1.0, modules=(Part("a`|b](x)", 1.0),))
+    assert "| `a'\\|b](x)` |" in hover_text(Mark(0, False, cost))
 
 
 def test_a_finding_is_at_every_line_it_names_once():

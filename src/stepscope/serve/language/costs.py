@@ -4,54 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True)
-class Part:
-    """One of the things that a line does: a call of a module, or an operator.
+class Part(NamedTuple):
+    """One of the things that a line leads to: a module by its path, or an operator."""
 
-    Attributes:
-        label: `layer1.0.conv1 (Conv2d)`, `aten::mm`.
-        forward_ms: time in forward, a step.
-        backward_ms: time in backward, a step.
-        weight_bytes: parameters held, or None where unknown.
-        activation_bytes: kept for backward, or None.
-    """
-
-    label: str
-    forward_ms: float
-    backward_ms: float
-    weight_bytes: int | None = None
-    activation_bytes: int | None = None
+    name: str
+    ms: float
 
 
 @dataclass(frozen=True)
 class LineCost:
-    """A line's cost in a step, with what it calls.
+    """What a line costs in a step, with all that it leads to.
 
     Attributes:
         line: number from 1.
         share: of the step's time, 0 to 1.
-        parts: the most expensive first.
+        forward_ms: time in forward.
+        backward_ms: time in backward.
+        weight_bytes: parameters that it makes.
+        activation_bytes: what it keeps for backward.
+        modules: where the time goes, the longest first.
+        operators: the same by operator.
     """
 
     line: int
     share: float
-    parts: tuple[Part, ...]
+    forward_ms: float
+    backward_ms: float = 0.0
+    weight_bytes: int = 0
+    activation_bytes: int = 0
+    modules: tuple[Part, ...] = ()
+    operators: tuple[Part, ...] = ()
 
     @property
     def run_ms(self) -> float:
         """Forward and backward together."""
-        return sum(part.forward_ms + part.backward_ms for part in self.parts)
+        return self.forward_ms + self.backward_ms
 
     @property
-    def bytes(self) -> int | None:
-        """Weights and activations together, None where nothing is known."""
-        known = [part.weight_bytes for part in self.parts]
-        known += [part.activation_bytes for part in self.parts]
-        told = [size for size in known if size is not None]
-        return sum(told) if told else None
+    def bytes(self) -> int:
+        """Weights and activations together."""
+        return self.weight_bytes + self.activation_bytes
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
-from stepscope.serve.language.costs import Part
+from stepscope.serve.language.costs import LineCost, Part
 from stepscope.serve.language.marks import Mark
 from stepscope.serve.language.sizes import milliseconds, percent, size
 
-_MOST_ROWS = 12
-_COLUMNS = ("", "forward", "backward", "weights", "activations")
+_MOST_ROWS = 8
 
 
 def hover_text(mark: Mark) -> str:
-    """A heading and a table with a row for each call that the line makes.
+    """A heading, forward and backward, memory, and where the time goes.
 
     Args:
         mark: of the line.
@@ -21,45 +20,40 @@ def hover_text(mark: Mark) -> str:
     Returns:
         Markdown. Names of modules are code, so nothing in them is formatted.
     """
+    return "\n".join([*_head(mark), "", *_table(mark.cost)])
+
+
+def _head(mark: Mark) -> Iterator[str]:
     cost = mark.cost
-    heading = f"**{milliseconds(cost.run_ms)}** a step, {percent(cost.share)} of it"
+    yield f"**{milliseconds(cost.run_ms)}** a step, {percent(cost.share)} of it"
+    if mark.stale:
+        yield ""
+        yield "*Stale: measured before this line was changed.*"
+    yield ""
+    both = (milliseconds(cost.forward_ms), milliseconds(cost.backward_ms))
+    yield "forward {}, backward {}".format(*both)
     if cost.bytes:
-        heading += f" · **{size(cost.bytes)}**"
-    stale = ["", "*Stale: measured before this line was changed.*"] if mark.stale else []
-    return "\n".join([heading, *stale, "", *_table(cost.parts)])
+        yield ""
+        yield f"weights {size(cost.weight_bytes)}, activations {size(cost.activation_bytes)}"
 
 
-def _table(parts: tuple[Part, ...]) -> Iterable[str]:
-    yield "| " + " | ".join(_COLUMNS) + " |"
-    yield "|:--|--:|--:|--:|--:|"
-    for part in parts[:_MOST_ROWS]:
-        yield _row(part)
-    if len(parts) > _MOST_ROWS:
-        rest = parts[_MOST_ROWS:]
-        yield _row(_sum(f"{len(rest)} more", rest))
+def _table(cost: LineCost) -> Iterator[str]:
+    for title, parts in (("module", cost.modules), ("operator", cost.operators)):
+        if parts:
+            yield f"| {title} | a step | |"
+            yield "|:--|--:|--:|"
+            yield from (_row(part, cost) for part in _shown(parts))
+            yield ""
 
 
-def _row(part: Part) -> str:
-    label = part.label.replace("`", "'").replace("|", "\\|")
-    cells = (
-        f"`{label}`",
-        milliseconds(part.forward_ms),
-        milliseconds(part.backward_ms),
-        _size(part.weight_bytes),
-        _size(part.activation_bytes),
-    )
-    return "| " + " | ".join(cells) + " |"
+def _shown(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    rest = parts[_MOST_ROWS:]
+    if len(rest) < 2:
+        return parts
+    return (*parts[:_MOST_ROWS], Part(f"{len(rest)} more", sum(part.ms for part in rest)))
 
 
-def _sum(label: str, parts: tuple[Part, ...]) -> Part:
-    return Part(
-        label,
-        sum(part.forward_ms for part in parts),
-        sum(part.backward_ms for part in parts),
-        sum(part.weight_bytes or 0 for part in parts),
-        sum(part.activation_bytes or 0 for part in parts),
-    )
-
-
-def _size(count: int | None) -> str:
-    return size(count) if count else ""
+def _row(part: Part, cost: LineCost) -> str:
+    name = (part.name or "the model itself").replace("`", "'").replace("|", "\\|")
+    share = part.ms / cost.run_ms if cost.run_ms else 0.0
+    return f"| `{name}` | {milliseconds(part.ms)} | {percent(share)} |"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 from uuid import uuid4
@@ -89,6 +90,11 @@ class StepscopeServer(LanguageServer):
         except asyncio.CancelledError:
             self._say(entry, "cancelled", "stopped")
             raise
+        except Exception as error:  # a fault of ours must not end the server, nor go unsaid
+            message = f"stepscope failed, {type(error).__name__}: {error}; please report this"
+            self.documents.fail(entry, Problem(message, entry, 1))
+            state = "failed"
+            logging.getLogger(__name__).exception(message)
         finally:
             self._end_progress(token)
         self.refresh(entry)
@@ -270,6 +276,19 @@ def _own_messages(server: StepscopeServer) -> None:
     async def cancel(params: Any) -> bool:
         path = path_of(params.uri)
         return server.jobs.cancel(server.documents.entry_of(path) or path)
+
+    @server.feature("stepscope/answer")
+    def answer(params: Any) -> dict[str, Any]:
+        path = path_of(params.uri)
+        entry = server.documents.entry_of(path) or path
+        measured, problem = (
+            server.documents.measured.get(entry),
+            server.documents.problems.get(entry),
+        )
+        return {
+            "batch": measured.batch if measured else None,
+            "problem": problem.message if problem else None,
+        }
 
     @server.feature("stepscope/batchEdit")
     def edit(params: Any) -> dict[str, Any]:

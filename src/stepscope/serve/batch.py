@@ -1,0 +1,32 @@
+"""What the page about batch sizes is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepscope.predict.curve import curve
+from stepscope.predict.session import Result
+from stepscope.predict.suggestions import suggestions
+
+
+def batch_answer(result: Result, capacity: float | None = None) -> dict[str, Any]:
+    """All that the page shows of one entry file.
+
+    Args:
+        result: of profiling it.
+        capacity: bytes that a step may take; by default the device's memory.
+
+    Returns:
+        As `stepscope batch --json`, with `now` (the prediction at the present batch size),
+        `suggestions`, `curve` (predictions to choose from) and `capacity`.
+    """
+    profile, batch = result.profile, result.entry.batch
+    capacity = capacity or profile.device.get("memory_bytes")
+    return {
+        **result.to_json(),
+        "sentence": result.entry.site.sentence,
+        "capacity": capacity,
+        "now": profile.predict(batch),
+        "suggestions": suggestions(profile, batch, capacity),
+        "curve": curve(profile, batch, result.breakdown, capacity),
+    }
