@@ -16,7 +16,7 @@ from stepscope.capture.contexts.options import ContextOptions
 from stepscope.capture.manifest import Result, Run, build_manifest
 from stepscope.errors import CaptureError
 
-_FIRST_FLUSH_S = 5.0
+_FIRST_FLUSH_S = 2.0
 
 
 class Collector(Protocol):

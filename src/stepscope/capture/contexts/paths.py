@@ -7,6 +7,7 @@ come again.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import weakref
 from dataclasses import dataclass, field
@@ -62,7 +63,7 @@ class ModulePaths:
         outer = self._places.get(inside)
         place = self._find(target, outer)
         if place is None and outer is None:
-            place = self._plant(target, name_in(_caller_of(module), module))
+            place = self._plant(target, _name_where_called(module))
         if place is None:
             place = _Place(outer.root, outer.path + "." + type(target).__name__) if outer else None
         if place is None or (place == outer):
@@ -147,14 +148,25 @@ class ModulePaths:
         return next(candidate for candidate in numbered if candidate not in taken)
 
 
-def _caller_of(module: Any) -> FrameType | None:
-    """The user's frame that calls `module`, which an operator deep inside has led us to."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code is CALL_CODE and frame.f_locals.get("self") is module:
-            return user_frame(frame.f_back)
+def _name_where_called(module: Any) -> str | None:
+    """What the user calls `module` where it is called; an operator deep inside has led us here."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        is_call = frame.f_code is CALL_CODE and frame.f_locals.get("self") is module
+        _let_go(frame)
         frame = frame.f_back
+        if is_call:
+            caller = user_frame(frame)
+            name = name_in(caller, module)
+            _let_go(caller)
+            return name
     return None
+
+
+def _let_go(frame: FrameType | None) -> None:
+    """Before Python 3.13 a function's frame keeps the objects that a look at its locals found."""
+    if sys.version_info < (3, 13) and frame and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        frame.f_locals.clear()
 
 
 def hidden_from_compiler(paths: ModulePaths) -> Any:

@@ -1,0 +1,138 @@
+"""`stepscope run --contexts` and its like on real scripts in real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+from collected import Collected
+
+from stepscope.ingest import read
+
+RUN = [sys.executable, "-c", "from stepscope.cli.run import run; run()", "--contexts"]
+TRAINING = """
+import sys, torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train(steps):
+    for _ in range(steps):
+        loss = model(torch.randn(2, 4)).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(text):
+        path = tmp_path / "train.py"
+        path.write_text(TRAINING + textwrap.dedent(text))
+        return path
+
+    return write
+
+
+def start(command, folder, **environment):
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=240, check=False,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def test_a_whole_run_is_one_small_file(script, tmp_path):
+    path = script("train(30); print('done', *sys.argv[1:]); sys.exit(3)")
+    done = start([*RUN, str(path), "--lr", "1"], tmp_path)
+    assert (done.returncode, done.stdout) == (3, "done --lr 1\n")
+    run = Collected.read(tmp_path / "train.stepscope")
+    assert run.manifest["contains"] == ["contexts"]
+    assert run.manifest["outcome"] == "complete"
+    assert run.manifest["command"] == [str(path), "--lr", "1"]
+    assert [c.count for c in run.named("aten::addmm")] == [30]
+    (linear,) = run.named("aten::linear")
+    # the stack begins with the script, not with what runs it
+    assert [(c.kind, c.name) for c in linear.path[1:4]] == [
+        ("thread", "main"), ("python", "<module>"), ("python", "train"),
+    ]  # fmt: skip
+    assert linear.path[2].file == str(path)
+    assert "next: stepscope contexts train.stepscope" in done.stderr
+    assert (tmp_path / "train.stepscope").stat().st_size < 100_000
+
+
+def test_it_opens_as_a_trace_without_events(script, tmp_path):
+    start([*RUN, str(script("train(2)"))], tmp_path)
+    trace = read(tmp_path / "train.stepscope")
+    assert len(trace.events) == 0
+    assert not len(trace["warnings"])
+
+
+def test_an_error_in_the_script_leaves_its_contexts_and_its_traceback(script, tmp_path):
+    done = start([*RUN, str(script("train(2); raise ValueError('mine')"))], tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-3].startswith("ValueError: mine")
+    run = Collected.read(tmp_path / "train.stepscope")
+    assert run.manifest["outcome"] == "raised"
+    assert run.named("aten::addmm")
+
+
+def test_a_killed_run_leaves_a_valid_file(script, tmp_path):
+    """The first writing comes some seconds after the start, whatever the machine is at."""
+    path = script("while True: train(10)")
+    running = subprocess.Popen([*RUN, str(path)], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    try:
+        file = tmp_path / "train.stepscope"
+        deadline = time.monotonic() + 200
+        while not file.exists() and time.monotonic() < deadline and running.poll() is None:
+            time.sleep(0.1)
+        assert file.exists()
+    finally:
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+    run = Collected.read(file)
+    assert run.manifest["outcome"] == "running"
+    assert run.content["complete"] is False
+    (addmm,) = run.named("aten::addmm")
+    assert addmm.count > 0
+
+
+def test_a_forked_child_writes_no_file(script, tmp_path):
+    text = """
+        import os
+        train(2)
+        if os.fork() == 0:
+            train(2)
+            sys.exit(0)
+        os.wait()
+        train(1)
+    """
+    done = start([*RUN, str(script(text))], tmp_path)
+    assert done.returncode == 0, done.stderr
+    run = Collected.read(tmp_path / "train.stepscope")
+    assert sum(c.count for c in run.named("aten::addmm")) == 3
+
+
+def test_without_a_compiler_it_collects_in_python_and_says_what_is_missing(script, tmp_path):
+    path = script("train(3)")
+    none = str(tmp_path / "none")
+    done = start([*RUN, str(path)], tmp_path, PATH="/nowhere", CXX="", STEPSCOPE_BUILDS=none)
+    assert done.returncode == 0, done.stderr
+    assert "collected in Python" in done.stderr
+    assert "no C++ compiler" in done.stderr
+    run = Collected.read(tmp_path / "train.stepscope")
+    assert run.content["collector"] == "python"
+    assert any("backward" in lack for lack in run.content["lacks"])
+    (addmm,) = run.named("aten::addmm")
+    assert addmm.count == 3
+    assert [c.name for c in addmm.path if c.kind == "module"] == ["model", "0"]
+
+
+def test_options_of_contexts_need_contexts(script, tmp_path):
+    command = [*RUN[:-1], "--native", str(script("train(1)"))]
+    done = start(command, tmp_path)
+    assert done.returncode == 2
+    assert "need --contexts" in done.stderr
