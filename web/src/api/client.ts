@@ -82,7 +82,8 @@ export class Client {
     return paths.map((one) => this.known.get(levelKey(one, every))!);
   }
 
-  private ask<T>(name: string, parameters: Parameters = {}): Promise<T> {
+  /** Any request of `docs/web_api.md` about the trace. */
+  ask<T>(name: string, parameters: Parameters = {}): Promise<T> {
     const key = requestKey(name, parameters);
     const kept = this.answers.get(key);
     if (kept) return kept as Promise<T>;

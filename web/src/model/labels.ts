@@ -103,7 +103,8 @@ function freeLeft(
 ): number | null {
   for (const left of [middle - width / 2, middle - 6, middle - width + 6]) {
     const at = Math.min(Math.max(left, 0), space - width);
-    const crossed = lane === 0 && leaders.some((one) => one > at - LINE_GAP && one < at + width + LINE_GAP);
+    const crossed =
+      lane === 0 && leaders.some((one) => one > at - LINE_GAP && one < at + width + LINE_GAP);
     if (!crossed && isFree(labels, at, at + width)) return at;
   }
   return null;

@@ -174,13 +174,29 @@ function rankOf(wire: WireLevel, operation: number): number {
   return stepOf(wire.operations.id[operation]!)?.rank ?? 0;
 }
 
-/** A step's device work stands below its rank, all streams in one row. */
+/** A step's device work stands below its rank as one bar, from the first stream to the last. */
+function fillSteps(wire: WireLevel, bars: Map<string, Bars>): void {
+  const { operation, start_ns, end_ns } = wire.device;
+  const spans = new Map<number, [from: number, to: number]>();
+  operation.forEach((step, i) => {
+    const [from, to] = spans.get(step) ?? [Infinity, 0];
+    spans.set(step, [Math.min(from, start_ns[i]!), Math.max(to, end_ns[i]!)]);
+  });
+  for (const [step, [from, to]] of spans) {
+    const row = bars.get(`device${rankOf(wire, step)}`);
+    const { device_ns, name } = wire.operations;
+    if (row) push(row, step, from, to, device_ns[step]!, name[step]!);
+  }
+}
+
 function fillDevice(wire: WireLevel, bars: Map<string, Bars>): void {
+  if (wire.path === "") {
+    fillSteps(wire, bars);
+    return;
+  }
   const { operation, resource, start_ns, end_ns, busy_ns, name } = wire.device;
-  const ofRanks = wire.path === "";
   for (let i = 0; i < operation.length; i++) {
-    const owner = ofRanks ? rankOf(wire, operation[i]!) : resource[i]!;
-    const row = bars.get(`device${owner}`);
+    const row = bars.get(`device${resource[i]!}`);
     const start = start_ns[i]! - wire.shift_ns;
     if (row) push(row, operation[i]!, start, end_ns[i]! - wire.shift_ns, busy_ns[i]!, name[i]!);
   }

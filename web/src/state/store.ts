@@ -41,13 +41,10 @@ export class Store {
   readonly found: ReadonlySignal<Loaded<wire.SearchAnswer>>;
   readonly selected: ReadonlySignal<Loaded<wire.Selected>>;
   readonly scope: ReadonlySignal<Scope | null>;
-  readonly modules: ReadonlySignal<Loaded<wire.Modules>>;
-  readonly kernels: ReadonlySignal<Loaded<wire.Kernels>>;
-  readonly files: ReadonlySignal<Loaded<wire.SourceFile[]>>;
-  readonly source: ReadonlySignal<Loaded<wire.Source>>;
   readonly marks: ReadonlySignal<Marks>;
   readonly hits: ReadonlySignal<HitsByLevel | null>;
-  readonly file: ReadonlySignal<string>;
+  /** The level that lists the chosen operation, and its number there. */
+  readonly place: ReadonlySignal<ChosenPlace | null>;
   /** Where the other ends of the chosen operation's arrows are. */
   readonly partners: ReadonlySignal<Loaded<Partner[]>>;
 
@@ -58,10 +55,8 @@ export class Store {
     const view = (this.view = signal(fromHash(hash)));
     // Each part by itself: what follows from one is not worked out again when another changes.
     const part = <K extends keyof View>(key: K) => computed(() => view.value[key]);
-    const [path, chosen, every, text, pane] = [
-      part("path"), part("chosen"), part("every"), part("text"), part("pane"),
-    ]; // prettier-ignore
-    const subject = part("subject");
+    const [path, chosen, every] = [part("path"), part("chosen"), part("every")];
+    const [text, subject] = [part("text"), part("subject")];
     this.entry = computed(() => entryOf(this.traces.value, view.value.trace));
     const id = computed(() => (this.entry.value?.state === "ready" ? this.entry.value.id : ""));
     this.client = computed(() => (id.value ? new Client(host, id.value) : null));
@@ -71,20 +66,7 @@ export class Store {
     this.scope = computed(() =>
       rank.value === undefined ? null : { rank: rank.value, step: step.value },
     );
-    const scoped = <T>(ask: (client: Client, scope: Scope) => Promise<T>, wanted = () => true) =>
-      latest(() => {
-        const [client, scope] = [this.client.value, this.scope.value];
-        return client && scope && wanted() ? ask(client, scope) : null;
-      });
-    this.facts = scoped((client, scope) => client.overview(scope));
-    this.modules = scoped(
-      (client, scope) => client.modules(scope),
-      once(() => pane.value === "modules"),
-    );
-    this.kernels = scoped(
-      (client, scope) => client.kernels(scope),
-      once(() => pane.value === "kernels"),
-    );
+    this.facts = this.scoped((client, scope) => client.overview(scope));
     this.levels = latest(() => {
       const client = this.client.value;
       if (!client || path.value === null) return null;
@@ -103,48 +85,35 @@ export class Store {
         ? (this.client.value?.select(subject.value, path.value, every.value) ?? null)
         : null,
     );
-    this.marks = computed(() =>
-      marksOf(this.selected.value.value ?? this.details.value.value?.selects ?? null),
-    );
+    this.marks = computed(() => {
+      const details = this.details.value.value;
+      const own = details?.kind === "step" ? null : details?.selects; // a step holds all there is
+      return marksOf(this.selected.value.value ?? own ?? null);
+    });
     this.hits = computed(() => {
       const levels = text.value
         ? this.found.value.value?.levels
         : this.selected.value.value?.levels;
       return levels ? new Map(levels.map((one) => [one.path, one.hits])) : null;
     });
+    this.place = computed(() => placeOf(this.levels.value.value ?? [], chosen.value));
     this.partners = latest(() => {
-      const [client, place] = [this.client.value, this.chosenPlace];
-      return client && place ? this.partnersOf(client, place.level, place.index) : null;
+      const [client, place] = [this.client.value, this.place.value];
+      return client && place ? partnersOf(client, place) : null;
     });
-    const wantsSource = once(() => pane.value === "source");
-    this.files = latest(() => (wantsSource() ? (this.client.value?.sources() ?? null) : null));
-    this.file = computed(() => view.value.file || this.bestFile());
-    this.source = latest(() =>
-      wantsSource() && this.file.value
-        ? (this.client.value?.source(this.file.value) ?? null)
-        : null,
-    );
   }
 
-  /** The events that the chosen operation's arrows lead to, with their places. */
-  private async partnersOf(client: Client, level: Level, index: number): Promise<Partner[]> {
-    const columns = level.wire.operations;
-    const kinds = (["launch", "forward", "backward"] as const).filter(
-      (one) => columns[one][index]! >= 0,
-    );
-    return Promise.all(
-      kinds.map(async (kind) => ({
-        kind,
-        path: (await client.placeOf(columns[kind][index]!)).path,
-      })),
-    );
+  /** Follows a question about the trace: asked anew when another trace is opened. */
+  follow<T>(ask: (client: Client) => Promise<T> | null): ReadonlySignal<Loaded<T>> {
+    return latest(() => (this.client.value ? ask(this.client.value) : null));
   }
 
-  /** The file of the marked lines, else the first that can be read. */
-  private bestFile(): string {
-    const files = this.files.value.value ?? [];
-    const marked = files.find((one) => this.marks.value.lines.has(one.file));
-    return (marked ?? files[0])?.file ?? "";
+  /** Follows a question about a rank and a step, or the means over its steps. */
+  scoped<T>(ask: (client: Client, scope: Scope) => Promise<T>): ReadonlySignal<Loaded<T>> {
+    return latest(() => {
+      const [client, scope] = [this.client.value, this.scope.value];
+      return client && scope ? ask(client, scope) : null;
+    });
   }
 
   set(change: Partial<View>): void {
@@ -218,16 +187,31 @@ export class Store {
       this.view.value = { ...NO_VIEW, trace, pane: this.view.value.pane };
     });
   }
+}
 
-  /** The level that lists the chosen operation, and its number there. */
-  get chosenPlace(): { level: Level; index: number; depth: number } | null {
-    const { chosen } = this.view.value;
-    const levels = this.levels.value.value ?? [];
-    const depth = levels.findIndex((one) => one.path === parent(chosen));
-    const level = levels[depth];
-    const index = level && chosen ? level.find(chosen) : -1;
-    return level && index >= 0 ? { level, index, depth } : null;
-  }
+/** The level that lists an operation, its number there, and how deep the level is. */
+export interface ChosenPlace {
+  level: Level;
+  index: number;
+  depth: number;
+}
+
+function placeOf(levels: Level[], path: string): ChosenPlace | null {
+  const depth = levels.findIndex((one) => path !== "" && one.path === parent(path));
+  const level = levels[depth];
+  const index = level ? level.find(path) : -1;
+  return level && index >= 0 ? { level, index, depth } : null;
+}
+
+/** The events that an operation's arrows lead to, with their places. */
+function partnersOf(client: Client, { level, index }: ChosenPlace): Promise<Partner[]> {
+  const columns = level.wire.operations;
+  const kinds = (["launch", "forward", "backward"] as const).filter(
+    (one) => columns[one][index]! >= 0,
+  );
+  return Promise.all(
+    kinds.map(async (kind) => ({ kind, path: (await client.placeOf(columns[kind][index]!)).path })),
+  );
 }
 
 const made = new WeakMap<wire.WireLevel, Level>();
@@ -242,12 +226,6 @@ function drawn(level: wire.WireLevel): Level {
 function entryOf(traces: wire.Traces | null, id: string): wire.TraceEntry | null {
   const all = traces?.traces ?? [];
   return all.find((one) => one.id === id) ?? (id ? null : (all[0] ?? null));
-}
-
-/** True from the first time on: what was shown once is kept up to date, what never was is not asked. */
-function once(wanted: () => boolean): () => boolean {
-  let was = false;
-  return () => (was = wanted() || was);
 }
 
 function marksOf(selects: wire.Selects | null): Marks {

@@ -134,7 +134,7 @@ function EventButton({ store, link }: { store: Store; link: EventLink }): JSX.El
 
 /** How the copies of a folded operation differ, out of its level. */
 function Spread({ store }: { store: Store }): JSX.Element | null {
-  const place = store.chosenPlace;
+  const place = store.place.value;
   if (!place) return null;
   const one = place.level.operation(place.index);
   if (one.count < 2) return null;
@@ -203,6 +203,7 @@ function Kernel({ value }: { value: Details }): JSX.Element | null {
 function DeviceWork({ store, value }: Part): JSX.Element | null {
   const work = value.device_work;
   if (!work?.count) return null;
+  const streams = new Set(work.rows.map((one) => one.stream)).size;
   return (
     <section aria-label="Device work">
       <h3>
@@ -218,9 +219,11 @@ function DeviceWork({ store, value }: Part): JSX.Element | null {
             <th scope="col" class="number" title="from the launch to the kernel's start">
               delay
             </th>
-            <th scope="col" class="number">
-              stream
-            </th>
+            {streams > 1 && (
+              <th scope="col" class="number">
+                stream
+              </th>
+            )}
           </tr>
         </thead>
         <tbody>
@@ -231,7 +234,7 @@ function DeviceWork({ store, value }: Part): JSX.Element | null {
               </td>
               <td class="number">{duration(one.duration_ns)}</td>
               <td class="number">{one.delay_ns === null ? "–" : duration(one.delay_ns)}</td>
-              <td class="number">{one.stream ?? "–"}</td>
+              {streams > 1 && <td class="number">{one.stream ?? "–"}</td>}
             </tr>
           ))}
         </tbody>
@@ -251,7 +254,9 @@ function Instances({ store, value }: Part): JSX.Element | null {
   return (
     <section aria-label="Instances">
       <h3>
-        All {grouped(instances.count)} of {instances.of} <span class="dim">{instances.side}</span>
+        All {grouped(instances.count)} of{" "}
+        {instances.of === value.full_name ? value.name : instances.of}{" "}
+        <span class="dim">{instances.side}</span>
       </h3>
       <Pairs>
         <Pair name="total">{duration(instances.total_ns)}</Pair>

@@ -2,18 +2,21 @@ import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import type { KernelRow, Kernels } from "../api/types";
 import { count, duration, milliseconds, percent, words } from "../base/format";
+import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { ShareBar } from "../widgets/bars";
 import { Table, type Column } from "../widgets/table";
 import type { Pane } from "./pane";
 
+const rowsOf = perStore((store) => store.scoped((client, scope) => client.kernels(scope)));
+
 export const kernels: Pane = {
   id: "kernels",
   title: "Kernels",
   hint: "Device work by name; operators where there is no device",
   View: ({ store }) => (
-    <WithAnswer answer={store.kernels}>
+    <WithAnswer answer={rowsOf(store)}>
       {(value) => <Rows store={store} value={value} />}
     </WithAnswer>
   ),
@@ -23,6 +26,7 @@ const COLUMNS: Column<KernelRow>[] = [
   {
     id: "name",
     title: "name",
+    grows: true,
     value: (row) => row.short,
     cell: (row) => (
       <span class="name-cell" title={row.name}>

@@ -4,18 +4,21 @@ import { useEffect } from "preact/hooks";
 import type { Modules, ModuleNode } from "../api/types";
 import { count, grouped, milliseconds } from "../base/format";
 import { costOf, cpuOf, deviceOf, treeRows, waysTo, type TreeRow } from "../model/modules";
+import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { ShareBar } from "../widgets/bars";
 import { steps } from "./kernels";
 import type { Pane } from "./pane";
 
+const treeOf = perStore((store) => store.scoped((client, scope) => client.modules(scope)));
+
 export const modules: Pane = {
   id: "modules",
   title: "Model",
   hint: "The model's modules with the cost of each, forward and backward",
   View: ({ store }) => (
-    <WithAnswer answer={store.modules}>
+    <WithAnswer answer={treeOf(store)}>
       {(value) => <Tree store={store} value={value} />}
     </WithAnswer>
   ),
@@ -24,8 +27,8 @@ export const modules: Pane = {
 const FEW = 3;
 
 const EVIDENCE: Record<string, string> = {
-  capture: "ranges recorded by stepscope",
-  nn_module: "events of nn.Module",
+  ranges: "ranges that stepscope recorded",
+  nn_module: "recorded events of nn.Module",
   matched: "matched by the names of operators, in order",
 };
 

@@ -1,18 +1,37 @@
+import { computed } from "@preact/signals";
 import type { JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { Source, SourceFile, SourceLine } from "../api/types";
 import { milliseconds, percent } from "../base/format";
+import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { ErrorLine, WithAnswer } from "../widgets/answer";
 import { ShareBar } from "../widgets/bars";
 import type { Pane } from "./pane";
+
+const filesOf = perStore((store) => store.follow((client) => client.sources()));
+
+/** The file on screen: the one that was picked, else that of a marked line, else the first. */
+const fileOf = perStore((store) => computed(() => store.view.value.file || bestFile(store)));
+
+const sourceOf = perStore((store) =>
+  store.follow((client) => (fileOf(store).value ? client.source(fileOf(store).value) : null)),
+);
+
+function bestFile(store: Store): string {
+  const files = filesOf(store).value.value ?? [];
+  const marked = files.find((one) => store.marks.value.lines.has(one.file));
+  return (marked ?? files[0])?.file ?? "";
+}
 
 export const source: Pane = {
   id: "source",
   title: "Source",
   hint: "Your source, each line with what it costs",
   View: ({ store }) => (
-    <WithAnswer answer={store.files}>{(files) => <Files store={store} files={files} />}</WithAnswer>
+    <WithAnswer answer={filesOf(store)}>
+      {(files) => <Files store={store} files={files} />}
+    </WithAnswer>
   ),
 };
 
@@ -31,7 +50,7 @@ function Files({ store, files }: { store: Store; files: SourceFile[] }): JSX.Ele
         <label>
           File{" "}
           <select
-            value={store.file.value}
+            value={fileOf(store).value}
             onChange={(event) => store.set({ file: event.currentTarget.value })}
           >
             {files.map((one) => (
@@ -44,7 +63,7 @@ function Files({ store, files }: { store: Store; files: SourceFile[] }): JSX.Ele
           </select>
         </label>
       </div>
-      <WithAnswer answer={store.source}>
+      <WithAnswer answer={sourceOf(store)}>
         {(value) => <Lines store={store} value={value} />}
       </WithAnswer>
     </div>

@@ -9,6 +9,8 @@ export interface Column<Row> {
   title: string;
   hint?: string;
   numeric?: boolean;
+  /** Takes the room that the others leave, and is cut where that is not enough. */
+  grows?: boolean;
   /** What rows are sorted by; without it the column is not sorted. */
   value?: (row: Row) => Value;
   cell: (row: Row) => ComponentChildren;
@@ -83,7 +85,7 @@ export function Table<Row>(props: TableProps<Row>): JSX.Element {
               onClick={() => props.onChoose?.(row)}
             >
               {columns.map((column) => (
-                <td key={column.id} class={column.numeric ? "number" : undefined}>
+                <td key={column.id} class={cellClass(column)}>
                   {column.cell(row)}
                 </td>
               ))}
@@ -97,6 +99,10 @@ export function Table<Row>(props: TableProps<Row>): JSX.Element {
       {ordered.length === 0 && <p class="nothing">{props.empty ?? "Nothing recorded."}</p>}
     </div>
   );
+}
+
+function cellClass<Row>(column: Column<Row>): string | undefined {
+  return column.numeric ? "number" : column.grows ? "grows" : undefined;
 }
 
 function Heading<Row>(props: {

@@ -46,7 +46,7 @@ export function SearchBox({ store }: { store: Store }): JSX.Element {
         ref={input}
         id={SEARCH_BOX}
         type="search"
-        placeholder="Search operations and raw events  /"
+        placeholder="Search  /"
         aria-label="Search operations and raw events"
         autocomplete="off"
         spellcheck={false}

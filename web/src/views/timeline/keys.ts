@@ -24,7 +24,7 @@ const ACTIONS: Record<string, (store: Store) => void> = {
     if (parent(chosen)) store.choose(parent(chosen));
   },
   Enter: (store) => {
-    const place = store.chosenPlace;
+    const place = store.place.value;
     if (place) activate(store, place.level, place.index);
   },
   Escape: (store) => store.up(),
@@ -32,7 +32,7 @@ const ACTIONS: Record<string, (store: Store) => void> = {
 };
 
 function sideways(store: Store, to: (at: number, size: number) => number): void {
-  const place = store.chosenPlace;
+  const place = store.place.value;
   const level = place?.level ?? store.levels.value.value?.at(-1);
   if (!level?.size) return;
   const order = level.inOrder();
@@ -47,7 +47,7 @@ function down(store: Store): void {
   const below = (store.levels.value.value ?? []).find((one) => one.path === chosen);
   if (below && path !== null) chooseLongest(store, below);
   else {
-    const place = store.chosenPlace;
+    const place = store.place.value;
     if (place) activate(store, place.level, place.index);
   }
 }

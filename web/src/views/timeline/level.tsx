@@ -32,7 +32,7 @@ export function LevelView(props: LevelProps): JSX.Element {
   const overlay = useRef<HTMLCanvasElement>(null);
   const renderer = useRef<CanvasRenderer | null>(null);
   const view = store.view.value;
-  const place = store.chosenPlace;
+  const place = store.place.value;
   const chosen = place?.level === level ? place.index : -1;
   const hits = store.hits.value?.get(level.path) ?? null;
   const searching = view.text !== "";
@@ -168,7 +168,7 @@ function LevelTitle({
             · CPU {duration(cpu)} · GPU {duration(device)}
           </>
         )}
-        {wire.shift_ns > 0 && <> · GPU drawn {duration(wire.shift_ns)} early ≈</>}
+        {wire.shift_ns > 0 && <> · GPU shifted {duration(wire.shift_ns)} ≈</>}
         {level.size === 0 && " · nothing inside"}
       </span>
       {wire.hidden > 0 && !store.view.value.every && (

@@ -59,7 +59,7 @@ export interface Shown {
  * A partner that is not on screen by itself is shown where the smallest operation is that holds it.
  */
 export function arrowsOf(store: Store, shown: Shown[]): Arrow[] {
-  const place = store.chosenPlace;
+  const place = store.place.value;
   const own = shown.find((one) => one.level === place?.level);
   if (!place || !own) return [];
   const arrows: Arrow[] = [];
@@ -95,8 +95,9 @@ function ends(shown: Shown, operation: number, side?: "cpu" | "device"): Ends | 
   };
 }
 
-/** The smallest operation on screen that holds a path and does not hold the chosen one. */
+/** The smallest operation on screen that holds a path and is apart from the chosen one. */
 function smallest(shown: Shown[], path: string, chosen: string): Ends | null {
+  if (holds(chosen, path)) return null;
   for (const one of [...shown].reverse()) {
     const { level } = one;
     const index = level.wire.operations.id.findIndex((id) => {

@@ -66,7 +66,17 @@ function columns(level: Level, hits: readonly number[] | null): Column<Operation
       ]
     : [];
   return [
-    { id: "name", title: "operation", value: (one) => one.name, cell: (one) => one.name },
+    {
+      id: "name",
+      title: "operation",
+      value: (one) => one.name,
+      cell: (one) => (
+        <span class="name-text" title={one.name}>
+          {one.name}
+        </span>
+      ),
+      grows: true,
+    },
     { id: "kind", title: "kind", value: (one) => one.kind, cell: (one) => one.kind },
     ...found,
     time("cpu", "CPU", (one) => one.cpu),

@@ -1,4 +1,4 @@
-import { useSignal } from "@preact/signals";
+import { useSignal, type Signal } from "@preact/signals";
 import { Fragment, type JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { Level } from "../../model/level";
@@ -20,7 +20,7 @@ const NO_LEVELS: Level[] = [];
 /** The multi-scale timeline: levels from the steps down, each fitted to the width. */
 export function Timeline({ store }: { store: Store }): JSX.Element {
   const { error } = store.levels.value;
-  const place = store.chosenPlace;
+  const place = store.place.value;
   return (
     <section class="timeline" aria-label="Timeline">
       <TimelineTools store={store} />
@@ -37,20 +37,24 @@ export function Timeline({ store }: { store: Store }): JSX.Element {
 function Stack({ store }: { store: Store }): JSX.Element {
   const frame = useRef<HTMLDivElement>(null);
   const width = useSignal(0);
+  const height = useSignal(0);
   const scenes = useRef<Scene[]>([]);
   const arrows = useSignal<{ arrows: Arrow[]; height: number }>({ arrows: [], height: 0 });
   const laidOut = useSignal(0);
   const levels = store.levels.value.value ?? NO_LEVELS;
   const shade = theme.value;
   const palette = useMemo(() => readPalette(document.documentElement), [shade, pixelRatio.value]);
-  useLayoutEffect(() => followWidth(frame.current!, (wide) => (width.value = wide)), []);
+  useLayoutEffect(() => followSize(frame.current!, width, height), []);
   const { path, chosen } = store.view.value;
 
   useLayoutEffect(() => {
     const shown = measure(frame.current!, scenes.current.slice(0, levels.length), levels);
     arrows.value = { arrows: arrowsOf(store, shown), height: frame.current!.scrollHeight };
   }, [levels, chosen, width.value, store.partners.value, laidOut.value]);
-  useLayoutEffect(() => showLevel(frame.current!, path ?? ""), [path, levels.length]);
+  useLayoutEffect(
+    () => showLevel(frame.current!, path ?? ""),
+    [path, levels, height.value, laidOut.value],
+  );
 
   return (
     <div
@@ -92,10 +96,11 @@ function Stack({ store }: { store: Store }): JSX.Element {
 }
 
 /** Tells the room for bars now and whenever it changes, once a frame. */
-function followWidth(frame: HTMLElement, tell: (width: number) => void): () => void {
+function followSize(frame: HTMLElement, width: Signal<number>, height: Signal<number>): () => void {
   const observer = new ResizeObserver(() => {
     pixelRatio.value = devicePixelRatio;
-    tell(Math.max(Math.floor(frame.clientWidth - GUTTER - 16), 50));
+    width.value = Math.max(Math.floor(frame.clientWidth - GUTTER - 16), 50);
+    height.value = frame.clientHeight;
   });
   observer.observe(frame);
   return () => observer.disconnect();

@@ -17,7 +17,7 @@ export function TimelineTools({ store }: { store: Store }): JSX.Element {
           title="Open the longest operation again and again, down to a single one (c)"
           onClick={() => void store.descend("cpu")}
         >
-          Slowest on CPU ↓
+          Slowest CPU ↓
         </button>
         {device && (
           <button
@@ -25,7 +25,7 @@ export function TimelineTools({ store }: { store: Store }): JSX.Element {
             title="The same by time on the device (g)"
             onClick={() => void store.descend("device")}
           >
-            Slowest on GPU ↓
+            Slowest GPU ↓
           </button>
         )}
       </span>
@@ -38,7 +38,7 @@ export function TimelineTools({ store }: { store: Store }): JSX.Element {
           checked={view.every}
           onChange={(event) => store.set({ every: event.currentTarget.checked })}
         />
-        All threads, streams, ranks
+        All threads and ranks
       </label>
       <button
         type="button"
