@@ -17,9 +17,10 @@ import numpy as np
 
 from stepscope.annotate import annotate
 from stepscope.ingest import read
-from stepscope.predict.attribution import Attribution, attribute
+from stepscope.predict.attribution import attribute
 from stepscope.predict.costs import find_costs
-from stepscope.predict.footprint import Footprint, find_footprint
+from stepscope.predict.footprint import find_footprint
+from stepscope.predict.holders import find_holders
 from stepscope.predict.lines import line_costs
 from stepscope.predict.module_tree import module_tree
 from stepscope.trace.trace import Trace
@@ -38,7 +39,8 @@ class Breakdown:
         peak_bytes: memory at its peak.
         memory: the peak by kind: weights, buffers, gradients, optimizer_state, activations,
             inputs, temporaries, untracked.
-        tree: modules and operators, nested.
+        tree: modules and operators, nested; `bytes` is their share of the peak,
+            `activations_bytes` what their forward keeps for backward.
         lines: what each source line costs, the most expensive first.
     """
 
@@ -102,49 +104,16 @@ def break_down(
     recorded_ms = _length_ms(trace, step)
     scale = step_ms / recorded_ms if recorded_ms else 1.0
     costs = find_costs(trace, attribution, step, scale)
-    held = _held(trace, attribution, footprint)
+    held = find_holders(trace, attribution, footprint.blocks if footprint else ())
+    kept = find_holders(trace, attribution, footprint.kept if footprint else ())
     return Breakdown(
         batch,
         step_ms,
         recorded_ms,
         footprint.bytes if footprint else 0,
         footprint.split() if footprint else {},
-        module_tree(trace, attribution, costs, held, step_ms),
-        line_costs(attribution, costs, held, trace, storages.get("after", ())),
-    )
-
-
-@dataclass(frozen=True)
-class Held:
-    """Bytes alive at the peak with what they belong to; -1 where that is not known."""
-
-    kind: str
-    bytes: int
-    module: int
-    lines: int
-    operator: int
-
-
-def _held(trace: Trace, attribution: Attribution, footprint: Footprint | None) -> list[Held]:
-    paths = {
-        path: row for row, path in enumerate(trace["modules"].text("path")) if path is not None
-    }
-    return [_holder(block, attribution, paths) for block in (footprint.blocks if footprint else ())]
-
-
-def _holder(block: Any, attribution: Attribution, paths: Mapping[str, int]) -> Held:
-    if block.storage is not None:
-        module = paths.get(block.storage["path"], -1)
-        return Held(block.kind, block.bytes, module, -1, -1)
-    if block.event < 0:
-        return Held(block.kind, block.bytes, -1, -1, -1)
-    event = block.event
-    return Held(
-        block.kind,
-        block.bytes,
-        int(attribution.module[event]),
-        int(attribution.lines[event]),
-        int(attribution.operator[event]),
+        module_tree(trace, attribution, costs, held, kept, step_ms),
+        line_costs(attribution, costs, kept, trace, storages.get("after", ())),
     )
 
 

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 KINDS = ("weights", "buffers", "gradients", "optimizer_state", "activations", "inputs",
          "temporaries", "untracked")  # fmt: skip
 _KEPT = {"parameter": "weights", "buffer": "buffers", "gradient": "gradients",
-         "optimizer_state": "optimizer_state"}  # fmt: skip
+         "optimizer_state": "optimizer_state", "input": "inputs"}  # fmt: skip
 _BY_STAGE = {"data_loading": "inputs", "transfer": "inputs", "forward": "activations",
              "loss": "activations", "backward": "temporaries", "optimizer": "temporaries",
              "zero_grad": "temporaries"}  # fmt: skip
@@ -53,11 +53,13 @@ class Footprint:
         step: the step that it is in.
         bytes: its height.
         blocks: what adds up to it.
+        kept: the activations of that step that forward keeps for backward.
     """
 
     step: int
     bytes: int
     blocks: tuple[Block, ...]
+    kept: tuple[Block, ...]
 
     def split(self) -> dict[str, int]:
         """Bytes by kind; they add up to the peak."""
@@ -80,26 +82,30 @@ def find_footprint(
     Returns:
         The footprint; None where nothing was allocated.
     """
-    device = _device(trace, storages)
-    rows = _rows(trace, device)
-    steps = trace["steps"]
-    if not rows or not len(steps):
+    ledger = _Ledger(trace, storages, attribution)
+    steps, times = trace["steps"], ledger.times
+    if not len(steps) or not ledger.rows:
         return None
-    start, end = int(steps["start_ns"][0]), int(steps["end_ns"][-1])
-    inside = [n for n, row in enumerate(rows) if start <= row.time < end]
-    if not inside:
+    inside = np.flatnonzero((times >= steps["start_ns"][0]) & (times < steps["end_ns"][-1]))
+    if not len(inside):
         return None
-    peak = max(inside, key=lambda n: rows[n].total)
-    before = {r["address"]: r for r in storages.get("before", ()) if r["device"] == device}
-    after = {r["address"]: r for r in storages.get("after", ()) if r["device"] == device}
-    alive, freed = _alive(rows[: peak + 1])
-    last, _ = _alive(rows)
-    ends = _ends(rows, peak)
-    judge = _Judge(trace, attribution, after, last, ends)
-    blocks = [judge.block(row) for row in alive.values()]
-    blocks += _earlier(rows[0], before, freed, sum(b.bytes for b in blocks), rows[peak].total)
-    number = int(np.searchsorted(steps["start_ns"], rows[peak].time, side="right")) - 1
-    return Footprint(int(steps["step"][number]), rows[peak].total, tuple(blocks))
+    peak = max(inside.tolist(), key=lambda place: ledger.rows[place].total)
+    number = int(np.searchsorted(steps["start_ns"], times[peak], side="right")) - 1
+    turn = _end_of_forward(trace, int(steps["step"][number]), int(steps["end_ns"][number]))
+    last = int(np.searchsorted(times, turn)) - 1
+    kept = [one for one in ledger.blocks(last) if one.kind == "activations"]
+    rows = ledger.rows[peak]
+    return Footprint(
+        int(steps["step"][number]), rows.total, tuple(ledger.blocks(peak)), tuple(kept)
+    )
+
+
+def _end_of_forward(trace: Trace, step: int, end: int) -> int:
+    """When the step's first backward event begins; the end of the step where it has none."""
+    events = trace.events
+    chosen = (events["step"] == step) & (events["forward_event"] >= 0)
+    starts = events["start_ns"][chosen]
+    return int(starts.min()) if len(starts) else end
 
 
 @dataclass(frozen=True)
@@ -112,14 +118,6 @@ class _Row:
     event: int
 
 
-def _rows(trace: Trace, device: str) -> list[_Row]:
-    memory = trace["memory"]
-    chosen = np.flatnonzero(memory.text("device").mask(device) & (memory["allocated_bytes"] >= 0))
-    columns = (memory[name][chosen].tolist()
-               for name in ("time_ns", "address", "bytes", "allocated_bytes", "event"))  # fmt: skip
-    return [_Row(place, *values) for place, values in enumerate(zip(*columns, strict=True))]
-
-
 def _device(trace: Trace, storages: Mapping[str, Sequence[Json]]) -> str:
     """The one that the model is on, else the one that has the highest total."""
     held: dict[str, int] = {}
@@ -128,6 +126,83 @@ def _device(trace: Trace, storages: Mapping[str, Sequence[Json]]) -> str:
     known = set(trace["memory"].text("device"))
     held = {device: size for device, size in held.items() if device in known}
     return max(held, key=lambda device: held[device], default="cpu")
+
+
+class _Ledger:
+    """Every allocation and release on one device, in order."""
+
+    def __init__(
+        self, trace: Trace, storages: Mapping[str, Sequence[Json]], attribution: Attribution
+    ) -> None:
+        device = _device(trace, storages)
+        self._attribution = attribution
+        self.rows = _rows(trace, device)
+        self.times = np.array([row.time for row in self.rows], np.int64)
+        self._before, self._after = (
+            {row["address"]: row for row in storages.get(when, ()) if row["device"] == device}
+            for when in ("before", "after")
+        )
+        self._last, _ = _alive(self.rows)
+        events = trace.events
+        self._event_end = events["start_ns"] + events["duration_ns"]
+        forward = events["start_ns"][events["stage"] == STAGES.index("forward")]
+        self._first_forward = int(forward.min()) if len(forward) else 0
+
+    def blocks(self, place: int) -> list[Block]:
+        """What is alive after the row at `place`; adds up to that row's total."""
+        alive, freed = _alive(self.rows[: place + 1])
+        ends = self._ends(place)
+        fresh = [self._block(row, ends.get(row.address)) for row in alive.values()]
+        return [*fresh, *self._earlier(freed, place, sum(block.bytes for block in fresh))]
+
+    def _ends(self, place: int) -> dict[int, int]:
+        """When each address is next freed."""
+        ends: dict[int, int] = {}
+        for row in self.rows[place + 1 :]:
+            if row.bytes < 0:
+                ends.setdefault(row.address, row.time)
+        return ends
+
+    def _block(self, row: _Row, freed: int | None) -> Block:
+        storage = self._storage(row)
+        if storage is not None:
+            return Block(row.bytes, _KEPT[storage["kind"]], row.event, storage)
+        return Block(row.bytes, self._kind(row, freed), row.event)
+
+    def _storage(self, row: _Row) -> Json | None:
+        """The storage that a block still is when the steps are over."""
+        still = self._last.get(row.address)
+        return self._after.get(row.address) if still and still.place == row.place else None
+
+    def _kind(self, row: _Row, freed: int | None) -> str:
+        stage = int(self._attribution.stage[row.event]) if row.event >= 0 else -1
+        if stage < 0:
+            return "untracked"
+        root = int(self._attribution.root[row.event])
+        if root >= 0 and freed is not None and freed <= self._event_end[root]:
+            return "temporaries"
+        if STAGES[stage] == "other" and row.time < self._first_forward:
+            return "inputs"
+        return _BY_STAGE.get(STAGES[stage], "untracked")
+
+    def _earlier(self, freed: set[int], place: int, fresh_bytes: int) -> list[Block]:
+        """What was there before the first row and still is, known storages first."""
+        known = [
+            Block(row["bytes"], _KEPT[row["kind"]], -1, row)
+            for address, row in self._before.items()
+            if address not in freed
+        ]
+        total = self.rows[place].total
+        rest = total - fresh_bytes - sum(block.bytes for block in known)
+        return [*known, Block(rest, "untracked", -1)] if rest > 0 else known
+
+
+def _rows(trace: Trace, device: str) -> list[_Row]:
+    memory = trace["memory"]
+    chosen = np.flatnonzero(memory.text("device").mask(device) & (memory["allocated_bytes"] >= 0))
+    columns = (memory[name][chosen].tolist()
+               for name in ("time_ns", "address", "bytes", "allocated_bytes", "event"))  # fmt: skip
+    return [_Row(place, *values) for place, values in enumerate(zip(*columns, strict=True))]
 
 
 def _alive(rows: Iterable[_Row]) -> tuple[dict[int, _Row], set[int]]:
@@ -140,69 +215,3 @@ def _alive(rows: Iterable[_Row]) -> tuple[dict[int, _Row], set[int]]:
         elif alive.pop(row.address, None) is None:
             freed.add(row.address)
     return alive, freed
-
-
-def _ends(rows: Sequence[_Row], peak: int) -> dict[int, int]:
-    """When the address of a block alive at the peak is freed."""
-    ends: dict[int, int] = {}
-    for row in rows[peak + 1 :]:
-        if row.bytes < 0:
-            ends.setdefault(row.address, row.time)
-    return ends
-
-
-class _Judge:
-    """Tells what a block is for."""
-
-    def __init__(
-        self,
-        trace: Trace,
-        attribution: Attribution,
-        after: Mapping[int, Json],
-        last: Mapping[int, _Row],
-        ends: Mapping[int, int],
-    ) -> None:
-        events = trace.events
-        self._end = events["start_ns"] + events["duration_ns"]
-        forward = np.flatnonzero(events["stage"] == STAGES.index("forward"))
-        self._first_forward = int(events["start_ns"][forward[0]]) if len(forward) else 0
-        self._attribution = attribution
-        self._after, self._last, self._ends = after, last, ends
-
-    def block(self, row: _Row) -> Block:
-        storage = self._storage(row)
-        if storage is not None:
-            return Block(row.bytes, _KEPT[storage["kind"]], row.event, storage)
-        return Block(row.bytes, self._kind(row), row.event)
-
-    def _storage(self, row: _Row) -> Json | None:
-        """The storage that the block still is when the steps are over."""
-        still = self._last.get(row.address)
-        return self._after.get(row.address) if still and still.place == row.place else None
-
-    def _kind(self, row: _Row) -> str:
-        if row.event < 0:
-            return "untracked"
-        stage = int(self._attribution.stage[row.event])
-        if stage < 0:
-            return "untracked"
-        root = int(self._attribution.root[row.event])
-        freed = self._ends.get(row.address)
-        if root >= 0 and freed is not None and freed <= self._end[root]:
-            return "temporaries"
-        if STAGES[stage] == "other" and row.time < self._first_forward:
-            return "inputs"
-        return _BY_STAGE.get(STAGES[stage], "untracked")
-
-
-def _earlier(
-    first: _Row, before: Mapping[int, Json], freed: set[int], new_bytes: int, total: int
-) -> list[Block]:
-    """What was there before the first row and still is, known storages first."""
-    known = [
-        Block(row["bytes"], _KEPT[row["kind"]], -1, row)
-        for address, row in before.items()
-        if address not in freed
-    ]
-    rest = total - new_bytes - sum(block.bytes for block in known)
-    return [*known, Block(rest, "untracked", -1)] if rest > 0 else known

@@ -7,6 +7,7 @@ from typing import Any
 
 from stepscope.predict.attribution import Attribution, Line
 from stepscope.predict.costs import Cost
+from stepscope.predict.holders import Held
 from stepscope.trace.trace import Trace
 
 Json = dict[str, Any]
@@ -15,7 +16,7 @@ Json = dict[str, Any]
 def line_costs(
     attribution: Attribution,
     costs: Iterable[Cost],
-    held: Iterable[Any],
+    kept: Iterable[Held],
     trace: Trace,
     storages: Sequence[Json] = (),
 ) -> list[Json]:
@@ -24,7 +25,7 @@ def line_costs(
     Args:
         attribution: which stacks of lines there are.
         costs: the step's times.
-        held: the peak's bytes.
+        kept: the activations that forward keeps for backward.
         trace: names the modules.
         storages: parameters with the lines that made them.
 
@@ -34,7 +35,7 @@ def line_costs(
         the longest first. `self_` is what the line's own calls of torch cost; the others include
         what functions called there cost. `operators` and `modules` list where the time goes.
     """
-    return _Lines(attribution, trace).build(costs, held, storages)
+    return _Lines(attribution, trace).build(costs, kept, storages)
 
 
 class _Lines:
@@ -44,14 +45,14 @@ class _Lines:
         self.rows: dict[Line, Json] = {}
 
     def build(
-        self, costs: Iterable[Cost], held: Iterable[Any], storages: Iterable[Json]
+        self, costs: Iterable[Cost], kept: Iterable[Held], storages: Iterable[Json]
     ) -> list[Json]:
         for cost in costs:
             if cost.lines >= 0:
                 self._add_cost(cost)
-        for one in held:
+        for one in kept:
             if one.lines >= 0:
-                self._add_held(one)
+                self._add_kept(one)
         for storage in storages:
             if storage["kind"] == "parameter":
                 self._add_weights(storage)
@@ -72,14 +73,11 @@ class _Lines:
         self._row(stack[-1])["self_ms"] += cost.ms
         self._row(stack[-1])["calls"] += cost.calls
 
-    def _add_held(self, one: Any) -> None:
+    def _add_kept(self, one: Held) -> None:
         stack = self.attribution.stacks[one.lines]
-        if one.kind == "activations":
-            for line in dict.fromkeys(stack):
-                self._row(line)["activations_bytes"] += one.bytes
-            self._row(stack[-1])["self_activations_bytes"] += one.bytes
         for line in dict.fromkeys(stack):
-            self._row(line)["bytes"] += one.bytes
+            self._row(line)["activations_bytes"] += one.bytes
+        self._row(stack[-1])["self_activations_bytes"] += one.bytes
 
     def _add_weights(self, storage: Json) -> None:
         for file, number in {(file, number) for file, number in storage["lines"]}:
@@ -88,7 +86,7 @@ class _Lines:
     def _row(self, line: Line) -> Json:
         if line not in self.rows:
             numbers = dict.fromkeys(
-                ("ms", "forward_ms", "backward_ms", "self_ms", "calls", "bytes",
+                ("ms", "forward_ms", "backward_ms", "self_ms", "calls",
                  "activations_bytes", "self_activations_bytes", "weights_bytes"), 0,
             )  # fmt: skip
             self.rows[line] = {"file": line[0], "line": line[1], **numbers,

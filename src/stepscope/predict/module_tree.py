@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from stepscope.predict.attribution import Attribution
 from stepscope.predict.costs import Cost
+from stepscope.predict.holders import Held
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
@@ -17,24 +18,24 @@ _SUMS = ("ms", "forward_ms", "backward_ms", "cpu_ms", "bytes", "weights_bytes", 
          "temporaries_bytes", "untracked_bytes")  # fmt: skip
 
 
-class HeldLike(Protocol):
-    """Bytes and what they belong to."""
-
-    kind: str
-    bytes: int
-    module: int
-    lines: int
-    operator: int
-
-
 def module_tree(
     trace: Trace,
     attribution: Attribution,
     costs: Iterable[Cost],
-    held: Iterable[Any],
+    held: Iterable[Held],
+    kept: Iterable[Held],
     step_ms: float,
 ) -> Json:
     """Build the tree.
+
+    Args:
+        trace: names the modules.
+        attribution: names operators and lines.
+        costs: the step's times.
+        held: the bytes at the peak.
+        kept: the activations that forward keeps for backward, whether or not they are there at
+            the peak.
+        step_ms: the length of the step.
 
     Returns:
         A node `{"name", "kind", "path", "ms", "self_ms", "forward_ms", "backward_ms", "bytes",
@@ -42,7 +43,7 @@ def module_tree(
         operator. A node's numbers include its children's, but for `self_ms` and `self_bytes`.
         The step's children add up to the step; what no module has is a child of kind stage.
     """
-    return _Tree(trace, attribution).build(costs, held, step_ms)
+    return _Tree(trace, attribution).build(costs, held, kept, step_ms)
 
 
 class _Tree:
@@ -54,11 +55,22 @@ class _Tree:
         self.operators: dict[tuple[int, int, int, int], Json] = {}
         self.root = _node("step", "step")
 
-    def build(self, costs: Iterable[Cost], held: Iterable[Any], step_ms: float) -> Json:
+    def build(
+        self,
+        costs: Iterable[Cost],
+        held: Iterable[Held],
+        kept: Iterable[Held],
+        step_ms: float,
+    ) -> Json:
         for cost in costs:
             self._add_cost(cost)
         for one in held:
-            self._add_held(one)
+            owner = self._holder(one)
+            owner["bytes"] += one.bytes
+            if one.kind != "activations":
+                owner[f"{one.kind}_bytes"] += one.bytes
+        for one in kept:
+            self._holder(one)["activations_bytes"] += one.bytes
         self._hang_up()
         _sum_up(self.root)
         left = step_ms - self.root["ms"]
@@ -76,14 +88,10 @@ class _Tree:
         node["backward_ms" if cost.backward else "forward_ms"] += cost.ms
         node["calls"] += cost.calls
 
-    def _add_held(self, one: HeldLike) -> None:
-        owner: Json = (
-            self._operator(one.module, -1, one.operator, one.lines)
-            if one.operator >= 0 or one.lines >= 0
-            else self._owner(one.module, -1)
-        )
-        owner["bytes"] += one.bytes
-        owner[f"{one.kind}_bytes"] += one.bytes
+    def _holder(self, one: Held) -> Json:
+        if one.operator < 0:
+            return self._owner(one.module, one.stage)
+        return self._operator(one.module, one.stage, one.operator, one.lines)
 
     def _owner(self, module: int, stage: int) -> Json:
         if module >= 0:
@@ -150,7 +158,7 @@ def _sum_up(node: Json) -> None:
 
 def _sort(node: Json) -> None:
     node["children"] = sorted(
-        (one for one in node["children"] if one["ms"] > 0 or one["bytes"] > 0),
+        (one for one in node["children"] if any(one[key] > 0 for key in _SUMS)),
         key=lambda one: -one["ms"],
     )
     for child in node["children"]:

@@ -47,15 +47,21 @@ class LineRanges(TorchFunctionMode):
         """Part of torch's protocol."""
         if not self._entered or torch.compiler.is_compiling():
             return func(*args, **(kwargs or {}))
-        with Range(self._label(sys._getframe(1))):
+        label = self._label(sys._getframe(1))
+        if label is None:
+            return func(*args, **(kwargs or {}))
+        with Range(label):
             return func(*args, **(kwargs or {}))
 
     def _on_top(self) -> bool:
         modes = _overrides._get_current_function_mode_stack()
         return bool(modes) and modes[-1] is self
 
-    def _label(self, frame: FrameType | None) -> str:
+    def _label(self, frame: FrameType | None) -> str | None:
+        """None for a call of ours."""
         frames = user_frames(frame)
+        if not frames:
+            return None
         key = tuple((id(code), line) for code, line in frames)
         label = self._labels.get(key)
         if label is None:

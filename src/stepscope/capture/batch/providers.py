@@ -29,16 +29,17 @@ def run_providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoRet
     if steps.recording:
         optimizers = steps.recording.optimizers
         OptimizerWatch(lambda optimizer: optimizers.setdefault(id(optimizer), optimizer))
-    model, iterate = prepare(request)
+    model, inputs, iterate = prepare(request)
     if steps.recording:
         steps.recording.forest.plant(model, "model")
+        steps.recording.inputs = inputs
     while True:
         iterate()
         steps.ended()
 
 
-def prepare(request: Request) -> tuple[Any, Callable[[], object]]:
-    """The model, and a function that makes one iteration on its inputs.
+def prepare(request: Request) -> tuple[Any, Any, Callable[[], object]]:
+    """The model, its inputs, and a function that makes one iteration on them.
 
     Raises:
         CaptureError: a provider function is missing.
@@ -52,9 +53,9 @@ def prepare(request: Request) -> tuple[Any, Callable[[], object]]:
     inputs = inputs_of(batch_size=request.batch)
     iteration = iteration_of(model)
     if isinstance(inputs, dict):
-        return model, functools.partial(iteration, **inputs)
+        return model, inputs, functools.partial(iteration, **inputs)
     arguments = inputs if isinstance(inputs, tuple | list) else (inputs,)
-    return model, functools.partial(iteration, *arguments)
+    return model, inputs, functools.partial(iteration, *arguments)
 
 
 def load_entry(path: str) -> ModuleType:

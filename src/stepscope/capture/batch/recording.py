@@ -31,6 +31,7 @@ class Recording:
         assert request.capture is not None
         self.forest = Forest()
         self.optimizers: dict[int, Any] = {}
+        self.inputs: Any = ()
         self._request = request
         self._path = Path(request.capture)
         self._ranges = ModuleRanges(self.forest)
@@ -70,4 +71,5 @@ class Recording:
         beside.write_text(json.dumps(self._storages), encoding="utf-8")
 
     def _list(self) -> list[dict[str, Any]]:
-        return list_storages(self.forest, self.optimizers.values(), self._creations.lines)
+        made_at = self._creations.lines
+        return list_storages(self.forest, self.optimizers.values(), made_at, self.inputs)

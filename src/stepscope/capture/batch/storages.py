@@ -16,6 +16,7 @@ def list_storages(
     forest: Forest,
     optimizers: Iterable[Any],
     made_at: dict[tuple[int, str], list[tuple[str, int]]],
+    inputs: Any = (),
 ) -> list[Json]:
     """Each storage that training keeps from step to step, once.
 
@@ -23,10 +24,11 @@ def list_storages(
         forest: the model trees.
         optimizers: those that have stepped.
         made_at: the lines that made each parameter, by module and name.
+        inputs: tensors given to each step, where they are known.
 
     Returns:
         Rows `{"address", "bytes", "device", "kind", "path", "name", "lines"}`; `kind` is
-        parameter, buffer, gradient or optimizer_state, `path` that of the module, if it has one.
+        parameter, buffer, gradient, optimizer_state or input, `path` that of the module, if any.
     """
     rows: dict[tuple[str, int], Json] = {}
     owners: dict[int, tuple[str, str]] = {}
@@ -37,6 +39,8 @@ def list_storages(
             _add(rows, tensor.grad, {**row, "kind": "gradient", "lines": []})
     for row, tensor in _of_optimizers(optimizers, owners):
         _add(rows, tensor, row)
+    for tensor in _tensors(inputs):
+        _add(rows, tensor, _row("input", "", ""))
     return list(rows.values())
 
 
