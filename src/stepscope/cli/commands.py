@@ -29,6 +29,7 @@ COMMANDS = {
     "report": Entry("stepscope.cli.report", "Tell where the time of a training step goes."),
     "view": Entry("stepscope.cli.view", "Look at traces in the browser."),
     "whatif": Entry("stepscope.cli.whatif", "Predict what a change would make of the step."),
+    "contexts": Entry("stepscope.cli.contexts", "Tell where the time went, by path of calls."),
     "analyze": Entry("stepscope.cli.analyze", "Tell what is wrong with the step, and what to do."),
     "verify": Entry("stepscope.cli.verify", "Make a change; compare it with its prediction."),
     "calibrate": Entry("stepscope.cli.calibrate", "Measure what predictions for a CPU need."),

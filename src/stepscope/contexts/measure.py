@@ -34,12 +34,14 @@ class Measure:
 
     Attributes:
         name: as asked for.
+        metric: of the tree, that it is of.
         meaning: what it is, in two words.
         unit: `ns`, `B`, or empty for a number.
         own, inclusive: of the node itself, and of all at and below it; float64, shape (nodes,).
     """
 
     name: str
+    metric: str
     meaning: str
     unit: str
     own: Floats
@@ -56,6 +58,7 @@ def measure(tree: ContextTree, name: str) -> Measure:
     own, whole = tree.own(metric), tree.inclusive(metric)
     return Measure(
         name=name,
+        metric=metric,
         meaning=meaning,
         unit=tree.metric(metric).unit if statistic == "sum" else "",
         own=getattr(own, statistic).astype(np.float64),

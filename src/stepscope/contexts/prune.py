@@ -11,7 +11,7 @@ from stepscope.contexts.fold import fold
 from stepscope.contexts.measure import measure
 from stepscope.contexts.paths import levels
 from stepscope.contexts.tree import ContextTree
-from stepscope.trace.schema import CONTEXT_KINDS
+from stepscope.trace.schema import CONTEXT_KINDS, VIAS
 from stepscope.trace.table import Table, Text
 
 Ids = NDArray[np.int64]
@@ -51,7 +51,7 @@ def put_together(tree: ContextTree, small: Mask) -> ContextTree:
     if not (top >= 0).any():
         return tree
     into = np.where(top >= 0, top, np.arange(len(tree)))
-    return _folded(tree, _renamed(tree.nodes, top == np.arange(len(tree))), into)
+    return _folded(tree, _renamed(tree.nodes, top == np.arange(len(tree))), into, top < 0)
 
 
 def hide(tree: ContextTree, unwanted: Mask) -> ContextTree:
@@ -63,7 +63,11 @@ def hide(tree: ContextTree, unwanted: Mask) -> ContextTree:
     """
     kept = ~unwanted
     kept[0] = True
-    return _folded(tree, tree.nodes, tree.nearest(kept))
+    into = tree.nearest(kept)
+    # A node that now has backward work as its own took longer than its calls.
+    receives = np.zeros(len(tree), np.bool_)
+    receives[into[~kept & (tree.nodes["via"] != VIAS.index("call"))]] = True
+    return _folded(tree, tree.nodes, into, kept & ~receives)
 
 
 def focus(tree: ContextTree, wanted: Mask) -> ContextTree:
@@ -103,13 +107,12 @@ def _renamed(nodes: Table, changed: Mask) -> Table:
     )
 
 
-def _folded(tree: ContextTree, rows: Table, into: Ids) -> ContextTree:
+def _folded(tree: ContextTree, rows: Table, into: Ids, calls: Mask) -> ContextTree:
+    """The rows put together; only those in `calls` keep what does not add up, as `call_ns`."""
     folded = fold(rows, into)
     place = np.append(folded.place, -1)
-    stays = into == np.arange(len(into))
-    # A call's whole length is no part of its caller's.
     metrics = {
-        name: own if tree.metric(name).additive else own.where(stays)
+        name: own if tree.metric(name).additive else own.where(calls)
         for name, own in tree.metrics.items()
     }
     return replace(

@@ -42,16 +42,12 @@ def _plain(name: str) -> str:
 
 
 def _runs_backward(trace: Trace, host: Mask) -> Mask:
-    """Tracks most of whose top-level calls are backward of something."""
-    events = trace.events
-    top = host & (events["parent"] < 0)
-    backward = top & (
-        (events["forward_thread"] > 0)
-        | events.text("name").where(lambda name: name.startswith("autograd::engine::"))
-    )
-    tracks = len(trace["tracks"])
-    count = np.bincount(events["track"][backward], minlength=tracks)
-    return (count > 0) & (2 * count >= np.bincount(events["track"][top], minlength=tracks))
+    """Tracks most of whose calls are of the stage backward."""
+    track, tracks = trace.events["track"], len(trace["tracks"])
+    backward = host & trace.events.text("stage").mask("backward")
+    count = np.bincount(track[backward], minlength=tracks)
+    result: Mask = (count > 0) & (2 * count >= np.bincount(track[host], minlength=tracks))
+    return result
 
 
 def _main_of(trace: Trace, host: Mask, rank: int) -> int:

@@ -1,0 +1,53 @@
+"""Names of nodes, short enough to read."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from stepscope.annotate.kernel_names import short_name
+from stepscope.contexts.tree import ContextTree
+
+_DEVICE = ("kernel", "communication")
+_ENGINE = "autograd::engine::evaluate_function: "
+_WIDEST = 200
+
+
+def short_label(tree: ContextTree, node: int, width: int = _WIDEST) -> str:
+    """What a node is called in a table or a graph: without what everybody knows.
+
+    Example:
+        >>> short_label(tree, 7)  # doctest: +SKIP
+        'forward train.py:12'
+    """
+    kind = tree.nodes.text("kind")[node] or ""
+    file, line = tree.nodes.text("file")[node] or "", int(tree.nodes["line"][node])
+    name = _short(tree.label(node), kind)
+    if kind == "module":
+        name = _relative(tree, node)
+    if kind in ("python", "native") and file:
+        name = f"{name} {_base(file)}{f':{line}' if line >= 0 else ''}"
+    return name if len(name) <= width else name[: max(width - 1, 1)] + "…"
+
+
+def _relative(tree: ContextTree, node: int) -> str:
+    """A module's path from the module around it on."""
+    name, kinds = tree.label(node), tree.nodes.text("kind")
+    above = int(tree.parent[node])
+    while above >= 0 and kinds[above] != "module":
+        above = int(tree.parent[above])
+    around = f"{tree.label(above)}." if above >= 0 else ""
+    return name[len(around) :] if around and name.startswith(around) else name
+
+
+@lru_cache(maxsize=1 << 16)
+def _short(name: str, kind: str) -> str:
+    if kind in _DEVICE:
+        return short_name(name, _WIDEST)
+    name = name.removeprefix(_ENGINE).removeprefix("torch::autograd::")
+    if kind == "annotation":
+        return name.strip("# ") or name
+    return name
+
+
+def _base(file: str) -> str:
+    return file.replace("\\", "/").rpartition("/")[2]

@@ -1,0 +1,120 @@
+"""`stepscope contexts`, called in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from stepscope.cli.commands import stepscope
+
+CALLS = [
+    ("ProfilerStep#1", "user_annotation", 0, 100),
+    ("train.py(7): forward", "python_function", 10, 80),
+    ("aten::linear", "cpu_op", 20, 60),
+    ("aten::addmm", "cpu_op", 25, 40),
+    ("aten::relu", "cpu_op", 82, 3),
+]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    events = [
+        {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur}
+        for name, cat, ts, dur in CALLS
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(events))
+    return str(path)
+
+
+def call(*arguments: str, width: int = 100) -> tuple[int, str, str]:
+    result = CliRunner().invoke(stepscope, ["contexts", *arguments], env={"COLUMNS": str(width)})
+    return result.exit_code, result.stdout, result.stderr
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_the_tree_with_what_is_passed_on_in_one_line(file: str) -> None:
+    code, out, _ = call(file)
+    assert code == 0
+    found = rows(out)
+    assert [
+        "all",
+        "›",
+        "main",
+        "›",
+        "step",
+        "◀",
+        "0.10",
+        "100%",
+        "██████████",
+        "0.02",
+        "5",
+    ] in found
+    assert ["aten::linear", "◀", "0.06", "60%", "██████", "0.02", "2"] in found
+    assert ["aten::addmm", "◀", "0.04", "40%", "████", "0.04", "1"] in found
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 130, 200])
+def test_a_line_is_no_longer_than_the_terminal(file: str, width: int) -> None:
+    for arguments in ([file], [file, "--bottom-up"], [file, "--metric", "calls"]):
+        code, out, _ = call(*arguments, width=width)
+        assert code == 0
+        assert all(len(line) <= width for line in out.splitlines())
+
+
+def test_small_nodes_are_told_in_one_line(file: str) -> None:
+    out = call(file, "--least", "10")[1]
+    assert "aten::relu" not in out
+    assert "… 1 more" in out
+
+
+def test_bottom_up_lists_each_place_with_its_callers(file: str) -> None:
+    found = rows(call(file, "--bottom-up")[1])
+    at = next(number for number, row in enumerate(found) if row[:1] == ["aten::addmm"])
+    assert found[at + 1][0] == "aten::linear"
+
+
+def test_a_focus_and_what_is_hidden(file: str) -> None:
+    assert "aten::relu" not in call(file, "--focus", "addmm")[1]
+    assert "forward" not in call(file, "--hide", r"train\.py")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--metric", "stalls"], "no metric is called 'stalls'"),
+        (["--focus", "("], "'(' is no regular expression"),
+        (["--hide", "nothing_like_it"], "is found in no name"),
+        (["--step", "9"], "there is no step 9"),
+    ],
+)
+def test_what_is_not_there_is_refused_in_one_line(
+    file: str, arguments: list[str], said: str
+) -> None:
+    code, out, err = call(file, *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_json_speedscope_and_folded_go_to_stdout_or_a_file(file: str, tmp_path: Path) -> None:
+    assert json.loads(call(file, "--format", "json")[1])["metrics"]["cpu_ns"]["unit"] == "ns"
+    profile = json.loads(call(file, "--format", "speedscope")[1])["profiles"][0]
+    assert profile["endValue"] == 100_000
+    out = tmp_path / "stacks.txt"
+    code, said, err = call(file, "--format", "folded", "-o", str(out))
+    assert (code, said, err) == (0, "", f"wrote {out}\n")
+    assert "main;step;forward (train.py:7);aten::linear;aten::addmm 40000" in out.read_text()
+
+
+def test_the_table_goes_to_a_file_too(file: str, tmp_path: Path) -> None:
+    out = tmp_path / "tree.txt"
+    assert call(file, "-o", str(out))[0] == 0
+    assert "aten::addmm" in out.read_text("utf-8")
+    assert "\x1b" not in out.read_text("utf-8")
