@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepscope.graph import build_graph, simulate
+from stepscope.graph import build_graph, build_ranks, select, simulate
 from stepscope.opening import open as open_trace
 
 TRAINING = (
@@ -34,6 +34,15 @@ def test_the_unchanged_replay_reproduces_every_step(traces: Path, pattern: str) 
     errors = np.concatenate([_errors(file) for file in files])
     assert np.abs(errors).mean() < 0.02
     assert np.abs(errors).max() < 0.05
+
+
+def test_ranks_that_wait_for_each_other_replay_as_they_ran(traces: Path) -> None:
+    trace = open_trace(traces / "dlrm_8rank_v100")
+    graph = build_ranks(trace).check()
+    together = simulate(graph)
+    measured = np.mean([build_graph(trace, rank).window.measured_ns for rank in range(8)])
+    assert select(graph, name="arrival").sum() == 8 * 8
+    assert abs(together.step_ns[0] / measured - 1) < 0.02
 
 
 def _errors(file: Path) -> np.ndarray:

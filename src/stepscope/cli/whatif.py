@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--rank", "ranking", is_flag=True, help="Try every change, and list them by gain.")
 @click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
 @click.option("--step", type=int, help="One step; by default the longest row of consecutive ones.")
-@click.option("--of-rank", type=int, help="Whose step, in a folder of ranks; by default the first.")
+@click.option("--of-rank", type=int, help="One rank of a folder; by default all of them together.")
 def whatif(
     trace: Trace,
     changes: tuple[str, ...],
@@ -36,16 +36,25 @@ def whatif(
 
     For example: amp, bandwidth:factor=2, scale:select=stage=backward+kind=gemm,factor=0.5.
     """
-    from stepscope.graph import build_graph
-
     if as_list:
         _print_list(as_json)
         return
-    graph = build_graph(trace, of_rank, None if step is None else (step, step))
+    graph = _graph(trace, step, of_rank)
     if ranking:
         _print_ranking(graph, as_json)
         return
     _print_prediction(_predicted(graph, changes), as_json)
+
+
+def _graph(trace: Trace, step: int | None, of_rank: int | None) -> Graph:
+    from stepscope.graph import build_graph, build_ranks
+
+    steps = None if step is None else (step, step)
+    return (
+        build_graph(trace, of_rank, steps)
+        if of_rank is not None
+        else build_ranks(trace, steps=steps)
+    )
 
 
 def _predicted(graph: Graph, changes: tuple[str, ...]) -> Prediction:

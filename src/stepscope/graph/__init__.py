@@ -15,6 +15,7 @@ from stepscope.graph.insert import (
     typical_launch,
 )
 from stepscope.graph.path import breakdown, critical_ms, critical_path
+from stepscope.graph.ranks import build_ranks
 from stepscope.graph.remove import remove
 from stepscope.graph.residue import without_residue
 from stepscope.graph.scale import scale
@@ -30,6 +31,7 @@ __all__ = [
     "append",
     "breakdown",
     "build_graph",
+    "build_ranks",
     "critical_ms",
     "critical_path",
     "insert",

@@ -137,5 +137,6 @@ def _threads(trace: Trace, tracks: Ids, main: int) -> Table:
         "device": table["device"][tracks],
         "ordered": np.ones(len(tracks)),
         "main": tracks == main,
+        "rank": table["rank"][tracks],
     }
     return Table(THREADS, columns)

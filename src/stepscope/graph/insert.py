@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from stepscope.graph.edges import LAUNCH, SYNC
 from stepscope.graph.graph import Graph
 from stepscope.graph.schema import EDGE_KINDS, LINKS, TASKS, THREADS
+from stepscope.graph.stack import stacked
 from stepscope.trace.table import Table, Text
 
 Ids = NDArray[np.int64]
@@ -79,7 +80,7 @@ def append(
     """
     count = len(names)
     new = Table(TASKS, {"name": Text.of(names), **_filled({"thread": thread, **columns}, count)})
-    both = _stacked(graph.tasks, new)
+    both = stacked([graph.tasks, new])
     order = np.argsort(both["thread"], kind="stable")
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
@@ -132,6 +133,7 @@ def add_thread(
         column: np.append(old[column], value)
         for column, value in (("track", -1), ("device", device), ("ordered", ordered), ("main", 0))
     }
+    columns["rank"] = np.append(old["rank"], old["rank"][:1] if len(old) else 0)
     for column, text in (("name", name), ("kind", kind)):
         columns[column] = Text.of([*old.text(column), text])
     return replace(graph, threads=Table(THREADS, columns)), len(old)
@@ -233,18 +235,3 @@ def _filled(columns: dict[str, Any], count: int) -> dict[str, Any]:
         else np.broadcast_to(np.asarray(value), count)
         for name, value in given.items()
     }
-
-
-def _stacked(first: Table, second: Table) -> Table:
-    columns: dict[str, Any] = {}
-    for column in TASKS.columns:
-        name = column.name
-        if column.kind == "text" and not column.values:
-            a, b = first.text(name), second.text(name)
-            codes = np.where(b.codes < 0, -1, b.codes.astype(np.int32) + len(a.values))
-            joined: Any = np.concatenate([a.codes.astype(np.int32), codes])
-            columns[name] = Text(joined, [*a.values, *b.values])
-        else:
-            joined = np.concatenate([first[name], second[name]])
-            columns[name] = Text(joined, column.values) if column.values else joined
-    return Table(TASKS, columns)

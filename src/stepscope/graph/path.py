@@ -25,27 +25,37 @@ class Breakdown:
 
 
 def breakdown(simulation: Simulation) -> Breakdown:
-    """How the CPU's and the devices' busy time overlap.
+    """How the CPU's and the devices' busy time overlap; of several ranks the mean.
 
     The CPU is busy in tasks and gaps of the training loop's and autograd's threads, not while it
     waits; a device while any of its streams runs a task.
 
     Source: DAYDREAM section 6.2 and figure 6.
     """
+    rank = simulation.graph.threads["rank"]
+    parts = [list(_of_rank(simulation, rank == one)) for one in np.unique(rank).tolist()]
+    return Breakdown(*np.mean(parts, axis=0).tolist())
+
+
+def _of_rank(simulation: Simulation, threads: NDArray[np.bool_]) -> tuple[float, ...]:
     graph, start = simulation.graph, simulation.start_ns
+    mine = threads[graph.tasks["thread"]]
     end = simulation.end_ns
     serves = graph.threads["main"] > 0
     handed = graph.links["kind"] == graph.links.schema.column("kind").values.index("handover")
     serves[graph.tasks["thread"][graph.links["target"][handed]]] = True
-    mine = serves[graph.tasks["thread"]]
-    last = simulation.last_end_ns
-    cpu = Intervals(start[mine], (end + graph.tasks["gap_ns"])[mine]).clip(0, last)
-    device = Intervals(start[graph.on_device], end[graph.on_device]).clip(0, last)
+    host, device_work = mine & serves[graph.tasks["thread"]], mine & graph.on_device
+    counts = mine & (graph.on_device | (graph.tasks["mark"] > 0))
+    marks = mine & (graph.tasks["mark"] > 0)
+    begin = int(start[marks].min()) if marks.any() else 0
+    last = int(end[counts].max(initial=0))
+    cpu = Intervals(start[host], (end + graph.tasks["gap_ns"])[host]).clip(begin, last)
+    device = Intervals(start[device_work], end[device_work]).clip(begin, last)
     both = cpu.intersect(device).total()
     alone = cpu.total() - both, device.total() - both
     unit = 1e6 * len(graph.window.steps)
-    idle = last - sum(alone) - both
-    return Breakdown(alone[0] / unit, alone[1] / unit, both / unit, idle / unit)
+    idle = last - begin - sum(alone) - both
+    return alone[0] / unit, alone[1] / unit, both / unit, idle / unit
 
 
 def critical_path(simulation: Simulation) -> NDArray[np.int64]:
@@ -69,7 +79,10 @@ def critical_path(simulation: Simulation) -> NDArray[np.int64]:
 
 
 def critical_ms(simulation: Simulation) -> dict[str, dict[str, float]]:
-    """The critical path's time by stage and by module, mean ms a step, largest first."""
+    """The critical path's time by stage and module, and rank where there are several.
+
+    Mean ms a step, largest first.
+    """
     graph, path = simulation.graph, critical_path(simulation)
     if not len(path):
         return {"stages": {}, "modules": {}}
@@ -78,7 +91,12 @@ def critical_ms(simulation: Simulation) -> dict[str, dict[str, float]]:
     stages = [stage or _NO_STAGE for stage in graph.tasks.text("stage").take(path)]
     paths = [path or "(root)" for path in graph.trace["modules"].text("path")]
     modules = [paths[row] if row >= 0 else _NO_MODULE for row in graph.tasks["module"][path]]
-    return {"stages": _summed(stages, spent.tolist()), "modules": _summed(modules, spent.tolist())}
+    result = {"stages": _summed(stages, spent.tolist()),
+              "modules": _summed(modules, spent.tolist())}  # fmt: skip
+    if graph.window.rank < 0:
+        ranks = graph.threads["rank"][graph.tasks["thread"][path]].tolist()
+        result["ranks"] = _summed([f"rank {one}" for one in ranks], spent.tolist())
+    return result
 
 
 def _cause(simulation: Simulation) -> NDArray[np.int64]:

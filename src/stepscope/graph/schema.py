@@ -55,5 +55,6 @@ THREADS = Schema(
         Column("device", "i32", "device index", nullable=True),
         Column("ordered", "i8", "1 where its tasks run in their order, 0 as they become ready"),
         Column("main", "i8", "1 for the thread of the training loop"),
+        Column("rank", "i32", "of which rank"),
     ),
 )

@@ -28,6 +28,7 @@ def select(
     kind: str | None = None,
     category: str | None = None,
     on_device: bool | None = None,
+    rank: int | str | None = None,
     where: Callable[[Graph], Mask] | None = None,
 ) -> Mask:
     """Tasks that meet every condition given; where a step begins is no task to select.
@@ -39,6 +40,7 @@ def select(
         name: a glob on the task's own name.
         operator: a glob on the names of the events around the task, or around its launch.
         on_device: only device work, or only the CPU's.
+        rank: only tasks of this rank, in a graph of several.
         where: any other condition, a function of the graph to bool, shape (tasks,).
 
     Returns:
@@ -64,6 +66,8 @@ def select(
         chosen &= _in_operator(graph, operator)
     if on_device is not None:
         chosen &= graph.on_device == on_device
+    if rank is not None:
+        chosen &= _of_rank(graph, rank)
     return chosen & where(graph) if where else chosen
 
 
@@ -73,7 +77,7 @@ def parse_selection(text: str) -> dict[str, str]:
     Raises:
         GraphError: if the text has another form.
     """
-    known = ("stage", "module", "name", "operator", "kind", "category")
+    known = ("stage", "module", "name", "operator", "kind", "category", "rank")
     pairs = [part.partition("=") for part in text.split("+")]
     for key, _, value in pairs:
         if key not in known or not value:
@@ -85,6 +89,13 @@ def parse_selection(text: str) -> dict[str, str]:
 def matching(texts: Text, pattern: str) -> Mask:
     """Rows that match a glob."""
     return texts.where(lambda text: fnmatchcase(text, pattern))
+
+
+def _of_rank(graph: Graph, rank: int | str) -> Mask:
+    if not str(rank).isdigit():
+        raise GraphError(f"expected the number of a rank, found {rank!r}")
+    mine: Mask = (graph.threads["rank"] == int(rank))[graph.tasks["thread"]]
+    return mine
 
 
 def _closed(graph: Graph, column: str, wanted: str) -> Mask:

@@ -34,9 +34,19 @@ class Simulation:
 
     @property
     def step_ns(self) -> Times:
-        """How long each step lasts: until the next begins, the last until its device work ends."""
-        begins = self.start_ns[self.graph.tasks["mark"] > 0]
-        return np.diff(np.append(begins[:-1], self.last_end_ns))
+        """How long each step lasts: until the next begins, the last until its device work ends.
+
+        Of several ranks it is the mean.
+        """
+        rank = self.graph.threads["rank"][self.graph.tasks["thread"]]
+        marks = self.graph.tasks["mark"] > 0
+        counts = self.graph.on_device | marks
+        lengths = []
+        for one in np.unique(rank[marks]).tolist():
+            begins = self.start_ns[marks & (rank == one)]
+            last = self.end_ns[counts & (rank == one)].max(initial=0)
+            lengths.append(np.diff(np.append(begins[:-1], last)))
+        return np.mean(lengths, axis=0).astype(np.int64) if lengths else np.zeros(0, np.int64)
 
 
 def simulate(graph: Graph) -> Simulation:

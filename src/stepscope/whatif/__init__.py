@@ -17,6 +17,7 @@ from stepscope.whatif.fused_optimizer import fused_optimizer
 from stepscope.whatif.gist import gist
 from stepscope.whatif.kernel_fusion import kernel_fusion
 from stepscope.whatif.metaflow import metaflow
+from stepscope.whatif.no_straggler import no_straggler
 from stepscope.whatif.no_sync import no_sync
 from stepscope.whatif.p3 import p3
 from stepscope.whatif.prediction import Prediction, predict
@@ -53,6 +54,7 @@ CHANGES: dict[str, Change] = {
             fused_optimizer,
             ("the fused kernel takes as long as the kernels it replaces, and one launch",),
             error=0.13,
+            one_rank=True,
         ),
         Change(
             kernel_fusion,
@@ -79,10 +81,14 @@ CHANGES: dict[str, Change] = {
             ("nothing that the CPU then does needs what it waited for",),
         ),
         Change(
+            no_straggler,
+            ("slower ranks are so throughout, on the device and on the CPU",),
+        ),
+        Change(
             bandwidth,
             (
-                "collectives are bound by bandwidth for all of their time: they neither wait for "
-                "other ranks nor pay latency",
+                "collectives are bound by bandwidth and pay no latency; of one rank alone, the "
+                "time in which it waits for others shrinks too",
             ),
             error=0.10,
         ),
@@ -104,6 +110,7 @@ CHANGES: dict[str, Change] = {
             ),
             error=0.10,
             ranked=False,
+            one_rank=True,
         ),
         Change(
             p3,
@@ -113,11 +120,13 @@ CHANGES: dict[str, Change] = {
             ),
             error=0.162,
             ranked=False,
+            one_rank=True,
         ),
         Change(
             blueconnect,
             ("levels of the network do not share links; nothing is lost between phases",),
             ranked=False,
+            one_rank=True,
         ),
         Change(
             dgc,
@@ -126,8 +135,8 @@ CHANGES: dict[str, Change] = {
                 "12 passes over the gradient compress and one unpacks it, beside what computes",
             ),
         ),
-        Change(zero, _SHARDS, error=0.10, ranked=False),
-        Change(fsdp, _SHARDS, error=0.10, ranked=False),
+        Change(zero, _SHARDS, error=0.10, ranked=False, one_rank=True),
+        Change(fsdp, _SHARDS, error=0.10, ranked=False, one_rank=True),
         Change(
             checkpoint,
             (
@@ -143,6 +152,7 @@ CHANGES: dict[str, Change] = {
                 "the memory that this frees is not used for anything",
             ),
             ranked=False,
+            one_rank=True,
         ),
         Change(
             gist,
@@ -151,6 +161,7 @@ CHANGES: dict[str, Change] = {
                 "the memory that this frees is not used for anything",
             ),
             ranked=False,
+            one_rank=True,
         ),
         Change(
             metaflow,

@@ -33,6 +33,7 @@ class Change:
         low, high: parameters under which it gains least and most, for the range.
         error: the greatest relative error of such predictions that was published, or 0.
         ranked: whether `--rank` tries it: not what needs parameters, or cannot gain.
+        one_rank: whether it looks at one rank's step alone.
     """
 
     function: Callable[..., Graph]
@@ -41,6 +42,7 @@ class Change:
     high: Mapping[str, Any] = field(default_factory=dict)
     error: float = 0.0
     ranked: bool = True
+    one_rank: bool = False
 
     @property
     def name(self) -> str:
@@ -66,7 +68,14 @@ class Request:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def apply(self, graph: Graph, otherwise: Mapping[str, Any] | None = None) -> Graph:
-        """The changed graph; `otherwise` holds for parameters that the user did not give."""
+        """The changed graph; `otherwise` holds for parameters that the user did not give.
+
+        Raises:
+            ChangeError: if the change does not apply, with the reason.
+        """
+        if self.change.one_rank and graph.window.rank < 0:
+            raise ChangeError(f"{self.change.name}: is predicted for one rank; choose it with "
+                              "--of-rank")  # fmt: skip
         return self.change.function(graph, **{**(otherwise or {}), **self.values}).check()
 
     def __str__(self) -> str:

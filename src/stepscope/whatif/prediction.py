@@ -18,9 +18,11 @@ from stepscope.graph.path import Breakdown
 from stepscope.whatif.change import Request
 
 _WORTH_TELLING = 0.001
-_ALWAYS = (
-    "work that stays takes as long as it did, also beside other work than before",
-    "other ranks change alike",
+_ALWAYS = "work that stays takes as long as it did, also beside other work than before"
+_ALIKE = "other ranks change alike"
+_TOGETHER = (
+    "times are the mean of all ranks; a collective begins when the last of them arrives, and then "
+    "takes as long as it did"
 )
 
 
@@ -85,16 +87,17 @@ def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
         speedup=replayed / predicted if predicted else float("inf"),
         range=_range(graph, requests, predicted, max(abs(error), abs(unexplained))),
         changes=tuple(map(str, requests)),
-        assumptions=_assumptions(requests, unexplained),
+        assumptions=_assumptions(graph, requests, unexplained),
         breakdown={"before": breakdown(before), "after": breakdown(after)},
         critical_path={"before": critical_ms(before), "after": critical_ms(after)},
     )
 
 
-def _assumptions(requests: Sequence[Request], unexplained: float) -> tuple[str, ...]:
+def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) -> tuple[str, ...]:
     kept = f"{unexplained:.1%} of the step are delays without a known cause; they stay as they are"
     known = (kept,) if abs(unexplained) >= _WORTH_TELLING else ()
-    return (*_ALWAYS, *known, *(text for one in requests for text in one.change.assumptions))
+    always = (_ALWAYS, _TOGETHER if graph.window.rank < 0 else _ALIKE)
+    return (*always, *known, *(text for one in requests for text in one.change.assumptions))
 
 
 def _changed(graph: Graph, requests: Sequence[Request], side: str = "") -> Graph:

@@ -1,0 +1,59 @@
+"""Ranks that are slower than most, made as fast as these; and what is left to one rank."""
+
+from __future__ import annotations
+
+import pytest
+from drawn_steps import changed, graph_of, step_us
+from test_changes import COLLECTIVE
+
+from stepscope.annotate import annotate
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph, build_ranks
+from stepscope.testing import drawn_trace
+from stepscope.trace.concat import concat
+from stepscope.trace.ranks import of_rank
+
+# Three ranks of 40, 40 and 80 us of work before a collective that ends at 110.
+READY = (60, 60, 100)
+
+
+@pytest.fixture
+def graph() -> Graph:
+    texts = (
+        COLLECTIVE.replace("20  60 |", f"20 {ready} |")
+        .replace("60 140", f"{ready} 110")
+        .replace("140 160", "110 120")
+        .replace("0 100 | Profiler", "0 50 | Profiler")
+        for ready in READY
+    )
+    traces = [of_rank(annotate(drawn_trace(text)), number) for number, text in enumerate(texts)]
+    return build_ranks(concat(traces)).check()
+
+
+def test_the_slow_rank_works_as_long_as_the_median(graph: Graph) -> None:
+    # Its work, 80 and 10, takes the 50 of the others: 44.4 and 5.6. Its all-reduce, launched at
+    # 14 * 5 / 9, begins no sooner than 48 later: the median latency that was seen there.
+    assert step_us(graph) == 120
+    latency = ((20 - 10) + (100 - 14)) / 2
+    last = max(10 * 5 / 9 + 10 + 80 * 5 / 9, 14 * 5 / 9 + latency, 60)
+    assert step_us(graph, "no_straggler") == pytest.approx(
+        (2 * (last + 10 + 10) + last + 10 + 50 / 9) / 3, abs=0.1
+    )
+
+
+def test_bandwidth_shortens_the_transfer_and_not_the_wait(graph: Graph) -> None:
+    assert step_us(graph, "bandwidth:factor=2") == 120 - 5
+
+
+def test_one_rank_has_no_straggler(graph: Graph) -> None:
+    with pytest.raises(ChangeError, match="one rank alone; open the folder of all ranks"):
+        changed(graph_of(COLLECTIVE), "no_straggler")
+    with pytest.raises(ChangeError, match="works about as long as the median rank"):
+        changed(graph, "no_straggler", "no_straggler")
+
+
+def test_some_changes_are_predicted_for_one_rank_alone(graph: Graph) -> None:
+    with pytest.raises(
+        ChangeError, match="ddp: is predicted for one rank; choose it with --of-rank"
+    ):
+        changed(graph, "ddp")
