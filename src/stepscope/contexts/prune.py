@@ -17,6 +17,7 @@ from stepscope.trace.table import Table, Text
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 OTHERS = "others"
+_CALL = VIAS.index("call")
 
 
 def prune(
@@ -64,10 +65,22 @@ def hide(tree: ContextTree, unwanted: Mask) -> ContextTree:
     kept = ~unwanted
     kept[0] = True
     into = tree.nearest(kept)
-    # A node that now has backward work as its own took longer than its calls.
+    via = _handed_down(tree, ~kept)
+    # A node that now has backward work as its own took longer than its calls, as do its callers.
     receives = np.zeros(len(tree), np.bool_)
-    receives[into[~kept & (tree.nodes["via"] != VIAS.index("call"))]] = True
-    return _folded(tree, tree.nodes, into, kept & ~receives)
+    receives[into[~kept & (via != _CALL)]] = True
+    rows = tree.nodes.with_columns(via=Text(via, VIAS))
+    return _folded(tree, rows, into, kept & ~_leads_to(tree, receives))
+
+
+def _handed_down(tree: ContextTree, hidden: Mask) -> NDArray[np.int8]:
+    """How each node came below the nearest one that is not hidden, code of `VIAS`."""
+    via = tree.nodes["via"].astype(np.int8)
+    for rows in levels(tree.depth)[1:]:
+        above = tree.parent[rows]
+        passes = hidden[above] & (via[rows] == _CALL)
+        via[rows] = np.where(passes, via[above], via[rows])
+    return via
 
 
 def focus(tree: ContextTree, wanted: Mask) -> ContextTree:
@@ -77,10 +90,15 @@ def focus(tree: ContextTree, wanted: Mask) -> ContextTree:
         tree: any.
         wanted: bool, shape (nodes,).
     """
-    before = np.concatenate([[0], np.cumsum(wanted)])
-    leads_there = before[tree.end] > before[:-1]
     inside = tree.nearest(wanted) >= 0
-    return put_together(tree, ~(leads_there | inside))
+    return put_together(tree, ~(_leads_to(tree, wanted) | inside))
+
+
+def _leads_to(tree: ContextTree, wanted: Mask) -> Mask:
+    """The nodes at or below which there is a wanted one."""
+    before = np.concatenate([[0], np.cumsum(wanted)])
+    leads: Mask = before[tree.end] > before[:-1]
+    return leads
 
 
 def _outermost(tree: ContextTree, small: Mask) -> Ids:
