@@ -47,7 +47,7 @@ export function columnsOf(
     }
     thin = true;
     const shade = row.heat[bar]! + (marked?.(bar) ? HEATS : 0);
-    spread(sums, shade, Math.max(from, 0), Math.min(Math.max(to, from + 0.01), width), width);
+    spread(sums, shade, Math.max(from, 0), Math.min(Math.max(to, from + 1e-5), width), width);
   }
   return { wide, ...(thin ? strongest(sums, width) : nothing(width)) };
 }

@@ -1,0 +1,44 @@
+import { describe, expect, it } from "vitest";
+import { bytes, count, duration, grouped, milliseconds, percent, plural } from "../src/base/format";
+
+/** Narrow spaces as plain ones, so that what is expected can be read. */
+const plain = (text: string): string => text.replaceAll("\u202f", " ");
+
+describe("a duration has three significant digits and the unit that fits", () => {
+  it.each([
+    [0, "0 ns"],
+    [7, "7 ns"],
+    [999, "999 ns"],
+    [1_000, "1.00 µs"],
+    [12_345, "12.3 µs"],
+    [69_307_333, "69.3 ms"],
+    [999_960, "1.00 ms"],
+    [181_327_000, "181 ms"],
+    [1_960_000_000, "1.96 s"],
+    [3_600_000_000_000, "3 600 s"],
+  ])("%d ns is %s", (ns, text) => expect(plain(duration(ns))).toBe(text));
+});
+
+it("tells means a step in the same words, and nothing as a dash", () => {
+  expect(plain(milliseconds(0.451))).toBe("451 µs");
+  expect(milliseconds(0)).toBe("–");
+});
+
+describe("a share keeps a digit where it is small", () => {
+  it.each([
+    [0, "0 %"],
+    [0.0004, "< 0.1 %"],
+    [0.013, "1.3 %"],
+    [0.396, "40 %"],
+    [1, "100 %"],
+  ])("%d is %s", (share, text) => expect(plain(percent(share))).toBe(text));
+});
+
+it("groups thousands, and tells counts, bytes and plurals", () => {
+  expect(plain(grouped(1234567))).toBe("1 234 567");
+  expect(count(27)).toBe("27");
+  expect(count(2.5)).toBe("2.5");
+  expect(plain(bytes(0))).toBe("0 B");
+  expect(plural(1, "event")).toBe("1 event");
+  expect(plural(2, "event")).toBe("2 events");
+});

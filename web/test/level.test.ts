@@ -1,0 +1,123 @@
+import { describe, expect, it } from "vitest";
+import { barAt } from "../src/model/hit";
+import { BAR_HEIGHT, labelAt, layOut, rowAt } from "../src/model/layout";
+import { heatOf, HEATS, Level } from "../src/model/level";
+import { drawnLevel, drawnWire } from "./drawn";
+
+const measure = (text: string): number => text.length * 7;
+
+describe("a level", () => {
+  const level = drawnLevel(
+    [
+      { name: "forward", cpu: [0, 40], device: [30, 60] },
+      { name: "kernel", device: [60, 95] },
+      { name: "backward", cpu: [40, 70], device: [95, 130] },
+    ],
+    { shift_ns: 30, length_ns: 100 },
+  );
+
+  it("has a row for each side, the device drawn earlier by the shift", () => {
+    const rows = level.rows.map(({ key, shifted, start }) => [key, shifted, [...start]]);
+    expect(rows).toEqual([
+      ["cpu0", false, [0, 40]],
+      ["device7", true, [0, 30, 65]],
+    ]);
+  });
+
+  it("orders operations by time, device work that the CPU lacks among them", () => {
+    expect(level.inOrder().map((one) => level.operation(one).name)).toEqual([
+      "forward",
+      "kernel",
+      "backward",
+    ]);
+  });
+
+  it("finds operations by their path, and the longest on each side", () => {
+    expect(level.find("s0.0/e2")).toBe(2);
+    expect(level.find("s0.0/e9")).toBe(-1);
+    expect(level.operation(level.longest("cpu")).name).toBe("forward");
+    expect(level.longest("device")).toBe(1);
+  });
+});
+
+it("puts each rank's steps in one row and their device work in one below", () => {
+  const wire = drawnWire(
+    [
+      { name: "step 0", cpu: [0, 50], device: [10, 60] },
+      { name: "step 0", cpu: [0, 80], device: [20, 90] },
+    ],
+    {
+      path: "",
+      resources: [0, 3].map((id) => ({
+        id,
+        kind: "rank",
+        name: `rank ${id}`,
+        rank: id,
+        busy_ns: 0,
+        shown: true,
+      })),
+    },
+  );
+  wire.operations.id = ["s0.0", "s0.3"];
+  const { rows } = new Level(wire);
+  expect(rows.map(({ key, rank }) => [key, rank])).toEqual([
+    ["cpu0", 0],
+    ["device0", 0],
+    ["cpu3", 3],
+    ["device3", 3],
+  ]);
+});
+
+it("grows hotter with the share of the parent, up to half of it", () => {
+  expect(heatOf(0)).toBe(0);
+  expect(heatOf(0.5)).toBe(HEATS - 1);
+  expect(heatOf(0.9)).toBe(HEATS - 1);
+  expect(heatOf(0.05)).toBeLessThan(heatOf(0.2));
+});
+
+describe("the bar below a pointer", () => {
+  const { rows } = drawnLevel([
+    { name: "outer", cpu: [0, 100] },
+    { name: "inner", cpu: [20, 30] },
+    { name: "thin", cpu: [200, 201] },
+  ]);
+  const at = (time: number, slack = 0): string | undefined => {
+    const bar = barAt(rows[0]!, time, slack);
+    return bar < 0 ? undefined : rows[0]!.names[bar];
+  };
+
+  it("is the shortest that holds the time", () => {
+    expect([at(10), at(25), at(60)]).toEqual(["outer", "inner", "outer"]);
+  });
+
+  it("is a thin one within reach, and none beyond", () => {
+    expect([at(204, 5), at(204, 2), at(150, 5)]).toEqual(["thin", undefined, undefined]);
+  });
+});
+
+describe("laid out for a width", () => {
+  const level = drawnLevel([
+    { name: "forward", cpu: [0, 900] },
+    { name: "zero_grad", cpu: [900, 905] },
+    { name: "backward", cpu: [905, 1000] },
+  ]);
+  const names = (width: number): [string, number][] =>
+    layOut(level, { width, measure }).rows[0]!.labels.map((one) => [one.text, one.lane]);
+
+  it("names stand inside where there is room", () => {
+    expect(names(1000)).toContainEqual(["backward", 0]);
+    expect(names(1000)).toContainEqual(["zero_grad", 1]);
+  });
+
+  it("and elsewhere after the window became narrow", () => {
+    expect(names(300)).not.toContainEqual(["backward", 0]);
+  });
+
+  it("a label below its bar can be clicked, and a gap between rows cannot", () => {
+    const layout = layOut(level, { width: 1000, measure });
+    const label = layout.rows[0]!.labels.find((one) => one.lane === 1)!;
+    expect(labelAt(layout, label.left + 3, BAR_HEIGHT + 5)?.operation).toBe(1);
+    expect(labelAt(layout, 5, BAR_HEIGHT + 5)).toBeNull();
+    expect([rowAt(layout, 5), rowAt(layout, BAR_HEIGHT + 1)]).toEqual([0, -1]);
+  });
+});

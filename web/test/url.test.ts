@@ -1,0 +1,33 @@
+import { describe, expect, it } from "vitest";
+import { fromHash, NO_VIEW, toHash, type View } from "../src/state/url";
+
+const VIEWS: Record<string, Partial<View>> = {
+  "an opened operation": { path: "s5.0/t3/m12.4071", chosen: "s5.0/t3/m12.4071" },
+  "a chosen one beside it": { path: "s5.0/t3", chosen: "s5.0/t3/e4071" },
+  "the trace itself": { path: "", chosen: "" },
+  "a module": { path: "s5.0", chosen: "s5.0", subject: { module: 4 }, pane: "modules" },
+  "a kernel with a hostile name": {
+    path: "s5.0",
+    chosen: "s5.0",
+    subject: { kernel: `<a&b="1">#?%` },
+  },
+  "a line": { path: "s5.0", chosen: "s5.0", subject: { file: "/home/a b/é.py", line: 52 } },
+  "switches and a search": { text: "aten::mul_ #1", every: true, oneStep: true, asTable: true },
+};
+
+describe("a view comes back from its URL", () => {
+  it.each(Object.entries(VIEWS))("%s", (_, part) => {
+    const view = { ...NO_VIEW, ...part };
+    expect(fromHash(toHash(view))).toEqual(view);
+  });
+});
+
+it("says nothing of what is as usual, and keeps paths readable", () => {
+  expect(toHash(NO_VIEW)).toBe("#");
+  expect(toHash({ ...NO_VIEW, path: "s5.0/t3", chosen: "s5.0/t3" })).toBe("#path=s5.0/t3");
+});
+
+it("passes over what it does not know, and what is broken", () => {
+  const broken = fromHash("#subject=module:x&unknown=1&every=yes&path=s1.0");
+  expect(broken).toEqual({ ...NO_VIEW, path: "s1.0", chosen: "s1.0" });
+});
