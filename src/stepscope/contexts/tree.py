@@ -229,7 +229,8 @@ class ContextTree:
     def _check_nesting(self) -> None:
         """The time of the calls inside a call, and its own, is no longer than the call."""
         calls = self.own("call_ns")
-        called = self.nodes["via"] == _CALL
+        # What `prune` put together may hold backward work, which was not called.
+        called = (self.nodes["via"] == _CALL) & ~self.nodes.text("kind").mask("others")
         spent = self.own("cpu_ns").sum.copy()
         for rows in reversed(levels(self.depth)):
             real = rows[calls.count[rows] > 0]
