@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +21,8 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
         """Positive whole numbers between commas."""
+        if isinstance(value, tuple):  # the default
+            return value
         words = [word.strip() for word in str(value).split(",") if word.strip()]
         if not words or not all(word.isdigit() and int(word) > 0 for word in words):
             self.fail(f"expected batch sizes as 16,32,64, found {value!r}", param, ctx)
@@ -41,6 +44,8 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @click.option("--timeout", type=float, default=600.0, show_default=True,
               help="Seconds after which a run is given up.")  # fmt: skip
 @click.option("--python", metavar="PATH", help="The interpreter to run the script with.")
+@click.option("--html", "page", type=click.Path(dir_okay=False), metavar="OUT",
+              help="Also write a page with bars to drag, as one file.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
 @click.argument("entry", type=click.Path())
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
@@ -52,6 +57,7 @@ def batch(
     choice: str | None,
     as_json: bool,
     find: bool,
+    page: str | None,
     **how: Any,
 ) -> None:
     """Predict throughput and memory of a training script at any batch size.
@@ -68,6 +74,8 @@ def batch(
         return
     click.echo(f"found {opened.site.sentence}", err=True)
     result = _profiled(opened, how)
+    if page:
+        _write_page(result, targets, Path(page))
     if as_json:
         click.echo(json.dumps(_facts(result, at, targets), indent=1))
         return
@@ -88,6 +96,15 @@ def _profiled(opened: Any, how: dict[str, Any]) -> Result:
     plan = replace(plan, points=how["points"], timeout_s=how["timeout"])
     with step_progress() as tell, Session(how["python"], tell) as session:
         return session.profile_entry(opened, plan)
+
+
+def _write_page(result: Result, targets: tuple[str, ...], out: Path) -> None:
+    from stepscope.cli.writing import write_text
+    from stepscope.predict.capacity import find_capacity
+    from stepscope.serve.batch import batch_page
+
+    capacity = find_capacity(targets[0]).bytes if targets else None
+    write_text(out, batch_page(result, capacity))
 
 
 def _facts(result: Result, at: tuple[int, ...], targets: tuple[str, ...]) -> dict[str, Any]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from contextlib import suppress
 from pathlib import Path
-from tempfile import mkstemp
 from typing import TYPE_CHECKING
 
 from stepscope.cli.progress import progress_bar
-from stepscope.errors import ServeError
+from stepscope.cli.writing import write_text
 
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
@@ -41,7 +38,7 @@ def write_html(trace: Trace, out: str, rank: int | None, step: int | None, sourc
     subject = subject_of(opened, rank, step, files)
     with progress_bar(f"writing {out}") as tell:
         text = single_file(subject, tell=tell)
-    _write(Path(out), text)
+    write_text(Path(out), text)
 
 
 def _warn(files: list[str], out: str) -> None:
@@ -49,26 +46,3 @@ def _warn(files: list[str], out: str) -> None:
     print(f"{out} holds {count}; --no-source leaves it out:", file=sys.stderr)
     for file in files:
         print(f"  {file}", file=sys.stderr)
-
-
-def _write(out: Path, text: str) -> None:
-    """Write all of it or nothing."""
-    try:
-        handle, name = mkstemp(dir=out.parent, prefix=f".{out.name}.")
-    except OSError as error:
-        raise ServeError(f"{out}: cannot be written: {error.strerror}") from error
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o666 & ~_umask())  # what it would have had without the detour
-        Path(name).replace(out)
-    except OSError as error:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise ServeError(f"{out}: cannot be written: {error.strerror}") from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

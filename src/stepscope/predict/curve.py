@@ -8,7 +8,7 @@ from stepscope.predict.breakdown import Breakdown
 from stepscope.predict.profile import Profile
 
 _CHOICES = 256
-_BEYOND = 4  # times the largest batch size measured; further than that no line may be trusted
+BEYOND = 4  # times the largest batch size measured; further than that no line may be trusted
 
 
 def curve(
@@ -35,7 +35,7 @@ def curve(
 
 
 def _most(profile: Profile, largest: int, capacity: float | None) -> int:
-    limits = [_BEYOND * largest]
+    limits = [BEYOND * largest]
     if profile.too_large:
         limits.append(profile.too_large - 1)
     fits = profile.batch_for_bytes(capacity) if capacity else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from stepscope.predict.curve import BEYOND
 from stepscope.predict.profile import Profile
 
 
@@ -13,7 +14,8 @@ def suggestions(
     """Batch sizes to offer beside the present one.
 
     First the one that comes near the limit of throughput, then twice and half the present one, then
-    the largest that fits; none beyond memory, none twice.
+    the largest that fits unless that is far beyond what was measured; none beyond memory, none
+    twice.
 
     Args:
         profile: the models of the entry file.
@@ -24,7 +26,8 @@ def suggestions(
         `Profile.predict` of each.
     """
     most = _most(profile, capacity)
-    largest = most if capacity and most is not None else None
+    trusted = BEYOND * max([batch, *(point.batch for point in profile.points)])
+    largest = most if most is not None and most <= trusted else None
     wanted = [profile.suggestion(capacity), 2 * batch, max(batch // 2, 1), largest]
     sizes = dict.fromkeys(size for size in wanted if size and size != batch)
     return [profile.predict(size) for size in sizes if most is None or size <= most]

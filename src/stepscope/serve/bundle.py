@@ -14,13 +14,16 @@ _STYLE = re.compile(r'<link\b[^>]*\brel="stylesheet"[^>]*>')
 _HREF = re.compile(r'\bhref="([^"]+)"')
 
 
-def page() -> Path:
-    """The page's HTML file.
+def page(name: str = "index.html") -> Path:
+    """The HTML file of a page.
+
+    Args:
+        name: which; `batch.html` is the one about batch sizes.
 
     Raises:
         ServeError: if the page is not built.
     """
-    file = FOLDER / "index.html"
+    file = FOLDER / name
     if not file.is_file():
         raise ServeError(
             f"expected the built page in {FOLDER}, found none; build it with: {BUILD}", 503
@@ -28,16 +31,17 @@ def page() -> Path:
     return file
 
 
-def page_in_one(before_scripts: str) -> str:
+def page_in_one(before_scripts: str, name: str = "index.html") -> str:
     """The page as one text, its scripts and styles inlined.
 
     Args:
         before_scripts: HTML to stand before them at the end of the head.
+        name: which page.
 
     Raises:
         ServeError: if the page is not built.
     """
-    html = page().read_text("utf-8")
+    html = page(name).read_text("utf-8")
     scripts = [_script(found["file"]) for found in _SCRIPT.finditer(html)]
     styles = [_style(_HREF.search(found[0])) for found in _STYLE.finditer(html)]
     bare = _STYLE.sub("", _SCRIPT.sub("", html))

@@ -49,13 +49,13 @@ export function count(value: number): string {
   return Number.isInteger(value) || value >= 100 ? grouped(value) : value.toFixed(1);
 }
 
-/** Bytes by 1024. */
+/** Bytes in powers of 1000, as the command line tells them. */
 export function bytes(value: number): string {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const units = ["B", "kB", "MB", "GB", "TB"];
   let size = value;
   let unit = 0;
-  while (size >= 1023.5 && unit < units.length - 1) {
-    size /= 1024;
+  while (size >= 999.5 && unit < units.length - 1) {
+    size /= 1000;
     unit += 1;
   }
   return `${unit === 0 ? grouped(size) : significant(size)}${SPACE}${units[unit]}`;

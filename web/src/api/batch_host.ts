@@ -1,0 +1,106 @@
+import type { BatchAnswer, BatchProfile } from "./batch_types";
+
+/** Where the page about batch sizes lives: beside a file in an editor, or in a file of its own. */
+export interface BatchHost {
+  /** Whether a choice changes the source. */
+  readonly edits: boolean;
+  ask(): Promise<BatchAnswer>;
+  /** Set the batch size in the source; `more` while a drag goes on. */
+  choose(batch: number, more: boolean): void;
+  /** Open a line. */
+  reveal(file: string, line: number): void;
+  /** Mark a line as long as the pointer is over what it costs; null for none. */
+  highlight(file: string | null, line: number): void;
+  /** Called when there is something new to ask for. */
+  onChanged(act: () => void): void;
+  /** Called with the line that the cursor of the editor is on. */
+  onLine(act: (file: string, line: number) => void): void;
+}
+
+interface Editor {
+  postMessage(message: object): void;
+}
+declare function acquireVsCodeApi(): Editor;
+
+type FromEditor =
+  | { kind: "changed" }
+  | { kind: "line"; file: string; line: number }
+  | { kind: "answer"; id: number; answer?: unknown; error?: string };
+
+/** In an editor's webview: everything goes through messages. */
+export class EditorHost implements BatchHost {
+  readonly edits = true;
+  private readonly editor = acquireVsCodeApi();
+  private readonly waiting = new Map<number, (message: FromEditor & { kind: "answer" }) => void>();
+  private changed: () => void = () => undefined;
+  private line: (file: string, line: number) => void = () => undefined;
+  private asked = 0;
+
+  constructor() {
+    addEventListener("message", ({ data }: MessageEvent<FromEditor>) => this.receive(data));
+  }
+
+  ask(): Promise<BatchAnswer> {
+    const id = ++this.asked;
+    return new Promise((resolve, reject) => {
+      this.waiting.set(id, (message) =>
+        message.error === undefined
+          ? resolve(message.answer as BatchAnswer)
+          : reject(new Error(message.error)),
+      );
+      this.editor.postMessage({ kind: "request", id, request: "batch" });
+    });
+  }
+
+  choose(value: number, more: boolean): void {
+    this.editor.postMessage({ kind: "batch", value, more });
+  }
+
+  reveal(file: string, line: number): void {
+    this.editor.postMessage({ kind: "reveal", file, line });
+  }
+
+  highlight(file: string | null, line: number): void {
+    this.editor.postMessage({ kind: "highlight", file, line });
+  }
+
+  onChanged(act: () => void): void {
+    this.changed = act;
+  }
+
+  onLine(act: (file: string, line: number) => void): void {
+    this.line = act;
+  }
+
+  private receive(message: FromEditor): void {
+    if (message.kind === "changed") this.changed();
+    else if (message.kind === "line") this.line(message.file, message.line);
+    else if (message.kind === "answer") {
+      this.waiting.get(message.id)?.(message);
+      this.waiting.delete(message.id);
+    }
+  }
+}
+
+/** `stepscope batch --html`: the answer lies in the page, and there is no source to change. */
+export class FileHost implements BatchHost {
+  readonly edits = false;
+
+  constructor(private readonly profile: BatchProfile) {}
+
+  ask(): Promise<BatchAnswer> {
+    return Promise.resolve({ batch: this.profile, problem: null });
+  }
+
+  choose(): void {}
+  reveal(): void {}
+  highlight(): void {}
+  onChanged(): void {}
+  onLine(): void {}
+}
+
+/** The host that the page lives in. */
+export function connectBatch(page: Document): BatchHost {
+  const data = page.getElementById("stepscope-batch");
+  return data ? new FileHost(JSON.parse(data.textContent ?? "null")) : new EditorHost();
+}

@@ -1,0 +1,63 @@
+import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
+import type { BatchHost } from "../api/batch_host";
+import type { BatchProfile, CostNode, Prediction } from "../api/batch_types";
+import { at } from "../model/choice";
+import { follow, keyOf, type Metric } from "../model/costs";
+
+/** What the page about batch sizes shows: an answer, a choice, and a place in the breakdown. */
+export class BatchStore {
+  readonly profile = signal<BatchProfile | null>(null);
+  readonly problem = signal("");
+  readonly metric = signal<Metric>("time");
+  readonly cursor = signal<{ file: string; line: number } | null>(null);
+  readonly chosen: ReadonlySignal<Prediction | null>;
+  readonly nodes: ReadonlySignal<CostNode[]>;
+  private readonly size = signal(0);
+  private readonly trail = signal<string[]>([]);
+
+  constructor(readonly host: BatchHost) {
+    this.chosen = computed(() => {
+      const profile = this.profile.value;
+      return profile?.curve.length ? at(profile.curve, this.size.value) : null;
+    });
+    this.nodes = computed(() => {
+      const tree = this.profile.value?.breakdown?.tree;
+      return tree ? follow(tree, this.trail.value) : [];
+    });
+    host.onChanged(() => void this.load());
+    host.onLine((file, line) => (this.cursor.value = { file, line }));
+  }
+
+  /** Ask anew; what was measured before stays until the answer is there. */
+  async load(): Promise<void> {
+    try {
+      const answer = await this.host.ask();
+      batch(() => {
+        this.problem.value = answer.problem ?? "";
+        if (answer.batch && answer.batch.batch !== this.profile.value?.batch) {
+          this.size.value = answer.batch.batch;
+        }
+        this.profile.value = answer.batch;
+      });
+    } catch (error) {
+      this.problem.value = error instanceof Error ? error.message : String(error);
+    }
+  }
+
+  /** Choose a batch size; the source follows where there is one. */
+  choose(wanted: Prediction, more = false): void {
+    const same = wanted.batch === this.size.value;
+    this.size.value = wanted.batch;
+    if (!same || !more) this.host.choose(wanted.batch, more);
+  }
+
+  /** Show what is inside a node of those on screen. */
+  descend(node: CostNode): void {
+    this.trail.value = [...this.nodes.value.slice(1).map(keyOf), keyOf(node)];
+  }
+
+  /** Back to the node so many places along the breadcrumbs. */
+  ascend(places: number): void {
+    this.trail.value = this.trail.value.slice(0, places);
+  }
+}

@@ -1,0 +1,179 @@
+import type { JSX } from "preact";
+import type { CostNode } from "../../api/batch_types";
+import { bytes, milliseconds, percent, words } from "../../base/format";
+import { amount, keyOf, parts, type Metric } from "../../model/costs";
+import type { BatchStore } from "../../state/batch";
+
+/** Where the time or the memory of a step goes: one level of the model, breadcrumbs above it. */
+export function BreakdownView({ store }: { store: BatchStore }): JSX.Element {
+  const nodes = store.nodes.value;
+  const here = nodes[nodes.length - 1];
+  if (!here) return <></>;
+  const metric = store.metric.value;
+  const inside = parts(here, metric);
+  const whole = amount(nodes[0]!, metric);
+  return (
+    <section class="breakdown" aria-label="Breakdown">
+      <div class="breakdown-head">
+        <h2 class="pane-heading">
+          Where it goes, at batch size {store.profile.value?.breakdown?.batch}
+        </h2>
+        <Switch store={store} />
+      </div>
+      <Breadcrumbs store={store} nodes={nodes} />
+      {metric === "time" && <Directions />}
+      {inside.length === 0 && <p class="nothing">Nothing further is known inside.</p>}
+      <ul>
+        {inside.map((node) => (
+          <Row key={keyOf(node)} store={store} node={node} metric={metric} whole={whole} />
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function Switch({ store }: { store: BatchStore }): JSX.Element {
+  return (
+    <div role="group" aria-label="What is broken down">
+      {(["time", "memory"] as const).map((metric) => (
+        <button
+          key={metric}
+          type="button"
+          aria-pressed={store.metric.value === metric}
+          onClick={() => (store.metric.value = metric)}
+        >
+          {metric}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function Directions(): JSX.Element {
+  return (
+    <p class="memory-legend dim">
+      {["forward", "backward", "neither"].map((one) => (
+        <span key={one}>
+          <span class={`swatch c-${one}`} aria-hidden="true" /> {one}
+        </span>
+      ))}
+    </p>
+  );
+}
+
+function Breadcrumbs({ store, nodes }: { store: BatchStore; nodes: CostNode[] }): JSX.Element {
+  return (
+    <nav class="crumbs" aria-label="Breadcrumbs">
+      {nodes.map((node, place) => (
+        <span key={keyOf(node)}>
+          {place > 0 && <span class="dim"> › </span>}
+          {place < nodes.length - 1 ? (
+            <button type="button" class="link" onClick={() => store.ascend(place)}>
+              {words(node.name)}
+            </button>
+          ) : (
+            <strong>{words(node.name)}</strong>
+          )}
+        </span>
+      ))}
+    </nav>
+  );
+}
+
+interface RowProps {
+  store: BatchStore;
+  node: CostNode;
+  metric: Metric;
+  whole: number;
+}
+
+/** A click opens the line, a double click or Enter what is inside. */
+function Row({ store, node, metric, whole }: RowProps): JSX.Element {
+  const value = amount(node, metric);
+  const descends = parts(node, metric).length > 0;
+  const cursor = store.cursor.value;
+  const here = cursor && cursor.file === node.file && cursor.line === node.line;
+  const reveal = () => node.file && node.line && store.host.reveal(node.file, node.line);
+  const press = (event: KeyboardEvent) => {
+    if (event.key === "Enter" && descends) store.descend(node);
+    else if (event.key === " ") reveal();
+    else return;
+    event.preventDefault();
+  };
+  return (
+    <li
+      class={`cost${here ? " at-cursor" : ""}${descends ? " descends" : ""}`}
+      tabIndex={0}
+      onClick={reveal}
+      onDblClick={() => descends && store.descend(node)}
+      onKeyDown={press}
+      onPointerEnter={() => store.host.highlight(node.file ?? null, node.line ?? 0)}
+      onPointerLeave={() => store.host.highlight(null, 0)}
+      title={hint(node, descends)}
+    >
+      <span class="cost-name">
+        {words(node.name)}
+        {node.class && <span class="dim"> {node.class}</span>}
+        {node.file && <span class="dim place"> {place(node)}</span>}
+      </span>
+      <span class="number">{metric === "time" ? milliseconds(value) : bytes(value)}</span>
+      <span class="number dim">{percent(value / (whole || 1))}</span>
+      <span class="cost-bar" aria-hidden="true">
+        <Bar node={node} metric={metric} whole={whole} />
+      </span>
+    </li>
+  );
+}
+
+function Bar({
+  node,
+  metric,
+  whole,
+}: {
+  node: CostNode;
+  metric: Metric;
+  whole: number;
+}): JSX.Element {
+  const width = (size: number) => ({ width: `${(size / (whole || 1)) * 100}%` });
+  if (metric === "memory") {
+    return (
+      <>
+        {KINDS.map((kind) => (
+          <span
+            key={kind}
+            class={`c-memory-${kind}`}
+            style={width(Number(node[`${kind}_bytes`] ?? 0))}
+          />
+        ))}
+      </>
+    );
+  }
+  if (node.kind === "stage") return <span class="c-neither" style={width(node.ms)} />;
+  return (
+    <>
+      <span class="c-forward" style={width(node.forward_ms)} />
+      <span class="c-backward" style={width(node.backward_ms)} />
+    </>
+  );
+}
+
+export const KINDS = [
+  "weights",
+  "gradients",
+  "optimizer_state",
+  "activations",
+  "buffers",
+  "inputs",
+  "temporaries",
+  "untracked",
+];
+
+function place(node: CostNode): string {
+  return `${node.file!.split("/").pop()}:${node.line}`;
+}
+
+function hint(node: CostNode, descends: boolean): string {
+  const times = `forward ${milliseconds(node.forward_ms)}, backward ${milliseconds(node.backward_ms)}`;
+  const keys = [node.file ? "click: its line" : "", descends ? "double click: what is inside" : ""];
+  return [times, keys.filter(Boolean).join(", ")].filter(Boolean).join("\n");
+}

@@ -1,0 +1,134 @@
+import type { JSX } from "preact";
+import type { BatchProfile, Prediction } from "../../api/batch_types";
+import { bytes, grouped, milliseconds, percent, words } from "../../base/format";
+import type { BatchStore } from "../../state/batch";
+import { BreakdownView, KINDS } from "./breakdown";
+import { Charts } from "./chart";
+import { Sliders } from "./sliders";
+
+/** The page about batch sizes: beside a file in an editor, or by itself. */
+export function BatchPanel({ store }: { store: BatchStore }): JSX.Element {
+  const profile = store.profile.value;
+  const chosen = store.chosen.value;
+  return (
+    <main class="batch" aria-label="Batch size">
+      {store.problem.value && (
+        <p class="batch-problem" role="alert">
+          {store.problem.value}
+        </p>
+      )}
+      {profile && chosen ? (
+        <Whole store={store} profile={profile} chosen={chosen} />
+      ) : (
+        !store.problem.value && <p class="nothing">Nothing is measured yet: measure this file.</p>
+      )}
+    </main>
+  );
+}
+
+function Whole(props: {
+  store: BatchStore;
+  profile: BatchProfile;
+  chosen: Prediction;
+}): JSX.Element {
+  const { store, profile, chosen } = props;
+  return (
+    <>
+      <Head {...props} />
+      <Sliders {...props} />
+      {chosen.memory && <Legend memory={chosen.memory} />}
+      <Suggestions store={store} profile={profile} chosen={chosen} />
+      <Charts {...props} />
+      <BreakdownView store={store} />
+      {profile.warnings.length > 0 && (
+        <section class="batch-warnings" aria-label="To be wary of">
+          <h2 class="pane-heading">To be wary of</h2>
+          <ul>
+            {profile.warnings.map((one) => (
+              <li key={one}>{one}</li>
+            ))}
+          </ul>
+        </section>
+      )}
+    </>
+  );
+}
+
+function Head({
+  store,
+  profile,
+  chosen,
+}: {
+  store: BatchStore;
+  profile: BatchProfile;
+  chosen: Prediction;
+}): JSX.Element {
+  const { site } = profile;
+  const place = `${site.path.split("/").pop()}:${site.line}`;
+  const error = profile.fit_error;
+  return (
+    <header class="batch-head">
+      <h1>
+        Batch size <output class="batch-size">{chosen.batch}</output>
+        {chosen.batch !== profile.batch && <span class="dim"> was {profile.batch}</span>}
+      </h1>
+      <p class="dim">
+        {site.name} at{" "}
+        {store.host.edits ? (
+          <button
+            type="button"
+            class="link"
+            onClick={() => store.host.reveal(site.path, site.line)}
+          >
+            {place}
+          </button>
+        ) : (
+          place
+        )}
+        {" · "}a step takes {milliseconds(chosen.ms)}
+        {error !== null && ` · checked at a size held back: ${percent(error)} off`}
+      </p>
+    </header>
+  );
+}
+
+function Legend({ memory }: { memory: Record<string, number> }): JSX.Element {
+  const kinds = KINDS.filter((kind) => (memory[kind] ?? 0) > 0);
+  return (
+    <ul class="memory-legend">
+      {kinds.map((kind) => (
+        <li key={kind}>
+          <span class={`swatch c-memory-${kind}`} aria-hidden="true" /> {words(kind)}{" "}
+          <span class="number">{bytes(memory[kind]!)}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Suggestions({
+  store,
+  profile,
+  chosen,
+}: {
+  store: BatchStore;
+  profile: BatchProfile;
+  chosen: Prediction;
+}): JSX.Element {
+  const offers = [profile.now, ...profile.suggestions];
+  return (
+    <div class="suggestions" role="group" aria-label="Batch sizes to try">
+      {offers.map((one) => (
+        <button
+          key={one.batch}
+          type="button"
+          aria-pressed={one.batch === chosen.batch}
+          onClick={() => store.choose(one)}
+        >
+          <strong>{one.batch}</strong> {grouped(one.throughput)}/s
+          {one.bytes !== undefined && `, ${bytes(one.bytes)}`}
+        </button>
+      ))}
+    </div>
+  );
+}
