@@ -99,9 +99,14 @@ def _check_python(old: str, new: str, site: Site, edit: Edit) -> None:
         ),
         None,
     )
-    replaced = node and facts.module.deep_replace(node, cst.parse_expression(edit.new))
+    replaced = node and facts.module.deep_replace(node, _rewritten(node, edit.new))
     if not isinstance(replaced, cst.Module) or replaced.code != new:
         raise _refusal(site)
+
+
+def _rewritten(node: cst.BaseExpression, text: str) -> cst.BaseExpression:
+    """The node with another text, in the parentheses that it stands in."""
+    return cst.parse_expression(text).with_changes(lpar=node.lpar, rpar=node.rpar)
 
 
 def _check_setting(old: str, new: str, site: Site, edit: Edit) -> None:

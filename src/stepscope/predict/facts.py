@@ -32,6 +32,7 @@ class Definition:
         scope: the functions and classes around it, outermost first.
         value: the expression; None where there is none (a parameter without default).
         option: the command line option that sets it.
+        holder: what the dictionary that it is an entry of is bound to.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class Definition:
     scope: Scope
     value: cst.BaseExpression | None
     option: str | None = None
+    holder: str = ""
 
 
 @dataclass(frozen=True)
@@ -217,7 +219,8 @@ class _Collector(cst.CSTVisitor):
         scope: Sequence[str] | None = None,
     ) -> None:
         where = tuple(self.scope if scope is None else scope)
-        self.facts.definitions.append(Definition(kind, name, where, value, option))
+        one = Definition(kind, name, where, value, option, self.bound[-1])
+        self.facts.definitions.append(one)
 
     # -- calls
 

@@ -123,26 +123,41 @@ class _Finder:
         """What loaders are given, and of that what goes to loaders that are surely training's."""
         sites, sure = [], []
         for call in self.facts.loaders:
-            value = keyword(call.node, "batch_size") or keyword(call.node, "train_batch_size")
-            value = value or next(iter(positional(call.node)[1:2]), None)
-            if value is None:
+            at = self._given(call)
+            if at is None or at.value is None:
                 continue
-            at = Definition("loader", "batch_size", call.scope, value)
-            role = _role_of_loader(call)
-            for origin in self.resolver.follow(value, at):
+            role = _role_of_loader(call, at.holder)
+            for origin in self.resolver.follow(at.value, at):
                 site = self._site(origin)
                 evaluates = role == "evaluate" or is_evaluation(origin.definition.name)
                 sites.append(site.at(role="evaluate" if evaluates else site.role))
                 sure += [sites[-1]] if role == "train" and not evaluates else []
         return _of_best_role(sites), _of_best_role(sure)
 
+    def _given(self, call: Call) -> Definition | None:
+        """What gives a loader its batch size: an argument, or an entry of `**options`."""
+        value = keyword(call.node, "batch_size") or keyword(call.node, "train_batch_size")
+        value = value or next(iter(positional(call.node)[1:2]), None)
+        if value is not None:
+            return Definition("loader", "batch_size", call.scope, value)
+        spread = {last_name(one.value) for one in call.node.args if one.star == "**"} - {""}
+        entries = (
+            one
+            for one in self.facts.definitions
+            if one.kind == "entry" and one.name == "batch_size" and one.holder in spread
+        )
+        return next(entries, None)
+
     def _named(self) -> list[Site]:
         sites = []
         for one in self.facts.definitions:
             if is_batch_size(one.name) and one.value is not None:
                 origins = self.resolver.follow(one.value, one)
-                role = "evaluate" if is_evaluation(f"{one.name} {'_'.join(one.scope)}") else "train"
-                sites += [self._site(origin).at(role=role) for origin in origins]
+                around = f"{one.name} {one.holder} {'_'.join(one.scope)}"
+                for origin in origins:
+                    evaluates = is_evaluation(around) or is_evaluation(origin.definition.name)
+                    site = self._site(origin)
+                    sites.append(site.at(role="evaluate" if evaluates else "train"))
         return _of_best_role(sites)
 
     def _settings(self) -> tuple[list[Site], list[Site]]:
@@ -182,8 +197,8 @@ def _line_number(before: str) -> int:
     return 1 + before.count("\n") + before.count("\r") - before.count("\r\n")
 
 
-def _role_of_loader(call: Call) -> str:
-    names = [call.bound_to, *(last_name(value) for value in positional(call.node)[:1])]
+def _role_of_loader(call: Call, holder: str) -> str:
+    names = [call.bound_to, holder, *(last_name(value) for value in positional(call.node)[:1])]
     names.append(last_name(keyword(call.node, "dataset") or call.node.func))
     if any(map(is_training, names)):
         return "train"

@@ -26,9 +26,6 @@ from stepscope.predict.facts import (
 from stepscope.predict.names import is_batch_size
 from stepscope.predict.tokens import written_number
 
-_DEEPEST = 12
-_WRAPPERS = ("int", "max", "min", "abs", "round")
-
 
 @dataclass(frozen=True)
 class Origin:
@@ -52,6 +49,7 @@ class Resolver:
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.missing: list[Missing] = []
+        self._known: dict[int, list[Origin]] = {}
 
     def follow(self, node: cst.BaseExpression, at: Definition) -> list[Origin]:
         """The numbers that `node` may come from, each once.
@@ -60,40 +58,37 @@ class Resolver:
             node: the expression.
             at: what it is the value of; a number written right here defines that.
         """
-        found = {id(origin.node): origin for origin in self._follow(node, at, 0)}
-        return list(found.values())
+        found = (_through(at, origin) for origin in self._follow(node, at))
+        return list({id(origin.node): origin for origin in found}.values())
 
-    def _follow(
-        self, node: cst.BaseExpression | None, at: Definition, depth: int
-    ) -> Iterator[Origin]:
-        if node is None or depth > _DEEPEST:
+    def _follow(self, node: cst.BaseExpression | None, at: Definition) -> Iterator[Origin]:
+        if node is None:
             return
         if written_number(node) is not None:
             yield Origin(node, at, at.option)
         elif isinstance(node, cst.Name):
-            yield from self._name(node.value, at, depth)
-        elif isinstance(node, cst.Attribute):
-            yield from self._key(node.attr.value, at, depth)
-        elif isinstance(node, cst.Subscript):
-            yield from self._key(last_name(node), at, depth)
+            yield from self._name(node.value, at)
+        elif isinstance(node, cst.Attribute | cst.Subscript):
+            yield from self._key(last_name(node))
         elif isinstance(node, cst.Call):
-            yield from self._call(node, at, depth)
+            yield from self._call(node, at)
         else:
-            yield from self._parts(node, at, depth)
+            for part in _parts(node):
+                yield from self._follow(part, at)
 
-    def _parts(self, node: cst.BaseExpression, at: Definition, depth: int) -> Iterator[Origin]:
-        """`a or 32`, `a if b else c`, `a // world`: each side that is no mere factor."""
-        sides: list[cst.BaseExpression] = []
-        if isinstance(node, cst.BooleanOperation | cst.BinaryOperation):
-            sides = [node.left, node.right]
-        elif isinstance(node, cst.IfExp):
-            sides = [node.body, node.orelse]
-        if isinstance(node, cst.BinaryOperation):
-            sides = [side for side in sides if _speaks_of_batch(side)]
-        for side in sides:
-            yield from self._follow(side, at, depth + 1)
+    def _of(self, one: Definition) -> list[Origin]:
+        """Where a definition's value comes from; nothing while that is being found out."""
+        key = id(one)
+        if key not in self._known:
+            self._known[key] = []
+            origins = self._parameter(one) if one.kind in _PARAMETERS else self._value(one)
+            self._known[key] = [_through(one, origin) for origin in origins]
+        return self._known[key]
 
-    def _name(self, name: str, at: Definition, depth: int) -> Iterator[Origin]:
+    def _value(self, one: Definition) -> Iterator[Origin]:
+        return self._follow(one.value, one)
+
+    def _name(self, name: str, at: Definition) -> Iterator[Origin]:
         """The innermost scope that defines the name counts, as in Python."""
         for length in range(len(at.scope), -1, -1):
             scope = at.scope[:length]
@@ -104,90 +99,84 @@ class Resolver:
             ]
             if inside:
                 for one in inside:
-                    yield from self._definition(one, depth)
+                    yield from self._of(one)
                 return
 
-    def _definition(self, one: Definition, depth: int) -> Iterator[Origin]:
-        if one.kind in ("parameter", "provider"):
-            yield from self._parameter(one, depth)
-        else:
-            yield from _through(one, self._follow(one.value, one, depth + 1))
-
-    def _parameter(self, one: Definition, depth: int) -> Iterator[Origin]:
+    def _parameter(self, one: Definition) -> Iterator[Origin]:
         """What callers in this file pass, and the default where one of them passes nothing."""
-        passed = [self._passed(call, one) for call in self._calls_of(one.scope)]
+        passed = [(self._passed(call, one), call) for call in self._calls_of(one.scope)]
         for value, call in passed:
-            if value is not None:
-                here = Definition("argument", one.name, call.scope, value)
-                yield from self._follow(value, here, depth + 1)
+            here = Definition("argument", one.name, call.scope, value)
+            yield from self._follow(value, here)
         if one.value is not None and (not passed or any(value is None for value, _ in passed)):
-            yield from self._follow(one.value, one, depth + 1)
+            yield from self._follow(one.value, one)
         if one.value is None and not passed:
-            yield from self._options(one.name, depth)
+            yield from self._options(one.name)
 
     def _calls_of(self, scope: Scope) -> list[Call]:
         name = scope[-2] if scope[-1] == "__init__" and len(scope) > 1 else scope[-1]
         return [call for call in self.facts.calls if call.name == name]
 
-    def _passed(self, call: Call, one: Definition) -> tuple[cst.BaseExpression | None, Call]:
+    def _passed(self, call: Call, one: Definition) -> cst.BaseExpression | None:
         names = [n for n in self.facts.parameters[one.scope] if n not in ("self", "cls")]
         values = positional(call.node)
         place = names.index(one.name)
-        value = keyword(call.node, one.name) or (values[place] if place < len(values) else None)
-        return value, call
+        return keyword(call.node, one.name) or (values[place] if place < len(values) else None)
 
-    def _key(self, name: str, at: Definition, depth: int) -> Iterator[Origin]:
+    def _key(self, name: str) -> list[Origin]:
         """`args.batch_size`, `self.batch_size`, `config["batch_size"]`."""
-        found = [
-            one
-            for one in self.facts.definitions
-            if one.name == name and (one.kind in _KEYS or _is_object_argument(one))
-        ]
         origins = [
             origin
-            for one in found
-            for origin in _through(one, self._follow(one.value, one, depth + 1))
+            for one in self.facts.definitions
+            if one.name == name and one.kind in _KEYS and one.value is not None
+            for origin in self._of(one)
         ]
         if not origins:
             self.missing.append(Missing(name))
-        yield from origins
+        return origins
 
-    def _options(self, name: str, depth: int) -> Iterator[Origin]:
+    def _options(self, name: str) -> Iterator[Origin]:
         for one in self.facts.definitions:
             if one.kind == "option" and one.name == name:
-                yield from _through(one, self._follow(one.value, one, depth + 1))
+                yield from self._of(one)
 
-    def _call(self, node: cst.Call, at: Definition, depth: int) -> Iterator[Origin]:
+    def _call(self, node: cst.Call, at: Definition) -> Iterator[Origin]:
         """`cfg.get("batch_size", 32)`, `getattr(args, "batch_size", 32)`, `int(x)`."""
         values = positional(node)
         name = last_name(node.func)
         if name in _WRAPPERS:
             for value in values:
                 if written_number(value) is None:
-                    yield from self._follow(value, at, depth + 1)
-            return
-        if name not in ("get", "pop", "getattr", "getenv"):
-            return
-        key = next((text for value in values if (text := text_of(value))), None)
-        origins = list(self._key(key, at, depth)) if key else []
-        if not origins and len(values) > 1:
-            origins = list(self._follow(values[-1], at, depth + 1))
-        yield from origins
+                    yield from self._follow(value, at)
+        elif name in _GETTERS:
+            key = next((text for value in values if (text := text_of(value))), None)
+            origins = self._key(key) if key else []
+            fallback = self._follow(values[-1], at) if len(values) > 1 else iter(())
+            yield from origins or fallback
 
 
+_WRAPPERS = ("int", "max", "min", "abs", "round")
+_GETTERS = ("get", "pop", "getattr", "getenv")
+_PARAMETERS = ("parameter", "provider")
 _NAMES = ("constant", "parameter", "provider", "field")
-_KEYS = ("option", "attribute", "field", "entry")
+# `Config(batch_size=32)` sets what `config.batch_size` reads.
+_KEYS = ("option", "attribute", "field", "entry", "argument")
 
 
-def _is_object_argument(one: Definition) -> bool:
-    """`Config(batch_size=32)` sets what `config.batch_size` reads."""
-    return one.kind == "argument" and one.value is not None
-
-
-def _through(one: Definition, origins: Iterator[Origin]) -> Iterator[Origin]:
+def _through(one: Definition, origin: Origin) -> Origin:
     """Note the command line option passed on the way."""
-    for origin in origins:
-        yield Origin(origin.node, origin.definition, origin.option or one.option)
+    return Origin(origin.node, origin.definition, origin.option or one.option)
+
+
+def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """`a or 32`, `a if b else c`, `a // world`: each side that is no mere factor."""
+    if isinstance(node, cst.IfExp):
+        return [node.body, node.orelse]
+    if isinstance(node, cst.BooleanOperation):
+        return [node.left, node.right]
+    if isinstance(node, cst.BinaryOperation):
+        return [side for side in (node.left, node.right) if _speaks_of_batch(side)]
+    return []
 
 
 def _speaks_of_batch(node: cst.BaseExpression) -> bool:

@@ -1,0 +1,1 @@
+loader = DataLoader(data, batch_size=22)
