@@ -30,7 +30,7 @@ def annotate(trace: Trace, model: Mapping[str, Any] | None = None) -> Trace:
     Returns:
         The trace with all its tables filled.
     """
-    if model is not None:
+    if model is not None and not trace.metadata.model:
         trace = trace.with_metadata(model=model)
     if not len(trace.events):
         return trace

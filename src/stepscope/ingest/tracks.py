@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from stepscope.ingest.categories import on_device
 from stepscope.ingest.recorded import Recorded
 from stepscope.trace.schema import TRACK_KINDS
 from stepscope.trace.table import Text
+
+_STREAM = re.compile(r"^stream (\d{1,9})$")
 
 
 def track_columns(recorded: Recorded, rank: int) -> dict[str, Any]:
@@ -28,7 +31,7 @@ def track_columns(recorded: Recorded, rank: int) -> dict[str, Any]:
         "device": [
             max(_number(one), 0) if yes else -1 for (one, _), yes in zip(keys, on, strict=True)
         ],
-        "stream": [_number(key[1]) if yes else -1 for key, yes in zip(keys, on, strict=True)],
+        "stream": [_stream(key[1]) if yes else -1 for key, yes in zip(keys, on, strict=True)],
     }
 
 
@@ -47,6 +50,12 @@ def _names(recorded: Recorded, keys: list[tuple[Any, Any]]) -> list[str]:
         or (f"{processes[process]} {thread}" if process in processes else f"thread {thread}")
         for process, thread in keys
     ]
+
+
+def _stream(thread: Any) -> int:
+    """Recorders of 2021 called the thread of stream 7 "stream 7"."""
+    found = _STREAM.match(thread) if isinstance(thread, str) else None
+    return int(found[1]) if found else _number(thread)
 
 
 def _number(value: Any) -> int:

@@ -111,9 +111,7 @@ def _fill(packed: Packed, subject: Subject, tell: Callable[[int, int], None]) ->
     """Write what there is room for; returns what is left out, to be told."""
     for told in tables(subject):
         if not packed.add(told):
-            raise ServeError(
-                f"expected room for the tables of this trace, found none for {told[0]}"
-            )
+            raise ServeError(f"expected room for all tables of the trace, found none for {told[0]}")
     left_out = _standing(subject)
     walks = [Walk(subject, step) for step in subject.steps]
     total = sum(len(walk.events) for walk in walks)
@@ -148,9 +146,7 @@ def _standing(subject: Subject) -> list[str]:
     steps = len(subject.opened.timeline.level("", every=True)) - len(subject.steps)
     told = ["all but the slowest few instances of each operation"]
     if steps > 0:
-        told.append(
-            f"the timelines of {steps} other steps" if steps > 1 else "that of another step"
-        )
+        told.append(f"the timelines of {steps} other step{'s' * (steps > 1)}")
     if set(project_files(subject.opened)) - set(subject.sources):
         told.append("the text of the source files")
     return told

@@ -170,9 +170,12 @@ def _level(
 
 
 def _first_known(partner_of: Callable[[Ids], Ids], operations: list[Operation]) -> Ids:
-    """The partner of the first row that has one, of each operation, else -1."""
+    """The partner of the first row that has one, of each operation, else -1.
+
+    Steps hold forward and backward alike, and have none.
+    """
     result = np.full(len(operations), -1, np.int64)
-    if operations:
+    if operations and operations[0].kind != "step":
         partners = partner_of(np.concatenate([one.rows for one in operations]))
         number = np.repeat(np.arange(len(operations)), [len(one.rows) for one in operations])
         known = np.flatnonzero(partners >= 0)[::-1]

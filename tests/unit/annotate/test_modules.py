@@ -182,3 +182,10 @@ def test_a_trace_that_names_no_module_has_none() -> None:
     trace = annotate(drawn_trace("main | 0 10 | aten::mm"))
     assert len(trace["modules"]) == 0
     assert module_of_events(trace) == {"aten::mm": None}
+
+
+def test_a_given_model_does_not_replace_the_one_that_the_file_has() -> None:
+    """As when several files are opened with one --model."""
+    other = {"name": "other", "class": "Other", "children": []}
+    trace = annotate(drawn_trace(CAPTURED, model=NET), other)
+    assert trace["modules"].text("call_file")[0] == "train.py"

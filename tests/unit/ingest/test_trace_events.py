@@ -201,3 +201,9 @@ def test_odd_properties_are_no_trouble(key: str, value: Any) -> None:
 def test_text_in_properties_can_be_stored_and_printed() -> None:
     trace = read_text('{"title": "a\\ud800", "traceEvents": [{"ph": "X", "ts": 1, "dur": 1}]}')
     assert trace.metadata.properties["title"].encode().startswith(b"a")
+
+
+def test_a_stream_has_its_number_however_its_thread_is_called() -> None:
+    """Kineto of 2021 wrote "stream 7" where it now writes 7."""
+    trace = read_events(*(event("sgemm", tid=tid, cat="kernel") for tid in (7, "stream 20", "x")))
+    assert sorted(trace["tracks"]["stream"].tolist()) == [-1, 7, 20]

@@ -91,9 +91,7 @@ def test_no_path_leads_out_of_the_page(user: TestClient, path: str) -> None:
     assert user.get(path).status_code == 404
 
 
-def test_a_page_that_is_not_built_says_how_to_build_it(
-    user: TestClient, built_page: Path
-) -> None:
+def test_a_page_that_is_not_built_says_how_to_build_it(user: TestClient, built_page: Path) -> None:
     (built_page / "index.html").unlink()
     response = user.get("/")
     assert response.status_code == 503
@@ -122,8 +120,10 @@ def test_hostile_names_come_as_text(tmp_path: Path, built_page: Path) -> None:
     assert id == "b-evil-b"
     given = {"Authorization": f"Bearer {token.secret}"}
     with TestClient(make_app(workbench, token, 1), "http://127.0.0.1:1", headers=given) as client:
-        for name in ("levels?path=s1.0", "overview", "kernels", "details?event=1", "names?path=s1.0",
-                     "trace?path=s1.0", "search?text=alert"):  # fmt: skip
+        for name in (
+            "levels?path=s1.0", "overview", "kernels", "details?event=1", "names?path=s1.0",
+            "trace?path=s1.0", "search?text=alert",
+        ):  # fmt: skip
             response = client.get(f"/api/traces/{id}/{name}")
             assert response.status_code == 200
             assert response.headers["content-type"] == "application/json"

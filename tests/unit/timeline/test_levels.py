@@ -130,6 +130,11 @@ def test_forward_and_backward_name_each_other(step: Timeline) -> None:
     assert [level.name for level in of_fc1] == ["trace", "step 1", "forward", "fc1"]
 
 
+def test_a_step_has_no_partner_as_it_holds_forward_and_backward_alike(step: Timeline) -> None:
+    steps = step.level()
+    assert steps.forward.tolist() == steps.backward.tolist() == [-1]
+
+
 def test_the_path_of_an_event_leads_to_it(step: Timeline) -> None:
     event = list(step.trace.events.text("name")).index("sgemm_tn")
     path = step.path_of(event)

@@ -1,0 +1,330 @@
+"""What the page is told of a drawn trace, question by question."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from serving import ask, opened
+
+from stepscope.errors import ServeError
+from stepscope.serve.opened import OpenTrace
+from stepscope.serve.query import Query
+from stepscope.serve.routes import ROUTES, answer
+
+MODEL = {
+    "name": "net", "class": "Net", "file": "/p/net.py", "line": 3, "call_file": "/p/train.py",
+    "call_line": 20,
+    "children": [
+        {"name": "fc", "class": "Linear", "call_file": "/p/net.py", "call_line": 9},
+    ],
+}  # fmt: skip
+NET = """
+    main     |   0 100 | ProfilerStep#1
+    main     |  10  60 | stepscope.module:
+    main     |  20  50 | stepscope.module: fc
+    main     |  22  40 | aten::linear     | seq=1 fwd=0
+    main     |  31  33 | cudaLaunchKernel | corr=1
+    autograd |  70  90 | AddmmBackward0   | seq=1 fwd=1
+    stream 7 |  40  60 | sgemm            | corr=1
+"""
+
+
+@pytest.fixture
+def trace() -> OpenTrace:
+    return opened()
+
+
+@pytest.fixture
+def net() -> OpenTrace:
+    return opened(NET, MODEL)
+
+
+def event(trace: OpenTrace, name: str) -> int:
+    return list(trace.trace.events.text("name")).index(name)
+
+
+# -- overview
+
+
+def test_one_begins_with_the_slowest_step(trace: OpenTrace) -> None:
+    told = ask(trace, "overview")
+    assert (told["start"], told["rank"], told["ranks"]) == ("s1.0", 0, [0])
+    assert [(one["id"], one["runtime_ns"], one["device_busy_ns"]) for one in told["steps"]] == [
+        ("s1.0", 100_000, 45_000),
+        ("s2.0", 30_000, 0),
+    ]
+
+
+def test_the_overview_is_the_report(trace: OpenTrace) -> None:
+    from stepscope.summary import summarise
+
+    facts = summarise(trace.trace).to_json()
+    told = ask(trace, "overview")["facts"]
+    assert told == {name: facts[name] for name in facts if name not in ("modules", "kernels")}
+
+
+def test_the_overview_of_one_step(trace: OpenTrace) -> None:
+    assert ask(trace, "overview", step=2)["facts"]["steps"]["numbers"] == [2]
+
+
+# -- timeline
+
+
+def test_levels_lead_from_the_steps_to_an_operation(trace: OpenTrace) -> None:
+    told = ask(trace, "levels", path="s1.0/t0")
+    assert [one["name"] for one in told["levels"]] == ["trace", "step 1", "forward"]
+    assert ask(trace, "level", path="s1.0/t0")["level"] == told["levels"][-1]
+
+
+def test_an_operation_that_is_one_event_does_not_open(trace: OpenTrace) -> None:
+    level = ask(trace, "level", path="s1.0/t0")["level"]
+    names = [level["strings"][code] for code in level["operations"]["name"]]
+    assert list(zip(names, level["operations"]["opens"], strict=True)) == [
+        ("aten::conv2d", 1),
+        ("aten::relu", 0),
+    ]
+
+
+def test_the_place_of_an_event(trace: OpenTrace) -> None:
+    kernel = event(trace, "winograd")
+    told = ask(trace, "path", event=kernel)
+    assert told["path"].startswith("s1.0/t0/")
+    assert told["level"] == told["path"].rpartition("/")[0]
+    assert told["event"] == kernel
+
+
+def test_a_search_marks_all_levels_and_lists_the_longest(trace: OpenTrace) -> None:
+    told = ask(trace, "search", text="conv2d", path="s2.0")
+    assert told["total"] == 2
+    assert told["levels"][0] == {"path": "", "hits": [1, 1]}
+    # The step on screen comes first, though what it has is shorter.
+    assert [(one["step"], one["duration_ns"]) for one in told["first"]] == [
+        (2, 14_000),
+        (1, 15_000),
+    ]
+    assert ask(trace, "search", text="conv2d", limit=1)["first"] == [
+        {"event": 2, "name": "aten::conv2d", "category": "cpu_op", "step": 1, "rank": 0,
+         "duration_ns": 15_000, "path": "s1.0/t0/e2", "level": "s1.0/t0"}
+    ]  # fmt: skip
+
+
+def test_names_say_where_each_raw_event_is(trace: OpenTrace) -> None:
+    told = ask(trace, "names", path="s1.0")
+    placed = {
+        (told["strings"][name], told["paths"][place])
+        for name, place in zip(told["name"], told["place"], strict=True)
+    }
+    assert ("aten::relu", "s1.0/t0/" + f"e{event(trace, 'aten::relu')}") in placed
+    assert len(told["event"]) == 10
+    assert told["short"][told["strings"].index("aten::relu")] == "aten::relu"
+
+
+def test_the_raw_events_of_one_event(trace: OpenTrace) -> None:
+    told = ask(trace, "trace", event=event(trace, "aten::conv2d"))["traceEvents"]
+    names = [one["name"] for one in told if one["ph"] == "X"]
+    assert names == ["aten::conv2d", "cudaLaunchKernel", "winograd"]
+
+
+# -- tables
+
+
+def test_kernels_are_listed_by_their_time(trace: OpenTrace) -> None:
+    told = ask(trace, "kernels", step=1)
+    assert (told["are"], told["steps"]) == ("kernels", [1])
+    first, second = told["rows"]
+    assert (first["name"], first["total_ms"], first["stages"]) == ("winograd", 0.03, {"forward": 1})
+    assert (first["occupancy"], first["longest_event"]) == (0.25, event(trace, "winograd"))
+    assert (second["name"], second["stages"], second["occupancy"]) == (
+        "dgrad",
+        {"backward": 1},
+        None,
+    )
+
+
+def test_the_model_tree_names_the_modules_of_each_node(net: OpenTrace) -> None:
+    (root,) = ask(net, "modules")["tree"]
+    (inner,) = root["children"]
+    assert (root["class"], root["modules"], root["call_line"]) == ("Net", [0], 20)
+    assert (inner["name"], inner["modules"], inner["forward_device_ms"]) == ("fc", [1], 0.02)
+
+
+def test_copies_of_a_block_can_be_told_apart() -> None:
+    block = {"class": "Block", "children": [{"name": "fc", "class": "Linear"}]}
+    model = {
+        "name": "net",
+        "class": "Net",
+        "children": [{**block, "name": str(i)} for i in range(3)],
+    }
+    lines = "\n".join(
+        f"main | {10 * i + 1} {10 * i + 5 + i} | stepscope.module: {i}" for i in range(3)
+    )
+    trace = opened(
+        f"main | 0 100 | ProfilerStep#1\nmain | 0 90 | stepscope.module:\n{lines}", model
+    )
+    (root,) = ask(trace, "modules")["tree"]
+    (folded,) = root["children"]
+    assert (folded["name"], folded["count"], folded["modules"]) == ("0 … 2", 3, [1, 3, 5])
+    assert [(one["name"], one["forward_cpu_ms"]) for one in folded["copies"]] == [
+        ("0", 0.004),
+        ("1", 0.005),
+        ("2", 0.006),
+    ]
+
+
+# -- details
+
+
+def test_details_of_an_operator(trace: OpenTrace) -> None:
+    told = ask(trace, "details", path="s1.0/t0/e2")
+    assert (told["name"], told["category"], told["stage"]) == ("aten::conv2d", "cpu_op", "forward")
+    assert (told["cpu_ns"], told["device_ns"], told["bound_by"]) == (15_000, 30_000, "device")
+    assert told["arguments"] == {"Input Dims": [[4, 3]]}
+    assert told["backward"] == {
+        "event": event(trace, "ConvolutionBackward0"),
+        "name": "ConvolutionBackward0",
+    }
+    assert told["launch"] is None
+    (work,) = told["device_work"]["rows"]
+    assert (work["name"], work["stream"], work["delay_ns"]) == ("winograd", 7, 24_000)
+    assert told["kernel"]["grid"] == [8, 1, 1]
+    assert told["kernel"]["occupancy"] == 0.25
+
+
+def test_the_instances_of_an_operator_are_all_of_its_name(trace: OpenTrace) -> None:
+    told = ask(trace, "details", path="s1.0/t0/e2")["instances"]
+    assert {name: told[name] for name in ("of", "side", "count", "least_ns", "most_ns")} == {
+        "of": "aten::conv2d", "side": "cpu", "count": 2, "least_ns": 14_000, "most_ns": 15_000,
+    }  # fmt: skip
+    assert told["shapes"] == [{"shapes": "[[4, 3]]", "count": 2, "mean_ns": 14_500}]
+    assert [(row["step"], row["duration_ns"]) for row in told["rows"]] == [(1, 15_000), (2, 14_000)]
+
+
+def test_details_of_a_kernel_tell_its_launch_and_its_stream(trace: OpenTrace) -> None:
+    kernel = event(trace, "winograd")
+    told = ask(trace, "details", event=kernel)
+    assert told["launch"] == {"event": 3, "name": "cudaLaunchKernel", "delay_ns": 24_000}
+    assert told["track"]["stream"] == 7
+    assert told["device_work"] == {"count": 0, "rows": []}
+    assert told["instances"]["side"] == "device"
+    assert (told["start_ns"], told["cpu_ns"], told["device_ns"]) == (30_000, 0, 30_000)
+
+
+def test_details_of_a_stage_and_of_a_step(trace: OpenTrace) -> None:
+    stage = ask(trace, "details", path="s1.0/t0")
+    assert (stage["kind"], stage["instances"]["of"], stage["instances"]["count"]) == (
+        "stage", "forward", 2,
+    )  # fmt: skip
+    step = ask(trace, "details", path="s1.0")
+    assert (step["kind"], step["instances"]["count"], step["events"]) == ("step", 2, 10)
+    assert (step["forward"], step["backward"], step["stage"]) == (None, None, None)
+
+
+def test_an_event_that_was_opened_in_place_has_details_too(net: OpenTrace) -> None:
+    """The root's range gives way to what is inside it, and is in no level."""
+    told = ask(net, "details", event=1)
+    assert (told["event"], told["module"]["class"]) == (1, "Net")
+    assert (told["events"], told["cpu_ns"]) == (5, 50_000)
+
+
+def test_details_of_a_call_lead_to_its_source(net: OpenTrace) -> None:
+    told = ask(net, "details", event=event(net, "aten::linear"))
+    assert [(one["file"], one["line"], one["what"]) for one in told["source"]] == [
+        ("/p/net.py", 9, "call"),
+        ("/p/train.py", 20, "call"),
+        ("/p/net.py", 3, "class"),
+    ]
+    assert told["selects"] == {
+        "modules": [1],
+        "kernels": ["sgemm"],
+        "lines": [{"file": "/p/net.py", "line": 9}],
+    }
+
+
+# -- one selection for all
+
+
+@pytest.mark.parametrize(
+    ("query", "title", "total", "hits"),
+    [
+        ({"module": 1}, "fc", 5, [5]),
+        ({"kernel": "sgemm"}, "sgemm", 1, [1]),
+        ({"file": "/p/net.py", "line": 9}, "net.py:9", 5, [5]),
+        ({"event": 3}, "aten::linear", 1, [1]),
+    ],
+)
+def test_whatever_is_chosen_is_shown_everywhere(
+    net: OpenTrace, query: dict[str, Any], title: str, total: int, hits: list[int]
+) -> None:
+    told = ask(net, "select", **query)
+    assert (told["title"], told["total"]) == (title, total)
+    assert told["levels"] == [{"path": "", "hits": hits}]
+    assert told["modules"] == [1]
+    assert told["lines"] == [{"file": "/p/net.py", "line": 9}]
+    assert told["target"]["path"].startswith("s1.0/")
+
+
+def test_a_selection_leads_to_its_longest_event_in_the_step_on_screen() -> None:
+    model = {"name": "net", "class": "Net"}
+    trace = opened(
+        """
+        main |   0 100 | ProfilerStep#1
+        main |   0  50 | stepscope.module:
+        main |   1  49 | aten::mm
+        main | 100 130 | ProfilerStep#2
+        main | 101 120 | stepscope.module:
+        main | 102 110 | aten::mm
+        """,
+        model,
+    )
+    for path, step in (("s1.0", "s1.0"), ("s2.0", "s2.0"), ("", "s1.0")):
+        assert ask(trace, "select", module=0, path=path)["target"]["path"].startswith(f"{step}/")
+
+
+# -- source
+
+
+def test_the_files_that_a_trace_names(net: OpenTrace) -> None:
+    files = ask(net, "sources")["files"]
+    assert [(one["file"], one["readable"], one["lines"]) for one in files] == [
+        ("/p/train.py", False, 1),
+        ("/p/net.py", False, 2),
+    ]
+
+
+def test_a_file_that_is_not_here_still_tells_what_its_lines_cost(net: OpenTrace) -> None:
+    told = ask(net, "source", file="/p/net.py")
+    assert (told["text"], told["reason"]) == (None, "the file is not on this machine")
+    assert [(one["line"], one["what"], one["forward_device_ms"]) for one in told["lines"]] == [
+        (3, "class", 0.02),
+        (9, "call", 0.02),
+    ]
+
+
+def test_no_file_is_served_that_the_trace_does_not_name(net: OpenTrace) -> None:
+    for file in ("/etc/passwd", "/p/../etc/passwd", "net.py", ""):
+        with pytest.raises(ServeError, match="expected a file that the trace names"):
+            ask(net, "source", file=file)
+
+
+# -- all of them
+
+
+def test_a_question_of_another_name_is_refused(trace: OpenTrace) -> None:
+    with pytest.raises(ServeError, match=r"expected one of overview, .* found 'delete'"):
+        answer(trace, "delete", Query())
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in ROUTES if name not in ("select", "path", "source")]
+)
+def test_every_answer_is_plain_json(trace: OpenTrace, name: str) -> None:
+    told = ask(trace, name, path="s1.0")
+    assert json.loads(json.dumps(told)) == told
+
+
+def test_a_trace_without_steps_has_one_empty_level() -> None:
+    trace = opened("")
+    (level,) = ask(trace, "levels")["levels"]
+    assert (trace.start, level["operations"]["id"]) == ("", [])

@@ -1,0 +1,187 @@
+"""The page with its data in one file."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from serving import STEP, ask, opened
+
+from stepscope.errors import ServeError, TraceError
+from stepscope.serve import bundle
+from stepscope.serve.beforehand import request_key, subject_of
+from stepscope.serve.opened import OpenTrace
+from stepscope.serve.single_file import Packed, single_file
+
+pytestmark = pytest.mark.usefixtures("built_page")
+
+
+@pytest.fixture
+def trace() -> OpenTrace:
+    return opened()
+
+
+def told(html: str) -> dict[str, Any]:
+    """The data in a file."""
+    (data,) = re.findall(
+        r'<script type="application/octet-stream" id="stepscope-data">([A-Za-z0-9+/=]+)</script>',
+        html,
+    )
+    found: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(data)))
+    return found
+
+
+def written(trace: OpenTrace, **options: Any) -> dict[str, Any]:
+    return told(single_file(subject_of(trace, None, None, []), **options))
+
+
+def test_every_answer_is_the_servers(trace: OpenTrace) -> None:
+    answers = written(trace)["answers"]
+    for path in ("s1.0", "s1.0/t0", "s1.0/t0/e2"):
+        assert answers[request_key("level", path=path)] == ask(trace, "level", path=path)
+    assert answers["kernels"] == ask(trace, "kernels")
+    assert answers["overview?rank=0&step=2"] == ask(trace, "overview", step=2)
+    assert places(answers["names?path=s1.0"]) == places(ask(trace, "names", path="s1.0"))
+    assert answers["trace?path=s1.0"] == ask(trace, "trace", path="s1.0")
+
+
+def places(names: dict[str, Any]) -> dict[int, str]:
+    """The operation that holds each raw event."""
+    return {
+        event: names["paths"][place]
+        for event, place in zip(names["event"], names["place"], strict=True)
+    }
+
+
+def test_every_operation_of_the_step_is_there(trace: OpenTrace) -> None:
+    answers = written(trace)["answers"]
+    names = answers["names?path=s1.0"]
+    for path in names["paths"]:
+        assert request_key("details", path=path) in answers
+        above = path.rpartition("/")[0]
+        level = ask(trace, "level", path=above, every=1)["level"]["operations"]
+        opens = level["opens"][level["id"].index(path.rpartition("/")[2])]
+        assert (request_key("level", path=path) in answers) == bool(opens)
+
+
+def test_the_slowest_step_is_told_and_the_others_do_not_open(trace: OpenTrace) -> None:
+    found = written(trace)
+    assert found["answers"]["overview"]["start"] == "s1.0"
+    steps = found["answers"]["level"]["level"]["operations"]
+    assert (steps["id"], steps["opens"]) == (["s1.0", "s2.0"], [1, 0])
+    assert "the timelines of 1 other step" in found["left_out"]
+
+
+def test_another_step_can_be_chosen(trace: OpenTrace) -> None:
+    found = told(single_file(subject_of(trace, None, 2, [])))["answers"]
+    assert found["overview"]["start"] == "s2.0"
+    assert found["overview"]["facts"]["steps"]["numbers"] == [2]
+    with pytest.raises(TraceError, match=r"expected step 7 of rank 0, found \['s1.0', 's2.0'\]"):
+        subject_of(trace, None, 7, [])
+    with pytest.raises(TraceError, match="expected a step of rank 3"):
+        subject_of(trace, 3, None, [])
+
+
+def test_the_first_level_with_all_ranks_is_there_too(trace: OpenTrace) -> None:
+    answers = written(trace)["answers"]
+    assert answers["level?every=1"]["level"]["path"] == ""
+
+
+def test_what_is_chosen_in_a_pane_is_answered(trace: OpenTrace) -> None:
+    answers = written(trace)["answers"]
+    chosen = answers["select?kernel=winograd"]
+    assert chosen["kernels"] == ["winograd"]
+    assert chosen["target"]["level"].startswith("s1.0/")
+
+
+def test_the_file_is_whole_in_itself(trace: OpenTrace) -> None:
+    html = single_file(subject_of(trace, None, None, []))
+    assert "src=" not in html
+    assert "href=" not in html
+    assert "<style>body { color: red }</style>" in html
+    # The script's own text cannot end its element, or begin a comment.
+    assert r'document.title = "\x3c/script>\x3c!-- built";' in html
+    assert html.count("</script>") == 2
+
+
+def test_it_grows_to_no_more_than_it_may() -> None:
+    """What is deepest in the timeline goes first."""
+    lines = [f"main | {9 * n + 2} {9 * n + 10} | aten::op_{n}" for n in range(140)]
+    inner = [f"main | {9 * n + 3} {9 * n + 9} | aten::inner_{n}" for n in range(140)]
+    trace = opened("\n".join(["main | 0 1300 | ProfilerStep#1", *lines, *inner]))
+    subject = subject_of(trace, None, None, [])
+    largest = len(bundle.page_in_one("")) + 108_000
+    whole, small = single_file(subject), single_file(subject, largest)
+    assert len(small) <= largest
+    found = told(small)
+    assert "overview" in found["answers"]
+    assert request_key("details", path="s1.0/t0") in found["answers"]
+    assert len(found["answers"]) < len(told(whole)["answers"])
+    assert any(phrase.startswith("what is inside ") for phrase in found["left_out"])
+    assert not any(phrase.startswith("what is inside ") for phrase in told(whole)["left_out"])
+
+
+def test_a_trace_whose_tables_do_not_fit_is_refused(trace: OpenTrace) -> None:
+    with pytest.raises(ServeError, match="expected room for all tables of the trace"):
+        written(trace, largest=10_000)
+
+
+def test_answers_are_written_all_or_none() -> None:
+    packed, noise = Packed(room=80_000), Random(1).randbytes(50_000).hex()
+    assert packed.add(("a", {"x": 1}))
+    assert not packed.add(("b", {}), ("c", {"noise": noise}))
+    assert not packed.add(("b", {}), reserve=20_000)
+    found = json.loads(gzip.decompress(packed.close(left_out=["b"])))
+    assert found == {"answers": {"a": {"x": 1}}, "left_out": ["b"]}
+
+
+def test_source_text_is_there_where_it_was_agreed_to(tmp_path: Path) -> None:
+    file = tmp_path / "net.py"
+    file.write_text("secret = 1\n")
+    model = {"name": "net", "class": "Net", "call_file": str(file), "call_line": 1}
+    trace = opened("main | 0 9 | ProfilerStep#1\nmain | 1 5 | stepscope.module:", model)
+    key = request_key("source", file=str(file))
+    bare = told(single_file(subject_of(trace, None, None, [])))
+    assert bare["answers"][key]["text"] is None
+    assert bare["answers"][key]["reason"] == "its text is not in this file"
+    assert "the text of the source files" in bare["left_out"]
+    agreed = told(single_file(subject_of(trace, None, None, [str(file)])))
+    assert agreed["answers"][key]["text"] == "secret = 1\n"
+    assert "the text of the source files" not in agreed["left_out"]
+
+
+def test_hostile_names_cannot_leave_their_element() -> None:
+    hostile = "</script><script>alert(1)</script><!--"
+    html = single_file(subject_of(opened(f"{STEP}\nmain | 92 95 | {hostile}"), None, None, []))
+    assert "alert" not in html
+    names = told(html)["answers"]["names?path=s1.0"]["strings"]
+    assert hostile in names
+
+
+@pytest.mark.parametrize(
+    ("query", "key"),
+    [
+        ({}, "level"),
+        ({"path": "s5.0/t3", "every": "1"}, "level?every=1&path=s5.0%2Ft3"),
+        ({"path": "", "every": ""}, "level"),
+        ({"kernel": "f<A>(int, b&)!~*'"}, "level?kernel=f%3CA%3E(int%2C%20b%26)!~*'"),
+        ({"file": "/ü.py"}, "level?file=%2F%C3%BC.py"),
+    ],
+)
+def test_a_key_is_what_the_pages_script_makes_of_the_question(
+    query: dict[str, str], key: str
+) -> None:
+    """As encodeURIComponent of JavaScript writes it."""
+    assert request_key("level", **query) == key
+
+
+def test_a_page_that_is_not_built_says_how_to_build_it(trace: OpenTrace, built_page: Path) -> None:
+    (built_page / "index.html").unlink()
+    with pytest.raises(ServeError, match="npm --prefix web ci && npm --prefix web run build"):
+        written(trace)
