@@ -64,7 +64,18 @@ class Graph:
         """Every dependency, the order within threads included."""
         return all_edges(self.tasks, self.links, self.threads)
 
-    @property
+    @cached_property
+    def start_ns(self) -> NDArray[np.int64]:
+        """When each task starts (see `simulate`), int64, shape (tasks,).
+
+        Raises:
+            GraphError: if tasks wait for each other in a circle.
+        """
+        from stepscope.graph.simulate import start_times  # which needs this module
+
+        return start_times(self)
+
+    @cached_property
     def on_device(self) -> NDArray[np.bool_]:
         """Tasks that a device runs, bool, shape (tasks,)."""
         on_device: NDArray[np.bool_] = (self.threads["device"] >= 0)[self.tasks["thread"]]
@@ -87,22 +98,5 @@ class Graph:
                 task = int(np.argmax(self.tasks[name] < 0))
                 raise GraphError(f"expected no negative {name}, found {self.tasks[name][task]} "
                                  f"at task {task} ({self.tasks.text('name')[task]})")  # fmt: skip
-        self._check_acyclic()
+        _ = self.start_ns  # finds circles
         return self
-
-    def _check_acyclic(self) -> None:
-        """Take away what waits for nothing, round by round, until nothing or a circle is left."""
-        edges = self.edges
-        waits = np.bincount(edges.target, minlength=len(self))
-        ready = np.flatnonzero(waits == 0).tolist()
-        first, target = edges.first.tolist(), edges.target.tolist()
-        waiting, done = waits.tolist(), 0
-        while ready:
-            task = ready.pop()
-            done += 1
-            for after in target[first[task] : first[task + 1]]:
-                waiting[after] -= 1
-                if not waiting[after]:
-                    ready.append(after)
-        if done < len(self):
-            raise GraphError(f"expected no circle, found {len(self) - done} tasks in or behind one")

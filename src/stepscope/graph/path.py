@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from stepscope.graph.simulate import Simulation
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.table import Text
 
 _NO_STAGE = "none"
 _NO_MODULE = "(no module)"
@@ -69,11 +70,10 @@ def critical_path(simulation: Simulation) -> NDArray[np.int64]:
     counts = simulation.graph.on_device | (simulation.graph.tasks["mark"] > 0)
     if not counts.any():
         return np.zeros(0, np.int64)
-    cause = _cause(simulation)
+    cause = _cause(simulation).tolist()
     task = int(np.argmax(np.where(counts, simulation.end_ns, -1)))
     path = [task]
-    while cause[task] >= 0:
-        task = int(cause[task])
+    while (task := cause[task]) >= 0:
         path.append(task)
     return np.array(path[::-1])
 
@@ -88,14 +88,18 @@ def critical_ms(simulation: Simulation) -> dict[str, dict[str, float]]:
         return {"stages": {}, "modules": {}}
     until = np.append(simulation.start_ns[path[1:]], simulation.end_ns[path[-1]])
     spent = (until - simulation.start_ns[path]) / (1e6 * len(graph.window.steps))
-    stages = [stage or _NO_STAGE for stage in graph.tasks.text("stage").take(path)]
-    paths = [path or "(root)" for path in graph.trace["modules"].text("path")]
-    modules = [paths[row] if row >= 0 else _NO_MODULE for row in graph.tasks["module"][path]]
-    result = {"stages": _summed(stages, spent.tolist()),
-              "modules": _summed(modules, spent.tolist())}  # fmt: skip
+    stages = graph.tasks.text("stage").take(path)
+    paths = Text.of(path or "(root)" for path in graph.trace["modules"].text("path"))
+    module = graph.tasks["module"][path]
+    codes = np.where(module >= 0, np.append(paths.codes, -1)[module], -1)
+    result = {
+        "stages": _summed(stages.codes, [*stages.values, _NO_STAGE], spent),
+        "modules": _summed(codes, [*paths.values, _NO_MODULE], spent),
+    }
     if graph.window.rank < 0:
-        ranks = graph.threads["rank"][graph.tasks["thread"][path]].tolist()
-        result["ranks"] = _summed([f"rank {one}" for one in ranks], spent.tolist())
+        ranks = graph.threads["rank"][graph.tasks["thread"][path]]
+        names = [f"rank {one}" for one in range(int(ranks.max()) + 1)]
+        result["ranks"] = _summed(ranks, [*names, ""], spent)
     return result
 
 
@@ -110,8 +114,12 @@ def _cause(simulation: Simulation) -> NDArray[np.int64]:
     return cause
 
 
-def _summed(keys: list[str], values: list[float]) -> dict[str, float]:
-    totals: dict[str, float] = {}
-    for key, value in zip(keys, values, strict=True):
-        totals[key] = totals.get(key, 0.0) + value
-    return dict(sorted(totals.items(), key=lambda item: -item[1]))
+def _summed(
+    codes: NDArray[np.integer], names: list[str], spent: NDArray[np.float64]
+) -> dict[str, float]:
+    """Totals by name, largest first; -1 stands for the last name."""
+    places = codes.astype(np.int64) % len(names)
+    totals = np.bincount(places, spent, len(names))
+    order = np.argsort(-totals, kind="stable")
+    met = np.isin(order, places)
+    return {names[place]: float(totals[place]) for place in order[met].tolist()}

@@ -53,14 +53,20 @@ def simulate(graph: Graph) -> Simulation:
     """When each task starts, if each starts as soon as its thread and what it waits for allow.
 
     Args:
-        graph: any graph; with a `schedule` of its own it runs in plain Python, else compiled.
+        graph: any graph; with a `schedule` of its own it runs in plain Python, else compiled. A
+            graph is simulated once, however often it is asked.
 
     Raises:
         GraphError: if tasks wait for each other in a circle.
 
     Source: DAYDREAM algorithm 1.
     """
-    return simulate_plainly(graph) if graph.schedule else _simulate_fast(graph)
+    return Simulation(graph, graph.start_ns)
+
+
+def start_times(graph: Graph) -> Times:
+    """What `simulate` simulates."""
+    return simulate_plainly(graph).start_ns if graph.schedule else _start_fast(graph)
 
 
 def earliest_first(frontier: list[int], could_start: Times, graph: Graph) -> int:
@@ -93,14 +99,14 @@ def simulate_plainly(graph: Graph) -> Simulation:
             waits_for[after] -= 1
             if waits_for[after] == 0:
                 frontier.append(int(after))
-    return _finished(graph, start)
+    return Simulation(graph, _finished(start))
 
 
-def _simulate_fast(graph: Graph) -> Simulation:
+def _start_fast(graph: Graph) -> Times:
     from stepscope.graph.compiled import run  # loads numba
 
     edges, tasks = graph.edges, graph.tasks
-    start = run(
+    start: Times = run(
         tasks["thread"],
         tasks["duration_ns"] + tasks["gap_ns"],
         tasks["earliest_ns"],
@@ -110,10 +116,10 @@ def _simulate_fast(graph: Graph) -> Simulation:
         edges.delay_ns,
         len(graph.threads),
     )
-    return _finished(graph, start)
+    return _finished(start)
 
 
-def _finished(graph: Graph, start: Times) -> Simulation:
+def _finished(start: Times) -> Times:
     if (start < 0).any():
         raise GraphError(f"expected no circle, found {(start < 0).sum()} tasks in or behind one")
-    return Simulation(graph, start)
+    return start

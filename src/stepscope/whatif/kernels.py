@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +29,19 @@ def memory_bound(graph: Graph) -> Mask:
 
 def in_half(graph: Graph) -> Mask:
     """Tasks whose name tells of 16 bits."""
-    return graph.tasks.text("name").where(lambda name: bool(_HALF.search(name)))
+    return graph.tasks.text("name").where(_is_half)
 
 
 def in_tf32(graph: Graph) -> Mask:
     """Tasks whose name tells of TF32."""
-    tf32 = graph.tasks.text("name").where(lambda name: bool(_TENSOR.search(name)))
-    return tf32 & ~in_half(graph)
+    return graph.tasks.text("name").where(_is_tf32) & ~in_half(graph)
+
+
+@lru_cache(maxsize=1 << 16)
+def _is_half(name: str) -> bool:
+    return bool(_HALF.search(name))
+
+
+@lru_cache(maxsize=1 << 16)
+def _is_tf32(name: str) -> bool:
+    return bool(_TENSOR.search(name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from stepscope.graph import (
@@ -60,6 +61,65 @@ class Prediction:
         return asdict(self)
 
 
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """The steps as they were measured: what every prediction for them is compared with.
+
+    Attributes:
+        graph: without a change.
+    """
+
+    graph: Graph
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        """The unchanged replay."""
+        return simulate(self.graph)
+
+    @cached_property
+    def measured_ms(self) -> float:
+        """Mean of the measured steps."""
+        return float(self.graph.window.measured_ns.mean()) / 1e6
+
+    @cached_property
+    def unexplained(self) -> float:
+        """Part of the measured step that no known dependency explains."""
+        return 1 - _step_ms(simulate(without_residue(self.graph))) / self.measured_ms
+
+    @cached_property
+    def breakdown(self) -> Breakdown:
+        """Which side was busy."""
+        return breakdown(self.simulation)
+
+    @cached_property
+    def critical_ms(self) -> dict[str, dict[str, float]]:
+        """What set the length."""
+        return critical_ms(self.simulation)
+
+    def predict(self, requests: Sequence[Request]) -> tuple[Prediction, Simulation]:
+        """What the changes, applied in this order, would make of the steps.
+
+        Raises:
+            ChangeError: if one does not apply, with the reason.
+        """
+        after = simulate(_changed(self.graph, requests))
+        replayed, predicted = _step_ms(self.simulation), _step_ms(after)
+        error = replayed / self.measured_ms - 1
+        prediction = Prediction(
+            measured_step_ms=self.measured_ms,
+            replayed_step_ms=replayed,
+            replay_error=error,
+            predicted_step_ms=predicted,
+            speedup=replayed / predicted if predicted else float("inf"),
+            range=_range(self.graph, requests, predicted, max(abs(error), abs(self.unexplained))),
+            changes=tuple(map(str, requests)),
+            assumptions=_assumptions(self.graph, requests, self.unexplained),
+            breakdown={"before": self.breakdown, "after": breakdown(after)},
+            critical_path={"before": self.critical_ms, "after": critical_ms(after)},
+        )
+        return prediction, after
+
+
 def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
     """What the changes would make of the graph's steps.
 
@@ -73,24 +133,7 @@ def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
     Example:
         >>> predict(graph, [parse_request("bandwidth:factor=2", CHANGES)])  # doctest: +SKIP
     """
-    before = simulate(graph)
-    after = simulate(_changed(graph, requests))
-    measured = float(graph.window.measured_ns.mean()) / 1e6
-    replayed, predicted = _step_ms(before), _step_ms(after)
-    error = replayed / measured - 1
-    unexplained = 1 - _step_ms(simulate(without_residue(graph))) / measured
-    return Prediction(
-        measured_step_ms=measured,
-        replayed_step_ms=replayed,
-        replay_error=error,
-        predicted_step_ms=predicted,
-        speedup=replayed / predicted if predicted else float("inf"),
-        range=_range(graph, requests, predicted, max(abs(error), abs(unexplained))),
-        changes=tuple(map(str, requests)),
-        assumptions=_assumptions(graph, requests, unexplained),
-        breakdown={"before": breakdown(before), "after": breakdown(after)},
-        critical_path={"before": critical_ms(before), "after": critical_ms(after)},
-    )
+    return Baseline(graph).predict(requests)[0]
 
 
 def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) -> tuple[str, ...]:
