@@ -1,4 +1,4 @@
-"""Sends all gradients after each backward; fixed, after each 16th. Rule: exposed_communication.
+"""Sends all gradients after each backward; fixed, after each 32nd. Rule: exposed_communication.
 
 torchrun --no-python --nproc-per-node 2 stepscope run exposed_communication.py
 """
@@ -10,13 +10,13 @@ from torch import nn
 
 args = arguments(__doc__)
 dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(4))).to(device())
+model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(4))).to(device())
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, fused=True)
 
 
 def step(_):
     for _ in range(32 if args.fixed else 1):
-        model(torch.randn(256, 1024, device=device())).square().mean().backward()
+        model(torch.randn(64, 512, device=device())).square().mean().backward()
     for parameter in model.parameters():
         dist.all_reduce(parameter.grad)
     optimizer.step()

@@ -1,4 +1,4 @@
-"""Loads with 24 workers, however few the cores. Rule: too_many_workers."""
+"""Loads with four workers for each core. Rule: too_many_workers."""
 
 import os
 
@@ -17,7 +17,7 @@ class Drawn(Dataset):
         return 8 * args.steps
 
     def __getitem__(self, index):
-        return torch.randn(256, 1024).sort().values.mean(0)
+        return torch.randn(128, 1024).sort().values.mean(0)
 
 
 model = nn.Sequential(nn.Linear(1024, 256), nn.ReLU(), nn.Linear(256, 1))
@@ -32,4 +32,4 @@ def step(batch):
 
 
 cores = len(os.sched_getaffinity(0))
-train(step, DataLoader(Drawn(), batch_size=8, num_workers=cores if args.fixed else 24))
+train(step, DataLoader(Drawn(), batch_size=8, num_workers=cores if args.fixed else 4 * cores))

@@ -20,6 +20,7 @@ from stepscope.analyze.rules.optimizer_loop import optimizer_loop
 from stepscope.analyze.rules.pageable_copies import pageable_copies
 from stepscope.analyze.rules.recompilation import recompilation
 from stepscope.analyze.rules.small_batch import small_batch
+from stepscope.analyze.rules.stall_reasons import stall_reasons
 from stepscope.analyze.rules.straggling_rank import straggling_rank
 from stepscope.analyze.rules.synchronising_calls import synchronising_calls
 from stepscope.analyze.rules.too_many_workers import too_many_workers
@@ -33,6 +34,7 @@ RULES: list[Rule] = [
         hotspot,
         kernel_fusion,
         forward_backward,
+        stall_reasons,
         cpu_latency,
         input_bound,
         too_many_workers,

@@ -30,12 +30,15 @@ class Places:
         self._trace = trace
         self._names = trace.events.text("name")
 
-    def of(self, rows: Rows, steps: int) -> tuple[Place, ...]:
+    def of(
+        self, rows: Rows, steps: int, calls: NDArray[np.float64] | None = None
+    ) -> tuple[Place, ...]:
         """Events grouped by name, stage, module and line, those with the most time first.
 
         Args:
             rows: events.id.
             steps: how many steps they are of, for counts and times a step.
+            calls: how many calls each event stands for; by default one.
         """
         rows = np.asarray(rows)
         events = self._trace.events
@@ -46,12 +49,17 @@ class Places:
         groups, number = np.unique(key, axis=0, return_inverse=True)
         number = number.reshape(-1)
         time = np.bincount(number, events["duration_ns"][rows], len(groups)) / 1e6 / steps
+        weight = None if calls is None else calls[rows]
+        count = np.bincount(number, weight, len(groups)) / steps
         order = np.argsort(number, kind="stable")
         parts = np.split(rows[order], np.cumsum(np.bincount(number))[:-1]) if len(rows) else []
-        places = [self._place(part, float(time[index]), steps) for index, part in enumerate(parts)]
+        places = [
+            self._place(part, float(time[index]), float(count[index]))
+            for index, part in enumerate(parts)
+        ]
         return tuple(sorted(places, key=lambda place: -place.ms))
 
-    def _place(self, rows: Rows, ms: float, steps: int) -> Place:
+    def _place(self, rows: Rows, ms: float, count: float) -> Place:
         first = int(rows[0])
         module = int(self._trace.events["module"][first])
         file, line, function = self.line(first)
@@ -62,7 +70,7 @@ class Places:
             file=file,
             line=line,
             function=function,
-            count=len(rows) / steps,
+            count=count,
             ms=ms,
             events=tuple(rows[:_MOST_EVENTS].tolist()),
         )

@@ -61,8 +61,9 @@ def load_rules(path: str | Path) -> list[Rule]:
     """
     try:
         found = runpy.run_path(str(path)).get("RULES")
-    except Exception as error:
-        raise RuleError(f"{path}: cannot load rules: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        told = " ".join(str(error).split())
+        raise RuleError(f"{path}: cannot load rules: {type(error).__name__}: {told}") from error
     if not isinstance(found, list) or not all(isinstance(rule, Rule) for rule in found):
         raise RuleError(f"{path}: expected a list RULES of stepscope.analyze.Rule, "
                         f"found {type(found).__name__}")  # fmt: skip

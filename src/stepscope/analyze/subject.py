@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.finding import Finding, Gain, Place
 from stepscope.analyze.places import Places
+from stepscope.analyze.unfolded import Unfolded, unfold
 from stepscope.annotate.idle import windows
 from stepscope.annotate.launches import launch_of
 from stepscope.annotate.steps import main_track
 from stepscope.annotate.tracks import device_work
+from stepscope.contexts import ContextTree, build_contexts
 from stepscope.errors import StepscopeError, TraceError
 from stepscope.graph import Graph, build_graph
 from stepscope.summary import Summary, summarise
@@ -36,7 +38,9 @@ class Subject:
     """The steps of one rank of a trace.
 
     Args:
-        trace: an annotated trace; of several ranks, for rules that compare them.
+        trace: an annotated trace; of several ranks, for rules that compare them. Of one that holds
+            a calling-context tree and no events the tree is looked at: what follows what, and what
+            the device waits for, is not known then.
         rank: whose steps; by default those of the rank whose devices work longest.
 
     Raises:
@@ -44,12 +48,16 @@ class Subject:
     """
 
     def __init__(self, trace: Trace, rank: int | None = None) -> None:
+        self.contexts = build_contexts(trace) if len(trace["contexts"]) else None
+        self.unfolded = _unfolded(trace, self.contexts)
+        if self.unfolded:
+            trace = self.unfolded.trace
         self.rank = _busiest(trace) if rank is None else rank
         self.trace = trace = trace.with_table(_settled(trace["steps"]))
         self.summary: Summary = summarise(trace, self.rank)
         self.events = trace.events
         self.steps = trace["steps"].take(trace["steps"]["rank"] == self.rank)
-        self.count = len(self.steps)
+        self.count = self.unfolded.steps if self.unfolded else len(self.steps)
         self._places = Places(trace)
         self._predictions: dict[tuple[str, ...], Prediction | None] = {}
 
@@ -158,7 +166,7 @@ class Subject:
     @property
     def step_ms(self) -> float:
         """Mean length of a step until the next begins, of the last until its device work ends."""
-        return float(np.mean([end - start for _, start, end in self._windows])) / 1e6
+        return float(sum(end - start for _, start, end in self._windows)) / 1e6 / self.count
 
     @property
     def has_device(self) -> bool:
@@ -179,8 +187,14 @@ class Subject:
         return sum(span.total() for span in spans) / 1e6 / self.count
 
     def calls(self, rows: Rows) -> float:
-        """How many these are a step."""
-        return len(rows) / self.count
+        """How many calls, or pieces of device work, these are a step."""
+        number = self.unfolded.calls[rows].sum() if self.unfolded else len(rows)
+        return float(number) / self.count
+
+    def each_ns(self, rows: Rows) -> NDArray[np.float64]:
+        """How long each of some events lasts; of one that stands for several calls, their mean."""
+        duration = self.events["duration_ns"][rows].astype(np.float64)
+        return duration / np.maximum(self.unfolded.calls[rows], 1) if self.unfolded else duration
 
     def share(self, rows: Rows, own: bool = False) -> float:
         """The part of a step that some events take, the median over the steps.
@@ -191,7 +205,7 @@ class Subject:
         """
         column = self.events["self_ns" if own else "duration_ns"][rows]
         place = np.searchsorted(self.steps["step"], self.events["step"][rows])
-        spent = np.bincount(place, column, self.count)
+        spent = np.bincount(place, column, len(self.steps))
         length = np.array([end - start for _, start, end in self._windows])
         return float(np.median(spent / np.maximum(length, 1)))
 
@@ -267,7 +281,7 @@ class Subject:
         rows: Rows,
         *changes: str,
         note: str = "",
-        otherwise: str = "at most the time of these events",
+        part: float = 1.0,
     ) -> Gain:
         """What changes would give back by the what-if engine; where they do not apply, a bound.
 
@@ -275,11 +289,13 @@ class Subject:
             rows: the events whose time is the bound.
             changes: as for `whatif`.
             note: what the change supposes, said beside it.
-            otherwise: the bound in words.
+            part: of the events' time is the bound.
         """
         found = self.whatif(*changes) if changes else None
         if found is None:
-            return self.bound(self.ms(self.outermost(rows)), otherwise)
+            return self.bound(
+                part * self.ms(self.outermost(rows)), note or "at most the time of these events"
+            )
         return replace(found, note=note)
 
     def bound(self, ms: float, why: str) -> Gain:
@@ -297,8 +313,41 @@ class Subject:
         """
         if not len(rows):
             raise ValueError("expected at least one event as evidence, found none")
-        places = self._places.of(np.asarray(rows), self.count)
+        if self.unfolded:
+            places = self._places.of(np.asarray(rows), self.count, self.unfolded.calls)
+            node = self.unfolded.node
+            places = tuple(
+                replace(one, events=(), contexts=tuple(node[list(one.events)].tolist()))
+                for one in places
+            )
+        else:
+            places = self._places.of(np.asarray(rows), self.count)
         return Finding("", what, advice, places, gain, self.step_ms, self.rank)
+
+    def finding_in_tree(self, what: str, advice: str, nodes: Rows, gain: Gain) -> Finding:
+        """A finding whose evidence are nodes of the calling-context tree, at least one."""
+        if self.contexts is None or not len(nodes):
+            raise ValueError("expected nodes of a calling-context tree as evidence, found none")
+        places = tuple(self._place_in_tree(self.contexts, int(node)) for node in nodes)
+        return Finding("", what, advice, places, gain, self.step_ms, self.rank)
+
+    def _place_in_tree(self, tree: ContextTree, node: int) -> Place:
+        path = list(tree.nodes.take(tree.path(node)).rows())
+        lines = [one for one in path if one["kind"] == "python" and one["line"]]
+        modules = [one["name"] for one in path if one["kind"] == "module"]
+        times = [tree.own(name) for name in ("call_ns", "device_ns", "stalls") if tree.has(name)]
+        own = next((one for one in times if one.count[node]), None)
+        return Place(
+            name=tree.label(node),
+            stage=path[-1]["stage"] or "",
+            module=modules[-1] if modules else "",
+            file=lines[-1]["file"] if lines else "",
+            line=lines[-1]["line"] if lines else None,
+            function=lines[-1]["name"] if lines else "",
+            count=float(own.count[node]) / self.count if own else 0.0,
+            ms=float(own.sum[node]) / 1e6 / self.count if own else 0.0,
+            contexts=(node,),
+        )
 
     def place(self, row: int) -> str:
         """Where an event comes from, as ` in layer1 · net.py:12`, empty where nothing is known."""
@@ -360,10 +409,17 @@ class Subject:
         return inherit(self.events["parent"], own)
 
     def _predict(self, changes: tuple[str, ...]) -> Prediction | None:
+        if self.unfolded:
+            return None  # a simulation needs to know when things ran
         try:
             return predict(self.graph, [parse_request(text, CHANGES) for text in changes])
         except StepscopeError:
             return None
+
+
+def _unfolded(trace: Trace, tree: ContextTree | None) -> Unfolded | None:
+    """The tree as a trace, of a trace that has nothing else."""
+    return unfold(tree, trace.metadata) if tree is not None and not len(trace.events) else None
 
 
 def glob(name: str) -> str:

@@ -29,4 +29,8 @@ def query(trace: Trace, sql: str, form: str) -> None:
     """
     from stepscope.cli.rows import FORMATS
 
+    if any(name in sql.lower() for name in ("findings", "evidence")):
+        from stepscope.analyze import RULES, Subject, apply_rules, with_findings
+
+        trace = with_findings(trace, apply_rules(Subject(trace), RULES))
     sys.stdout.writelines(f"{line}\n" for line in FORMATS[form](trace.query(sql)))

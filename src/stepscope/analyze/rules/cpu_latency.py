@@ -22,10 +22,11 @@ LONGEST_GAP_NS = 50_000_000
 def cpu_latency(subject: Subject) -> Iterator[Finding]:
     """Frames whose CPU time far exceeds their device time: the device idles until work is launched.
 
-    Without a device: time in which the training loop runs no operator, but Python. Silent where the
-    device idles that way for less than 15 % of the step (left out: gaps of
-    50 ms and more, and calls of the runtime of 1 ms and more, which allocate or load kernels), or
-    less than 60 % of it is Python.
+    Without a device: time in which the training loop runs no operator, but Python.
+
+    Silent where the device idles that way for less than 15 % of the step (left out: gaps of 50 ms
+    and more, and calls of the runtime of 1 ms and more, which allocate or load kernels), or less
+    than 60 % of it is Python.
 
     Source: DEEPCONTEXT section 4.3, "CPU Latency Analysis".
     """
@@ -82,7 +83,7 @@ def _during(subject: Subject, gaps: Intervals) -> tuple[Rows, NDArray[np.int64]]
 
 def _python(subject: Subject) -> Iterator[Finding]:
     """Time in which no thread runs an operator, by the range or frame that the loop is in."""
-    gaps = subject.quiet()
+    gaps = subject.quiet().minus(_backward(subject))
     total = gaps.total() / 1e6 / subject.count
     if total < LEAST_PYTHON * subject.step_ms:
         return
@@ -100,6 +101,13 @@ def _python(subject: Subject) -> Iterator[Finding]:
         rows,
         subject.bound(total, "at most the time between operators"),
     )
+
+
+def _backward(subject: Subject) -> Intervals:
+    """When the loop is in backward, which runs no Python: whoever works there was not recorded."""
+    runs = subject.trace["stages"]
+    mine = runs.text("stage").mask("backward") & (runs["rank"] == subject.rank)
+    return Intervals(runs["start_ns"][mine], runs["end_ns"][mine])
 
 
 def _innermost(subject: Subject, gaps: Intervals) -> tuple[Rows, NDArray[np.int64]]:

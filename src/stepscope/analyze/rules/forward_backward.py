@@ -17,17 +17,18 @@ _EMBEDDING = (
     "with an optimizer that takes sparse gradients (SGD, SparseAdam, Adagrad), or a smaller table."
 )
 _OTHER = "Twice is usual: look for another form of the operator, with a cheaper gradient."
-RATIO = 4.0
+RATIO = 8.0
 USUAL = 2.0
 LEAST = 0.05
 
 
 def forward_backward(subject: Subject) -> Iterator[Finding]:
-    """Operators whose backward takes more than 4 times their forward, and 5 % of the step.
+    """Operators whose backward takes more than 8 times their forward, and 5 % of the step.
 
-    Twice is usual: a matrix product has two gradients. Silent where the recorder does not tell
-    which backward belongs to which forward, or names
-    an operator of another name, and about indexing, which has a rule of its own.
+    Twice is usual, as a matrix product has two gradients; a power or a mean comes to five.
+
+    Silent where the recorder does not tell which backward belongs to which forward, or names an
+    operator of another name, and about indexing, which has a rule of its own.
 
     Source: DEEPCONTEXT section 4.3, "Forward/Backward Operator Analysis".
     """
@@ -55,6 +56,7 @@ def forward_backward(subject: Subject) -> Iterator[Finding]:
                 chosen,
                 *(f"scale:select=operator={glob(node)},factor={usual:.3f}" for node in nodes),
                 note=f"if it took {USUAL:g} times the forward",
+                part=1 - usual,
             ),
         )
 

@@ -68,5 +68,5 @@ def hotspot(subject: Subject) -> Iterator[Finding]:
             next(text for pattern, text in ADVICE if re.search(pattern, name)),
             chosen,
             subject.gain(chosen, f"scale:select=name={glob(name)},factor=0.5",
-                         note="if it took half as long"),
+                         note="if it took half as long", part=0.5),
         )  # fmt: skip

@@ -20,6 +20,7 @@ def small_batch(subject: Subject) -> Iterator[Finding]:
     """Batches of at most 8 rows, and a machine that is mostly busy with overhead.
 
     Rows are those of the largest matrix product of the forward pass, images those of convolutions.
+
     Silent where shapes were not recorded; with a device where it idles at launches for less than
     30 % of the step; without one where operators of 20 µs or more take 30 % of it.
     """

@@ -1,1 +1,75 @@
 """`stall_reasons`: what the instructions of hot kernels wait for (DEEPCONTEXT 4.3, 4; 6.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.subject import Subject
+from stepscope.annotate.kernel_names import short_name
+from stepscope.contexts import ContextTree
+
+HOT = 0.10
+LEAST = 0.30
+TOP = 3
+# What the vendors' documents say to do, by a part of the reason's name; "" is any other.
+ADVICE = (
+    ("constant", "Constants are loaded anew by each block: let blocks do more, or fuse the kernel "
+     "into its neighbours."),
+    ("math", "Use instructions that do more at once (vector loads and conversions, fewer "
+     "conversions between types)."),
+    ("long_scoreboard", "It waits for memory: fuse it with its neighbours, read less (16 bits), or "
+     "in the order in which memory lies."),
+    ("lg_throttle", "It makes more memory requests than fit: wider loads (vector types)."),
+    ("memory", "It waits for memory: fuse it with its neighbours, read less (16 bits), or in the "
+     "order in which memory lies."),
+    ("barrier", "Its threads wait for each other: smaller blocks, fewer synchronisations."),
+    ("sleep", "It sleeps on purpose: see what it waits for."),
+    ("", "See the device's profiler guide for this reason."),
+)  # fmt: skip
+
+
+def stall_reasons(subject: Subject) -> Iterator[Finding]:
+    """Why the instructions of hot kernels stall, by samples of the device's instructions.
+
+    Silent without such samples (they come with `stepscope run --contexts` where the device and the
+    driver allow it), for kernels below 10 % of the device time, and where the most frequent of its
+    reasons makes less than 30 % of a kernel's samples.
+
+    Source: DEEPCONTEXT section 4.3, "Fine-grained Stall Analysis"; section 6.7.
+    """
+    tree = subject.contexts
+    if tree is None or not tree.has("stalls") or not tree.has("device_ns"):
+        return
+    time = tree.own("device_ns").sum
+    stalls = tree.own("stalls").sum
+    for kernel in np.flatnonzero(time >= HOT * time.sum()).tolist():
+        below = tree.search(kind="instruction", under=kernel)
+        if not stalls[below].sum():
+            continue
+        reasons = _reasons(tree, below, stalls)
+        reason, share = next(iter(reasons.items()))
+        if share < LEAST:
+            continue
+        chosen = below[np.argsort(-stalls[below], kind="stable")[:TOP]]
+        told = ", ".join(f"{name} {part:.0%}" for name, part in list(reasons.items())[:TOP])
+        bound = float(time[kernel]) / 1e6 / subject.count * share
+        yield subject.finding_in_tree(
+            f"{short_name(tree.label(kernel), 50)} is mainly stalled by {reason}: {told} of its "
+            "samples.",
+            next(text for part, text in ADVICE if part in reason.lower()),
+            np.append(chosen, kernel),
+            subject.bound(bound, "at most the share of its time that it is stalled so"),
+        )
+
+
+def _reasons(tree: ContextTree, nodes: np.ndarray, stalls: np.ndarray) -> dict[str, float]:
+    """The shares of the reasons in the samples, the most frequent first."""
+    total: dict[str, float] = {}
+    for node in nodes.tolist():
+        name = tree.label(node)
+        total[name] = total.get(name, 0.0) + float(stalls[node])
+    whole = sum(total.values())
+    return {name: total[name] / whole for name in sorted(total, key=lambda one: -total[one])}

@@ -17,9 +17,11 @@ def straggling_rank(subject: Subject) -> Iterator[Finding]:
     """A rank that comes to the collectives last, so that the others wait for it in them.
 
     All ranks leave a collective together, so whoever came first is in it longest: what a rank is in
-    it longer than the shortest is its wait. Silent for fewer than two ranks in the trace, where
-    ranks differ in the number of collectives, where no rank waits far less than the others (the
-    last to come is another one each time), and below 5 % of the step.
+    it longer than the shortest is its wait.
+
+    Silent for fewer than two ranks in the trace, where ranks differ in the number of collectives,
+    where no rank waits far less than the others (the last to come is another one each time), and
+    below 5 % of the step.
     """
     spoken = {rank: _collectives(subject, rank) for rank in subject.trace.metadata.ranks}
     counts = {len(rows) for rows in spoken.values()}

@@ -68,6 +68,8 @@ def _gain(subject: Subject, rows: Rows) -> Gain:
     if subject.has_device:
         names = sorted({subject.name(row) for row in rows.tolist()})
         return subject.gain(rows, *(f"no_sync:operator={name}" for name in names))
+    if subject.unfolded:
+        return subject.bound(subject.ms(rows), "at most their own time")
     return subject.bound(_loops_ms(subject, rows), "at most the time of the loops around them")
 
 
@@ -118,7 +120,7 @@ def _explicit(subject: Subject) -> Iterator[Finding]:
     launches = starts[subject.caller[subject.find(on_device=True)]]
     between = (starts[calls] > launches.min(initial=0)) & (starts[calls] < launches.max(initial=0))
     rows = calls[(subject.operator_of(calls) < 0) & between]
-    if len(rows):
+    if subject.calls(rows) >= 1:
         names = sorted({subject.name(row) for row in rows.tolist()})
         yield subject.finding(
             f"The step waits for the device on purpose {subject.calls(rows):.4g} times "

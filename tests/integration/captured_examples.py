@@ -1,0 +1,52 @@
+"""Captures of the scripts in `examples/slow`, made by one process: torch is imported once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[2] / "examples" / "slow"
+_SERVER = """
+import json, os, sys
+import stepscope.capture.recorder, torch._dynamo, torch.profiler  # else each child would
+from stepscope.cli import main
+
+for arguments in json.load(sys.stdin):
+    child = os.fork()
+    if not child:
+        sys.argv = ["stepscope", "run", *arguments]
+        main()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status:
+        sys.exit(f"{arguments} ended with {status}")
+"""
+# A loader that runs ahead is caught waiting in a longer row of steps only.
+_STEPS = {"too_many_workers": (24, 16)}
+_OPTIONS = {"allocator_churn": ["--memory"]}
+
+
+def capture_all(rules: list[str], folder: Path) -> None:
+    """`stepscope run` of each rule's script with its defect (RULE.stepscope) and without."""
+    jobs = [_arguments(rule, fixed, folder) for rule in rules for fixed in (False, True)]
+    done = subprocess.run(
+        [sys.executable, "-c", _SERVER],
+        input=json.dumps(jobs),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def _arguments(rule: str, fixed: bool, folder: Path) -> list[str]:
+    steps, recorded = _STEPS.get(rule, (5, 2))
+    return [
+        *_OPTIONS.get(rule, []),
+        *("--warmup", "2", "--steps", str(recorded)),
+        *("-o", str(folder / f"{rule}{'-fixed' if fixed else ''}.stepscope")),
+        *(str(FOLDER / f"{rule}.py"), "--steps", str(steps)),
+        *(["--fixed"] if fixed else []),
+    ]

@@ -1,0 +1,61 @@
+"""The scripts in `examples/slow`: their rule finds the defect, and nothing once it is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from captured_examples import FOLDER, capture_all
+
+import stepscope
+from stepscope.analyze import RULES, Finding, Subject, apply_rules
+
+# What of a finding shows on a CPU, by rule: the name of an event in its evidence.
+SHOWN = {
+    "hotspot": "aten::sort",
+    "kernel_fusion": "aten::tanh",
+    "forward_backward": "autograd::engine::evaluate_function: EmbeddingBackward0",
+    "cpu_latency": "ProfilerStep#",
+    "input_bound": "_SingleProcessDataLoaderIter",
+    "too_many_workers": "_MultiProcessingDataLoaderIter",
+    "synchronising_calls": "aten::item",
+    "layout_conversions": "aten::copy_",
+    "index_backward": "IndexBackward0",
+    "optimizer_loop": "aten::addcdiv_",
+    "small_batch": "aten::addmm",
+    "recompilation": "dynamo_timed",
+    "zero_grad_memset": "zero_",
+    "allocator_churn": "aten::",
+}
+ON_A_GPU = {"pageable_copies", "fp32_matmul", "odd_shapes"}
+ON_SEVERAL_RANKS = {"exposed_communication", "straggling_rank"}
+BY_SAMPLES = {"stall_reasons"}
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("slow")
+    capture_all(sorted(SHOWN), folder)
+    return folder
+
+
+def shown(file: Path, rule: str) -> list[Finding]:
+    """What the rule finds with the evidence expected of it; times of others may be noise."""
+    subject = Subject(stepscope.open(file))
+    findings = [one for one in apply_rules(subject, RULES) if one.rule == rule]
+    return [one for one in findings if any(SHOWN[rule] in place.name for place in one.evidence)]
+
+
+def test_each_rule_has_a_script_but_the_one_that_needs_samples() -> None:
+    scripts = {path.stem for path in FOLDER.glob("*.py")} - {"common"}
+    assert scripts == {rule.name for rule in RULES} - BY_SAMPLES
+    assert scripts == {*SHOWN} | ON_A_GPU | ON_SEVERAL_RANKS
+
+
+@pytest.mark.parametrize("rule", sorted(SHOWN))
+def test_the_rule_finds_the_defect_and_nothing_without_it(rule: str, captures: Path) -> None:
+    found = shown(captures / f"{rule}.stepscope", rule)
+    assert len(found) == 1
+    assert found[0].evidence
+    assert found[0].gain.ms > 0
+    assert not shown(captures / f"{rule}-fixed.stepscope", rule)

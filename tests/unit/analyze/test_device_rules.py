@@ -1,0 +1,303 @@
+"""Rules on steps of a device, drawn: each with a defect that the rule tells, and without it."""
+
+from __future__ import annotations
+
+import pytest
+from drawn_findings import A100, V100, found
+
+from stepscope.analyze import RULES, Subject, apply_rules
+from stepscope.annotate import annotate
+from stepscope.testing import drawn_trace
+from stepscope.trace.concat import concat
+from stepscope.trace.ranks import of_rank
+
+# The CPU is done early: the device sets the length of the step.
+BUSY = """
+    main     |    0   50 | ProfilerStep#0
+    main     |   10   12 | aten::mm
+    main     |   10   12 | cudaLaunchKernel | corr=1
+    stream 7 |   20  900 | volta_fp16_s884gemm_fp16_128x128 | corr=1
+"""
+
+
+def lines(*groups: str) -> str:
+    return "\n".join(groups)
+
+
+def launches(count: int, name: str, first: float, length: float, every: float,
+             operator: str = "aten::add", start: int = 100) -> str:  # fmt: skip
+    """Operators that each launch a kernel, `every` us after each other."""
+    rows = []
+    for number in range(count):
+        at, correlation = first + number * every, start + number
+        rows += [
+            f"main | {at} {at + 1.5} | {operator}",
+            f"main | {at + 0.2} {at + 1} | cudaLaunchKernel | corr={correlation}",
+            f"stream 7 | {at + 2} {at + 2 + length} | {name} | corr={correlation}",
+        ]
+    return lines(*rows)
+
+
+SOFTMAX = """
+    main     |    0   50 | ProfilerStep#0
+    main     |   10   12 | aten::mm
+    main     |   10   12 | cudaLaunchKernel | corr=1
+    main     |   14   16 | aten::softmax
+    main     |   14   16 | cudaLaunchKernel | corr=2
+    stream 7 |   20  600 | volta_fp16_s884gemm | corr=1
+    stream 7 |  600  900 | cunn_SoftMaxForward | corr=2
+"""
+SYNCHRONISING = """
+    main     |    0 1000 | ProfilerStep#0
+    main     |   10   20 | aten::mm
+    main     |   12   14 | cudaLaunchKernel      | corr=1
+    stream 7 |   20  420 | volta_fp16_s884gemm   | corr=1
+    main     |   30  440 | aten::item
+    main     |   31  439 | aten::_local_scalar_dense
+    main     |   32   36 | cudaMemcpyAsync       | corr=2
+    main     |   37  438 | cudaStreamSynchronize | corr=3
+    stream 7 |  421  422 | Memcpy DtoH (Device -> Pageable) | corr=2
+    main     |  500  510 | aten::mm
+    main     |  502  504 | cudaLaunchKernel      | corr=4
+    stream 7 |  510  990 | volta_fp16_s884gemm   | corr=4
+"""
+COPYING = """
+    main     |    0 1000 | ProfilerStep#0
+    main     |   10  400 | aten::to
+    main     |   20  390 | aten::copy_
+    main     |   30   40 | cudaMemcpyAsync       | corr=1
+    main     |   41  380 | cudaStreamSynchronize | corr=2
+    stream 7 |   50  370 | Memcpy HtoD ({memory} -> Device) | corr=1 bytes=64000000
+    main     |  400  410 | aten::mm
+    main     |  402  404 | cudaLaunchKernel      | corr=3
+    stream 7 |  410  990 | volta_fp16_s884gemm   | corr=3
+"""
+LAYOUTS = """
+    main     |    0   50 | ProfilerStep#0
+    main     |   10   40 | aten::cudnn_convolution
+    main     |   11   12 | cudaLaunchKernel | corr=1
+    main     |   13   14 | cudaLaunchKernel | corr=2
+    main     |   15   16 | cudaLaunchKernel | corr=3
+    main     |   17   18 | cudaLaunchKernel | corr=4
+    main     |   19   20 | cudaLaunchKernel | corr=5
+    stream 7 |   20  100 | {kernel} | corr=1
+    stream 7 |  100  200 | {kernel} | corr=2
+    stream 7 |  200  600 | volta_fp16_s884cudnn_conv | corr=3
+    stream 7 |  600  700 | {kernel} | corr=4
+    stream 7 |  700  800 | {kernel} | corr=5
+"""
+INDEXING = """
+    main     |    0 1000 | ProfilerStep#0
+    main     |   10   20 | aten::{forward} | seq=5
+    main     |   12   14 | cudaLaunchKernel      | corr=1
+    stream 7 |   20   30 | index_kernel          | corr=1
+    main     |  100  120 | {node} | seq=5 fwd=1
+    main     |  102  118 | aten::_index_put_impl_
+    main     |  104  106 | cudaLaunchKernel      | corr=2
+    stream 7 |  110  900 | indexing_backward_kernel | corr=2
+"""
+UPDATING = lines(
+    """
+    main     |    0 1000 | ProfilerStep#0
+    main     |    2    4 | aten::mm
+    main     |    2    4 | cudaLaunchKernel | corr=1
+    stream 7 |    4   90 | volta_fp16_s884gemm | corr=1
+    main     |  100  990 | Optimizer.step#AdamW.step
+    """,
+    launches(40, "vectorized_elementwise_kernel", 110, 5, 20, "aten::mul_"),
+)
+FUSED = """
+    main     |    0 1000 | ProfilerStep#0
+    main     |  100  200 | Optimizer.step#AdamW.step
+    main     |  110  120 | aten::_fused_adamw_
+    main     |  112  114 | cudaLaunchKernel | corr=1
+    stream 7 |  120  900 | multi_tensor_apply_kernel<FusedAdam> | corr=1
+"""
+PRODUCT = """
+    main     |    0   50 | ProfilerStep#0
+    main     |   10   12 | aten::mm | Input_Dims={dims} Input_type=["{kind}","{kind}"]
+    main     |   10   12 | cudaLaunchKernel | corr=1
+    stream 7 |   20  900 | {kernel} | corr=1
+"""
+HALF = "c10::Half"
+ONE_BY_ONE = """
+    main     |    0 1000 | ProfilerStep#0
+    main     |   10  100 | aten::linear | Input_Dims=[[{rows},512],[512,512]]
+    main     |   20   30 | cudaLaunchKernel | corr=1
+    stream 7 |   40   50 | gemv_kernel | corr=1
+    main     |  500  600 | aten::linear | Input_Dims=[[{rows},512],[512,512]]
+    main     |  520  530 | cudaLaunchKernel | corr=2
+    stream 7 |  540  550 | gemv_kernel | corr=2
+"""
+REDUCING = """
+    main      |    0   50 | ProfilerStep#0
+    main      |   10   12 | aten::mm
+    main      |   10   12 | cudaLaunchKernel | corr=1
+    stream 7  |   20  {end} | volta_fp16_s884gemm | corr=1
+    main      |   14   16 | cudaLaunchKernel | corr=2
+    stream 20 |  100  990 | ncclDevKernel_AllReduce_Sum_f32 | corr=2
+"""
+ZEROING = """
+    main     |    0 1000 | ProfilerStep#0
+    main     |   10   12 | aten::mm
+    main     |   10   12 | cudaLaunchKernel | corr=1
+    stream 7 |   20  500 | volta_fp16_s884gemm | corr=1
+    main     |  100  500 | Optimizer.zero_grad#SGD.zero_grad
+    {zeroes}
+    main     |  510  512 | aten::mm
+    main     |  510  512 | cudaLaunchKernel | corr=3
+    stream 7 |  900  990 | volta_fp16_s884gemm | corr=3
+"""
+ALLOCATING = """
+    main     |    0 1000 | ProfilerStep#0
+    main     |   10   12 | aten::mm
+    main     |   10   12 | cudaLaunchKernel | corr=1
+    stream 7 |   20  100 | volta_fp16_s884gemm | corr=1
+    main     |  100  400 | {call}
+    main     |  410  412 | aten::mm
+    main     |  410  412 | cudaLaunchKernel | corr=2
+    stream 7 |  420  500 | volta_fp16_s884gemm | corr=2
+    main     | 1000 2000 | ProfilerStep#1
+    main     | 1010 1012 | aten::mm
+    main     | 1010 1012 | cudaLaunchKernel | corr=3
+    stream 7 | 1020 1100 | volta_fp16_s884gemm | corr=3
+    main     | 1100 1400 | {call}
+    main     | 1410 1412 | aten::mm
+    main     | 1410 1412 | cudaLaunchKernel | corr=4
+    stream 7 | 1420 1500 | volta_fp16_s884gemm | corr=4
+"""
+WAITING_FOR_DATA = """
+    main     |    0 1000 | ProfilerStep#0
+    main     |   10   12 | aten::mm
+    main     |   10   12 | cudaLaunchKernel | corr=1
+    stream 7 |   20  200 | volta_fp16_s884gemm | corr=1
+    main     |  210  {end} | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+    main     |  {end} 905 | aten::mm
+    main     |  {end} 905 | cudaLaunchKernel | corr=2
+    stream 7 |  {begin} 995 | volta_fp16_s884gemm | corr=2
+"""
+
+# rule: (what it finds in, what it is silent about)
+DRAWN = {
+    "hotspot": (SOFTMAX, BUSY),
+    "kernel_fusion": (
+        lines("main | 0 1000 | ProfilerStep#0",
+              launches(60, "vectorized_elementwise_kernel", 10, 4, 6.5)),
+        lines("main | 0 1000 | ProfilerStep#0",
+              launches(4, "vectorized_elementwise_kernel", 10, 200, 220)),
+    ),
+    "cpu_latency": (
+        lines("main | 0 1000 | ProfilerStep#0", launches(10, "volta_gemm", 10, 5, 90)), BUSY,
+    ),
+    "input_bound": (
+        WAITING_FOR_DATA.format(end=900, begin=910), WAITING_FOR_DATA.format(end=214, begin=220),
+    ),
+    "synchronising_calls": (SYNCHRONISING, BUSY),
+    "pageable_copies": (COPYING.format(memory="Pageable"), COPYING.format(memory="Pinned")),
+    "layout_conversions": (
+        LAYOUTS.format(kernel="cudnn::ops::nchwToNhwcKernel"),
+        LAYOUTS.format(kernel="cudnn_convolution_kernel"),
+    ),
+    "index_backward": (
+        INDEXING.format(forward="index", node="IndexBackward0"),
+        INDEXING.format(forward="index_select", node="IndexSelectBackward0"),
+    ),
+    "forward_backward": (
+        INDEXING.format(forward="embedding", node="EmbeddingBackward0"),
+        INDEXING.format(forward="embedding", node="EmbeddingBackward0").replace("110  900",
+                                                                               "110  140"),
+    ),
+    "optimizer_loop": (UPDATING, FUSED),
+    "fp32_matmul": (
+        PRODUCT.format(dims="[[512,512],[512,512]]", kind="float", kernel="volta_sgemm_128x64_nn"),
+        PRODUCT.format(dims="[[512,512],[512,512]]", kind=HALF, kernel="volta_fp16_s884gemm"),
+    ),
+    "odd_shapes": (
+        PRODUCT.format(dims="[[512,768],[768,50257]]", kind=HALF, kernel="ampere_fp16_s16816gemm"),
+        PRODUCT.format(dims="[[512,768],[768,50304]]", kind=HALF, kernel="ampere_fp16_s16816gemm"),
+    ),
+    "small_batch": (ONE_BY_ONE.format(rows=1), ONE_BY_ONE.format(rows=4096)),
+    "exposed_communication": (REDUCING.format(end=200), REDUCING.format(end=985)),
+    "zero_grad_memset": (
+        ZEROING.format(zeroes="main | 110 490 | aten::zero_"), ZEROING.format(zeroes=""),
+    ),
+    "allocator_churn": (
+        ALLOCATING.format(call="cudaMalloc"), ALLOCATING.format(call="cudaEventQuery"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", sorted(DRAWN))
+def test_the_rule_finds_the_defect_and_nothing_without_it(rule: str) -> None:
+    defect, sound = DRAWN[rule]
+    devices = A100 if rule == "odd_shapes" else V100
+    finding = found(rule, defect, devices=devices)
+    assert finding is not None
+    assert finding.evidence
+    assert 0 < finding.gain.ms <= finding.step_ms
+    assert found(rule, sound, devices=devices) is None
+
+
+def test_a_synchronising_call_tells_its_line_and_what_waiting_costs() -> None:
+    text = SYNCHRONISING + "main | 25 450 | train.py(40): log | cat=python\n"
+    finding = found("synchronising_calls", text, devices=V100)
+    assert finding is not None
+    place = finding.evidence[0]
+    assert (place.name, place.file, place.line, place.function) == (
+        "aten::item", "train.py", 40, "log",
+    )  # fmt: skip
+    # The second launch would come 400 us earlier; its work would follow what is copied, at 422.
+    assert finding.gain.changes == ("no_sync:operator=aten::item",)
+    assert finding.gain.ms == pytest.approx(0.098)
+
+
+def test_the_gain_of_loading_in_time_is_that_of_the_what_if_engine() -> None:
+    finding = found("input_bound", WAITING_FOR_DATA.format(end=900, begin=910), devices=V100)
+    assert finding is not None
+    assert finding.gain.changes == ("dataloader",)
+    assert finding.severity == "critical"
+
+
+def rank(number: int, late: int) -> str:
+    return f"""
+        main      |    0 1000 | ProfilerStep#0
+        main      |   10   12 | aten::mm
+        main      |   10   12 | cudaLaunchKernel | corr=1
+        stream 7  |   20  {late} | volta_fp16_s884gemm | corr=1
+        main      |   14   16 | cudaLaunchKernel | corr=2
+        stream 20 | {late + 1}  990 | ncclDevKernel_AllReduce_Sum_f32 | corr=2
+    """
+
+
+@pytest.mark.parametrize(("lates", "slowest"), [([300, 900, 310], 1), ([600, 610, 605], None)])
+def test_the_rank_that_the_others_wait_for(lates: list[int], slowest: int | None) -> None:
+    traces = [annotate(drawn_trace(rank(number, late))) for number, late in enumerate(lates)]
+    job = concat([of_rank(trace, number) for number, trace in enumerate(traces)])
+    mine = [one for one in apply_rules(Subject(job), RULES) if one.rule == "straggling_rank"]
+    assert [one.what.startswith(f"Rank {slowest} comes last") for one in mine] == (
+        [] if slowest is None else [True]
+    )
+
+
+def test_a_compilation_inside_the_steps() -> None:
+    text = """
+        main | 0 1000 | ProfilerStep#0
+        main | 10 800 | _compile.compile_inner (dynamo_timed) | cat=annotation
+        main | 810 900 | aten::mm
+    """
+    finding = found("recompilation", text)
+    assert finding is not None
+    assert finding.gain.ms == pytest.approx(0.79)
+    assert found("recompilation", text.replace("_compile.compile_inner (dynamo_timed)", "eval")) \
+        is None  # fmt: skip
+
+
+def test_more_workers_than_cores_by_the_manifest() -> None:
+    loaders = {"loaders": [{"workers": 16}], "cpus_usable": 6, "cpu_count": 64}
+    text = WAITING_FOR_DATA.format(end=900, begin=910).replace("_Single", "_Multi")
+    finding = found("too_many_workers", text, devices=V100, capture=loaders)
+    assert finding is not None
+    assert finding.what == "16 data-loader workers share 6 CPU cores."
+    few = {**loaders, "loaders": [{"workers": 6}]}
+    assert found("too_many_workers", text, devices=V100, capture=few) is None
+    assert found("too_many_workers", text, devices=V100) is None

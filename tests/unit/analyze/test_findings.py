@@ -1,0 +1,173 @@
+"""Findings: their severity, JSON, tables; and the list of rules."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from drawn_findings import V100, findings
+
+from stepscope.analyze import (
+    RULES,
+    Finding,
+    Gain,
+    Place,
+    Rule,
+    Subject,
+    apply_rules,
+    load_rules,
+    with_findings,
+)
+from stepscope.annotate import annotate
+from stepscope.errors import RuleError, TraceError
+from stepscope.testing import drawn_trace
+from stepscope.trace.trace import Trace
+
+RULE_FILES = Path(__file__).parents[3] / "src" / "stepscope" / "analyze" / "rules"
+LOADING = """
+    main | 0 100 | ProfilerStep#0
+    main | 10 70 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+    main | 70 99 | aten::mm
+"""
+PLACE = Place("aten::mm", "forward", "", "", None, "", 1.0, 1.0, (2,))
+
+
+def finding(ms: float) -> Finding:
+    return Finding("rule", "What.", "Do.", (PLACE,), Gain(ms, "at most"), 100.0)
+
+
+@pytest.mark.parametrize(
+    ("ms", "severity"),
+    [(1, "info"), (4.9, "info"), (5, "warning"), (19, "warning"), (20, "critical")],
+)
+def test_severity_goes_by_the_share_of_the_step_given_back(ms: float, severity: str) -> None:
+    assert finding(ms).severity == severity
+
+
+def test_the_worst_comes_first_and_less_than_a_hundredth_is_left_out() -> None:
+    gains = [2.0, 0.9, 30.0]
+
+    def three(subject: Subject) -> list[Finding]:
+        rows = subject.find("aten::mm")
+        return [subject.finding("What.", "Do.", rows, subject.bound(ms / 1e3, "at most"))
+                for ms in gains]  # fmt: skip
+
+    subject = Subject(annotate(drawn_trace(LOADING)))
+    found = apply_rules(subject, [Rule(three)])
+    assert [one.gain.ms for one in found] == [0.030, 0.002]
+    assert {one.rule for one in found} == {"three"}
+
+
+def test_no_finding_without_evidence() -> None:
+    subject = Subject(annotate(drawn_trace(LOADING)))
+    with pytest.raises(ValueError, match="expected at least one event as evidence"):
+        subject.finding("What.", "Do.", subject.find("no such event"), subject.bound(1, "at most"))
+
+
+def test_findings_are_plain_json() -> None:
+    facts = json.loads(json.dumps([one.to_json() for one in findings(LOADING)]))
+    assert [one["rule"] for one in facts] == ["input_bound"]
+    assert facts[0]["changes"] == ["dataloader"]
+    assert facts[0]["gain_ms"] == pytest.approx(0.06)
+    assert facts[0]["evidence"][0]["events"] == [1]
+
+
+def test_findings_are_tables_beside_the_others() -> None:
+    trace = annotate(drawn_trace(LOADING))
+    found = with_findings(trace, apply_rules(Subject(trace), RULES))
+    assert not len(trace["findings"])
+    rows = found.query("""
+        select rule, severity, gain_ns, changes, events.name
+        from findings join evidence on evidence.finding = findings.id
+        join events on events.id = evidence.event
+    """).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [
+        ("input_bound", "critical", 60000, "dataloader",
+         "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
+    ]  # fmt: skip
+
+
+def test_a_step_without_a_defect_has_no_finding() -> None:
+    assert findings("""
+        main     |  0 50  | ProfilerStep#0
+        main     | 10 12  | aten::mm
+        main     | 10 12  | cudaLaunchKernel | corr=1
+        stream 7 | 14 900 | volta_fp16_s884gemm | corr=1
+    """, devices=V100) == []  # fmt: skip
+
+
+def test_the_first_step_is_left_out_where_it_warms_up() -> None:
+    trace = annotate(
+        drawn_trace("""
+        main |    0 5000 | ProfilerStep#0
+        main |   10 4900 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+        main | 5000 5100 | ProfilerStep#1
+        main | 5001 5099 | aten::mm
+        main | 5100 5200 | ProfilerStep#2
+        main | 5101 5199 | aten::mm
+    """)
+    )
+    assert Subject(trace).step_ms == pytest.approx(0.1)
+    assert apply_rules(Subject(trace), RULES) == []
+
+
+def test_a_trace_without_steps_is_refused() -> None:
+    with pytest.raises(TraceError, match="at least one recorded step"):
+        Subject(Trace({}))
+
+
+# -- the list of rules
+
+
+def test_every_rule_has_a_file_of_its_own_and_says_when_it_is_silent() -> None:
+    files = {path.stem for path in RULE_FILES.glob("*.py")} - {"__init__"}
+    assert files == {rule.name for rule in RULES}
+    for rule in RULES:
+        assert rule.summary.endswith("."), rule.name
+        assert rule.silent.startswith("Silent"), rule.name
+
+
+MINE = '''
+from stepscope.analyze import Rule
+
+def many_products(subject):
+    """Many matrix products."""
+    rows = subject.find(r"^aten::mm$")
+    if len(rows):
+        yield subject.finding("Many.", "Fewer.", rows, subject.bound(subject.ms(rows), "at most"))
+
+RULES = [Rule(many_products)]
+'''
+
+
+def test_rules_of_the_users_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    subject = Subject(annotate(drawn_trace(LOADING)))
+    assert [one.rule for one in apply_rules(subject, load_rules(file))] == ["many_products"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def f(:", "cannot load rules: SyntaxError"),
+        ("RULES = 3", "expected a list RULES of stepscope.analyze.Rule, found int"),
+        ("", "found NoneType"),
+        ("raise SystemExit('no')", "cannot load rules: SystemExit"),
+    ],
+)
+def test_a_file_without_rules_is_told_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    with pytest.raises(RuleError, match=message) as told:
+        load_rules(file)
+    assert "\n" not in str(told.value)
+
+
+def test_a_rule_that_fails_is_told_by_name() -> None:
+    def broken(subject: Subject) -> list[Finding]:
+        raise KeyError("x")
+
+    with pytest.raises(RuleError, match=r"rule broken failed on .*KeyError: 'x'"):
+        apply_rules(Subject(annotate(drawn_trace(LOADING))), [Rule(broken)])
