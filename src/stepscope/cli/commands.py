@@ -35,6 +35,7 @@ COMMANDS = {
     "calibrate": Entry("stepscope.cli.calibrate", "Measure what predictions for a CPU need."),
     "batch": Entry("stepscope.cli.batch", "Predict throughput and memory over the batch size."),
     "lsp": Entry("stepscope.cli.lsp", "Tell an editor what each line costs (language server)."),
+    "diff": Entry("stepscope.cli.diff", "Compare two runs: what became slower, what faster."),
     "query": Entry("stepscope.cli.query", "Ask the tables of a trace in SQL."),
     "cache": Entry("stepscope.cli.cache", "Show or clear what is kept of files opened before."),
 }

@@ -1,0 +1,196 @@
+"""A comparison of two runs as text for a terminal: the step first, then the biggest changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from stepscope.annotate.kernel_names import short_name
+from stepscope.diff import Comparison, Row, Side
+from stepscope.diff.run import Run
+from stepscope.summary.numbers import bar, ms, plural
+
+_WIDE = 100
+_LEAST_CHANGE = 0.001
+_STYLE = {"slower": "red", "faster": "green", "new": "red", "gone": "green"}
+_WORDS = {
+    "slower": "slower", "faster": "faster", "unclear": "~ within spread", "one_step": "? one step",
+    "same": "same", "new": "new", "gone": "gone",
+}  # fmt: skip
+_TITLES = {
+    "time use": "Time use",
+    "stages": "Stages",
+    "modules": "Modules, {work}",
+    "operators": "Operators, {work}",
+    "kernels": "Kernels",
+}
+
+
+def print_comparison(console: Console, found: Comparison, rows: int) -> None:
+    """Print a comparison.
+
+    Args:
+        console: where to; its width decides what there is room for.
+        found: as `compare` made it.
+        rows: how many changes of each kind are listed.
+    """
+    console.print(Group(*_Text(found, rows, console.width).parts()), highlight=False)
+
+
+class _Text:
+    def __init__(self, found: Comparison, rows: int, width: int) -> None:
+        self.found, self.rows, self.width = found, rows, width
+        self.step_ms = max(_median(found.step.before), 1e-9)
+        self.room = max(width - (84 if width >= _WIDE else 61), 16)
+
+    def parts(self) -> Iterator[RenderableType]:
+        yield self.header()
+        yield self.step()
+        work = "device ms a step" if self.found.before.on_device else "CPU ms a step"
+        for name, rows in self.found.parts.items():
+            if rows:
+                yield self.table(_TITLES[name].format(work=work), rows)
+        yield self.footer()
+
+    def header(self) -> Text:
+        text = Text()
+        for mark, run in (("A", self.found.before), ("B", self.found.after)):
+            facts = [run.facts["device"], plural(len(run.steps), "step")]
+            facts += (
+                [f"rank {run.rank} of {run.facts['ranks']}"] if run.facts["ranks"] != "1" else []
+            )
+            text.append(f"{mark}  ", "bold").append(_name(run), "bold")
+            text.append(f"   {' · '.join(fact for fact in facts if fact)}\n", "dim")
+        for name, (was, is_) in self.found.differing.items():
+            text.append(
+                f"! not the same {name}: {was or 'unknown'} → {is_ or 'unknown'}\n", "yellow"
+            )
+        return text
+
+    def step(self) -> Text:
+        row = self.found.step
+        text = Text.assemble(("Step ", "bold"), (ms(_median(row.before)), "bold"), " → ")
+        text.append(ms(_median(row.after)), "bold").append(" ms   ")
+        ratio = row.ratio or 1.0
+        text.append(f"{ratio - 1:+.1%}", f"bold {_STYLE.get(row.verdict, '')}")
+        text.append(f"\n▶ {self.sentence(row, ratio)}", "bold")
+        spreads = " → ".join(_spread(side) for side in (row.before, row.after) if side)
+        return text.append(f"\n  steps from {spreads} ms", "dim")
+
+    def sentence(self, row: Row, ratio: float) -> str:
+        times = f"takes {ratio:.2f}x the time" if ratio > 1 else f"is {1 / ratio:.2f}x as fast"
+        if row.verdict == "one_step":
+            alone = "A" if len(self.found.before.steps) == 1 else "B"
+            return (f"B {times}, but {alone} has one step only: whether that is chance "
+                    "cannot be told.")  # fmt: skip
+        if row.verdict == "unclear":
+            return f"Not sure: B {times}, but its steps and A's overlap{self.certain()}."
+        if row.verdict == "same":
+            return "The steps are the same."
+        where = self.cause(row.change_ms)
+        return f"B {times}{where}."
+
+    def cause(self, change_ms: float) -> str:
+        """What in the use of time changed most, in the direction of the step."""
+        rows = [row for row in self.sure if row.change_ms * change_ms > 0]
+        return f", most of it {_said(rows[0])}" if rows else ""
+
+    def certain(self) -> str:
+        return f"; what did change is {_said(self.sure[0])}" if self.sure else ""
+
+    @property
+    def sure(self) -> list[Row]:
+        """What in the use of time surely changed, the most first."""
+        rows = self.found.parts["time use"] or self.found.parts["stages"]
+        return [row for row in rows if row.verdict in _STYLE]
+
+    def table(self, title: str, rows: Sequence[Row]) -> Table:
+        table = Table(
+            title=f"\n{title}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
+            show_edge=False, pad_edge=False, header_style="dim",
+        )  # fmt: skip
+        heads = {"A": 8, "B": 8, "change": 9, "%": 6}
+        table.add_column("", no_wrap=True)
+        for head, width in heads.items():
+            table.add_column(head, justify="right", no_wrap=True, min_width=width)
+        if self.width >= _WIDE:
+            table.add_column("", no_wrap=True, width=8)
+        table.add_column("", no_wrap=True, min_width=15)
+        shown = [row for row in rows if abs(row.change_ms) >= _LEAST_CHANGE * self.step_ms]
+        longest = max((abs(row.change_ms) for row in shown), default=1.0) or 1.0
+        for row in shown[: self.rows]:
+            table.add_row(*self.cells(row, longest))
+        if left := len(rows) - len(shown[: self.rows]):
+            change = sum(row.change_ms for row in rows) - sum(
+                row.change_ms for row in shown[: self.rows]
+            )
+            words = f"… {left} more" if shown else f"{left} without a change to speak of"
+            table.add_row(Text(words, "dim"), "", "", Text(_signed(change), "dim"))
+        return table
+
+    def cells(self, row: Row, longest: float) -> list[RenderableType]:
+        style = _STYLE.get(row.verdict, "dim")
+        name = short_name(" ".join(row.key).replace("_", " ") if len(row.key) == 2 else row.key[0],
+                          self.room)  # fmt: skip
+        cells: list[RenderableType] = [name, _value(row.before), _value(row.after)]
+        cells += [Text(_signed(row.change_ms), style), Text(_percent(row), style)]
+        if self.width >= _WIDE:
+            cells.append(Text(bar(abs(row.change_ms) / longest, 8), style))
+        said = f"{_WORDS[row.verdict]}{_calls(row) if self.width >= _WIDE else ''}"
+        return [*cells, Text(said, "dim")]
+
+    def footer(self) -> Text:
+        words = ("A and B are medians over the steps. “Within spread”: the steps vary by more than "
+                 "the two sides differ")  # fmt: skip
+        text = Text(f"\n{words}.", "dim")
+        for run in (self.found.before, self.found.after):
+            if run.evidence in ("pattern", "whole_trace"):
+                text.append(f"\n! {_name(run)} marks no step; told by {run.evidence}", "yellow")
+        if not self.found.before.on_device:
+            text.append(
+                "\nWork of operators on the CPU, as not both sides have device work.", "dim"
+            )
+        return text
+
+
+def _said(row: Row) -> str:
+    return f"{' '.join(row.key).replace('_', ' ')} ({_signed(row.change_ms)} ms)"
+
+
+def _name(run: Run) -> str:
+    return run.source.replace("\\", "/").rpartition("/")[2]
+
+
+def _median(side: Side | None) -> float:
+    return side.median_ms if side else 0.0
+
+
+def _spread(side: Side) -> str:
+    return f"{ms(side.least_ms)} to {ms(side.most_ms)}"
+
+
+def _value(side: Side | None) -> RenderableType:
+    return ms(side.median_ms) if side else Text("–", "dim")
+
+
+def _signed(change_ms: float) -> str:
+    return f"{'+' if change_ms >= 0 else '−'}{ms(abs(change_ms))}"
+
+
+def _percent(row: Row) -> str:
+    if row.before is None or row.after is None or row.ratio is None:
+        return ""
+    return f"{row.ratio - 1:+.0%}" if row.ratio < 10 else f"{row.ratio:.0f}x"
+
+
+def _calls(row: Row) -> str:
+    """How often a step, where that changed."""
+    was = row.before.count if row.before else None
+    is_ = row.after.count if row.after else None
+    if was is None or is_ is None or was == is_:
+        return ""
+    return f", {was:g} → {is_:g}×"

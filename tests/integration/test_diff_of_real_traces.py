@@ -1,0 +1,60 @@
+"""Pairs of real traces compared: what is known of them is what is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import stepscope
+from stepscope.annotate.tracks import device_work
+from stepscope.diff import Comparison, Row, compare
+
+
+def pair(traces: Path, before: str, after: str) -> Comparison:
+    return compare(stepscope.open(traces / before), stepscope.open(traces / after))
+
+
+def row(found: Comparison, part: str, *key: str) -> Row:
+    return next(one for one in found.parts[part] if one.key == key)
+
+
+def test_workers_take_data_loading_out_of_the_step(traces: Path) -> None:
+    folder = "kineto_resnet50_v100"
+    found = pair(traces, f"{folder}/num_workers_0.json.gz", f"{folder}/num_workers_4.json.gz")
+    loading = row(found, "stages", "data_loading", "CPU")
+    assert found.parts["stages"][0] is loading
+    assert loading.verdict == "faster"
+    assert loading.change_ms < -60
+    assert row(found, "time use", "idle: data").verdict == "faster"
+    # Two of the six steps are as slow as before (workers start), so the step itself is not sure.
+    assert found.step.verdict == "unclear"
+    assert 0.6 < (found.step.ratio or 0) < 0.8
+
+
+def test_a_v100_takes_longer_than_an_a100(traces: Path) -> None:
+    found = pair(traces, "diff_a100_v100/a100_rank3of8.json.gz",
+                 "diff_a100_v100/v100_rank1of2.json.gz")  # fmt: skip
+    assert found.step.verdict == "slower"
+    assert (found.before.rank, found.after.rank) == (3, 1)
+    assert set(found.differing) == {"device", "ranks"}
+    assert row(found, "stages", "backward", "device").verdict == "slower"
+    assert row(found, "kernels", "volta_sgemm_128x32_nt").verdict == "new"
+    assert row(found, "operators", "aten::mm").before is not None
+
+
+def test_one_step_each_gives_no_verdict_but_modules_are_beside_each_other(traces: Path) -> None:
+    found = pair(traces, "pair_h100_mi300x/timesformer_h100.json.gz",
+                 "pair_h100_mi300x/timesformer_mi300.json.gz")  # fmt: skip
+    assert found.step.verdict == "one_step"
+    both = [one for one in found.parts["modules"] if one.before and one.after]
+    assert len(both) > 200
+    assert {one.verdict for one in both} == {"one_step"}
+
+
+def test_all_device_work_of_the_steps_is_in_kernels_and_in_operators(traces: Path) -> None:
+    trace = stepscope.open(traces / "steps_ns_v100/rank0.json.gz")
+    found = compare(trace, trace)
+    work = device_work(trace) & (trace.events["step"] >= 0)
+    total = trace.events["duration_ns"][work].sum()
+    for part in ("kernels", "operators"):
+        times = found.before.parts[part].times.values()
+        assert sum(one.sum() for one in times) == total

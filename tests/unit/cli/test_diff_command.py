@@ -1,0 +1,98 @@
+"""`stepscope diff`, called in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from stepscope.cli.commands import stepscope
+
+
+def write(path: Path, steps: list[int]) -> str:
+    """A trace of a CPU: one operator that fills each step but for 10 us."""
+    events: list[dict[str, Any]] = []
+    start = 0
+    for number, length in enumerate(steps):
+        for name, cat, at, dur in (
+            (f"ProfilerStep#{number}", "user_annotation", start, length),
+            ("aten::linear", "cpu_op", start + 5, length - 10),
+        ):
+            events.append(
+                {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": at, "dur": dur}
+            )
+        start += length
+    path.write_text(json.dumps(events))
+    return str(path)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    return {
+        "fast": write(tmp_path / "fast.json", [1000, 1010, 990, 1000]),
+        "slow": write(tmp_path / "slow.json", [1500, 1515, 1485, 1500]),
+        "noisy": write(tmp_path / "noisy.json", [900, 2400, 1000, 1900]),
+        "single": write(tmp_path / "single.json", [1500]),
+    }
+
+
+def call(*arguments: str, width: int = 100) -> tuple[int, str, str]:
+    result = CliRunner().invoke(stepscope, ["diff", *arguments], env={"COLUMNS": str(width)})
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_what_changed_and_by_how_much(files: dict[str, str]) -> None:
+    code, out, _ = call(files["fast"], files["slow"])
+    assert code == 0
+    assert "Step 1.00 → 1.50 ms   +50.0%" in out
+    assert "▶ B takes 1.50x the time" in out
+    assert "aten::linear" in out
+    assert "Work of operators on the CPU, as not both sides have device work." in out
+    assert "▶ B is 1.50x as fast" in call(files["slow"], files["fast"])[1]
+
+
+def test_a_difference_that_may_be_chance_is_no_verdict(files: dict[str, str]) -> None:
+    assert "▶ Not sure: B takes" in call(files["fast"], files["noisy"])[1]
+    out = call(files["fast"], files["single"])[1]
+    assert "B has one step only: whether that is chance cannot be told." in " ".join(out.split())
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_a_line_is_no_longer_than_the_terminal(files: dict[str, str], width: int) -> None:
+    out = call(files["fast"], files["slow"], width=width)[1]
+    assert all(len(line) <= width for line in out.splitlines())
+
+
+def test_json_has_the_same_facts(files: dict[str, str]) -> None:
+    found = json.loads(call(files["fast"], files["slow"], "--json")[1])
+    assert found["step"]["verdict"] == "slower"
+    assert found["step"]["before"]["median_ms"] == pytest.approx(1.0)
+    assert found["operators"][0]["key"] == ["aten::linear"]
+    assert found["before"]["compared"] == "operators on the CPU"
+
+
+@pytest.mark.parametrize(
+    ("sides", "limit", "code", "said"),
+    [
+        (("fast", "slow"), "10", 1, "failed: the step takes +50.0% (--fail-above 10)"),
+        (("fast", "slow"), "60", 0, "passed: the step takes +50.0% (--fail-above 60)"),
+        (("slow", "fast"), "0", 0, "passed: the step takes -33.3%"),
+        (("fast", "noisy"), "10", 0, "within what the steps vary by; record more steps"),
+        (("fast", "single"), "10", 1, "one side has only one step, which may be chance"),
+    ],
+)
+def test_a_gate(
+    files: dict[str, str], sides: tuple[str, str], limit: str, code: int, said: str
+) -> None:
+    found, _, err = call(files[sides[0]], files[sides[1]], "--fail-above", limit)
+    assert (found, said in err) == (code, True)
+
+
+def test_a_file_that_is_none_is_refused_in_one_line(files: dict[str, str]) -> None:
+    code, out, err = call(files["fast"], "nowhere.json")
+    assert (code, out) == (2, "")
+    assert "nowhere.json" in err
+    assert "Traceback" not in err
