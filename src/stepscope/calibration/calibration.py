@@ -64,6 +64,8 @@ class Calibration:
         casts: rows `[elements, to 16 bits, to 32 bits]`.
         copies: rows `[elements, a copy of so many FP32 values]`.
         optimizers: by class: rows `[tensors, elements in all, a fused step]`.
+        reducing: an all-reduce of two processes on this machine: rows `[bytes, ns, CPU time of each
+            process, ns]`.
         loading: what the training loop does for a batch that a worker has made: rows `[bytes, ns]`.
     """
 
@@ -74,6 +76,7 @@ class Calibration:
     copies: Sequence[Sequence[float]] = ()
     optimizers: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     loading: Sequence[Sequence[float]] = ()
+    reducing: Sequence[Sequence[float]] = ()
 
     def __str__(self) -> str:
         return f"calibration of {self.date} on {self.machine}"

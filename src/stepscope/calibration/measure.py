@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from stepscope.calibration.reducing import reducing
 from stepscope.calibration.replay import prepare
 
 _LEAST_S, _LEAST_CALLS, _MOST_CALLS = 0.03, 3, 50
@@ -123,8 +124,10 @@ def _fetch_ns(size: int) -> float:
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:
     """The facts that a request asks for."""
-    torch.set_num_threads(request["threads"])
     facts: dict[str, Any] = {"torch": str(torch.__version__)}
+    if request["machine"]:
+        facts["reducing"] = reducing()
+    torch.set_num_threads(request["threads"])
     if request["machine"]:
         facts.update(casts=casts(), copies=copies(), optimizers=fused_steps(), loading=loading())
     with torch.no_grad():

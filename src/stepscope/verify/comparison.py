@@ -15,8 +15,9 @@ class Measured:
     """A step's length over several runs.
 
     Attributes:
-        rounds_ms: the median step of each run, ms.
-        cpu_ms: likewise the median CPU time of a step, of all the threads of the (first) process.
+        rounds_ms: the mean step of each run, ms: with workers that make batches at the same time,
+            short steps follow long ones, and a median would be one of them.
+        cpu_ms: likewise the CPU time of a step, of all the threads of the (first) process.
     """
 
     rounds_ms: tuple[float, ...]
@@ -26,7 +27,7 @@ class Measured:
     def of(cls, runs: Sequence[Mapping[str, Any]]) -> Measured:
         """From the facts of each run."""
         wall, cpu = (
-            tuple(statistics.median(run[name]) / 1e6 for run in runs)
+            tuple(statistics.fmean(run[name]) / 1e6 for run in runs)
             for name in ("steps_ns", "cpu_ns")
         )
         return cls(wall, cpu)

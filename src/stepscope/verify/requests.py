@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stepscope.calibration import find_calibration
 from stepscope.errors import ChangeError
+from stepscope.graph import Graph
 from stepscope.whatif import CHANGES, Request, parse_request
+from stepscope.whatif.calibrated import on_cpu
 
 # By change: what applying it takes of its parameters, and the values of those not given.
 _APPLIED: dict[str, dict[str, Any]] = {
@@ -48,6 +51,31 @@ class Wish:
     def reason(self) -> str | None:
         """Why nothing predicts it."""
         return _NO_PREDICTION.get(self.name)
+
+    def requests(self, graph: Graph) -> tuple[Request, ...]:
+        """What predicts it on this machine, where all processes share the cores."""
+        if self.request is None or self.name != "ddp" or not on_cpu(graph):
+            return () if self.request is None else (self.request,)
+        values = {**_loopback(graph), **self.request.values}
+        shared = Request(CHANGES["shared_cores"], {"processes": self.processes})
+        return Request(self.request.change, values), shared
+
+
+def _loopback(graph: Graph) -> dict[str, float]:
+    """The network within this machine, as calibrated.
+
+    Source: the time of a ring of two, `stepscope.whatif.network`: bytes over the bandwidth, and two
+    latencies.
+    """
+    calibration = find_calibration(graph.trace.metadata)
+    if calibration is None or not calibration.reducing:
+        return {}
+    rows = [(row[0], row[1]) for row in calibration.reducing]
+    (_, short_ns), (size, long_ns) = min(rows), max(rows)
+    return {
+        "bandwidth_gbps": round(size * 8 / max(long_ns - short_ns, 1.0), 3),
+        "latency_us": round(short_ns / 2e3, 1),
+    }
 
 
 def parse_wishes(text: str) -> tuple[Wish, ...]:

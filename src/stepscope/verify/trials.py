@@ -173,9 +173,19 @@ def _distributed(run: Run, rank: int, port: str) -> dict[str, str]:
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(run.processes),
         "LOCAL_WORLD_SIZE": str(run.processes),
-        "MASTER_ADDR": os.environ.get("MASTER_ADDR", "127.0.0.1"),
+        **_meeting(),
         "MASTER_PORT": port,
     }
+
+
+def _meeting() -> dict[str, str]:
+    """Where the user says; otherwise on this machine, whatever it takes its own name for."""
+    if "MASTER_ADDR" in os.environ:
+        return {}
+    here = {"MASTER_ADDR": "127.0.0.1"}
+    if sys.platform == "linux" and "GLOO_SOCKET_IFNAME" not in os.environ:
+        here["GLOO_SOCKET_IFNAME"] = "lo"
+    return here
 
 
 def _free_port() -> str:

@@ -20,6 +20,7 @@ from stepscope.verify.comparison import Comparison, Measured
 from stepscope.verify.requests import Wish
 from stepscope.verify.trials import Run, Script, Show, execute
 from stepscope.whatif import Prediction, predict
+from stepscope.whatif.calibrated import on_cpu
 
 Say = Callable[[str], None]
 
@@ -60,8 +61,7 @@ def verify_change(
         ChangeError: if a change cannot be predicted for it.
     """
     Program(script.target, script.arguments, script.is_module).check()
-    trace = _recorded(script, plan, show, say)
-    prediction = _predicted(trace, wishes, say)
+    found = _predicted(_recorded(script, plan, show, say), wishes, say)
     runs: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
     for number in range(plan.rounds):
         # Whatever drifts meanwhile, drifts for both.
@@ -69,13 +69,17 @@ def verify_change(
             run = _run(script, wishes if side else (), plan, number)
             say(f"{run.label} of {plan.rounds}")
             runs[side].append(execute(run, show))
+        if number == plan.rounds // 2 and found and plan.rounds > 1:
+            again = _predicted(_recorded(script, plan, show, say), wishes, say)
+            # What disturbs a recording only makes it longer.
+            found = min(found, again or found, key=lambda one: one.measured_step_ms)
     reasons = [wish.reason for wish in wishes if wish.reason]
     return Comparison(
         script=" ".join([script.target, *script.arguments]),
         changes=tuple(wish.text for wish in wishes),
         before=Measured.of(runs[0]),
         after=Measured.of(runs[1]),
-        prediction=prediction,
+        prediction=found,
         reason=reasons[0] if reasons else None,
         applied=runs[1][-1]["applied"],
         machine=_machine(runs[1][-1]),
@@ -92,14 +96,13 @@ def _recorded(script: Script, plan: Plan, show: Show, say: Say) -> Trace:
 
 
 def _predicted(trace: Trace, wishes: Sequence[Wish], say: Say) -> Prediction | None:
-    requests = [wish.request for wish in wishes]
-    if not all(requests):
+    if not all(wish.request for wish in wishes):
         return None
     graph = build_graph(trace)
-    if not graph.on_device.any():
+    if on_cpu(graph):
         say("measuring the operators alone that predictions on a CPU need")
         calibrate(trace)
-    return predict(graph, [one for one in requests if one])
+    return predict(graph, [request for wish in wishes for request in wish.requests(graph)])
 
 
 def _run(script: Script, wishes: Sequence[Wish], plan: Plan, number: int) -> Run:

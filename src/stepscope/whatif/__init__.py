@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stepscope.whatif.amp import amp
+from stepscope.whatif.amp_on_cpu import assumed_of_autocast
 from stepscope.whatif.bandwidth import bandwidth
 from stepscope.whatif.blueconnect import blueconnect
 from stepscope.whatif.change import Change, Request, parse_request
@@ -13,6 +14,7 @@ from stepscope.whatif.ddp import ddp
 from stepscope.whatif.dgc import dgc
 from stepscope.whatif.faster_gpu import faster_gpu
 from stepscope.whatif.fsdp import fsdp
+from stepscope.whatif.fused_on_cpu import assumed_of_fusing
 from stepscope.whatif.fused_optimizer import fused_optimizer
 from stepscope.whatif.gist import gist
 from stepscope.whatif.kernel_fusion import kernel_fusion
@@ -23,6 +25,7 @@ from stepscope.whatif.p3 import p3
 from stepscope.whatif.prediction import Prediction, predict
 from stepscope.whatif.reconstruct_batchnorm import reconstruct_batchnorm
 from stepscope.whatif.scale_tasks import scale
+from stepscope.whatif.shared_cores import shared_cores
 from stepscope.whatif.vdnn import vdnn
 from stepscope.whatif.zero import zero
 
@@ -49,11 +52,13 @@ CHANGES: dict[str, Change] = {
             _LOW,
             _HIGH,
             error=0.13,
+            on_cpu=assumed_of_autocast,
         ),
         Change(
             fused_optimizer,
             ("the fused kernel takes as long as the kernels it replaces, and one launch",),
             error=0.13,
+            on_cpu=assumed_of_fusing,
             one_rank=True,
         ),
         Change(
@@ -75,7 +80,14 @@ CHANGES: dict[str, Change] = {
             cuda_graphs,
             ("the step's shapes and control flow are fixed; a replay costs the CPU nothing",),
         ),
-        Change(dataloader, ("batches are ready in time, and loading them slows nothing else",)),
+        Change(
+            dataloader,
+            (
+                "batches are ready in time, and loading them slows nothing else; with a number of "
+                "workers, they share the cores with the training loop",
+            ),
+            high={"computing": 0.0},
+        ),
         Change(
             no_sync,
             ("nothing that the CPU then does needs what it waited for",),
@@ -168,6 +180,14 @@ CHANGES: dict[str, Change] = {
             (
                 "merged products lose nothing to their larger shape; operators cost the CPU what "
                 "they did, but for the launches",
+            ),
+            ranked=False,
+        ),
+        Change(
+            shared_cores,
+            (
+                "computing is divided evenly among the cores, and would go on as many as it has "
+                "threads; collectives take the CPU time that they took alone",
             ),
             ranked=False,
         ),

@@ -12,6 +12,7 @@ from stepscope.whatif.autocast import Effect, forward_effects, forward_of
 from stepscope.whatif.calibrated import needed_calibration
 
 Times = NDArray[np.float64]
+_LEAST_SHARE = 0.5
 _STAGES = ("forward", "loss", "backward")
 
 
@@ -30,14 +31,27 @@ def amp_on_cpu(graph: Graph) -> Graph:
     if not any(effect.half for effect in effects):
         raise ChangeError("amp: no operator that autocast knows is in these steps with its shapes; "
                           "record them with `stepscope run`")  # fmt: skip
+    if _measured_share(graph, calibration) < _LEAST_SHARE:
+        raise ChangeError("amp: the calibration knows too few of these operators; run `stepscope "
+                          "calibrate FILE` on the machine of the trace")  # fmt: skip
     factor = np.array([_factor(calibration, operators, n, one) for n, one in enumerate(effects)])
     casts = np.array([_casts_ns(calibration, effect) for effect in effects])
     return _retimed(graph, operators, factor, casts)
 
 
-def measured_share(graph: Graph) -> float:
-    """The share of the time that would be spent in 16 bits of which the calibration knows."""
+def assumed_of_autocast(graph: Graph) -> tuple[str, ...]:
+    """What has to hold: where the times come from, and how much of the work they cover."""
     calibration = needed_calibration(graph, "amp")
+    share = _measured_share(graph, calibration)
+    return (
+        f"operators gain beside others what they gained alone ({calibration})",
+        f"operators with {share:.0%} of the time that would be spent in 16 bits were measured; "
+        "the others keep their time",
+        "which values are in 16 bits is followed by their sizes",
+    )
+
+
+def _measured_share(graph: Graph, calibration: Calibration) -> float:
     operators = _operators(graph)
     length = graph.trace.events["duration_ns"][operators.rows]
     half = np.array([effect.half for effect in _effects(graph, operators)])

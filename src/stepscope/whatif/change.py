@@ -32,6 +32,7 @@ class Change:
         assumptions: what has to hold for the prediction.
         low, high: parameters under which it gains least and most, for the range.
         error: the greatest relative error of such predictions that was published, or 0.
+        on_cpu: what has to hold instead, given the graph, where a CPU's operators are the work.
         ranked: whether `--rank` tries it: not what needs parameters, or cannot gain.
         one_rank: whether it looks at one rank's step alone.
     """
@@ -41,6 +42,7 @@ class Change:
     low: Mapping[str, Any] = field(default_factory=dict)
     high: Mapping[str, Any] = field(default_factory=dict)
     error: float = 0.0
+    on_cpu: Callable[[Graph], tuple[str, ...]] | None = None
     ranked: bool = True
     one_rank: bool = False
 
@@ -53,6 +55,12 @@ class Change:
     def summary(self) -> str:
         """The first line of what it says of itself."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    def assumed(self, graph: Graph) -> tuple[str, ...]:
+        """What has to hold for its prediction on this graph."""
+        if self.on_cpu is None or graph.on_device.any():
+            return self.assumptions
+        return self.on_cpu(graph)
 
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:

@@ -54,6 +54,12 @@ def fused_on_cpu(graph: Graph) -> Graph:
     return remove(graph.with_tasks(duration_ns=length, gap_ns=gap), replaced)
 
 
+def assumed_of_fusing(graph: Graph) -> tuple[str, ...]:
+    """What has to hold: where the times come from."""
+    calibration = needed_calibration(graph, "fused_optimizer")
+    return (f"a fused step takes what it took alone for as many weights ({calibration})",)
+
+
 def _last(values: Ids) -> Ids:
     _, index = np.unique(values[::-1], return_index=True)
     return index

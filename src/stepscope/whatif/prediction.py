@@ -140,7 +140,7 @@ def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) 
     kept = f"{unexplained:.1%} of the step are delays without a known cause; they stay as they are"
     known = (kept,) if abs(unexplained) >= _WORTH_TELLING else ()
     always = (_ALWAYS, _TOGETHER if graph.window.rank < 0 else _ALIKE)
-    return (*always, *known, *(text for one in requests for text in one.change.assumptions))
+    return (*always, *known, *(text for one in requests for text in one.change.assumed(graph)))
 
 
 def _changed(graph: Graph, requests: Sequence[Request], side: str = "") -> Graph:
