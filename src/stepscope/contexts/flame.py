@@ -1,0 +1,208 @@
+"""A tree as a flame graph's boxes: plain columns and a table of strings, no more than can be seen.
+
+Boxes are in preorder and the largest of siblings is first, so that a page lays them out in one
+pass: a box begins where the one before it on its level ends, or where its caller begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.contexts.hot import hot_path
+from stepscope.contexts.labels import short_label
+from stepscope.contexts.measure import measure
+from stepscope.contexts.paths import preorder
+from stepscope.contexts.tree import ContextTree
+
+Ids = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+MOST = 100_000
+REST = -1
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Which nodes are shown, and what stands for those that are not.
+
+    Attributes:
+        node: the tree's node, int64, shape (boxes,), -1 for a rest: what is left of a caller.
+        caller: the node above each box, int64, shape (boxes,).
+        parent: box of the caller, int64, shape (boxes,), -1 at the first.
+        tops: the outermost nodes that are not shown, int64.
+        hidden: nodes that each rest stands for, int64, shape (boxes,).
+    """
+
+    node: Ids
+    caller: Ids
+    parent: Ids
+    tops: Ids
+    hidden: Ids
+
+
+def flame(
+    tree: ContextTree,
+    by: str,
+    *,
+    start: int = 0,
+    most: int = MOST,
+    before: ContextTree | None = None,
+    marked: Sequence[Sequence[int]] = (),
+) -> dict[str, Any]:
+    """The boxes of a flame graph.
+
+    Args:
+        tree: as built, or upside down.
+        by: a measure, as `measure` takes it.
+        start: the node to be the first box; the paths to it are told in `path`.
+        most: how many nodes are shown at most; what is left below a node is one box, a rest.
+        before: a tree on the same nodes (`difference`) to compare with.
+        marked: nodes to be coloured, a sequence for each finding.
+
+    Returns:
+        A dict that `json` can write. `boxes` has columns of one length in preorder: `node` (-1 for
+        a rest), `parent` (a box), `name`, `kind` and `file` (numbers into `strings`), `line` (-1
+        for none), `value` (at and below), `own`, `count` (samples), `hidden`, `hot` (1 on the hot
+        path), `backward` (1 where it is below its caller as backward work), `finding` (number of
+        the first finding, -1 for none), and `before`, where there is something to compare with.
+    """
+    found = measure(tree, by)
+    value = found.inclusive
+    earlier = measure(before, by).inclusive if before is not None else None
+    size = value if earlier is None else np.maximum(value, earlier)
+    boxes = _laid_out(tree, size, _shown(tree, size, start, most), start)
+    strings = _Strings()
+    return {
+        "by": by,
+        "meaning": found.meaning,
+        "unit": found.unit,
+        "start": start,
+        "path": [{"node": node, "name": short_label(tree, node)} for node in tree.path(start)],
+        "total": float(value[start]),
+        "total_before": None if earlier is None else float(earlier[start]),
+        "nodes": int(tree.end[start] - start),
+        "boxes": _columns(tree, boxes, by, earlier, marked, strings),
+        "strings": strings.all(),
+    }
+
+
+# -- which boxes
+
+
+def _shown(tree: ContextTree, size: Floats, start: int, most: int) -> Mask:
+    """The largest nodes below one that are anything at all; callers are never smaller."""
+    rows = tree.subtree(start)
+    rows = rows[(size[rows] > 0) | (rows == start)]
+    shown = np.zeros(len(tree), np.bool_)
+    # Rows are in preorder, and the sort keeps it among equals: a caller comes before its calls.
+    shown[rows[np.argsort(-size[rows], kind="stable")[:most]]] = True
+    return shown
+
+
+def _laid_out(tree: ContextTree, size: Floats, shown: Mask, start: int) -> Boxes:
+    """The shown nodes and their rests in preorder, siblings by size, a rest last."""
+    nodes, inside = np.flatnonzero(shown), tree.subtree(start)[1:]
+    missing = inside[~shown[inside] & (size[inside] > 0)]
+    tops = missing[shown[tree.parent[missing]]]
+    rests = np.unique(tree.parent[tops])
+    node = np.concatenate([nodes, np.full(len(rests), REST)])
+    caller = np.concatenate([np.where(nodes == start, -1, tree.parent[nodes]), rests])
+    weight = np.concatenate([-size[nodes], np.zeros(len(rests))])
+    level = np.concatenate([tree.depth[nodes], tree.depth[rests] + 1])
+    order = np.lexsort((weight, level))
+    number = np.full(len(tree) + 1, -1, np.int64)  # the last for callers that are none
+    number[nodes] = np.argsort(order)[: len(nodes)]
+    place = preorder(number[caller[order]])
+    order = order[np.argsort(place, kind="stable")]
+    number[nodes] = np.argsort(order)[: len(nodes)]
+    hidden = _hidden_below(tree, missing, tops)
+    return Boxes(
+        node=node[order],
+        caller=caller[order],
+        parent=number[caller[order]],
+        tops=tops,
+        hidden=np.where(node[order] < 0, hidden[caller[order]], 0),
+    )
+
+
+def _hidden_below(tree: ContextTree, missing: Ids, tops: Ids) -> Ids:
+    """How many nodes each shown node has below it that are not shown, int64, shape (nodes,)."""
+    gone = np.concatenate([[0], np.cumsum(np.bincount(missing, minlength=len(tree)))])
+    inside = gone[tree.end[tops]] - gone[tops]
+    return np.bincount(tree.parent[tops], inside, len(tree)).astype(np.int64)
+
+
+# -- what is told of them
+
+
+def _columns(
+    tree: ContextTree,
+    boxes: Boxes,
+    by: str,
+    earlier: Floats | None,
+    marked: Sequence[Sequence[int]],
+    strings: _Strings,
+) -> dict[str, list[Any]]:
+    found = measure(tree, by)
+    hot = np.zeros(len(tree), np.int64)
+    hot[hot_path(tree, by, int(boxes.node[0]))] = 1
+    finding = np.full(len(tree), -1, np.int64)
+    for number, nodes in reversed(list(enumerate(marked))):
+        finding[list(nodes)] = number
+    kinds, files = tree.nodes.text("kind"), tree.nodes.text("file")
+    columns: dict[str, list[Any]] = {
+        "node": boxes.node.tolist(),
+        "parent": boxes.parent.tolist(),
+        "name": strings.codes(_name(tree, boxes, box) for box in range(len(boxes.node))),
+        "kind": strings.codes(kinds[n] if n >= 0 else "others" for n in boxes.node.tolist()),
+        "file": strings.codes(files[n] if n >= 0 else "" for n in boxes.node.tolist()),
+        "line": _of(boxes, tree.nodes["line"], -1).tolist(),
+        "value": _values(tree, boxes, found.inclusive),
+        "own": _plain(_of(boxes, found.own, 0.0)),
+        "count": _of(boxes, tree.inclusive(found.metric).count, 0).tolist(),
+        "hidden": boxes.hidden.tolist(),
+        "hot": _of(boxes, hot, 0).tolist(),
+        "backward": _of(boxes, tree.nodes.text("via").mask("backward").astype(int), 0).tolist(),
+        "finding": _of(boxes, finding, -1).tolist(),
+    }
+    if earlier is not None:
+        columns["before"] = _values(tree, boxes, earlier)
+    return columns
+
+
+def _name(tree: ContextTree, boxes: Boxes, box: int) -> str:
+    node = int(boxes.node[box])
+    return short_label(tree, node) if node >= 0 else f"{boxes.hidden[box]} more"
+
+
+def _of(boxes: Boxes, values: NDArray[Any], rest: float) -> NDArray[Any]:
+    """The nodes' values for the boxes, `rest` for a rest."""
+    return np.where(boxes.node >= 0, values[np.maximum(boxes.node, 0)], rest)
+
+
+def _values(tree: ContextTree, boxes: Boxes, whole: Floats) -> list[Any]:
+    """Values at and below; a rest has those of the nodes that it stands for."""
+    left = np.bincount(tree.parent[boxes.tops], whole[boxes.tops], len(tree))
+    return _plain(np.where(boxes.node >= 0, whole[boxes.node], left[boxes.caller]))
+
+
+def _plain(values: NDArray[Any]) -> list[Any]:
+    return [int(value) if value == int(value) else value for value in values.tolist()]
+
+
+class _Strings:
+    """Distinct strings, each told once and then by its number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def codes(self, texts: Iterable[str | None]) -> list[int]:
+        return [self._numbers.setdefault(text or "", len(self._numbers)) for text in texts]
+
+    def all(self) -> list[str]:
+        return list(self._numbers)
