@@ -40,6 +40,11 @@ class ModuleRanges:
         self._original: Callable[..., Any] = _Module.__call__
         self._call = self._make_call()
 
+    @property
+    def running(self) -> Node:
+        """The module that runs in this thread, innermost; the ground where none does."""
+        return self._running.nodes[-1]
+
     def install(self) -> None:
         """From now on module calls are ranges."""
         if self._on:

@@ -24,6 +24,10 @@ class InputSizes:
         self._now: int | None = None
         self._hook = torch_module.register_module_forward_pre_hook(self._first_call)
 
+    def forget(self) -> None:
+        """What came before does not count: the first steps may have been told wrongly."""
+        self.steps.clear()
+
     def end_step(self) -> None:
         """A step ends here."""
         self.steps.append(self._now)

@@ -26,9 +26,7 @@ def run_providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoRet
     from stepscope.capture.optimizers import OptimizerWatch
 
     steps = Steps(request, finish)
-    if steps.recording:
-        optimizers = steps.recording.optimizers
-        OptimizerWatch(lambda optimizer: optimizers.setdefault(id(optimizer), optimizer))
+    OptimizerWatch(steps.optimizer_stepped)
     model, inputs, iterate = prepare(request)
     if steps.recording:
         steps.recording.forest.plant(model, "model")

@@ -62,6 +62,11 @@ class Steps:
         """Where modules and lines go, if a capture is wanted."""
         return self._recording
 
+    def optimizer_stepped(self, optimizer: Any) -> None:
+        """An optimizer has stepped, which may or may not end the training step."""
+        if self._recording:
+            self._recording.optimizers[id(optimizer)] = optimizer
+
     def ended(self) -> None:
         """A training step ends here."""
         self.count += 1
@@ -99,6 +104,7 @@ class Steps:
 
     def _begin_memory(self) -> None:
         reset_gpu_peaks()
+        self._sizes.forget()
         if self._recording:
             self._window = self._recording.start(self.count)
         else:
@@ -136,7 +142,7 @@ class Steps:
         self._clock.tick()
         effort = self.request.effort
         if self._clock.steps == 0:
-            self._first_timed = self.count
+            self._first_timed = len(self._sizes.steps)
         long = sum(map(self._sizes.is_long, self._sizes.steps[self._first_timed :]))
         enough = long >= effort.least and self._clock.elapsed_s >= effort.seconds
         if enough or self._clock.steps >= effort.most:

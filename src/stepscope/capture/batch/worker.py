@@ -89,6 +89,10 @@ def _measure(request: Request, finish: Any) -> Json:
         path: text.encode(request.encodings.get(path, "utf-8"))
         for path, text in request.edits.items()
     })  # fmt: skip
+    if request.estimate:
+        from stepscope.capture.batch.fake import estimate
+
+        return estimate(request, finish)
     if request.providers:
         from stepscope.capture.batch.providers import run_providers
 
