@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SCRIPTS = Path(__file__).parent / "whatif_scripts"
-BANDWIDTHS_MBIT = (250, 1000, 4000)
+BANDWIDTHS_MBIT = (500, 1000, 4000)
 # Of a frame of 1514 bytes, which tc counts, TCP over IPv4 with time stamps carries 1448.
 PAYLOAD = 1448 / 1514
 # A page that is touched first costs microseconds in a virtual machine. Freed memory stays with the

@@ -66,7 +66,8 @@ class Calibration:
         optimizers: by class: rows `[tensors, elements in all, a fused step]`.
         reducing: an all-reduce of two processes on this machine: rows `[bytes, ns, CPU time of each
             process, ns]`.
-        loading: what the training loop does for a batch that a worker has made: rows `[bytes, ns]`.
+        loading: handing over a batch that a worker made: rows `[bytes, CPU time of the training
+            loop, CPU time of the worker]`.
     """
 
     machine: Machine

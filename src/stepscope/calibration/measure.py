@@ -6,6 +6,7 @@ Micro-benchmarks only: each is one operator, one fused step, one batch. Imports 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
@@ -24,8 +25,8 @@ _TENSORS = ((1, 1 << 10), (1, 1 << 17), (1, 1 << 20), (2, 1 << 23), (64, 1 << 10
 _OPTIMIZERS: dict[str, dict[str, Any]] = {
     "Adam": {}, "AdamW": {}, "SGD": {}, "SGD with momentum": {"momentum": 0.9}, "Adagrad": {},
 }  # fmt: skip
-_BATCH_BYTES = (1 << 12, 1 << 18, 1 << 22, 1 << 24)
-_BATCHES = 12
+_BATCH_BYTES = (1 << 12, 1 << 18, 1 << 21, 1 << 23)
+_BATCHES, _SAMPLES = (10, 60), 16
 
 
 def median_ns(calls: Sequence[Callable[[], object]]) -> list[float]:
@@ -95,31 +96,43 @@ def _fused_step(cls: Any, settings: dict[str, Any], tensors: int, elements: int)
 
 
 class _Batches(Dataset[torch.Tensor]):
-    def __init__(self, size: int) -> None:
-        self._batch = torch.rand(size // 4)
+    """Batches that cost nothing to make but for being put together."""
+
+    def __init__(self, size: int, batches: int) -> None:
+        self._sample = torch.rand(size // 4 // _SAMPLES)
+        self._batches = batches
 
     def __len__(self) -> int:
-        return _BATCHES
+        return self._batches * _SAMPLES
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        return self._batch.clone()
+        return self._sample
 
 
 def loading() -> list[list[float]]:
-    """Rows of bytes, and what the training loop does for a batch that lies ready."""
-    return [[float(size), _fetch_ns(size)] for size in _BATCH_BYTES]
+    """Rows of bytes, and the CPU time that handing over a batch costs the loop and its worker."""
+    return [[float(size), *_handover_ns(size)] for size in _BATCH_BYTES]
 
 
-def _fetch_ns(size: int) -> float:
-    times = []
-    batches = iter(DataLoader(_Batches(size), batch_size=None, num_workers=1))
-    for _ in range(_BATCHES):
-        time.sleep(0.02)  # until the worker is done
-        start = time.perf_counter_ns()
-        batch = next(batches)
-        times.append(time.perf_counter_ns() - start)
-        del batch
-    return statistics.median(times)
+def _handover_ns(size: int) -> list[float]:
+    """What longer runs cost more than shorter ones, so that starting workers does not count."""
+    few, many = (_load(size, batches) for batches in _BATCHES)
+    more = _BATCHES[1] - _BATCHES[0]
+    return [max(after - before, 1.0) / more for before, after in zip(few, many, strict=True)]
+
+
+def _load(size: int, batches: int) -> tuple[float, float]:
+    """CPU time of this process and of its workers for so many batches, ns."""
+    loop, workers = time.process_time_ns(), _workers_ns()
+    for batch in DataLoader(_Batches(size, batches), batch_size=_SAMPLES, num_workers=1):
+        batch.sum()
+    return time.process_time_ns() - loop, _workers_ns() - workers
+
+
+def _workers_ns() -> float:
+    """CPU time of all child processes that have ended."""
+    times = os.times()
+    return (times.children_user + times.children_system) * 1e9
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:

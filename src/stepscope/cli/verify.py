@@ -80,12 +80,13 @@ def _lines(answer: Comparison) -> list[str]:
 
 
 def _predicted(answer: Comparison) -> str:
-    if answer.prediction is None or answer.range_ms is None:
+    if answer.prediction is None:
         return f"predicted  –  {answer.reason}"
     sign = "" if answer.right_sign else ", the wrong way"
-    low, high = answer.range_ms
+    low, high = answer.prediction.range
     return (
-        f"predicted  {answer.predicted_ms:10.3f} ms, {answer.prediction.speedup:.2f}x "
+        f"predicted  {answer.prediction.predicted_step_ms:10.3f} ms, "
+        f"{answer.prediction.speedup:.2f}x "
         f"({low:.3f} to {high:.3f} ms), {answer.error:+.1%} off{sign}"
     )
 

@@ -60,7 +60,9 @@ class Comparison:
         script: as it was called.
         changes: as they were asked for.
         before, after: steps measured without and with the changes.
-        prediction: from a capture of the unchanged script; None where there is none.
+        recorded_ms: the step of the recording that the prediction is from.
+        prediction: from that recording, its times made as long as without it; None where there is
+            none.
         reason: why there is none.
         applied: by change, what it was applied to.
         machine: of the runs.
@@ -70,6 +72,7 @@ class Comparison:
     changes: tuple[str, ...]
     before: Measured
     after: Measured
+    recorded_ms: float
     prediction: Prediction | None
     reason: str | None
     applied: Mapping[str, Mapping[str, Any]]
@@ -82,26 +85,11 @@ class Comparison:
         return statistics.median(before / after for before, after in pairs)
 
     @property
-    def predicted_ms(self) -> float | None:
-        """The step measured without the changes, over the speedup predicted.
-
-        Recording makes steps longer, so the step that was recorded is not compared directly.
-        """
-        return self.before.step_ms / self.prediction.speedup if self.prediction else None
-
-    @property
-    def range_ms(self) -> tuple[float, float] | None:
-        """The prediction's range, likewise."""
-        if self.prediction is None:
-            return None
-        share = self.before.step_ms / self.prediction.replayed_step_ms
-        low, high = self.prediction.range
-        return low * share, high * share
-
-    @property
     def error(self) -> float | None:
         """Predicted over measured step, less 1."""
-        return None if self.predicted_ms is None else self.predicted_ms / self.after.step_ms - 1
+        if self.prediction is None:
+            return None
+        return self.prediction.predicted_step_ms / self.after.step_ms - 1
 
     @property
     def right_sign(self) -> bool | None:
@@ -116,13 +104,14 @@ class Comparison:
         return {
             "script": self.script,
             "changes": list(self.changes),
-            "predicted_step_ms": self.predicted_ms,
-            "range": self.range_ms,
-            "predicted_speedup": self.prediction.speedup if self.prediction else None,
+            "predicted_step_ms": prediction and prediction["predicted_step_ms"],
+            "range": prediction and prediction["range"],
+            "predicted_speedup": prediction and prediction["speedup"],
             "no_prediction": self.reason,
             "measured_speedup": self.measured_speedup,
             "error": self.error,
             "right_sign": self.right_sign,
+            "recorded_step_ms": self.recorded_ms,
             "before": self.before.to_json(),
             "after": self.after.to_json(),
             "applied": {name: dict(facts) for name, facts in self.applied.items()},

@@ -13,12 +13,12 @@ from typing import Any
 from stepscope.calibration import calibrate
 from stepscope.calibration.calibration import cpu_model
 from stepscope.capture.program import Program
-from stepscope.graph import build_graph
+from stepscope.graph import Graph, build_graph
 from stepscope.opening import open as open_trace
-from stepscope.trace.trace import Trace
 from stepscope.verify.comparison import Comparison, Measured
 from stepscope.verify.requests import Wish
 from stepscope.verify.trials import Run, Script, Show, execute
+from stepscope.verify.unrecorded import unrecorded
 from stepscope.whatif import Prediction, predict
 from stepscope.whatif.calibrated import on_cpu
 
@@ -61,7 +61,10 @@ def verify_change(
         ChangeError: if a change cannot be predicted for it.
     """
     Program(script.target, script.arguments, script.is_module).check()
-    found = _predicted(_recorded(script, plan, show, say), wishes, say)
+    graphs = [_recorded(script, plan, show, say)]
+    reasons = [wish.reason for wish in wishes if wish.reason]
+    if not reasons:
+        _predicted(graphs[0], wishes, say)  # what does not apply is better known at once
     runs: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
     for number in range(plan.rounds):
         # Whatever drifts meanwhile, drifts for both.
@@ -69,39 +72,42 @@ def verify_change(
             run = _run(script, wishes if side else (), plan, number)
             say(f"{run.label} of {plan.rounds}")
             runs[side].append(execute(run, show))
-        if number == plan.rounds // 2 and found and plan.rounds > 1:
-            again = _predicted(_recorded(script, plan, show, say), wishes, say)
-            # What disturbs a recording only makes it longer.
-            found = min(found, again or found, key=lambda one: one.measured_step_ms)
-    reasons = [wish.reason for wish in wishes if wish.reason]
+        if number == plan.rounds // 2 and plan.rounds > 1 and not reasons:
+            graphs.append(_recorded(script, plan, show, say))
+    before = Measured.of(runs[0])
+    # What disturbs a recording only makes it longer.
+    graph = min(graphs, key=_recorded_ms)
+    facts = runs[1][-1]
     return Comparison(
         script=" ".join([script.target, *script.arguments]),
         changes=tuple(wish.text for wish in wishes),
-        before=Measured.of(runs[0]),
+        before=before,
         after=Measured.of(runs[1]),
-        prediction=found,
+        recorded_ms=_recorded_ms(graph),
+        prediction=None if reasons else _predicted(unrecorded(graph, before.step_ms), wishes, say),
         reason=reasons[0] if reasons else None,
-        applied=runs[1][-1]["applied"],
-        machine=_machine(runs[1][-1]),
+        applied=facts["applied"],
+        machine=_machine(facts),
     )
 
 
-def _recorded(script: Script, plan: Plan, show: Show, say: Say) -> Trace:
+def _recorded(script: Script, plan: Plan, show: Show, say: Say) -> Graph:
     say("recording the script as it is")
     with TemporaryDirectory(prefix="stepscope-") as folder:
         path = Path(folder, "unchanged.stepscope")
         run = Run(script, plan.warmup, plan.recorded, capture=path, label="recorded")
         execute(run, show)
-        return open_trace(path, cache=False)
+        return build_graph(open_trace(path, cache=False))
 
 
-def _predicted(trace: Trace, wishes: Sequence[Wish], say: Say) -> Prediction | None:
-    if not all(wish.request for wish in wishes):
-        return None
-    graph = build_graph(trace)
+def _recorded_ms(graph: Graph) -> float:
+    return float(graph.window.measured_ns.mean()) / 1e6
+
+
+def _predicted(graph: Graph, wishes: Sequence[Wish], say: Say) -> Prediction:
     if on_cpu(graph):
-        say("measuring the operators alone that predictions on a CPU need")
-        calibrate(trace)
+        say("measuring what predictions on a CPU need, unless it is known")
+        calibrate(graph.trace)
     return predict(graph, [request for wish in wishes for request in wish.requests(graph)])
 
 

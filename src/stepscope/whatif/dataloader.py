@@ -53,7 +53,8 @@ def dataloader(graph: Graph, workers: int = 0, computing: float = 1.0) -> Graph:
 def _wait_ns(graph: Graph, loading: Mask, batch_ns: float, workers: int, computing: float) -> float:
     """What the training loop still spends on a batch: fetching it, and waiting for it."""
     rest_ns = float(simulate(scale(graph, loading, 0, gaps=True)).step_ns.mean())
-    fetch_ns = _fetch_ns(graph)
+    fetch_ns, hand_ns = _handover_ns(graph)
+    batch_ns += hand_ns
     capture = graph.trace.metadata.capture
     cores = int(capture.get("cpu_count") or 0)
     threads = int(capture.get("threads") or 1) if on_cpu(graph) else 1
@@ -62,12 +63,13 @@ def _wait_ns(graph: Graph, loading: Mask, batch_ns: float, workers: int, computi
     return max(rest_ns + fetch_ns, batch_ns / workers, shared_ns) - rest_ns
 
 
-def _fetch_ns(graph: Graph) -> float:
-    """What fetching a batch that is ready takes, as calibrated; 0 where that was not done."""
+def _handover_ns(graph: Graph) -> tuple[float, float]:
+    """What a batch costs the loop and the worker more, as calibrated; 0 where that was not done."""
     calibration = find_calibration(graph.trace.metadata)
     if calibration is None or not calibration.loading:
-        return 0.0
-    return between(calibration.loading, _batch_bytes(graph), 1)
+        return 0.0, 0.0
+    size = _batch_bytes(graph)
+    return between(calibration.loading, size, 1), between(calibration.loading, size, 2)
 
 
 def _batch_bytes(graph: Graph) -> float:

@@ -1,0 +1,183 @@
+"""`stepscope verify` on tiny scripts in real processes: that a change is made, and what is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepscope.calibration import Calibration, Machine
+from stepscope.calibration.calibration import cpu_model, keep_calibration
+from stepscope.errors import CaptureError, ChangeError
+from stepscope.verify import Script
+from stepscope.verify.requests import parse_wishes
+from stepscope.verify.trials import Run, execute
+
+# Says at each step what a change would show in.
+TRAINING = """
+    import sys
+    import torch
+    from torch.utils.data import DataLoader, get_worker_info
+
+    class Pairs(torch.utils.data.Dataset):
+        def __len__(self):
+            return 64
+        def __getitem__(self, index):
+            worker = get_worker_info()
+            return torch.rand(8), -1 if worker is None else worker.num_workers
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(8, 4)
+        def forward(self, x):
+            self.seen = self.inner(x)
+            if "--picky" in sys.argv and self.seen.dtype != torch.float32:
+                raise ValueError("only float32\\nhere")
+            return self.seen.float()
+
+    torch.set_num_threads(1)
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    print("arguments", *sys.argv[1:])
+    for batch, workers in DataLoader(Pairs(), batch_size=4):
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print("dtype", model.seen.dtype, "fused", optimizer.defaults["fused"],
+              "workers", int(workers[0]), "world", torch.distributed.is_initialized()
+              and torch.distributed.get_world_size(), flush=True)
+    print("the end")
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(TRAINING))
+    return Script(str(path), ("--lr", "3"))
+
+
+def run(script: Script, change: str = "", warmup: int = 1, steps: int = 2) -> tuple[Any, list[str]]:
+    """The facts of one run under a change, and what the script printed, under its labels."""
+    lines: list[str] = []
+    wishes = parse_wishes(change) if change else ()
+    facts = execute(
+        Run(
+            script, warmup, steps, [(wish.name, wish.applied) for wish in wishes],
+            processes=max((wish.processes for wish in wishes), default=1), label=change,
+        ),
+        lambda label, line: lines.append(f"{label}: {line}"),
+    )  # fmt: skip
+    return facts, lines
+
+
+def test_a_run_without_a_change_times_its_steps_and_then_ends_the_script(script: Script) -> None:
+    facts, lines = run(script)
+    assert len(facts["steps_ns"]) == len(facts["cpu_ns"]) == 2
+    assert all(length > 0 for length in facts["steps_ns"])
+    assert facts["threads"] == 1
+    # The third step's end was the last thing measured; its line is no longer printed.
+    plain = ": dtype torch.float32 fused None workers -1 world False"
+    assert lines == [": arguments --lr 3", plain, plain]
+
+
+def test_changes_are_made(script: Script) -> None:
+    change = "amp+fused_optimizer+dataloader:workers=1"
+    facts, lines = run(script, change)
+    assert facts["applied"] == {
+        "amp": {"count": 3, "dtype": "bfloat16", "device": "cpu"},
+        "fused_optimizer": {"count": 1, "classes": ["AdamW"], "fused": True},
+        "dataloader": {"count": 1, "workers": 1},
+    }
+    assert lines[1:] == [f"{change}: dtype torch.bfloat16 fused True workers 1 world False"] * 2
+
+
+def test_several_processes_train_together(script: Script) -> None:
+    facts, lines = run(script, "ddp:workers=2")
+    assert facts["applied"] == {"ddp": {"count": 1, "world_size": 2, "backend": "gloo"}}
+    for rank in (0, 1):
+        mine = [line for line in lines if line.startswith(f"ddp:workers=2, rank {rank}: dtype")]
+        assert [line.split()[-1] for line in mine] == ["2", "2"]
+
+
+def test_a_script_that_fails_under_a_change_is_told_in_one_line(script: Script) -> None:
+    picky = Script(script.target, ("--picky",))
+    with pytest.raises(CaptureError) as caught:
+        run(picky, "amp")
+    assert str(caught.value) == f"{script.target} fails under amp: ValueError: only float32"
+
+
+def test_a_script_that_ends_too_soon_or_has_nothing_to_change_is_told(script: Script) -> None:
+    with pytest.raises(CaptureError, match=r"1 steps to warm up and 90 more, found 16 in all"):
+        run(script, steps=90)
+    path = Path(script.target)
+    path.write_text(
+        path.read_text()
+        .replace("optim.AdamW", "optim.Rprop")
+        .replace('optimizer.defaults["fused"]', "None")
+    )
+    with pytest.raises(CaptureError, match="fused_optimizer found nothing to apply to"):
+        run(script, "fused_optimizer")
+
+
+def test_only_what_pytorch_can_do_by_itself_is_verified() -> None:
+    with pytest.raises(ChangeError, match="one of amp, fused_optimizer, dataloader, ddp, compile"):
+        parse_wishes("gist")
+    with pytest.raises(ChangeError, match="compile takes no parameters"):
+        parse_wishes("compile:mode=max")
+    assert [wish.processes for wish in parse_wishes("amp+ddp:workers=3")] == [1, 3]
+
+
+def calibrated() -> None:
+    """This machine counts as calibrated: measuring it takes ten seconds."""
+    machine = Machine(cpu_model(), os.cpu_count() or 1, version("torch"), 1)
+    keep_calibration(Calibration(machine, "2026-11-21", loading=[[1, 1, 1], [1 << 30, 1, 1]]))
+
+
+def verify(script: Script, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from stepscope.cli import main; main()", "verify"]
+    command += ["--warmup=1", "--steps=2", "--rounds=1", *words, script.target, *script.arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_the_command_answers_on_stdout_and_shows_the_script_on_stderr(script: Script) -> None:
+    calibrated()
+    done = verify(script, "--json", "dataloader:workers=1")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["changes"] == ["dataloader:workers=1"]
+    assert answer["script"] == f"{script.target} --lr 3"
+    assert len(answer["before"]["rounds_ms"]) == len(answer["after"]["rounds_ms"]) == 1
+    assert answer["error"] == pytest.approx(
+        answer["predicted_step_ms"] / answer["after"]["step_ms"] - 1
+    )
+    assert answer["right_sign"] in (True, False)
+    # The prediction is of a step as long as the one measured without recording.
+    assert answer["prediction"]["measured_step_ms"] == pytest.approx(
+        answer["before"]["step_ms"], rel=1e-3
+    )
+    assert answer["prediction"]["changes"] == ["dataloader:workers=1"]
+    assert answer["machine"]["threads"] == 1
+    assert "[unchanged, round 1] dtype torch.float32" in done.stderr
+    assert "[dataloader:workers=1, round 1] dtype torch.float32" in done.stderr
+
+
+def test_bad_use_ends_with_code_2_and_one_line(script: Script, tmp_path: Path) -> None:
+    for words, said in ((("gist",), "expected a change that PyTorch can make"),
+                        (("amp:speed=2",), "amp: expected KEY=VALUE")):  # fmt: skip
+        done = verify(script, *words)
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+    done = verify(Script(str(tmp_path / "missing.py")), "amp")
+    assert done.returncode == 2
+    assert "expected a Python script to run" in done.stderr

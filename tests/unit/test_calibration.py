@@ -1,0 +1,100 @@
+"""Operators called alone, as a trace tells them, in 32 bits and in 16."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from stepscope.calibration.measure import fused_steps, measure
+from stepscope.calibration.operators import Operator, find_operators
+from stepscope.calibration.replay import prepare
+from stepscope.testing import drawn_trace
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """Measuring sets the number of threads; other tests have theirs."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def signature(name: str, *inputs: tuple[list[int], list[int], str, str]) -> str:
+    dims, strides, types, values = zip(*inputs, strict=True)
+    return Operator(name, dims, strides, types, values).signature
+
+
+MATRIX = ([4, 6], [6, 1], "float", "")
+TURNED = ([6, 4], [1, 6], "float", "")
+NOTHING = ([], [], "", "")
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        signature("mm", MATRIX, TURNED),
+        signature("add", MATRIX, MATRIX, ([], [], "Scalar", "1")),  # alpha goes by name
+        signature("gelu", MATRIX, NOTHING),  # a text that was not recorded
+        signature("sum", MATRIX, ([], [], "ScalarList", "[0]"), ([], [], "Scalar", "True"),
+                  NOTHING),
+        signature("native_layer_norm", MATRIX, ([], [], "ScalarList", "[6]"),
+                  ([6], [1], "float", ""), ([6], [1], "float", ""), ([], [], "Scalar", "1e-05")),
+    ],
+)  # fmt: skip
+def test_an_operator_is_called_as_it_was_recorded(text: str, half: bool) -> None:
+    call = prepare(text, half=half)
+    assert call is not None
+    result = call()
+    result = result[0] if isinstance(result, tuple) else result
+    assert isinstance(result, torch.Tensor)
+    assert result.dtype == (torch.bfloat16 if half else torch.float32)
+
+
+def test_what_cannot_be_called_is_none() -> None:
+    assert prepare(signature("mm", MATRIX, MATRIX), half=False) is None
+    assert prepare(signature("no_such_operator", MATRIX), half=False) is None
+
+
+def test_measuring_gives_two_times_an_operator_and_none_for_what_cannot_be() -> None:
+    good, bad = signature("mm", MATRIX, TURNED), signature("mm", MATRIX, MATRIX)
+    facts = json.loads(
+        json.dumps(measure({"threads": 1, "operators": [good, bad], "machine": False}))
+    )
+    assert facts["torch"] == torch.__version__
+    assert facts["operators"][bad] == [None, None]
+    assert all(time > 0 for time in facts["operators"][good])
+
+
+def test_each_fused_optimizer_is_measured_by_tensors_and_elements(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("stepscope.calibration.measure._TENSORS", ((1, 16), (3, 8)))
+    rows = fused_steps()
+    assert {"Adam", "AdamW", "SGD", "SGD with momentum", "Adagrad"} == set(rows)
+    for table in rows.values():
+        assert [row[:2] for row in table] == [[1, 16], [3, 24]]
+        assert all(row[2] > 0 for row in table)
+
+
+def test_only_outermost_operators_count_and_what_they_call_is_part_of_them() -> None:
+    shaped = 'Input_Dims=[[4,6],[6,4]] Input_Strides=[[6,1],[1,6]] Input_type=["float","float"]'
+    trace = drawn_trace(f"""
+        main |  0 50 | ## forward ##
+        main |  5 25 | aten::matmul | {shaped} Concrete_Inputs=["",""]
+        main | 10 20 | aten::mm
+        main | 30 40 | aten::relu
+    """)
+    found = find_operators(trace, trace.events.text("category").mask("cpu_op"))
+    names = trace.events.text("name")
+    assert [names[row] for row in found.rows] == ["aten::matmul", "aten::relu"]
+    assert [names[row] for row in range(len(names)) if found.around[row] == 0] == [
+        "aten::matmul", "aten::mm",
+    ]  # fmt: skip
+    matmul, relu = found.calls
+    assert matmul is not None
+    assert matmul.floats == ((4, 6), (6, 4))
+    assert relu is None

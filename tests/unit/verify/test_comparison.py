@@ -1,0 +1,83 @@
+"""What is made of the rounds, and of a recording that took longer than the step unrecorded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stepscope.annotate import annotate
+from stepscope.graph import Graph, build_graph, simulate
+from stepscope.testing import drawn_trace
+from stepscope.verify import Comparison, Measured
+from stepscope.verify.unrecorded import unrecorded
+
+
+def graph_of(text: str) -> Graph:
+    return build_graph(annotate(drawn_trace(text))).check()
+
+
+def comparison(before: Measured, after: Measured) -> Comparison:
+    return Comparison("train.py", ("amp",), before, after, 1.0, None, "no reason", {}, {})
+
+
+def run(step_ms: float) -> dict[str, list[float]]:
+    return {"steps_ns": [step_ms * 0.5e6, step_ms * 1.5e6], "cpu_ns": [1e6, 3e6]}
+
+
+def test_a_run_is_its_mean_step_and_the_answer_the_median_run() -> None:
+    measured = Measured.of([run(10), run(30), run(11)])
+    assert measured.rounds_ms == (10, 30, 11)
+    assert measured.cpu_ms == (2, 2, 2)
+    assert measured.step_ms == 11
+    assert measured.spread == pytest.approx(20 / 11)
+
+
+def test_the_speedup_is_that_within_a_round() -> None:
+    # The machine was slow in the second round, for both.
+    answer = comparison(Measured((10, 30, 10), (1, 1, 1)), Measured((5, 15, 5), (1, 1, 1)))
+    assert answer.measured_speedup == 2
+    assert answer.error is answer.right_sign is None
+    assert answer.to_json()["no_prediction"] == "no reason"
+
+
+# 5 us of recording in each of: the operator, its inner, the rest of the operator, the gap behind.
+RECORDED = """
+    main |   0 100 | ProfilerStep#0
+    main |   0  60 | aten::linear
+    main |  20  50 | aten::mm
+"""
+
+
+def test_recording_costs_the_same_for_each_task() -> None:
+    graph = graph_of(RECORDED)
+    shorter = unrecorded(graph, 0.094)
+    assert simulate(shorter).step_ns.tolist() == pytest.approx([94_000], abs=4)
+    assert shorter.window.measured_ns.tolist() == [94_000]
+    lost = graph.tasks["duration_ns"] - shorter.tasks["duration_ns"]
+    lost = lost + graph.tasks["gap_ns"] - shorter.tasks["gap_ns"]
+    assert set(lost[lost > 0].tolist()) == {2_000}
+
+
+def test_no_task_loses_more_than_it_has() -> None:
+    shorter = unrecorded(graph_of(RECORDED), 0.03)
+    assert (shorter.tasks["duration_ns"] >= 0).all()
+    assert (shorter.tasks["gap_ns"] >= 0).all()
+    assert simulate(shorter).step_ns.tolist() == pytest.approx([30_000], abs=4)
+
+
+def test_a_step_that_was_longer_unrecorded_is_stretched() -> None:
+    longer = unrecorded(graph_of(RECORDED), 0.2)
+    assert simulate(longer).step_ns.tolist() == [200_000]
+    graph = graph_of(RECORDED)
+    assert np.array_equal(longer.tasks["duration_ns"], 2 * graph.tasks["duration_ns"])
+
+
+def test_where_a_device_works_all_is_shortened_alike() -> None:
+    graph = graph_of("""
+        main     |  0 100 | ProfilerStep#0
+        main     | 10  20 | cudaLaunchKernel | corr=7
+        stream 7 | 30  80 | kernel           | corr=7
+    """)
+    shorter = unrecorded(graph, 0.05)
+    assert simulate(shorter).step_ns.tolist() == [50_000]
+    assert simulate(shorter).start_ns.tolist() == (simulate(graph).start_ns // 2).tolist()
