@@ -2,7 +2,8 @@
 
 Prints a table in Markdown. *in a row* replays consecutive steps as one graph, *on its own* each
 step as a graph of its own. The last column leaves out what no dependency explains: every kernel
-then follows its launch by the median latency at most, and its predecessor at once.
+then follows its launch by the median latency at most, and its predecessor by the median gap. A
+folder is replayed as one graph of all its ranks.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.graph import Graph, build_graph, simulate, without_residue
+from stepscope.graph import Graph, build_graph, build_ranks, simulate, without_residue
 from stepscope.opening import open as open_trace
 from stepscope.trace.trace import Trace
 
@@ -33,8 +34,9 @@ def on_their_own(trace: Trace, steps: tuple[int, ...]) -> Errors:
 def line(file: Path, folder: Path) -> tuple[str, Errors]:
     """One row of the table, and the errors of the steps in a row and on their own."""
     trace = open_trace(file)
-    graph = build_graph(trace)
-    row, own = errors(graph), on_their_own(trace, graph.window.steps)
+    graph = build_ranks(trace)
+    row = errors(graph)
+    own = on_their_own(trace, graph.window.steps) if file.is_file() else row
     told = simulate(without_residue(graph)).step_ns.sum() / graph.window.measured_ns.sum() - 1
     cells = (
         str(file.relative_to(folder)).removesuffix(".gz").removesuffix(".json"),

@@ -14,6 +14,7 @@ from stepscope.graph.edges import COMMUNICATION, HANDOVER, LAUNCH, SYNC
 from stepscope.graph.facts import task_table
 from stepscope.graph.graph import Graph
 from stepscope.graph.schema import EDGE_KINDS, LINKS, THREADS
+from stepscope.graph.unlisted import with_unlisted_work
 from stepscope.graph.window import Window, find_window
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
@@ -54,7 +55,8 @@ def build_graph(
     columns = {name: np.concatenate([host[name], device[name]])[order] for name in host}
     tasks = task_table(trace.events, thread, columns)
     links = _links(trace, cpu, work, delays, place)
-    return Graph(tasks, links, _threads(trace, tracks, cpu.main), trace, window)
+    graph = Graph(tasks, links, _threads(trace, tracks, cpu.main), trace, window)
+    return with_unlisted_work(graph)
 
 
 def _host_tasks(cpu: CpuSide, window: Window) -> dict[str, Any]:

@@ -14,13 +14,17 @@ def without_residue(graph: Graph) -> Graph:
 
     A replay keeps what no dependency explains as a constant: a late start behind a launch, a gap
     between kernels. Here work follows its launch by the median latency at most, and what its stream
-    did before at once. How far the simulation of this misses the measured step is how far the known
-    dependencies do.
+    did before by the median gap. How far the simulation of this misses the measured step is how far
+    the known dependencies do.
     """
     launch = graph.links.text("kind").mask("launch")
     lag = graph.links["lag_ns"].copy()
     if launch.any():
         lag[launch] = np.minimum(lag[launch], int(np.median(lag[launch])))
-    gap = np.where(graph.on_device, 0, graph.tasks["gap_ns"])
+    gap = graph.tasks["gap_ns"].copy()
+    thread = graph.tasks["thread"]
+    between = graph.on_device & np.append(thread[1:] == thread[:-1], False)
+    if between.any():
+        gap[between] = np.minimum(gap[between], int(np.median(gap[between])))
     links = graph.links.with_columns(lag_ns=lag)
     return replace(graph.with_tasks(gap_ns=gap), links=links)

@@ -44,10 +44,14 @@ def test_delays_without_a_cause_are_told_and_widen_the_range() -> None:
         main     |   0 100 | ProfilerStep#0
         main     |  10  12 | cudaLaunchKernel | corr=7
         main     |  12  14 | cudaLaunchKernel | corr=8
+        main     |  14  16 | cudaLaunchKernel | corr=9
+        main     |  16  18 | cudaLaunchKernel | corr=10
         stream 7 |  20  60 | first            | corr=7
-        stream 7 | 105 125 | second           | corr=8
+        stream 7 | 105 115 | second           | corr=8
+        stream 7 | 115 120 | third            | corr=9
+        stream 7 | 120 125 | fourth           | corr=10
     """)
-    # Behind the first at once, the second would end at 80, and the CPU sets the length: 100.
+    # As the others do, the second would follow at once: the last ends at 80, the CPU at 100.
     answer = predict(graph, [])
     assert answer.replay_error == 0
     assert answer.range == pytest.approx((0.125 * 0.8, 0.125 * 1.2))
