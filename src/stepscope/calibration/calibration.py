@@ -62,7 +62,6 @@ class Calibration:
         date: when, as YYYY-MM-DD.
         operators: by signature: `[in 32 bits, in 16 bits]`; null where it could not be called so.
         casts: rows `[elements, to 16 bits, to 32 bits]`.
-        copies: rows `[elements, a copy of so many FP32 values]`.
         optimizers: by class: rows `[tensors, elements in all, a fused step]`.
         reducing: an all-reduce of two processes on this machine: rows `[bytes, ns, CPU time of each
             process, ns]`.
@@ -74,7 +73,6 @@ class Calibration:
     date: str
     operators: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     casts: Sequence[Sequence[float]] = ()
-    copies: Sequence[Sequence[float]] = ()
     optimizers: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     loading: Sequence[Sequence[float]] = ()
     reducing: Sequence[Sequence[float]] = ()
@@ -95,10 +93,6 @@ class Calibration:
     def cast_ns(self, elements: float, *, down: bool) -> float:
         """What a cast of so many values takes, to 16 bits or back."""
         return between(self.casts, elements, 1 if down else 2)
-
-    def copy_ns(self, elements: float) -> float:
-        """What a copy of so many FP32 values takes."""
-        return between(self.copies, elements, 1)
 
 
 def between(rows: Sequence[Sequence[float]], at: float, column: int) -> float:

@@ -65,15 +65,6 @@ def casts() -> list[list[float]]:
     return rows
 
 
-def copies() -> list[list[float]]:
-    """Rows of elements, a copy from one tensor to another."""
-    rows = []
-    for elements in _SIZES:
-        source, target = torch.rand(elements), torch.rand(elements)
-        rows.append([float(elements), *median_ns([lambda: target.copy_(source)])])  # noqa: B023
-    return rows
-
-
 def fused_steps() -> dict[str, list[list[float]]]:
     """By class: rows of tensors, elements in all, a fused step."""
     table: dict[str, list[list[float]]] = {}
@@ -142,7 +133,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         facts["reducing"] = reducing()
     torch.set_num_threads(request["threads"])
     if request["machine"]:
-        facts.update(casts=casts(), copies=copies(), optimizers=fused_steps(), loading=loading())
+        facts.update(casts=casts(), optimizers=fused_steps(), loading=loading())
     with torch.no_grad():
         facts["operators"] = {text: operator_ns(text) for text in request["operators"]}
     return facts

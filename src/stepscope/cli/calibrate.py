@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def calibrate(trace: Trace, afresh: bool, as_json: bool) -> None:
     """Time operators alone on this machine, for what-ifs of steps that a CPU computes.
 
-    The operators of the trace, in 32 bits and in 16, casts, copies, fused optimizers and batches
-    from a worker; about ten seconds. What was measured is kept and used by `stepscope whatif` and
+    The operators of the trace, in 32 bits and in 16, casts, fused optimizers, batches from a worker
+    and all-reduces; about ten seconds. What was measured is kept and used by `stepscope whatif` and
     `stepscope verify`.
     """
     from stepscope.calibration import calibrate as measure

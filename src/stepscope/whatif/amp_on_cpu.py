@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.calibration import Calibration, Operators, find_operators
+from stepscope.calibration.operators import Operator
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.whatif.autocast import Effect, forward_effects, forward_of
 from stepscope.whatif.calibrated import needed_calibration
 
-Times = NDArray[np.float64]
-_LEAST_SHARE = 0.5
+Ratios = NDArray[np.float64]
 _STAGES = ("forward", "loss", "backward")
+_LEAST_SHARE = 0.5
 
 
 def amp_on_cpu(graph: Graph) -> Graph:
@@ -23,26 +26,26 @@ def amp_on_cpu(graph: Graph) -> Graph:
     not.
 
     Raises:
-        ChangeError: if there is no calibration, or nothing would run in 16 bits.
+        ChangeError: if there is no calibration, it does not know these operators, or nothing would
+            run in 16 bits.
     """
     calibration = needed_calibration(graph, "amp")
-    operators = _operators(graph)
-    effects = _effects(graph, operators)
-    if not any(effect.half for effect in effects):
+    autocast = _autocast(graph, calibration)
+    if not autocast.half.any():
         raise ChangeError("amp: no operator that autocast knows is in these steps with its shapes; "
                           "record them with `stepscope run`")  # fmt: skip
-    if _measured_share(graph, calibration) < _LEAST_SHARE:
+    if autocast.known_share(graph) < _LEAST_SHARE:
         raise ChangeError("amp: the calibration knows too few of these operators; run `stepscope "
                           "calibrate FILE` on the machine of the trace")  # fmt: skip
-    factor = np.array([_factor(calibration, operators, n, one) for n, one in enumerate(effects)])
-    casts = np.array([_casts_ns(calibration, effect) for effect in effects])
-    return _retimed(graph, operators, factor, casts)
+    casts = np.array([_casts_ns(calibration, effect) for effect in autocast.effects])
+    ratio = np.where(autocast.half & np.isfinite(autocast.ratio), autocast.ratio, 1.0)
+    return _retimed(graph, autocast.operators, ratio, casts)
 
 
 def assumed_of_autocast(graph: Graph) -> tuple[str, ...]:
     """What has to hold: where the times come from, and how much of the work they cover."""
     calibration = needed_calibration(graph, "amp")
-    share = _measured_share(graph, calibration)
+    share = _autocast(graph, calibration).known_share(graph)
     return (
         f"operators gain beside others what they gained alone ({calibration})",
         f"operators with {share:.0%} of the time that would be spent in 16 bits were measured; "
@@ -51,19 +54,46 @@ def assumed_of_autocast(graph: Graph) -> tuple[str, ...]:
     )
 
 
-def _measured_share(graph: Graph, calibration: Calibration) -> float:
-    operators = _operators(graph)
-    length = graph.trace.events["duration_ns"][operators.rows]
-    half = np.array([effect.half for effect in _effects(graph, operators)])
-    known = np.array([_half_ratio(calibration, operators, n) is not None for n in range(len(half))])
-    total = float(length[half].sum())
-    return float(length[half & known].sum()) / total if total else 1.0
+@dataclass(frozen=True, eq=False)
+class _Autocast:
+    """What autocast would do to the operators of a graph's steps.
+
+    Attributes:
+        operators: of forward, loss and backward.
+        effects: of each.
+        ratio: time in 16 bits over time in 32; NaN where that was not measured.
+    """
+
+    operators: Operators
+    effects: list[Effect]
+    ratio: Ratios
+
+    @property
+    def half(self) -> NDArray[np.bool_]:
+        """Operators that would compute in 16 bits."""
+        return np.array([effect.half for effect in self.effects], np.bool_)
+
+    def known_share(self, graph: Graph) -> float:
+        """The share of what would be spent in 16 bits of which the calibration knows."""
+        length = graph.trace.events["duration_ns"][self.operators.rows]
+        total = float(length[self.half].sum())
+        known = float(length[self.half & np.isfinite(self.ratio)].sum())
+        return known / total if total else 1.0
 
 
-def _operators(graph: Graph) -> Operators:
+def _autocast(graph: Graph, calibration: Calibration) -> _Autocast:
     events = graph.trace.events
     chosen = events.text("stage").mask(*_STAGES) & np.isin(events["step"], graph.window.steps)
-    return find_operators(graph.trace, chosen)
+    operators = find_operators(graph.trace, chosen)
+    ratio = np.array([_ratio(calibration, call) for call in operators.calls], np.float64)
+    return _Autocast(operators, _effects(graph, operators), ratio)
+
+
+def _ratio(calibration: Calibration, call: Operator | None) -> float:
+    if call is None or not call.floats:
+        return float("nan")
+    single, half = calibration.operators.get(call.signature, (None, None))
+    return half / single if single and half else float("nan")
 
 
 def _effects(graph: Graph, operators: Operators) -> list[Effect]:
@@ -88,29 +118,15 @@ def _effects(graph: Graph, operators: Operators) -> list[Effect]:
     return effects
 
 
-def _half_ratio(calibration: Calibration, operators: Operators, number: int) -> float | None:
-    call = operators.calls[number]
-    if call is None:
-        return None
-    single, half = calibration.operators.get(call.signature, (None, None))
-    return half / single if single and half else None
-
-
-def _factor(calibration: Calibration, operators: Operators, number: int, effect: Effect) -> float:
-    ratio = _half_ratio(calibration, operators, number) if effect.half else None
-    return 1.0 if ratio is None else ratio
-
-
 def _casts_ns(calibration: Calibration, effect: Effect) -> float:
     down = sum(calibration.cast_ns(elements, down=True) for elements in effect.down)
     return down + sum(calibration.cast_ns(elements, down=False) for elements in effect.up)
 
 
-def _retimed(graph: Graph, operators: Operators, factor: Times, added_ns: Times) -> Graph:
-    """Tasks of each operator by its factor, with its addition to the first of them."""
+def _retimed(graph: Graph, operators: Operators, ratio: Ratios, added_ns: Ratios) -> Graph:
+    """Tasks of each operator by its ratio, with its addition to the first of them."""
     place = np.append(operators.around, -1)[graph.tasks["event"]]
-    factors = np.append(factor, 1.0)[place]
-    length = graph.tasks["duration_ns"] * factors
+    length = graph.tasks["duration_ns"] * np.append(ratio, 1.0)[place]
     known = np.flatnonzero(place >= 0)
     _, first = np.unique(place[known], return_index=True)
     rows = known[first]
