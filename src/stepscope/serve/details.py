@@ -193,18 +193,20 @@ def _instances(opened: OpenTrace, subject: Subject) -> dict[str, Any] | None:
         mine = trace["steps"]["rank"] == _step(opened, subject)["rank"]
         return _of_ranges(trace["steps"].take(mine), "steps")
     if operation.module >= 0:
-        calls = calls_of(trace, operation.module)
-        name = opened.timeline.contents.modules.name_in(operation.module, -1)
-        if not len(calls):
-            return None
-        make = partial(_of_events, opened, calls, f"calls of {name}")
-        return opened.keep(("calls", operation.module), make)
+        return opened.keep(("calls", operation.module), partial(_calls, opened, operation.module))
     if operation.event < 0:
         return None
     event, index = operation.event, opened.timeline.index
     name = trace.events.text("name")[event] or ""
     key = "instances", name, int(index.rank[event]), bool(index.on_device[event])
     return opened.keep(key, lambda: _of_events(opened, alike(trace, event), name))
+
+
+def _calls(opened: OpenTrace, module: int) -> dict[str, Any] | None:
+    """The recorded calls of a module, where there are any."""
+    calls = calls_of(opened.trace, module)
+    name = opened.timeline.contents.modules.name_in(module, -1)
+    return _of_events(opened, calls, f"calls of {name}") if len(calls) else None
 
 
 def _of_ranges(table: Any, name: str) -> dict[str, Any] | None:
@@ -228,7 +230,7 @@ def _of_ranges(table: Any, name: str) -> dict[str, Any] | None:
 def _of_events(opened: OpenTrace, rows: Rows, name: str) -> dict[str, Any]:
     events, index = opened.trace.events, opened.timeline.index
     time = events["duration_ns"][rows]
-    longest = rows[np.argsort(-time, kind="stable")]
+    longest = _longest(rows, time, _MOST_SHAPES)
     return {
         "of": name,
         "side": "device" if index.on_device[rows[0]] else "cpu",
@@ -246,10 +248,18 @@ def _of_events(opened: OpenTrace, rows: Rows, name: str) -> dict[str, Any]:
     }
 
 
+def _longest(rows: Rows, time: NDArray[np.int64], most: int = _MOST_ROWS) -> Rows:
+    """The rows that take most time, the longest first; of equals the first."""
+    if len(rows) > 2 * most:
+        least = np.partition(time, len(time) - most)[len(time) - most]
+        rows, time = rows[time >= least], time[time >= least]
+    return rows[np.argsort(-time, kind="stable")[:most]]
+
+
 def _shapes(opened: OpenTrace, longest: Rows) -> list[dict[str, Any]]:
     """The input shapes of the longest instances, those that take most time first."""
     found: dict[str, list[int]] = {}
-    for event in np.sort(longest[:_MOST_SHAPES]).tolist():
+    for event in np.sort(longest).tolist():  # in the order of the file, which is read in blocks
         shapes = opened.trace.event_arguments(event).get("Input Dims")
         if shapes:
             time = int(opened.trace.events["duration_ns"][event])
@@ -278,7 +288,7 @@ def _device_work(opened: OpenTrace, subject: Subject) -> dict[str, Any]:
     work = raw[index.on_device[raw]]
     if subject.event is not None and index.on_device[subject.event]:
         work = work[:0]
-    longest = work[np.argsort(-index.duration[work], kind="stable")[:_MOST_ROWS]]
+    longest = _longest(work, index.duration[work])
     return {"count": len(work), "rows": [_work(opened, event) for event in longest.tolist()]}
 
 
@@ -299,7 +309,8 @@ def _work(opened: OpenTrace, event: int) -> dict[str, Any]:
 def _kernel(opened: OpenTrace, subject: Subject) -> dict[str, Any] | None:
     """How the kernel was launched that the operation is, or the only one that it launched."""
     index, raw = opened.timeline.index, subject.raw
-    kernels = raw[opened.trace.events.text("category").mask("kernel")[raw] & index.on_device[raw]]
+    work = raw[index.on_device[raw]]
+    kernels = work[opened.trace.events.text("category").take(work).mask("kernel")]
     return kernel_configuration(opened, int(kernels[0])) if len(kernels) == 1 else None
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.errors import TraceError
+from stepscope.errors import ServeError, TraceError
 from stepscope.serve.query import Query
 from stepscope.serve.source_files import SourceFiles
 from stepscope.timeline import Timeline
@@ -18,6 +18,10 @@ from stepscope.timeline.lines import LineCost, line_costs
 from stepscope.trace.trace import Trace
 
 Answer = TypeVar("Answer")
+
+
+def _no_other(id: str) -> Trace:
+    raise ServeError(f"expected the id of an open trace, found {id[:80]!r}: none is beside", 404)
 
 
 class OpenTrace:
@@ -30,13 +34,15 @@ class OpenTrace:
         trace: as given.
         timeline: of it.
         start: the path of the step to begin with, empty where there is no step.
-        lock: held while a request is answered, as the timeline keeps levels.
+        other: gives another open trace by its id; set where there are several.
     """
 
     def __init__(self, trace: Trace) -> None:
-        self.trace, self.timeline, self.lock = trace, Timeline(trace), RLock()
+        self.trace, self.timeline = trace, Timeline(trace)
         self.start = self.timeline.start()
+        self.other: Callable[[str], Trace] = _no_other
         self._kept: dict[tuple[Any, ...], Any] = {}
+        self._keeping = RLock()
 
     @property
     def rank(self) -> int:
@@ -50,10 +56,11 @@ class OpenTrace:
 
     def keep(self, key: tuple[Any, ...], make: Callable[[], Answer]) -> Answer:
         """What `make` gives, made once for a key."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        found: Answer = self._kept[key]
-        return found
+        with self._keeping:  # of two tabs that ask at once, one waits for the other's answer
+            if key not in self._kept:
+                self._kept[key] = make()
+            found: Answer = self._kept[key]
+            return found
 
     @cached_property
     def sources(self) -> SourceFiles:

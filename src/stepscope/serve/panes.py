@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.errors import ServeError
+from stepscope.serve.findings import of_finding
 from stepscope.serve.levels import event_of, hits, in_step_of
 from stepscope.serve.opened import OpenTrace
 from stepscope.serve.query import Query
@@ -27,7 +28,7 @@ _MOST = 50
 
 
 def select(opened: OpenTrace, query: Query) -> dict[str, Any]:
-    """What the panes show for a module, a kernel, a source line or an event."""
+    """What the panes show for a module, a kernel, a source line, a finding or an event."""
     title, chosen, heads = _chosen(opened, query)
     rows = np.flatnonzero(chosen)
     return {
@@ -64,6 +65,10 @@ def _chosen(opened: OpenTrace, query: Query) -> tuple[str, Mask, Rows]:
         return short_name(kernel), chosen, np.flatnonzero(chosen)
     if file:
         return _of_line(opened, file, query.number("line") or 0)
+    finding = query.number("finding")
+    if finding is not None:
+        title, chosen = of_finding(opened, query, finding)
+        return title, chosen, np.flatnonzero(chosen)
     event = event_of(opened, query)
     chosen = np.zeros(len(opened.trace.events), np.bool_)
     chosen[event] = True
@@ -137,9 +142,11 @@ def _kernels(opened: OpenTrace, rows: Rows) -> list[str]:
 
 def _by_time(codes: NDArray[np.integer], time: NDArray[np.int64]) -> list[int]:
     """Distinct codes, those that take most time first."""
-    distinct, number = np.unique(codes, return_inverse=True)
-    total = np.bincount(number, time, len(distinct))
-    return [int(code) for code in distinct[np.argsort(-total, kind="stable")[:_MOST]]]
+    if not len(codes):
+        return []
+    total, found = np.bincount(codes, time), np.bincount(codes) > 0
+    distinct = np.flatnonzero(found)
+    return [int(code) for code in distinct[np.argsort(-total[found], kind="stable")[:_MOST]]]
 
 
 def _lines(opened: OpenTrace, rows: Rows, modules: list[int]) -> list[dict[str, Any]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -13,6 +14,9 @@ from typing import Any
 from stepscope.errors import ServeError, StepscopeError
 from stepscope.opening import open as open_trace
 from stepscope.serve.opened import OpenTrace
+from stepscope.serve.query import Query
+from stepscope.serve.routes import answer
+from stepscope.trace.trace import Trace
 
 _ENDINGS = re.compile(r"(\.pt\.trace)?(\.(json|pb|stepscope|xplane))*(\.gz)?$")
 _LOADING, _READY, _FAILED = "loading", "ready", "failed"
@@ -36,19 +40,22 @@ class TraceFile:
         self.state, self.progress, self.message = _LOADING, 0.0, "waiting"
         self._opened: OpenTrace | None = None
 
-    def load(self, model: Path | None, cache: bool) -> None:
+    def load(
+        self, model: Path | None, cache: bool, other: Callable[[str], Trace] | None = None
+    ) -> None:
         """Read the file; whatever goes wrong is told by `state` and `message`."""
         self.message = "reading"
         try:
             trace = open_trace(self.path, model=model, cache=cache, progress=self._tell)
             self.progress, self.message = 1.0, "building the timeline"
-            self._opened = OpenTrace(trace)
+            self._opened = _warmed(OpenTrace(trace))
         except StepscopeError as error:
             self._fail(str(error))
         except Exception as error:
             traceback.print_exc()
             self._fail(f"a fault of stepscope's own, told on its terminal: {error}")
         else:
+            self._opened.other = other or self._opened.other
             self.state, self.message = _READY, ""
 
     @property
@@ -83,6 +90,14 @@ class TraceFile:
         print(f"stepscope view: {message}", file=sys.stderr, flush=True)
 
 
+def _warmed(opened: OpenTrace) -> OpenTrace:
+    """Ask what the page asks first, so that it need not wait for what is worked out only once."""
+    with suppress(StepscopeError):  # as it will be told
+        for name, query in (("overview", {}), ("levels", {"path": opened.start})):
+            answer(opened, name, Query(query))
+    return opened
+
+
 class Workbench:
     """The files of one `stepscope view`, or of one report.
 
@@ -105,12 +120,15 @@ class Workbench:
 
         def read_all() -> None:
             for file in self.files.values():
-                file.load(model, cache)
+                file.load(model, cache, self._trace)
 
         # A daemon, so that Ctrl-C need not wait for a file of gigabytes.
         thread = Thread(target=read_all, name="reading", daemon=True)
         thread.start()
         return thread
+
+    def _trace(self, id: str) -> Trace:
+        return self[id].opened.trace
 
     @property
     def is_loading(self) -> bool:

@@ -35,7 +35,7 @@ def chrome_trace(index: Index, events: Ids) -> _Json:
     places = {track: (number, track + 1) for track, number in _processes(trace, tracks).items()}
     told = [
         *_labels(trace, places),
-        *(_slice(trace, event, places) for event in events.tolist()),
+        *_slices(trace, events, places),
         *_arrows(index, events, places),
     ]
     return {"displayTimeUnit": "ns", "traceEvents": told}
@@ -70,19 +70,24 @@ def _labels(trace: Trace, places: _Places) -> Iterator[_Json]:
         yield {"ph": "M", "name": "process_sort_index", "pid": process, "args": order}
 
 
-def _slice(trace: Trace, event: int, places: _Places) -> _Json:
-    table = trace.events
-    process, thread = places[int(table["track"][event])]
-    return {
-        "ph": "X",
-        "name": table.text("name")[event] or "",
-        "cat": table.text("category")[event] or "",
-        "pid": process,
-        "tid": thread,
-        "ts": _us(int(table["start_ns"][event])),
-        "dur": _us(int(table["duration_ns"][event])),
-        "args": {**trace.event_arguments(event), EVENT: event},
-    }
+def _slices(trace: Trace, events: Ids, places: _Places) -> Iterator[_Json]:
+    part = trace.events.take(events)
+    columns = (part["start_ns"].tolist(), part["duration_ns"].tolist(), part["track"].tolist())
+    texts = part.text("name"), part.text("category")
+    for event, name, category, start, duration, track in zip(
+        events.tolist(), *texts, *columns, strict=True
+    ):
+        process, thread = places[track]
+        yield {
+            "ph": "X",
+            "name": name or "",
+            "cat": category or "",
+            "pid": process,
+            "tid": thread,
+            "ts": _us(start),
+            "dur": _us(duration),
+            "args": {**trace.event_arguments(event), EVENT: event},
+        }
 
 
 def _us(time_ns: int) -> float:

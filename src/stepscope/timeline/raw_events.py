@@ -48,7 +48,8 @@ def events_of(index: Index, operation: Operation) -> Ids:
     on_cpu = rows[~index.on_device[rows]]
     _, place = ranges(*index.inside(on_cpu))
     _, work = index.device_work(rows)
-    return np.unique(np.concatenate([index.order[place], work]))
+    # Rows hold different events, so none is there twice.
+    return np.sort(np.concatenate([index.order[place], work]))
 
 
 def place_events(levels: Levels, path: str) -> Places:

@@ -5,6 +5,7 @@ Source: HOTLINE sections 4.5 and 5, appendix C.
 
 from __future__ import annotations
 
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ class Timeline:
         self.contents = Contents(trace)
         self.index = self.contents.index
         self._kept: dict[tuple[Path, bool], Level] = {}
+        self._keeping = RLock()
 
     def level(self, path: str = "", every: bool = False) -> Level:
         """The level inside an operation.
@@ -143,12 +145,13 @@ class Timeline:
 
     def _level(self, path: Path, every: bool) -> Level:
         key = (path, every)
-        level = self._kept.pop(key, None)
-        if level is None:
-            level = self._inside(path, every) if path else open_trace(self.contents, every)
-        self._kept[key] = level  # the last in order, so that the first is the least used
-        if len(self._kept) > _KEPT_LEVELS:
-            self._kept.pop(next(iter(self._kept)))
+        with self._keeping:  # a server asks from several threads
+            level = self._kept.pop(key, None)
+            if level is None:
+                level = self._inside(path, every) if path else open_trace(self.contents, every)
+            self._kept[key] = level  # the last in order, so that the first is the least used
+            if len(self._kept) > _KEPT_LEVELS:
+                self._kept.pop(next(iter(self._kept)))
         return level
 
     def _inside(self, path: Path, every: bool) -> Level:

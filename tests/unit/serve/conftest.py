@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from serving import TRACE
 from starlette.testclient import TestClient
 
 from stepscope.serve import bundle
@@ -14,10 +15,6 @@ from stepscope.serve.guard import Token
 from stepscope.serve.workbench import Workbench
 
 PORT = 8765
-TRACE = """[
-{"ph": "X", "name": "ProfilerStep#1", "cat": "user_annotation", "pid": 1, "tid": 1, "ts": 0, "dur": 9},
-{"ph": "X", "name": "aten::mm", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 1, "dur": 5}
-]"""  # noqa: E501
 
 
 @pytest.fixture

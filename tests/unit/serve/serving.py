@@ -26,6 +26,11 @@ STEP = """
     main     | 105 119 | aten::conv2d         | Input_Dims=[[4,3]]
 """
 
+TRACE = """[
+{"ph": "X", "name": "ProfilerStep#1", "cat": "user_annotation", "pid": 1, "tid": 1, "ts": 0, "dur": 9},
+{"ph": "X", "name": "aten::mm", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 1, "dur": 5}
+]"""  # noqa: E501
+
 
 def opened(text: str = STEP, model: dict[str, Any] | None = None, **metadata: Any) -> OpenTrace:
     """A drawn trace as the page looks at it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import TRACE
+from serving import TRACE
 
 from stepscope.errors import ServeError
 from stepscope.serve.workbench import Workbench
