@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -17,6 +18,7 @@ from stepscope.capture.manifest import Result, Run, build_manifest
 from stepscope.errors import CaptureError
 
 _FIRST_FLUSH_S = 2.0
+_DRAIN_S = 0.25
 
 
 class Collector(Protocol):
@@ -32,6 +34,9 @@ class Collector(Protocol):
 
     def content(self, complete: bool) -> bytes | None:
         """contexts.json as it stands."""
+
+    def drain(self) -> None:
+        """Make room for more samples."""
 
     def note(self, sentence: str) -> None:
         """Something for a reader of the file to know."""
@@ -104,6 +109,11 @@ class Collection:
         except (OSError, RuntimeError) as error:
             self.failure = f"cannot write {self.path}: {error}"
 
+    def drain(self) -> None:
+        """Make room for more samples."""
+        if self._collector:
+            self._collector.drain()
+
     def _make(self) -> Collector:
         torch = loaded_torch()
         try:
@@ -136,10 +146,18 @@ class _Flusher(threading.Thread):
     def run(self) -> None:
         """Until `end`; the first time soon, as the run may be short."""
         wait = min(_FIRST_FLUSH_S, self._interval_s)
-        while not self._ended.wait(wait):
+        while not self._has_ended_within(wait):
             message = "the run went on when this was written; it may have been killed since"
             self._collection.write("running", message, complete=False)
             wait = min(wait * 2, self._interval_s)
+
+    def _has_ended_within(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while self._collection.options.samples and time.monotonic() < until:
+            if self._ended.wait(_DRAIN_S):
+                return True
+            self._collection.drain()
+        return self._ended.wait(max(until - time.monotonic(), 0))
 
     def end(self) -> None:
         """No write is under way when it returns."""

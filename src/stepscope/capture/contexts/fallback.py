@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -77,6 +78,9 @@ class PythonCollector:
     def note(self, sentence: str) -> None:
         """Something for a reader of the file to know."""
         self._notes.append(sentence)
+
+    def drain(self) -> None:
+        """There are no samples."""
 
     def release(self) -> None:
         """Everything goes with this object."""
@@ -185,7 +189,9 @@ class _Mode(_DispatchMode):  # type: ignore[misc]
     ) -> Any:
         begun = time.perf_counter_ns()
         result = func(*args, **(kwargs or {}))
-        self._add(func._schema.name, time.perf_counter_ns() - begun)
+        elapsed_ns = time.perf_counter_ns() - begun
+        with suppress(Exception):  # training must go on whatever we stumble over
+            self._add(func._schema.name, elapsed_ns)
         return result
 
 

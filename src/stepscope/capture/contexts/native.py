@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.capture import program
+from stepscope.capture.contexts.adapter import Adapter, PyTorchAdapter
 from stepscope.capture.contexts.options import ContextOptions
 
 # Frames that say nothing: torch's own of a module call, which the module's frame stands for.
@@ -18,7 +19,8 @@ _HIDDEN = [
 # The stack begins with what these files run.
 _BARRIERS = [str(Path(program.__file__))]
 # A range is opened in these files and goes on when they have returned.
-_ANNOTATORS = ["torch/autograd/profiler.py", "torch/_ops.py", "/contextlib.py"]
+_ANNOTATORS = ["torch/autograd/profiler.py", "torch/_ops.py", "/contextlib.py",
+               "stepscope/capture/contexts/monitor.py"]  # fmt: skip
 
 
 class NativeCollector:
@@ -35,30 +37,37 @@ class NativeCollector:
     def __init__(self, extension: Any, options: ContextOptions, torch: Any) -> None:
         self._extension = extension
         self._options = options
-        self._torch = torch
-        self._paths: Any = None
+        self._adapters: list[Adapter] = [PyTorchAdapter(extension, options)] if torch else []
 
     def start(self) -> None:
         """From now on every operator counts."""
+        options = self._options
         self._extension.hide(_HIDDEN, _BARRIERS, _ANNOTATORS)
         self._extension.release()
-        self._extension.start(self._options.sources, self._options.limit)
-        if self._torch is not None:
-            self._watch_modules()
-            self._extension.follow_pytorch(True)
+        self._extension.start(
+            options.sources, options.limit, options.sample, options.sample_real, options.perf
+        )
+        if options.perf and (missing := self._extension.counters_missing()):
+            self.note(missing)
+        for adapter in self._adapters:
+            adapter.attach()
 
     def stop(self) -> None:
         """Nothing counts any more; what was counted can still be read."""
-        if self._torch is not None:
-            self._extension.follow_pytorch(False)
+        for adapter in self._adapters:
+            adapter.detach()
         self._extension.stop()
 
     def content(self, complete: bool) -> bytes | None:
         """contexts.json as it stands."""
-        if self._paths is not None:
-            self._paths.name_all()
+        for adapter in self._adapters:
+            adapter.name_modules()
         content: bytes | None = self._extension.snapshot(complete)
         return content
+
+    def drain(self) -> None:
+        """Make room for more samples."""
+        self._extension.drain()
 
     def note(self, sentence: str) -> None:
         """Something for a reader of the file to know."""
@@ -66,16 +75,8 @@ class NativeCollector:
 
     def release(self) -> None:
         """Free the memory of a stopped collector."""
-        self._paths = None
+        self._adapters.clear()
         self._extension.release()
-
-    def _watch_modules(self) -> None:
-        if not self._options.modules:
-            return
-        from stepscope.capture.contexts import paths
-
-        self._paths = paths.ModulePaths(self._extension)
-        self._extension.watch_modules(paths.CALL_CODE, paths.hidden_from_compiler(self._paths))
 
 
 def loaded_torch() -> Any:

@@ -36,6 +36,11 @@ class ContextOptions:
     flush_s: float = 30.0
 
     @property
+    def samples(self) -> bool:
+        """Whether any thread is sampled."""
+        return bool(self.sample or self.sample_real)
+
+    @property
     def sources(self) -> int:
         """The kinds of frames, as the collector numbers them."""
         wanted = {"python": self.python, "module": self.modules, "operator": True,

@@ -131,12 +131,10 @@ class ModulePaths:
         return forget
 
     def _key(self, place: _Place, cls: type) -> int | None:
-        index = self._roots.index(place.root)
         file, line = class_site(cls)
         full = f"{cls.__module__}.{cls.__qualname__}"
-        key: int | None = self._native.module_key(
-            f"{index}:{place.path}", file or "", line or 0, full
-        )
+        name = ".".join(part for part in (place.root.name, place.path) if part)
+        key: int | None = self._native.module_key(name, file or "", line or 0, full)
         if key is not None:
             place.root.keys[key] = place.path
             self._places[key] = place

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "monitor.h"
 #include "native_frames.h"
 #include "places.h"
 
@@ -57,7 +58,10 @@ constexpr size_t kEndedRings = 64;
 static void leave(Thread* thread) {
   Collector* collector = active.load();
   if (!collector || collector->session != my_session) return;  // its figures were written already
+  end_sampling(*thread);
+  mine = nullptr;
   std::lock_guard<std::mutex> lock(collector->mutex);
+  drain(*collector, *thread);
   add_figures(*thread, collector->ended);
   collector->ended_totals.add(thread->totals);
   auto& threads = collector->threads;
@@ -91,7 +95,15 @@ static Thread* enter(Collector* collector) {
   }
   leaving.thread = thread;
   my_session = collector->session;
-  return mine = thread;
+  mine = thread;
+  sample_thread(*thread);
+  return thread;
+}
+
+Thread* sampled_thread() {
+  Collector* collector = active.load();
+  if (!collector || !mine || my_session != collector->session || !mine->samples) return nullptr;
+  return mine;
 }
 
 Thread* this_thread() {
@@ -197,6 +209,19 @@ static void place(Thread& thread, Entry* entry, const Operator& op) {
   stand(entry, thread.child(parent, entry->key));
 }
 
+static void tell_of_begin(Thread& thread, Entry* entry, const char* name) {
+  uint64_t entered = ticks();
+  tell({Domain::op, Phase::begin, name, 0, 0, 0, entry->node});
+  thread.own += ticks() - entered;  // a watcher's time is none of the operator's
+}
+
+static void tell_of_end(Thread& thread, Entry* entry) {
+  std::string name = thread.collector.keys.text(entry->key).name;
+  thread.turn_over();
+  tell({Domain::op, Phase::end, name.c_str(), 0, 0, 0, entry->node});
+  thread.turn_over();
+}
+
 void begin(Entry* entry, const Operator& op, uint64_t (*framework_thread)()) {
   uint64_t entered = ticks();
   entry->thread = 0;
@@ -209,7 +234,7 @@ void begin(Entry* entry, const Operator& op, uint64_t (*framework_thread)()) {
   entry->session = thread->collector.session;
   entry->key = name->key;
   entry->stack = entry;
-  entry->is_annotation = op.kind == Kind::annotation;
+  entry->is_annotation = op.kind == Kind::annotation || op.is_from_python;
   entry->has_ended.store(false, std::memory_order_relaxed);
   entry->frame = thread->collector.options.sources & kPython ? innermost() : nullptr;
   if (entry->is_annotation) anchor(*thread, entry);
@@ -227,6 +252,7 @@ void begin(Entry* entry, const Operator& op, uint64_t (*framework_thread)()) {
   thread->own += entry->start - entered;
   entry->own = thread->own;
   thread->turn_over();
+  if (is_watched(Domain::op)) tell_of_begin(*thread, entry, op.name);
 }
 
 static void unlink(Thread& thread, Entry* entry) {
@@ -248,8 +274,9 @@ void end(Entry* entry) {
   if (!thread || !entry->thread || entry->session != thread->collector.session) return;
   thread->turn_over();
   if (entry->thread == thread->serial) {
-    settle(*thread, entry);
     uint64_t time = ended - entry->start - (thread->own - entry->own);
+    settle(*thread, entry);
+    if (is_watched(Domain::op)) tell_of_end(*thread, entry);
     entry->slot->time.add(time);
     unlink(*thread, entry);
     thread->totals.operators++;
@@ -267,15 +294,28 @@ void end(Entry* entry) {
 
 Slot* here(Thread* thread) {
   if (!thread) return nullptr;
-  settle(*thread, thread->top);
-  Frame* frame = thread->collector.options.sources & kPython ? innermost() : nullptr;
-  return parent_slot(*thread, thread->top, frame);
+  bool is_outside = !(thread->turn.load(std::memory_order_relaxed) & 1);
+  if (is_outside) thread->turn_over();
+  Entry* top = thread->top;
+  while (top && top->is_pending) top = top->below;  // its place is not for us to decide
+  Frame* frame = thread->is_busy ? thread->interrupted : innermost();
+  if (!(thread->collector.options.sources & kPython)) frame = nullptr;
+  Slot* slot = parent_slot(*thread, top, frame);
+  if (is_outside) thread->turn_over();
+  return slot;
 }
 
 Collector* start(const Options& options) {
   Collector* collector = new Collector(options);
+  std::string problem = prepare_sampling(options.rates);
+  if (!problem.empty()) collector->notes.push_back(problem);
   active.store(collector);
   return collector;
+}
+
+static bool is_at_work(Thread& thread) {
+  if (&thread == mine) return false;
+  return thread.turn.load() & 1 || (thread.samples && thread.samples->is_handling.load());
 }
 
 // Wait until no thread is in the middle of a callback that began while `collector` was active.
@@ -283,13 +323,20 @@ static void wait_for_callbacks(Collector& collector) {
   syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0);
   std::lock_guard<std::mutex> lock(collector.mutex);
   for (Thread* thread : collector.threads)
-    for (int tries = 0; thread->turn.load() & 1 && thread != mine && tries < 1000; tries++)
-      usleep(100);
+    for (int tries = 0; is_at_work(*thread) && tries < 1000; tries++) usleep(100);
 }
 
 void stop() {
   Collector* collector = active.exchange(nullptr);
-  if (collector) wait_for_callbacks(*collector);
+  if (!collector) return;
+  wait_for_callbacks(*collector);
+  std::lock_guard<std::mutex> lock(collector->mutex);
+  for (Thread* thread : collector->threads) end_sampling(*thread);
+}
+
+void drain_all(Collector& collector) {
+  std::lock_guard<std::mutex> lock(collector.mutex);
+  for (Thread* thread : collector.threads) drain(collector, *thread);
 }
 
 void release(Collector* collector) {

@@ -18,14 +18,18 @@ namespace stepscope {
 
 enum class Metric : uint32_t {
   time, device, allocated, freed, sampled_cpu, sampled_real, cycles, instructions, cache_misses,
-  stalls, count
+  page_faults, stalls, count
 };
 
 enum : uint32_t { kPython = 1, kModules = 2, kOperators = 4, kNative = 8, kDevice = 16 };
 
+// This thread as its signal handler may use it; null where it is not sampled.
+Thread* sampled_thread();
+
 struct Options {
   uint32_t sources = kPython | kModules | kOperators;
   uint32_t limit = 1u << 20;
+  SampleRates rates;
 };
 
 struct Collector {
@@ -64,6 +68,7 @@ struct Operator {
   int64_t sequence = -1;     // of a forward operator: the next backward node's; of a backward: its own
   uint64_t forward_id = 0;   // the thread of the forward operator, in the framework's counting
   bool is_backward = false;
+  bool is_from_python = false;  // begun by a function that returns before it ends
 };
 
 // Both return quickly where nothing is collected; `end` must get the same entry.
@@ -75,6 +80,8 @@ Slot* here(Thread* thread);
 
 Collector* start(const Options& options);
 void stop();
+// Counts the samples taken so far.
+void drain_all(Collector& collector);
 // Frees a stopped collector.
 void release(Collector* collector);
 // The tree as JSON (snapshot.cpp).

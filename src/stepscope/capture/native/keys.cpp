@@ -38,14 +38,10 @@ void Keys::rename(KeyId key, const std::string& name) {
   keys_[key & ~kBackward].name = intern(name);
 }
 
-std::string Keys::name(KeyId key) const {
+Keys::Text Keys::text(KeyId id) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return strings_[keys_[key & ~kBackward].name];
-}
-
-Kind Keys::kind(KeyId key) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return keys_[key & ~kBackward].kind;
+  const Key& key = keys_[id & ~kBackward];
+  return {key.kind, strings_[key.name], strings_[key.file], key.line};
 }
 
 void Keys::copy(std::vector<Key>& keys, std::vector<std::string>& strings) const {

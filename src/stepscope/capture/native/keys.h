@@ -29,8 +29,12 @@ class Keys {
              const std::string& type = "");
   void locate(KeyId key, const std::string& file, uint32_t line);
   void rename(KeyId key, const std::string& name);
-  std::string name(KeyId key) const;
-  Kind kind(KeyId key) const;
+  struct Text {
+    Kind kind;
+    std::string name, file;
+    uint32_t line;
+  };
+  Text text(KeyId key) const;
   void copy(std::vector<Key>& keys, std::vector<std::string>& strings) const;
 
  private:

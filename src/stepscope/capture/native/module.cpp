@@ -1,5 +1,6 @@
 // What Python sees of the collector.
 #include "collector.h"
+#include "monitor.h"
 #include "places.h"
 #if defined(STEPSCOPE_PYTORCH)
 #include "pytorch.h"
@@ -12,13 +13,21 @@ Collector* last = nullptr;  // the one at work, or else the one that was
 
 PyObject* start(PyObject*, PyObject* arguments) {
   Options options;
-  if (!PyArg_ParseTuple(arguments, "II", &options.sources, &options.limit)) return nullptr;
+  int counters = 0;
+  if (!PyArg_ParseTuple(arguments, "IIIIp", &options.sources, &options.limit, &options.rates.cpu,
+                        &options.rates.real, &counters))
+    return nullptr;
+  options.rates.counters = counters;
   if (active.load()) {
     PyErr_SetString(PyExc_RuntimeError, "contexts are being collected already");
     return nullptr;
   }
   last = stepscope::start(options);
-  this_thread();
+  if (Thread* thread = this_thread()) {
+    thread->turn_over();
+    learn_frames(*thread);
+    thread->turn_over();
+  }
   Py_RETURN_NONE;
 }
 
@@ -44,6 +53,17 @@ PyObject* snapshot(PyObject*, PyObject* arguments) {
   text = stepscope::snapshot(*last, complete);
   Py_END_ALLOW_THREADS;
   return PyBytes_FromStringAndSize(text.data(), Py_ssize_t(text.size()));
+}
+
+PyObject* drain(PyObject*, PyObject*) {
+  Py_BEGIN_ALLOW_THREADS;
+  if (last) drain_all(*last);
+  Py_END_ALLOW_THREADS;
+  Py_RETURN_NONE;
+}
+
+PyObject* missing_counters(PyObject*, PyObject*) {
+  return PyUnicode_FromString(counters_missing().c_str());
 }
 
 PyObject* forget(PyObject*, PyObject*) {
@@ -91,7 +111,9 @@ PyObject* locate(PyObject*, PyObject* arguments) {
   const char *name, *file;
   unsigned line;
   if (!PyArg_ParseTuple(arguments, "ssI", &name, &file, &line)) return nullptr;
-  if (last) last->keys.locate(last->keys.find(Kind::op, name), file, line);
+  if (!last) Py_RETURN_NONE;
+  last->keys.locate(last->keys.find(Kind::op, name), file, line);
+  last->keys.locate(last->keys.find(Kind::kernel, name, "", 0, "kernel"), file, line);
   Py_RETURN_NONE;
 }
 
@@ -127,8 +149,121 @@ PyObject* follow(PyObject*, PyObject* arguments) {
   Py_RETURN_NONE;
 }
 
+PyObject* memory(PyObject*, PyObject* arguments) {
+  int on = 0;
+  if (!PyArg_ParseTuple(arguments, "p", &on)) return nullptr;
+  const char* problem = "";
+#if defined(STEPSCOPE_PYTORCH)
+  if (on) problem = watch_memory();
+  else unwatch_memory();
+#endif
+  return PyUnicode_FromString(problem);
+}
+
+// -- the shim, for tools and adapters in Python
+
+void call_python(const Happening& what, void* function) {
+  if (!Py_IsInitialized()) return;
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  Thread* thread = this_thread();
+  bool was_busy = thread && thread->is_busy;
+  if (thread && !was_busy) thread->interrupted = innermost();
+  if (thread) thread->is_busy = true;
+  PyObject* done = PyObject_CallFunction(
+      static_cast<PyObject*>(function), "IIsKLLI", unsigned(what.domain), unsigned(what.phase),
+      what.name, static_cast<unsigned long long>(what.address), static_cast<long long>(what.bytes),
+      static_cast<long long>(what.nanoseconds), what.context);
+  if (!done) PyErr_WriteUnraisable(static_cast<PyObject*>(function));
+  Py_XDECREF(done);
+  if (thread) thread->is_busy = was_busy;
+  PyErr_Restore(type, value, traceback);
+  PyGILState_Release(state);
+}
+
+PyObject* watch(PyObject*, PyObject* arguments) {
+  unsigned domain;
+  PyObject* function;
+  if (!PyArg_ParseTuple(arguments, "IO", &domain, &function)) return nullptr;
+  if (domain >= unsigned(Domain::count)) return PyErr_Format(PyExc_ValueError, "no such domain");
+  Py_INCREF(function);  // for good: a callback may be under way in another thread when it is unwatched
+  return PyLong_FromLong(stepscope::watch(Domain(domain), call_python, function));
+}
+
+PyObject* unwatch(PyObject*, PyObject* arguments) {
+  int number;
+  if (!PyArg_ParseTuple(arguments, "i", &number)) return nullptr;
+  stepscope::unwatch(number);
+  Py_RETURN_NONE;
+}
+
+PyObject* tell(PyObject*, PyObject* arguments) {
+  unsigned domain, phase;
+  const char* name;
+  unsigned long long address = 0;
+  long long bytes = 0;
+  if (!PyArg_ParseTuple(arguments, "IIs|KL", &domain, &phase, &name, &address, &bytes))
+    return nullptr;
+  Py_BEGIN_ALLOW_THREADS;
+  stepscope::tell({Domain(domain), Phase(phase), name, address, bytes});
+  Py_END_ALLOW_THREADS;
+  Py_RETURN_NONE;
+}
+
+PyObject* path_of(const std::vector<PathFrame>& path) {
+  PyObject* list = PyList_New(0);
+  for (auto& frame : path) {
+    PyObject* item = Py_BuildValue("IOssI", unsigned(frame.kind),
+                                   frame.is_backward ? Py_True : Py_False, frame.name.c_str(),
+                                   frame.file.c_str(), frame.line);
+    if (item) PyList_Append(list, item);
+    Py_XDECREF(item);
+  }
+  return list;
+}
+
+PyObject* call_path(PyObject*, PyObject* arguments) {
+  unsigned sources, context = kRoot;
+  if (!PyArg_ParseTuple(arguments, "I|I", &sources, &context)) return nullptr;
+  std::vector<PathFrame> path;
+  if (context) path = stepscope::call_path(sources, context);
+  else path = stepscope::call_path(sources);
+  return path_of(path);
+}
+
+void discard(PyObject* capsule) {
+  auto* entry = static_cast<Entry*>(PyCapsule_GetPointer(capsule, nullptr));
+  if (!entry->is_linked) delete entry;  // else it was never ended, and stays on its stack
+}
+
+PyObject* begin(PyObject*, PyObject* arguments) {
+  Operator op{nullptr};
+  int is_backward = 0;
+  long long sequence = -1;
+  unsigned long long thread = 0;
+  if (!PyArg_ParseTuple(arguments, "s|LpK", &op.name, &sequence, &is_backward, &thread))
+    return nullptr;
+  op.sequence = sequence;
+  op.is_backward = is_backward;
+  op.forward_id = thread;
+  op.is_from_python = true;
+  auto* entry = new Entry;
+  stepscope::begin(entry, op, [] { return uint64_t(PyThread_get_thread_ident()); });
+  return PyCapsule_New(entry, nullptr, discard);
+}
+
+PyObject* end(PyObject*, PyObject* capsule) {
+  auto* entry = static_cast<Entry*>(PyCapsule_GetPointer(capsule, nullptr));
+  if (!entry) return nullptr;
+  stepscope::end(entry);
+  Py_RETURN_NONE;
+}
+
 PyMethodDef methods[] = {
-    {"start", start, METH_VARARGS, "start(sources, limit): begin to collect."},
+    {"start", start, METH_VARARGS, "start(sources, limit, cpu_hz, real_hz, counters)"},
+    {"drain", drain, METH_NOARGS, "drain(): make room for more samples."},
+    {"counters_missing", missing_counters, METH_NOARGS, "Why there are none; empty if there are."},
     {"stop", stop, METH_NOARGS, "stop(): no thread is in a callback when it returns."},
     {"release", release, METH_NOARGS, "release(): free what a stopped collector holds."},
     {"snapshot", snapshot, METH_VARARGS, "snapshot(complete): the tree as JSON, or None."},
@@ -140,6 +275,13 @@ PyMethodDef methods[] = {
     {"locate", locate, METH_VARARGS, "locate(operator, file, line)"},
     {"module_died", module_died, METH_NOARGS, "module_died(): its address may come again."},
     {"hide", hide, METH_VARARGS, "hide(frames, barriers, annotators)"},
+    {"watch_memory", memory, METH_VARARGS, "watch_memory(on): why it cannot be, or nothing."},
+    {"watch", watch, METH_VARARGS, "watch(domain, function): a number to unwatch with."},
+    {"unwatch", unwatch, METH_VARARGS, "unwatch(number)"},
+    {"tell", tell, METH_VARARGS, "tell(domain, phase, name, address, bytes)"},
+    {"call_path", call_path, METH_VARARGS, "call_path(sources[, context])"},
+    {"begin", begin, METH_VARARGS, "begin(name[, sequence, is_backward, forward_thread])"},
+    {"end", end, METH_O, "end(what begin returned)"},
     {"follow_pytorch", follow, METH_VARARGS, "follow_pytorch(on)"},
     {nullptr, nullptr, 0, nullptr},
 };

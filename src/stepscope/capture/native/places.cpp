@@ -100,8 +100,25 @@ static PlaceKey place_of(Thread& thread, Frame* frame, uintptr_t position) {
   return place;
 }
 
+static uint64_t call_of(PyObject* module, KeyId inside) {
+  return (reinterpret_cast<uint64_t>(module) * 0x9E3779B97F4A7C15ull) ^ inside;
+}
+
+bool is_module_call(Frame* frame) { return module_call && code_of(frame) == module_call; }
+
+KeyId known_module(Thread& thread, Frame* frame, KeyId inside) {
+  if (!is_module_call(frame)) return kNoKey;
+  KeyId* known = thread.modules.find(call_of(first_argument(frame), inside));
+  return known ? *known : kNoKey;
+}
+
+void learn_frames(Thread& thread) {
+  for (Frame* frame = innermost(); frame; frame = outer(frame))
+    place_of(thread, frame, position_of(frame));
+}
+
 static KeyId module_key(Thread& thread, PyObject* module, KeyId inside) {
-  uint64_t call = (reinterpret_cast<uint64_t>(module) * 0x9E3779B97F4A7C15ull) ^ inside;
+  uint64_t call = call_of(module, inside);
   if (KeyId* known = thread.modules.find(call)) return *known;
   uint32_t age = thread.collector.module_age.load();
   KeyId key = ask_for_module(thread, module, inside);
@@ -126,7 +143,7 @@ struct Seen {
 
 static Place enter_frame(Thread& thread, const Seen& seen, const Place& above) {
   PyObject* module = nullptr;
-  if (code_of(seen.frame) == module_call && resolver &&
+  if (is_module_call(seen.frame) && resolver &&
       thread.collector.options.sources & kModules) {
     module = first_argument(seen.frame);
     KeyId key = module ? module_key(thread, module, above.inside) : kNoKey;
@@ -184,6 +201,12 @@ static int collect(Frame* frame, Frame* until, Seen* seen, bool& found) {
   return depth;
 }
 
+static bool is_same_line(Thread& thread, uintptr_t one, uintptr_t other) {
+  if (one == other) return true;
+  PlaceKey *first = thread.places.find(one), *second = thread.places.find(other);
+  return first && second && first->key == second->key;
+}
+
 static Slot* below_annotation(Thread& thread, Entry* top, Frame* frame) {
   Seen seen[kDeepest];
   int depth = 0;
@@ -191,7 +214,7 @@ static Slot* below_annotation(Thread& thread, Entry* top, Frame* frame) {
     seen[depth++] = {f, position_of(f)};
     for (int i = 0; i < kAnchors && top->anchors[i].frame; i++) {
       if (top->anchors[i].frame != f) continue;
-      if (!i && top->anchors[i].position == position_of(f)) depth--;
+      if (!i && is_same_line(thread, top->anchors[i].position, position_of(f))) depth--;
       return descend(thread, top->slot, top->inside, seen, depth);
     }
   }

@@ -14,6 +14,12 @@ void anchor(Thread& thread, Entry* entry);
 // An annotation's name, without the numbers that would make every one new.
 std::string plain_name(Collector& collector, const std::string& name, Kind kind);
 
+// Learn which frames of the stack run the program rather than being of it.
+void learn_frames(Thread& thread);
+bool is_module_call(Frame* frame);
+// The module that `frame` calls, where that is known; for the handler of a signal.
+KeyId known_module(Thread& thread, Frame* frame, KeyId inside);
+
 // What `nn.Module.__call__` runs, and a Python function (module, parent key) -> key.
 void set_module_call(PyObject* code, PyObject* resolver);
 // Files whose frames are left out, and files whose frames end the stack.

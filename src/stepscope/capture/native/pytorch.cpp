@@ -1,7 +1,9 @@
 // PyTorch's side: at::RecordFunction tells of each operator, in every thread.
 #include <ATen/record_function.h>
+#include <c10/core/Allocator.h>
 
 #include "collector.h"
+#include "memory.h"
 #include "pytorch.h"
 
 namespace stepscope {
@@ -65,6 +67,33 @@ void on_end(const at::RecordFunction&, at::ObserverContext* context) {
   if (context) end(&static_cast<Context*>(context)->entry);
 }
 
+// Stands before the allocator of the CPU. What it handed out stays valid when it has gone.
+struct Watching : c10::Allocator {
+  c10::Allocator* before = nullptr;
+  static c10::DeleterFnPtr release_before;
+
+  static void release(void* memory) {
+    released("cpu", memory);
+    release_before(memory);
+  }
+  c10::DataPtr allocate(size_t bytes) override {
+    c10::DataPtr data = before->allocate(bytes);
+    allocated("cpu", data.get(), bytes);
+    if (data.get_deleter() == release_before && data.get_context() == data.get())
+      (void)data.compare_exchange_deleter(release_before, &release);
+    return data;
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return before->raw_deleter() ? &release : nullptr; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    before->copy_data(to, from, bytes);
+  }
+};
+c10::DeleterFnPtr Watching::release_before = nullptr;
+Watching& watching() {
+  static auto* allocator = new Watching;
+  return *allocator;
+}
+
 at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
 
 }  // namespace
@@ -81,6 +110,23 @@ void detach_pytorch() {
   if (handle == at::INVALID_CALLBACK_HANDLE) return;
   at::removeCallback(handle);
   handle = at::INVALID_CALLBACK_HANDLE;
+}
+
+const char* watch_memory() {
+  c10::Allocator* now = c10::GetAllocator(c10::DeviceType::CPU);
+  if (now == &watching()) return "";
+  if (!now->raw_deleter()) return "the CPU's allocator does not say how to release its memory";
+  watching().before = now;
+  Watching::release_before = now->raw_deleter();
+  c10::SetAllocator(c10::DeviceType::CPU, &watching());
+  return c10::GetAllocator(c10::DeviceType::CPU) == &watching()
+             ? ""
+             : "another tool has put itself before the CPU's allocator";
+}
+
+void unwatch_memory() {
+  if (c10::GetAllocator(c10::DeviceType::CPU) == &watching())
+    c10::SetAllocator(c10::DeviceType::CPU, watching().before);
 }
 
 }  // namespace stepscope

@@ -23,6 +23,7 @@ const MetricForm kForms[] = {
     {"cycles", "1", "exclusive", "processor cycles"},
     {"instructions", "1", "exclusive", "instructions retired"},
     {"cache_misses", "1", "exclusive", "misses of the last-level cache"},
+    {"page_faults", "1", "exclusive", "page faults"},
     {"stalls", "samples", "exclusive", "samples of a stalled warp"},
 };
 const char* kKinds[] = {"root",    "thread", "python", "module", "operator", "annotation",
@@ -118,6 +119,7 @@ Figures gather(Collector& collector) {
   Figures figures;
   std::lock_guard<std::mutex> lock(collector.mutex);
   for (Thread* thread : collector.threads) {
+    drain(collector, *thread);
     add_figures(*thread, figures.of);
     figures.totals.add(thread->totals);
     add_running(*thread, figures);

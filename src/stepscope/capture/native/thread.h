@@ -11,6 +11,7 @@
 
 #include "clock.h"
 #include "frames.h"
+#include "sampler.h"
 #include "tree.h"
 
 namespace stepscope {
@@ -214,6 +215,7 @@ struct Thread {
   }
   std::atomic<uint32_t> turn{0};
   bool is_busy = false;  // a Python callback of ours runs: what it calls is not counted
+  Frame* interrupted = nullptr;  // the frame that such a callback stands above
   uint32_t module_age = 0;
   Totals totals;
 
@@ -236,7 +238,8 @@ struct Thread {
 
   const uint64_t serial;  // of all threads ever; addresses come again
   uint64_t system_id = 0;
-  // Samples and memory: figures of contexts beside time, by metric (collector.h).
+  std::unique_ptr<Samples> samples;
+  // Memory: figures of contexts beside time, by metric (collector.h).
   std::mutex extra_mutex;
   std::unordered_map<uint64_t, Stat> extra;
 };

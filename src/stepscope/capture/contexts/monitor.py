@@ -1,0 +1,180 @@
+"""The shim: what any framework does, told to any tool (DEEPCONTEXT section 4.1, DLMONITOR).
+
+A tool watches a domain (operators, compilations, memory, the device) and may ask, in its callback
+or anywhere else, for the call path of its thread: Python, modules, operators, C++ and kernels in
+one. monitor.h is the same for tools in C++.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from stepscope.capture.contexts import build
+from stepscope.capture.contexts.native import NativeCollector, loaded_torch
+from stepscope.capture.contexts.options import SOURCES, ContextOptions
+from stepscope.errors import CaptureError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_KINDS = ("root", "thread", "python", "module", "operator", "annotation", "runtime", "native",
+          "kernel", "instruction")  # fmt: skip
+
+
+class Domain(Enum):
+    """What can be watched."""
+
+    OPERATOR = 0
+    COMPILATION = 1
+    MEMORY = 2
+    DEVICE = 3
+
+
+class Phase(Enum):
+    """What of it happens."""
+
+    BEGIN = 0
+    END = 1
+    ALLOCATE = 2
+    RELEASE = 3
+    ACTIVITY = 4
+
+
+@dataclass(frozen=True)
+class Happening:
+    """One call of a callback.
+
+    Attributes:
+        name: the operator, the compilation, the memory's device, or the kernel.
+        address: of memory.
+        bytes: of memory.
+        nanoseconds: how long a device activity took.
+        context: who launched a device activity, for `call_path`; else the operator's own.
+    """
+
+    domain: Domain
+    phase: Phase
+    name: str
+    address: int
+    bytes: int
+    nanoseconds: int
+    context: int
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame of a call path.
+
+    Attributes:
+        kind: python, module, operator, annotation, runtime, native, kernel or instruction.
+        is_backward: whether it is the backward of the frame before it.
+    """
+
+    kind: str
+    is_backward: bool
+    name: str
+    file: str
+    line: int
+
+
+class Monitor:
+    """The shim at work; `monitoring` makes one."""
+
+    def __init__(self, extension: Any) -> None:
+        self._extension = extension
+        self._watches: list[int] = []
+
+    def watch(self, domain: Domain, callback: Callable[[Happening], object]) -> Callable[[], None]:
+        """Call `callback` whenever something happens in `domain`, in the thread where it does.
+
+        What the callback does itself is not told, nor counted. What it raises is shown on stderr.
+
+        Returns:
+            A function that ends it.
+        """
+
+        def call(domain: int, phase: int, *rest: Any) -> None:
+            callback(Happening(Domain(domain), Phase(phase), *rest))
+
+        number = self._extension.watch(domain.value, call)
+        self._watches.append(number)
+        return lambda: self._extension.unwatch(number)
+
+    def close(self) -> None:
+        """End every watch."""
+        while self._watches:
+            self._extension.unwatch(self._watches.pop())
+
+    def call_path(
+        self, sources: Iterable[str] = ("python", "module", "operator"), context: int = 0
+    ) -> list[Frame]:
+        """The frames of this thread's innermost context, outermost first.
+
+        Args:
+            sources: the kinds to include: python, module, operator, native, kernel.
+            context: a context that a callback was given; 0 for this thread's own.
+
+        Raises:
+            CaptureError: there is no such source.
+        """
+        wanted = set(sources)
+        if unknown := wanted - set(SOURCES):
+            raise CaptureError(f"expected sources of {list(SOURCES)}, found {sorted(unknown)}")
+        bits = sum(SOURCES[source] for source in wanted)
+        frames = self._extension.call_path(bits, context)
+        return [Frame(_KINDS[kind], *rest) for kind, *rest in frames]
+
+    @contextmanager
+    def operator(self, name: str) -> Iterator[None]:
+        """An operator of a framework that has no hooks of its own; for adapters in Python."""
+        token = self._extension.begin(name)
+        try:
+            yield
+        finally:
+            self._extension.end(token)
+
+    def tell(
+        self, domain: Domain, phase: Phase, name: str, address: int = 0, size: int = 0
+    ) -> None:
+        """Tell the watchers of something that the shim does not see by itself; for adapters."""
+        self._extension.tell(domain.value, phase.value, name, address, size)
+
+
+@contextmanager
+def monitoring(options: ContextOptions | None = None) -> Iterator[Monitor]:
+    """The shim for the length of a block, beside a collection of contexts or by itself.
+
+    Args:
+        options: which frames call paths are to have, where no collection of contexts runs.
+
+    Raises:
+        CaptureError: the native collector cannot be built here.
+
+    Example:
+        with monitoring() as monitor:
+            monitor.watch(Domain.OPERATOR, lambda what: print(what.name, monitor.call_path()))
+            train()
+    """
+    from stepscope.capture.contexts.collection import Collection
+
+    torch = loaded_torch()
+    try:
+        extension = build.load(torch)
+    except build.BuildError as error:
+        raise CaptureError(f"expected to build the native collector, but: {error}") from error
+    monitor = Monitor(extension)
+    own = NativeCollector(extension, options or ContextOptions(), torch)
+    is_own = Collection.running is None
+    if is_own:
+        own.start()
+    try:
+        yield monitor
+    finally:
+        monitor.close()
+        if is_own:
+            own.stop()
+            own.release()

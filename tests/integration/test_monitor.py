@@ -1,0 +1,125 @@
+"""The shim between a framework and a tool."""
+
+import pytest
+import torch
+from torch import nn
+
+import stepscope
+from stepscope.capture.contexts.monitor import Domain, Phase, monitoring
+from stepscope.errors import CaptureError
+
+
+def test_a_tool_sees_operators_begin_and_end_with_their_call_path():
+    model, seen = nn.Linear(4, 4), []
+    with monitoring() as monitor:
+
+        def note(what):
+            if what.name in ("aten::linear", "aten::addmm"):
+                seen.append((what.name, what.phase, monitor.call_path()))
+
+        stop = monitor.watch(Domain.OPERATOR, note)
+        model(torch.randn(2, 4))
+        stop()
+        model(torch.randn(2, 4))
+    assert [(name, phase) for name, phase, _ in seen] == [
+        ("aten::linear", Phase.BEGIN),
+        ("aten::addmm", Phase.BEGIN),
+        ("aten::addmm", Phase.END),
+        ("aten::linear", Phase.END),
+    ]
+    path = seen[1][2]
+    assert [(f.kind, f.name) for f in path[-4:]] == [
+        ("module", "model"),
+        ("python", "Linear.forward"),
+        ("operator", "aten::linear"),
+        ("operator", "aten::addmm"),
+    ]
+    assert path[-5].file == __file__
+
+
+def test_backward_is_linked_while_a_tool_asks_for_call_paths(tmp_path):
+    from collected import Collected
+
+    path, model = tmp_path / "run.stepscope", nn.Linear(4, 4)
+    with stepscope.record_contexts(path, memory=True), monitoring() as monitor:
+        monitor.watch(Domain.OPERATOR, lambda what: monitor.call_path())
+        model(torch.randn(2, 4)).sum().backward()
+    run = Collected.read(path)
+    assert run.content["totals"]["backward_linked"] == run.content["totals"]["backward"] > 0
+    engine = [c for c in run.contexts if "evaluate_function: AddmmBackward0" in c.name]
+    assert [c.backward for c in engine] == [True]
+
+
+def test_a_call_path_has_the_sources_asked_for():
+    found = {}
+    with monitoring() as monitor:
+
+        def note(what):
+            for sources in (("python",), ("operator",), ("module", "operator")):
+                found.setdefault(sources, [f.kind for f in monitor.call_path(sources)])
+
+        model = nn.ReLU()
+        monitor.watch(Domain.OPERATOR, note)
+        model(torch.randn(2))
+        with pytest.raises(CaptureError, match="expected sources"):
+            monitor.call_path(["javascript"])
+    assert set(found["python",]) == {"python"}
+    assert set(found["operator",]) == {"operator"}
+
+
+def test_what_a_callback_does_is_neither_told_nor_counted():
+    names = []
+    with monitoring() as monitor:
+
+        def note(what):
+            names.append(what.name)
+            torch.zeros(3)
+
+        monitor.watch(Domain.OPERATOR, note)
+        torch.ones(3)
+    assert "aten::ones" in names
+    assert "aten::zeros" not in names
+
+
+def test_memory_is_told_with_its_address_and_size():
+    from stepscope.capture.contexts.options import ContextOptions
+
+    told = []
+    with monitoring(ContextOptions(memory=True)) as monitor:
+        monitor.watch(Domain.MEMORY, told.append)
+        kept = torch.empty(1000, dtype=torch.float32)
+        address = kept.data_ptr()
+        del kept
+    mine = [what for what in told if what.address == address]
+    assert [(w.phase, w.bytes, w.name) for w in mine] == [
+        (Phase.ALLOCATE, 4000, "cpu"),
+        (Phase.RELEASE, 4000, "cpu"),
+    ]
+
+
+def test_compilations_are_told():
+    torch.compiler.reset()
+    told = []
+    with monitoring() as monitor:
+        monitor.watch(Domain.COMPILATION, told.append)
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(3))
+    assert [what.phase for what in told] == [Phase.BEGIN, Phase.END]
+
+
+def test_a_framework_in_python_feeds_the_same_tree(tmp_path):
+    """As an adapter for JAX would, which has no hooks in C++."""
+    from collected import Collected
+
+    path = tmp_path / "run.stepscope"
+    told = []
+    with stepscope.record_contexts(path), monitoring() as monitor:
+        monitor.watch(Domain.OPERATOR, told.append)
+        for _ in range(3):
+            with monitor.operator("jit_step"), monitor.operator("dot_general"):
+                pass
+        monitor.tell(Domain.COMPILATION, Phase.BEGIN, "jit_step")
+    run = Collected.read(path)
+    (dot,) = run.named("dot_general")
+    assert dot.count == 3
+    assert dot.parent.name == "jit_step"
+    assert len(told) == 12
