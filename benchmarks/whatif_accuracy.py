@@ -92,7 +92,7 @@ def verify(line: Line, arguments: argparse.Namespace, variables: dict[str, str])
         sys.executable, "-c", "from stepscope.cli import main; main()", "verify", "--json",
         "--quiet", f"--warmup={arguments.warmup}", f"--steps={arguments.steps}",
         f"--rounds={arguments.rounds}", *(["--prefix", line.prefix] if line.prefix else []),
-        line.change, str(SCRIPTS / f"{line.script}.py"), str(line.batch),
+        line.change, str(SCRIPTS / f"{line.script}.py"), str(arguments.batch or line.batch),
     ]  # fmt: skip
     done = subprocess.run(
         command, env={**os.environ, **ENVIRONMENT, **variables}, stdout=subprocess.PIPE, text=True,
@@ -143,6 +143,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=4)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch", type=int, help="samples a batch, in place of each line's own")
     parser.add_argument("--out", type=Path, help="all facts, as JSON")
     parser.add_argument("--verbose", action="store_true", help="show what is going on")
     arguments = parser.parse_args()

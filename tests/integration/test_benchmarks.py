@@ -7,11 +7,14 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 import stepscope
+from stepscope.calibration import Calibration, Machine
+from stepscope.calibration.calibration import cpu_model, keep_calibration
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -66,3 +69,14 @@ def test_ingest_reads_a_small_trace_with_every_tool_at_hand(traces, tmp_path):
     assert set(results["commands"]) == {"import stepscope", "stepscope --help", "reopen", "report"}
     assert not any(one["status"] for ones in results["commands"].values() for one in ones)
     assert "fails" not in said
+
+
+def test_whatif_accuracy_compares_a_change_with_its_prediction(tmp_path):
+    machine = Machine(cpu_model(), os.cpu_count() or 1, version("torch"), 1)
+    keep_calibration(Calibration(machine, "2026-11-21", loading=[[1, 1, 1], [1 << 30, 1, 1]]))
+    out = tmp_path / "results.json"
+    small = ("--part", "dataloader", "--warmup=1", "--steps=1", "--rounds=1", "--batch=2")
+    said = run("whatif_accuracy.py", *small, "--out", out)
+    (facts,) = json.loads(out.read_text())
+    assert facts["applied"] == {"dataloader": {"count": 1, "workers": 2}}
+    assert f"| {facts['error']:+.1%} |" in said

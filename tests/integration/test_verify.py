@@ -101,6 +101,19 @@ def test_changes_are_made(script: Script) -> None:
     assert lines[1:] == [f"{change}: dtype torch.bfloat16 fused True workers 1 world False"] * 2
 
 
+def test_a_model_is_compiled_in_place(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # a compiler takes its time, and is not ours
+    path = Path(script.target)
+    path.write_text(
+        path.read_text().replace(
+            '"world",', '"compiled", model._compiled_call_impl is not None, "world",'
+        )
+    )
+    facts, lines = run(script, "compile")
+    assert facts["applied"] == {"compile": {"count": 1}}
+    assert [line.split()[-3] for line in lines[1:]] == ["True", "True"]
+
+
 def test_several_processes_train_together(script: Script) -> None:
     facts, lines = run(script, "ddp:workers=2")
     assert facts["applied"] == {"ddp": {"count": 1, "world_size": 2, "backend": "gloo"}}
