@@ -12,6 +12,9 @@ const VIEWS: Record<string, Partial<View>> = {
     subject: { kernel: `<a&b="1">#?%` },
   },
   "a line": { path: "s5.0", chosen: "s5.0", subject: { file: "/home/a b/é.py", line: 52 } },
+  "a finding": { path: "s5.0", chosen: "s5.0", subject: { finding: 2 }, pane: "findings" },
+  "a row of its evidence": { path: "s5.0", chosen: "s5.0", subject: { finding: 2, place: 1 } },
+  "changes to try": { changes: ["amp", "scale:select=name=Memcpy HtoD (Pageable*,factor=0"] },
   "switches and a search": { text: "aten::mul_ #1", every: true, oneStep: true, asTable: true },
 };
 

@@ -20,14 +20,15 @@ from stepscope.annotate.steps import main_track
 from stepscope.annotate.tracks import device_work
 from stepscope.contexts import ContextTree, build_contexts
 from stepscope.errors import StepscopeError, TraceError
-from stepscope.graph import Graph, build_graph
+from stepscope.graph import Graph, build_graph, build_ranks
 from stepscope.summary import Summary, summarise
 from stepscope.trace.arguments import parse
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
-from stepscope.whatif import CHANGES, Prediction, parse_request, predict
+from stepscope.whatif import CHANGES, Prediction, parse_request
+from stepscope.whatif.prediction import Baseline
 
 WARMING = 3
 Mask = NDArray[np.bool_]
@@ -52,6 +53,7 @@ class Subject:
         self.unfolded = _unfolded(trace, self.contexts)
         if self.unfolded:
             trace = self.unfolded.trace
+        self._asked = rank
         self.rank = _busiest(trace) if rank is None else rank
         self.trace = trace = trace.with_table(_settled(trace["steps"]))
         self.summary: Summary = summarise(trace, self.rank)
@@ -358,8 +360,14 @@ class Subject:
 
     @cached_property
     def graph(self) -> Graph:
-        """The dependency graph of the steps."""
-        return build_graph(self.trace, self.rank)
+        """The dependency graph of the steps: of all ranks, unless one was asked for."""
+        if self._asked is not None or len(self.trace.metadata.ranks) == 1:
+            return build_graph(self.trace, self.rank)
+        return build_ranks(self.trace)
+
+    @cached_property
+    def _baseline(self) -> Baseline:
+        return Baseline(self.graph)
 
     @cached_property
     def caller(self) -> NDArray[np.int32]:
@@ -412,7 +420,8 @@ class Subject:
         if self.unfolded:
             return None  # a simulation needs to know when things ran
         try:
-            return predict(self.graph, [parse_request(text, CHANGES) for text in changes])
+            requests = [parse_request(text, CHANGES) for text in changes]
+            return self._baseline.predict(requests)[0]
         except StepscopeError:
             return None
 

@@ -33,6 +33,7 @@ from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace
 
 Ids = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 _CATEGORY = {
     "operator": "cpu_op", "annotation": "annotation", "step": "annotation", "python": "python",
     "module": "python", "native": "python", "runtime": "runtime", "sync": "sync",
@@ -60,8 +61,8 @@ class Unfolded:
 
 def unfold(tree: ContextTree, metadata: Metadata) -> Unfolded:
     """The tree as a trace of one step."""
-    kind = tree.nodes.text("kind")
-    chosen = np.flatnonzero(kind.mask(*_CATEGORY))
+    steps = _steps(tree)
+    chosen = np.flatnonzero(tree.nodes.text("kind").mask(*_CATEGORY) & ~_rare(tree, steps))
     place = np.append(np.full(len(tree), -1), -1)
     place[chosen] = np.arange(len(chosen))
     above = _nearest(tree, place)[chosen]
@@ -69,6 +70,7 @@ def unfold(tree: ContextTree, metadata: Metadata) -> Unfolded:
     parent = np.where((via == VIAS.index("call")) & (track != _DEVICE), above, -1)
     calls, length = _measured(tree, chosen, parent, track)
     start = _laid_out(parent, length, track)
+    start[track == _AUTOGRAD] += _end(start, length, track == _HOST)
     order = np.lexsort((np.arange(len(chosen)), start))
     rank = np.empty(len(order) + 1, np.int64)
     rank[order], rank[-1] = np.arange(len(order)), -1
@@ -89,17 +91,34 @@ def unfold(tree: ContextTree, metadata: Metadata) -> Unfolded:
         "events": Table(EVENTS, columns),
         "tracks": _track_table(),
         "modules": _module_table(tree),
-        "steps": _step_table(int((start + length)[track != _DEVICE].max(initial=1))),
+        "steps": _step_table(_end(start, length, np.ones(len(start), np.bool_))),
         "launches": Table(
             LAUNCHES, {"cpu_event": rank[above[launched]], "device_event": rank[:-1][launched]}
         ),
     }
-    steps = int(calls[tree.nodes.text("name").take(chosen).where(_steps)].sum()) or 1
     return Unfolded(Trace(tables, metadata), chosen[order], calls[order], steps)
 
 
-def _steps(name: str) -> bool:
-    return name.startswith("Optimizer.step#")
+def _steps(tree: ContextTree) -> int:
+    """How often an optimizer stepped: of several, the one that did so least often."""
+    rows = tree.search(r"^Optimizer\.step#")
+    count = tree.own("call_ns").count if tree.has("call_ns") else np.zeros(len(tree), np.int64)
+    each = {tree.label(row): 0 for row in rows.tolist()}
+    for row in rows.tolist():
+        each[tree.label(row)] += int(count[row])
+    return max(min(each.values(), default=1), 1)
+
+
+def _rare(tree: ContextTree, steps: int) -> Mask:
+    """Calls made in fewer than half of the steps: the program's beginning and end."""
+    count = sum((tree.own(name).count for name in ("call_ns", "device_ns") if tree.has(name)),
+                np.zeros(len(tree), np.int64))  # fmt: skip
+    rare: Mask = (count > 0) & (2 * count < steps)
+    return rare
+
+
+def _end(start: Ids, length: Ids, rows: Mask) -> int:
+    return int((start + length)[rows].max(initial=0))
 
 
 def _nearest(tree: ContextTree, place: Ids) -> Ids:
@@ -226,6 +245,6 @@ def _track_table() -> Table:
 
 
 def _step_table(end_ns: int) -> Table:
-    columns: dict[str, Any] = {"step": [0], "start_ns": [0], "end_ns": [end_ns],
+    columns: dict[str, Any] = {"step": [0], "start_ns": [0], "end_ns": [max(end_ns, 1)],
                                "evidence": ["whole_trace"]}  # fmt: skip
     return Table(STEPS, columns)

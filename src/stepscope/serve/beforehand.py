@@ -100,13 +100,15 @@ def tables(subject: Subject) -> Iterator[Told]:
     yield "overview", {**subject.ask("overview", **subject.scope), "start": subject.steps[0]}
     for question in ("modules", "kernels"):
         yield question, subject.ask(question, **subject.scope)
+    found = subject.ask("findings")
+    yield "findings", found
     for scope in _scopes(subject):
         for question in ("overview", "modules", "kernels"):
             yield request_key(question, **scope), subject.ask(question, **scope)
     for every in ("", "1"):
         yield request_key("level", every=every), _first_level(subject, every)
     yield from _sources(subject)
-    yield from _choices(subject)
+    yield from _choices(subject, len(found["findings"]))
 
 
 def _scopes(subject: Subject) -> Iterator[dict[str, str]]:
@@ -137,8 +139,8 @@ def _sources(subject: Subject) -> Iterator[Told]:
         yield request_key("source", file=file), source
 
 
-def _choices(subject: Subject) -> Iterator[Told]:
-    """What the panes show for each module, kernel and line."""
+def _choices(subject: Subject, findings: int) -> Iterator[Told]:
+    """What the panes show for each module, kernel, line and finding."""
     path = subject.steps[0]
     modules = range(len(subject.opened.trace["modules"]))
     rows = subject.ask("kernels", **subject.scope)["rows"][:_MOST_KERNELS]
@@ -149,6 +151,7 @@ def _choices(subject: Subject) -> Iterator[Told]:
         *({"module": str(module)} for module in modules),
         *({"kernel": row["name"]} for row in rows),
         *({"file": file, "line": line} for file, line in lines),
+        *({"finding": str(number)} for number in range(findings)),
     ):
         told = subject.ask("select", **chosen, path=path)
         del told["levels"]  # of what is on screen, which is not known yet

@@ -10,6 +10,7 @@ from typing import Any
 
 from stepscope.errors import ServeError
 from stepscope.serve.details import details
+from stepscope.serve.findings import findings
 from stepscope.serve.levels import level, levels, names, path, search, trace
 from stepscope.serve.opened import OpenTrace
 from stepscope.serve.panes import select
@@ -26,6 +27,7 @@ ROUTES: dict[str, Callable[[OpenTrace, Query], dict[str, Any]]] = {
     "names": names,
     "modules": modules,
     "kernels": kernels,
+    "findings": findings,
     "details": details,
     "select": select,
     "sources": sources,

@@ -14,7 +14,11 @@ export interface Scope {
 
 /** What a pane can choose besides an operation. */
 export type Subject =
-  { module: number } | { kernel: string } | { file: string; line: number } | { event: number };
+  | { module: number }
+  | { kernel: string }
+  | { file: string; line: number }
+  | { finding: number; place?: number }
+  | { event: number };
 
 /** The questions about one trace; answers are kept, as a trace does not change. */
 export class Client {
@@ -36,6 +40,10 @@ export class Client {
 
   kernels(scope: Scope): Promise<wire.Kernels> {
     return this.ask("kernels", { ...scope });
+  }
+
+  findings(): Promise<wire.Findings> {
+    return this.ask("findings");
   }
 
   details(path: string): Promise<wire.Details> {

@@ -307,6 +307,41 @@ export interface Details {
   selects: Selects;
 }
 
+export interface FindingPlace {
+  name: string;
+  short: string;
+  stage: string;
+  module: string;
+  file: string;
+  line: number | null;
+  function: string;
+  count: number;
+  ms: number;
+  event: number | null;
+}
+
+export interface Finding {
+  id: number;
+  rule: string;
+  severity: "info" | "warning" | "critical";
+  what: string;
+  advice: string;
+  gain_ms: number;
+  share: number;
+  gain_by: string;
+  range_ms: [number, number] | null;
+  changes: string[];
+  evidence: FindingPlace[];
+  places: number;
+}
+
+export interface Findings {
+  rank: number;
+  step_ms: number;
+  rules: number;
+  findings: Finding[];
+}
+
 export interface Place {
   event: number;
   path: string;

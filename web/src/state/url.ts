@@ -19,6 +19,8 @@ export interface View {
   /** The timeline as a table. */
   asTable: boolean;
   file: string;
+  /** What-if changes to try, as `stepscope whatif` takes them. */
+  changes: string[];
 }
 
 export const NO_VIEW: View = {
@@ -32,6 +34,7 @@ export const NO_VIEW: View = {
   oneStep: false,
   asTable: false,
   file: "",
+  changes: [],
 };
 
 /** A view as a URL's fragment; what is as usual is left out. */
@@ -47,6 +50,7 @@ export function toHash(view: View): string {
   say("pane", view.pane, NO_VIEW.pane);
   say("text", view.text);
   say("file", view.file);
+  say("changes", view.changes.join("\n"));
   for (const key of ["every", "oneStep", "asTable"] as const) say(key, view[key] ? "1" : "");
   // Slashes need no escape in a fragment, and a path is easier to read with them.
   return `#${said.toString().replaceAll("%2F", "/")}`;
@@ -67,6 +71,7 @@ export function fromHash(hash: string): View {
     oneStep: said.get("oneStep") === "1",
     asTable: said.get("asTable") === "1",
     file: said.get("file") ?? "",
+    changes: (said.get("changes") ?? "").split("\n").filter(Boolean),
   };
 }
 
@@ -74,17 +79,27 @@ function subjectText(subject: Subject): string {
   if ("module" in subject) return `module:${subject.module}`;
   if ("kernel" in subject) return `kernel:${subject.kernel}`;
   if ("event" in subject) return `event:${subject.event}`;
+  if ("finding" in subject) {
+    const place = subject.place === undefined ? "" : `.${subject.place}`;
+    return `finding:${subject.finding}${place}`;
+  }
   return `line:${subject.line}:${subject.file}`;
 }
 
 function parseSubject(text: string): Subject | null {
-  const found = /^(module|kernel|event|line):(.*)$/s.exec(text);
+  const found = /^(module|kernel|event|line|finding):(.*)$/s.exec(text);
   if (!found) return null;
   const [, kind, value] = found as unknown as [string, string, string];
   if (kind === "kernel") return { kernel: value };
   if (kind === "line") {
     const line = /^(\d+):(.+)$/s.exec(value);
     return line ? { line: Number(line[1]), file: line[2]! } : null;
+  }
+  if (kind === "finding") {
+    const finding = /^(\d+)(?:\.(\d+))?$/.exec(value);
+    if (!finding) return null;
+    const number = Number(finding[1]);
+    return finding[2] ? { finding: number, place: Number(finding[2]) } : { finding: number };
   }
   if (!/^\d+$/.test(value)) return null;
   return kind === "module" ? { module: Number(value) } : { event: Number(value) };

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from stepscope.analyze.finding import Finding
+from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.subject import Subject
 
 LEAST = 0.05
@@ -32,8 +33,16 @@ def exposed_communication(subject: Subject) -> Iterator[Finding]:
         "prefetching), send less (16 bits, gradient accumulation with no_sync()), or see whether "
         "one rank is late.",
         rows,
-        subject.gain(rows, "scale:select=category=communication,factor=0",
-                     note="at most: collectives that cost nothing")
-        if subject.has_device
-        else subject.bound(exposed, "at most the time that nothing hides"),
-    )  # fmt: skip
+        _gain(subject, exposed),
+    )
+
+
+def _gain(subject: Subject, exposed: float) -> Gain:
+    """What free collectives would give back; of several ranks what they wait in them, if more."""
+    if not subject.has_device:
+        return subject.bound(exposed, "at most the time that nothing hides")
+    free = subject.whatif("scale:select=category=communication,factor=0")
+    several = len(subject.trace.metadata.ranks) > 1
+    if free is None or (several and free.ms < LEAST * exposed):
+        return subject.bound(exposed, "at most the time that nothing hides, mostly waiting")
+    return replace(free, note="at most: collectives that cost nothing")

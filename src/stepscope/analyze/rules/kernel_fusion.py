@@ -44,8 +44,18 @@ def kernel_fusion(subject: Subject) -> Iterator[Finding]:
         "Fuse them: torch.compile the model or the function they are in, or use the library's own "
         "operator (F.gelu, F.layer_norm, F.cross_entropy).",
         rows,
-        subject.gain(rows, "kernel_fusion") if subject.has_device else _fused(subject, rows, chain),
+        _gain(subject, rows) if subject.has_device else _fused(subject, rows, chain),
     )
+
+
+def _gain(subject: Subject, rows: Rows) -> Gain:
+    """No more than the kernels and the calls that launch them take."""
+    calls = subject.caller[rows]
+    most = subject.ms(rows) + subject.ms(np.unique(calls[calls >= 0]))
+    found = subject.gain(rows, "kernel_fusion")
+    if found.ms <= most:
+        return found
+    return subject.bound(most, "at most the time of these kernels and their launches")
 
 
 def _kernels(subject: Subject) -> Rows:

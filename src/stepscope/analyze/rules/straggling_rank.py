@@ -41,7 +41,7 @@ def straggling_rank(subject: Subject) -> Iterator[Finding]:
         f"Find what rank {ranks[last]} does more of (stepscope analyze --rank {ranks[last]}): an "
         "uneven shard or longer sequences, a slower device, a busy host, logging on that rank.",
         rows,
-        subject.bound(others, "at most what the others wait"),
+        subject.whatif("no_straggler") or subject.bound(others, "at most what the others wait"),
     )
 
 

@@ -1,0 +1,54 @@
+"""The findings pane: the worst first, its evidence marked everywhere, its change tried."""
+
+from __future__ import annotations
+
+from browsing import Workbench
+
+
+def test_findings_are_listed_with_the_worst_first(workbench: Workbench, resnet_url: str) -> None:
+    workbench.open(resnet_url)
+    workbench.pane("findings")
+    cards = workbench.page.locator(".finding")
+    cards.first.wait_for()
+    told = workbench.ask("findings")["findings"]
+    assert [card.get_attribute("data-rule") for card in cards.all()] == [
+        one["rule"] for one in told
+    ]
+    assert told[0]["rule"] == "input_bound"
+    first = cards.first.inner_text()
+    assert told[0]["what"] in first
+    assert told[0]["advice"] in first
+    assert "what-if dataloader" in first
+    workbench.picture("findings-light")
+    workbench.page.emulate_media(color_scheme="dark")
+    workbench.picture("findings-dark")
+
+
+def test_a_finding_is_marked_everywhere(workbench: Workbench, resnet_url: str) -> None:
+    workbench.open(resnet_url)
+    workbench.pane("findings")
+    workbench.click('[data-rule="optimizer_loop"] .finding-head')
+    workbench.until("location.hash.includes('subject=finding')")
+    number = workbench.said["subject"].partition(":")[2]
+    expected = workbench.ask(f"select?finding={number}&path={workbench.path}")
+    workbench.until(f"location.hash.includes('chosen={expected['target']['path']}')")
+    assert workbench.page.locator(".finding-head[aria-pressed=true]").count() == 1
+    workbench.pane("kernels")
+    rows = workbench.page.locator(".pane tbody tr.marked")
+    rows.first.wait_for()
+    shorts = {row["name"]: row["short"] for row in workbench.ask("kernels")["rows"]}
+    marked = {row.split("\t")[0].strip() for row in rows.all_inner_texts()}
+    assert marked == {shorts[name] for name in expected["kernels"]}
+
+
+def test_one_row_of_its_evidence_and_the_change_to_try(
+    workbench: Workbench, resnet_url: str
+) -> None:
+    workbench.open(resnet_url)
+    workbench.pane("findings")
+    card = '[data-rule="optimizer_loop"]'
+    workbench.page.locator(f"{card} .evidence button").nth(1).click()
+    workbench.until("/subject=finding%3A\\d+\\.1(&|$)/.test(location.hash)")
+    workbench.click(f"{card} .try-it")
+    workbench.until("location.hash.includes('pane=whatif')")
+    assert workbench.said["changes"] == "fused_optimizer"

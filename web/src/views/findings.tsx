@@ -1,0 +1,132 @@
+import type { JSX } from "preact";
+import type { Finding, FindingPlace, Findings } from "../api/types";
+import { count, milliseconds, percent, words } from "../base/format";
+import { perStore } from "../state/per_store";
+import type { Store } from "../state/store";
+import { WithAnswer } from "../widgets/answer";
+import { ShareBar } from "../widgets/bars";
+import type { Pane } from "./pane";
+
+const findingsOf = perStore((store) => store.follow((client) => client.findings()));
+
+export const findings: Pane = {
+  id: "findings",
+  title: "Findings",
+  hint: "What is slow, what to do, and what that would give back",
+  View: ({ store }) => (
+    <WithAnswer answer={findingsOf(store)}>
+      {(value) => <List store={store} value={value} />}
+    </WithAnswer>
+  ),
+};
+
+function List({ store, value }: { store: Store; value: Findings }): JSX.Element {
+  const number = value.findings.length;
+  return (
+    <div class="findings">
+      <p class="dim">
+        {number === 0 ? "No finding" : number === 1 ? "1 finding" : `${number} findings`} of{" "}
+        {value.rules} rules, on rank {value.rank}: a step of {milliseconds(value.step_ms)}
+        {number > 1 ? ". Gains do not add up: each is of that change alone." : "."}
+      </p>
+      <ul>
+        {value.findings.map((one) => (
+          <Card key={one.id} store={store} finding={one} />
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+/** A finding; a click on it marks its evidence everywhere, one on a row of evidence that alone. */
+function Card({ store, finding }: { store: Store; finding: Finding }): JSX.Element {
+  const { subject } = store.view.value;
+  const chosen = subject !== null && "finding" in subject && subject.finding === finding.id;
+  const place = chosen && "place" in subject ? subject.place : undefined;
+  const choose = (index?: number): void => {
+    const which = index === undefined ? {} : { place: index };
+    void store.choosePart({ finding: finding.id, ...which });
+  };
+  return (
+    <li class={`finding severity-${finding.severity}`} data-rule={finding.rule}>
+      <button
+        type="button"
+        class="finding-head"
+        aria-pressed={chosen && place === undefined}
+        title="Mark its evidence everywhere"
+        onClick={() => choose()}
+      >
+        <span class="severity">{finding.severity}</span>
+        <span class="finding-what">{finding.what}</span>
+        <span class="finding-gain">
+          <b>{milliseconds(finding.gain_ms)}</b>
+          <ShareBar share={finding.share} />
+          {percent(finding.share)}
+        </span>
+      </button>
+      <p>{finding.advice}</p>
+      <Evidence finding={finding} chosen={place} onChoose={choose} />
+      <Gain store={store} finding={finding} />
+    </li>
+  );
+}
+
+function Evidence(props: {
+  finding: Finding;
+  chosen: number | undefined;
+  onChoose: (index: number) => void;
+}): JSX.Element {
+  const { evidence, places } = props.finding;
+  return (
+    <ul class="evidence" aria-label="Evidence">
+      {evidence.map((place, index) => (
+        <li key={index}>
+          <button
+            type="button"
+            aria-pressed={props.chosen === index}
+            title={place.name}
+            onClick={() => props.onChoose(index)}
+          >
+            <span class="evidence-name">{place.short}</span>
+            <span class="dim">
+              {count(place.count)} × {milliseconds(place.ms)}
+              {place.stage ? `, ${words(place.stage)}` : ""}
+            </span>
+            <span class="evidence-where">{whereOf(place)}</span>
+          </button>
+        </li>
+      ))}
+      {places > evidence.length && <li class="dim">and in {places - evidence.length} more</li>}
+    </ul>
+  );
+}
+
+/** The module, and the line that led there. */
+function whereOf(place: FindingPlace): string {
+  const line = place.line === null ? "" : `:${place.line}`;
+  const name = place.file.split("/").slice(-2).join("/");
+  const code = name + line + (place.function ? ` in ${place.function}` : "");
+  return [place.module, place.file ? code : ""].filter(Boolean).join(" · ");
+}
+
+function Gain({ store, finding }: { store: Store; finding: Finding }): JSX.Element {
+  const [least, most] = finding.range_ms ?? [null, null];
+  const range =
+    least === null || most === null ? "" : ` (${milliseconds(least)} to ${milliseconds(most)})`;
+  return (
+    <p class="dim finding-by">
+      could give back {milliseconds(finding.gain_ms)}
+      {range}: {finding.gain_by}
+      {finding.changes.length > 0 && (
+        <button
+          type="button"
+          class="try-it"
+          title={finding.changes.join(" ")}
+          onClick={() => store.set({ pane: "whatif", changes: finding.changes })}
+        >
+          Try it
+        </button>
+      )}
+    </p>
+  );
+}
