@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from importlib.resources import files
+
 import numpy as np
 import pytest
 from drawn_steps import V100, graph_of, step_us
 
 from stepscope.graph import select
-from stepscope.whatif.roofline import bound_by_memory, memory_rate, work_of_tasks
+from stepscope.whatif.roofline import (
+    bound_by_memory,
+    known_gpus,
+    memory_rate,
+    work_of_tasks,
+)
 from stepscope.whatif.shapes import Call, Tensor, read_call
 from stepscope.whatif.work import work_of
 
@@ -146,3 +154,13 @@ def test_another_device_by_both_rooflines() -> None:
         20 + 40 * 15.7 / 19.5 + 10 * 900 / 1555, abs=0.01
     )
     assert step_us(flat, "faster_gpu:to=A100") == pytest.approx(20 + 50 * 900 / 1555, abs=0.01)
+
+
+def test_every_figure_of_the_data_has_a_source() -> None:
+    folder = files("stepscope.whatif") / "data"
+    amp = json.loads((folder / "amp.json").read_text("utf-8"))
+    for generation in amp["generations"]:
+        for bound in ("compute", "tensor", "memory"):
+            assert generation[bound]["sources"]
+            assert set(generation[bound]["sources"]) <= set(amp["sources"])
+    assert all(gpu["source"] and gpu["read"] for gpu in known_gpus())
