@@ -7,11 +7,16 @@ import { ANSWER } from "./messages";
 type FromPage =
   | { kind: "request"; id: number; request: string }
   | { kind: "batch"; value: number; more: boolean }
-  | { kind: "reveal"; file: string; line: number };
+  | { kind: "reveal"; file: string; line: number }
+  | { kind: "highlight"; file: string | null; line: number };
 
 /** The web page beside the editor: its requests go to the language server, its drags to the file. */
 export class Panel implements vscode.Disposable {
   private panel: vscode.WebviewPanel | undefined;
+  private readonly mark = vscode.window.createTextEditorDecorationType({
+    isWholeLine: true,
+    backgroundColor: new vscode.ThemeColor("editor.rangeHighlightBackground"),
+  });
   private uri = "";
 
   constructor(
@@ -40,6 +45,7 @@ export class Panel implements vscode.Disposable {
 
   dispose(): void {
     this.panel?.dispose();
+    this.mark.dispose();
   }
 
   private create(): void {
@@ -62,7 +68,16 @@ export class Panel implements vscode.Disposable {
     if (message.kind === "request") await this.answer(message.id, message.request);
     else if (message.kind === "batch")
       await this.batchSize.set(this.uri, message.value, message.more);
+    else if (message.kind === "highlight") this.highlight(message.file, message.line);
     else await reveal(message.file, message.line);
+  }
+
+  /** Mark the line that the pointer is over in the page, where its file is on screen. */
+  private highlight(file: string | null, line: number): void {
+    for (const editor of vscode.window.visibleTextEditors) {
+      const here = editor.document.uri.fsPath === file && line > 0;
+      editor.setDecorations(this.mark, here ? [new vscode.Range(line - 1, 0, line - 1, 0)] : []);
+    }
   }
 
   private async answer(id: number, request: string): Promise<void> {
@@ -90,12 +105,12 @@ export class Panel implements vscode.Disposable {
   <head>
     <meta charset="utf-8">
     <meta http-equiv="Content-Security-Policy" content="${policy}">
-    <link rel="stylesheet" href="${at("index.css")}">
+    <link rel="stylesheet" href="${at("batch.css")}">
     <title>stepscope</title>
   </head>
   <body data-host="editor">
     <div id="app"></div>
-    <script type="module" nonce="${nonce}" src="${at("index.js")}"></script>
+    <script type="module" nonce="${nonce}" src="${at("batch.js")}"></script>
   </body>
 </html>`;
   }

@@ -8,6 +8,8 @@ const ICONS = {
   cancelled: "circle-slash",
 };
 
+const MOST_LETTERS = 60;
+
 /** What the server is doing with the file in front, in the status bar; a click opens the panel. */
 export class Status implements vscode.Disposable {
   private readonly item = vscode.window.createStatusBarItem(vscode.StatusBarAlignment.Right, 90);
@@ -32,17 +34,30 @@ export class Status implements vscode.Disposable {
   }
 
   private update(): void {
-    const document = vscode.window.activeTextEditor?.document;
-    if (document?.languageId !== "python") return this.item.hide();
+    const document = inFront();
+    if (!document) return this.item.hide();
     const state = this.states.get(document.uri.toString());
     const busy = state?.state === "measuring";
-    this.item.text = state ? `$(${ICONS[state.state]}) ${state.message}` : "$(dashboard) stepscope";
+    this.item.text = state
+      ? `$(${ICONS[state.state]}) ${short(state.message)}`
+      : "$(dashboard) stepscope";
     this.item.command = busy ? "stepscope.cancel" : state ? "stepscope.panel" : "stepscope.measure";
     this.item.tooltip = busy
       ? "Stop measuring"
       : state
-        ? "Open the batch size panel"
+        ? `${state.message}\n\nOpen the batch size panel`
         : "Measure this file";
     this.item.show();
   }
+}
+
+/** The Python file that the user is at; with the focus in a panel, the one beside it. */
+function inFront(): vscode.TextDocument | undefined {
+  const active = vscode.window.activeTextEditor;
+  const open = active ? [active] : vscode.window.visibleTextEditors;
+  return open.map((one) => one.document).find((one) => one.languageId === "python");
+}
+
+function short(message: string): string {
+  return message.length > MOST_LETTERS ? `${message.slice(0, MOST_LETTERS)}…` : message;
 }

@@ -32,7 +32,9 @@ def test_marks_are_where_their_lines_are_now():
 
 def test_what_takes_next_to_nothing_is_no_mark():
     assert not Mark(0, False, LineCost(1, 0.0004, 0.01)).shown
-    assert Mark(0, False, LineCost(1, 0.0004, 0.01, weight_bytes=8)).shown
+    holding = Mark(0, False, LineCost(1, 0.0004, 0.01, weight_bytes=8))
+    assert holding.shown
+    assert holding.text == "8 B"
 
 
 def test_a_hover_tells_where_the_time_goes():

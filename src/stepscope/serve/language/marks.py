@@ -33,8 +33,9 @@ class Mark:
 
     @property
     def text(self) -> str:
-        """`12.3 ms · 34 % · 45.2 MB`, in brackets where stale."""
-        parts = [milliseconds(self.cost.run_ms), percent(self.cost.share)]
+        """`12.3 ms · 34 % · 45.2 MB`, in brackets where stale; memory alone for what only holds."""
+        timed = self.cost.share >= _LEAST_SHARE
+        parts = [milliseconds(self.cost.run_ms), percent(self.cost.share)] if timed else []
         if self.cost.bytes:
             parts.append(size(self.cost.bytes))
         text = " · ".join(parts)

@@ -1,0 +1,110 @@
+"""The extension in a real editor, used as a person would: one session, from top to bottom."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from playwright.sync_api import expect
+
+MEASURED = re.compile(r"samples/s at \d+")
+COST = re.compile(r"\d\sms\s·")  # an editor draws spaces as others than were sent
+STALE = re.compile(r"\(.*ms\s·.*\)")
+
+
+def test_measuring_marks_the_lines(editor: Any) -> None:
+    editor.focus(12)
+    editor.command("stepscope: Measure This File")
+    expect(editor.status()).to_contain_text(MEASURED)
+    expect(editor.line(12)).to_contain_text(COST)
+    expect(editor.page.locator(".glyph-margin-widgets > *").nth(2)).to_be_visible()
+    editor.look("marks")
+
+
+def test_a_hover_tells_where_the_time_goes(editor: Any) -> None:
+    editor.line(12).hover(position={"x": 90, "y": 8})
+    hover = editor.page.locator(".monaco-hover:visible").first
+    expect(hover).to_contain_text("forward")
+    expect(hover).to_contain_text("body.0")
+    editor.look("hover")
+    editor.press("Escape")
+
+
+def test_dragging_a_bar_changes_the_number_and_one_undo_takes_it_back(editor: Any) -> None:
+    before = editor.file.read_bytes()
+    editor.command("stepscope: Open Batch Size Panel")
+    track = editor.panel.get_by_role("slider", name="Peak memory")
+    track.wait_for()
+    box = track.bounding_box()
+    y = box["y"] + box["height"] / 2
+    editor.page.mouse.move(box["x"] + 0.3 * box["width"], y)
+    editor.page.mouse.down()
+    for share in (0.4, 0.5, 0.6, 0.7):
+        editor.page.mouse.move(box["x"] + share * box["width"], y, steps=3)
+    editor.page.mouse.up()
+    chosen = int(editor.panel.locator("output.batch-size").inner_text())
+    assert chosen > 32
+    expect(editor.line(20)).to_contain_text(f"batch_size={chosen})")
+    expect(editor.line(20)).to_contain_text(re.compile(r"#\sfür\salle"))
+    editor.look("dragged")
+    editor.focus(20)
+    editor.press("Control+z")
+    expect(editor.line(20)).to_contain_text("batch_size=32)")
+    editor.press("Control+s")
+    assert editor.file.read_bytes() == before
+
+
+def test_a_row_of_the_panel_leads_to_its_line_and_back(editor: Any) -> None:
+    expect(editor.status()).to_contain_text(MEASURED)
+    row = editor.panel.locator(".cost", has_text="model").first
+    row.dblclick()
+    editor.panel.locator(".cost", has_text="body").first.click()
+    expect(
+        editor.page.locator(".statusbar-item", has_text=re.compile(r"Ln 12, Col"))
+    ).to_be_visible()
+    expect(editor.panel.locator(".cost.at-cursor")).to_contain_text("body")
+
+
+def test_an_action_offers_other_batch_sizes(editor: Any) -> None:
+    editor.focus(20)
+    editor.press("Control+.")
+    offer = editor.page.locator(".action-widget", has_text="Set batch size to")
+    expect(offer.first).to_be_visible()
+    editor.look("action")
+    editor.press("Escape")
+
+
+def test_saving_measures_again(editor: Any) -> None:
+    editor.focus(12)
+    editor.press("End")
+    editor.page.keyboard.type("  # changed")
+    expect(editor.line(12)).to_contain_text(STALE)  # stale
+    editor.press("Control+s")
+    expect(editor.line(12)).not_to_contain_text(STALE)
+    expect(editor.line(12)).to_contain_text(COST)
+
+
+def test_a_mistake_is_a_problem_at_its_line_and_measuring_goes_on_after_it(editor: Any) -> None:
+    editor.focus(13)
+    editor.press("End")
+    editor.page.keyboard.type(".nonsense()")
+    editor.press("Control+s")
+    problem = editor.page.locator(".monaco-editor .squiggly-error")
+    expect(problem.first).to_be_visible()
+    expect(editor.status()).to_contain_text("expected")
+    editor.look("problem")
+    while "nonsense" in editor.text(13):
+        editor.press("Control+z")
+    editor.press("Control+s")
+    expect(problem).to_have_count(0)
+    expect(editor.status()).to_contain_text(MEASURED)
+
+
+def test_in_the_dark(editor: Any, home: Any) -> None:
+    settings = home / "user" / "User" / "settings.json"
+    text = settings.read_text()
+    settings.write_text(text.replace("Default Light Modern", "Default Dark Modern"))
+    expect(editor.page.locator(".monaco-workbench.vs-dark")).to_be_visible()
+    expect(editor.panel.locator(".batch-size")).to_be_visible()
+    editor.page.wait_for_function("document.querySelectorAll('.monaco-editor.vs-dark').length > 0")
+    editor.look("dark")
