@@ -84,6 +84,8 @@ def test_a_run_without_a_change_times_its_steps_and_then_ends_the_script(script:
     facts, lines = run(script)
     assert len(facts["steps_ns"]) == len(facts["cpu_ns"]) == 2
     assert all(length > 0 for length in facts["steps_ns"])
+    for part in facts["parts_ns"].values():
+        assert all(0 < time < step for time, step in zip(part, facts["steps_ns"], strict=True))
     assert facts["threads"] == 1
     # The third step's end was the last thing measured; its line is no longer printed.
     plain = ": dtype torch.float32 fused None workers -1 world False"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,33 +10,60 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.graph import Graph
+from stepscope.verify.comparison import Measured
 
 Times = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 _ROUNDS = 60  # of halving: to the last bit of a time
 
 
-def unrecorded(graph: Graph, step_ms: float) -> Graph:
-    """The same steps without what recording cost, so that changes are added to what users see.
+def unrecorded(graph: Graph, measured: Measured) -> Graph:
+    """The same steps without what recording cost, so that changes are made to what users see.
 
-    Recording costs the same for every event, so the most where operators are small: the same time
-    is taken from each task of the training loop's thread, but no more than it has. Where a device
-    works, what the CPU loses to recording seldom matters, and all times are shortened alike; so are
-    they made longer, where it was not recording that made the difference.
+    Recording costs the same for every event, so the most where operators are small. What data
+    loading, the optimizer and the rest of a step take unrecorded is known; within each, the same
+    time is taken from every task, but no more than it has. Where a part took longer unrecorded, it
+    is stretched. Where a device works, what the CPU loses to recording seldom matters, and all
+    times change alike.
 
     Args:
         graph: of recorded steps.
-        step_ms: what a step takes unrecorded.
+        measured: the same steps unrecorded.
     """
-    steps = len(graph.window.steps)
-    excess = float(graph.window.measured_ns.sum()) - step_ms * 1e6 * steps
-    if excess <= 0 or graph.on_device.any():
-        return _in_other_measure(graph, step_ms)
-    length, gap = graph.tasks["duration_ns"], graph.tasks["gap_ns"]
+    factor = measured.step_ms * 1e6 / float(graph.window.measured_ns.mean())
+    if graph.on_device.any():
+        return _measured_as(_stretched(graph, factor), factor)
+    columns = {name: graph.tasks[name].copy() for name in ("duration_ns", "gap_ns")}
+    for part, step_ms in _parts(graph, measured):
+        _make_last(columns, part, step_ms * 1e6 * len(graph.window.steps))
+    return _measured_as(graph.with_tasks(**columns), factor)
+
+
+def _parts(graph: Graph, measured: Measured) -> Iterator[tuple[Mask, float]]:
+    """Tasks of the training loop by part, with what the part takes a step, ms."""
     mine = (graph.threads["main"] > 0)[graph.tasks["thread"]]
-    cost = _shared(np.where(mine, length + gap, 0), excess)
-    from_gap = np.minimum(gap, cost)
-    shorter = graph.with_tasks(duration_ns=length - (cost - from_gap), gap_ns=gap - from_gap)
-    return _in_other_measure(shorter, step_ms, tasks=False)
+    stage = graph.tasks.text("stage")
+    rest, rest_ms = mine, measured.step_ms
+    for name, part_ms in measured.parts_ms.items():
+        part = mine & stage.mask(name)
+        if part.any():
+            yield part, part_ms
+            rest, rest_ms = rest & ~part, rest_ms - part_ms
+    yield rest, rest_ms
+
+
+def _make_last(columns: dict[str, Times], part: Mask, total_ns: float) -> None:
+    """Change the times of some tasks so that they sum up to a total."""
+    length, gap = (columns[name][part] for name in ("duration_ns", "gap_ns"))
+    excess = float((length + gap).sum()) - total_ns
+    if excess > 0:
+        cost = _shared(length + gap, excess)
+        from_gap = np.minimum(gap, cost)
+        length, gap = length - (cost - from_gap), gap - from_gap
+    elif excess < 0:
+        factor = total_ns / max(total_ns + excess, 1.0)
+        length, gap = _times(length, factor), _times(gap, factor)
+    columns["duration_ns"][part], columns["gap_ns"][part] = length, gap
 
 
 def _shared(times: Times, total: float) -> Times:
@@ -47,19 +75,19 @@ def _shared(times: Times, total: float) -> Times:
     return np.rint(np.minimum(times, high)).astype(np.int64)
 
 
-def _in_other_measure(graph: Graph, step_ms: float, tasks: bool = True) -> Graph:
-    """Every time in proportion; or only what was measured, where the tasks are right already."""
-    factor = step_ms * 1e6 / float(graph.window.measured_ns.mean())
+def _stretched(graph: Graph, factor: float) -> Graph:
+    links = graph.links.with_columns(lag_ns=_times(graph.links["lag_ns"], factor))
+    names = ("duration_ns", "gap_ns", "earliest_ns")
+    columns = {name: _times(graph.tasks[name], factor) for name in names}
+    return replace(graph, links=links).with_tasks(**columns)
+
+
+def _measured_as(graph: Graph, factor: float) -> Graph:
+    """The graph with what was measured of its steps in another measure of time."""
     window, begin = graph.window, graph.window.starts_ns[0]
     starts = begin + _times(window.starts_ns - begin, factor)
     end = int(begin + _times(window.end_ns - begin, factor))
-    graph = replace(graph, window=replace(window, starts_ns=starts, end_ns=end))
-    if not tasks:
-        return graph
-    lag = graph.links.with_columns(lag_ns=_times(graph.links["lag_ns"], factor))
-    names = ("duration_ns", "gap_ns", "earliest_ns")
-    columns = {name: _times(graph.tasks[name], factor) for name in names}
-    return replace(graph, links=lag).with_tasks(**columns)
+    return replace(graph, window=replace(window, starts_ns=starts, end_ns=end))
 
 
 def _times(values: Any, factor: float) -> Times:

@@ -84,7 +84,7 @@ def verify_change(
         before=before,
         after=Measured.of(runs[1]),
         recorded_ms=_recorded_ms(graph),
-        prediction=None if reasons else _predicted(unrecorded(graph, before.step_ms), wishes, say),
+        prediction=None if reasons else _predicted(unrecorded(graph, before), wishes, say),
         reason=reasons[0] if reasons else None,
         applied=facts["applied"],
         machine=_machine(facts),

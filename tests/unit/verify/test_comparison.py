@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from stepscope.annotate import annotate
-from stepscope.graph import Graph, build_graph, simulate
+from stepscope.graph import Graph, build_graph, select, simulate
 from stepscope.testing import drawn_trace
 from stepscope.verify import Comparison, Measured
+from stepscope.verify.comparison import middle_mean
 from stepscope.verify.unrecorded import unrecorded
 
 
@@ -20,8 +23,15 @@ def comparison(before: Measured, after: Measured) -> Comparison:
     return Comparison("train.py", ("amp",), before, after, 1.0, None, "no reason", {}, {})
 
 
-def run(step_ms: float) -> dict[str, list[float]]:
-    return {"steps_ns": [step_ms * 0.5e6, step_ms * 1.5e6], "cpu_ns": [1e6, 3e6]}
+def run(step_ms: float) -> dict[str, Any]:
+    parts = {"data_loading": [1e6, 1e6], "optimizer": [step_ms * 1e5] * 2}
+    return {
+        "steps_ns": [step_ms * 0.5e6, step_ms * 1.5e6], "cpu_ns": [1e6, 3e6], "parts_ns": parts,
+    }  # fmt: skip
+
+
+def taking(step_ms: float, **parts_ms: float) -> Measured:
+    return Measured((step_ms,), (step_ms,), parts_ms)
 
 
 def test_a_run_is_its_mean_step_and_the_answer_the_median_run() -> None:
@@ -29,12 +39,19 @@ def test_a_run_is_its_mean_step_and_the_answer_the_median_run() -> None:
     assert measured.rounds_ms == (10, 30, 11)
     assert measured.cpu_ms == (2, 2, 2)
     assert measured.step_ms == 11
+    assert measured.parts_ms == {"data_loading": 1, "optimizer": pytest.approx(1.1)}
     assert measured.spread == pytest.approx(20 / 11)
+
+
+def test_short_and_long_steps_in_turn_count_alike_and_an_odd_one_does_not() -> None:
+    assert middle_mean([10, 30] * 4) == 20
+    assert middle_mean([10] * 7 + [500]) == 10
+    assert middle_mean([10, 20, 30]) == 20
 
 
 def test_the_speedup_is_that_within_a_round() -> None:
     # The machine was slow in the second round, for both.
-    answer = comparison(Measured((10, 30, 10), (1, 1, 1)), Measured((5, 15, 5), (1, 1, 1)))
+    answer = comparison(Measured((10, 30, 10), (1,) * 3, {}), Measured((5, 15, 5), (1,) * 3, {}))
     assert answer.measured_speedup == 2
     assert answer.error is answer.right_sign is None
     assert answer.to_json()["no_prediction"] == "no reason"
@@ -50,7 +67,7 @@ RECORDED = """
 
 def test_recording_costs_the_same_for_each_task() -> None:
     graph = graph_of(RECORDED)
-    shorter = unrecorded(graph, 0.094)
+    shorter = unrecorded(graph, taking(0.094))
     assert simulate(shorter).step_ns.tolist() == pytest.approx([94_000], abs=4)
     assert shorter.window.measured_ns.tolist() == [94_000]
     lost = graph.tasks["duration_ns"] - shorter.tasks["duration_ns"]
@@ -58,15 +75,31 @@ def test_recording_costs_the_same_for_each_task() -> None:
     assert set(lost[lost > 0].tolist()) == {2_000}
 
 
+def test_each_part_becomes_as_long_as_it_is_unrecorded() -> None:
+    graph = graph_of("""
+        main |   0 100 | ProfilerStep#0
+        main |   0  60 | ## forward ##
+        main |   0  60 | aten::mm
+        main |  60 100 | ## optimizer ##
+        main |  60 100 | aten::add_
+    """)
+    shorter = unrecorded(graph, taking(0.08, optimizer=0.01, data_loading=0))
+    named = {"aten::mm": 70_000, "aten::add_": 10_000}  # forward took longer, the optimizer less
+    for name, length in named.items():
+        tasks = shorter.tasks["duration_ns"] + shorter.tasks["gap_ns"]
+        assert tasks[select(shorter, name=name)].sum() == pytest.approx(length, abs=2)
+    assert simulate(shorter).step_ns.tolist() == pytest.approx([80_000], abs=4)
+
+
 def test_no_task_loses_more_than_it_has() -> None:
-    shorter = unrecorded(graph_of(RECORDED), 0.03)
+    shorter = unrecorded(graph_of(RECORDED), taking(0.03))
     assert (shorter.tasks["duration_ns"] >= 0).all()
     assert (shorter.tasks["gap_ns"] >= 0).all()
     assert simulate(shorter).step_ns.tolist() == pytest.approx([30_000], abs=4)
 
 
 def test_a_step_that_was_longer_unrecorded_is_stretched() -> None:
-    longer = unrecorded(graph_of(RECORDED), 0.2)
+    longer = unrecorded(graph_of(RECORDED), taking(0.2))
     assert simulate(longer).step_ns.tolist() == [200_000]
     graph = graph_of(RECORDED)
     assert np.array_equal(longer.tasks["duration_ns"], 2 * graph.tasks["duration_ns"])
@@ -78,6 +111,6 @@ def test_where_a_device_works_all_is_shortened_alike() -> None:
         main     | 10  20 | cudaLaunchKernel | corr=7
         stream 7 | 30  80 | kernel           | corr=7
     """)
-    shorter = unrecorded(graph, 0.05)
+    shorter = unrecorded(graph, taking(0.05))
     assert simulate(shorter).step_ns.tolist() == [50_000]
     assert simulate(shorter).start_ns.tolist() == (simulate(graph).start_ns // 2).tolist()
