@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 from collected import Collected
@@ -163,3 +164,45 @@ def test_compiled_kernels_stand_in_their_region_with_their_source_line(tmp_path)
     (kernel,) = [c for c in run.of_kind("operator") if "cpp_fused" in c.name]
     assert any("Compiled Region" in c.name for c in kernel.path)
     assert (kernel.count, kernel.file, kernel.line) == (2, str(path), 6)
+
+
+@pytest.fixture
+def entry_point(tmp_path):
+    """The environment with our entry point in it, whatever state the installed package is in."""
+    folder = tmp_path / "installed" / "stepscope_entry-0.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: stepscope-entry\nVersion: 0\n")
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    group = '[project.entry-points."torch.backends"]\n'
+    line = project.partition(group)[2].splitlines()[0].replace('"', "")
+    (folder / "entry_points.txt").write_text(f"[torch.backends]\n{line}\n")
+    return {"PYTHONPATH": str(folder.parent)}
+
+
+def test_a_variable_suffices_where_neither_code_nor_command_can_change(
+    script, tmp_path, entry_point
+):
+    path = script("train(4); print('done')")
+    file = tmp_path / "job.stepscope"
+    done = start([sys.executable, str(path)], tmp_path, STEPSCOPE_CONTEXTS=str(file), **entry_point)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    run = Collected.read(file)
+    assert run.manifest["outcome"] == "complete"
+    assert [c.count for c in run.named("aten::addmm")] == [4]
+
+
+def test_without_the_variable_nothing_of_ours_is_imported(script, tmp_path, entry_point):
+    path = script("print(sorted(m for m in sys.modules if m.startswith('stepscope')))")
+    done = start([sys.executable, str(path)], tmp_path, **entry_point)
+    assert "stepscope.capture" not in done.stdout
+    assert "stepscope.autoload" in done.stdout
+
+
+def test_a_variable_that_cannot_be_followed_stops_no_job(script, tmp_path, entry_point):
+    path = script("train(1); print('done')")
+    (tmp_path / "notes.txt").write_text("mine")
+    variable = str(tmp_path / "notes.txt")
+    done = start([sys.executable, str(path)], tmp_path, STEPSCOPE_CONTEXTS=variable, **entry_point)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "no contexts are collected" in done.stderr
+    assert (tmp_path / "notes.txt").read_text() == "mine"

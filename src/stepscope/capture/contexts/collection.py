@@ -52,14 +52,18 @@ class Collection:
         run: who runs what.
         path: the file to write.
         options: what to collect.
+        keep_empty: write a file even where no operator ran.
     """
 
     running: ClassVar[Collection | None] = None
 
-    def __init__(self, run: Run, path: Path, options: ContextOptions) -> None:
+    def __init__(
+        self, run: Run, path: Path, options: ContextOptions, keep_empty: bool = True
+    ) -> None:
         self.run = run
         self.path = path
         self.options = options
+        self.keep_empty = keep_empty
         self.failure: str | None = None
         self.warnings: list[str] = []
         self._collector: Collector | None = None
@@ -104,6 +108,8 @@ class Collection:
         """Write what is known by now; training goes on whatever comes of it."""
         try:
             content = self._collector.content(complete) if self._collector else None
+            if not self.keep_empty and b'"operators":0,' in (content or b""):
+                return
             manifest = self._manifest(outcome, message)
             write_capture(self.path, manifest, {"roots": []}, None, content)
         except (OSError, RuntimeError) as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 from stepscope.capture import program
 from stepscope.capture.contexts.adapter import Adapter, PyTorchAdapter
-from stepscope.capture.contexts.options import ContextOptions
+from stepscope.capture.contexts.options import SOURCES, ContextOptions
 
 # Frames that say nothing: torch's own of a module call, which the module's frame stands for.
 _HIDDEN = [
@@ -37,6 +37,7 @@ class NativeCollector:
     def __init__(self, extension: Any, options: ContextOptions, torch: Any) -> None:
         self._extension = extension
         self._options = options
+        self._follows_devices = False
         self._adapters: list[Adapter] = [PyTorchAdapter(extension, options)] if torch else []
 
     def start(self) -> None:
@@ -44,9 +45,14 @@ class NativeCollector:
         options = self._options
         self._extension.hide(_HIDDEN, _BARRIERS, _ANNOTATORS)
         self._extension.release()
+        missing = self._extension.follow_devices(True) if options.device else "not asked for"
+        self._follows_devices = not missing
+        sources = options.sources & ~(SOURCES["kernel"] if missing else 0)
         self._extension.start(
-            options.sources, options.limit, options.sample, options.sample_real, options.perf
+            sources, options.limit, options.sample, options.sample_real, options.perf
         )
+        if missing:
+            self.note(f"no device is followed: {missing}")
         if options.perf and (missing := self._extension.counters_missing()):
             self.note(missing)
         for adapter in self._adapters:
@@ -56,12 +62,18 @@ class NativeCollector:
         """Nothing counts any more; what was counted can still be read."""
         for adapter in self._adapters:
             adapter.detach()
+        if self._follows_devices:
+            _wait_for_devices()
+            self._extension.flush_devices()
+            self._extension.follow_devices(False)
         self._extension.stop()
 
     def content(self, complete: bool) -> bytes | None:
         """contexts.json as it stands."""
         for adapter in self._adapters:
             adapter.name_modules()
+        if self._follows_devices and not complete:
+            self._extension.flush_devices()
         content: bytes | None = self._extension.snapshot(complete)
         return content
 
@@ -77,6 +89,13 @@ class NativeCollector:
         """Free the memory of a stopped collector."""
         self._adapters.clear()
         self._extension.release()
+
+
+def _wait_for_devices() -> None:
+    """Work that was launched belongs to the tree, done or not."""
+    torch = loaded_torch()
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def loaded_torch() -> Any:

@@ -1,5 +1,6 @@
 // What Python sees of the collector.
 #include "collector.h"
+#include "device.h"
 #include "monitor.h"
 #include "places.h"
 #if defined(STEPSCOPE_PYTORCH)
@@ -64,6 +65,34 @@ PyObject* drain(PyObject*, PyObject*) {
 
 PyObject* missing_counters(PyObject*, PyObject*) {
   return PyUnicode_FromString(counters_missing().c_str());
+}
+
+PyObject* devices(PyObject*, PyObject* arguments) {
+  int on = 0;
+  if (!PyArg_ParseTuple(arguments, "p", &on)) return nullptr;
+  std::string missing;
+  Py_BEGIN_ALLOW_THREADS;  // the library's own threads may be in a callback that wants the lock
+  if (on) missing = start_devices();
+  else stop_devices();
+  Py_END_ALLOW_THREADS;
+  return PyUnicode_FromString(missing.c_str());
+}
+
+PyObject* flush(PyObject*, PyObject*) {
+  Py_BEGIN_ALLOW_THREADS;
+  flush_devices();
+  Py_END_ALLOW_THREADS;
+  Py_RETURN_NONE;
+}
+
+PyObject* missing_devices(PyObject*, PyObject*) {
+  PyObject* found = PyDict_New();
+  for (const Vendor* vendor : {&kNvidia, &kAmd}) {
+    PyObject* why = PyUnicode_FromString(vendor->probe().c_str());
+    PyDict_SetItemString(found, vendor->name, why);
+    Py_DECREF(why);
+  }
+  return found;
 }
 
 PyObject* forget(PyObject*, PyObject*) {
@@ -262,6 +291,9 @@ PyObject* end(PyObject*, PyObject* capsule) {
 
 PyMethodDef methods[] = {
     {"start", start, METH_VARARGS, "start(sources, limit, cpu_hz, real_hz, counters)"},
+    {"follow_devices", devices, METH_VARARGS, "follow_devices(on): why there are none, or nothing"},
+    {"flush_devices", flush, METH_NOARGS, "flush_devices(): fetch what they have finished."},
+    {"devices_missing", missing_devices, METH_NOARGS, "For each vendor why there are none."},
     {"drain", drain, METH_NOARGS, "drain(): make room for more samples."},
     {"counters_missing", missing_counters, METH_NOARGS, "Why there are none; empty if there are."},
     {"stop", stop, METH_NOARGS, "stop(): no thread is in a callback when it returns."},

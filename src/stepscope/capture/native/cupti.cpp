@@ -1,0 +1,228 @@
+// NVIDIA's side: CUPTI, found at run time.
+//
+// Nothing of CUPTI is needed to build this. The records' layouts are those of its headers; the
+// fields read here stand at the same places in CUDA 12 (12.8) and CUDA 13 (13.0), and records only
+// ever grow at their end.
+#include <dlfcn.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+
+#include "device.h"
+
+namespace stepscope {
+namespace {
+
+using Result = int;
+constexpr Result kSuccess = 0, kManySubscribers = 39, kNoPrivileges = 35, kNotInitialized = 15;
+enum Kind : uint32_t { kMemcpy = 1, kMemset = 2, kKernel = 3, kConcurrentKernel = 10, kPeerCopy = 22 };
+enum Domain : uint32_t { kDriver = 1, kRuntime = 2 };
+
+using Callback = void (*)(void*, uint32_t domain, uint32_t id, const void* data);
+using Request = void (*)(uint8_t** buffer, size_t* size, size_t* records);
+using Complete = void (*)(void* context, uint32_t stream, uint8_t* buffer, size_t size, size_t valid);
+
+struct Library {
+  void* handle = nullptr;
+  Result (*subscribe)(void**, Callback, void*);
+  Result (*unsubscribe)(void*);
+  Result (*enable_callback)(uint32_t, void*, uint32_t, uint32_t);
+  Result (*register_buffers)(Request, Complete);
+  Result (*enable)(uint32_t kind);
+  Result (*disable)(uint32_t kind);
+  Result (*flush)(uint32_t);
+  Result (*next)(uint8_t*, size_t, uint8_t**);
+  Result (*describe)(Result, const char**);
+} cupti;
+void* subscriber = nullptr;
+
+// CUpti_CallbackData
+struct CallData {
+  uint32_t site;
+  const char* function;
+  const void *parameters, *returned;
+  const char* symbol;
+  void* context;
+  uint32_t context_id;
+  uint64_t* data;
+  uint32_t number;
+};
+// The beginnings of CUpti_ActivityKernel4 and later, CUpti_ActivityMemcpy, CUpti_ActivityMemset
+struct KernelRecord {
+  uint32_t kind;
+  uint8_t cache, shared;
+  uint16_t registers;
+  uint32_t partitioned[2];
+  uint64_t begin, end, completed;
+  uint32_t device, context, stream;
+  int32_t grid[3], block[3], static_shared, dynamic_shared;
+  uint32_t local_per_thread, local_total, number;
+  int64_t grid_id;
+  const char* name;
+};
+struct CopyRecord {
+  uint32_t kind;
+  uint8_t copy, source, target, flags;
+  uint64_t bytes, begin, end;
+  uint32_t device, context, stream, number;
+};
+struct PeerCopyRecord {
+  uint32_t kind;
+  uint8_t copy, source, target, flags;
+  uint64_t bytes, begin, end;
+  uint32_t device, context, stream, source_device, source_context, target_device, target_context,
+      number;
+};
+struct SetRecord {
+  uint32_t kind, value;
+  uint64_t bytes, begin, end;
+  uint32_t device, context, stream, number;
+};
+static_assert(offsetof(CallData, number) == 64);
+static_assert(offsetof(KernelRecord, number) == 92 && offsetof(KernelRecord, name) == 104);
+static_assert(offsetof(CopyRecord, number) == 44 && offsetof(PeerCopyRecord, number) == 60);
+static_assert(offsetof(SetRecord, number) == 44);
+
+// -- records
+
+const char* memory_name(uint8_t kind) {
+  const char* names[] = {"Unknown", "Pageable", "Pinned", "Device", "Array", "Managed"};
+  return kind < 6 ? names[kind] : "Unknown";
+}
+
+std::string copy_name(uint8_t copy, uint8_t source, uint8_t target) {
+  const char* names[] = {"Unknown", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA",
+                         "AtoD",    "DtoA", "DtoD", "HtoH", "PtoP"};
+  return std::string("Memcpy ") + (copy < 11 ? names[copy] : "Unknown") + " (" +
+         memory_name(source) + " -> " + memory_name(target) + ")";
+}
+
+void take(const uint8_t* record) {
+  uint32_t kind;
+  memcpy(&kind, record, sizeof kind);
+  if (kind == kKernel || kind == kConcurrentKernel) {
+    auto* kernel = reinterpret_cast<const KernelRecord*>(record);
+    work_done(kernel->number, readable_kernel(kernel->name), "kernel", kernel->begin, kernel->end);
+  } else if (kind == kMemcpy) {
+    auto* copy = reinterpret_cast<const CopyRecord*>(record);
+    work_done(copy->number, copy_name(copy->copy, copy->source, copy->target), "memcpy",
+              copy->begin, copy->end);
+  } else if (kind == kPeerCopy) {
+    auto* copy = reinterpret_cast<const PeerCopyRecord*>(record);
+    work_done(copy->number, copy_name(copy->copy, copy->source, copy->target), "memcpy",
+              copy->begin, copy->end);
+  } else if (kind == kMemset) {
+    auto* set = reinterpret_cast<const SetRecord*>(record);
+    work_done(set->number, "Memset (Device)", "memset", set->begin, set->end);
+  }
+}
+
+constexpr size_t kBufferBytes = 4u << 20;
+
+void on_request(uint8_t** buffer, size_t* size, size_t* records) {
+  *buffer = static_cast<uint8_t*>(aligned_alloc(8, kBufferBytes));
+  *size = *buffer ? kBufferBytes : 0;
+  *records = 0;  // as many as fit
+}
+
+void on_complete(void*, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+  uint8_t* record = nullptr;
+  while (cupti.next(buffer, valid, &record) == kSuccess) take(record);
+  free(buffer);
+}
+
+void on_call(void*, uint32_t, uint32_t, const void* argument) {
+  auto* data = static_cast<const CallData*>(argument);
+  if (data->site == 0) call_begins(data->function, data->number);
+  else call_ends(data->number);
+}
+
+// -- the library
+
+// Calls that launch work, copy, wait or allocate (cupti_runtime_cbid.h, cupti_driver_cbid.h).
+const uint16_t kRuntimeCalls[] = {13,  20,  22,  31,  41,  44,  49,  51,  126, 131, 137, 161,
+                                  165, 211, 213, 214, 225, 269, 270, 272, 284, 285, 311, 312,
+                                  373, 375, 430, 431, 505, 506};
+const uint16_t kDriverCalls[] = {17,  71,  75,  121, 126, 216, 220, 276, 277, 278, 279, 280, 281,
+                                 305, 306, 307, 440, 442, 477, 478, 480, 514, 515, 652, 653};
+const uint32_t kKinds[] = {kConcurrentKernel, kMemcpy, kMemset, kPeerCopy};
+
+void* open_library() {
+  if (const char* chosen = getenv("STEPSCOPE_CUPTI")) return dlopen(chosen, RTLD_NOW);
+  const char* names[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so.11.0", "libcupti.so"};
+  for (const char* name : names)  // the one that PyTorch has loaded, if it has: two do not agree
+    if (void* handle = dlopen(name, RTLD_NOW | RTLD_NOLOAD)) return handle;
+  for (const char* name : names)
+    if (void* handle = dlopen(name, RTLD_NOW)) return handle;
+  return nullptr;
+}
+
+template <class Function>
+bool resolve(Function& function, const char* name) {
+  function = reinterpret_cast<Function>(dlsym(cupti.handle, name));
+  return function;
+}
+
+bool resolve_all() {
+  return resolve(cupti.subscribe, "cuptiSubscribe") &&
+         resolve(cupti.unsubscribe, "cuptiUnsubscribe") &&
+         resolve(cupti.enable_callback, "cuptiEnableCallback") &&
+         resolve(cupti.register_buffers, "cuptiActivityRegisterCallbacks") &&
+         resolve(cupti.enable, "cuptiActivityEnable") &&
+         resolve(cupti.disable, "cuptiActivityDisable") &&
+         resolve(cupti.flush, "cuptiActivityFlushAll") &&
+         resolve(cupti.next, "cuptiActivityGetNextRecord") &&
+         resolve(cupti.describe, "cuptiGetResultString");
+}
+
+std::string reason(const char* what, Result result) {
+  if (result == kManySubscribers) return "another profiler of this process uses CUPTI";
+  if (result == kNoPrivileges)
+    return "no permission to profile the device (the driver's NVreg_RestrictProfilingToAdminUsers)";
+  if (result == kNotInitialized) return "CUPTI could not start: the driver does not answer";
+  const char* text = nullptr;
+  if (cupti.describe(result, &text) != kSuccess || !text) text = "unknown error";
+  return std::string(what) + " failed: " + text + " (" + std::to_string(result) + ")";
+}
+
+std::string probe() {
+  if (!getenv("STEPSCOPE_CUPTI") && !dlopen("libcuda.so.1", RTLD_LAZY))
+    return "no driver (libcuda.so.1)";
+  if (!cupti.handle) cupti.handle = open_library();
+  if (!cupti.handle) return "no CUPTI library (libcupti.so; pip install nvidia-cuda-cupti)";
+  return resolve_all() ? "" : "a CUPTI library without the functions needed, older than CUDA 11";
+}
+
+void stop() {
+  for (uint32_t kind : kKinds) cupti.disable(kind);
+  cupti.flush(0);
+  if (subscriber) cupti.unsubscribe(subscriber);
+  subscriber = nullptr;
+}
+
+std::string start() {
+  Result result = cupti.subscribe(&subscriber, on_call, nullptr);
+  if (result != kSuccess) return reason("cuptiSubscribe", result);
+  result = cupti.register_buffers(on_request, on_complete);
+  if (result == kSuccess)
+    for (uint32_t kind : kKinds)
+      if (result == kSuccess) result = cupti.enable(kind);
+  if (result != kSuccess) {
+    std::string why = reason("cuptiActivityEnable", result);
+    stop();
+    return why;
+  }
+  // A call that this version of CUPTI does not know is one that nobody makes.
+  for (uint32_t call : kRuntimeCalls) cupti.enable_callback(1, subscriber, kRuntime, call);
+  for (uint32_t call : kDriverCalls) cupti.enable_callback(1, subscriber, kDriver, call);
+  return "";
+}
+
+void flush() { cupti.flush(0); }
+
+}  // namespace
+
+const Vendor kNvidia{"NVIDIA", probe, start, flush, stop};
+
+}  // namespace stepscope

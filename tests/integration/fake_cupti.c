@@ -1,0 +1,126 @@
+/* A CUPTI of one thread and no device: launches are told to the subscriber as the real one tells
+ * them, and flushing delivers their records, written here by the headers' layout, in a buffer that
+ * the subscriber provides, from another thread. */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef void (*callback_t)(void*, uint32_t, uint32_t, const void*);
+typedef void (*request_t)(uint8_t**, size_t*, size_t*);
+typedef void (*complete_t)(void*, uint32_t, uint8_t*, size_t, size_t);
+
+struct call_data { /* CUpti_CallbackData */
+  uint32_t site;
+  const char* function;
+  const void *parameters, *returned;
+  const char* symbol;
+  void* context;
+  uint32_t context_uid;
+  uint64_t* data;
+  uint32_t correlation;
+};
+
+#define RECORD 160 /* sizeof(CUpti_ActivityKernel9) and of whatever is smaller */
+static uint8_t records[4096][RECORD];
+static size_t count = 0;
+static uint32_t correlation = 100;
+static callback_t callback;
+static request_t request;
+static complete_t complete;
+
+static int result(const char* variable) {
+  const char* text = getenv(variable);
+  return text ? atoi(text) : 0;
+}
+
+int cuptiSubscribe(void** subscriber, callback_t function, void* data) {
+  (void)data;
+  *subscriber = &records;
+  callback = function;
+  return result("FAKE_CUPTI_SUBSCRIBE");
+}
+int cuptiUnsubscribe(void* subscriber) { callback = NULL; return subscriber != &records; }
+int cuptiEnableCallback(uint32_t on, void* s, uint32_t d, uint32_t id) {
+  (void)on, (void)s, (void)d;
+  return id > 500 ? 1 : 0; /* an older version does not know them all */
+}
+int cuptiActivityRegisterCallbacks(request_t r, complete_t c) {
+  request = r;
+  complete = c;
+  return 0;
+}
+int cuptiActivityEnable(uint32_t kind) { (void)kind; return result("FAKE_CUPTI_ENABLE"); }
+int cuptiActivityDisable(uint32_t kind) { (void)kind; return 0; }
+int cuptiGetResultString(int code, const char** text) {
+  (void)code;
+  *text = "CUPTI_ERROR_FAKE";
+  return 0;
+}
+
+int cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid, uint8_t** record) {
+  *record = *record ? *record + RECORD : buffer;
+  return *record + RECORD <= buffer + valid ? 0 : 12; /* CUPTI_ERROR_MAX_LIMIT_REACHED */
+}
+
+static void* deliver(void* nothing) {
+  uint8_t* buffer;
+  size_t size, most;
+  request(&buffer, &size, &most);
+  memcpy(buffer, records, count * RECORD);
+  complete(NULL, 0, buffer, size, count * RECORD);
+  count = 0;
+  return nothing;
+}
+int cuptiActivityFlushAll(uint32_t flag) {
+  pthread_t thread;
+  (void)flag;
+  if (!count) return 0;
+  pthread_create(&thread, NULL, deliver, NULL);
+  pthread_join(thread, NULL);
+  return 0;
+}
+
+static void tell(uint32_t domain, uint32_t site, const char* function) {
+  struct call_data data = {0};
+  data.site = site;
+  data.function = function;
+  data.correlation = correlation;
+  if (callback) callback(NULL, domain, 211, &data);
+}
+static void put(size_t at, const void* value, size_t size) { memcpy(records[count] + at, value, size); }
+static void put32(size_t at, uint32_t value) { put(at, &value, 4); }
+static void put64(size_t at, uint64_t value) { put(at, &value, 8); }
+
+/* As cudaLaunchKernel, which calls cuLaunchKernel. */
+void fake_launch(const char* kernel, uint64_t begin, uint64_t end) {
+  correlation++;
+  tell(2, 0, "cudaLaunchKernel");
+  tell(1, 0, "cuLaunchKernel");
+  memset(records[count], 0xee, RECORD);
+  put32(0, 10), put64(16, begin), put64(24, end), put32(92, correlation), put(104, &kernel, 8);
+  count++;
+  tell(1, 1, "cuLaunchKernel");
+  tell(2, 1, "cudaLaunchKernel");
+}
+
+/* As cudaMemcpyAsync from pageable memory to the device. */
+void fake_copy(uint64_t bytes, uint64_t begin, uint64_t end) {
+  uint8_t kinds[3] = {1, 1, 3};
+  correlation++;
+  tell(2, 0, "cudaMemcpyAsync");
+  memset(records[count], 0xee, RECORD);
+  put32(0, 1), put(4, kinds, 3), put64(8, bytes), put64(16, begin), put64(24, end);
+  put32(44, correlation);
+  count++;
+  tell(2, 1, "cudaMemcpyAsync");
+}
+
+/* A record of work that nobody told us about. */
+void fake_stray(void) {
+  const char* kernel = "stray";
+  memset(records[count], 0xee, RECORD);
+  put32(0, 10), put64(16, 1), put64(24, 2), put32(92, 7);
+  put(104, &kernel, 8);
+  count++;
+}

@@ -1,0 +1,125 @@
+"""Device work in the tree. There is no device here: a small library stands in for CUPTI.
+
+It delivers records in the layout of CUPTI's headers, so attribution is tested for real. What a real
+driver does is not.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from collected import Collected
+
+from stepscope.capture.contexts.probe import probe
+
+HERE = Path(__file__).parent
+SCRIPT = """
+import ctypes, torch, stepscope
+cupti = ctypes.CDLL({library!r})
+cupti.fake_launch.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64]
+cupti.fake_copy.argtypes = [ctypes.c_uint64] * 3
+FORWARD, BACKWARD = b"_Z7forwardPf", b"backward_kernel"
+
+class Work(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        cupti.fake_launch(FORWARD, 1000, 1700)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        cupti.fake_launch(BACKWARD, 2000, 2500)
+        return grad
+
+with stepscope.record_contexts("run.stepscope"):
+    for _ in range(3):
+        x = torch.ones(3, requires_grad=True)
+        cupti.fake_copy(12, 10, 60)
+        Work.apply(x).sum().backward()  # the forward line
+    cupti.fake_stray()
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler for the stand-in")
+    path = tmp_path_factory.mktemp("cupti") / "libfakecupti.so"
+    source = str(HERE / "fake_cupti.c")
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", str(path), "-lpthread"], check=True)
+    return path
+
+
+def run(library, folder, **environment):
+    script = folder / "work.py"
+    script.write_text(textwrap.dedent(SCRIPT.format(library=str(library))))
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=240,
+        env={**os.environ, "STEPSCOPE_CUPTI": str(library), **environment}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return Collected.read(folder / "run.stepscope"), script
+
+
+def test_kernels_stand_under_what_launched_them(library, tmp_path):
+    collected, script = run(library, tmp_path)
+    forward, backward = collected.named("forward(float*)"), collected.named("backward_kernel")
+    (kernel,) = forward
+    assert kernel.metrics["device_ns"] == {
+        "count": 3, "sum": 2100, "min": 700, "max": 700, "squares": 3 * 700**2,
+    }  # fmt: skip
+    assert (kernel.kind, kernel.cls) == ("kernel", "kernel")
+    launch = kernel.parent
+    assert (launch.kind, launch.name, launch.count) == ("runtime", "cudaLaunchKernel", 3)
+    lines = script.read_text().splitlines()
+    line = next(n for n, text in enumerate(lines, 1) if "# the forward line" in text)
+    assert line in kernel.lines(script)
+    (later,) = backward
+    assert line in later.lines(script)
+    assert any(c.backward for c in later.path)
+    assert later.metrics["device_ns"]["sum"] == 1500
+
+
+def test_copies_are_named_by_their_direction(library, tmp_path):
+    collected, _ = run(library, tmp_path)
+    (copy,) = collected.named("Memcpy HtoD (Pageable -> Device)")
+    assert (copy.cls, copy.parent.name) == ("memcpy", "cudaMemcpyAsync")
+    assert copy.metrics["device_ns"]["sum"] == 150
+
+
+def test_work_without_a_launch_is_counted_as_such(library, tmp_path):
+    collected, _ = run(library, tmp_path)
+    assert collected.content["dropped"]["device_records"] == 1
+    assert "kernel" in collected.content["sources"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "code", "sentence"),
+    [
+        ("FAKE_CUPTI_SUBSCRIBE", "39", "another profiler of this process uses CUPTI"),
+        ("FAKE_CUPTI_ENABLE", "35", "no permission to profile the device"),
+        ("FAKE_CUPTI_ENABLE", "1", "cuptiActivityEnable failed: CUPTI_ERROR_FAKE (1)"),
+    ],
+)
+def test_what_hinders_is_told_and_the_rest_works(library, tmp_path, variable, code, sentence):
+    collected, _ = run(library, tmp_path, **{variable: code})
+    assert any(sentence in note for note in collected.content["notes"])
+    assert "kernel" not in collected.content["sources"]
+    assert not collected.of_kind("kernel")
+    assert collected.named("aten::mul")
+
+
+def test_a_probe_says_what_is_missing():
+    found = probe()
+    if not torch.cuda.is_available():
+        assert found["NVIDIA"]
+    assert found["native collector"] == ""
+    assert set(found) == {"native collector", "hardware counters", "NVIDIA", "AMD"}
+    assert json.dumps(found)
