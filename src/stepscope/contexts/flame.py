@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from stepscope.contexts.hot import hot_path
 from stepscope.contexts.labels import short_label
 from stepscope.contexts.measure import measure
-from stepscope.contexts.paths import preorder
+from stepscope.contexts.paths import levels, preorder
 from stepscope.contexts.tree import ContextTree
 
 Ids = NDArray[np.int64]
@@ -69,12 +69,13 @@ def flame(
         a rest), `parent` (a box), `name`, `kind` and `file` (numbers into `strings`), `line` (-1
         for none), `value` (at and below), `own`, `count` (samples), `hidden`, `hot` (1 on the hot
         path), `backward` (1 where it is below its caller as backward work), `finding` (number of
-        the first finding, -1 for none), and `before`, where there is something to compare with.
+        the first finding, -1 for none), and, where there is something to compare with, `before` and
+        `width`, of both profiles together.
     """
     found = measure(tree, by)
     value = found.inclusive
     earlier = measure(before, by).inclusive if before is not None else None
-    size = value if earlier is None else np.maximum(value, earlier)
+    size = value if before is None else _widths(tree, before, by)
     boxes = _laid_out(tree, size, _shown(tree, size, start, most), start)
     strings = _Strings()
     return {
@@ -86,12 +87,20 @@ def flame(
         "total": float(value[start]),
         "total_before": None if earlier is None else float(earlier[start]),
         "nodes": int(tree.end[start] - start),
-        "boxes": _columns(tree, boxes, by, earlier, marked, strings),
+        "boxes": _columns(tree, boxes, by, marked, strings) | _compared(tree, boxes, size, earlier),
         "strings": strings.all(),
     }
 
 
 # -- which boxes
+
+
+def _widths(tree: ContextTree, before: ContextTree, by: str) -> Floats:
+    """How wide each node has to be for both profiles: siblings never wider than their caller."""
+    width = np.maximum(measure(tree, by).own, measure(before, by).own)
+    for rows in reversed(levels(tree.depth)[1:]):
+        np.add.at(width, tree.parent[rows], width[rows])
+    return width
 
 
 def _shown(tree: ContextTree, size: Floats, start: int, most: int) -> Mask:
@@ -144,7 +153,6 @@ def _columns(
     tree: ContextTree,
     boxes: Boxes,
     by: str,
-    earlier: Floats | None,
     marked: Sequence[Sequence[int]],
     strings: _Strings,
 ) -> dict[str, list[Any]]:
@@ -155,7 +163,7 @@ def _columns(
     for number, nodes in reversed(list(enumerate(marked))):
         finding[list(nodes)] = number
     kinds, files = tree.nodes.text("kind"), tree.nodes.text("file")
-    columns: dict[str, list[Any]] = {
+    return {
         "node": boxes.node.tolist(),
         "parent": boxes.parent.tolist(),
         "name": strings.codes(_name(tree, boxes, box) for box in range(len(boxes.node))),
@@ -170,9 +178,15 @@ def _columns(
         "backward": _of(boxes, tree.nodes.text("via").mask("backward").astype(int), 0).tolist(),
         "finding": _of(boxes, finding, -1).tolist(),
     }
-    if earlier is not None:
-        columns["before"] = _values(tree, boxes, earlier)
-    return columns
+
+
+def _compared(
+    tree: ContextTree, boxes: Boxes, size: Floats, earlier: Floats | None
+) -> dict[str, list[Any]]:
+    """What the boxes were before, and their widths, which hold the larger of both."""
+    if earlier is None:
+        return {}
+    return {"before": _values(tree, boxes, earlier), "width": _values(tree, boxes, size)}
 
 
 def _name(tree: ContextTree, boxes: Boxes, box: int) -> str:

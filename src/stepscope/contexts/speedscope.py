@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.contexts.measure import MEASURES, measure
+from stepscope.contexts.measure import MEASURES, default_measure, measure
 from stepscope.contexts.tree import ContextTree
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -33,7 +33,7 @@ def to_speedscope(tree: ContextTree, by: Sequence[str], name: str = "") -> dict[
         "$schema": _SCHEMA,
         "exporter": "stepscope",
         "name": name or tree.source or "contexts",
-        "activeProfileIndex": 0,
+        "activeProfileIndex": by.index(first) if (first := default_measure(tree)) in by else 0,
         "shared": {"frames": frames},
         "profiles": [_profile(tree, one, stacks) for one in by],
     }

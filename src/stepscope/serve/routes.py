@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stepscope.errors import ServeError
+from stepscope.serve.contexts import context_findings, contexts
 from stepscope.serve.details import details
 from stepscope.serve.findings import findings
 from stepscope.serve.levels import level, levels, names, path, search, trace
@@ -28,6 +29,8 @@ ROUTES: dict[str, Callable[[OpenTrace, Query], dict[str, Any]]] = {
     "modules": modules,
     "kernels": kernels,
     "findings": findings,
+    "contexts": contexts,
+    "context_findings": context_findings,
     "details": details,
     "select": select,
     "sources": sources,

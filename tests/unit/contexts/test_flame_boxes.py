@@ -113,6 +113,11 @@ def test_two_profiles_are_one_graph_with_the_values_of_both() -> None:
     assert rows["relu"] == (0, 9)
     assert rows["gelu"] == (5, 0)
     assert (data["total_before"], data["total"]) == (45, 24)
+    width = np.array(data["boxes"]["width"])
+    inside = np.zeros(len(width))
+    np.add.at(inside, data["boxes"]["parent"][1:], width[1:])
+    assert (inside <= width).all(), "siblings side by side are no wider than their caller"
+    assert (width >= np.maximum(data["boxes"]["before"], data["boxes"]["value"])).all()
 
 
 def test_findings_are_on_their_nodes_the_first_one_counts() -> None:

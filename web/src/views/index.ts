@@ -1,4 +1,5 @@
 import { findings } from "./findings";
+import { flame } from "./flame";
 import { kernels } from "./kernels";
 import { modules } from "./modules";
 import { overview } from "./overview";
@@ -6,4 +7,4 @@ import type { Pane } from "./pane";
 import { source } from "./source";
 
 /** The panes below the timeline, by their order on screen: the first nine have the keys 1 to 9. */
-export const PANES: Pane[] = [overview, findings, modules, kernels, source];
+export const PANES: Pane[] = [overview, findings, flame, modules, kernels, source];

@@ -1,0 +1,145 @@
+"""The flame graph in a browser: measures, zoom, search, upside down, comparison, source lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from browsing import Workbench
+
+ROW_PX = 19
+SEARCH = '[aria-label="Search names in the flame graph"]'
+
+
+@pytest.fixture
+def resnet(workbench: Workbench, resnet_url: str) -> Workbench:
+    return shown(workbench, resnet_url)
+
+
+@pytest.fixture
+def ddp(workbench: Workbench, several_url: str) -> Workbench:
+    return shown(workbench, several_url)
+
+
+def shown(workbench: Workbench, url: str) -> Workbench:
+    workbench.open(url)
+    workbench.pane("flame")
+    workbench.page.locator(".flame-frame canvas").first.wait_for()
+    return workbench
+
+
+def boxes(workbench: Workbench, query: str = "") -> list[dict[str, Any]]:
+    """The boxes that the server tells, each with its name and where it lies, as shares."""
+    rank = "rank=0" + (f"&{query}" if query else "")
+    answer = workbench.ask(f"contexts?{rank}")
+    columns, strings = answer["boxes"], answer["strings"]
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    reach: dict[int, float] = {}
+    for number, row in enumerate(rows):
+        above = rows[row["parent"]] if row["parent"] >= 0 else None
+        width = row["value"] / (rows[0]["value"] or 1)
+        row["name"] = strings[row["name"]]
+        row["depth"] = above["depth"] + 1 if above else 0
+        row["left"] = reach.get(row["parent"], above["left"]) if above else 0.0
+        row["right"] = row["left"] + width
+        reach[row["parent"]] = row["right"]
+        reach[number] = row["left"]
+    return rows
+
+
+def click_box(workbench: Workbench, box: dict[str, Any]) -> None:
+    room = workbench.page.locator(".flame-room")
+    frame = room.bounding_box()
+    x = (box["left"] + box["right"]) / 2 * frame["width"]
+    room.click(position={"x": x, "y": box["depth"] * ROW_PX + ROW_PX / 2})
+
+
+def chosen(workbench: Workbench) -> str:
+    return workbench.page.locator(".flame-chosen").inner_text()
+
+
+def status(workbench: Workbench) -> str:
+    return workbench.page.locator(".flame-tools [role=status]").inner_text()
+
+
+def test_all_time_is_in_the_first_box(resnet: Workbench) -> None:
+    facts = resnet.ask("contexts?rank=0")
+    assert facts["by"] == "device"
+    assert "604\u202fms" in status(resnet)
+    assert "100\u202f%" in chosen(resnet)
+    assert resnet.page.locator(".flame-frame").get_attribute("data-boxes") == str(
+        len(facts["boxes"]["node"])
+    )
+    resnet.picture("flame_light")
+
+
+def test_a_click_zooms_to_a_box_and_the_path_leads_back(resnet: Workbench) -> None:
+    box = next(row for row in boxes(resnet) if row["name"] == "layer3")
+    click_box(resnet, box)
+    path = resnet.page.locator(".flame-path button")
+    path.nth(1).wait_for()
+    assert path.last.inner_text() == "layer3"
+    assert chosen(resnet).startswith("layer3")
+    path.first.click()
+    resnet.page.locator(".flame-path").wait_for(state="detached")
+
+
+def test_another_measure(resnet: Workbench) -> None:
+    resnet.page.get_by_label("Measure").select_option("calls")
+    total = boxes(resnet, "by=calls")[0]["value"]
+    resnet.until(f"document.querySelector('.flame-chosen').innerText.includes('calls {total:,}'"
+                 ".replaceAll(',', '\\u202f'))")  # fmt: skip
+
+
+def test_upside_down_each_kernel_is_once(resnet: Workbench) -> None:
+    resnet.page.get_by_label("Bottom up").check()
+    rows = [row for row in boxes(resnet, "up=1") if row["depth"] == 1]
+    resnet.until(f"document.querySelector('.flame-frame').dataset.boxes ==="
+                 f"'{len(boxes(resnet, 'up=1'))}'")  # fmt: skip
+    click_box(resnet, rows[0])
+    resnet.until("!!document.querySelector('.flame-path')")
+    assert chosen(resnet).startswith(rows[0]["name"])
+
+
+def test_a_search_marks_boxes_and_tells_their_share(resnet: Workbench) -> None:
+    resnet.page.fill(SEARCH, "batch_norm")
+    rows = boxes(resnet)
+    found = [row for row in rows if "batch_norm" in row["name"].lower()]
+    resnet.until(f"document.querySelector('.flame-tools [role=status]').innerText"
+                 f".startsWith('{len(found)}')")  # fmt: skip
+    assert "16\u202f%" in status(resnet)
+
+
+def test_findings_are_on_their_boxes(resnet: Workbench) -> None:
+    told = resnet.ask("context_findings?rank=0&by=cpu")["findings"]
+    loader = next(one for one in told if one["rule"] == "input_bound")
+    assert loader["nodes"]
+    resnet.page.get_by_label("Measure").select_option("cpu")
+    resnet.until("document.querySelector('.flame-tools [role=status]').innerText.includes('1.24')")
+    box = next(row for row in boxes(resnet, "by=cpu") if row["node"] == loader["nodes"][0])
+    click_box(resnet, box)
+    resnet.page.locator(".flame-chosen .flame-finding").first.wait_for()
+    assert loader["what"] in chosen(resnet)
+
+
+def test_a_box_leads_to_its_source_line(ddp: Workbench) -> None:
+    box = next(row for row in boxes(ddp) if row["name"].startswith("train_step train_ddp.py"))
+    click_box(ddp, box)
+    ddp.page.locator(".flame-chosen .chip", has_text="train_ddp.py").click()
+    ddp.page.locator('.pane[data-pane="source"]').wait_for()
+    assert ddp.said["pane"] == "source"
+
+
+def test_two_traces_in_one_graph(ddp: Workbench) -> None:
+    ddp.page.get_by_label("Compare with").select_option("dlrm_8rank_v100")
+    ddp.page.locator(".flame-tools [role=status]", has_text="before:").wait_for()
+    answer = ddp.ask("contexts?rank=0&against=dlrm_8rank_v100")
+    assert answer["total_before"] > 0
+    assert "change" in chosen(ddp)
+    ddp.picture("flame_compared")
+
+
+def test_in_the_dark(ddp: Workbench) -> None:
+    ddp.page.emulate_media(color_scheme="dark")
+    ddp.until("document.documentElement.dataset.theme === 'dark'")
+    ddp.picture("flame_dark")

@@ -1,0 +1,255 @@
+import {
+  changeOf,
+  firstEndingAfter,
+  ROW_PX,
+  THIN_PX,
+  type FlameLayout,
+  type Found,
+} from "../model/flame";
+import { parseHex, readableOn } from "./palette";
+
+const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, Ubuntu, Cantarell, sans-serif';
+const GAP_PX = 0.5;
+const LABEL_FROM_PX = 34;
+const MARK_PX = 3;
+
+/** What is drawn of a flame graph. */
+export interface FlameScene {
+  layout: FlameLayout;
+  /** The box that fills the width; those around it do too. */
+  focus: number;
+  width: number;
+  found: Found | null;
+  finding: Int32Array;
+  severities: readonly string[];
+  colours: FlameColours;
+}
+
+/** The colours of boxes, read from the page's style sheet once a theme. */
+export interface FlameColours {
+  kinds: Map<string, string>;
+  rest: string;
+  severity: Record<string, string>;
+  more: string;
+  less: string;
+  same: string;
+  background: string;
+  text: string;
+  accent: string;
+  hot: string;
+  hit: string;
+}
+
+// In the words of the tree's kinds; several may share one.
+const KINDS: Record<string, string> = {
+  python: "cat-sky", native: "cat-sky", module: "cat-green", operator: "cat-yellow",
+  annotation: "cat-pale", kernel: "cat-blue", memcpy: "cat-orange", memset: "cat-orange",
+  communication: "cat-red", runtime: "cat-grey", sync: "cat-grey", instruction: "cat-pink",
+  unlinked: "cat-orange",
+}; // prettier-ignore
+
+export function readFlameColours(element: HTMLElement): FlameColours {
+  const style = getComputedStyle(element);
+  const colour = (name: string): string => long(style.getPropertyValue(`--${name}`).trim());
+  return {
+    kinds: new Map(Object.entries(KINDS).map(([kind, name]) => [kind, soft(colour(name), colour)])),
+    rest: colour("lane"),
+    severity: {
+      critical: colour("heat-3"),
+      warning: colour("heat-2"),
+      info: colour("heat-1"),
+    },
+    more: colour("heat-3"),
+    less: colour("cat-green"),
+    same: colour("cat-pale"),
+    background: colour("surface"),
+    text: colour("text"),
+    accent: colour("accent"),
+    hot: colour("heat-3"),
+    hit: colour("hit"),
+  };
+}
+
+/** `#fff`, as a style sheet may be packed, in six digits. */
+function long(colour: string): string {
+  return colour.length === 4 ? colour.replace(/[^#]/g, "$&$&") : colour;
+}
+
+/** A colour drawn towards the background, so that text on it can be read. */
+function soft(colour: string, named: (name: string) => string): string {
+  return blend(colour, named("surface"), 0.55);
+}
+
+function blend(colour: string, ground: string, share: number): string {
+  const [one, other] = [parseHex(colour), parseHex(ground)];
+  const mixed = one.map((part, i) => Math.round(part * share + other[i]! * (1 - share)));
+  return `#${mixed.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
+}
+
+export function flameHeight(layout: FlameLayout): number {
+  return layout.rows.length * ROW_PX;
+}
+
+/** From where to where a box goes on the canvas, px. */
+export function extentOf(scene: FlameScene, box: number): [number, number] {
+  const { layout, focus, width } = scene;
+  const [from, to] = [layout.left[focus]!, layout.right[focus]!];
+  const scale = width / (to - from);
+  return [(layout.left[box]! - from) * scale, (layout.right[box]! - from) * scale];
+}
+
+/** The box under a point; -1 for none. */
+export function boxAt(scene: FlameScene, x: number, y: number): number {
+  const { layout, focus, width } = scene;
+  const [from, to] = [layout.left[focus]!, layout.right[focus]!];
+  return layout.at(Math.floor(y / ROW_PX), from + (x / width) * (to - from));
+}
+
+/** Draws all boxes: at most one a pixel in each row, whatever their number. */
+export function drawFlame(canvas: HTMLCanvasElement, scene: FlameScene): void {
+  const context = fitted(canvas, scene.width, flameHeight(scene.layout));
+  context.fillStyle = scene.colours.background;
+  context.fillRect(0, 0, scene.width, flameHeight(scene.layout));
+  context.font = FONT;
+  context.textBaseline = "middle";
+  scene.layout.rows.forEach((row, depth) => drawRow(context, scene, row, depth * ROW_PX));
+}
+
+function drawRow(
+  context: CanvasRenderingContext2D,
+  scene: FlameScene,
+  row: Int32Array,
+  top: number,
+): void {
+  const { layout, focus, width } = scene;
+  const [from, to] = [layout.left[focus]!, layout.right[focus]!];
+  let drawn = -1;
+  for (let i = firstEndingAfter(layout, row, from); i < row.length; i++) {
+    const box = row[i]!;
+    if (layout.left[box]! >= to) break;
+    const [start, end] = extentOf(scene, box);
+    const [left, right] = [Math.max(start, 0), Math.min(end, width)];
+    if (right - left < THIN_PX) {
+      const pixel = Math.floor(left);
+      if (pixel === drawn) continue;
+      drawn = pixel;
+      context.fillStyle = fill(scene, box);
+      context.fillRect(pixel, top, 1, ROW_PX - 1);
+      continue;
+    }
+    drawBox(context, scene, box, left, right, top);
+  }
+}
+
+function drawBox(
+  context: CanvasRenderingContext2D,
+  scene: FlameScene,
+  box: number,
+  left: number,
+  right: number,
+  top: number,
+): void {
+  const { layout, colours, found } = scene;
+  const colour = fill(scene, box);
+  const dims = found !== null && !found.is[box];
+  context.globalAlpha = dims ? 0.3 : 1;
+  context.fillStyle = colour;
+  context.fillRect(left, top, right - left - GAP_PX, ROW_PX - 1);
+  context.globalAlpha = 1;
+  if (found?.is[box]) stroke(context, colours.hit, left, right, top, 2);
+  if (layout.wire.boxes.hot[box]) {
+    context.fillStyle = colours.hot;
+    context.fillRect(left, top + ROW_PX - 1 - MARK_PX, right - left - GAP_PX, MARK_PX);
+  }
+  if (right - left < LABEL_FROM_PX) return;
+  context.fillStyle = dims ? colours.text : readableOn(parseHex(colour));
+  const mark = layout.wire.boxes.backward[box] ? "↩ " : "";
+  context.fillText(
+    fittedText(context, mark + layout.name(box), right - left - 8),
+    left + 4,
+    top + ROW_PX / 2 - 0.5,
+  );
+}
+
+/** The colour of a box: of its finding, of its change, or of its kind. */
+function fill(scene: FlameScene, box: number): string {
+  const { layout, colours } = scene;
+  const finding = scene.finding[box]!;
+  if (finding >= 0) return colours.severity[scene.severities[finding]!] ?? colours.rest;
+  if (layout.wire.boxes.before) {
+    const change = changeOf(layout, box);
+    return blend(
+      change > 0 ? colours.more : colours.less,
+      colours.same,
+      Math.sqrt(Math.abs(change)),
+    );
+  }
+  return colours.kinds.get(layout.kind(box)) ?? colours.rest;
+}
+
+/** Outlines the box under the pointer and the chosen one; nothing else is drawn anew. */
+export function drawOutlines(
+  canvas: HTMLCanvasElement,
+  scene: FlameScene,
+  hovered: number,
+  chosen: number,
+): void {
+  const context = fitted(canvas, scene.width, flameHeight(scene.layout));
+  context.clearRect(0, 0, scene.width, flameHeight(scene.layout));
+  for (const [box, colour] of [
+    [chosen, scene.colours.accent],
+    [hovered, scene.colours.text],
+  ] as const) {
+    if (box < 0) continue;
+    const [left, right] = extentOf(scene, box);
+    const top = scene.layout.depth[box]! * ROW_PX;
+    stroke(context, colour, Math.max(left, 0), Math.min(right, scene.width), top, 2);
+  }
+}
+
+function stroke(
+  context: CanvasRenderingContext2D,
+  colour: string,
+  left: number,
+  right: number,
+  top: number,
+  thick: number,
+): void {
+  context.strokeStyle = colour;
+  context.lineWidth = thick;
+  const inset = thick / 2;
+  context.strokeRect(
+    left + inset,
+    top + inset,
+    Math.max(right - left - thick - GAP_PX, 1),
+    ROW_PX - 1 - thick,
+  );
+}
+
+function fittedText(context: CanvasRenderingContext2D, text: string, room: number): string {
+  if (context.measureText(text).width <= room) return text;
+  let [low, high] = [0, text.length];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (context.measureText(`${text.slice(0, middle)}…`).width <= room) low = middle;
+    else high = middle - 1;
+  }
+  return low ? `${text.slice(0, low)}…` : "";
+}
+
+function fitted(
+  canvas: HTMLCanvasElement,
+  width: number,
+  height: number,
+): CanvasRenderingContext2D {
+  const ratio = devicePixelRatio;
+  const [across, down] = [
+    Math.max(Math.round(width * ratio), 1),
+    Math.max(Math.round(height * ratio), 1),
+  ];
+  if (canvas.width !== across) canvas.width = across;
+  if (canvas.height !== down) canvas.height = down;
+  const context = canvas.getContext("2d")!;
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return context;
+}

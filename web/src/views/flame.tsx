@@ -1,0 +1,408 @@
+import { signal, type Signal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Flame, NodeFinding } from "../api/flame_types";
+import { bytes, duration, grouped, percent, plural } from "../base/format";
+import { findingOfBoxes, FlameLayout } from "../model/flame";
+import {
+  boxAt,
+  drawFlame,
+  drawOutlines,
+  flameHeight,
+  readFlameColours,
+  type FlameScene,
+} from "../render/flame";
+import { latest } from "../state/latest";
+import { perStore } from "../state/per_store";
+import type { Store } from "../state/store";
+import { theme } from "../state/theme";
+import { WithAnswer } from "../widgets/answer";
+import type { Pane } from "./pane";
+
+/** What is asked for, and which box is looked at. */
+interface Choice {
+  by: Signal<string>;
+  up: Signal<boolean>;
+  against: Signal<string>;
+  start: Signal<number>;
+  text: Signal<string>;
+}
+
+const choiceOf = perStore((): Choice => ({
+  by: signal(""),
+  up: signal(false),
+  against: signal(""),
+  start: signal(0),
+  text: signal(""),
+})); // prettier-ignore
+
+const flameOf = perStore((store) => {
+  const { by, up, against, start } = choiceOf(store);
+  return store.scoped(
+    (client, scope) =>
+    client.ask<Flame>("contexts", {
+      ...scope, by: by.value, up: up.value, against: against.value, start: start.value || undefined,
+    }), // prettier-ignore
+  );
+});
+
+/** Findings take as long as the analyzer does, so they come after the boxes. */
+const findingsOf = perStore((store) => {
+  const { by, up, against } = choiceOf(store);
+  return latest(() => {
+    const [client, scope] = [store.client.value, store.scope.value];
+    if (!client || !scope || !flameOf(store).value.value || against.value) return null;
+    const asked = { ...scope, by: by.value, up: up.value };
+    return client.ask<{ findings: NodeFinding[] }>("context_findings", asked);
+  });
+});
+
+export const flame: Pane = {
+  id: "flame",
+  title: "Flame graph",
+  hint: "Time by calling context: Python line, module, operator, kernel",
+  View: ({ store }) => (
+    <WithAnswer answer={flameOf(store)}>
+      {(value) => <Graph store={store} value={value} />}
+    </WithAnswer>
+  ),
+};
+
+function Graph({ store, value }: { store: Store; value: Flame }): JSX.Element {
+  const choice = choiceOf(store);
+  const layout = useMemo(() => new FlameLayout(value), [value]);
+  const [focus, setFocus] = useState(0);
+  const [chosen, setChosen] = useState(-1);
+  useEffect(() => {
+    setFocus(0);
+    setChosen(-1);
+  }, [layout]);
+  const findings = findingsOf(store).value.value?.findings ?? [];
+  const found = useMemo(() => layout.find(choice.text.value), [layout, choice.text.value]);
+  const zoom = (box: number): void => {
+    setChosen(box);
+    const node = value.boxes.node[box]!;
+    // What is too small to be told is told once its caller is the first box.
+    if (node < 0) choice.start.value = value.boxes.node[value.boxes.parent[box]!]!;
+    else if (box > 0 && layout.hides(box)) choice.start.value = node;
+    else setFocus(box);
+  };
+  const at = Math.min(focus, layout.size - 1);
+  return (
+    <div class="pane-column">
+      <Tools store={store} value={value} found={found ? { count: found.count, share: found.total / (value.total || 1) } : null} />
+      <Path layout={layout} focus={at} onStart={(node) => (choice.start.value = node)} onFocus={setFocus} />
+      <Canvas layout={layout} focus={at} chosen={chosen} found={found} findings={findings} onZoom={zoom} onChoose={setChosen} />
+      <Chosen store={store} layout={layout} box={chosen >= 0 && chosen < layout.size ? chosen : at} findings={findings} />
+    </div>
+  ); // prettier-ignore
+}
+
+// -- above the graph
+
+function Tools(props: {
+  store: Store;
+  value: Flame;
+  found: { count: number; share: number } | null;
+}): JSX.Element {
+  const { store, value, found } = props;
+  const choice = choiceOf(store);
+  const others = (store.traces.value?.traces ?? []).filter(
+    (one) => one.id !== store.client.value?.trace && one.state === "ready",
+  );
+  const restart = (change: () => void): void => {
+    choice.start.value = 0;
+    change();
+  };
+  return (
+    <div class="pane-tools flame-tools">
+      <label>
+        By{" "}
+        <select
+          aria-label="Measure"
+          value={value.by}
+          onChange={(event) => (choice.by.value = event.currentTarget.value)}
+        >
+          {value.measures.map((one) => (
+            <option key={one.name} value={one.name}>
+              {one.meaning}
+            </option>
+          ))}
+        </select>
+      </label>
+      <label>
+        <input
+          type="checkbox"
+          checked={value.up}
+          onChange={(event) => {
+            const up = event.currentTarget.checked;
+            restart(() => (choice.up.value = up));
+          }}
+        />{" "}
+        Bottom up
+      </label>
+      {others.length > 0 && (
+        <label>
+          Compare with{" "}
+          <select
+            aria-label="Compare with"
+            value={choice.against.value}
+            onChange={(event) => {
+              const id = event.currentTarget.value;
+              restart(() => (choice.against.value = id));
+            }}
+          >
+            <option value="">nothing</option>
+            {others.map((one) => (
+              <option key={one.id} value={one.id}>
+                {one.name}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
+      <input
+        type="search"
+        placeholder="Search names"
+        aria-label="Search names in the flame graph"
+        value={choice.text.value}
+        onInput={(event) => (choice.text.value = event.currentTarget.value)}
+      />
+      <span class="dim" role="status">
+        {found
+          ? `${plural(found.count, "box")}, ${percent(found.share)}`.replace("boxs", "boxes")
+          : `${grouped(value.nodes)} contexts, ${figure(value.total, value.unit)}`}
+        {value.total_before !== null && ` (before: ${figure(value.total_before, value.unit)})`}
+      </span>
+    </div>
+  );
+}
+
+/** The way to what fills the width; each part zooms out to it. */
+function Path(props: {
+  layout: FlameLayout;
+  focus: number;
+  onStart: (node: number) => void;
+  onFocus: (box: number) => void;
+}): JSX.Element | null {
+  const { layout, focus } = props;
+  const above = layout.wire.path.slice(0, -1);
+  const inside = layout.path(focus);
+  if (!above.length && inside.length < 2) return null;
+  return (
+    <nav class="flame-path" aria-label="Zoomed to">
+      {above.map((one) => (
+        <button type="button" key={`n${one.node}`} onClick={() => props.onStart(one.node)}>
+          {one.name}
+        </button>
+      ))}
+      {inside.map((box) => (
+        <button type="button" key={`b${box}`} onClick={() => props.onFocus(box)}>
+          {layout.name(box)}
+        </button>
+      ))}
+    </nav>
+  );
+}
+
+// -- the graph
+
+interface CanvasProps {
+  layout: FlameLayout;
+  focus: number;
+  chosen: number;
+  found: FlameScene["found"];
+  findings: readonly NodeFinding[];
+  onZoom: (box: number) => void;
+  onChoose: (box: number) => void;
+}
+
+function Canvas(props: CanvasProps): JSX.Element {
+  const { layout, focus, chosen, found, findings } = props;
+  const frame = useRef<HTMLDivElement>(null);
+  const base = useRef<HTMLCanvasElement>(null);
+  const overlay = useRef<HTMLCanvasElement>(null);
+  const [width, setWidth] = useState(0);
+  const [hovered, setHovered] = useState<{ box: number; x: number; y: number } | null>(null);
+  const shade = theme.value;
+  const colours = useMemo(() => readFlameColours(document.documentElement), [shade]);
+  const finding = useMemo(() => findingOfBoxes(layout, findings), [layout, findings]);
+  const severities = useMemo(() => findings.map((one) => one.severity), [findings]);
+  const scene: FlameScene = useMemo(
+    () => ({ layout, focus, width, found, finding, severities, colours }),
+    [layout, focus, width, found, finding, severities, colours],
+  );
+  useLayoutEffect(() => {
+    const observer = new ResizeObserver(() => setWidth(Math.floor(frame.current!.clientWidth)));
+    observer.observe(frame.current!);
+    return () => observer.disconnect();
+  }, []);
+  useLayoutEffect(() => {
+    if (!width) return;
+    drawFlame(base.current!, scene);
+    performance.mark("flame drawn");
+  }, [scene]);
+  useLayoutEffect(() => {
+    if (width) drawOutlines(overlay.current!, scene, hovered?.box ?? -1, chosen);
+  }, [scene, hovered?.box, chosen]);
+  const meet = (event: MouseEvent): number => boxAt(scene, event.offsetX, event.offsetY);
+  const size = { width: `${width}px`, height: `${flameHeight(layout)}px` };
+  return (
+    <div
+      class="flame-frame"
+      ref={frame}
+      tabIndex={0}
+      data-boxes={layout.size}
+      onKeyDown={(event) => {
+        if (event.key !== "Escape" && event.key !== "Backspace") return;
+        const above = layout.wire.boxes.parent[focus]!;
+        if (above < 0) return;
+        event.stopPropagation();
+        props.onZoom(above);
+      }}
+    >
+      <div class="flame-room" style={size}>
+        <canvas
+          ref={base}
+          role="img"
+          style={size}
+          aria-label={`${layout.wire.meaning} by calling context: ${summary(layout)}`}
+        />
+        <canvas
+          ref={overlay}
+          aria-hidden="true"
+          class={hovered ? "pointing" : ""}
+          style={size}
+          onPointerMove={(event) => {
+            const box = meet(event);
+            setHovered(box < 0 ? null : { box, x: event.clientX, y: event.clientY });
+          }}
+          onPointerLeave={() => setHovered(null)}
+          onClick={(event) => {
+            const box = meet(event);
+            if (box >= 0) props.onZoom(box);
+          }}
+        />
+      </div>
+      {hovered && hovered.box < layout.size && (
+        <Hint layout={layout} findings={findings} finding={finding} {...hovered} />
+      )}
+    </div>
+  );
+}
+
+/** The hot path in words, for a screen reader. */
+function summary(layout: FlameLayout): string {
+  const hot = layout.wire.boxes.hot;
+  const names = hot.flatMap((one, box) => (one ? [layout.name(box)] : []));
+  return `most of it in ${names.join(", ")}`;
+}
+
+function Hint(props: {
+  layout: FlameLayout;
+  findings: readonly NodeFinding[];
+  finding: Int32Array;
+  box: number;
+  x: number;
+  y: number;
+}): JSX.Element {
+  const place = useRef<HTMLDivElement>(null);
+  const { layout, box, x, y } = props;
+  useLayoutEffect(() => {
+    const { offsetWidth, offsetHeight, style } = place.current!;
+    const left = Math.max(Math.min(x + 14, innerWidth - offsetWidth - 8), 8);
+    const below = y + 18 + offsetHeight < innerHeight;
+    style.transform = `translate(${left}px, ${below ? y + 18 : y - offsetHeight - 12}px)`;
+  });
+  const finding = props.findings[props.finding[box]!];
+  return (
+    <div class="tooltip" ref={place} role="presentation">
+      <div class="tooltip-name">{layout.name(box)}</div>
+      <dl>
+        {facts(layout, box).map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+      </dl>
+      {finding && <p class={`flame-finding severity-${finding.severity}`}>{finding.what}</p>}
+    </div>
+  );
+}
+
+// -- below the graph
+
+/** What is chosen, with the way to its source line and to the timeline. */
+function Chosen(props: {
+  store: Store;
+  layout: FlameLayout;
+  box: number;
+  findings: readonly NodeFinding[];
+}): JSX.Element {
+  const { store, layout, box, findings } = props;
+  const source = layout.source(box);
+  const node = layout.wire.boxes.node[box]!;
+  const told = findings.filter((one) => one.nodes.includes(node));
+  const show = (): void => {
+    void store.choosePart({ file: source!.file, line: source!.line });
+    store.set({ pane: "source" });
+  };
+  return (
+    <div class="flame-chosen">
+      <strong title={layout.name(box)}>{layout.name(box)}</strong>
+      {facts(layout, box).map(([name, value]) => (
+        <span key={name}>
+          <span class="dim">{name}</span> {value}
+        </span>
+      ))}
+      {source && (
+        <button type="button" class="chip" onClick={show}>
+          {source.file.split(/[\\/]/).at(-1)}:{source.line}
+        </button>
+      )}
+      {layout.kind(box) === "kernel" && (
+        <button
+          type="button"
+          class="chip"
+          onClick={() => void store.choosePart({ kernel: layout.name(box) })}
+        >
+          in the timeline
+        </button>
+      )}
+      {told.map((one) => (
+        <span key={one.id} class={`flame-finding severity-${one.severity}`} title={one.advice}>
+          {one.what}
+        </span>
+      ))}
+    </div>
+  );
+}
+
+function facts(layout: FlameLayout, box: number): [string, string][] {
+  const { wire } = layout;
+  const { value, own, count, before, hidden } = wire.boxes;
+  const whole = wire.total || 1;
+  const rows: [string, string][] = [
+    [wire.meaning, `${figure(value[box]!, wire.unit)} · ${percent(value[box]! / whole)}`],
+  ];
+  if (own[box]! > 0) rows.push(["own", figure(own[box]!, wire.unit)]);
+  if (before) {
+    const change = value[box]! - before[box]!;
+    const part = before[box]!
+      ? ` (${change >= 0 ? "+" : "−"}${percent(Math.abs(change) / before[box]!)})`
+      : ", new";
+    rows.push([
+      "change",
+      `${change >= 0 ? "+" : "−"}${figure(Math.abs(change), wire.unit)}${part}`,
+    ]);
+  }
+  if (count[box]! > 0) rows.push(["count", grouped(count[box]!)]);
+  if (hidden[box]! > 0) rows.push(["contexts", grouped(hidden[box]!)]);
+  rows.push(["kind", layout.kind(box)]);
+  return rows;
+}
+
+function figure(value: number, unit: string): string {
+  return unit === "ns" ? duration(value) : unit === "B" ? bytes(value) : grouped(value);
+}
