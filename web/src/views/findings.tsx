@@ -89,7 +89,7 @@ function Evidence(props: {
           >
             <span class="evidence-name">{place.short}</span>
             <span class="dim">
-              {count(place.count)} × {milliseconds(place.ms)}
+              {count(place.count)} a step, {milliseconds(place.ms)} in all
               {place.stage ? `, ${words(place.stage)}` : ""}
             </span>
             <span class="evidence-where">{whereOf(place)}</span>
@@ -109,10 +109,14 @@ function whereOf(place: FindingPlace): string {
   return [place.module, place.file ? code : ""].filter(Boolean).join(" · ");
 }
 
+/** A gain, which may be none. */
+function time(ms: number): string {
+  return ms > 0 ? milliseconds(ms) : "0";
+}
+
 function Gain({ store, finding }: { store: Store; finding: Finding }): JSX.Element {
   const [least, most] = finding.range_ms ?? [null, null];
-  const range =
-    least === null || most === null ? "" : ` (${milliseconds(least)} to ${milliseconds(most)})`;
+  const range = least === null || most === null ? "" : ` (${time(least)} to ${time(most)})`;
   return (
     <p class="dim finding-by">
       could give back {milliseconds(finding.gain_ms)}
