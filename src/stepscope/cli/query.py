@@ -33,4 +33,9 @@ def query(trace: Trace, sql: str, form: str) -> None:
         from stepscope.analyze import RULES, Subject, apply_rules, with_findings
 
         trace = with_findings(trace, apply_rules(Subject(trace), RULES))
+    asks_contexts = any(name in sql.lower() for name in ("contexts", "context_metrics"))
+    if asks_contexts and not len(trace["contexts"]):
+        from stepscope.contexts import build_contexts, with_contexts
+
+        trace = with_contexts(trace, build_contexts(trace))
     sys.stdout.writelines(f"{line}\n" for line in FORMATS[form](trace.query(sql)))

@@ -7,6 +7,7 @@ from stepscope.contexts.hot import hot_path, hotspots
 from stepscope.contexts.measure import MEASURES, Measure, default_measure, measure, measures
 from stepscope.contexts.merge import merge_trees
 from stepscope.contexts.prune import focus, hide, prune, put_together
+from stepscope.contexts.recorded import with_contexts
 from stepscope.contexts.tree import ContextTree
 
 __all__ = [
@@ -27,4 +28,5 @@ __all__ = [
     "merge_trees",
     "prune",
     "put_together",
+    "with_contexts",
 ]

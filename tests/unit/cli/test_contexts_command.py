@@ -113,6 +113,15 @@ def test_json_speedscope_and_folded_go_to_stdout_or_a_file(file: str, tmp_path: 
     assert "main;step;forward (train.py:7);aten::linear;aten::addmm 40000" in out.read_text()
 
 
+def test_sql_over_the_tree(file: str) -> None:
+    sql = """select name, sum from contexts join context_metrics on context = contexts.id
+             where metric = 'call_ns' and kind = 'operator' order by sum desc"""
+    result = CliRunner().invoke(stepscope, ["query", file, sql, "--format", "csv"])
+    assert result.stdout.splitlines() == [
+        "name,sum", "aten::linear,60000.0", "aten::addmm,40000.0", "aten::relu,3000.0"
+    ]  # fmt: skip
+
+
 def test_the_table_goes_to_a_file_too(file: str, tmp_path: Path) -> None:
     out = tmp_path / "tree.txt"
     assert call(file, "-o", str(out))[0] == 0
