@@ -16,9 +16,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 SCRIPTS = Path(__file__).parent / "whatif_scripts"
@@ -34,6 +34,9 @@ ENVIRONMENT = {
     "MALLOC_TOP_PAD_": str(1 << 26),
 }
 
+# What a processor without them is like: oneDNN then computes in 16 bits by way of 32.
+NO_BFLOAT16 = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
+
 
 @dataclass(frozen=True)
 class Line:
@@ -45,6 +48,7 @@ class Line:
     script: str
     prefix: str = ""
     batch: int = 4
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 LINES = (
@@ -53,6 +57,7 @@ LINES = (
     Line("amp", "GPT-2", "amp", "gpt2"),
     Line("amp", "BERT", "amp", "bert"),
     Line("amp", "ResNet-18", "amp", "resnet", batch=8),
+    Line("amp", "GPT-2, no bfloat16 instructions", "amp", "gpt2", variables=NO_BFLOAT16),
     Line("dataloader", "images, 2 workers", "dataloader:workers=2", "images", batch=16),
 )
 
@@ -86,7 +91,7 @@ def can_shape() -> bool:
     return os.geteuid() == 0 and bool(shutil.which("ip") and shutil.which("tc"))
 
 
-def verify(line: Line, arguments: argparse.Namespace, variables: dict[str, str]) -> dict:
+def verify(line: Line, arguments: argparse.Namespace, variables: Mapping[str, str]) -> dict:
     """The facts of `stepscope verify --json` for one line."""
     command = [
         sys.executable, "-c", "from stepscope.cli import main; main()", "verify", "--json",
@@ -107,7 +112,7 @@ def measured(arguments: argparse.Namespace) -> Iterator[tuple[Line, dict]]:
     """Each line asked for, and its facts."""
     for line in LINES:
         if arguments.part in (None, line.part):
-            yield line, verify(line, arguments, {})
+            yield line, verify(line, arguments, line.variables)
     if arguments.part in (None, "ddp"):
         yield from distributed(arguments)
 

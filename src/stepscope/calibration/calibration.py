@@ -18,6 +18,12 @@ from stepscope.trace.cache import cache_folder
 from stepscope.trace.trace import Metadata
 
 VERSION = 1
+_LIMITS = (
+    "ATEN_CPU_CAPABILITY",
+    "DNNL_MAX_CPU_ISA",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "ONEDNN_MAX_CPU_ISA",
+)
 
 
 @dataclass(frozen=True)
@@ -29,18 +35,21 @@ class Machine:
         cores: how many there are.
         torch: version.
         threads: that an operator computes on.
+        instructions: variables that forbid some of the processor's instructions.
     """
 
     cpu: str
     cores: int
     torch: str
     threads: int
+    instructions: str = ""
 
     @classmethod
     def of(cls, metadata: Metadata) -> Machine:
         """This machine, with the version and the threads of a trace."""
         threads = metadata.capture.get("threads") or os.cpu_count() or 1
-        return cls(cpu_model(), os.cpu_count() or 1, metadata.framework_version, int(threads))
+        version = metadata.framework_version
+        return cls(cpu_model(), os.cpu_count() or 1, version, int(threads), _forbidden())
 
     @property
     def key(self) -> str:
@@ -50,7 +59,8 @@ class Machine:
 
     def __str__(self) -> str:
         count = "1 thread" if self.threads == 1 else f"{self.threads} threads"
-        return f"{self.cpu}, {count}, torch {self.torch}"
+        limits = f", {self.instructions}" if self.instructions else ""
+        return f"{self.cpu}, {count}, torch {self.torch}{limits}"
 
 
 @dataclass(frozen=True)
@@ -131,6 +141,10 @@ def keep_calibration(calibration: Calibration) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(json.dumps(calibration.to_json()), "utf-8")
     partial.replace(path)
+
+
+def _forbidden() -> str:
+    return " ".join(f"{name}={os.environ[name]}" for name in _LIMITS if name in os.environ)
 
 
 def cpu_model() -> str:
