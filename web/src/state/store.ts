@@ -85,11 +85,11 @@ export class Store {
         ? (this.client.value?.select(subject.value, path.value, every.value) ?? null)
         : null,
     );
-    this.marks = computed(() => {
-      const details = this.details.value.value;
-      const own = details?.kind === "step" ? null : details?.selects; // a step holds all there is
-      return marksOf(this.selected.value.value ?? own ?? null);
-    });
+    this.marks = computed(() =>
+      subject.value && this.selected.value.value
+        ? marksOfPart(subject.value, this.selected.value.value)
+        : marksOfOperation(this.details.value.value),
+    );
     this.hits = computed(() => {
       const levels = text.value
         ? this.found.value.value?.levels
@@ -228,12 +228,23 @@ function entryOf(traces: wire.Traces | null, id: string): wire.TraceEntry | null
   return all.find((one) => one.id === id) ?? (id ? null : (all[0] ?? null));
 }
 
-function marksOf(selects: wire.Selects | null): Marks {
+/** What belongs to a part that was chosen in a pane; of a module the module itself. */
+function marksOfPart(subject: Subject, selected: wire.Selected): Marks {
+  return marksOf(selected, "module" in subject ? [subject.module] : selected.modules);
+}
+
+/** What belongs to an operation: its module, where it is in one. A step holds all there is. */
+function marksOfOperation(details: wire.Details | null): Marks {
+  if (!details || details.kind === "step") return marksOf(null, []);
+  return marksOf(details.selects, details.module ? [details.module.id] : details.selects.modules);
+}
+
+function marksOf(selects: wire.Selects | null, modules: number[]): Marks {
   const lines = new Map<string, Set<number>>();
   for (const one of selects?.lines ?? []) {
     lines.set(one.file, (lines.get(one.file) ?? new Set()).add(one.line));
   }
-  return { modules: new Set(selects?.modules), kernels: new Set(selects?.kernels), lines };
+  return { modules: new Set(modules), kernels: new Set(selects?.kernels), lines };
 }
 
 /** Whether an operation leads to what is open: it is the path or above it. */

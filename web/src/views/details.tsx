@@ -10,7 +10,12 @@ export function DetailsPane({ store }: { store: Store }): JSX.Element {
   const { subject } = store.view.value;
   const chosen = store.selected.value.value;
   return (
-    <aside class="details" aria-label="Details">
+    <aside
+      class="details"
+      aria-label="Details"
+      aria-busy={store.details.value.loading}
+      data-path={store.details.value.value?.path}
+    >
       {subject && chosen && (
         <p class="subject">
           <strong>{chosen.title}</strong>: {grouped(chosen.total)} events; the longest is shown.

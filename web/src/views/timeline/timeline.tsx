@@ -22,7 +22,7 @@ export function Timeline({ store }: { store: Store }): JSX.Element {
   const { error } = store.levels.value;
   const place = store.place.value;
   return (
-    <section class="timeline" aria-label="Timeline">
+    <section class="timeline" aria-label="Timeline" aria-busy={store.levels.value.loading}>
       <TimelineTools store={store} />
       {error && <ErrorLine text={error} />}
       {store.view.value.asTable ? <LevelTables store={store} /> : <Stack store={store} />}

@@ -1,0 +1,175 @@
+"""The page as a user meets it: where an operation is, a click on it, what is then on screen."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+_PATIENCE_S = 60.0
+_SCREENSHOTS = Path(__file__).parent / "screenshots"
+
+# The bar of an operation on a level's canvas, by the level's own answer and the rows' names: where
+# the page drew it, worked out without the page's code. `side` is "cpu" or "device".
+_WHERE = """
+async ([trace, path, id, side, every]) => {
+  const query = new URLSearchParams({path, every: every ? "1" : ""});
+  const {level} = await (await fetch(`/api/traces/${trace}/level?${query}`)).json();
+  const at = level.operations.id.indexOf(id);
+  const box = document.querySelector(`.level[data-level="${path}"] canvas`).getBoundingClientRect();
+  const shown = new Set(level.resources.filter(one => one.shown).map(one => one.id));
+  const name = new Map(level.resources.map(one => [one.id, one.name]));
+  let span;
+  if (side === "cpu") {
+    const {start_ns, end_ns, resource} = level.operations;
+    const row = path === "" ? Number(id.split(".")[1]) : resource[at];
+    span = [start_ns[at], end_ns[at], name.get(row)];
+  } else {
+    const {operation, start_ns, end_ns, busy_ns, resource} = level.device;
+    const mine = operation.map((one, i) => one === at && shown.has(resource[i]) ? i : -1)
+      .filter(i => i >= 0).sort((a, b) => busy_ns[b] - busy_ns[a])[0];
+    const shift = level.shift_ns;
+    span = [start_ns[mine] - shift, end_ns[mine] - shift, name.get(resource[mine])];
+  }
+  const rows = [...document.querySelectorAll(`.level[data-level="${path}"] .row-name`)];
+  const row = rows.find(one => one.title === span[2]).getBoundingClientRect();
+  const scale = box.width / level.length_ns;
+  return {x: box.left + (span[0] + span[1]) / 2 * scale, y: row.top + row.height / 2};
+}
+"""
+
+
+class Workbench:
+    """One page in a browser of its own, with the requests that it makes watched.
+
+    Attributes:
+        page: Playwright's page.
+        problems: errors of the page's scripts, requests to elsewhere, what the CSP refused.
+        clicks: how many clicks were made.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        self.page = context.new_page()
+        self.problems: list[str] = []
+        self.clicks = 0
+        self.base = ""
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("console", self._heard)
+        self.page.on("request", self._requested)
+
+    def _heard(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.problems.append(message.text)
+
+    def _requested(self, request: Any) -> None:
+        local = ("http://127.0.0.1:", "data:", "blob:", "file://")
+        if not request.url.startswith(local):
+            self.problems.append(f"a request to {request.url}")
+
+    def open(self, url: str, fragment: str = "") -> None:
+        """Load the page and wait until its levels are drawn."""
+        self.base = url.split("?")[0]
+        self.page.goto(url + fragment)
+        self.page.locator(".level canvas").first.wait_for()
+        self.until("!!location.hash.match(/path=/)")
+
+    def ask(self, request: str) -> Any:
+        """An answer of the server, as the page would get it."""
+        return self.page.evaluate(
+            "async url => (await fetch(url)).json()", f"/api/traces/{self.trace}/{request}"
+        )
+
+    @property
+    def trace(self) -> str:
+        """The id of the trace on screen."""
+        named = self.said.get("trace")
+        return named or self.page.evaluate(
+            "async () => (await (await fetch('/api/traces')).json()).traces[0].id"
+        )
+
+    @property
+    def said(self) -> dict[str, str]:
+        """What the URL says of the view."""
+        _, _, fragment = self.page.url.partition("#")
+        parts = (part.partition("=") for part in fragment.split("&") if part)
+        return {key: unquote(value.replace("+", " ")) for key, _, value in parts}
+
+    @property
+    def path(self) -> str:
+        """The path of the lowest level."""
+        return self.said.get("path", "")
+
+    @property
+    def chosen(self) -> str:
+        """The path of the chosen operation."""
+        return self.said.get("chosen", self.path)
+
+    def until(self, expression: str, *, page: Any = None) -> None:
+        """Wait until an expression is true in the page; its CSP lets nothing wait in there."""
+        end = time.monotonic() + _PATIENCE_S
+        while not (page or self.page).evaluate(expression):
+            assert time.monotonic() < end, f"still not so after {_PATIENCE_S:.0f} s: {expression}"
+            (page or self.page).wait_for_timeout(25)
+
+    def settled(self) -> None:
+        """Wait until what was asked for is on screen: the lowest level, and the details."""
+        path = json.dumps(self.path)
+        self.until(
+            f"[...document.querySelectorAll('.level, .level-tables section')]"
+            f".some(one => one.dataset.level === {path})"
+        )
+        chosen = json.dumps(self.chosen)
+        self.until(f"!{chosen} || document.querySelector('.details').dataset.path === {chosen}")
+
+    def click(self, selector: str, **options: Any) -> None:
+        """Click on something of the document."""
+        self.clicks += 1
+        self.page.locator(selector).first.click(**options)
+
+    def bar(self, path: str, side: str = "cpu") -> dict[str, float]:
+        """Where the bar of an operation is, px."""
+        level, _, id = path.rpartition("/")
+        every = self.said.get("every") == "1"
+        return self.page.evaluate(_WHERE, [self.trace, level, id, side, every])
+
+    def click_bar(self, path: str, side: str = "cpu") -> None:
+        """Click on the bar of an operation, scrolled into sight first."""
+        level = path.rpartition("/")[0]
+        shown = self.page.locator(f'.level[data-level="{level}"] .level-rows')
+        shown.scroll_into_view_if_needed()
+        where = self.bar(path, side)
+        self.clicks += 1
+        self.page.mouse.click(where["x"], where["y"])
+        self.until(f"location.hash.includes({json.dumps(path)})")
+        self.settled()
+
+    def operations(self, path: str) -> list[dict[str, Any]]:
+        """The operations of a level, as rows."""
+        every = "&every=1" if self.said.get("every") == "1" else ""
+        level = self.ask(f"level?path={path}{every}")["level"]
+        strings, columns = level["strings"], dict(level["operations"])
+        for key in ("name", "kind", "bound_by"):
+            columns[key] = [strings[code] for code in columns[key]]
+        names = list(columns)
+        rows = (dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True))
+        return [row | {"path": f"{path}/{row['id']}" if path else row["id"]} for row in rows]
+
+    def pane(self, id: str) -> None:
+        """Show one of the panes."""
+        self.click(f"#tab-{id}")
+        self.page.locator(f'.pane[data-pane="{id}"]').wait_for()
+
+    def details(self) -> dict[str, str]:
+        """The facts of the chosen operation, by their names."""
+        return self.page.evaluate(
+            "() => Object.fromEntries([...document.querySelectorAll('.details .pairs > div')]"
+            ".reverse().map(one => [one.children[0].innerText, one.children[1].innerText]))"
+        )
+
+    def picture(self, name: str) -> None:
+        """Keep a screenshot for whoever reviews the change."""
+        _SCREENSHOTS.mkdir(exist_ok=True)
+        self.page.screenshot(path=_SCREENSHOTS / f"{name}.png")

@@ -1,0 +1,115 @@
+"""A real Chromium on pages that `stepscope view` serves from processes of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import Workbench
+
+_ROOT = Path(__file__).parents[2]
+_PATIENCE_MS = 60_000
+_URL = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of these share one browser and its servers, so one worker runs them."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("browser"))
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Chromium's program; without one a test is skipped, under CI=true it fails."""
+    found = os.environ.get("STEPSCOPE_CHROMIUM", "/usr/bin/chromium")
+    if not Path(found).exists():
+        reason = f"no Chromium at {found}; run scripts/test, or set STEPSCOPE_CHROMIUM"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str) -> Iterator[Any]:
+    """One browser for all tests; drawing on the CPU, as machines of CI have no GPU."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the servers of these tests keep what they read."""
+    return tmp_path_factory.mktemp("browser")
+
+
+@contextmanager
+def serving(home: Path, *arguments: str) -> Iterator[str]:
+    """`stepscope view` in a process of its own; gives the URL that it prints."""
+    environment = os.environ | {"STEPSCOPE_CACHE": str(home / "cache"), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "stepscope", "view", "--no-browser", *arguments]
+    process = subprocess.Popen(
+        command, cwd=_ROOT, env=environment, text=True, stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        yield next(found[0] for line in lines if (found := _URL.search(line)))
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def resnet_url(home: Path, traces: Path) -> Iterator[str]:
+    """ResNet-50 of Kineto's samples, with the tree of its modules."""
+    trace = traces / "kineto_resnet50_v100" / "num_workers_0.json.gz"
+    with serving(home, str(trace), "--model", "examples/resnet50.model.json") as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def capture(home: Path) -> Path:
+    """A training run on the CPU, recorded by `stepscope run`."""
+    file = home / "tiny.stepscope"
+    record = ["run", "--warmup", "1", "--steps", "2", "-o", str(file)]
+    script = ["examples/train_tiny.py", "--steps", "4", "--batch", "8"]
+    command = [sys.executable, "-m", "stepscope", *record, *script]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # many threads on two busy cores crawl
+    subprocess.run(command, cwd=_ROOT, env=environment, check=True, capture_output=True)
+    return file
+
+
+@pytest.fixture(scope="session")
+def several_url(home: Path, traces: Path, capture: Path) -> Iterator[str]:
+    """Three traces at once: data-parallel ResNet, eight ranks of DLRM, a capture."""
+    ddp = traces / "resnet_ddp_mi300x" / "rank0_act_checkpoint.json.gz"
+    with serving(home, str(ddp), str(traces / "dlrm_8rank_v100"), str(capture)) as url:
+        yield url
+
+
+@pytest.fixture
+def workbench(browser: Any) -> Iterator[Workbench]:
+    """A page at 1440x900 that fails its test on any error, foreign request or CSP report."""
+    context = browser.new_context(
+        viewport={"width": 1440, "height": 900}, color_scheme="light", accept_downloads=True
+    )
+    context.set_default_timeout(_PATIENCE_MS)
+    bench = Workbench(context)
+    yield bench
+    context.close()
+    assert bench.problems == []

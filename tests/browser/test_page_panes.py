@@ -1,0 +1,227 @@
+"""The panes in a browser: one selection for all of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from browsing import Workbench
+
+_TINY = Path(__file__).parents[2] / "examples" / "train_tiny.py"
+
+
+@pytest.fixture
+def resnet(workbench: Workbench, resnet_url: str) -> Workbench:
+    workbench.open(resnet_url)
+    return workbench
+
+
+def marked(workbench: Workbench) -> list[str]:
+    """The first cells of the marked rows of the pane on screen."""
+    rows = workbench.page.locator(".pane tbody tr.marked")
+    rows.first.wait_for()
+    return [row.split("\t")[0].strip() for row in rows.all_inner_texts()]
+
+
+def test_a_stage_of_the_overview_opens_in_the_timeline(resnet: Workbench) -> None:
+    resnet.click('[data-stage="backward"]')
+    resnet.until("location.hash.includes('/t')")
+    resnet.settled()
+    assert resnet.page.locator(".details h2").inner_text() == "backward"
+
+
+def test_the_overview_says_what_bounds_each_stage_and_why_the_device_is_idle(
+    resnet: Workbench,
+) -> None:
+    facts = resnet.ask("overview")["facts"]
+    rows = resnet.page.locator(".stages tbody tr")
+    rows.first.wait_for()
+    bounds = {
+        row.get_attribute("data-stage"): row.locator(".bound").inner_text() for row in rows.all()
+    }
+    assert bounds == {one["stage"]: one["bound_by"] for one in facts["stages"]}
+    legend = resnet.page.locator(".stacked").first.inner_text()
+    for cause, ms in facts["devices"][0]["idle_ms"].items():
+        assert (f"idle: {cause}" in legend) == (ms > 0)
+
+
+def test_a_step_of_the_overview_and_its_own_figures(resnet: Workbench) -> None:
+    resnet.page.get_by_role("button", name="6", exact=True).click()
+    resnet.until("location.hash.includes('path=s6.0')")
+    resnet.page.get_by_text("This step only").click()
+    resnet.page.locator(".numbers").get_by_text("Step 6").wait_for()
+
+
+def test_a_module_is_shown_everywhere(resnet: Workbench) -> None:
+    resnet.pane("modules")
+    resnet.click('[data-module="layer3"]')
+    resnet.until("location.hash.includes('subject=module')")
+    resnet.until("document.querySelector('.details h2')?.innerText === 'layer3'")
+    chosen = next(
+        one
+        for one in resnet.operations(resnet.chosen.rpartition("/")[0])
+        if one["path"] == resnet.chosen
+    )
+    assert (chosen["kind"], chosen["name"]) == ("module", "layer3")
+    module = resnet.said["subject"].partition(":")[2]
+    expected = resnet.ask(f"select?module={module}")
+    resnet.pane("kernels")
+    rows = resnet.ask("kernels")["rows"]
+    shown = {row["short"] for row in rows if row["name"] in expected["kernels"]}
+    assert set(marked(resnet)) == shown
+    assert len(rows) > len(shown)
+
+
+def test_a_kernel_is_shown_everywhere(resnet: Workbench) -> None:
+    resnet.pane("kernels")
+    first = max(resnet.ask("kernels")["rows"], key=lambda row: row["total_ms"])
+    resnet.page.locator(".pane tbody tr").first.click()
+    resnet.page.locator(".subject").wait_for()
+    resnet.until(f"document.querySelector('.details h2')?.innerText === {first['short']!r}")
+    assert marked(resnet) == [first["short"]]
+    details = resnet.ask(f"details?path={resnet.chosen}")
+    assert details["full_name"] == first["name"]
+    resnet.pane("modules")
+    block = details["module"]["path"].split(".")[0]
+    resnet.click(f'[data-module="{block}"] .twist')
+    while resnet.page.locator("tr.marked").count() == 0:
+        resnet.click(f'[aria-expanded=false][data-module^="{block}."] .twist')
+
+
+def test_an_operation_marks_its_module(resnet: Workbench) -> None:
+    resnet.pane("modules")
+    path = "s8.0"
+    for name in ("forward", "layer2"):
+        path = next(one["path"] for one in resnet.operations(path) if one["name"] == name)
+        resnet.click_bar(path)
+    resnet.until("document.querySelectorAll('.pane tr.marked').length > 0")
+    assert resnet.page.locator('tr.marked[data-module="layer2"]').count() == 1
+
+
+def test_kernels_are_sorted_and_filtered(resnet: Workbench) -> None:
+    resnet.pane("kernels")
+    rows = resnet.ask("kernels")["rows"]
+    shown = resnet.page.locator(".pane tbody tr .name-text")
+    shown.first.wait_for()
+    assert shown.first.inner_text() == max(rows, key=lambda row: row["total_ms"])["short"]
+    resnet.page.get_by_role("button", name="count").click()
+    assert shown.first.inner_text() == max(rows, key=lambda row: row["count"])["short"]
+    resnet.page.get_by_role("button", name="count").click()
+    assert resnet.page.locator("th[aria-sort=ascending]").inner_text().startswith("count")
+    resnet.page.get_by_role("searchbox", name="Filter").fill("bn_fw")
+    found = sum("bn_fw" in row["name"] for row in rows)
+    resnet.until(f"document.querySelectorAll('.pane .name-text').length === {found}")
+
+
+def test_folded_blocks_tell_their_spread_and_unfold(resnet: Workbench) -> None:
+    resnet.pane("modules")
+    resnet.click('[data-module="layer3"] .twist')
+    fold = resnet.page.locator(".pane .chip").first
+    fold.wait_for()
+    assert fold.inner_text().startswith("×5")
+    fold.click()
+    resnet.page.locator('[data-module="layer3.4"]').wait_for()
+
+
+def test_the_details_tell_of_all_instances(resnet: Workbench) -> None:
+    resnet.click('[data-stage="forward"]')
+    resnet.until("location.hash.includes('/t')")
+    resnet.page.locator('.details [aria-label="Instances"]').wait_for()
+    expected = resnet.ask(f"details?path={resnet.path}")["instances"]
+    assert (
+        resnet.page.locator('.details [aria-label="Instances"] h3')
+        .inner_text()
+        .startswith(f"All {expected['count']} of forward")
+    )
+
+
+def test_all_ranks_are_revealed(workbench: Workbench, several_url: str) -> None:
+    workbench.open(several_url, "#trace=dlrm_8rank_v100")
+    ranks = '.level[data-level=""] .row-name[title^="rank"] .side-cpu'
+    assert workbench.page.locator(ranks).count() == 1
+    workbench.page.get_by_text("All threads and ranks").click()
+    workbench.until(f"document.querySelectorAll({ranks!r}).length === 8")
+    workbench.click_bar("s10.5")
+    assert workbench.page.get_by_label("Rank", exact=True).input_value() == "5"
+    workbench.page.get_by_label("Rank", exact=True).select_option("2")
+    workbench.until("location.hash.includes('path=s10.2')")
+    streams = '.level[data-level="s10.2"] .row-name[title*="stream"]'
+    workbench.until(f"document.querySelectorAll({streams!r}).length > 1")
+
+
+def test_another_trace_is_picked(workbench: Workbench, several_url: str) -> None:
+    workbench.open(several_url)
+    workbench.page.locator(".verdict").wait_for()
+    workbench.page.get_by_label("Trace", exact=True).select_option("tiny")
+    workbench.until("/trace=tiny&path=s/.test(location.hash)")
+    workbench.page.get_by_text("pytorch 2.").first.wait_for()
+    assert workbench.page.title() == "tiny.stepscope · stepscope"
+
+
+def test_activation_checkpointing_is_told_as_recomputed(
+    workbench: Workbench, several_url: str
+) -> None:
+    workbench.open(several_url, "#trace=rank0_act_checkpoint")
+    workbench.click('[data-stage="backward"]')
+    workbench.until("location.hash.includes('/t')")
+    workbench.until("document.querySelector('.details h2')?.innerText === 'backward'")
+    assert "recomputed" in workbench.details()
+
+
+def test_a_source_line_is_opened_with_its_cost(workbench: Workbench, several_url: str) -> None:
+    workbench.open(several_url, "#trace=tiny&pane=modules")
+    workbench.click('[data-module="stem"]')
+    workbench.until("document.querySelector('.details h2')?.innerText === 'stem'")
+    link = workbench.page.locator('.details [data-action="source"]').first
+    line = int(link.inner_text().rpartition(":")[2])
+    link.click()
+    row = workbench.page.locator(f'.source-table tr.marked[data-line="{line}"]')
+    row.wait_for()
+    text = row.locator(".code").inner_text()
+    assert text == _TINY.read_text("utf-8").splitlines()[line - 1].rstrip()
+    assert "self.stem" in text
+    cost = row.locator("td").first.inner_text()
+    assert re.fullmatch(r"[\d.]+\s(s|ms|µs)", cost)
+    # And the other way: another line shows what runs there.
+    loss = next(
+        one for one in workbench.page.locator(".source-table tr[tabindex]").all() if one != row
+    )
+    loss.click()
+    workbench.until("location.hash.includes('subject=line')")
+    workbench.page.locator(".subject").wait_for()
+
+
+def test_a_path_that_is_not_there_is_one_clear_line(workbench: Workbench, resnet_url: str) -> None:
+    workbench.page.goto(resnet_url + "#path=s999.0")
+    line = workbench.page.locator(".error-line").first
+    line.wait_for()
+    assert "s999.0" in line.inner_text()
+    workbench.page.locator(".verdict").wait_for()  # and the rest of the page stands
+    refused = [one for one in workbench.problems if "404" in one]
+    assert workbench.problems == refused
+    workbench.problems.clear()
+
+
+def test_the_theme_is_the_systems_until_it_is_toggled(resnet: Workbench) -> None:
+    theme = "document.documentElement.dataset.theme"
+    assert resnet.page.evaluate(theme) == "light"
+    resnet.page.emulate_media(color_scheme="dark")
+    resnet.until(f"{theme} === 'dark'")
+    resnet.page.locator("h1").first.click()
+    resnet.page.keyboard.press("d")
+    assert resnet.page.evaluate(theme) == "light"
+    resnet.page.reload()
+    resnet.page.locator(".verdict").wait_for()
+    assert resnet.page.evaluate(theme) == "light"
+
+
+def test_the_keys_are_listed(resnet: Workbench) -> None:
+    resnet.page.locator("h1").first.click()
+    resnet.page.keyboard.press("?")
+    resnet.page.get_by_role("dialog", name="Keys").wait_for()
+    resnet.page.keyboard.press("Escape")
+    resnet.page.get_by_role("dialog", name="Keys").wait_for(state="hidden")
+    tabs = [one.get_attribute("id") or "" for one in resnet.page.get_by_role("tab").all()]
+    resnet.page.keyboard.press(str(tabs.index("tab-kernels") + 1))
+    resnet.page.locator('.pane[data-pane="kernels"]').wait_for()

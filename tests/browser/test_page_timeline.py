@@ -1,0 +1,215 @@
+"""The timeline in a browser: what it shows at once, and the way down to one kernel."""
+
+from __future__ import annotations
+
+import pytest
+from browsing import Workbench
+
+
+@pytest.fixture
+def resnet(workbench: Workbench, resnet_url: str) -> Workbench:
+    workbench.open(resnet_url)
+    return workbench
+
+
+def names(workbench: Workbench, selector: str) -> list[str]:
+    return workbench.page.locator(selector).all_inner_texts()
+
+
+def test_the_bottleneck_is_on_screen_before_the_first_click(resnet: Workbench) -> None:
+    verdict = resnet.page.locator(".verdict")
+    verdict.wait_for()
+    resnet.settled()
+    assert "waits for data" in verdict.inner_text()
+    slowest = max(resnet.operations("s8.0"), key=lambda one: one["cpu_ns"])
+    assert (slowest["name"], resnet.path) == ("data_loading", "s8.0")
+    assert names(resnet, ".level-title strong") == ["trace", "step 8"]
+
+
+def test_a_click_opens_an_operation_as_the_next_level(resnet: Workbench) -> None:
+    backward = next(one for one in resnet.operations("s8.0") if one["name"] == "backward")
+    resnet.click_bar(backward["path"])
+    assert resnet.path == resnet.chosen == backward["path"]
+    assert names(resnet, ".level-title strong") == ["trace", "step 8", "backward"]
+    assert resnet.page.locator(".details h2").inner_text() == "backward"
+    # A lead from the opened operation to the level inside it, on each level but the first.
+    assert resnet.page.locator(".lead polygon").count() == 2
+
+
+def test_the_device_side_can_be_clicked_as_well(resnet: Workbench) -> None:
+    forward = next(one for one in resnet.operations("s8.0") if one["name"] == "forward")
+    resnet.click_bar(forward["path"], side="device")
+    assert resnet.path == forward["path"]
+
+
+def test_clicks_lead_from_the_step_to_one_kernel(resnet: Workbench) -> None:
+    path = "s8.0"
+    while True:
+        longest = max(resnet.operations(path), key=lambda one: one["device_ns"])
+        path = longest["path"]
+        resnet.click_bar(path, side="device")
+        if not longest["opens"]:
+            break
+    assert resnet.clicks <= 12
+    resnet.page.locator(".details [aria-label=Kernel]").wait_for()
+    details = resnet.details()
+    assert {"device, busy", "launched by", "grid", "block", "occupancy, estimated"} <= set(details)
+    assert resnet.page.locator(".details .chip-text").inner_text() == "kernel"
+
+
+def test_one_click_leads_down_the_slowest_operations(resnet: Workbench) -> None:
+    resnet.page.get_by_role("button", name="Slowest CPU").click()
+    resnet.until("location.hash.split('/').length > 3")
+    names_of_levels = names(resnet, ".level-title strong")
+    assert names_of_levels[:3] == ["trace", "step 8", "data_loading"]
+
+
+def test_arrows_lead_to_the_kernel_and_to_the_forward_operation(resnet: Workbench) -> None:
+    backward = next(one for one in resnet.operations("s8.0") if one["name"] == "backward")
+    resnet.click_bar(backward["path"])
+    resnet.page.locator(".arrow-launch").wait_for(state="attached")
+    resnet.page.locator(".arrow-forward").wait_for(state="attached")
+
+
+def test_the_device_part_is_marked_as_shifted(resnet: Workbench) -> None:
+    mark = resnet.page.locator('.level[data-level="s8.0"] .shifted')
+    assert mark.count() == 1
+    assert "307 µs earlier" in (mark.get_attribute("title") or "").replace("\u202f", " ")
+
+
+def test_the_pointer_tells_what_it_is_on_and_draws_no_bar(resnet: Workbench) -> None:
+    marks = "performance.getEntriesByName('level drawn').length"
+    resnet.page.locator(".details h2").wait_for()
+    before = resnet.page.evaluate(marks)
+    for one in ("data_loading", "forward", "backward"):
+        path = next(row["path"] for row in resnet.operations("s8.0") if row["name"] == one)
+        where = resnet.bar(path)
+        resnet.page.mouse.move(where["x"], where["y"])
+        resnet.until(f"document.querySelector('.tooltip-name')?.innerText === '{one}'")
+    assert resnet.page.evaluate(marks) == before
+
+
+def test_search_marks_every_level_and_finds_raw_events(resnet: Workbench) -> None:
+    forward = next(one for one in resnet.operations("s8.0") if one["name"] == "forward")
+    resnet.click_bar(forward["path"])
+    resnet.page.keyboard.press("/")
+    resnet.page.keyboard.type("sgemm")
+    resnet.page.locator(".found li").first.wait_for()
+    answer = resnet.ask(f"search?text=sgemm&path={forward['path']}")
+    assert answer["total"] > 0
+    shown = resnet.page.locator(".search-total").inner_text().replace("\u202f", "")
+    assert shown == f"{answer['total']} events"
+    resnet.page.locator(".found button").first.click()
+    first = answer["first"][0]
+    resnet.until(f"location.hash.includes({first['path']!r})")
+    assert resnet.chosen == first["path"]
+    resnet.settled()
+    assert "sgemm" in resnet.page.locator(".details h2").inner_text()
+    resnet.page.locator("#search").click()
+    resnet.page.keyboard.press("Escape")
+    resnet.until("!location.hash.includes('text=')")
+
+
+def test_the_table_says_what_the_timeline_says(resnet: Workbench) -> None:
+    resnet.page.locator(".details h2").wait_for()
+    resnet.page.keyboard.press("t")
+    rows = resnet.page.locator('.level-tables section[data-level="s8.0"] tbody tr')
+    rows.first.wait_for()
+    told = [row.split("\t")[0] for row in rows.all_inner_texts()]
+    assert told == [one["name"] for one in resnet.operations("s8.0")]
+    rows.filter(has_text="backward").click()
+    resnet.page.locator('.level-tables section[data-level^="s8.0/"]').wait_for()
+    resnet.page.keyboard.press("t")
+    resnet.page.locator(".stack").wait_for()
+
+
+def test_the_arrow_keys_walk_the_levels(resnet: Workbench) -> None:
+    rows = {one["name"]: one["path"] for one in resnet.operations("s8.0")}
+    press = resnet.page.keyboard.press
+    resnet.page.locator(".details h2").wait_for()
+    resnet.page.locator(".stack").focus()
+    press("ArrowDown")  # into the step: its longest stage
+    assert resnet.chosen == rows["data_loading"]
+    press("ArrowRight")
+    assert resnet.chosen == rows["transfer"]
+    press("ArrowRight")
+    assert resnet.chosen == rows["forward"]
+    said = resnet.page.locator(".timeline [role=status]")
+    resnet.until(
+        "document.querySelector('.timeline [role=status]').innerText.startsWith('forward')"
+    )
+    assert "bound by cpu" in said.inner_text()
+    press("Enter")
+    resnet.settled()
+    assert resnet.path == rows["forward"]
+    press("ArrowDown")
+    assert resnet.chosen.startswith(rows["forward"] + "/")
+    press("ArrowUp")
+    assert resnet.chosen == rows["forward"]
+    press("Escape")
+    assert resnet.path == "s8.0"
+    press("Backspace")
+    assert resnet.path == ""
+
+
+def test_a_url_shows_the_same_to_somebody_else(resnet: Workbench) -> None:
+    forward = next(one for one in resnet.operations("s8.0") if one["name"] == "forward")
+    resnet.click_bar(forward["path"])
+    resnet.pane("kernels")
+    resnet.page.locator(".pane tbody tr").nth(2).click()
+    resnet.until("/chosen=.*subject=kernel/.test(location.hash)")
+    resnet.settled()
+    titles = names(resnet, ".level-title strong")
+    name = resnet.page.locator(".details h2").inner_text()
+
+    other = resnet.context.new_page()
+    other.goto(resnet.page.url)
+    other.locator(".details h2").filter(has_text=name[:20]).wait_for()
+    resnet.until(
+        f"document.querySelectorAll('.level-title strong').length === {len(titles)}", page=other
+    )
+    assert other.locator(".level-title strong").all_inner_texts() == titles
+    assert other.locator('.pane[data-pane="kernels"]').count() == 1
+    assert other.url.partition("#")[2] == resnet.page.url.partition("#")[2]
+
+
+def test_the_browser_goes_back(resnet: Workbench) -> None:
+    forward = next(one for one in resnet.operations("s8.0") if one["name"] == "forward")
+    resnet.click_bar(forward["path"])
+    resnet.page.go_back()
+    resnet.until("location.hash.includes('path=s8.0') && !location.hash.includes('/')")
+    resnet.until("document.querySelectorAll('.level').length === 2")
+
+
+@pytest.mark.parametrize("width", [1440, 1024])
+def test_nothing_is_wider_than_the_window(resnet: Workbench, width: int) -> None:
+    resnet.page.set_viewport_size({"width": width, "height": 768})
+    for pane in ("overview", "modules", "kernels", "source"):
+        resnet.pane(pane)
+        resnet.until("document.querySelector('.pane').innerText.trim() !== 'Loading…'")
+        for selector in ("html", ".header", ".timeline-tools", ".stack", ".pane", ".details"):
+            wide = (
+                f"(one => one.scrollWidth - one.clientWidth)(document.querySelector({selector!r}))"
+            )
+            assert resnet.page.evaluate(wide) <= 0, (selector, pane, width)
+
+
+def test_bars_are_drawn_anew_for_a_new_width(resnet: Workbench) -> None:
+    resnet.page.set_viewport_size({"width": 1100, "height": 700})
+    canvas = "document.querySelector('.level canvas').width"
+    resnet.until(f"{canvas} < 800")
+    path = next(one["path"] for one in resnet.operations("s8.0") if one["name"] == "backward")
+    resnet.click_bar(path)
+    assert resnet.path == path
+
+
+def test_everything_that_can_be_pressed_has_a_name(resnet: Workbench) -> None:
+    resnet.page.locator(".details h2").wait_for()
+    unnamed = resnet.page.evaluate(
+        "() => [...document.querySelectorAll('button, select, input, [role=separator], canvas')]"
+        ".filter(one => !one.ariaHidden && !(one.innerText || one.ariaLabel || one.title"
+        " || one.closest('label')?.innerText))"
+        ".map(one => one.outerHTML)"
+    )
+    assert unnamed == []
+    assert resnet.page.locator("[role=tab][aria-selected=true]").count() == 1
