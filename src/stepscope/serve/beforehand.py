@@ -6,9 +6,9 @@ seldom read is shortened.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -159,7 +159,7 @@ def _choices(subject: Subject, findings: int) -> Iterator[Told]:
 
 
 class Walk:
-    """The timeline of a step from the top down, as far as there is room for it.
+    """The timeline of a step, the costliest operations first, as far as there is room for it.
 
     Args:
         subject: what the file is about.
@@ -168,7 +168,7 @@ class Walk:
     Attributes:
         step: as given.
         events: raw events of the step.
-        unseen: operations that open, and are not told of yet.
+        unseen: operations that open, and are not told of yet, by cost: a heap.
     """
 
     def __init__(self, subject: Subject, step: str) -> None:
@@ -178,13 +178,13 @@ class Walk:
         self._paths = [step]
         self._place = np.full(len(subject.opened.trace.events), -1, np.int64)
         self._place[self.events] = 0
-        self.unseen = deque([step])
+        self.unseen = [(0, step)]
 
     def __iter__(self) -> Iterator[list[Told]]:
         """The answers about each level, as one piece: without one of them the rest is of no use."""
         yield [self._details(self.step)]
         while self.unseen:
-            path = self.unseen.popleft()
+            _, path = heappop(self.unseen)
             yield list(self._level(path))
 
     def _level(self, path: str) -> Iterator[Told]:
@@ -201,7 +201,7 @@ class Walk:
             self._place[events_of(timeline.index, operation)] = len(self._paths)
             self._paths.append(inner)
             if every.costs.events[number] > 1:
-                self.unseen.append(inner)
+                heappush(self.unseen, (-int(every.costs.runtime_ns[number]), inner))
 
     def _details(self, path: str) -> Told:
         told = self._subject.ask("details", path=path)

@@ -1,7 +1,7 @@
 """The page with its data in one file: what the server would answer, asked beforehand.
 
-The tables come first, then the timeline from the top down until the file is as large as it may be.
-What is left out is said in the file.
+The tables come first, then the timeline, the costliest operations first, until the file is as large
+as it may be. What is left out is said in the file.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ def _timeline(packed: Packed, subject: Subject, walk: Walk) -> list[str]:
     reserve = min(len(walk.events) * _NAME_BYTES, packed.room // 3)
     for answers in walk:
         if not packed.add(*answers, reserve=reserve):
-            opened = f"{len(walk.unseen) + 1:,} operations"
-            left_out.append(f"what is inside {opened} deep in {_title(step)}")
+            count = f"the {len(walk.unseen) + 1:,} smallest operations"
+            left_out.append(f"what is inside {count} of {_title(step)}")
             break
     if not packed.add(walk.names()):
         left_out.append(f"searching in {_title(step)}")

@@ -111,7 +111,7 @@ def test_the_file_is_whole_in_itself(trace: OpenTrace) -> None:
 
 
 def test_it_grows_to_no_more_than_it_may() -> None:
-    """What is deepest in the timeline goes first."""
+    """What costs least goes first."""
     lines = [f"main | {9 * n + 2} {9 * n + 10} | aten::op_{n}" for n in range(140)]
     inner = [f"main | {9 * n + 3} {9 * n + 9} | aten::inner_{n}" for n in range(140)]
     trace = opened("\n".join(["main | 0 1300 | ProfilerStep#1", *lines, *inner]))
