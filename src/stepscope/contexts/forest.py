@@ -79,12 +79,14 @@ def _frames_of_events(trace: Trace, frames: Frames) -> Ids:
     """The frame of each event; a call of a module is named by the module's path."""
     names, categories = trace.events.text("name"), trace.events.text("category")
     code = names.codes.astype(np.int64) * len(CATEGORIES) + categories.codes
-    distinct, inverse = np.unique(code, return_inverse=True)
+    used = np.zeros(len(names.values) * len(CATEGORIES), np.bool_)
+    used[code] = True
+    inverse = (np.cumsum(used) - 1)[code]
     made = [
         frame_of(names.values[pair // len(CATEGORIES)], CATEGORIES[pair % len(CATEGORIES)])
-        for pair in distinct.tolist()
+        for pair in np.flatnonzero(used).tolist()
     ]
-    frame = frames.numbers(made)[inverse]
+    frame: Ids = frames.numbers(made)[inverse]
     is_module = np.array([one.kind == "module" for one in made], np.bool_)[inverse]
     known = is_module & (trace.events["module"] >= 0)
     if known.any():

@@ -48,6 +48,8 @@ def wrap_in_modules(trace: Trace, parent: Ids, kind: Ids, frames: Frames, beside
         The new callers, int64, shape (events,).
     """
     own = trace.events["module"].astype(np.int64)
+    if own.max(initial=-1) < 0:
+        return parent
     outer = trace["modules"]["parent"].astype(np.int64)
     known = _known_module(parent, own, kind)
     around = _at(known, parent)

@@ -81,8 +81,10 @@ def _in_preorder(parent: Ids, key: Ids, node: Ids) -> Paths:
 
 def levels(depth: NDArray[np.integer]) -> list[NDArray[np.intp]]:
     """The rows of each depth, from the top."""
-    order = np.argsort(depth, kind="stable")
-    bounds = np.searchsorted(depth[order], np.arange(int(depth.max(initial=-1)) + 2))
+    deepest = int(depth.max(initial=-1))
+    short = depth.astype(np.int16) if deepest < 2**15 else depth  # which NumPy sorts by digits
+    order = np.argsort(short, kind="stable")
+    bounds = np.searchsorted(short[order], np.arange(deepest + 2))
     return [order[first:last] for first, last in pairwise(bounds)]
 
 

@@ -7,11 +7,11 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.annotate.steps import main_track
 from stepscope.trace.trace import Trace
 
 Mask = NDArray[np.bool_]
 _IN_BRACKETS = re.compile(r"\(([^()]+)\)")
+_STEP = re.compile(r"^ProfilerStep#\d+$")
 _NUMBER = re.compile(r"^thread\b|-?\b\d+\b")
 
 
@@ -28,9 +28,8 @@ def thread_names(trace: Trace, host: Mask) -> list[str]:
     names = [_plain(name or "") for name in trace["tracks"].text("name")]
     for track in np.flatnonzero(_runs_backward(trace, host)).tolist():
         names[track] = "backward"
-    for rank in trace.metadata.ranks:
-        if (track := _main_of(trace, host, rank)) >= 0:
-            names[track] = "main"
+    for track in _main_tracks(trace, host):
+        names[track] = "main"
     return names
 
 
@@ -50,7 +49,17 @@ def _runs_backward(trace: Trace, host: Mask) -> Mask:
     return result
 
 
-def _main_of(trace: Trace, host: Mask, rank: int) -> int:
-    """The training loop's track of one rank, -1 where it has no calls."""
-    mine = host & (trace["tracks"]["rank"] == rank)[trace.events["track"]]
-    return main_track(trace.with_table(trace.events.take(mine))) if mine.any() else -1
+def _main_tracks(trace: Trace, host: Mask) -> list[int]:
+    """The training loop's track of each rank: where the steps are marked, else the busiest."""
+    events, tracks = trace.events, len(trace["tracks"])
+    marks = host & events.text("name").where(lambda name: bool(_STEP.match(name)))
+    calls = host & events.text("category").mask("cpu_op", "python", "runtime")
+    found: list[int] = []
+    for named in (marks, calls, host):
+        weight = np.bincount(events["track"][named], events["self_ns"][named] + 1.0, tracks)
+        for rank in trace.metadata.ranks:
+            mine = np.where(trace["tracks"]["rank"] == rank, weight, 0.0)
+            known = {int(trace["tracks"]["rank"][track]) for track in found}
+            if tracks and mine.max() > 0 and rank not in known:
+                found.append(int(mine.argmax()))
+    return found
