@@ -31,6 +31,8 @@ export interface LayoutOptions {
   measure: (text: string) => number;
   /** Operations to be named first: the chosen one, and hits of a search. */
   first?: (operation: number) => boolean;
+  /** What stands behind a name instead of the time: how much a search found. */
+  note?: (operation: number) => string;
 }
 
 /** Lays a level out for a width; called again whenever the width changes. */
@@ -56,7 +58,7 @@ function nameRow(row: Row, scale: number, options: LayoutOptions): Label[] {
     const ahead = first(row.operation[bar]!);
     const below = ahead || at < NAMED_BELOW;
     const weight = row.busy[bar]! + (ahead ? 1e18 : 0);
-    return { bar, from, to, texts: textsOf(row, bar), weight, below };
+    return { bar, from, to, texts: textsOf(row, bar, options), weight, below };
   });
   return placeLabels(wanted, { width: options.width, lanes: LANES, measure: options.measure });
 }
@@ -72,9 +74,10 @@ function longestBars(row: Row, scale: number, first: (operation: number) => bool
   return enough.sort((a, b) => row.busy[b]! - row.busy[a]!).slice(0, NAMED);
 }
 
-function textsOf(row: Row, bar: number): string[] {
+function textsOf(row: Row, bar: number, options: LayoutOptions): string[] {
   const name = row.names[bar]!;
-  return [`${name}  ${duration(row.busy[bar]!)}`, name];
+  const note = options.note?.(row.operation[bar]!) || duration(row.busy[bar]!);
+  return [`${name}  ${note}`, name];
 }
 
 /** The operation below a point of the layout, with the bar that was met; null where none is. */

@@ -1,4 +1,5 @@
 import { signal } from "@preact/signals";
+import { grouped } from "../../base/format";
 import { layOut, type Layout } from "../../model/layout";
 import type { Level } from "../../model/level";
 import { textMeasure } from "../../render/canvas2d";
@@ -37,8 +38,10 @@ export function makeScene(parts: SceneParts): Scene {
   measure ??= textMeasure();
   const first = (one: number): boolean =>
     one === chosen || (parts.searching && (hits?.[one] ?? 0) > 0);
+  const note = (one: number): string =>
+    parts.searching && hits?.[one] ? `${grouped(hits[one])} found` : "";
   return {
-    layout: layOut(level, { width: parts.width, measure, first }),
+    layout: layOut(level, { width: parts.width, measure, first, note }),
     length: level.length,
     palette: parts.palette,
     hits,
