@@ -25,6 +25,7 @@ from stepscope.timeline.raw_events import Places, events_of
 _MOST_STEPS, _MOST_RANKS = 20, 16
 _MOST_KERNELS, _MOST_LINES, _MOST_FILES = 300, 300, 100
 _FEW_ROWS = 5
+_FEW_BOXES, _FLAMES = 2000, ("device", "cpu", "allocated")
 Told = tuple[str, dict[str, Any]]
 
 
@@ -119,6 +120,23 @@ def _scopes(subject: Subject) -> Iterator[dict[str, str]]:
     yield from ({"rank": rank} for rank in dict.fromkeys([first, *ranks]))
     steps = [str(one["step"]) for one in overview["steps"] if str(one["rank"]) == first]
     yield from ({"rank": first, "step": step} for step in steps[:_MOST_STEPS])
+
+
+def flames(subject: Subject) -> Iterator[Told]:
+    """Flame graphs of the first rank by the usual measures, both ways up, with few boxes."""
+    rank = subject.steps[0][1:].partition(".")[2]
+    told = subject.ask("contexts", rank=rank)
+    measures = [one for one in told["measures"] if one["name"] in _FLAMES]
+    for by in ("", *(one["name"] for one in measures)):
+        for up in ("", "1"):
+            scope = {"rank": rank, "by": by, "up": up}
+            graph = subject.ask("contexts", **scope, most=str(_FEW_BOXES))
+            found = subject.ask("context_findings", **scope)["findings"]
+            shown = set(graph["boxes"]["node"])
+            nodes = [[node for node in one["nodes"] if node in shown] for one in found]
+            yield request_key("contexts", **scope), graph | {"measures": measures}
+            marks = [one | {"nodes": kept} for one, kept in zip(found, nodes, strict=True)]
+            yield request_key("context_findings", **scope), {"findings": marks}
 
 
 def _first_level(subject: Subject, every: str) -> dict[str, Any]:

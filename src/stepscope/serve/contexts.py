@@ -29,7 +29,8 @@ def contexts(opened: OpenTrace, query: Query) -> dict[str, Any]:
     """The boxes of a flame graph.
 
     `by` is the measure, `up` 1 for the tree upside down, `start` the node to zoom to, `against` the
-    id of another open trace to compare with; `rank` and `step` say of what.
+    id of another open trace to compare with; `rank` and `step` say of what, `most` how many nodes
+    are told at most.
     """
     by, up, against = _by(opened, query), query.flag("up"), query.text("against")
     key = ("flame tree", query.number("rank"), query.number("step"), by if up else "", up, against)
@@ -38,8 +39,9 @@ def contexts(opened: OpenTrace, query: Query) -> dict[str, Any]:
     if start >= len(tree):
         raise ServeError(f"expected a node below {len(tree)}, found {start}", 404)
     whole = _tree(opened, query)
+    most = min(query.number("most") or _MOST_BOXES, _MOST_BOXES)
     return {
-        **flame(tree, by, start=start, most=_MOST_BOXES, before=before),
+        **flame(tree, by, start=start, most=most, before=before),
         "up": up,
         "measures": [_measure(whole, name) for name in measures(whole)],
         "notes": [note.message for note in whole.notes],

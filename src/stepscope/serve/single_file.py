@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stepscope.errors import ServeError
-from stepscope.serve.beforehand import Subject, Told, Walk, request_key, tables
+from stepscope.serve.beforehand import Subject, Told, Walk, flames, request_key, tables
 from stepscope.serve.bundle import page_in_one
 from stepscope.serve.encoding import encode
 from stepscope.serve.opened import OpenTrace
@@ -113,6 +113,8 @@ def _fill(packed: Packed, subject: Subject, tell: Callable[[int, int], None]) ->
         if not packed.add(told):
             raise ServeError(f"expected room for all tables of the trace, found none for {told[0]}")
     left_out = _standing(subject)
+    if not packed.add(*flames(subject), reserve=packed.room * 3 // 4):
+        left_out.append("the flame graphs")
     walks = [Walk(subject, step) for step in subject.steps]
     total = sum(len(walk.events) for walk in walks)
     done = 0

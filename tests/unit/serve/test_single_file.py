@@ -51,6 +51,15 @@ def test_every_answer_is_the_servers(trace: OpenTrace) -> None:
     assert answers["trace?path=s1.0"] == ask(trace, "trace", path="s1.0")
 
 
+def test_flame_graphs_by_the_usual_measures_and_both_ways_up(trace: OpenTrace) -> None:
+    answers = written(trace)["answers"]
+    for query in ({}, {"by": "cpu"}, {"by": "device", "up": "1"}):
+        graph = answers[request_key("contexts", rank="0", **query)]
+        assert graph["boxes"] == ask(trace, "contexts", rank=0, **query)["boxes"]
+        assert {one["name"] for one in graph["measures"]} == {"cpu", "device"}
+        assert request_key("context_findings", rank="0", **query) in answers
+
+
 def places(names: dict[str, Any]) -> dict[int, str]:
     """The operation that holds each raw event."""
     return {

@@ -82,6 +82,7 @@ function Graph({ store, value }: { store: Store; value: Flame }): JSX.Element {
   const zoom = (box: number): void => {
     setChosen(box);
     const node = value.boxes.node[box]!;
+    if (!store.host.live) return setFocus(node < 0 ? value.boxes.parent[box]! : box);
     // What is too small to be told is told once its caller is the first box.
     if (node < 0) choice.start.value = value.boxes.node[value.boxes.parent[box]!]!;
     else if (box > 0 && layout.hides(box)) choice.start.value = node;
