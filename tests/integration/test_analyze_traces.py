@@ -25,6 +25,7 @@ FOUND = {
         "hotspot", "odd_shapes", "synchronising_calls",
     },
     "cuda_graph_vllm/graph_capture.json.gz": set(),
+    "cuda_graph_vllm/graph_execution.json.gz": set(),
     "edge_cases/no_gpu.json.gz": set(),
 }  # fmt: skip
 

@@ -80,3 +80,12 @@ def test_whatif_accuracy_compares_a_change_with_its_prediction(tmp_path):
     (facts,) = json.loads(out.read_text())
     assert facts["applied"] == {"dataloader": {"count": 1, "workers": 2}}
     assert f"| {facts['error']:+.1%} |" in said
+
+
+def test_a_slow_example_is_compared_with_itself_fixed(tmp_path):
+    out = tmp_path / "times.json"
+    said = run("slow_examples.py", "--rounds", "1", "--steps", "3", "--out", out, "kernel_fusion")
+    ((slow, fixed),) = json.loads(out.read_text())["times"]["kernel_fusion"]
+    assert slow > 0
+    assert fixed > 0
+    assert "| kernel_fusion |" in said

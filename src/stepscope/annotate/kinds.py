@@ -55,7 +55,9 @@ def classify_kernels(trace: Trace) -> Trace:
     events = trace.events
     category = events.text("category")
     device = category.mask(*DEVICE_WORK)
-    work = device if device.any() else category.mask("cpu_op", "communication")
+    # Collectives of a job without devices run on the CPU, beside operators.
+    elsewhere = (device & ~category.mask("communication")).any()
+    work = device if elsewhere else category.mask("cpu_op", "communication")
     code = np.where(work, _by_name(events.text("name")), -1)
     for kind in ("memcpy", "memset", "communication"):
         code[work & category.mask(kind)] = _CODE[kind]

@@ -88,3 +88,15 @@ def test_elementwise_work_of_the_optimizer_is_the_optimizers() -> None:
 def test_without_a_device_operators_are_the_work() -> None:
     trace = annotate(drawn_trace("main | 0 20 | aten::addmm"))
     assert of_events(trace, "kind") == {"aten::addmm": "gemm"}
+
+
+def test_collectives_of_the_cpu_leave_operators_their_kinds() -> None:
+    trace = annotate(
+        drawn_trace("""
+        main   |  0 100 | ProfilerStep#0
+        main   | 10  20 | aten::mm
+        worker | 30  60 | gloo:all_reduce | cat=annotation
+    """)
+    )
+    kinds = dict(zip(trace.events.text("name"), trace.events.text("kind"), strict=True))
+    assert (kinds["aten::mm"], kinds["gloo:all_reduce"]) == ("gemm", "communication")

@@ -17,6 +17,7 @@ LEAST = 0.15
 LEAST_PYTHON = 0.60
 LONG_NS = 1_000_000
 LONGEST_GAP_NS = 50_000_000
+LONGEST_LAUNCH_NS = 100_000  # what comes later waited for another stream
 
 
 def cpu_latency(subject: Subject) -> Iterator[Finding]:
@@ -24,9 +25,10 @@ def cpu_latency(subject: Subject) -> Iterator[Finding]:
 
     Without a device: time in which the training loop runs no operator, but Python.
 
-    Silent where the device idles that way for less than 15 % of the step (left out: gaps of 50 ms
-    and more, and calls of the runtime of 1 ms and more, which allocate or load kernels), or less
-    than 60 % of it is Python.
+    Silent where the device idles that way for less than 15 % of the step, or less than 60 % of it
+    is Python. Left out are gaps of 50 ms and more, those of 100 µs and more after a launch, which
+    wait for another stream, and calls of the runtime of 1 ms and more, which allocate or load
+    kernels.
 
     Source: DEEPCONTEXT section 4.3, "CPU Latency Analysis".
     """
@@ -37,9 +39,7 @@ def cpu_latency(subject: Subject) -> Iterator[Finding]:
 
 
 def _launching(subject: Subject) -> Iterator[Finding]:
-    gaps = _host_gaps(subject)
-    short = gaps.ends - gaps.starts < LONGEST_GAP_NS
-    gaps = Intervals(gaps.starts[short], gaps.ends[short]).minus(_long_calls(subject))
+    gaps = _host_gaps(subject).minus(_long_calls(subject))
     idle = gaps.total() / 1e6 / subject.count
     rows, gap_ns = _during(subject, gaps)
     if idle < LEAST * subject.step_ms or not len(rows):
@@ -65,9 +65,13 @@ def _long_calls(subject: Subject) -> Intervals:
 
 
 def _host_gaps(subject: Subject) -> Intervals:
+    """When the device idles for want of a launch, or for what a launch takes."""
     idle = subject.trace["idle"]
-    causes = [IDLE_CAUSES.index(cause) for cause in ("host", "launch")]
-    mine = np.isin(idle["cause"], causes) & (idle["rank"] == subject.rank)
+    length = idle["end_ns"] - idle["start_ns"]
+    most = np.zeros(len(IDLE_CAUSES), np.int64)
+    most[IDLE_CAUSES.index("host")] = LONGEST_GAP_NS
+    most[IDLE_CAUSES.index("launch")] = LONGEST_LAUNCH_NS
+    mine = (length < most[idle["cause"]]) & (idle["rank"] == subject.rank)
     mine &= idle["device"] == subject.busiest_device.device
     mine &= np.isin(idle["step"], subject.steps["step"])
     return Intervals(idle["start_ns"][mine], idle["end_ns"][mine])

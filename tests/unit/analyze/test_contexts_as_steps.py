@@ -1,0 +1,99 @@
+"""Rules on a calling-context tree: the same findings, with the lines that the tree knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepscope.analyze import RULES, Finding, Subject, apply_rules
+from stepscope.annotate import annotate
+from stepscope.contexts import ContextTree, build_contexts
+from stepscope.contexts.recorded import with_contexts
+from stepscope.contexts.stats import Stats
+from stepscope.testing import drawn_trace
+from stepscope.trace.schema import CONTEXTS
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
+
+STEP = "\n".join(
+    [
+        "main | 0 2000 | train.py(7): step | cat=python",
+        *(f"main | {at} {at + 2} | aten::item" for at in range(10, 1010, 10)),
+        "main | 1100 1110 | aten::embedding | seq=5",
+        "main | 1200 1800 | EmbeddingBackward0 | seq=5 fwd=1",
+        "main | 1900 1910 | Optimizer.step#SGD.step",
+    ]
+)
+
+
+def findings(tree: ContextTree) -> list[Finding]:
+    return apply_rules(Subject(with_contexts(Trace({}), tree)), RULES)
+
+
+def folded() -> dict[str, Finding]:
+    tree = build_contexts(annotate(drawn_trace(STEP)))
+    return {one.rule: one for one in findings(tree)}
+
+
+def test_a_node_stands_for_all_its_calls() -> None:
+    (place,) = folded()["synchronising_calls"].evidence
+    assert (place.name, place.count, place.ms) == ("aten::item", 100, pytest.approx(0.2))
+    assert (place.file, place.line, place.function) == ("train.py", 7, "step")
+    assert place.events == ()
+    assert len(place.contexts) == 1
+
+
+def test_backward_work_below_its_forward_call_is_compared_with_it() -> None:
+    finding = folded()["forward_backward"]
+    assert "takes 60 times its forward" in finding.what
+    assert finding.gain.changes == ()  # a simulation needs to know when things ran
+    assert finding.gain.ms == pytest.approx(0.6 * (1 - 2 / 60))
+
+
+def sampled(reasons: dict[str, int]) -> ContextTree:
+    """A kernel of 800 us with samples of its instructions, beside one of 100 us."""
+    rows: list[dict[str, Any]] = [
+        {"parent": -1, "kind": "root", "name": "all"},
+        {"parent": 0, "kind": "python", "name": "step", "file": "train.py", "line": 7},
+        {"parent": 1, "kind": "operator", "name": "aten::to"},
+        {"parent": 2, "kind": "kernel", "name": "convert"},
+        *({"parent": 3, "kind": "instruction", "name": reason} for reason in reasons),
+        {"parent": 2, "kind": "kernel", "name": "other"},
+    ]
+    columns = {name: [row.get(name, "") for row in rows] for name in ("kind", "name", "file")}
+    via = ["launch" if row["kind"] == "kernel" else "call" for row in rows]
+    nodes = Table(
+        CONTEXTS,
+        {
+            **columns,
+            "via": via,
+            "parent": [row["parent"] for row in rows],
+            "line": [row.get("line", -1) for row in rows],
+        },
+    )
+    size, first = len(rows), 4
+    stalls = np.array(list(reasons.values()))
+    metrics = {
+        "device_ns": Stats.of(np.array([3, size - 1]), np.array([800_000, 100_000]), size),
+        "stalls": Stats.of(np.arange(first, first + len(stalls)), stalls, size),
+    }
+    return ContextTree(nodes, metrics).check()
+
+
+def test_the_reasons_that_a_hot_kernel_stalls_for() -> None:
+    tree = sampled({"smsp__pcsamp_constant_miss": 60, "math_dependency": 30, "selected": 10})
+    (finding,) = [one for one in findings(tree) if one.rule == "stall_reasons"]
+    assert finding.what == (
+        "convert is mainly stalled by smsp__pcsamp_constant_miss: smsp__pcsamp_constant_miss 60%, "
+        "math_dependency 30%, selected 10% of its samples."
+    )
+    assert "Constants" in finding.advice
+    assert finding.gain.ms == pytest.approx(0.8 * 0.6)
+    assert {(place.file, place.line) for place in finding.evidence} == {("train.py", 7)}
+
+
+def test_many_reasons_of_which_none_stands_out_are_no_finding() -> None:
+    tree = sampled({"a": 25, "b": 25, "c": 25, "d": 25})
+    assert not [one for one in findings(tree) if one.rule == "stall_reasons"]
