@@ -44,6 +44,8 @@ def _parts(findings: Sequence[Finding], source: str, rules: int) -> Iterator[Ren
         yield Padding(table, (1, 0, 0, 0))
     if findings:
         yield Text("\nGains do not add up: each is of that change alone.", "dim")
+    if findings and not any(place.line for one in findings for place in one.evidence):
+        yield Text("For the lines of these calls record with `stepscope run --contexts`.", "dim")
 
 
 def _finding(finding: Finding) -> Iterator[RenderableType]:
