@@ -89,3 +89,17 @@ def test_a_slow_example_is_compared_with_itself_fixed(tmp_path):
     assert slow > 0
     assert fixed > 0
     assert "| kernel_fusion |" in said
+
+
+def test_layers_changed_in_a_model_are_compared_with_their_prediction():
+    said = run("whatif_layers.py", "--rounds", "1", "--width", "16")
+    rows = [line for line in said.splitlines() if line.startswith("| `")]
+    assert [row.split("`")[1].split(":")[0] for row in rows] == [
+        "checkpoint", "metaflow", "metaflow",
+    ]  # fmt: skip
+
+
+def test_the_answers_of_the_pane_are_timed(generated):
+    said = run("whatif_pane.py", generated)
+    assert "every change tried in" in said
+    assert "  dataloader" in said
