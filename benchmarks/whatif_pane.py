@@ -1,4 +1,4 @@
-"""How long a what-if answer takes once the graph is built: `python benchmarks/whatif_pane.py FILE…`.
+"""How long an answer takes once the graph is built: `python benchmarks/whatif_pane.py FILE…`.
 
 Of each change that applies the median of 5 answers, timelines of 2,000 rectangles included.
 """
