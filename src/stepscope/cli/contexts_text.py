@@ -23,7 +23,7 @@ _FILE_WIDTH = 160
 _PASSED = 0.005
 _LEAST_REST = 0.01
 _CALLERS = 3
-_GAP = 2
+_GAP = 3
 _STYLES = {
     "thread": "bold", "step": "bold", "module": "green", "python": "cyan", "kernel": "blue",
     "memcpy": "blue", "memset": "blue", "communication": "magenta", "unlinked": "yellow",
@@ -62,7 +62,9 @@ class _Text:
         self.measure: Measure = measure(tree, by)
         self.value = self.measure.inclusive
         self.whole = float(self.value[0]) or 1.0
-        self.stats = tree.inclusive(self.measure.metric)
+        # What one call takes says more than what a call leaves to itself.
+        by_call = self.measure.metric == "cpu_ns" and tree.has("call_ns")
+        self.stats = tree.inclusive("call_ns" if by_call else self.measure.metric)
         self.write = _writer(self.measure)
         self.hot = set() if bottom_up else set(hot_path(tree, by))
         self.spots = set(hotspots(tree, by).tolist()) - {0}
@@ -135,9 +137,11 @@ class _Text:
         if not self.bottom_up:
             own = float(self.measure.own[last])
             cells.append(self.write(own) if own else Text("·", "dim"))
-        cells.append(count(int(self.stats.count[last])))
+        told = int(self.stats.count[last])
+        cells.append(count(told) if told else Text("·", "dim"))
         if self.tells_samples:
-            cells += [self.small(self.stats.mean[last]), self.small(self.stats.max[last])]
+            samples = (self.stats.mean[last], self.stats.max[last])
+            cells += [self.small(one) if told else "" for one in samples]
         table.add_row(*cells)
 
     @property

@@ -59,9 +59,13 @@ def measure_run(trace: Trace, rank: int | None = None, on_device: bool | None = 
     rank = trace.metadata.ranks[0] if rank is None else rank
     steps = trace["steps"].take(trace["steps"]["rank"] == rank)
     if not len(steps):
+        has = f"it has ranks {', '.join(map(str, trace.metadata.ranks))}"
+        if len(trace["contexts"]):
+            has = (
+                "it holds contexts of a whole run: compare their flame graphs (stepscope view A B)"
+            )
         raise TraceError(
-            f"expected steps of rank {rank} in {trace.metadata.source}, found none; it has ranks "
-            + ", ".join(map(str, trace.metadata.ranks))
+            f"expected steps of rank {rank} in {trace.metadata.source}, found none; {has}"
         )
     work = _Work.of(trace, rank, steps, on_device)
     return Run(

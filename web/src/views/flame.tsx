@@ -1,6 +1,7 @@
-import { signal, type Signal } from "@preact/signals";
+import { effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Client, Scope } from "../api/client";
 import type { Flame, NodeFinding } from "../api/flame_types";
 import { bytes, duration, grouped, percent, plural } from "../base/format";
 import { findingOfBoxes, FlameLayout } from "../model/flame";
@@ -12,7 +13,7 @@ import {
   readFlameColours,
   type FlameScene,
 } from "../render/flame";
-import { latest } from "../state/latest";
+import { latest, type Loaded } from "../state/latest";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { theme } from "../state/theme";
@@ -28,30 +29,48 @@ interface Choice {
   text: Signal<string>;
 }
 
-const choiceOf = perStore((): Choice => ({
-  by: signal(""),
-  up: signal(false),
-  against: signal(""),
-  start: signal(0),
-  text: signal(""),
-})); // prettier-ignore
+const LEGEND = ["python", "module", "operator", "runtime", "kernel", "memcpy", "communication"];
+
+const choiceOf = perStore((store): Choice => {
+  const [against, start] = [signal(""), signal(0)];
+  effect(() => {
+    void store.scope.value; // of another trace, rank or step: nodes have other numbers there
+    start.value = 0;
+    if (against.peek() === store.client.value?.trace) against.value = "";
+  });
+  return { by: signal(""), up: signal(false), against, start, text: signal("") };
+});
+
+/** Follows a question, of the rank and step on screen, or of all where a trace has no step. */
+function inScope<T>(
+  store: Store,
+  ask: (client: Client, scope: Scope | null) => Promise<T> | null,
+): ReadonlySignal<Loaded<T>> {
+  return latest(() => {
+    const [client, scope] = [store.client.value, store.scope.value];
+    if (!client || (!scope && !store.overview.value.error)) return null;
+    return ask(client, scope);
+  });
+}
 
 const flameOf = perStore((store) => {
-  const { by, up, against, start } = choiceOf(store);
-  return store.scoped(
-    (client, scope) =>
+  const choice = choiceOf(store);
+  return inScope(store, (client, scope) =>
     client.ask<Flame>("contexts", {
-      ...scope, by: by.value, up: up.value, against: against.value, start: start.value || undefined,
-    }), // prettier-ignore
+      ...scope,
+      by: choice.by.value,
+      up: choice.up.value,
+      against: choice.against.value,
+      start: choice.start.value || undefined,
+    }),
   );
 });
 
 /** Findings take as long as the analyzer does, so they come after the boxes. */
 const findingsOf = perStore((store) => {
   const { by, up, against } = choiceOf(store);
-  return latest(() => {
-    const [client, scope] = [store.client.value, store.scope.value];
-    if (!client || !scope || !flameOf(store).value.value || against.value) return null;
+  return inScope(store, (client, scope) => {
+    if (!scope || !flameOf(store).value.value || against.value) return null;
     const asked = { ...scope, by: by.value, up: up.value };
     return client.ask<{ findings: NodeFinding[] }>("context_findings", asked);
   });
@@ -122,7 +141,10 @@ function Tools(props: {
         <select
           aria-label="Measure"
           value={value.by}
-          onChange={(event) => (choice.by.value = event.currentTarget.value)}
+          onChange={(event) => {
+            const by = event.currentTarget.value;
+            restart(() => (choice.by.value = by));
+          }}
         >
           {value.measures.map((one) => (
             <option key={one.name} value={one.name}>
@@ -175,7 +197,23 @@ function Tools(props: {
           : `${grouped(value.nodes)} contexts, ${figure(value.total, value.unit)}`}
         {value.total_before !== null && ` (before: ${figure(value.total_before, value.unit)})`}
       </span>
+      <Legend value={value} />
     </div>
+  );
+}
+
+/** The colours of what there is: of kinds, or of what changed. */
+function Legend({ value }: { value: Flame }): JSX.Element {
+  const kinds = LEGEND.filter((one) => value.strings.includes(one));
+  const names = value.boxes.before ? ["more", "less"] : kinds;
+  return (
+    <span class="flame-legend">
+      {names.map((one) => (
+        <span key={one}>
+          <span class={`flame-swatch flame-${one}`} aria-hidden="true" /> {one}
+        </span>
+      ))}
+    </span>
   );
 }
 

@@ -6,6 +6,7 @@ import { ErrorLine } from "../../widgets/answer";
 import { Splitter } from "../../widgets/splitter";
 import { Tabs } from "../../widgets/tabs";
 import { DetailsPane } from "../details";
+import { flame } from "../flame";
 import { PANES } from "../index";
 import { Timeline } from "../timeline/timeline";
 import { Header } from "./header";
@@ -26,10 +27,14 @@ export function Shell({ store }: { store: Store }): JSX.Element {
   const { error } = store.overview.value;
   if (error)
     return (
-      <main class="waiting">
-        <h1>{store.entry.value?.name}</h1>
-        <ErrorLine text={error} />
-      </main>
+      <div class="shell">
+        <Header store={store} />
+        <main class="alone">
+          <ErrorLine text={error} />
+          <flame.View store={store} />
+        </main>
+        <Notice store={store} />
+      </div>
     );
   return (
     <div class="shell">
