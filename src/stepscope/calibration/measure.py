@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -29,8 +28,11 @@ _BATCH_BYTES = (1 << 12, 1 << 18, 1 << 21, 1 << 23)
 _BATCHES, _SAMPLES = (10, 60), 16
 
 
-def median_ns(calls: Sequence[Callable[[], object]]) -> list[float]:
-    """Median time of each call, ns; they take turns, so that a busy machine slows all alike."""
+def least_ns(calls: Sequence[Callable[[], object]]) -> list[float]:
+    """The least time of each call, ns: what disturbs a call only makes it longer.
+
+    They take turns, so that a busy machine slows all alike.
+    """
     times: list[list[float]] = [[] for _ in calls]
     begin = time.perf_counter()
     while len(times[0]) < _LEAST_CALLS or (
@@ -41,7 +43,7 @@ def median_ns(calls: Sequence[Callable[[], object]]) -> list[float]:
             result = one()
             mine.append(time.perf_counter_ns() - start)
             del result
-    return [statistics.median(mine) for mine in times]
+    return [float(min(mine)) for mine in times]
 
 
 def operator_ns(signature: str) -> list[float | None]:
@@ -50,8 +52,8 @@ def operator_ns(signature: str) -> list[float | None]:
     if single is None:
         return [None, None]
     if half is None:
-        return [median_ns([single])[0], None]
-    return list(median_ns([single, half]))
+        return [least_ns([single])[0], None]
+    return list(least_ns([single, half]))
 
 
 def casts() -> list[list[float]]:
@@ -61,7 +63,7 @@ def casts() -> list[list[float]]:
         wide = torch.rand(elements)
         narrow = wide.bfloat16()
         calls = [lambda: wide.bfloat16(), lambda: narrow.float()]  # noqa: B023
-        rows.append([float(elements), *median_ns(calls)])
+        rows.append([float(elements), *least_ns(calls)])
     return rows
 
 
@@ -83,7 +85,7 @@ def _fused_step(cls: Any, settings: dict[str, Any], tensors: int, elements: int)
         one.grad = torch.rand(elements)
     optimizer = cls(parameters, lr=1e-3, fused=True, **settings)
     optimizer.step()
-    return [float(tensors), float(tensors * elements), *median_ns([optimizer.step])]
+    return [float(tensors), float(tensors * elements), *least_ns([optimizer.step])]
 
 
 class _Batches(Dataset[torch.Tensor]):
