@@ -1,4 +1,4 @@
-"""A small network bound by its input: each image is drawn, cropped and flipped when it is loaded."""
+"""A small network bound by its input: pictures are added up from waves, and made smaller."""
 
 import sys
 
