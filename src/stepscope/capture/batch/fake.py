@@ -55,7 +55,7 @@ class Estimate:
         mode.__enter__(self._ledger)
         mode = OneDnnLstm
         mode.__enter__(OneDnnLstm())
-        _print_as_numbers()
+        _teach_fake_tensors()
 
     def ended(self) -> None:
         """A training step ends here."""
@@ -192,10 +192,23 @@ def _apply(self: Any, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
     return self
 
 
-def _print_as_numbers() -> None:
-    """A script may format its loss."""
+def _teach_fake_tensors() -> None:
+    """A script may format its loss, and copy its layers.
+
+    torch's own deep copy gives a fake tensor one storage and its views another.
+    """
     fake: Any = FakeTensor
     fake.__format__ = lambda self, spec: format(self.item(), spec) if spec else "fake"
+    fake.__deepcopy__ = _deep_copy
+
+
+def _deep_copy(tensor: Any, memo: dict[int, Any]) -> Any:
+    if id(tensor) not in memo:
+        copy = tensor.detach().clone()
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        wrap = torch.nn.Parameter if is_parameter else torch.Tensor.requires_grad_
+        memo[id(tensor)] = wrap(copy, tensor.requires_grad)
+    return memo[id(tensor)]
 
 
 def _stay_in_this_process() -> None:

@@ -1,0 +1,191 @@
+"""SKYLINE's experiment on batch sizes: predictions from three starts against measurements.
+
+From each of three starting batch sizes, models of run time and memory are made from three points, as
+`stepscope batch` makes them. They predict six other batch sizes, which are then measured: five times
+three steps, the median. Beside it, memory estimated on fake tensors against the real run.
+
+    python benchmarks/batch_accuracy.py --model resnet50 --out resnet50.json   # minutes: keep quiet
+    python benchmarks/batch_accuracy.py --table resnet50.json transformer.json gnmt.json
+
+Source: Yu et al., Skyline (UIST 2020), "Evaluation of Prediction Accuracy".
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from stepscope.capture.batch.request import Effort
+from stepscope.predict.entry import Entry, open_entry
+from stepscope.predict.measured import Measured, combine
+from stepscope.predict.points import POINTS, next_batch
+from stepscope.predict.process import Worker
+from stepscope.predict.profile import Profile, make_profile
+
+Json = dict[str, Any]
+_HERE = Path(__file__).parent
+_TIMES, _STEPS = 5, 3  # as in the paper: five times three steps
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Batch sizes to start from, and others to predict."""
+
+    starts: tuple[int, ...]
+    others: tuple[int, ...]
+
+
+EXPERIMENTS = {
+    "resnet50": Experiment((8, 16, 32), (10, 20, 28, 40, 56, 72)),
+    "transformer": Experiment((32, 64, 80), (40, 56, 72, 88, 104, 144)),
+    "gnmt": Experiment((32, 64, 80), (40, 56, 72, 88, 104, 144)),
+}
+QUICK = Experiment((2,), (5,))
+
+
+def main() -> None:
+    """Measure one model, or print the table of several results."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=EXPERIMENTS)
+    parser.add_argument("--quick", action="store_true", help="few steps at tiny batch sizes")
+    parser.add_argument("--out", type=Path, help="write the results as JSON")
+    parser.add_argument("--table", nargs="+", type=Path, metavar="JSON")
+    args = parser.parse_args()
+    if args.table:
+        print("\n".join(table([json.loads(path.read_text()) for path in args.table])))
+        return
+    if args.model is None:
+        parser.error("give --model or --table")
+    result = run(args.model, QUICK if args.quick else EXPERIMENTS[args.model], args.quick)
+    if args.out:
+        args.out.write_text(json.dumps(result, indent=1))
+    print("\n".join(table([result])))
+
+
+def run(model: str, experiment: Experiment, quick: bool = False) -> Json:
+    """All of one model's measurements."""
+    entry = open_entry(_HERE / "batch_entries" / f"{model}.py")
+    load = os.getloadavg()[0]
+    with Worker() as worker:
+        truth = {batch: _truth(worker, entry, batch, quick) for batch in experiment.others}
+        starts = [_start(worker, entry, start, quick) for start in experiment.starts]
+        estimates = {batch: _estimate(worker, entry, batch) for batch in experiment.others}
+    return {
+        "model": model,
+        "machine": _machine(),
+        "torch": next(iter(truth.values())).facts["torch"],
+        "threads": next(iter(truth.values())).facts["threads"],
+        "load_before": load,
+        "starts": [_compared(profile, truth) for profile in starts],
+        "truth": {batch: {"ms": one.ms, "bytes": one.bytes} for batch, one in truth.items()},
+        "estimates": estimates,
+    }
+
+
+def _start(worker: Worker, entry: Entry, start: int, quick: bool) -> Profile:
+    """What the tool makes of three points from one start."""
+    points: dict[int, Any] = {}
+    effort = Effort(warmup=1, memory=1, least=1, seconds=0) if quick else Effort(memory=1)
+    while (batch := next_batch(start, points, None, POINTS)) is not None:
+        _say(f"start {start}: batch size {batch}")
+        points[batch] = combine([_measure(worker, entry, batch, effort)])
+    return make_profile([points[batch] for batch in sorted(points)])
+
+
+def _truth(worker: Worker, entry: Entry, batch: int, quick: bool) -> Measured:
+    """Five times three steps; the mean of each three, of which the median counts."""
+    _say(f"truth: batch size {batch}")
+    steps = _STEPS if quick else _TIMES * _STEPS
+    one = _measure(worker, entry, batch, Effort(memory=1, least=steps, most=steps, seconds=0))
+    lengths = one.steps_ms
+    threes = [statistics.mean(lengths[at : at + _STEPS]) for at in range(0, len(lengths), _STEPS)]
+    return replace(one, steps_ms=tuple(threes))
+
+
+def _measure(worker: Worker, entry: Entry, batch: int, effort: Effort) -> Measured:
+    facts = worker.run(entry.request(batch, effort=effort)).facts
+    if facts["outcome"] != "measured":
+        sys.exit(f"batch size {batch}: {facts}")
+    return Measured(batch, tuple(facts["steps_ms"]), facts["bytes"], facts)
+
+
+def _estimate(worker: Worker, entry: Entry, batch: int) -> int:
+    facts = worker.run(entry.request(batch, estimate=True)).facts
+    if facts["outcome"] != "estimated":
+        sys.exit(f"batch size {batch}: {facts}")
+    return int(facts["bytes"])
+
+
+def _compared(profile: Profile, truth: dict[int, Measured]) -> Json:
+    predicted = {batch: profile.predict(batch) for batch in truth}
+    return {
+        "points": [point.to_json() for point in profile.points],
+        "run_time": profile.to_json()["run_time"],
+        "memory": profile.to_json()["memory"],
+        "errors": {
+            batch: {
+                "throughput": abs(one["throughput"] * truth[batch].ms / (1e3 * batch) - 1),
+                "memory": abs(one["bytes"] / truth[batch].bytes - 1),
+            }
+            for batch, one in predicted.items()
+        },
+    }
+
+
+# -- the table
+
+
+def table(results: Iterable[Json]) -> Iterator[str]:
+    """A row a model, and one for all of them, as Markdown."""
+    yield "| model | starts | predicted | throughput error, mean / max | memory error, mean / max |" \
+          " estimate against real, greatest |"  # fmt: skip
+    yield "|---|---|---|---:|---:|---:|"
+    every: dict[str, list[float]] = {"throughput": [], "memory": []}
+    for result in results:
+        errors = {key: _errors(result, key) for key in every}
+        for key, values in errors.items():
+            every[key] += values
+        starts = ", ".join(str(one["points"][0]["batch"]) for one in result["starts"])
+        yield (
+            f"| {result['model']} | {starts} | {', '.join(map(str, result['truth']))} "
+            f"| {_mean_max(errors['throughput'])} | {_mean_max(errors['memory'], 2)} "
+            f"| {_estimate_error(result):+.2%} |"
+        )
+    yield (f"| all | | | {_mean_max(every['throughput'])} | {_mean_max(every['memory'], 2)} | |")
+
+
+def _errors(result: Json, key: str) -> list[float]:
+    return [one[key] for start in result["starts"] for one in start["errors"].values()]
+
+
+def _mean_max(values: list[float], digits: int = 1) -> str:
+    return f"{statistics.mean(values):.{digits}%} / {max(values):.{digits}%}"
+
+
+def _estimate_error(result: Json) -> float:
+    errors = [
+        result["estimates"][batch] / one["bytes"] - 1 for batch, one in result["truth"].items()
+    ]
+    return max(errors, key=abs)
+
+
+def _machine() -> str:
+    names = (line for line in Path("/proc/cpuinfo").open() if line.startswith("model name"))
+    name = next(names, ": unknown").partition(":")[2].strip()
+    return f"{name}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
