@@ -117,6 +117,11 @@ def test_a_trace_without_steps_is_refused() -> None:
         Subject(Trace({}))
 
 
+def test_a_rank_that_is_not_there_is_refused() -> None:
+    with pytest.raises(TraceError, match=r"expected a rank of \[0\], found 5"):
+        Subject(annotate(drawn_trace(LOADING)), rank=5)
+
+
 # -- the list of rules
 
 
