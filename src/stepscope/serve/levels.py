@@ -39,7 +39,10 @@ def path(opened: OpenTrace, query: Query) -> dict[str, Any]:
 
 
 def search(opened: OpenTrace, query: Query) -> dict[str, Any]:
-    """Which operations on screen hold events of a name, and the longest of these."""
+    """Which operations on screen hold events of a name, and the longest of these.
+
+    Where these are shown is asked for when one is gone to: to find it, levels have to be opened.
+    """
     found = opened.timeline.search(query.text("text"))
     limit = query.number("limit")
     return {
@@ -137,5 +140,4 @@ def _told(opened: OpenTrace, event: int) -> dict[str, Any]:
         "step": step if step >= 0 else None,
         "rank": int(opened.timeline.index.rank[event]),
         "duration_ns": int(events["duration_ns"][event]),
-        **place_of(opened, event),
     }

@@ -58,7 +58,7 @@ def serve(
     Raises:
         ServeError: if the port is taken.
     """
-    token, listening = Token(), _listen(port)
+    token, listening = Token(), listen(port)
     number = listening.getsockname()[1]
     base = f"http://{HOST}:{number}/"
 
@@ -80,7 +80,15 @@ def serve(
     _end(workbench)
 
 
-def _listen(port: int | None) -> socket.socket:
+def listen(port: int | None) -> socket.socket:
+    """A socket that listens on this machine alone.
+
+    Args:
+        port: by default the first free one from `FIRST_PORT` on.
+
+    Raises:
+        ServeError: if the port is taken.
+    """
     tried = range(FIRST_PORT, FIRST_PORT + _TRIED) if port is None else (port,)
     for number in (*tried, *((0,) if port is None else ())):
         # Only for sockets that name TCP does asyncio turn off the wait for fuller packets, which
@@ -90,6 +98,7 @@ def _listen(port: int | None) -> socket.socket:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((HOST, number))
+            listening.listen()  # at once: until then another server could bind it too
         except (OSError, OverflowError) as error:
             listening.close()
             reason = error

@@ -8,10 +8,12 @@ import pytest
 from serving import ask, opened
 
 from stepscope.annotate import annotate
+from stepscope.contexts import build_contexts, with_contexts
 from stepscope.errors import ServeError, TraceError
 from stepscope.serve.opened import OpenTrace
 from stepscope.serve.workbench import Workbench
 from stepscope.testing import drawn_trace
+from stepscope.trace.trace import Trace
 
 FASTER = """
     main     | 0  60 | ProfilerStep#1
@@ -77,6 +79,14 @@ def test_findings_name_the_nodes_that_show_them(trace: OpenTrace) -> None:
     assert told
     assert any(set(one["nodes"]) & nodes for one in told)
     assert all(one["what"] for one in told)
+
+
+def test_a_collected_tree_without_any_event_or_step() -> None:
+    tree = build_contexts(annotate(drawn_trace(FASTER)))
+    collected = OpenTrace(with_contexts(Trace({}), tree))
+    told = ask(collected, "contexts")
+    assert (told["by"], told["total"]) == ("device", 10_000)
+    assert "aten::conv2d" in names(told)
 
 
 def test_traces_of_one_workbench_know_each_other(tmp_path: Path) -> None:

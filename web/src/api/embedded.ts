@@ -1,7 +1,7 @@
 import { holds, prefixes, stepOf } from "../base/path";
 import { AskError, type Host } from "./host";
 import { parseKey, requestKey } from "./request";
-import type { Hits, Names, Place, SearchAnswer, Traces, WireLevel } from "./types";
+import type { FoundEvent, Hits, Names, Place, SearchAnswer, Traces, WireLevel } from "./types";
 
 /** The id of the element that holds the data of a single file. */
 export const DATA_ELEMENT = "stepscope-data";
@@ -94,10 +94,15 @@ export class EmbeddedHost implements Host {
   private search(parameters: Record<string, string>): SearchAnswer {
     const text = parameters.text ?? "";
     const found = this.names().flatMap((names) => matches(names, text));
-    found.sort((a, b) => b.duration_ns - a.duration_ns);
+    found.sort((a, b) => b.told.duration_ns - a.told.duration_ns);
     const levels = this.levels(parameters).map((level) => hitsOf(level, found));
     const limit = Number(parameters.limit ?? 20);
-    return { text, total: found.length, levels, first: found.slice(0, limit) };
+    return {
+      text,
+      total: found.length,
+      levels,
+      first: found.slice(0, limit).map((one) => one.told),
+    };
   }
 
   private placeOf(event: number): Place {
@@ -127,7 +132,13 @@ export class EmbeddedHost implements Host {
   }
 }
 
-function matches(names: Names, text: string): SearchAnswer["first"] {
+/** An event found, and the smallest operation that holds it. */
+interface Match {
+  told: FoundEvent;
+  path: string;
+}
+
+function matches(names: Names, text: string): Match[] {
   const wanted = text.toLowerCase();
   if (!wanted) return [];
   const has = names.strings.map(
@@ -135,24 +146,19 @@ function matches(names: Names, text: string): SearchAnswer["first"] {
       name.toLowerCase().includes(wanted) || names.short[i]!.toLowerCase().includes(wanted),
   );
   const at = stepOf(names.path) ?? { step: 0, rank: 0 };
-  const found: SearchAnswer["first"] = [];
+  const found: Match[] = [];
   names.name.forEach((name, row) => {
     if (!has[name]) return;
-    const path = names.paths[names.place[row]!]!;
+    const [event, duration_ns] = [names.event[row]!, names.duration_ns[row]!];
     found.push({
-      event: names.event[row]!,
-      name: names.short[name]!,
-      category: "",
-      ...at,
-      duration_ns: names.duration_ns[row]!,
-      path,
-      level: path.slice(0, Math.max(path.lastIndexOf("/"), 0)),
+      told: { event, name: names.short[name]!, category: "", ...at, duration_ns },
+      path: names.paths[names.place[row]!]!,
     });
   });
   return found;
 }
 
-function hitsOf(level: WireLevel, found: SearchAnswer["first"]): Hits {
+function hitsOf(level: WireLevel, found: Match[]): Hits {
   const hits = level.operations.id.map((id) => {
     const path = level.path ? `${level.path}/${id}` : id;
     return found.reduce((sum, one) => sum + Number(holds(path, one.path)), 0);

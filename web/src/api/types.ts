@@ -154,11 +154,10 @@ export interface FoundEvent {
   event: number;
   name: string;
   category: string;
-  step: number;
+  /** null outside all steps. */
+  step: number | null;
   rank: number;
   duration_ns: number;
-  path: string;
-  level: string;
 }
 
 export interface SearchAnswer {

@@ -69,15 +69,15 @@ export function SearchBox({ store }: { store: Store }): JSX.Element {
 function Found({ store, onLeave }: { store: Store; onLeave: () => void }): JSX.Element | null {
   const answer = store.found.value.value;
   if (!answer?.first.length) return null;
-  const go = (level: string, path: string): void => {
-    store.set({ path: level, chosen: path, subject: null });
+  const go = (event: number): void => {
+    void store.goTo(event);
     onLeave();
   };
   return (
     <ul class="found" aria-label="Longest events found">
       {answer.first.map((one) => (
         <li key={one.event}>
-          <button type="button" disabled={!one.path} onClick={() => go(one.level, one.path)}>
+          <button type="button" disabled={one.step === null} onClick={() => go(one.event)}>
             <span class="name-text" title={one.name}>
               {one.name}
             </span>
