@@ -52,6 +52,24 @@ def test_backward_work_below_its_forward_call_is_compared_with_it() -> None:
     assert finding.gain.ms == pytest.approx(0.6 * (1 - 2 / 60))
 
 
+@pytest.mark.parametrize(("device_us", "slow"), [(20, True), (900, False)])
+def test_frames_whose_cpu_time_far_exceeds_their_device_time(device_us: int, slow: bool) -> None:
+    text = f"""
+        main     |   0 2000 | train.py(7): step | cat=python
+        main     |  10  510 | aten::mm
+        main     |  20   25 | cudaLaunchKernel | corr=1
+        stream 7 | 600 {600 + device_us} | gemm | corr=1
+        main     | 1900 1910 | Optimizer.step#SGD.step
+    """
+    tree = build_contexts(annotate(drawn_trace(text)))
+    found = [one for one in findings(tree) if one.rule == "cpu_latency"]
+    assert bool(found) == slow
+    for finding in found:
+        assert finding.gain.ms == pytest.approx(0.48)
+        assert finding.evidence[0].name == "aten::mm"
+        assert finding.evidence[0].line == 7
+
+
 def sampled(reasons: dict[str, int]) -> ContextTree:
     """A kernel of 800 us with samples of its instructions, beside one of 100 us."""
     rows: list[dict[str, Any]] = [

@@ -13,7 +13,12 @@ from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 
+ADVICE = (
+    "Launch less and larger work: torch.compile (mode='reduce-overhead' replays CUDA graphs), a "
+    "larger batch, a fused optimizer; keep Python out of the inner loop."
+)
 LEAST = 0.15
+RATIO = 2
 LEAST_PYTHON = 0.60
 LONG_NS = 1_000_000
 LONGEST_GAP_NS = 50_000_000
@@ -23,7 +28,8 @@ LONGEST_LAUNCH_NS = 100_000  # what comes later waited for another stream
 def cpu_latency(subject: Subject) -> Iterator[Finding]:
     """Frames whose CPU time far exceeds their device time: the device idles until work is launched.
 
-    Without a device: time in which the training loop runs no operator, but Python.
+    Without a device: time in which the training loop runs no operator, but Python. In a tree of
+    contexts: operators whose calls take twice as long as the work that they launch.
 
     Silent where the device idles that way for less than 15 % of the step, or less than 60 % of it
     is Python. Left out are gaps of 50 ms and more, those of 100 µs and more after a launch, which
@@ -32,10 +38,29 @@ def cpu_latency(subject: Subject) -> Iterator[Finding]:
 
     Source: DEEPCONTEXT section 4.3, "CPU Latency Analysis".
     """
-    if subject.has_device:
-        yield from _launching(subject)
-    else:
+    if not subject.has_device:
         yield from _python(subject)
+    elif subject.unfolded:
+        yield from _frames(subject)
+    else:
+        yield from _launching(subject)
+
+
+def _frames(subject: Subject) -> Iterator[Finding]:
+    """Of a tree: operators whose calls take twice as long as the work that they launch."""
+    calls = subject.outermost(subject.find(category="cpu_op"))
+    cpu, device = subject.ms(calls), subject.ms(subject.find(on_device=True))
+    slower = subject.events["duration_ns"][calls] > RATIO * subject.spent_ns(calls)
+    if cpu <= RATIO * device or not slower.any():
+        return
+    worst = calls[slower][subject.events["duration_ns"][calls[slower]].argmax()]
+    yield subject.finding(
+        f"The CPU takes {cpu:.3g} ms a step to call for what the device does in {device:.3g} ms, "
+        f"most of all in {subject.name(worst)}{subject.place(int(worst))}.",
+        ADVICE,
+        calls[slower],
+        subject.bound(cpu - device, "at most the CPU's time beyond the device's"),
+    )
 
 
 def _launching(subject: Subject) -> Iterator[Finding]:
@@ -49,8 +74,7 @@ def _launching(subject: Subject) -> Iterator[Finding]:
     yield subject.finding(
         f"For {idle / subject.step_ms:.0%} of the step the device idles because the CPU is slower "
         f"at launching work than the device at doing it, most of all in {worst}.",
-        "Launch less and larger work: torch.compile (mode='reduce-overhead' replays CUDA graphs), "
-        "a larger batch, a fused optimizer; keep Python out of the inner loop.",
+        ADVICE,
         rows,
         subject.whatif("cuda_graphs") or subject.bound(idle, "at most the time that it idles so"),
     )
