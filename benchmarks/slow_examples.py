@@ -16,6 +16,7 @@ import runpy
 import socket
 import sys
 import traceback
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 
@@ -37,8 +38,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="all times as JSON")
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    import torch._dynamo  # so that no child has to
-
+    import_module("torch._dynamo")  # so that no child has to
     scripts = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "common")
     names = args.names or [name for name in scripts if name not in ON_A_GPU]
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
