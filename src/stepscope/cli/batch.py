@@ -40,6 +40,8 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True,
               help="Rounds over them at most; fewer once times are stable.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="One round of very few steps, as in an editor.")
+@click.option("--estimate/--no-estimate", default=True, show_default=True,
+              help="Without a GPU, also estimate memory without computing.")  # fmt: skip
 @click.option("--find", is_flag=True, help="Only tell which batch size would be used; run nothing.")
 @click.option("--timeout", type=float, default=600.0, show_default=True,
               help="Seconds after which a run is given up.")  # fmt: skip
@@ -94,6 +96,8 @@ def _profiled(opened: Any, how: dict[str, Any]) -> Result:
 
     plan = QUICK if how["quick"] else Plan(rounds=how["rounds"])
     plan = replace(plan, points=how["points"], timeout_s=how["timeout"])
+    if not how["estimate"]:
+        plan = replace(plan, estimate=False)
     with step_progress() as tell, Session(how["python"], tell) as session:
         return session.profile_entry(opened, plan)
 

@@ -164,6 +164,12 @@ class _Text:
                 f"A point held back was predicted within {profile.fit_error:.1%} (time) and "
                 f"{memory:.2%} (memory)."
             )
+        estimate = self.result.estimate
+        if estimate is not None and estimate.error is not None:
+            size_ = size(estimate.bytes[estimate.batch])
+            facts.append(
+                f"Without computing, memory is estimated as {size_} ({estimate.error:+.2%})."
+            )
         text = Text("".join(f"\n{fact}" for fact in facts), "dim")
         for warning in profile.warnings:
             text.append("\n! ", "yellow").append(warning, "")

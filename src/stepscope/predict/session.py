@@ -15,9 +15,10 @@ from stepscope.predict.breakdown import Breakdown, read_breakdown
 from stepscope.predict.capacity import Capacity
 from stepscope.predict.edit import Edit, edit_site
 from stepscope.predict.entry import Entry, open_entry
+from stepscope.predict.estimate import Estimate, estimate
 from stepscope.predict.measured import Measured
 from stepscope.predict.points import POINTS
-from stepscope.predict.process import Reply, Worker
+from stepscope.predict.process import Cancelled, Reply, Worker
 from stepscope.predict.profile import Profile, make_profile
 from stepscope.predict.sweep import Progress, Sweep, sweep
 
@@ -35,6 +36,7 @@ class Plan:
         effort: steps in each measurement.
         timeout_s: seconds after which a measurement is given up as hung.
         breakdown: also tell what each line, module and operator costs.
+        estimate: where there is no GPU, also estimate memory without computing.
     """
 
     points: int = POINTS + 1
@@ -42,10 +44,16 @@ class Plan:
     effort: Effort = field(default_factory=Effort)
     timeout_s: float = 600.0
     breakdown: bool = True
+    estimate: bool = True
 
 
 # For an editor, which wants an answer while the file is still in mind.
-QUICK = Plan(rounds=1, effort=Effort(warmup=1, memory=1, least=3, seconds=0.2), timeout_s=60.0)
+QUICK = Plan(
+    rounds=1,
+    effort=Effort(warmup=1, memory=1, least=3, seconds=0.2),
+    timeout_s=60.0,
+    estimate=False,
+)
 
 
 @dataclass(frozen=True)
@@ -56,11 +64,13 @@ class Result:
         entry: the file, its command line and its batch size.
         profile: models over the batch size.
         breakdown: what a step at the entry's own batch size is made of; None if not asked for.
+        estimate: memory as fake tensors tell it; None if not asked for or not possible.
     """
 
     entry: Entry
     profile: Profile
     breakdown: Breakdown | None = None
+    estimate: Estimate | None = None
 
     def to_json(self, at: Sequence[int] = ()) -> Json:
         """As `stepscope batch --json` has it."""
@@ -75,6 +85,8 @@ class Result:
         }
         if self.breakdown is not None:
             result["breakdown"] = self.breakdown.to_json()
+        if self.estimate is not None:
+            result["estimate"] = self.estimate.to_json()
         return result
 
     def fits(self, capacity: Capacity) -> Json:
@@ -177,9 +189,10 @@ class Session:
             run.measure, entry.batch, wanted=plan.points, most_rounds=plan.rounds,
             progress=self._progress,
         )  # fmt: skip
+        estimated = run.estimate(found, self._progress)
         notes = [*run.notes, *_notes(entry, found, plan)]
         profile = make_profile(found.points(), found.too_large, run.device, notes)
-        return Result(entry, profile, run.breakdown(found))
+        return Result(entry, profile, run.breakdown(found), estimated)
 
     def _worker(self, fork: bool) -> Worker:
         if fork not in self._workers:
@@ -224,6 +237,21 @@ class _Run:
             ms = next(point.ms for point in found.points() if point.batch == batch)
             return read_breakdown(capture, batch, ms)
         return None
+
+    def estimate(self, found: Sweep, progress: Progress) -> Estimate | None:
+        """Memory without computing, at the batch sizes measured; a note where that fails."""
+        if not self.plan.estimate or self.device.get("type") != "cpu":
+            return None
+        progress("memory without computing", len(found.rounds), len(found.rounds) + 1)
+        batches = list(found.rounds)[:POINTS]
+        measured = found.rounds[batches[0]][0].bytes
+        try:
+            return estimate(self.worker, self.entry, batches, measured, self.plan.timeout_s)
+        except Cancelled:
+            raise
+        except BatchError as error:
+            self.notes.append(f"memory could not be estimated without running: {error}")
+            return None
 
     def _surely_too_large(self, batch: int) -> bool:
         """On a CPU, running out of memory may take the whole machine along: foresee it."""

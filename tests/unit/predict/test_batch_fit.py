@@ -1,0 +1,68 @@
+"""Models of run time and memory on points that lie where they should."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepscope.predict.fit import fit_line, fit_model, fit_peaks, fit_time_line, student
+
+
+def test_points_on_a_line_give_back_the_line() -> None:
+    line = fit_line([8, 12, 16], [2 * x + 5 for x in (8, 12, 16)])
+    assert line.slope == pytest.approx(2)
+    assert line.intercept == pytest.approx(5)
+
+
+def test_least_squares_splits_the_difference() -> None:
+    line = fit_line([0, 1, 2], [0, 3, 0])
+    assert (line.slope, line.intercept) == pytest.approx((0, 1))
+
+
+def test_no_step_takes_less_than_no_time() -> None:
+    assert fit_time_line([1, 2, 3], [1, 3, 5]).intercept == 0
+    assert fit_time_line([1, 2, 3], [5, 4, 3]).slope == 0
+
+
+def test_an_exact_line_has_no_band_and_noise_widens_it_away_from_the_middle() -> None:
+    exact = fit_model([10, 20, 30], [15, 25, 35])
+    assert exact.range(100) == pytest.approx((105, 105))
+    noisy = fit_model([10, 20, 30], [15, 26, 34], [1, 1, 1], [5, 5, 5])
+    middle, far = (high - low for low, high in (noisy.range(20), noisy.range(100)))
+    assert 0 < middle < far
+
+
+def test_a_range_is_never_narrower_than_the_error_on_the_point_held_back() -> None:
+    from dataclasses import replace
+
+    model = replace(fit_model([10, 20, 30], [10, 20, 30]), own_error=0.1)
+    assert model.range(50) == pytest.approx((45, 55))
+
+
+def test_run_time_is_two_lines_where_another_kernel_begins() -> None:
+    batches = [1, 2, 3, 4, 8, 16, 32]
+    values = [10, 11, 12, 13, 40, 80, 160]
+    model = fit_model(batches, values)
+    assert [piece.start for piece in model.pieces] == [1, 8]
+    assert model.slope == pytest.approx(5)
+    assert model.at(64) == pytest.approx(320)
+    assert model.at(2) == pytest.approx(11)
+
+
+def test_a_small_miss_stays_one_line() -> None:
+    assert fit_model([1, 2, 3, 4, 5], [10.0, 20.1, 29.9, 40.2, 49.8]).linear
+
+
+def test_memory_follows_the_peak_to_another_place_in_the_step() -> None:
+    batches = [8, 12, 16, 24, 32]
+    values = [max(100 + 2 * x, 40 + 6 * x) for x in batches]
+    model = fit_peaks(batches, values)
+    assert (model.pieces[0].slope, model.slope) == pytest.approx((2, 6))
+    assert model.at(64) == pytest.approx(40 + 6 * 64)
+
+
+def test_memory_whose_slope_falls_stays_one_line() -> None:
+    assert fit_peaks([1, 2, 3], [10, 30, 35]).linear
+
+
+def test_student_narrows_with_freedom() -> None:
+    assert student(1) > student(2) > student(20) > student(1000) == 1.96

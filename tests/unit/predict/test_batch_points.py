@@ -1,0 +1,84 @@
+"""Which batch sizes are measured, and what a sweep does when memory runs out or times change."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepscope.errors import BatchError
+from stepscope.predict.measured import Measured, combine
+from stepscope.predict.points import next_batch
+from stepscope.predict.sweep import sweep
+
+
+def chosen(start: int, limit: int = 10**9, wanted: int = 4) -> list[int]:
+    measured: list[int] = []
+    too_large = None
+    while (batch := next_batch(start, measured, too_large, wanted)) is not None:
+        if batch > limit:
+            too_large = min(batch, too_large or batch)
+        else:
+            measured.append(batch)
+    return measured
+
+
+def test_larger_by_a_constant_from_the_users_own() -> None:
+    assert chosen(32) == [32, 48, 64, 80]
+    assert chosen(1) == [1, 2, 3, 4]
+
+
+def test_smaller_ones_where_memory_runs_out() -> None:
+    assert chosen(32, limit=50) == [32, 48, 24, 16]
+    assert chosen(32, limit=32) == [32, 24, 16, 8]
+
+
+def test_halved_until_one_fits() -> None:
+    assert chosen(64, limit=20) == [16, 12, 8, 4]
+
+
+def test_fewer_points_where_there_are_no_more() -> None:
+    assert chosen(2, limit=2) == [2, 1]
+    assert chosen(1, limit=0) == []
+
+
+def measure_line(limit: int = 10**9):  # type: ignore[no-untyped-def]
+    def measure(batch: int) -> Measured | None:
+        return None if batch > limit else Measured(batch, (2.0 * batch + 10,) * 3, 100 * batch)
+
+    return measure
+
+
+def test_a_sweep_holds_the_last_point_back() -> None:
+    found = sweep(measure_line(), 8)
+    points = {point.batch: point for point in found.points()}
+    assert sorted(points) == [8, 12, 16, 20]
+    assert [batch for batch, point in points.items() if point.held_back] == [20]
+    assert points[8].ms == 26
+
+
+def test_a_sweep_tells_what_was_too_large() -> None:
+    found = sweep(measure_line(limit=13), 8)
+    assert found.too_large == 16
+    assert sorted(found.rounds) == [4, 6, 8, 12]
+
+
+def test_a_sweep_that_fits_nothing_says_so() -> None:
+    with pytest.raises(BatchError, match="expected some batch size to fit"):
+        sweep(measure_line(limit=0), 8)
+
+
+def test_rounds_end_once_times_are_stable() -> None:
+    found = sweep(measure_line(), 8, most_rounds=5)
+    assert found.stable
+    assert {len(rounds) for rounds in found.rounds.values()} == {2}
+
+
+def test_rounds_go_on_while_times_change() -> None:
+    times = iter([10.0 * 1.5**n for n in range(12)])
+    found = sweep(lambda batch: Measured(batch, (next(times),), batch), 8, most_rounds=3)
+    assert found.stable is False
+
+
+def test_a_point_is_the_median_of_its_rounds() -> None:
+    rounds = [Measured(8, (ms,), size) for ms, size in ((10, 5), (30, 7), (11, 6))]
+    point = combine(rounds)
+    assert (point.ms, point.bytes, point.repeats) == (11, 7, 3)
