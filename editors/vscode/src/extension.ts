@@ -8,6 +8,7 @@ import { startServer } from "./server";
 import { Status } from "./status";
 
 let client: LanguageClient | undefined;
+let starting: Promise<LanguageClient> | undefined;
 
 export async function activate(context: vscode.ExtensionContext): Promise<void> {
   const media = vscode.Uri.joinPath(context.extensionUri, "media");
@@ -16,7 +17,8 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   const status = new Status();
   const panel = new Panel(media, () => client, new BatchSize(() => client));
 
-  const start = async () => {
+  const start = () => (starting = begin());
+  const begin = async () => {
     await client?.dispose();
     client = await startServer(log);
     client.onNotification(MARKS, (marks: Marks) => gutter.show(marks));
@@ -24,11 +26,13 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
       status.show(state);
       panel.changed(state.uri);
     });
+    return client;
   };
-  const ask = (message: string) => (uri: string) => client?.sendRequest(message, { uri });
+  const ask = async (message: string, uri: string) =>
+    (await (starting ?? start())).sendRequest(message, { uri });
   const commands: Record<string, () => unknown> = {
-    measure: () => onPython((document) => ask(MEASURE)(document.uri.toString())),
-    cancel: () => onPython((document) => ask(CANCEL)(document.uri.toString())),
+    measure: () => onPython((document) => ask(MEASURE, document.uri.toString())),
+    cancel: () => onPython((document) => ask(CANCEL, document.uri.toString())),
     panel: () => onPython((document) => panel.open(document)),
     restart: start,
     log: () => log.show(),
@@ -45,6 +49,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
       const line = selections[0]?.active.line ?? 0;
       if (textEditor.document.languageId === "python") panel.line(textEditor.document, line);
     }),
+    vscode.workspace.onDidChangeTextDocument(({ document }) => panel.edited(document)),
     vscode.workspace.onDidChangeConfiguration((change) => {
       if (change.affectsConfiguration("stepscope.interpreter")) void start();
     }),

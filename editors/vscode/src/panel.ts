@@ -10,6 +10,8 @@ type FromPage =
   | { kind: "reveal"; file: string; line: number }
   | { kind: "highlight"; file: string | null; line: number };
 
+const TYPING_PAUSE_MS = 250;
+
 /** The web page beside the editor: its requests go to the language server, its drags to the file. */
 export class Panel implements vscode.Disposable {
   private panel: vscode.WebviewPanel | undefined;
@@ -18,6 +20,7 @@ export class Panel implements vscode.Disposable {
     backgroundColor: new vscode.ThemeColor("editor.rangeHighlightBackground"),
   });
   private uri = "";
+  private pause: NodeJS.Timeout | undefined;
 
   constructor(
     private readonly media: vscode.Uri,
@@ -38,12 +41,19 @@ export class Panel implements vscode.Disposable {
     if (vscode.Uri.parse(uri).toString() === this.uri) this.post({ kind: "changed" });
   }
 
+  /** The text of a file was edited; once typing pauses the page asks what is written there. */
+  edited(document: vscode.TextDocument): void {
+    clearTimeout(this.pause);
+    this.pause = setTimeout(() => this.changed(document.uri.toString()), TYPING_PAUSE_MS);
+  }
+
   /** Show in the page the line that the cursor is on. */
   line(document: vscode.TextDocument, line: number): void {
     if (this.panel?.visible) this.post({ kind: "line", file: document.uri.fsPath, line: line + 1 });
   }
 
   dispose(): void {
+    clearTimeout(this.pause);
     this.panel?.dispose();
     this.mark.dispose();
   }

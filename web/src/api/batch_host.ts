@@ -89,7 +89,7 @@ export class FileHost implements BatchHost {
   constructor(private readonly profile: BatchProfile) {}
 
   ask(): Promise<BatchAnswer> {
-    return Promise.resolve({ batch: this.profile, problem: null });
+    return Promise.resolve({ batch: this.profile, problem: null, written: this.profile.batch });
   }
 
   choose(): void {}

@@ -67,4 +67,6 @@ export interface BatchProfile {
 export interface BatchAnswer {
   batch: BatchProfile | null;
   problem: string | null;
+  /** The batch size in the source as it is now; what was measured may be older. */
+  written: number | null;
 }

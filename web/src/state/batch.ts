@@ -14,6 +14,7 @@ export class BatchStore {
   readonly nodes: ReadonlySignal<CostNode[]>;
   private readonly size = signal(0);
   private readonly trail = signal<string[]>([]);
+  private dragging = false;
 
   constructor(readonly host: BatchHost) {
     this.chosen = computed(() => {
@@ -34,9 +35,7 @@ export class BatchStore {
       const answer = await this.host.ask();
       batch(() => {
         this.problem.value = answer.problem ?? "";
-        if (answer.batch && answer.batch.batch !== this.profile.value?.batch) {
-          this.size.value = answer.batch.batch;
-        }
+        if (answer.written !== null && !this.dragging) this.size.value = answer.written;
         this.profile.value = answer.batch;
       });
     } catch (error) {
@@ -47,6 +46,7 @@ export class BatchStore {
   /** Choose a batch size; the source follows where there is one. */
   choose(wanted: Prediction, more = false): void {
     const same = wanted.batch === this.size.value;
+    this.dragging = more;
     this.size.value = wanted.batch;
     if (!same || !more) this.host.choose(wanted.batch, more);
   }

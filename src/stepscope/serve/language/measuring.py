@@ -24,6 +24,7 @@ class Measuring:
         self._turn = asyncio.Lock()
         self._report: Report = _silent
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready: asyncio.Future[None] | None = None
 
     def prepare(self) -> None:
         """Have PyTorch imported before the first file is measured."""
@@ -37,6 +38,8 @@ class Measuring:
             MeasureError: the file has no batch size, or fails, or hangs.
         """
         async with self._turn:
+            if self._ready is not None:
+                await asyncio.shield(self._ready)  # one thread at a time talks to the process
             self._report, self._loop = report, asyncio.get_running_loop()
             self._session.cancel.clear()
             work = self._loop.run_in_executor(None, self._profile, entry, settings)

@@ -165,6 +165,14 @@ class StepscopeServer(LanguageServer):
         ]
         self.protocol.notify("stepscope/marks", {"uri": uri, "marks": told})
 
+    def written(self, entry: str) -> int | None:
+        """The batch size in the text as it is now, which may not have been measured yet."""
+        document = self.workspace.get_text_document(uri_of(entry))
+        try:
+            return find_site(document.source, entry).value
+        except (BatchError, OSError):
+            return None
+
     def batch_edit(self, uri: str, batch: int) -> tuple[str, lsp.TextEdit]:
         """The edit that sets the batch size of the entry file that a document belongs to."""
         path = path_of(uri)
@@ -281,13 +289,12 @@ def _own_messages(server: StepscopeServer) -> None:
     def answer(params: Any) -> dict[str, Any]:
         path = path_of(params.uri)
         entry = server.documents.entry_of(path) or path
-        measured, problem = (
-            server.documents.measured.get(entry),
-            server.documents.problems.get(entry),
-        )
+        measured = server.documents.measured.get(entry)
+        problem = server.documents.problems.get(entry)
         return {
             "batch": measured.batch if measured else None,
             "problem": problem.message if problem else None,
+            "written": server.written(entry),
         }
 
     @server.feature("stepscope/batchEdit")
