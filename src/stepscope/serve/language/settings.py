@@ -16,14 +16,12 @@ class Settings:
         arguments: of the training script.
         time_limit_s: after which measuring is given up.
         hints: inlay, lens or off.
-        memory_budget: that the batch size must fit, `24 GB`; empty for the device's own.
     """
 
     measure_on_save: bool = True
     arguments: tuple[str, ...] = ()
     time_limit_s: float = 120.0
     hints: str = "inlay"
-    memory_budget: str = ""
 
 
 _NAMES = {
@@ -31,7 +29,6 @@ _NAMES = {
     "arguments": ("arguments", tuple),
     "timeLimit": ("time_limit_s", float),
     "hints": ("hints", str),
-    "memoryBudget": ("memory_budget", str),
 }
 
 
