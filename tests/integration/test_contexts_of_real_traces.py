@@ -73,6 +73,11 @@ def test_nothing_is_lost(traces: Path, name: str) -> None:
     unlinked = tree.inclusive("device_ns").sum[loose].sum() if work.any() else 0
     assert unlinked == events["duration_ns"][work & ~launched].sum()
 
+    # Every allocation and every release.
+    sizes = trace["memory"]["bytes"]
+    assert tree.total("allocated_bytes") == sizes[sizes > 0].sum()
+    assert tree.total("freed_bytes") == -sizes[sizes < 0].sum()
+
     # Every event is in a node, or in a note.
     assert tree.event_node is not None
     left_out = sum(note.count for note in tree.notes)

@@ -1,0 +1,59 @@
+"""What the calling-context tree of a large trace costs to build, to turn over and to draw.
+
+    python benchmarks/contexts_tree.py TRACE COPIES
+
+The trace is put together with itself as so many ranks, so that it is as large as one wants. Each
+figure is the median of five.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import stepscope
+from stepscope.contexts import bottom_up, build_contexts, difference, merge_trees, prune
+from stepscope.contexts.flame import flame
+from stepscope.trace.concat import concat
+from stepscope.trace.ranks import of_rank
+
+_TIMES = 5
+
+
+def main(path: str, copies: int) -> None:
+    """Print one line for each operation."""
+    one = stepscope.open(path)
+    trace = concat([of_rank(one, rank) for rank in range(copies)])
+    tree = build_contexts(trace)
+    turned = bottom_up(tree, "cpu_ns")
+    print(f"{len(trace.events):,} events, {len(tree):,} nodes, {len(turned):,} upside down")
+    for name, call in {
+        "build": lambda: build_contexts(trace),
+        "bottom up": lambda: bottom_up(tree, "cpu_ns"),
+        "merge with itself": lambda: merge_trees([tree, tree]),
+        "difference": lambda: difference(tree, tree),
+        "prune to 1,000": lambda: prune(tree, "cpu", most=1000),
+        "flame boxes": lambda: flame(tree, "cpu"),
+        "flame boxes, upside down": lambda: flame(turned, "cpu", most=40_000),
+    }.items():
+        print(f"{name:<26}{_seconds(call):8.3f} s")
+    for name, shown in (("flame boxes", tree), ("flame boxes, upside down", turned)):
+        size = len(json.dumps(flame(shown, "cpu", most=40_000)))
+        print(f"{name:<26}{size / 1e6:8.2f} MB of JSON")
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(_TIMES):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return median(times)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
