@@ -20,6 +20,8 @@ _KINDS = {"weights": "blue", "gradients": "magenta", "optimizer_state": "red",
           "buffers": "bright_black", "untracked": "bright_black"}  # fmt: skip
 _LINES = 8
 _BAR = 16
+_WIDE = 100
+_FAR = 8
 
 
 def print_batch(
@@ -59,7 +61,7 @@ class _Text:
 
     def curve(self) -> RenderableType:
         """Measured and predicted batch sizes in one table, by size."""
-        heads = ("batch>", "ms a step>", "samples/s>", "", "memory>", "")
+        heads = ("batch>", "ms a step>", "samples/s>", *([""] if self.wide else []), "memory>", "")
         result = plain_table("Throughput and memory", *heads)
         rows = {point.batch: point.to_json() | {"measured": True} for point in self.profile.points}
         for batch in (*self.at, self.suggested or 0):
@@ -76,14 +78,22 @@ class _Text:
         batch, rate = row["batch"], row["throughput"] or 0.0
         measured = row.get("measured")
         mark = " ◀" if batch == self.batch else ""
-        note = (
-            ("measured" + (", held back" if row["held_back"] else "")) if measured else _band(row)
-        )
+        note = self.band(row) if not measured else "held back" if row["held_back"] else "measured"
         result.add_row(
             Text(f"{batch}", "bold" if mark else ""), ms(row["ms"]), f"{rate:,.1f}",
-            Text(bar(rate / limit, _BAR), "green" if measured else "cyan"),
+            *([Text(bar(rate / limit, _BAR), "green" if measured else "cyan")] * self.wide),
             size(row["bytes"]), Text(note + mark, "dim"),
         )  # fmt: skip
+
+    def band(self, row: Mapping[str, Any]) -> str:
+        low, high = row["throughput_range"]
+        if low is None or high is None or not self.wide:
+            return "predicted"
+        return f"predicted, {low:,.1f} to {high:,.1f}"
+
+    @property
+    def wide(self) -> bool:
+        return self.width >= _WIDE
 
     @property
     def suggested(self) -> int | None:
@@ -116,6 +126,8 @@ class _Text:
             f"\n  {batch} gives {percent(min(share, 1.0))} of the limit, {size(found['bytes'])}"
         )
         text.append("   as it is" if batch == self.batch else "   90 % needs no more", "dim")
+        if batch > _FAR * max(point.batch for point in self.profile.points):
+            text.append(", far beyond what was measured", "yellow")
 
     def add_fit(self, text: Text, one: Mapping[str, Any]) -> None:
         if one["batch"] is None:
@@ -185,10 +197,3 @@ def _device(device: Mapping[str, Any]) -> str:
         return ""
     name = device["name"] or device["type"].upper()
     return f"{name}, {size(device['memory_bytes'])}" if device.get("memory_bytes") else str(name)
-
-
-def _band(row: Mapping[str, Any]) -> str:
-    low, high = row["throughput_range"]
-    if low is None or high is None:
-        return "predicted"
-    return f"predicted, {low:,.1f} to {high:,.1f} samples/s"
