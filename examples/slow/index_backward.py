@@ -13,10 +13,10 @@ def look_up(rows):
 
 
 def step(rows):
-    loss = look_up(rows.to(device())).square().mean()
+    loss = look_up(rows.to(device())).sum()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
 
 
-train(step, (torch.randint(1000, (20_000,)) for _ in range(args.steps)))
+train(step, (torch.randint(1000, (2_000,)) for _ in range(args.steps)))

@@ -14,7 +14,7 @@ def gelu(x):
     return 0.5 * x * (1 + torch.tanh(0.79788456 * (x + 0.044715 * x * x * x)))
 
 
-layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(8))
+layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
 optimizer = torch.optim.SGD(layers.parameters(), lr=1e-3)
 
 
@@ -26,4 +26,4 @@ def step(x):
     optimizer.step()
 
 
-train(step, (torch.randn(8, 64) for _ in range(args.steps)))
+train(step, (torch.randn(128, 64) for _ in range(args.steps)))

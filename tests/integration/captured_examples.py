@@ -42,7 +42,7 @@ def capture_all(rules: list[str], folder: Path) -> None:
 
 
 def _arguments(rule: str, fixed: bool, folder: Path) -> list[str]:
-    steps, recorded = _STEPS.get(rule, (5, 2))
+    steps, recorded = _STEPS.get(rule, (7, 5))
     return [
         *_OPTIONS.get(rule, []),
         *("--warmup", "2", "--steps", str(recorded)),

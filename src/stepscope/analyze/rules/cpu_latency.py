@@ -112,22 +112,21 @@ def _during(subject: Subject, gaps: Intervals) -> tuple[Rows, NDArray[np.int64]]
 def _python(subject: Subject) -> Iterator[Finding]:
     """Time in which no thread runs an operator, by the range or frame that the loop is in."""
     gaps = subject.quiet().minus(_backward(subject))
-    total = gaps.total() / 1e6 / subject.count
-    if total < LEAST_PYTHON * subject.step_ms:
-        return
+    start, end = subject.steps["start_ns"], subject.steps["end_ns"]
+    share = float(np.median(gaps.within(start, end) / np.maximum(end - start, 1)))
     rows, spent = _innermost(subject, gaps)
-    if not len(rows):
+    if share < LEAST_PYTHON or not len(rows):
         return
     names = subject.events["name"][rows]
     worst = subject.events.text("name").values[int(np.bincount(names, spent).argmax())]
     where = "the loop itself" if worst.startswith("ProfilerStep") else worst
     yield subject.finding(
-        f"For {total / subject.step_ms:.0%} of the step the training loop runs Python and no "
-        f"operator, most of all in {where}.",
+        f"For {share:.0%} of the step the training loop runs Python and no operator, most of all "
+        f"in {where}.",
         "Replace loops over elements by operators on whole tensors, and move bookkeeping out of "
         "the step or into the data loader.",
         rows,
-        subject.bound(total, "at most the time between operators"),
+        subject.bound(share * subject.step_ms, "at most the time between operators"),
     )
 
 

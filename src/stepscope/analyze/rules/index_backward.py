@@ -22,7 +22,7 @@ def index_backward(subject: Subject) -> Iterator[Finding]:
     if not len(rows):
         return
     work = subject.find(inside=rows, on_device=True) if subject.has_device else rows
-    if subject.ms(work) < LEAST * subject.step_ms:
+    if subject.share(work) < LEAST:
         return
     yield subject.finding(
         f"The backward pass of indexing (tensor[indices]) takes {subject.ms(work):.3g} ms a step.",
