@@ -18,6 +18,7 @@ from stepscope.serve.panes import select
 from stepscope.serve.query import Query
 from stepscope.serve.sources import source, sources
 from stepscope.serve.tables import kernels, modules, overview
+from stepscope.serve.whatif import changes, whatif
 
 ROUTES: dict[str, Callable[[OpenTrace, Query], dict[str, Any]]] = {
     "overview": overview,
@@ -31,6 +32,8 @@ ROUTES: dict[str, Callable[[OpenTrace, Query], dict[str, Any]]] = {
     "findings": findings,
     "contexts": contexts,
     "context_findings": context_findings,
+    "changes": changes,
+    "whatif": whatif,
     "details": details,
     "select": select,
     "sources": sources,
