@@ -103,3 +103,11 @@ def test_the_answers_of_the_pane_are_timed(generated):
     said = run("whatif_pane.py", generated)
     assert "every change tried in" in said
     assert "  dataloader" in said
+
+
+def test_the_cost_of_contexts_runs_small(tmp_path):
+    out = tmp_path / "contexts.json"
+    printed = run("contexts.py", "--only", "time", "--size", "tiny", "--rounds", "2", "--out", out)
+    assert "--contexts --native" in printed
+    found = json.loads(out.read_text())
+    assert found["GPT-2, tiny"]["--contexts"]["step_ms"] > 0

@@ -237,6 +237,19 @@ def test_two_threads_train_at_once(tmp_path):
     assert sum(c.count for c in run.named("aten::addmm")) == 2 * 2 * 20
 
 
+def test_a_graph_larger_than_what_is_remembered_is_linked_from_its_second_step_on(tmp_path):
+    def step():
+        x = torch.zeros(1, requires_grad=True)
+        for _ in range(70_000):
+            x = x + 1
+        x.backward()
+
+    run = collect(lambda: [step(), step(), step()], tmp_path)
+    totals, dropped = run.content["totals"], run.content["dropped"]
+    assert 0 < dropped["backward_links"] < 70_000
+    assert totals["backward_linked"] + dropped["backward_links"] == totals["backward"] == 210_000
+
+
 def test_backward_of_gpt2_and_resnet(tmp_path):
     import transformers
     from train_resnet import ResNet18

@@ -11,8 +11,14 @@ constexpr int kDeepest = 128;
 struct Unwound {
   const void* outermost;  // where on the stack the operator around this one lives
   const void* python;     // where the interpreter's code begins
-  Dl_info places[kDeepest];
+  const void* places[kDeepest];
   int depth = 0;
+};
+
+// What is known of an address in the code. Looking one up in a library of PyTorch's size takes long.
+struct Function {
+  const void* library = nullptr;
+  std::string name, file;
 };
 
 static std::string readable(const char* symbol) {
@@ -26,10 +32,26 @@ static std::string readable(const char* symbol) {
   return name;
 }
 
-static bool is_bookkeeping(const Dl_info& place, const void* ours) {
-  if (place.dli_fbase == ours || !place.dli_sname) return true;
+static Function look_up(const void* address) {
+  Dl_info place{};
+  if (!dladdr(address, &place)) return {};
+  return {place.dli_fbase, place.dli_sname ? readable(place.dli_sname) : "",
+          place.dli_fname ? place.dli_fname : ""};
+}
+
+static const Function& function_at(const void* address) {
+  static std::mutex mutex;
+  static auto* known = new std::unordered_map<const void*, Function>;
+  std::lock_guard<std::mutex> lock(mutex);
+  auto [place, is_new] = known->try_emplace(address);
+  if (is_new) place->second = look_up(address);
+  return place->second;  // entries stay where they are
+}
+
+static bool is_bookkeeping(const Function& function, const void* ours) {
+  if (function.library == ours || function.name.empty()) return true;
   for (const char* part : {"RecordFunction", "record_function", "_Unwind_", "callOp"})
-    if (strstr(place.dli_sname, part)) return true;
+    if (function.name.find(part) != std::string::npos) return true;
   return false;
 }
 
@@ -37,11 +59,9 @@ static _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
   auto* unwound = static_cast<Unwound*>(argument);
   auto stack = reinterpret_cast<const void*>(_Unwind_GetCFA(context));
   if (unwound->outermost && stack > unwound->outermost) return _URC_END_OF_STACK;
-  Dl_info place{};
-  if (dladdr(reinterpret_cast<void*>(_Unwind_GetIP(context) - 1), &place)) {
-    if (place.dli_fbase == unwound->python) return _URC_END_OF_STACK;
-    unwound->places[unwound->depth++] = place;
-  }
+  auto address = reinterpret_cast<const void*>(_Unwind_GetIP(context) - 1);
+  if (function_at(address).library == unwound->python) return _URC_END_OF_STACK;
+  unwound->places[unwound->depth++] = address;
   return unwound->depth < kDeepest ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
 
@@ -60,10 +80,9 @@ void below_native_frames(Thread& thread, Slot* parent, Entry* entry) {
   NodeId node = parent->node;
   bool dropped = false;
   for (int i = unwound.depth; i-- > 0;) {
-    const Dl_info& place = unwound.places[i];
-    if (is_bookkeeping(place, ours)) continue;
-    KeyId key = thread.collector.keys.find(Kind::native, readable(place.dli_sname),
-                                           place.dli_fname ? place.dli_fname : "");
+    const Function& function = function_at(unwound.places[i]);
+    if (is_bookkeeping(function, ours)) continue;
+    KeyId key = thread.collector.keys.find(Kind::native, function.name, function.file);
     node = thread.collector.tree.child(node, key, dropped);
   }
   thread.collector.tree.child_below(parent->node, node, entry->key, dropped);

@@ -83,40 +83,49 @@ struct Entry {
   Anchor anchors[kAnchors];
 };
 
-// The contexts of the last forward operators by sequence number, to hang backward ones under.
+// The contexts of the last forward operators by sequence number, to hang backward ones under. Its
+// own thread writes; others read. A table that has grown too small stays, as it may be being read.
 class Ring {
  public:
   static constexpr uint32_t kSmallest = 1u << 16, kLargest = 1u << 20;
-  Ring() : cells_(new std::atomic<uint64_t>[kSmallest]()), mask_(kSmallest - 1) {}
+  Ring() { use(std::make_unique<Table>(kSmallest)); }
   void put(uint64_t sequence, NodeId node) {
-    if (grow_) grow();
-    cells_[sequence & mask_].store((sequence << 32 >> 32) << 32 | node, std::memory_order_relaxed);
+    if (is_small_.load(std::memory_order_relaxed)) grow();
+    table_.load(std::memory_order_relaxed)->at(sequence).store(sequence << 32 | node,
+                                                               std::memory_order_relaxed);
   }
   // Node of a sequence number; kRoot where it is not known (any more).
   NodeId find(uint64_t sequence) {
-    uint64_t cell = cells_[sequence & mask_].load(std::memory_order_relaxed);
+    Table* table = table_.load(std::memory_order_acquire);
+    uint64_t cell = table->at(sequence).load(std::memory_order_relaxed);
     if (uint32_t(cell >> 32) == uint32_t(sequence)) return NodeId(cell);
-    if (cell && uint32_t(cell >> 32) > uint32_t(sequence)) grow_ = mask_ + 1 < kLargest;
+    if (cell && table->size < kLargest) is_small_.store(true, std::memory_order_relaxed);
     return kRoot;
   }
 
  private:
-  // The old cells stay: another thread may be reading them.
-  void grow() {
-    uint32_t size = (mask_ + 1) * 2;
-    std::unique_ptr<std::atomic<uint64_t>[]> cells(new std::atomic<uint64_t>[size]());
-    for (uint32_t i = 0; i <= mask_; i++)
-      if (uint64_t cell = cells_[i].load(std::memory_order_relaxed))
-        cells[uint32_t(cell >> 32) & (size - 1)].store(cell, std::memory_order_relaxed);
-    old_.push_back(std::move(cells_));
-    cells_ = std::move(cells);
-    mask_ = size - 1;
-    grow_ = false;
+  struct Table {
+    explicit Table(uint32_t size) : size(size), cells(new std::atomic<uint64_t>[size]()) {}
+    std::atomic<uint64_t>& at(uint64_t sequence) { return cells[sequence & (size - 1)]; }
+    const uint32_t size;
+    const std::unique_ptr<std::atomic<uint64_t>[]> cells;
+  };
+  void use(std::unique_ptr<Table> table) {
+    table_.store(table.get(), std::memory_order_release);
+    tables_.push_back(std::move(table));
   }
-  std::unique_ptr<std::atomic<uint64_t>[]> cells_;
-  std::vector<std::unique_ptr<std::atomic<uint64_t>[]>> old_;
-  uint32_t mask_;
-  std::atomic<bool> grow_{false};
+  void grow() {
+    Table& old = *table_.load(std::memory_order_relaxed);
+    auto table = std::make_unique<Table>(old.size * 2);
+    for (uint32_t i = 0; i < old.size; i++)
+      if (uint64_t cell = old.cells[i].load(std::memory_order_relaxed))
+        table->at(cell >> 32).store(cell, std::memory_order_relaxed);
+    use(std::move(table));
+    is_small_.store(false, std::memory_order_relaxed);
+  }
+  std::atomic<Table*> table_{nullptr};
+  std::vector<std::unique_ptr<Table>> tables_;
+  std::atomic<bool> is_small_{false};
 };
 
 // From a number to a pointer or number, open addressing; only its own thread uses it.

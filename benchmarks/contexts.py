@@ -1,0 +1,250 @@
+"""What collecting contexts costs: GPT-2 and ResNet, tiny and large, beside torch.profiler.
+
+    python benchmarks/contexts.py [--rounds N] [--iterations N] [--out contexts.json]
+
+Time: CPU time of a training step with no tool, with operators alone, with Python and modules as
+`stepscope run --contexts` collects them, with C++ frames too (`--native`), and under torch.profiler
+(operators alone, and with Python stacks). The variants take turns in one process, every round
+beginning with another one, so that a busy machine slows all alike; a figure is the median over
+rounds of the ratio within a round, with its quartiles. What torch.profiler needs to stop is not in
+its steps and shown beside them.
+
+Memory: what the process holds more after N iterations of the tiny GPT-2 than after the first 200.
+"""
+
+import argparse
+import gc
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+from train_resnet import ResNet18
+
+from stepscope.capture.contexts import build
+from stepscope.capture.contexts.native import NativeCollector
+from stepscope.capture.contexts.options import ContextOptions
+
+WARM_UP_ITERATIONS = 200
+SETTLING_STEPS = 2
+STEPS = {"tiny": 6, "large": 2}
+
+
+class Training:
+    """A model with its optimizer and one fixed batch."""
+
+    def __init__(self, model: torch.nn.Module, loss: Callable[[torch.nn.Module], torch.Tensor]):
+        self.model, self.loss = model, loss
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def step(self) -> None:
+        self.loss(self.model).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def gpt2(width: int, batch: int, length: int) -> Training:
+    config = transformers.GPT2Config(
+        vocab_size=1000, n_positions=length, n_layer=4, n_embd=width, n_head=4, bos_token_id=0,
+        eos_token_id=0, loss_type="ForCausalLM",
+    )  # fmt: skip
+    tokens = torch.randint(1000, (batch, length))
+    model = transformers.GPT2LMHeadModel(config).train()
+    return Training(model, lambda model: model(input_ids=tokens, labels=tokens).loss)
+
+
+def resnet(width: int, batch: int, size: int) -> Training:
+    images, labels = torch.randn(batch, 3, size, size), torch.randint(100, (batch,))
+    criterion = torch.nn.CrossEntropyLoss()
+    return Training(ResNet18(width=width), lambda model: criterion(model(images), labels))
+
+
+MODELS = {
+    ("GPT-2", "tiny"): lambda: gpt2(128, 4, 64),
+    ("ResNet", "tiny"): lambda: resnet(32, 4, 64),
+    ("GPT-2", "large"): lambda: gpt2(384, 4, 128),
+    ("ResNet", "large"): lambda: resnet(64, 6, 96),
+}
+
+
+@dataclass
+class Cost:
+    """Seconds of CPU time of one step, and of stopping the tool."""
+
+    step: float
+    stop: float = 0.0
+
+
+@dataclass
+class Bench:
+    """One model, and how many of its steps make one measurement."""
+
+    training: Training
+    steps: int
+
+    def measure(self) -> float:
+        """The median step. The first ones are let pass: a run has met its contexts long ago."""
+        gc.collect()
+        gc.disable()
+        costs = []
+        for _ in range(SETTLING_STEPS + self.steps):
+            begun = time.process_time()
+            self.training.step()
+            costs.append(time.process_time() - begun)
+        gc.enable()
+        return statistics.median(costs[SETTLING_STEPS:])
+
+    def plain(self) -> Cost:
+        return Cost(self.measure())
+
+    def contexts(self, **options: bool) -> Cost:
+        extension = build.load(torch)
+        collector = NativeCollector(extension, ContextOptions(device=False, **options), torch)
+        collector.start()
+        cost = self.measure()
+        begun = time.process_time()
+        collector.stop()
+        collector.content(True)
+        collector.release()
+        return Cost(cost, time.process_time() - begun)
+
+    def profiler(self, **options: bool) -> Cost:
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        profiler = torch.profiler.profile(activities=activities, **options)
+        profiler.start()
+        cost = self.measure()
+        begun = time.process_time()
+        profiler.stop()
+        return Cost(cost, (time.process_time() - begun))
+
+
+VARIANTS: dict[str, Callable[[Bench], Cost]] = {
+    "no tool": Bench.plain,
+    "no tool again": Bench.plain,
+    "operators": lambda bench: bench.contexts(python=False, modules=False),
+    "--contexts": lambda bench: bench.contexts(),
+    "--contexts --native": lambda bench: bench.contexts(native=True),
+    "torch.profiler": lambda bench: bench.profiler(),
+    "torch.profiler, stacks": lambda bench: bench.profiler(with_stack=True),
+}
+
+
+def interleave(bench: Bench, rounds: int) -> dict[str, list[Cost]]:
+    names = list(VARIANTS)
+    costs: dict[str, list[Cost]] = {name: [] for name in names}
+    for turn in range(-1, rounds):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            cost = VARIANTS[name](bench)
+            if turn >= 0:
+                costs[name].append(cost)
+    return costs
+
+
+def compare(costs: dict[str, list[Cost]]) -> dict[str, dict[str, Any]]:
+    table = {}
+    plain = [cost.step for cost in costs["no tool"]]
+    for name, measured in costs.items():
+        ratios = [cost.step / base for cost, base in zip(measured, plain, strict=True)]
+        table[name] = {
+            "step_ms": 1e3 * statistics.median(cost.step for cost in measured),
+            "ratio_quartiles": statistics.quantiles(ratios, n=4),
+            "ratio_of_minima": min(cost.step for cost in measured) / min(plain),
+            "stop_ms": 1e3 * statistics.median(cost.stop for cost in measured),
+        }
+    return table
+
+
+def show(title: str, table: dict[str, dict[str, Any]]) -> None:
+    print(f"\n{title}")
+    print(f"  {'':24}{'ms/step':>8}   {'CPU ratio (quartiles)':26}{'of minima':>9}  stop, ms")
+    for name, row in table.items():
+        low, middle, high = row["ratio_quartiles"]
+        print(
+            f"  {name:24}{row['step_ms']:8.2f}   {middle:.3f} ({low:.3f} … {high:.3f})".ljust(63)
+            + f"{row['ratio_of_minima']:7.3f}  {row['stop_ms']:8.1f}"
+        )
+
+
+# -- memory, each variant in a process of its own
+
+
+def grow(variant: str, iterations: int) -> dict[str, float]:
+    """Iterate under one tool and say what the process holds more at the end than after warm-up."""
+    training = gpt2(32, 1, 16)
+    if variant == "contexts":
+        collector = NativeCollector(build.load(torch), ContextOptions(device=False), torch)
+        collector.start()
+    elif variant == "torch.profiler":
+        profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+        profiler.start()
+    for _ in range(WARM_UP_ITERATIONS):
+        training.step()
+    gc.collect()
+    warm = resident_mib()
+    for _ in range(iterations - WARM_UP_ITERATIONS):
+        training.step()
+    gc.collect()
+    return {"iterations": iterations, "growth_mib": resident_mib() - warm}
+
+
+def resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def memory(iterations: int) -> dict[str, dict[str, float]]:
+    table = {}
+    # torch.profiler would need tens of gigabytes for them all; its growth is the same each time
+    for variant, turns in (
+        ("no tool", iterations), ("contexts", iterations), ("torch.profiler", iterations // 20),
+    ):  # fmt: skip
+        command = [sys.executable, __file__, "--grow", variant, "--iterations", str(turns)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        table[variant] = json.loads(done.stdout.splitlines()[-1])
+        row = table[variant]
+        print(f"  {variant:16} {row['growth_mib']:9.1f} MiB over {row['iterations']} iterations")
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--iterations", type=int, default=20_000)
+    parser.add_argument("--only", choices=["time", "memory"])
+    parser.add_argument("--size", choices=list(STEPS), help="of the models; both by default")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--grow", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.grow:
+        print(json.dumps(grow(arguments.grow, arguments.iterations)), flush=True)
+        os._exit(0)  # what torch.profiler would do at its end is not the question
+    found: dict[str, Any] = {"machine": platform.platform(), "torch": torch.__version__}
+    if arguments.only != "memory":
+        for (model, size), make in MODELS.items():
+            if arguments.size not in (None, size):
+                continue
+            bench = Bench(make(), STEPS[size])
+            found[f"{model}, {size}"] = table = compare(interleave(bench, arguments.rounds))
+            show(f"{model}, {size}", table)
+    if arguments.only != "time":
+        print("\nmemory, GPT-2, tiny: growth after warm-up")
+        found["memory"] = memory(arguments.iterations)
+    if arguments.out:
+        arguments.out.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
