@@ -39,7 +39,8 @@ def main() -> None:
 
 
 def _may_fork() -> bool:
-    return sys.platform == "linux" and not Path("/dev/nvidiactl").exists()
+    gpus = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
+    return sys.platform == "linux" and not any(gpu.exists() for gpu in gpus)
 
 
 def _preload() -> None:
