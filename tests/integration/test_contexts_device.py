@@ -1,7 +1,7 @@
-"""Device work in the tree. There is no device here: a small library stands in for CUPTI.
+"""Device work in the tree. There is no device here: small libraries stand in for the vendors'.
 
-It delivers records in the layout of CUPTI's headers, so attribution is tested for real. What a real
-driver does is not.
+They deliver records in the layout of the vendors' headers, so attribution is tested for real. What
+a real driver does is not.
 """
 
 import json
@@ -47,22 +47,31 @@ with stepscope.record_contexts("run.stepscope"):
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
+def build(tmp_path_factory):
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler for the stand-in")
-    path = tmp_path_factory.mktemp("cupti") / "libfakecupti.so"
-    source = str(HERE / "fake_cupti.c")
-    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", str(path), "-lpthread"], check=True)
-    return path
+
+    def build(name):
+        path = tmp_path_factory.mktemp("stand_in") / f"lib{name}.so"
+        command = [compiler, "-shared", "-fPIC", str(HERE / f"{name}.c"), "-o", str(path)]
+        subprocess.run([*command, "-lpthread"], check=True)
+        return path
+
+    return build
 
 
-def run(library, folder, **environment):
+@pytest.fixture(scope="module")
+def library(build):
+    return build("fake_cupti")
+
+
+def run(library, folder, variable="STEPSCOPE_CUPTI", **environment):
     script = folder / "work.py"
     script.write_text(textwrap.dedent(SCRIPT.format(library=str(library))))
     done = subprocess.run(
         [sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=240,
-        env={**os.environ, "STEPSCOPE_CUPTI": str(library), **environment}, check=False,
+        env={**os.environ, variable: str(library), **environment}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return Collected.read(folder / "run.stepscope"), script
@@ -91,6 +100,17 @@ def test_copies_are_named_by_their_direction(library, tmp_path):
     collected, _ = run(library, tmp_path)
     (copy,) = collected.named("Memcpy HtoD (Pageable -> Device)")
     assert (copy.cls, copy.parent.name) == ("memcpy", "cudaMemcpyAsync")
+    assert copy.metrics["device_ns"]["sum"] == 150
+
+
+def test_amd_kernels_stand_under_what_launched_them(build, tmp_path):
+    collected, _ = run(build("fake_roctracer"), tmp_path, variable="STEPSCOPE_ROCTRACER")
+    (kernel,) = collected.named("forward(float*)")
+    assert (kernel.parent.kind, kernel.parent.name) == ("runtime", "hipLaunchKernel")
+    assert kernel.metrics["device_ns"]["sum"] == 2100
+    (later,) = collected.named("backward_kernel")
+    assert any(c.backward for c in later.path)
+    (copy,) = collected.named("Memcpy")
     assert copy.metrics["device_ns"]["sum"] == 150
 
 
