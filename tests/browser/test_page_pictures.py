@@ -85,8 +85,9 @@ def test_every_view_of_a_trace(
         show(workbench)
         finished(workbench)
         workbench.picture(f"{name}-{theme}-{size}")
+    workbench.page.goto("about:blank")
+    workbench.open(resnet_url)
     for tab in workbench.page.get_by_role("tab").all():
-        workbench.page.keyboard.press("Escape")
         tab.click()
         finished(workbench)
         workbench.picture(f"pane-{(tab.get_attribute('id') or '')[4:]}-{theme}-{size}")

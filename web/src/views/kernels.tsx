@@ -35,7 +35,13 @@ const COLUMNS: Column<KernelRow>[] = [
       </span>
     ),
   },
-  { id: "kind", title: "kind", value: (row) => row.kind, cell: (row) => words(row.kind) },
+  {
+    id: "kind",
+    title: "kind",
+    minor: true,
+    value: (row) => row.kind,
+    cell: (row) => words(row.kind),
+  },
   {
     id: "stage",
     title: "stage",

@@ -9,6 +9,8 @@ export interface Column<Row> {
   title: string;
   hint?: string;
   numeric?: boolean;
+  /** Left out where the window is narrow. */
+  minor?: boolean;
   /** Takes the room that the others leave, and is cut where that is not enough. */
   grows?: boolean;
   /** What rows are sorted by; without it the column is not sorted. */
@@ -102,7 +104,9 @@ export function Table<Row>(props: TableProps<Row>): JSX.Element {
 }
 
 function cellClass<Row>(column: Column<Row>): string | undefined {
-  return column.numeric ? "number" : column.grows ? "grows" : undefined;
+  const names = { number: column.numeric, grows: column.grows, minor: column.minor };
+  const on = Object.entries(names).flatMap(([name, is]) => (is ? [name] : []));
+  return on.join(" ") || undefined;
 }
 
 function Heading<Row>(props: {
@@ -114,12 +118,7 @@ function Heading<Row>(props: {
   const on = sorting?.column === column.id;
   const order = on ? (sorting.down ? "descending" : "ascending") : undefined;
   return (
-    <th
-      class={column.numeric ? "number" : undefined}
-      aria-sort={order}
-      scope="col"
-      title={column.hint}
-    >
+    <th class={cellClass(column)} aria-sort={order} scope="col" title={column.hint}>
       {column.value ? (
         <button type="button" onClick={() => props.onSort(column)}>
           {column.title}

@@ -77,7 +77,7 @@ function columns(level: Level, hits: readonly number[] | null): Column<Operation
       ),
       grows: true,
     },
-    { id: "kind", title: "kind", value: (one) => one.kind, cell: (one) => one.kind },
+    { id: "kind", title: "kind", minor: true, value: (one) => one.kind, cell: (one) => one.kind },
     ...found,
     time("cpu", "CPU", (one) => one.cpu),
     time("self", "self", (one) => one.self),
