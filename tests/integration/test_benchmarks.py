@@ -111,3 +111,20 @@ def test_the_cost_of_contexts_runs_small(tmp_path):
     assert "--contexts --native" in printed
     found = json.loads(out.read_text())
     assert found["GPT-2, tiny"]["--contexts"]["step_ms"] > 0
+
+
+def test_batch_sizes_are_predicted_and_compared():
+    table = run("batch_accuracy.py", "--model", "gnmt", "--quick", OMP_NUM_THREADS="1")
+    assert "| gnmt | 2 | 5 |" in table
+    assert "| all |" in table
+
+
+def test_the_answers_of_the_page_are_timed(tmp_path):
+    out = tmp_path / "answers.json"
+    said = run("answers.py", "--slices", "1e4", "--drills", "2", "--out", out)
+    answers = json.loads(out.read_text())["answers"]
+    assert set(answers) == {
+        "overview", "modules", "kernels", "sources", "search", "level", "details",
+    }  # fmt: skip
+    assert answers["level"]["count"] == answers["details"]["count"] > 2
+    assert "10,000 slices: ready after" in said
