@@ -98,11 +98,11 @@ describe("the model tree", () => {
 
 describe("text on a colour", () => {
   it.each([
-    "#dfe4ea",
+    "#cdd5df",
     "#f4d59f",
     "#ee9145",
     "#cf3a1d",
-    "#38404c",
+    "#46505e",
     "#6e5730",
     "#bd6a26",
     "#f4633f",

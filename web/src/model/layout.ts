@@ -22,7 +22,8 @@ const ROW_GAP = 5;
 const LANES = 2;
 /** Bars that may have a name below: enough to tell what matters, few enough to read. */
 const NAMED_BELOW = 14;
-const NAMED = 300;
+/** Hits of a search that are named before all else. */
+const NAMED_FIRST = 100;
 /** Narrower bars have no name inside. */
 const NARROWEST_PX = 14;
 
@@ -50,12 +51,11 @@ export function layOut(level: Level, options: LayoutOptions): Layout {
 }
 
 function nameRow(row: Row, scale: number, options: LayoutOptions): Label[] {
-  const first = options.first ?? (() => false);
-  const bars = longestBars(row, scale, first);
+  const bars = barsToName(row, scale, options.first);
   const wanted = bars.map((bar, at): Wanted => {
     const from = row.start[bar]! * scale;
     const to = row.end[bar]! * scale;
-    const ahead = first(row.operation[bar]!);
+    const ahead = options.first?.(row.operation[bar]!) ?? false;
     const below = ahead || at < NAMED_BELOW;
     const weight = row.busy[bar]! + (ahead ? 1e18 : 0);
     return { bar, from, to, texts: textsOf(row, bar, options), weight, below };
@@ -63,15 +63,16 @@ function nameRow(row: Row, scale: number, options: LayoutOptions): Label[] {
   return placeLabels(wanted, { width: options.width, lanes: LANES, measure: options.measure });
 }
 
-/** The bars that may be named, longest first; of many only so many are looked at. */
-function longestBars(row: Row, scale: number, first: (operation: number) => boolean): number[] {
-  const all = Array.from(row.busy.keys());
-  const some = all.filter(
-    (bar) =>
-      (row.end[bar]! - row.start[bar]!) * scale >= NARROWEST_PX || first(row.operation[bar]!),
+/** The bars that may be named: those to be named first, then the longest, if they are not narrow. */
+function barsToName(row: Row, scale: number, first?: (operation: number) => boolean): number[] {
+  const ahead: number[] = [];
+  for (let bar = 0; first && bar < row.operation.length && ahead.length < NAMED_FIRST; bar++) {
+    if (first(row.operation[bar]!)) ahead.push(bar);
+  }
+  const rest = row.longest.filter(
+    (bar, at) => at < NAMED_BELOW || (row.end[bar]! - row.start[bar]!) * scale >= NARROWEST_PX,
   );
-  const enough = some.length >= NAMED_BELOW || row.busy.length > 5000 ? some : all;
-  return enough.sort((a, b) => row.busy[b]! - row.busy[a]!).slice(0, NAMED);
+  return [...new Set([...ahead, ...rest])];
 }
 
 function textsOf(row: Row, bar: number, options: LayoutOptions): string[] {

@@ -5,6 +5,8 @@ import { join, stepOf } from "../base/path";
 export const HEATS = 16;
 /** From this share of the parent on, heat grows no more. */
 const HOTTEST_SHARE = 0.5;
+/** Of a row at most so many bars may have a name. */
+const NAMED = 300;
 
 /** One operation of a level, as the page talks about it. */
 export interface Operation {
@@ -51,6 +53,8 @@ export interface Row {
   heat: Uint8Array;
   operation: Int32Array;
   names: string[];
+  /** The longest bars, longest first; enough of them to be named. */
+  longest: number[];
 }
 
 /** A level as the page uses it: operations by number, rows of bars, times as they are drawn. */
@@ -223,6 +227,7 @@ function finish(bars: Bars, wire: WireLevel, length: number): Row {
   );
   const end = Float64Array.from(order, (i) => bars.end[i]!);
   let furthest = -Infinity;
+  const busy = Float64Array.from(order, (i) => bars.busy[i]!);
   return {
     key: `${bars.side}${bars.resource.id}`,
     side: bars.side,
@@ -234,10 +239,11 @@ function finish(bars: Bars, wire: WireLevel, length: number): Row {
     start: Float64Array.from(order, (i) => bars.start[i]!),
     end,
     reach: end.map((one) => (furthest = Math.max(furthest, one))),
-    busy: Float64Array.from(order, (i) => bars.busy[i]!),
+    busy,
     heat: Uint8Array.from(order, (i) => heatOf(bars.busy[i]! / length)),
     operation: Int32Array.from(order, (i) => bars.operation[i]!),
     names: order.map((i) => wire.strings[bars.name[i]!]!),
+    longest: [...busy.keys()].sort((a, b) => busy[b]! - busy[a]!).slice(0, NAMED),
   };
 }
 
