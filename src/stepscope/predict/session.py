@@ -20,7 +20,7 @@ from stepscope.predict.measured import Measured
 from stepscope.predict.points import POINTS
 from stepscope.predict.process import Cancelled, Reply, Worker
 from stepscope.predict.profile import Profile, make_profile
-from stepscope.predict.sweep import Progress, Sweep, sweep
+from stepscope.predict.sweep import NothingFits, Progress, Sweep, sweep
 
 Json = dict[str, Any]
 _MOST_OF_MEMORY = 0.9
@@ -50,7 +50,7 @@ class Plan:
 # For an editor, which wants an answer while the file is still in mind.
 QUICK = Plan(
     rounds=1,
-    effort=Effort(warmup=1, memory=1, least=3, seconds=0.2),
+    effort=Effort(warmup=2, memory=1, least=3, seconds=0.2),
     timeout_s=60.0,
     estimate=False,
 )
@@ -65,12 +65,14 @@ class Result:
         profile: models over the batch size.
         breakdown: what a step at the entry's own batch size is made of; None if not asked for.
         estimate: memory as fake tensors tell it; None if not asked for or not possible.
+        capture: the steps that were recorded; the file is gone once the session is closed.
     """
 
     entry: Entry
     profile: Profile
     breakdown: Breakdown | None = None
     estimate: Estimate | None = None
+    capture: Path | None = None
 
     def to_json(self, at: Sequence[int] = ()) -> Json:
         """As `stepscope batch --json` has it."""
@@ -185,14 +187,17 @@ class Session:
     def profile_entry(self, entry: Entry, plan: Plan) -> Result:
         """The same for an entry that is open already."""
         run = _Run(entry, plan, self._worker(entry.may_fork))
-        found = sweep(
-            run.measure, entry.batch, wanted=plan.points, most_rounds=plan.rounds,
-            progress=self._progress,
-        )  # fmt: skip
+        try:
+            found = sweep(
+                run.measure, entry.batch, wanted=plan.points, most_rounds=plan.rounds,
+                progress=self._progress,
+            )  # fmt: skip
+        except NothingFits as error:
+            raise NothingFits(str(error), *run.ran_out_at) from error
         estimated = run.estimate(found, self._progress)
         notes = [*run.notes, *_notes(entry, found, plan)]
         profile = make_profile(found.points(), found.too_large, run.device, notes)
-        return Result(entry, profile, run.breakdown(found), estimated)
+        return Result(entry, profile, run.breakdown(found), estimated, run.capture)
 
     def _worker(self, fork: bool) -> Worker:
         if fork not in self._workers:
@@ -207,6 +212,7 @@ class _Run:
         self.entry, self.plan, self.worker = entry, plan, worker
         self.device: Json = {}
         self.notes: list[str] = []
+        self.ran_out_at: tuple[str, int | None] = (entry.path, None)
         self._known: dict[int, int] = {}
         self._captures: dict[int, Path] = {}
 
@@ -223,6 +229,7 @@ class _Run:
         )  # fmt: skip
         reply = self.worker.run(request)
         if reply.facts["outcome"] == "out_of_memory":
+            self.ran_out_at = _place(reply.facts["error"], self.entry)
             return None
         facts = _checked(reply, self.entry)
         self.device = facts["device"]
@@ -230,6 +237,11 @@ class _Run:
         if capture is not None and capture.exists():
             self._captures[batch] = capture
         return Measured(batch, tuple(facts["steps_ms"]), facts["bytes"], facts)
+
+    @property
+    def capture(self) -> Path | None:
+        """What was recorded, until the session is closed."""
+        return next(iter(self._captures.values()), None)
 
     def breakdown(self, found: Sweep) -> Breakdown | None:
         """Of the batch size recorded; it stands for the others."""

@@ -83,7 +83,9 @@ class Estimate:
         }
 
     def optimizer_stepped(self, optimizer: Any) -> None:
-        """Its state counts as such."""
+        """Its state counts as such; with one more than was known, all begins anew."""
+        if id(optimizer) not in self._optimizers:
+            self.count = 0
         self._optimizers[id(optimizer)] = optimizer
 
     # -- what is what

@@ -50,6 +50,7 @@ class Steps:
         self._table = CpuTable()
         self._table.start()
         self._sizes = InputSizes()
+        self._optimizers: dict[int, Any] = {}
         self._recording = Recording(request) if request.capture else None
         self._window: Window | None = None
         self._watched = 0
@@ -63,9 +64,15 @@ class Steps:
         return self._recording
 
     def optimizer_stepped(self, optimizer: Any) -> None:
-        """An optimizer has stepped, which may or may not end the training step."""
+        """An optimizer has stepped, which may or may not end the training step.
+
+        With one more optimizer than was known, what went before were no whole steps.
+        """
+        if id(optimizer) not in self._optimizers and self._window is None and self._clock is None:
+            self.count = 0
+        self._optimizers[id(optimizer)] = optimizer
         if self._recording:
-            self._recording.optimizers[id(optimizer)] = optimizer
+            self._recording.optimizers = self._optimizers
 
     def ended(self) -> None:
         """A training step ends here."""
