@@ -15,6 +15,10 @@ Progress = Callable[[str, int, int], None]
 _STABLE = 0.02
 
 
+class NothingFits(BatchError):
+    """Not even one sample fits into memory."""
+
+
 class Measure(Protocol):
     """Measures a batch size once; None where it does not fit into memory."""
 
@@ -69,7 +73,8 @@ def sweep(
         The measurements.
 
     Raises:
-        BatchError: not even one sample fits, or the script fails.
+        NothingFits: not even one sample does.
+        BatchError: the script fails.
     """
     found = Sweep()
     while (batch := next_batch(start, found.rounds, found.too_large, wanted)) is not None:
@@ -80,7 +85,7 @@ def sweep(
         else:
             found.rounds[batch] = [one]
     if not found.rounds:
-        raise BatchError(
+        raise NothingFits(
             f"expected some batch size to fit into memory, found that {found.too_large} does not; "
             "make the model or its inputs smaller"
         )

@@ -86,9 +86,11 @@ class Measured:
         files: costs by path.
         batch: the answer of `stepscope batch --json`, or None where no batch size was found.
         findings: the analyzer's.
+        capture: the recorded steps, for the analyzer.
     """
 
     entry: str
     files: Mapping[str, FileCosts]
     batch: Mapping[str, Any] | None = None
     findings: Sequence[Mapping[str, Any]] = ()
+    capture: str | None = None

@@ -80,7 +80,8 @@ def _measured(entry: str, result: Result) -> Measured:
     told = batch_answer(result)
     breakdown = told.get("breakdown")
     files = files_of(breakdown["lines"], breakdown["step_ms"], texts) if breakdown else {}
-    return Measured(entry, files, told)
+    capture = str(result.capture) if result.capture else None
+    return Measured(entry, files, told, capture=capture)
 
 
 def _silent(message: str, done: float) -> None:

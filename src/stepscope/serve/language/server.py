@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -18,6 +19,7 @@ from stepscope.predict.find import find_site
 from stepscope.serve.language.actions import batch_actions, batch_edit
 from stepscope.serve.language.costs import Measured, Problem
 from stepscope.serve.language.documents import Documents, path_of, uri_of
+from stepscope.serve.language.findings import find_findings
 from stepscope.serve.language.hints import code_lenses, inlay_hints
 from stepscope.serve.language.hover import hover_text
 from stepscope.serve.language.jobs import Jobs
@@ -99,6 +101,16 @@ class StepscopeServer(LanguageServer):
             self._end_progress(token)
         self.refresh(entry)
         self._say(entry, state, message)
+        if state == "measured":
+            await self._analyze(entry)
+
+    async def _analyze(self, entry: str) -> None:
+        """What the analyzer finds comes later: the costs do not wait for it."""
+        measured = self.documents.measured[entry]
+        if measured.capture is not None:
+            found = await find_findings(measured.capture)
+            self.documents.succeed(replace(measured, findings=found))
+            self.refresh(entry)
 
     def refresh(self, entry: str) -> None:
         """Have everything that tells of an entry file drawn again."""
