@@ -1,6 +1,6 @@
 """What the page costs: first paint, drilling down, frames while hovering and resizing, memory.
 
-    python benchmarks/view.py [--slices 1e6] [--rounds N] [--drills N] [--json OUT]
+    python benchmarks/view.py [--slices N] [--rounds N] [--drills N] [--json OUT]
 
 `stepscope view` of a generated trace in a process of its own, and Chromium through Playwright,
 drawing without a GPU. Times are the browser's: marks that the page sets when a level is drawn, time
@@ -22,6 +22,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,6 @@ import stepscope
 from stepscope.trace.trace import Trace
 
 ROOT = Path(__file__).parents[1]
-VISIBLE = 20_000
-_SECONDS = 4.0
 _URL = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
 
 # Notes when each level was painted, and when the last press of the mouse began.
@@ -265,11 +264,11 @@ def show_flat(browser: Any, url: str, level: dict[str, Any]) -> Page:
     return page
 
 
-def frames(page: Page, resize: bool) -> dict[str, float]:
+def frames(page: Page, seconds: float, resize: bool) -> dict[str, float]:
     """Frames a second, and how long the slower ones took, ms."""
     if not resize:
-        page.evaluate(_WALK_POINTER, _SECONDS)
-    times = np.diff(page.evaluate(_FRAMES, [_SECONDS, resize]))
+        page.evaluate(_WALK_POINTER, seconds)
+    times = np.diff(page.evaluate(_FRAMES, [seconds, resize]))
     if not resize and not page.evaluate("window.met"):
         raise RuntimeError("the pointer met no bar")
     return {
@@ -293,9 +292,20 @@ def _private_bytes(process: int) -> int:
     return sum(int(size) * 1024 for size in re.findall(r"Private_\w+:\s+(\d+) kB", text))
 
 
-def measure(slices: int, rounds: int, count: int, folder: Path) -> dict[str, float]:
+@dataclass(frozen=True)
+class Size:
+    """How much is measured: slices of the trace, servers, drill-downs, bars, seconds of frames."""
+
+    slices: int = 1_000_000
+    rounds: int = 5
+    drills: int = 100
+    bars: int = 20_000
+    seconds: float = 4.0
+
+
+def measure(size: Size, folder: Path) -> dict[str, float]:
     """All figures, each the median over the rounds where it is taken in each."""
-    trace = write_trace(folder / "generated.json", slices)
+    trace = write_trace(folder / "generated.json", size.slices)
     cache = folder / "cache"
     program = os.environ.get("STEPSCOPE_CHROMIUM", "/usr/bin/chromium")
     paints = []
@@ -303,7 +313,7 @@ def measure(slices: int, rounds: int, count: int, folder: Path) -> dict[str, flo
         browser = playwright.chromium.launch(
             executable_path=program, args=["--no-sandbox", "--disable-gpu"]
         )
-        for _ in range(rounds - 1):
+        for _ in range(size.rounds - 1):
             with serving(trace, cache) as url:
                 page = open_page(browser, url)
                 paints.append(first_paint_ms(page))
@@ -311,12 +321,13 @@ def measure(slices: int, rounds: int, count: int, folder: Path) -> dict[str, flo
         with serving(trace, cache) as url:
             page = open_page(browser, url)
             paints.append(first_paint_ms(page))
-            times = drills(page, count)
+            times = drills(page, size.drills)
             used = memory(browser, page)
             page.context.close()
             # Each process has a token of its own, spent by the first visit; a new one is asked for.
-            page = show_flat(browser, url, flat_level(stepscope.open(trace), VISIBLE))
-            hovering, resizing = frames(page, resize=False), frames(page, resize=True)
+            page = show_flat(browser, url, flat_level(stepscope.open(trace), size.bars))
+            hovering = frames(page, size.seconds, resize=False)
+            resizing = frames(page, size.seconds, resize=True)
             with_many = memory(browser, page)
         browser.close()
     return {
@@ -326,26 +337,26 @@ def measure(slices: int, rounds: int, count: int, folder: Path) -> dict[str, flo
         "drill-down painted, 95th percentile ms": float(np.percentile(times, 95)),
         **{f"hovering: {name}": value for name, value in hovering.items()},
         **{f"resizing: {name}": value for name, value in resizing.items()},
-        **{f"after {count} drill-downs: {name}": value for name, value in used.items()},
-        **{f"with {VISIBLE} bars: {name}": value for name, value in with_many.items()},
+        **{f"after {size.drills} drill-downs: {name}": value for name, value in used.items()},
+        **{f"with {size.bars} bars: {name}": value for name, value in with_many.items()},
     }
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--slices", type=float, default=1e6)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--drills", type=int, default=100)
+    for name, usual in asdict(Size()).items():
+        parser.add_argument(f"--{name}", type=type(usual), default=usual)
     parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+    arguments = vars(parser.parse_args())
+    out = arguments.pop("json")
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(int(arguments.slices), arguments.rounds, arguments.drills, Path(folder))
+        found = measure(Size(**arguments), Path(folder))
     print(f"load average {os.getloadavg()[0]:.1f}")
     for name, value in found.items():
         print(f"{name:<60} {value:8.1f}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1))
+    if out:
+        out.write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":
