@@ -45,14 +45,15 @@ class NativeCollector:
         options = self._options
         self._extension.hide(_HIDDEN, _BARRIERS, _ANNOTATORS)
         self._extension.release()
-        missing = self._extension.follow_devices(True) if options.device else "not asked for"
-        self._follows_devices = not missing
-        sources = options.sources & ~(SOURCES["kernel"] if missing else 0)
+        hindered = ""
+        if options.device:
+            self._follows_devices, hindered = self._extension.follow_devices(True)
+        sources = options.sources & ~(0 if self._follows_devices else SOURCES["kernel"])
         self._extension.start(
             sources, options.limit, options.sample, options.sample_real, options.perf
         )
-        if missing:
-            self.note(f"no device is followed: {missing}")
+        if hindered:
+            self.note(f"no device is followed: {hindered}")
         if options.perf and (missing := self._extension.counters_missing()):
             self.note(missing)
         for adapter in self._adapters:

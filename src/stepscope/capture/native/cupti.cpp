@@ -186,9 +186,10 @@ std::string reason(const char* what, Result result) {
   return std::string(what) + " failed: " + text + " (" + std::to_string(result) + ")";
 }
 
+bool is_here() { return getenv("STEPSCOPE_CUPTI") || dlopen("libcuda.so.1", RTLD_LAZY); }
+
 std::string probe() {
-  if (!getenv("STEPSCOPE_CUPTI") && !dlopen("libcuda.so.1", RTLD_LAZY))
-    return "no driver (libcuda.so.1)";
+  if (!is_here()) return "no driver (libcuda.so.1)";
   if (!cupti.handle) cupti.handle = open_library();
   if (!cupti.handle) return "no CUPTI library (libcupti.so; pip install nvidia-cuda-cupti)";
   return resolve_all() ? "" : "a CUPTI library without the functions needed, older than CUDA 11";
@@ -223,6 +224,6 @@ void flush() { cupti.flush(0); }
 
 }  // namespace
 
-const Vendor kNvidia{"NVIDIA", probe, start, flush, stop};
+const Vendor kNvidia{"NVIDIA", is_here, probe, start, flush, stop};
 
 }  // namespace stepscope

@@ -97,16 +97,16 @@ std::string readable_kernel(const char* symbol) {
   return name;
 }
 
-std::string start_devices() {
-  std::string missing;
+bool start_devices(std::string& hindered) {
   launches().clear();
   for (const Vendor* vendor : vendors) {
+    if (!vendor->is_here()) continue;
     std::string why = vendor->probe();
     if (why.empty()) why = vendor->start();
     if (why.empty()) started.push_back(vendor);
-    else missing += std::string(missing.empty() ? "" : "; ") + vendor->name + ": " + why;
+    else hindered += std::string(hindered.empty() ? "" : "; ") + vendor->name + ": " + why;
   }
-  return started.empty() ? missing : "";
+  return !started.empty();
 }
 
 void flush_devices() {

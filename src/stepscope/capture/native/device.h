@@ -24,15 +24,17 @@ void work_done(uint64_t number, const std::string& name, const char* type, uint6
 // A kernel as people know it.
 std::string readable_kernel(const char* symbol);
 
-// -- what the collector calls; each returns why there is nothing, or an empty text
+// -- what the collector calls
 
-std::string start_devices();
+// Whether any device is followed now. `hindered` says why one that is there is not.
+bool start_devices(std::string& hindered);
 // Fetch what the devices have finished.
 void flush_devices();
 void stop_devices();
 
 struct Vendor {
   const char* name;
+  bool (*is_here)();       // whether this machine, or this process, has the vendor's driver
   std::string (*probe)();  // why its devices cannot be followed here
   std::string (*start)();
   void (*flush)();

@@ -70,12 +70,13 @@ PyObject* missing_counters(PyObject*, PyObject*) {
 PyObject* devices(PyObject*, PyObject* arguments) {
   int on = 0;
   if (!PyArg_ParseTuple(arguments, "p", &on)) return nullptr;
-  std::string missing;
+  std::string hindered;
+  bool any = false;
   Py_BEGIN_ALLOW_THREADS;  // the library's own threads may be in a callback that wants the lock
-  if (on) missing = start_devices();
+  if (on) any = start_devices(hindered);
   else stop_devices();
   Py_END_ALLOW_THREADS;
-  return PyUnicode_FromString(missing.c_str());
+  return Py_BuildValue("Os", any ? Py_True : Py_False, hindered.c_str());
 }
 
 PyObject* flush(PyObject*, PyObject*) {
@@ -291,7 +292,7 @@ PyObject* end(PyObject*, PyObject* capsule) {
 
 PyMethodDef methods[] = {
     {"start", start, METH_VARARGS, "start(sources, limit, cpu_hz, real_hz, counters)"},
-    {"follow_devices", devices, METH_VARARGS, "follow_devices(on): why there are none, or nothing"},
+    {"follow_devices", devices, METH_VARARGS, "follow_devices(on): whether any, and what hinders"},
     {"flush_devices", flush, METH_NOARGS, "flush_devices(): fetch what they have finished."},
     {"devices_missing", missing_devices, METH_NOARGS, "For each vendor why there are none."},
     {"drain", drain, METH_NOARGS, "drain(): make room for more samples."},

@@ -93,9 +93,12 @@ void* open_library() {
   return nullptr;
 }
 
+bool is_here() {
+  return getenv("STEPSCOPE_ROCTRACER") || dlopen("libamdhip64.so", RTLD_LAZY | RTLD_NOLOAD);
+}
+
 std::string probe() {
-  if (!getenv("STEPSCOPE_ROCTRACER") && !dlopen("libamdhip64.so", RTLD_LAZY | RTLD_NOLOAD))
-    return "no HIP runtime in this process (libamdhip64.so)";
+  if (!is_here()) return "no HIP runtime in this process (libamdhip64.so)";
   if (!roctracer.handle) roctracer.handle = open_library();
   if (!roctracer.handle) return "no roctracer library (libroctracer64.so of ROCm)";
   return resolve_all() ? "" : "a roctracer library without the functions needed";
@@ -128,6 +131,6 @@ void stop() {
 
 }  // namespace
 
-const Vendor kAmd{"AMD", probe, start, flush, stop};
+const Vendor kAmd{"AMD", is_here, probe, start, flush, stop};
 
 }  // namespace stepscope
