@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -152,6 +153,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="all facts, as JSON")
     parser.add_argument("--verbose", action="store_true", help="show what is going on")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # namespaces are to be removed
     begin, results = time.monotonic(), []
     print("| change | script | before, ms | predicted | measured | predicted | measured | error "
           "| spread |")  # fmt: skip
