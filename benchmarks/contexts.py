@@ -223,6 +223,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--iterations", type=int, default=20_000)
     parser.add_argument("--only", choices=["time", "memory"])
+    parser.add_argument("--model", choices=["GPT-2", "ResNet"], help="both by default")
     parser.add_argument("--size", choices=list(STEPS), help="of the models; both by default")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--grow", help=argparse.SUPPRESS)
@@ -234,7 +235,7 @@ def main() -> None:
     found: dict[str, Any] = {"machine": platform.platform(), "torch": torch.__version__}
     if arguments.only != "memory":
         for (model, size), make in MODELS.items():
-            if arguments.size not in (None, size):
+            if arguments.size not in (None, size) or arguments.model not in (None, model):
                 continue
             bench = Bench(make(), STEPS[size])
             found[f"{model}, {size}"] = table = compare(interleave(bench, arguments.rounds))

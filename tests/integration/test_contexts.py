@@ -359,6 +359,7 @@ def test_nothing_is_collected_outside(tmp_path):
     assert not run.counts()
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")  # of Python 3.12
 def test_a_forked_child_is_clean_and_its_parent_unharmed(net, tmp_path):
     def work():
         net(torch.randn(2, 8))
@@ -380,6 +381,7 @@ def test_a_forked_child_is_clean_and_its_parent_unharmed(net, tmp_path):
     assert len(run.named("aten::addmm")) == 2
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")  # of Python 3.12
 def test_data_loader_workers_do_not_disturb(tmp_path):
     data = [torch.full((2,), float(n)) for n in range(8)]
     loader = torch.utils.data.DataLoader(data, batch_size=2, num_workers=2)
