@@ -1,8 +1,8 @@
 """SKYLINE's experiment on batch sizes: predictions from three starts against measurements.
 
-From each of three starting batch sizes, models of run time and memory are made from three points, as
-`stepscope batch` makes them. They predict six other batch sizes, which are then measured: five times
-three steps, the median. Beside it, memory estimated on fake tensors against the real run.
+From each of three starting batch sizes, models of run time and memory are made from three points,
+as `stepscope batch` makes them. They predict six other batch sizes, which are then measured: five
+times three steps, the median. Beside it, memory estimated on fake tensors against the real run.
 
     python benchmarks/batch_accuracy.py --model resnet50 --out resnet50.json   # minutes: keep quiet
     python benchmarks/batch_accuracy.py --table resnet50.json transformer.json gnmt.json
@@ -44,9 +44,9 @@ class Experiment:
 
 
 EXPERIMENTS = {
-    "resnet50": Experiment((8, 16, 32), (10, 20, 28, 40, 56, 72)),
-    "transformer": Experiment((32, 64, 80), (40, 56, 72, 88, 104, 144)),
-    "gnmt": Experiment((32, 64, 80), (40, 56, 72, 88, 104, 144)),
+    "resnet50": Experiment((8, 16, 32), (10, 14, 20, 28, 36, 44)),
+    "transformer": Experiment((16, 32, 40), (20, 28, 36, 44, 52, 72)),
+    "gnmt": Experiment((16, 32, 40), (20, 28, 36, 44, 52, 72)),
 }
 QUICK = Experiment((2,), (5,))
 
@@ -71,7 +71,12 @@ def main() -> None:
 
 
 def run(model: str, experiment: Experiment, quick: bool = False) -> Json:
-    """All of one model's measurements."""
+    """All of one model's measurements.
+
+    On one thread, unless OMP_NUM_THREADS says otherwise: several wait for each other at every
+    operator, so that whatever else runs on a core delays them all.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     entry = open_entry(_HERE / "batch_entries" / f"{model}.py")
     load = os.getloadavg()[0]
     with Worker() as worker:
@@ -145,8 +150,9 @@ def _compared(profile: Profile, truth: dict[int, Measured]) -> Json:
 
 def table(results: Iterable[Json]) -> Iterator[str]:
     """A row a model, and one for all of them, as Markdown."""
-    yield "| model | starts | predicted | throughput error, mean / max | memory error, mean / max |" \
-          " estimate against real, greatest |"  # fmt: skip
+    heads = ("model", "starts", "predicted", "throughput error, mean / max",
+             "memory error, mean / max", "estimate against real, greatest")  # fmt: skip
+    yield f"| {' | '.join(heads)} |"
     yield "|---|---|---|---:|---:|---:|"
     every: dict[str, list[float]] = {"throughput": [], "memory": []}
     for result in results:
@@ -178,7 +184,8 @@ def _estimate_error(result: Json) -> float:
 
 
 def _machine() -> str:
-    names = (line for line in Path("/proc/cpuinfo").open() if line.startswith("model name"))
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = (line for line in lines if line.startswith("model name"))
     name = next(names, ": unknown").partition(":")[2].strip()
     return f"{name}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
