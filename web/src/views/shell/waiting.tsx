@@ -21,12 +21,14 @@ export function Waiting({ store }: { store: Store }): JSX.Element {
     );
   const now = entry.value;
   if (!now) return <Unknown store={store} id={view.value.trace} />;
-  if (now.state === "failed")
+  if (now.state === "failed") {
     return (
       <Page title={now.name}>
         <ErrorLine text={now.message} />
+        <Others store={store} id={now.id} />
       </Page>
     );
+  }
   return (
     <Page title={`Reading ${now.name}`}>
       <Progress entry={now} />
@@ -46,20 +48,27 @@ function Progress({ entry }: { entry: TraceEntry }): JSX.Element {
 }
 
 function Unknown({ store, id }: { store: Store; id: string }): JSX.Element {
-  const all = store.traces.value?.traces ?? [];
   return (
     <Page title="Not open">
       <ErrorLine text={id ? `No trace named ${id} is open here.` : "No trace is open here."} />
-      <ul>
-        {all.map((one) => (
-          <li key={one.id}>
-            <button type="button" class="link" onClick={() => store.openTrace(one.id)}>
-              {one.name}
-            </button>
-          </li>
-        ))}
-      </ul>
+      <Others store={store} id={id} />
     </Page>
+  );
+}
+
+/** The other traces that are open, to go on with. */
+function Others({ store, id }: { store: Store; id: string }): JSX.Element {
+  const others = (store.traces.value?.traces ?? []).filter((one) => one.id !== id);
+  return (
+    <ul>
+      {others.map((one) => (
+        <li key={one.id}>
+          <button type="button" class="link" onClick={() => store.openTrace(one.id)}>
+            {one.name}
+          </button>
+        </li>
+      ))}
+    </ul>
   );
 }
 
