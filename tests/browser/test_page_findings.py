@@ -51,3 +51,5 @@ def test_one_row_of_its_evidence_and_the_change_to_try(
     workbench.until("/subject=finding%3A\\d+\\.1(&|$)/.test(location.hash)")
     workbench.click(f"{card} .try-it")
     workbench.until("location.hash.includes('changes=fused_optimizer')")
+    workbench.page.locator('.pane[data-pane="whatif"]').wait_for()
+    assert workbench.said["changes"] == "fused_optimizer"

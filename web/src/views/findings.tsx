@@ -5,7 +5,6 @@ import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { ShareBar } from "../widgets/bars";
-import { PANES } from "./index";
 import type { Pane } from "./pane";
 
 const findingsOf = perStore((store) => store.follow((client) => client.findings()));
@@ -110,20 +109,6 @@ function whereOf(place: FindingPlace): string {
   return [place.module, place.file ? code : ""].filter(Boolean).join(" · ");
 }
 
-/** To the pane of what-ifs with these changes on; where there is none, as a command. */
-function tryOut(store: Store, changes: string[]): void {
-  const there = PANES.some((one) => one.id === "whatif");
-  store.set(there ? { pane: "whatif", changes } : { changes });
-  if (there) return;
-  const file = store.entry.value?.path ?? "FILE";
-  store.notice.value = `stepscope whatif ${[file, ...changes].map(quoted).join(" ")}`;
-}
-
-/** As a shell takes it for one word. */
-function quoted(text: string): string {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
-}
-
 /** A gain, which may be none. */
 function time(ms: number): string {
   return ms > 0 ? milliseconds(ms) : "0";
@@ -141,7 +126,7 @@ function Gain({ store, finding }: { store: Store; finding: Finding }): JSX.Eleme
           type="button"
           class="try-it"
           title={finding.changes.join(" ")}
-          onClick={() => tryOut(store, finding.changes)}
+          onClick={() => store.set({ pane: "whatif", changes: finding.changes })}
         >
           Try it
         </button>

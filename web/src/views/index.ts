@@ -5,6 +5,7 @@ import { modules } from "./modules";
 import { overview } from "./overview";
 import type { Pane } from "./pane";
 import { source } from "./source";
+import { whatif } from "./whatif/pane";
 
 /** The panes below the timeline, by their order on screen: the first nine have the keys 1 to 9. */
-export const PANES: Pane[] = [overview, findings, flame, modules, kernels, source];
+export const PANES: Pane[] = [overview, findings, whatif, flame, modules, kernels, source];

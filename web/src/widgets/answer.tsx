@@ -11,12 +11,18 @@ interface Answer<T> {
 /** What an answer says once it is there; until then that it is on its way, or why it is not. */
 export function WithAnswer<T>(props: {
   answer: ReadonlySignal<Answer<T>>;
+  /** What to say meanwhile of one that takes long. */
+  waiting?: string;
   children: (value: T) => ComponentChildren;
 }): JSX.Element {
   const { value, error, loading } = props.answer.value;
   if (value !== null) return <>{props.children(value)}</>;
   if (error) return <ErrorLine text={error} />;
-  return <p class="nothing">{loading ? "Loading…" : ""}</p>;
+  return (
+    <p class="nothing" role="status">
+      {loading ? (props.waiting ?? "Loading…") : ""}
+    </p>
+  );
 }
 
 export function ErrorLine({ text }: { text: string }): JSX.Element {

@@ -1,0 +1,139 @@
+import type { ComponentChildren, JSX } from "preact";
+import type { Answer } from "../../api/whatif_types";
+import { milliseconds, percent, words } from "../../base/format";
+import { compared, speed, type Compared } from "../../model/changes";
+import { ShareBar } from "../../widgets/bars";
+
+const MOST_MODULES = 12;
+const SIDES = {
+  "only CPU busy": "cpu_only_ms",
+  "only device busy": "device_only_ms",
+  "both, in parallel": "parallel_ms",
+  "neither": "idle_ms",
+} as const; // prettier-ignore
+
+/** The prediction in a sentence and in numbers; the timelines go between them. */
+export function Figures(props: { answer: Answer; children: ComponentChildren }): JSX.Element {
+  const { answer } = props;
+  const { before, after } = answer.critical_path;
+  const modules = compared(before.modules, after.modules).slice(0, MOST_MODULES);
+  return (
+    <>
+      <p class="whatif-sentence" role="status">
+        {sentence(answer)}
+      </p>
+      <Numbers answer={answer} />
+      {props.children}
+      <div class="whatif-tables">
+        <Comparison caption="Who was busy" rows={sides(answer)} />
+        <Comparison
+          caption="Critical path by stage"
+          rows={compared(before.stages, after.stages).map(readable)}
+        />
+        {modules.length > 1 && <Comparison caption="Critical path by module" rows={modules} />}
+        <section>
+          <h3 class="pane-heading">What has to hold</h3>
+          <ul class="whatif-assumptions">
+            {answer.assumptions.map((one) => (
+              <li key={one}>{one}</li>
+            ))}
+          </ul>
+        </section>
+      </div>
+    </>
+  );
+}
+
+function sentence(answer: Answer): string {
+  const [now, then] = [answer.replayed_step_ms, answer.predicted_step_ms];
+  if (!answer.changes.length) return `A step takes ${milliseconds(answer.measured_step_ms)}.`;
+  return `A step would take ${milliseconds(then)} instead of ${milliseconds(now)}: ${speed(answer)}.`;
+}
+
+function Numbers({ answer }: { answer: Answer }): JSX.Element {
+  const error = answer.replay_error;
+  const sign = error < 0 ? "−" : "+";
+  const rows: [string, string, string][] = [
+    ["measured", milliseconds(answer.measured_step_ms), "Until the next step begins"],
+    [
+      "replayed",
+      `${milliseconds(answer.replayed_step_ms)} (${error ? sign : ""}${percent(Math.abs(error))})`,
+      "The same steps simulated without a change, and how far that is from what was measured",
+    ],
+  ];
+  if (answer.changes.length) {
+    rows.push(
+      ["predicted", milliseconds(answer.predicted_step_ms), "Simulated with the changes"],
+      ["range", between(answer.range), "If the changes gain most and least, with the known errors"],
+      ["speedup", answer.speedup === null ? "∞" : `${answer.speedup.toFixed(2)}×`, "Replayed over predicted"],
+    ); // prettier-ignore
+  }
+  return (
+    <dl class="whatif-numbers">
+      {rows.map(([name, value, hint]) => (
+        <div key={name} title={hint}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+/** A narrow range keeps the digits in which its ends differ. */
+function between([low, high]: [number, number]): string {
+  const [least, most] = [milliseconds(low), milliseconds(high)];
+  return least === most ? `${low.toFixed(2)} to ${high.toFixed(2)}\u202fms` : `${least} to ${most}`;
+}
+
+function sides(answer: Answer): Compared[] {
+  const { before, after } = answer.breakdown;
+  return Object.entries(SIDES).map(([name, key]) => ({
+    name,
+    before: before[key],
+    after: after[key],
+  }));
+}
+
+function readable(row: Compared): Compared {
+  return { ...row, name: words(row.name) };
+}
+
+function Comparison({ caption, rows }: { caption: string; rows: Compared[] }): JSX.Element {
+  const most = Math.max(...rows.map((one) => Math.max(one.before, one.after)), 1e-9);
+  return (
+    <table class="table small whatif-compared">
+      <caption class="pane-heading">{caption}</caption>
+      <thead>
+        <tr>
+          <th />
+          <th aria-hidden="true" />
+          <th class="number">now</th>
+          <th class="number">then</th>
+          <th class="number">change</th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map((row) => (
+          <tr key={row.name}>
+            <td class="whatif-name" title={row.name}>
+              {row.name}
+            </td>
+            <td class="whatif-bars">
+              <ShareBar share={row.before / most} kind="before" />
+              <ShareBar share={row.after / most} kind="after" />
+            </td>
+            <td class="number">{milliseconds(row.before)}</td>
+            <td class="number">{milliseconds(row.after)}</td>
+            <td class="number">{difference(row.after - row.before)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function difference(ms: number): string {
+  if (Math.abs(ms) < 0.0005) return "–";
+  return (ms < 0 ? "−" : "+") + milliseconds(Math.abs(ms));
+}

@@ -1,0 +1,121 @@
+import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import type { JSX } from "preact";
+import type { Changes, WhatIf } from "../../api/whatif_types";
+import { missing, parseRequest } from "../../model/changes";
+import { latest } from "../../state/latest";
+import { perStore } from "../../state/per_store";
+import type { Store } from "../../state/store";
+import { WithAnswer } from "../../widgets/answer";
+import type { Pane } from "../pane";
+import { ChangeList } from "./changes";
+import { Figures } from "./figures";
+import { Timelines } from "./timelines";
+
+/** Of several ranks, the one on screen alone, not all together. */
+const aloneOf = perStore((): Signal<boolean> => signal(false));
+
+interface Asked {
+  rank: number | undefined;
+  step: number | undefined;
+}
+
+const askedOf = perStore((store): ReadonlySignal<Asked | null> =>
+  computed(() => {
+    const scope = store.scope.value;
+    return scope && { rank: aloneOf(store).value ? scope.rank : undefined, step: scope.step };
+  }),
+);
+
+/** Comes after the first answer, as it takes longer: every change is tried. */
+const changesOf = perStore((store) =>
+  latest(() => {
+    const [client, asked] = [store.client.value, askedOf(store).value];
+    return client && asked ? client.ask<Changes>("changes", { ...asked }) : null;
+  }),
+);
+
+/** What is switched on, but for what still waits for a parameter. */
+const readyOf = perStore((store) =>
+  computed(() => {
+    const known = changesOf(store).value.value?.changes ?? [];
+    const whole = (text: string): boolean =>
+      !missing(
+        text,
+        known.find((one) => one.name === parseRequest(text).name),
+      ).length;
+    return store.view.value.changes.filter(whole).join("\n");
+  }),
+);
+
+const answerOf = perStore((store) =>
+  latest(() => {
+    const [client, asked] = [store.client.value, askedOf(store).value];
+    const changes = readyOf(store).value;
+    return client && asked ? client.ask<WhatIf>("whatif", { ...asked, changes }) : null;
+  }),
+);
+
+export const whatif: Pane = {
+  id: "whatif",
+  title: "What-if",
+  hint: "What changes would make of the step, before anyone makes them",
+  View: ({ store }) => (store.host.live ? <Panel store={store} /> : <NeedsServer store={store} />),
+};
+
+function Panel({ store }: { store: Store }): JSX.Element {
+  const answer = answerOf(store);
+  const changes = changesOf(store);
+  return (
+    <div class="whatif">
+      <section class="whatif-changes" aria-label="Changes" aria-busy={changes.value.loading}>
+        <Ranks store={store} />
+        <WithAnswer answer={changes} waiting="Trying every change on this trace…">
+          {(value) => <ChangeList store={store} known={value.changes} />}
+        </WithAnswer>
+      </section>
+      <section class="whatif-answer" aria-label="Prediction" aria-busy={answer.value.loading}>
+        <WithAnswer
+          answer={answer}
+          waiting="Building the dependency graph of the steps, and simulating it…"
+        >
+          {(value) => (
+            <Figures answer={value.answer}>
+              <Timelines timeline={value.timeline} />
+            </Figures>
+          )}
+        </WithAnswer>
+      </section>
+    </div>
+  );
+}
+
+function Ranks({ store }: { store: Store }): JSX.Element | null {
+  const alone = aloneOf(store);
+  const ranks = store.overview.value.value?.ranks ?? [];
+  if (ranks.length < 2) return null;
+  return (
+    <label class="whatif-ranks">
+      For{" "}
+      <select
+        value={alone.value ? "one" : "all"}
+        onChange={(event) => (alone.value = event.currentTarget.value === "one")}
+      >
+        <option value="all">all {ranks.length} ranks together</option>
+        <option value="one">rank {store.scope.value?.rank} alone</option>
+      </select>
+    </label>
+  );
+}
+
+function NeedsServer({ store }: { store: Store }): JSX.Element {
+  const changes = store.view.value.changes.join(" ") || "CHANGE…";
+  return (
+    <div class="nothing">
+      <p>What-ifs are simulated anew for each choice, which this file cannot do by itself.</p>
+      <p>
+        Open the trace with <code>stepscope view FILE</code>, or ask with{" "}
+        <code>stepscope whatif FILE {changes}</code>.
+      </p>
+    </div>
+  );
+}
