@@ -101,7 +101,7 @@ def check_step_times(measured: dict[str, dict[str, Json]]) -> None:
         "plain", "channels_last", "bf16", "bf16 channels_last", "checkpointing",
     }  # fmt: skip
     tools = measured["overheads"]["dlrm"]["tools"]
-    assert {"nothing", "torch.profiler", "stepscope"} < set(tools)
+    assert {"nothing", "torch.profiler", "stepscope", "stepscope contexts"} < set(tools)
 
 
 def check_captures(out: Path, measured: dict[str, dict[str, Json]]) -> None:

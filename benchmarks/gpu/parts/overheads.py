@@ -1,6 +1,8 @@
-"""What watching costs: nothing, torch.profiler and stepscope, in turn in one process.
+"""What watching costs: nothing, torch.profiler, stepscope and Proton, in turn in one process.
 
-The stepscope steps are those that `stepscope run` records, under the recorder that it attaches.
+The stepscope steps are those that `stepscope run` records, under the recorder that it attaches;
+`contexts` are those of `stepscope run --contexts`. Triton's Proton is there where it is installed
+and there is a GPU.
 Each figure is wall time of neighbouring steps, with the device waited for before and after them;
 ratios are taken within a round.
 """
@@ -13,6 +15,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -22,6 +26,7 @@ from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.timing import spread, wait_for
 from benchmarks.gpu.training import Training
 
+from stepscope.capture import record_contexts
 from stepscope.capture.manifest import Run
 from stepscope.capture.options import Options
 from stepscope.capture.session import Ending, Session
@@ -42,10 +47,11 @@ def compare(model: str, setting: Setting) -> Json:
     training = Training(Case(model), setting)
     for _ in range(_SETTLING_STEPS):
         training.step()
-    taken: dict[str, list[float]] = {tool: [] for tool in TOOLS}
+    tools = tools_for(setting)
+    taken: dict[str, list[float]] = {tool: [] for tool in tools}
     for turn in range(rounds):
-        for tool in _from(turn, list(TOOLS)):
-            taken[tool].append(TOOLS[tool](training, steps))
+        for tool in _from(turn, list(tools)):
+            taken[tool].append(tools[tool](training, steps))
     nothing = taken["nothing"]
     return {
         "step_ms": spread(nothing),
@@ -103,10 +109,34 @@ def _under_stepscope(training: Training, steps: int, stacks: bool = False) -> fl
     return taken
 
 
+def _under_contexts(training: Training, steps: int) -> float:
+    """Contexts collected; the collector is built or loaded before the clock runs."""
+    with tempfile.TemporaryDirectory() as folder, record_contexts(Path(folder, "run.stepscope")):
+        training.step()
+        return _timed(training, steps)
+
+
+def _under_proton(training: Training, steps: int) -> float:
+    proton = import_module("triton.profiler")
+    with tempfile.TemporaryDirectory() as folder:
+        session = proton.start(str(Path(folder, "run")), context="python")
+        training.step()
+        taken = _timed(training, steps)
+        proton.finalize(session)
+    return taken
+
+
+def tools_for(setting: Setting) -> dict[str, Callable[[Training, int], float]]:
+    """The tools that can be compared here."""
+    proton = setting.device != "cpu" and find_spec("triton") is not None
+    return {**TOOLS, **({"Proton with Python's frames": _under_proton} if proton else {})}
+
+
 TOOLS: dict[str, Callable[[Training, int], float]] = {
     "nothing": _timed,
     "torch.profiler": _under_profiler,
     "stepscope": _under_stepscope,
     "torch.profiler with stacks": partial(_under_profiler, stacks=True),
     "stepscope with stacks": partial(_under_stepscope, stacks=True),
+    "stepscope contexts": _under_contexts,
 }
