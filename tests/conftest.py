@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ from hypothesis import settings
 # Examples that never differ from run to run, and no deadline: the machine may be busy.
 settings.register_profile("stepscope", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("stepscope")
+
+# A shell starts what runs in its background deaf to Ctrl-C, and so would be all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _BESIDE_CHECKOUT = Path(__file__).parents[2] / "shared" / "traces"
 
