@@ -9,6 +9,7 @@ few training steps, or records them to a capture, and then ends the program.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -140,6 +141,21 @@ def main() -> None:
     partial = Path(f"{trial.result}.partial")
     partial.write_text(json.dumps(facts), "utf-8")
     partial.replace(trial.result)
+    _leave()
+
+
+def _leave() -> None:
+    """End now where processes train together: threads of the process group that still run when the
+    interpreter is taken down abort the process, with all that it measured already written."""
+    torch: Any = sys.modules.get("torch")
+    if (
+        torch is not None
+        and torch.distributed.is_available()
+        and torch.distributed.is_initialized()
+    ):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ async def find_findings(capture: str) -> Sequence[Mapping[str, Any]]:
         capture: the recorded steps.
     """
     command = (sys.executable, "-m", "stepscope", "analyze", capture, "--no-cache", "--json")
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=DEVNULL)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
+    )
     try:
         told, _ = await process.communicate()
     except asyncio.CancelledError:

@@ -102,15 +102,16 @@ class StepscopeServer(LanguageServer):
         self.refresh(entry)
         self._say(entry, state, message)
         if state == "measured":
-            await self._analyze(entry)
+            self.jobs.start(f"findings of {entry}", lambda: self._analyze(entry))
 
     async def _analyze(self, entry: str) -> None:
         """What the analyzer finds comes later: the costs do not wait for it."""
         measured = self.documents.measured[entry]
         if measured.capture is not None:
             found = await find_findings(measured.capture)
-            self.documents.succeed(replace(measured, findings=found))
-            self.refresh(entry)
+            if self.documents.measured[entry] is measured:  # not measured anew meanwhile
+                self.documents.succeed(replace(measured, findings=found))
+                self.refresh(entry)
 
     def refresh(self, entry: str) -> None:
         """Have everything that tells of an entry file drawn again."""
