@@ -151,15 +151,19 @@ def fit_model(
     Returns:
         The model.
     """
-    order = np.argsort(batches, kind="stable")
-    x = np.asarray(batches, float)[order]
-    y = np.asarray(values, float)[order]
+    x, y = _by_batch(batches, values)
     one = _model((fit_time_line(x, y),), x, y, errors, repeats)
     if one.residual() <= tolerance or len(x) < _LEAST_POINTS:
         return one
     pieces = min(_splits(x, y), key=lambda split: _squares(split, x, y))
     two = _model(pieces, x, y, errors, repeats)
     return two if two.residual() <= _WORTH_IT * one.residual() else one
+
+
+def _by_batch(batches: Sequence[float], values: Sequence[float]) -> tuple[Floats, Floats]:
+    """Both in the order of the batch sizes."""
+    order = np.argsort(batches, kind="stable")
+    return np.asarray(batches, float)[order], np.asarray(values, float)[order]
 
 
 def fit_peaks(batches: Sequence[float], values: Sequence[float], tolerance: float = 0.002) -> Model:
@@ -177,9 +181,7 @@ def fit_peaks(batches: Sequence[float], values: Sequence[float], tolerance: floa
     Returns:
         The model.
     """
-    order = np.argsort(batches, kind="stable")
-    x = np.asarray(batches, float)[order]
-    y = np.asarray(values, float)[order]
+    x, y = _by_batch(batches, values)
     one = _model((fit_line(x, y),), x, y, None, None)
     if one.residual() <= tolerance or len(x) < 3:
         return one
