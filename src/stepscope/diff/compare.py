@@ -129,7 +129,8 @@ def _row(
 ) -> Row:
     one, other = _side(before, calls_before), _side(after, calls_after)
     was, is_ = one.median_ms if one else 0.0, other.median_ms if other else 0.0
-    return Row(key, one, other, is_ - was, is_ / was if was else None, _verdict(before, after))
+    verdict = _verdict(before, after, is_ - was)
+    return Row(key, one, other, is_ - was, is_ / was if was else None, verdict)
 
 
 def _side(times: Floats | None, counts: Floats | None) -> Side | None:
@@ -139,7 +140,7 @@ def _side(times: Floats | None, counts: Floats | None) -> Side | None:
     return Side(middle, low, high, None if counts is None else float(np.median(counts)))
 
 
-def _verdict(before: Floats | None, after: Floats | None) -> str:
+def _verdict(before: Floats | None, after: Floats | None, change_ms: float) -> str:
     if before is None or not before.any():
         return "new"
     if after is None or not after.any():
@@ -149,9 +150,10 @@ def _verdict(before: Floats | None, after: Floats | None) -> str:
     certain = differs(before, after)
     if certain is None:
         return "one_step"
-    if not certain:
+    if not certain or not change_ms:
         return "unclear"
-    return "slower" if after.mean() > before.mean() else "faster"
+    # By the medians that are shown: a mean follows a single slow step.
+    return "slower" if change_ms > 0 else "faster"
 
 
 def _about(run: Run) -> dict[str, Any]:

@@ -124,6 +124,12 @@ def test_one_slow_step_among_many_decides_nothing() -> None:
     assert differs(steady, np.append(steady[:-1] - 10, 400)) is True
 
 
+def test_one_slow_step_does_not_turn_faster_into_slower() -> None:
+    step = compare(run(*[100] * 10), run(*[90] * 9, 1000)).step
+    assert step.change_ms == pytest.approx(-0.01)
+    assert step.verdict == "faster"
+
+
 def test_steps_that_are_all_slower_differ_however_much_they_vary() -> None:
     assert differs(np.array([75.5, 77, 76.3, 76.8, 78.5, 81.1]),
                    np.array([100.3, 122, 166.5, 82, 107, 166])) is True  # fmt: skip
