@@ -258,25 +258,38 @@ def test_the_gain_of_loading_in_time_is_that_of_the_what_if_engine() -> None:
     assert finding.severity == "critical"
 
 
-def rank(number: int, late: int) -> str:
+def meeting(late: int, start: int = 0, end: int = 1000, step: int = 0) -> str:
+    """A step of a rank that comes to its collective at `late`."""
+    call, work = 2 * step + 1, 2 * step + 2
     return f"""
-        main      |    0 1000 | ProfilerStep#0
-        main      |   10   12 | aten::mm
-        main      |   10   12 | cudaLaunchKernel | corr=1
-        stream 7  |   20  {late} | volta_fp16_s884gemm | corr=1
-        main      |   14   16 | cudaLaunchKernel | corr=2
-        stream 20 | {late + 1}  990 | ncclDevKernel_AllReduce_Sum_f32 | corr=2
+        main      | {start} {end} | ProfilerStep#{step}
+        main      | {start + 10} {start + 12} | aten::mm
+        main      | {start + 10} {start + 12} | cudaLaunchKernel | corr={call}
+        stream 7  | {start + 20} {late} | volta_fp16_s884gemm | corr={call}
+        main      | {start + 14} {start + 16} | cudaLaunchKernel | corr={work}
+        stream 20 | {late + 1} {end - 10} | ncclDevKernel_AllReduce_Sum_f32 | corr={work}
     """
+
+
+def stragglers(*ranks: str) -> list[str]:
+    """What the rule says of a job of these ranks."""
+    traces = [of_rank(annotate(drawn_trace(text)), number) for number, text in enumerate(ranks)]
+    found = apply_rules(Subject(concat(traces)), RULES)
+    return [one.what for one in found if one.rule == "straggling_rank"]
 
 
 @pytest.mark.parametrize(("lates", "slowest"), [([300, 900, 310], 1), ([600, 610, 605], None)])
 def test_the_rank_that_the_others_wait_for(lates: list[int], slowest: int | None) -> None:
-    traces = [annotate(drawn_trace(rank(number, late))) for number, late in enumerate(lates)]
-    job = concat([of_rank(trace, number) for number, trace in enumerate(traces)])
-    mine = [one for one in apply_rules(Subject(job), RULES) if one.rule == "straggling_rank"]
-    assert [one.what.startswith(f"Rank {slowest} comes last") for one in mine] == (
+    said = stragglers(*map(meeting, lates))
+    assert [one.startswith(f"Rank {slowest} comes last") for one in said] == (
         [] if slowest is None else [True]
     )
+
+
+def test_a_rank_that_is_late_while_it_warms_up_is_no_straggler() -> None:
+    later = lines(meeting(9300, 9000, 10000, 1), meeting(10300, 10000, 11000, 2))
+    ranks = (lines(meeting(late, end=9000), later) for late in (300, 8900))
+    assert stragglers(*ranks) == []
 
 
 def test_a_compilation_inside_the_steps() -> None:

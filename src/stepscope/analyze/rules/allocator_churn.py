@@ -21,9 +21,8 @@ def allocator_churn(subject: Subject) -> Iterator[Finding]:
     """Memory taken from the driver or the system, and given back, in every step.
 
     Silent for a single step, and where fewer than half of the steps do it: a first step has to
-    allocate. Without a device
-    where allocations were not recorded (`--memory`) or fewer than 4 of 32 MiB or more are made a
-    step.
+    allocate. Without a device where allocations were not recorded (`--memory`) or fewer than 4 of
+    32 MiB or more are made a step.
     """
     if subject.has_device:
         yield from _by_driver(subject)
@@ -52,7 +51,7 @@ def _by_system(subject: Subject) -> Iterator[Finding]:
     big = (memory["bytes"] >= _BIG_BYTES) & (memory["event"] >= 0)
     big &= (memory["rank"] == subject.rank) & memory.text("device").mask("cpu")
     events = memory["event"][big]
-    mine = subject.events["step"][events] >= 0
+    mine = np.isin(subject.events["step"][events], subject.steps["step"])
     rows: Rows = np.unique(events[mine]).astype(np.int64)
     if mine.sum() < LEAST_BIG * subject.count:
         return

@@ -23,11 +23,13 @@ def fp32_matmul(subject: Subject) -> Iterator[Finding]:
     devices without tensor cores (before Volta), and on those of which `stepscope whatif amp` knows
     no speedups (AMD).
     """
-    gain = subject.whatif("amp")
     major = subject.device_facts().get("computeMajor") or 0
     rows = subject.find(_FP32, kind=_KINDS, category="kernel", on_device=True)
     rows = np.setdiff1d(rows, subject.find(_OTHER, kind=_KINDS, on_device=True))
-    if gain is None or major < 7 or subject.ms(rows) < LEAST * subject.step_ms:
+    if major < 7 or subject.ms(rows) < LEAST * subject.step_ms:
+        return
+    gain = subject.whatif("amp")
+    if gain is None:
         return
     quick = "torch.set_float32_matmul_precision('high') for TF32, or " if major >= _TF32_SINCE \
         else ""  # fmt: skip

@@ -23,7 +23,6 @@ def input_bound(subject: Subject) -> Iterator[Finding]:
     """
     rows = subject.outermost(subject.find(stage="data_loading", on_device=False))
     waits = subject.idle_ms("data") if subject.has_device else subject.ms(rows)
-    gain = subject.gain(rows, "dataloader")
     if not len(rows) or waits < LEAST * subject.step_ms:
         return
     alone = len(subject.find("_SingleProcessDataLoaderIter")) > 0
@@ -33,5 +32,5 @@ def input_bound(subject: Subject) -> Iterator[Finding]:
         f"For {waits / subject.step_ms:.0%} of the step {who} while a batch is loaded{how}",
         ALONE if alone else TOGETHER,
         rows,
-        gain,
+        subject.gain(rows, "dataloader"),
     )

@@ -49,6 +49,7 @@ def _collectives(subject: Subject, rank: int) -> Rows:
     """The collectives of a rank's steps in order: on its device, else on its CPU's threads."""
     events = subject.events
     mine = subject.trace["tracks"]["rank"][events["track"]] == rank
-    mine &= events.text("category").mask("communication") & (events["step"] >= 0)
+    mine &= events.text("category").mask("communication")
+    mine &= np.isin(events["step"], subject.steps["step"])  # not those of a step that warms up
     on_device = subject.trace["tracks"]["device"][events["track"]] >= 0
     return np.flatnonzero(mine & on_device if (mine & on_device).any() else mine)

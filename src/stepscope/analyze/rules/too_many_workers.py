@@ -19,10 +19,12 @@ def too_many_workers(subject: Subject) -> Iterator[Finding]:
     capture = subject.trace.metadata.capture
     cores = capture.get("cpus_usable") or capture.get("cpu_count")
     workers = max((one.get("workers", 0) for one in capture.get("loaders") or []), default=0)
-    gain = subject.whatif("dataloader")
-    if not cores or workers <= cores or gain is None:
+    if not cores or workers <= cores:
         return
+    gain = subject.whatif("dataloader")
     rows = subject.outermost(subject.find(stage="data_loading", on_device=False))
+    if gain is None or not len(rows):
+        return
     yield subject.finding(
         f"{workers} data-loader workers share {cores} CPU cores.",
         f"Set num_workers to at most {cores}: workers without a core only slow the others, "
