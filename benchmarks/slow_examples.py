@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 
 FOLDER = Path(__file__).parents[1] / "examples" / "slow"
-ON_A_GPU = ("pageable_copies", "fp32_matmul", "odd_shapes")
+ON_A_GPU = ("index_backward", "pageable_copies", "fp32_matmul", "odd_shapes")
 ON_TWO_RANKS = ("exposed_communication", "straggling_rank")
 STEPS = {"recompilation": 12, "allocator_churn": 12, "too_many_workers": 48}
 IN_ALL = ("too_many_workers",)  # what counts is the whole run, the start of the workers included

@@ -20,14 +20,13 @@ SHOWN = {
     "too_many_workers": "_MultiProcessingDataLoaderIter",
     "synchronising_calls": "aten::item",
     "layout_conversions": "aten::copy_",
-    "index_backward": "IndexBackward0",
     "optimizer_loop": "aten::addcdiv_",
     "small_batch": "aten::addmm",
     "recompilation": "dynamo_timed",
     "zero_grad_memset": "zero_",
     "allocator_churn": "aten::",
 }
-ON_A_GPU = {"pageable_copies", "fp32_matmul", "odd_shapes"}
+ON_A_GPU = {"index_backward", "pageable_copies", "fp32_matmul", "odd_shapes"}
 ON_SEVERAL_RANKS = {"exposed_communication", "straggling_rank"}
 BY_SAMPLES = {"stall_reasons"}
 
