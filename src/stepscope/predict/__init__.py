@@ -4,9 +4,11 @@ from stepscope.predict.breakdown import Breakdown
 from stepscope.predict.edit import Edit, edit_site
 from stepscope.predict.entry import Entry, open_entry
 from stepscope.predict.find import find_site, find_sites
+from stepscope.predict.plan import QUICK, Plan
 from stepscope.predict.process import Cancelled
 from stepscope.predict.profile import Profile, make_profile
-from stepscope.predict.session import QUICK, Plan, Result, Session
+from stepscope.predict.result import Result
+from stepscope.predict.session import Session
 from stepscope.predict.site import Site
 
 __all__ = [

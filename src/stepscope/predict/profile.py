@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from stepscope.predict.doubts import (
+    MEMORY_TOLERANCE,
+    TIME_TOLERANCE,
+    memory_doubts,
+    time_doubts,
+)
 from stepscope.predict.fit import Model, fit_model, fit_peaks, hold_back
 from stepscope.predict.measured import Point
 
 Json = dict[str, Any]
-_TIME_TOLERANCE, _MEMORY_TOLERANCE = 0.04, 0.002
 _KNEE = 0.9
 _LARGEST = 10**7
 
@@ -142,9 +147,9 @@ def make_profile(
         return Profile(tuple(points), None, None, too_large, device or {}, tuple(notes))
     if len(points) < 3:
         notes.append("only two batch sizes could be measured: the ranges tell nothing")
-    time = _fitted(points, "ms", _TIME_TOLERANCE)
-    memory = _fitted(points, "bytes", _MEMORY_TOLERANCE)
-    notes += _doubts(time, memory, points)
+    time = _fitted(points, "ms", TIME_TOLERANCE)
+    memory = _fitted(points, "bytes", MEMORY_TOLERANCE)
+    notes += [*time_doubts(time, points), *memory_doubts(memory)]
     return Profile(tuple(points), time, memory, too_large, device or {}, tuple(notes))
 
 
@@ -168,47 +173,6 @@ def _fit(points: Sequence[Point], quantity: str, tolerance: float) -> Model:
     return fit_model(batches, values, errors, repeats, tolerance)
 
 
-def _doubts(time: Model, memory: Model, points: Sequence[Point]) -> list[str]:
-    """A clear word where the linear model does not hold."""
-    notes = []
-    noise = max(point.error_ms / point.ms for point in points)
-    miss = time.residual()
-    if not time.linear:
-        start = time.pieces[-1].start
-        notes.append(
-            f"run time is not one line over the batch size: another one holds from {start:.0f} on "
-            "(another kernel is chosen, or a cache no longer holds the data); predictions use the "
-            "piece that their batch size lies in"
-        )
-    elif miss > max(_TIME_TOLERANCE, 3 * noise):
-        notes.append(
-            f"run time misses its line by up to {miss:.0%}, more than noise explains "
-            f"({noise:.1%}): kernels are chosen by size, or small batches leave the device idle; "
-            "measure more points (--points)"
-        )
-    if noise > _TIME_TOLERANCE:
-        notes.append(
-            f"step times scatter (standard error {noise:.0%} of the time): something else uses "
-            "this machine; measure again when it is quiet"
-        )
-    if time.slope <= 0:
-        notes.append(
-            "run time does not grow with the batch size: the device is not filled yet, and no "
-            "limit can be told; start from a larger batch size"
-        )
-    if not memory.linear:
-        notes.append(
-            f"the memory peak moves to another place in the step from batch size "
-            f"{memory.pieces[-1].start:.0f} on; predictions use the piece that theirs lies in"
-        )
-    elif memory.residual() > _MEMORY_TOLERANCE:
-        notes.append(
-            f"memory misses its line by up to {memory.residual():.1%}: the peak is not at the "
-            "same place in the step at all batch sizes"
-        )
-    return notes
-
-
 def _rate(batch: int, ms: float) -> float | None:
     """Samples a second; None where there is no time to tell it from."""
     return 1e3 * batch / ms if ms > 0 else None
@@ -226,7 +190,7 @@ def _coefficients(model: Model | None, slope: str, intercept: str) -> Json | Non
     return result
 
 
-def _first(holds: Any) -> int | None:
+def _first(holds: Callable[[int], bool]) -> int | None:
     """The least batch size for which a condition holds that stays true once it is."""
     high = 1
     while not holds(high):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from stepscope.errors import BatchError
 from stepscope.predict.measured import Measured, Point, combine
@@ -57,7 +56,6 @@ def sweep(
     wanted: int = POINTS + 1,
     most_rounds: int = 1,
     progress: Progress = lambda words, done, total: None,
-    cancel: threading.Event | None = None,
 ) -> Sweep:
     """Measure from `start` on.
 
@@ -67,7 +65,6 @@ def sweep(
         wanted: how many batch sizes.
         most_rounds: rounds to make at most; the first that changes nothing is the last.
         progress: told what is being done, how much of it is done and how much there is.
-        cancel: when set, the sweep ends with what it has.
 
     Returns:
         The measurements.
@@ -113,5 +110,5 @@ def _medians(found: Sweep) -> dict[int, float]:
     return {point.batch: point.ms for point in found.points()}
 
 
-def _agree(before: dict[int, float], after: dict[int, Any]) -> bool:
+def _agree(before: dict[int, float], after: dict[int, float]) -> bool:
     return all(abs(after[batch] - ms) <= _STABLE * ms for batch, ms in before.items())

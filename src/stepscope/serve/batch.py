@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from stepscope.predict.curve import curve
-from stepscope.predict.session import Result
+from stepscope.predict.result import Result
 from stepscope.predict.suggestions import suggestions
 from stepscope.serve.bundle import page_in_one
 

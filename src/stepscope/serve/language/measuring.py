@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from stepscope.errors import BatchError
-from stepscope.predict.session import QUICK, Result, Session
+from stepscope.predict.plan import QUICK
+from stepscope.predict.result import Result
+from stepscope.predict.session import Session
 from stepscope.serve.batch import batch_answer
 from stepscope.serve.language.costs import Measured, Problem
 from stepscope.serve.language.lines import files_of
