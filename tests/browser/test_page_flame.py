@@ -110,6 +110,26 @@ def test_a_search_marks_boxes_and_tells_their_share(resnet: Workbench) -> None:
     assert "16\u202f%" in status(resnet)
 
 
+def test_the_url_holds_measure_direction_search_and_zoom(resnet: Workbench) -> None:
+    resnet.page.get_by_label("Measure").select_option("cpu")
+    resnet.page.get_by_label("Bottom up").check()
+    resnet.page.fill(SEARCH, "conv")
+    rows = boxes(resnet, "by=cpu&up=1")
+    resnet.until(f"document.querySelector('.flame-frame').dataset.boxes === '{len(rows)}'")
+    click_box(resnet, rows[1])
+    resnet.page.locator(".flame-path button", has_text=rows[1]["name"]).wait_for()
+    sent = resnet.page.url.partition("#")[2]
+    resnet.page.goto("about:blank")
+    resnet.page.goto(f"{resnet.base}#{sent}")
+    resnet.page.locator(".flame-path button", has_text=rows[1]["name"]).wait_for()
+    assert resnet.page.get_by_label("Measure").input_value() == "cpu"
+    assert resnet.page.get_by_label("Bottom up").is_checked()
+    assert resnet.page.input_value(SEARCH) == "conv"
+    # Nodes are of one tree: that of a single step has others, and is shown whole.
+    resnet.page.get_by_label("This step only").check()
+    resnet.page.locator(".flame-path").wait_for(state="detached")
+
+
 def test_findings_are_on_their_boxes(resnet: Workbench) -> None:
     told = resnet.ask("context_findings?rank=0&by=cpu")["findings"]
     loader = next(one for one in told if one["rule"] == "input_bound")

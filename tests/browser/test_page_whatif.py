@@ -105,6 +105,42 @@ def test_both_timelines_are_on_one_scale_and_walked_by_keys(
     workbench.picture("whatif-dark")
 
 
+def ticks(workbench: Workbench) -> list[str]:
+    return workbench.page.locator(".whatif-axis span").all_inner_texts()
+
+
+def test_both_timelines_are_zoomed_together(workbench: Workbench, resnet_url: str) -> None:
+    shown(workbench, resnet_url, "dataloader")
+    whole = ticks(workbench)
+    assert whole[0] == "0"
+    canvas = workbench.page.locator('[data-side="before"] canvas')
+    box = canvas.bounding_box()
+    workbench.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 8)
+    workbench.page.mouse.down()
+    workbench.page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 8, steps=4)
+    workbench.page.mouse.up()
+    workbench.until("document.querySelector('.whatif-axis span').innerText !== '0'")
+    near = ticks(workbench)
+    workbench.until("!document.querySelector('.whatif-answer[aria-busy=true]')")
+    workbench.picture("whatif-zoomed")
+    canvas.dblclick()
+    workbench.until("document.querySelector('.whatif-axis span').innerText === '0'")
+    assert ticks(workbench) == whole
+    timelines = workbench.page.locator(".whatif-timelines")
+    timelines.press("+")
+    workbench.until("document.querySelector('.whatif-axis span').innerText !== '0'")
+    assert ticks(workbench) not in (whole, near)
+    timelines.press("0")
+    workbench.until("document.querySelector('.whatif-axis span').innerText === '0'")
+    path = workbench.path
+    canvas.hover(position={"x": 30, "y": 8})
+    workbench.page.keyboard.down("Control")
+    workbench.page.mouse.wheel(0, -200)
+    workbench.page.keyboard.up("Control")
+    workbench.page.get_by_role("button", name="Further").click()
+    assert workbench.path == path
+
+
 def test_one_rank_alone_or_all_together(workbench: Workbench, several_url: str) -> None:
     workbench.open(several_url, "#trace=dlrm_8rank_v100&pane=whatif&changes=bandwidth")
     workbench.page.locator(".whatif-timelines").wait_for()

@@ -31,6 +31,12 @@ const PAIRS: [string, string, number][] = [
   ["heat-3", "lane", 3],
 ];
 
+it("reads colours of six digits and of three, as a style sheet may be packed", () => {
+  expect(parseHex("#cf3a1d")).toEqual([0xcf, 0x3a, 0x1d]);
+  expect(parseHex("#fff")).toEqual([255, 255, 255]);
+  expect(parseHex("#0a4")).toEqual([0, 0xaa, 0x44]);
+});
+
 describe.each([
   ["light", light],
   ["dark", dark],

@@ -49,6 +49,11 @@ const TREE = flame([
 describe("a flame graph", () => {
   const layout = new FlameLayout(TREE);
 
+  it("finds the box of a node, and the first one for a node that has none", () => {
+    const zoomed = new FlameLayout(flame([["mm", -1, 40], ["add", 0, 9]], { node: [7, 12] })); // prettier-ignore
+    expect([zoomed.boxOf(12), zoomed.boxOf(7), zoomed.boxOf(3)]).toEqual([1, 0, 0]);
+  });
+
   it("lays boxes side by side below their caller, as wide as their share", () => {
     const spans = Array.from(layout.left, (left, box) => [left, layout.right[box]]);
     expect(spans).toEqual([

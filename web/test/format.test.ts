@@ -1,5 +1,14 @@
 import { describe, expect, it } from "vitest";
-import { bytes, count, duration, grouped, milliseconds, percent, plural } from "../src/base/format";
+import {
+  bytes,
+  count,
+  duration,
+  grouped,
+  milliseconds,
+  percent,
+  plural,
+  tick,
+} from "../src/base/format";
 
 /** Narrow spaces as plain ones, so that what is expected can be read. */
 const plain = (text: string): string => text.replaceAll("\u202f", " ");
@@ -32,6 +41,12 @@ describe("a share keeps a digit where it is small", () => {
     [0.396, "40 %"],
     [1, "100 %"],
   ])("%d is %s", (share, text) => expect(plain(percent(share))).toBe(text));
+});
+
+it("tells the ticks of an axis in the unit of their distance, so that no two read alike", () => {
+  const told = [0, 500e6, 1000e6].map((ns) => plain(tick(ns, 500e6)));
+  expect(told).toEqual(["0", "500 ms", "1 000 ms"]);
+  expect(plain(tick(123_457_000, 1000))).toBe("123 457 µs");
 });
 
 it("groups thousands, and tells counts, bytes and plurals", () => {

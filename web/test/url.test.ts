@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { fromHash, NO_VIEW, toHash, type View } from "../src/state/url";
+import { fromHash, NO_FLAME, NO_VIEW, toHash, type View } from "../src/state/url";
 
 const VIEWS: Record<string, Partial<View>> = {
   "an opened operation": { path: "s5.0/t3/m12.4071", chosen: "s5.0/t3/m12.4071" },
@@ -15,7 +15,26 @@ const VIEWS: Record<string, Partial<View>> = {
   "a finding": { path: "s5.0", chosen: "s5.0", subject: { finding: 2 }, pane: "findings" },
   "a row of its evidence": { path: "s5.0", chosen: "s5.0", subject: { finding: 2, place: 1 } },
   "changes to try": { changes: ["amp", "scale:select=name=Memcpy HtoD (Pageable*,factor=0"] },
-  "switches and a search": { text: "aten::mul_ #1", every: true, oneStep: true, asTable: true },
+  "a flame graph": {
+    pane: "flame",
+    flame: {
+      by: "cpu",
+      up: true,
+      against: "run-2",
+      find: "conv2d & <b>",
+      zoom: { tree: "0.5", start: 12, node: 40 },
+    },
+  },
+  "a zoom in a recording without steps": {
+    flame: { ...NO_FLAME, zoom: { tree: "", start: 0, node: 7 } },
+  },
+  "switches and a search": {
+    text: "aten::mul_ #1",
+    every: true,
+    oneStep: true,
+    asTable: true,
+    whole: true,
+  },
 };
 
 describe("a view comes back from its URL", () => {
@@ -31,6 +50,6 @@ it("says nothing of what is as usual, and keeps paths readable", () => {
 });
 
 it("passes over what it does not know, and what is broken", () => {
-  const broken = fromHash("#subject=module:x&unknown=1&every=yes&path=s1.0");
+  const broken = fromHash("#subject=module:x&unknown=1&every=yes&path=s1.0&zoom=a:b");
   expect(broken).toEqual({ ...NO_VIEW, path: "s1.0", chosen: "s1.0" });
 });

@@ -9,7 +9,7 @@ import {
   valueOf,
   withValue,
 } from "../src/model/changes";
-import { lengthOf, neighbour, rectangleAt, rowsOf, ticks } from "../src/model/rectangles";
+import { lengthOf, neighbour, rectangleAt, rowsOf } from "../src/model/rectangles";
 
 const parameter = (name: string, usual: Parameter["default"]): Parameter => ({
   name,
@@ -139,11 +139,5 @@ describe("two timelines", () => {
     expect(go("x", "ArrowDown")).toEqual({ side: "before", row: 2, index: 0 });
     expect(go("x", "ArrowDown", "ArrowDown")).toEqual({ side: "after", row: 0, index: 1 });
     expect(go("x", "ArrowDown", "ArrowDown", "ArrowDown")).toMatchObject({ row: 1 });
-  });
-
-  it("have round ticks, at most so many gaps", () => {
-    expect(ticks(100, 5)).toEqual([0, 20, 40, 60, 80, 100]);
-    expect(ticks(1065, 4)).toEqual([0, 500, 1000]);
-    expect(ticks(0.9, 10)).toHaveLength(10);
   });
 });

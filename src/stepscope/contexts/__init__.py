@@ -4,6 +4,7 @@ from stepscope.contexts.bottom_up import bottom_up
 from stepscope.contexts.build import build_contexts
 from stepscope.contexts.difference import Difference, difference
 from stepscope.contexts.hot import hot_path, hotspots
+from stepscope.contexts.lines import LineTotal, line_totals
 from stepscope.contexts.measure import MEASURES, Measure, default_measure, measure, measures
 from stepscope.contexts.merge import merge_trees
 from stepscope.contexts.prune import focus, hide, prune, put_together
@@ -14,6 +15,7 @@ __all__ = [
     "MEASURES",
     "ContextTree",
     "Difference",
+    "LineTotal",
     "Measure",
     "bottom_up",
     "build_contexts",
@@ -23,6 +25,7 @@ __all__ = [
     "hide",
     "hot_path",
     "hotspots",
+    "line_totals",
     "measure",
     "measures",
     "merge_trees",

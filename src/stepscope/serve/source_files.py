@@ -30,7 +30,7 @@ class SourceText:
 
 
 class SourceFiles:
-    """What files a trace names as those of modules, of calls of modules and of Python frames.
+    """What files a trace names as those of modules, of their calls and of Python frames.
 
     A trace may come from anybody. So only Python files are read, and a name that is not absolute is
     looked for in the folder that the recorded program ran in, and never outside it.
@@ -116,4 +116,11 @@ def _named(trace: Trace) -> frozenset[str]:
     modules = trace["modules"]
     files = {name for column in ("file", "call_file") for name in modules.text(column) if name}
     frames = (frame_place(name) for name in trace.events.text("name").values)
-    return frozenset(files | {place.file for place in frames if place})
+    return frozenset(files | {place.file for place in frames if place} | _collected(trace))
+
+
+def _collected(trace: Trace) -> set[str]:
+    """The files of Python frames in collected contexts."""
+    contexts = trace["contexts"]
+    file = contexts.text("file").take(contexts.text("kind").mask("python"))
+    return {name for name in file.compact().values if name}

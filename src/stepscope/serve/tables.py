@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from stepscope.errors import TraceError
 from stepscope.serve.opened import OpenTrace
 from stepscope.serve.query import Query
 from stepscope.summary import Summary, summarise
@@ -23,24 +24,39 @@ _OCCUPANCY = "est. achieved occupancy %"
 
 
 def overview(opened: OpenTrace, query: Query) -> dict[str, Any]:
-    """The facts of a report, and what the page needs to begin."""
-    rank = opened.rank_of(query)
-    facts = _summary(opened, query).to_json()
-    del facts["modules"], facts["kernels"]
-    trace = opened.trace
+    """The facts of a report, and what the page needs to begin.
+
+    A trace without a step has no facts, and `why` says why: it may still have contexts.
+    """
+    rank, trace = opened.rank_of(query), opened.trace
+    facts, why = _facts(opened, query)
     return {
         "start": opened.start,
         "rank": rank,
         "ranks": list(trace.metadata.ranks),
         "steps": _steps(opened),
         "has": {
-            "device": facts["kernels_are"] == "kernels",
+            "device": facts is not None and facts["kernels_are"] == "kernels",
             "modules": len(trace["modules"]) > 0,
             "memory": len(trace["memory"]) > 0,
             "source": bool(opened.sources.names),
+            "contexts": len(trace["contexts"]) > 0,
         },
         "facts": facts,
+        "why": why,
+        "warnings": [row for row in trace["warnings"].rows() if row["rank"] == rank],
     }
+
+
+def _facts(opened: OpenTrace, query: Query) -> tuple[dict[str, Any] | None, str]:
+    try:
+        facts = _summary(opened, query).to_json()
+    except TraceError as error:
+        if len(opened.trace["steps"]):
+            raise
+        return None, str(error)
+    del facts["modules"], facts["kernels"]
+    return facts, ""
 
 
 def modules(opened: OpenTrace, query: Query) -> dict[str, Any]:

@@ -62,12 +62,13 @@ export class Client {
     return this.ask("select", { ...subject, path, every });
   }
 
-  async sources(): Promise<wire.SourceFile[]> {
-    return (await this.ask<{ files: wire.SourceFile[] }>("sources")).files;
+  /** @param whole of the whole recording, where contexts were collected beside steps. */
+  sources(scope: Scope | null, whole: boolean): Promise<wire.Sources> {
+    return this.ask("sources", { ...scope, whole });
   }
 
-  source(file: string): Promise<wire.Source> {
-    return this.ask("source", { file });
+  source(file: string, scope: Scope | null, whole: boolean): Promise<wire.Source> {
+    return this.ask("source", { ...scope, file, whole });
   }
 
   /** Raw events of an operation as a Chrome trace. */

@@ -56,7 +56,10 @@ export class EmbeddedHost implements Host {
       case "modules":
       case "kernels":
       case "overview":
+      case "sources":
         return this.answer(name);
+      case "source":
+        return this.answer(requestKey(name, { file: parameters.file }));
     }
     throw this.missing();
   }

@@ -83,8 +83,11 @@ export interface Overview {
   rank: number;
   ranks: number[];
   steps: StepRow[];
-  has: { device: boolean; modules: boolean; memory: boolean; source: boolean };
-  facts: Facts;
+  has: { device: boolean; modules: boolean; memory: boolean; source: boolean; contexts: boolean };
+  /** null where no step was recorded: `why` says so. */
+  facts: Facts | null;
+  why: string;
+  warnings: Warning[];
 }
 
 export interface ResourceRow {
@@ -354,6 +357,14 @@ export interface Selected extends Selects {
   levels?: Hits[];
 }
 
+/** What figures are of: means a step, or all of the recording. */
+export type Per = "step" | "recording";
+
+export interface Sources {
+  files: SourceFile[];
+  per: Per;
+}
+
 export interface SourceFile {
   file: string;
   readable: boolean;
@@ -369,10 +380,13 @@ export interface SourceLine {
   forward_device_ms: number;
   backward_cpu_ms: number;
   backward_device_ms: number;
+  other_cpu_ms: number;
+  other_device_ms: number;
   share: number;
   calls: number;
   modules: number[];
   what: string;
+  name: string;
 }
 
 export interface Source {
@@ -381,6 +395,7 @@ export interface Source {
   reason: string;
   text: string | null;
   changed: boolean;
+  per: Per;
   lines: SourceLine[];
 }
 

@@ -32,6 +32,12 @@ export function duration(ns: number): string {
   return `${text}${SPACE}${unit}`;
 }
 
+/** A time on an axis in the unit of its ticks, so that two of them never read alike. */
+export function tick(ns: number, step: number): string {
+  const [scale, unit] = UNITS.find(([one]) => step >= one * 0.999) ?? [1, "ns"];
+  return ns === 0 ? "0" : `${grouped(ns / scale)}${SPACE}${unit}`;
+}
+
 /** A time in milliseconds, as in the tables of means a step; nothing for none. */
 export function milliseconds(ms: number): string {
   return ms === 0 ? "–" : duration(ms * 1e6);

@@ -60,6 +60,11 @@ export class FlameLayout {
     }
   }
 
+  /** The box of a node; the first one where it has none. */
+  boxOf(node: number): number {
+    return Math.max(this.wire.boxes.node.indexOf(node), 0);
+  }
+
   name(box: number): string {
     return this.wire.strings[this.wire.boxes.name[box]!] ?? "";
   }

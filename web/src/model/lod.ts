@@ -36,7 +36,7 @@ export function columnsOf(
 ): Columns {
   const scale = width / length;
   const wide: number[] = [];
-  const sums = new Float32Array(width * SHADES);
+  const sums = cleared(width * SHADES);
   let thin = false;
   for (let bar = 0; bar < row.start.length; bar++) {
     const from = row.start[bar]! * scale;
@@ -50,6 +50,14 @@ export function columnsOf(
     spread(sums, shade, Math.max(from, 0), Math.min(Math.max(to, from + 1e-5), width), width);
   }
   return { wide, ...(thin ? strongest(sums, width) : nothing(width)) };
+}
+
+/** Kept between rows and frames: making it anew for each is what the collector of garbage hears. */
+let scratch = new Float32Array(0);
+
+function cleared(size: number): Float32Array {
+  if (scratch.length < size) scratch = new Float32Array(2 * size);
+  return scratch.fill(0, 0, size);
 }
 
 function spread(sums: Float32Array, shade: number, from: number, to: number, width: number): void {

@@ -95,10 +95,3 @@ export function neighbour(
   const index = rectangleAt(timeline[next.side], next.inside, us, Infinity);
   return { side: next.side, row: next.row, index };
 }
-
-/** Round times for an axis, µs: 1, 2 or 5 times a power of ten, at most `most` of them. */
-export function ticks(length: number, most: number): number[] {
-  const power = 10 ** Math.floor(Math.log10(length / most));
-  const step = [1, 2, 5, 10].map((one) => one * power).find((one) => length / one <= most)!;
-  return Array.from({ length: Math.floor(length / step) + 1 }, (_, i) => i * step);
-}

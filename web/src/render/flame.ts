@@ -50,7 +50,7 @@ const KINDS: Record<string, string> = {
 
 export function readFlameColours(element: HTMLElement): FlameColours {
   const style = getComputedStyle(element);
-  const colour = (name: string): string => long(style.getPropertyValue(`--${name}`).trim());
+  const colour = (name: string): string => style.getPropertyValue(`--${name}`).trim();
   return {
     kinds: new Map(Object.entries(KINDS).map(([kind, name]) => [kind, soft(colour(name), colour)])),
     rest: colour("lane"),
@@ -68,11 +68,6 @@ export function readFlameColours(element: HTMLElement): FlameColours {
     hot: colour("heat-3"),
     hit: colour("hit"),
   };
-}
-
-/** `#fff`, as a style sheet may be packed, in six digits. */
-function long(colour: string): string {
-  return colour.length === 4 ? colour.replace(/[^#]/g, "$&$&") : colour;
 }
 
 /** A colour drawn towards the background, so that text on it can be read. */

@@ -43,8 +43,10 @@ export function readPalette(element: HTMLElement): Palette {
   };
 }
 
+/** `#cf3a1d`, or `#fff`, as a style sheet may be packed. */
 export function parseHex(text: string): Rgb {
-  const value = Number.parseInt(text.replace("#", ""), 16);
+  const digits = text.replace("#", "");
+  const value = Number.parseInt(digits.length === 3 ? digits.replace(/./g, "$&$&") : digits, 16);
   return [(value >> 16) & 255, (value >> 8) & 255, value & 255];
 }
 

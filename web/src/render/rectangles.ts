@@ -1,5 +1,6 @@
 import type { WhatIf } from "../api/whatif_types";
-import { lengthOf, type Row, type Side, type Spot } from "../model/rectangles";
+import { type Row, type Side, type Spot } from "../model/rectangles";
+import type { Span } from "../model/span";
 
 export const ROW_PX = 15;
 const STAGES: Record<string, string> = {
@@ -13,12 +14,15 @@ export interface RectangleScene {
   side: Side;
   rows: readonly Row[];
   width: number;
+  span: Span;
+  /** What is being marked to be zoomed to. */
+  marked: Span | null;
   spot: Spot | null;
 }
 
 /** Draws the threads as rows; their ground ends where the timeline does. */
 export function drawRectangles(canvas: HTMLCanvasElement, scene: RectangleScene): void {
-  const { timeline, side, rows, width, spot } = scene;
+  const { timeline, side, rows, width, span, marked, spot } = scene;
   const height = rows.length * ROW_PX;
   const context = fitted(canvas, width, height);
   const style = getComputedStyle(document.documentElement);
@@ -26,22 +30,31 @@ export function drawRectangles(canvas: HTMLCanvasElement, scene: RectangleScene)
   const fills = new Map(Object.entries(STAGES).map(([stage, name]) => [stage, colour(name)]));
   const [rest, lane, text] = [colour("cat-pale"), colour("lane"), colour("text")];
   const drawn = timeline[side];
-  const scale = width / lengthOf(timeline);
+  const scale = width / (span.to - span.from);
+  const x = (us: number): number => (us - span.from) * scale;
   context.clearRect(0, 0, width, height);
   rows.forEach((row, number) => {
     const top = number * ROW_PX + 1;
     context.fillStyle = lane;
-    context.fillRect(0, top, drawn.length_us * scale, ROW_PX - 2);
+    context.fillRect(0, top, Math.min(x(drawn.length_us), width), ROW_PX - 2);
     for (const index of row[side]) {
+      const start = drawn.start_us[index]!;
+      const [left, right] = [Math.max(x(start), 0), x(start + drawn.duration_us[index]!)];
+      if (right < 0 || left > width) continue;
       context.fillStyle = fills.get(drawn.stage[index]!) ?? rest;
-      const left = drawn.start_us[index]! * scale;
-      context.fillRect(left, top, Math.max(drawn.duration_us[index]! * scale, 1), ROW_PX - 2);
+      context.fillRect(left, top, Math.max(Math.min(right, width) - left, 1), ROW_PX - 2);
     }
   });
+  if (marked) {
+    context.fillStyle = colour("accent");
+    context.globalAlpha = 0.25;
+    context.fillRect(x(marked.from), 0, x(marked.to) - x(marked.from), height);
+    context.globalAlpha = 1;
+  }
   if (spot?.side !== side || spot.row >= rows.length) return;
   context.strokeStyle = text;
   context.lineWidth = 2;
-  const left = drawn.start_us[spot.index]! * scale;
+  const left = x(drawn.start_us[spot.index]!);
   const across = Math.max(drawn.duration_us[spot.index]! * scale, 2);
   context.strokeRect(left, spot.row * ROW_PX + 1, across, ROW_PX - 2);
 }

@@ -8,7 +8,7 @@ export function begin(store: Store): void {
   void poll(store);
   effect(() => {
     const start = store.overview.value.value?.start;
-    if (start !== undefined && !store.overview.value.loading && store.view.value.path === null) {
+    if (start && !store.overview.value.loading && store.view.value.path === null) {
       store.set({ path: start, chosen: start });
     }
   });

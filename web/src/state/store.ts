@@ -35,6 +35,8 @@ export class Store {
   readonly entry: ReadonlySignal<wire.TraceEntry | null>;
   readonly client: ReadonlySignal<Client | null>;
   readonly overview: ReadonlySignal<Loaded<wire.Overview>>;
+  /** Whether no step was recorded, so that there is no timeline: contexts alone. */
+  readonly stepless: ReadonlySignal<boolean>;
   readonly facts: ReadonlySignal<Loaded<wire.Overview>>;
   readonly levels: ReadonlySignal<Loaded<Level[]>>;
   readonly details: ReadonlySignal<Loaded<wire.Details>>;
@@ -61,10 +63,13 @@ export class Store {
     const id = computed(() => (this.entry.value?.state === "ready" ? this.entry.value.id : ""));
     this.client = computed(() => (id.value ? new Client(host, id.value) : null));
     this.overview = latest(() => this.client.value?.overview() ?? null);
+    this.stepless = computed(() => this.overview.value.value?.facts === null);
     const rank = computed(() => stepOf(path.value ?? "")?.rank ?? this.overview.value.value?.rank);
     const step = computed(() => (view.value.oneStep ? stepOf(path.value ?? "")?.step : undefined));
     this.scope = computed(() =>
-      rank.value === undefined ? null : { rank: rank.value, step: step.value },
+      rank.value === undefined || this.stepless.value
+        ? null
+        : { rank: rank.value, step: step.value },
     );
     this.facts = this.scoped((client, scope) => client.overview(scope));
     this.levels = latest(() => {
@@ -72,9 +77,16 @@ export class Store {
       if (!client || path.value === null) return null;
       return client.levels(path.value, every.value).then((all) => all.map(drawn));
     });
-    this.details = latest(() =>
-      chosen.value ? (this.client.value?.details(chosen.value) ?? null) : null,
-    );
+    this.details = latest(() => {
+      const [client, one] = [this.client.value, chosen.value];
+      if (!client || !one) return null;
+      // After the level on its way, which is what somebody waits for.
+      const level = path.value === null ? null : client.levels(path.value, every.value);
+      return Promise.resolve(level).then(
+        () => client.details(one),
+        () => client.details(one),
+      );
+    });
     this.found = latest(() =>
       text.value && path.value !== null
         ? (this.client.value?.search(text.value, path.value, every.value) ?? null)
@@ -116,6 +128,16 @@ export class Store {
     });
   }
 
+  /** The same, or about all that there is where no step was recorded. */
+  inScope<T>(
+    ask: (client: Client, scope: Scope | null) => Promise<T> | null,
+  ): ReadonlySignal<Loaded<T>> {
+    return latest(() => {
+      const [client, scope] = [this.client.value, this.scope.value];
+      return client && (scope || this.stepless.value) ? ask(client, scope) : null;
+    });
+  }
+
   set(change: Partial<View>): void {
     this.view.value = { ...this.view.value, ...change };
   }
@@ -128,6 +150,11 @@ export class Store {
   /** Chooses an operation and leaves the levels as they are. */
   choose(path: string): void {
     this.set({ chosen: path, subject: null, file: "" });
+  }
+
+  /** Asks for the inside of an operation that may be opened next. */
+  askAhead(path: string): void {
+    this.client.value?.levels(path, this.view.value.every).catch(() => undefined);
   }
 
   /** Closes the lowest level. */

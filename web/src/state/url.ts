@@ -18,10 +18,37 @@ export interface View {
   oneStep: boolean;
   /** The timeline as a table. */
   asTable: boolean;
+  /** Source lines by the contexts of the whole recording, where there are steps as well. */
+  whole: boolean;
   file: string;
   /** What-if changes to try, as `stepscope whatif` takes them. */
   changes: string[];
+  flame: FlameView;
 }
+
+/** What of the flame graph is on screen. */
+export interface FlameView {
+  /** The measure; empty for the usual one. */
+  by: string;
+  /** Each place with its callers below it. */
+  up: boolean;
+  /** The trace that this one is compared with, by its id; empty for none. */
+  against: string;
+  /** What is searched among its names. */
+  find: string;
+  zoom: Zoom | null;
+}
+
+/** Which box fills the width. Nodes are numbers in the tree of one rank and step. */
+export interface Zoom {
+  /** The rank, or rank and step, that the tree is of. */
+  tree: string;
+  /** The node of the first box, and the one that fills the width. */
+  start: number;
+  node: number;
+}
+
+export const NO_FLAME: FlameView = { by: "", up: false, against: "", find: "", zoom: null };
 
 export const NO_VIEW: View = {
   trace: "",
@@ -33,8 +60,10 @@ export const NO_VIEW: View = {
   every: false,
   oneStep: false,
   asTable: false,
+  whole: false,
   file: "",
   changes: [],
+  flame: NO_FLAME,
 };
 
 /** A view as a URL's fragment; what is as usual is left out. */
@@ -51,7 +80,14 @@ export function toHash(view: View): string {
   say("text", view.text);
   say("file", view.file);
   say("changes", view.changes.join("\n"));
-  for (const key of ["every", "oneStep", "asTable"] as const) say(key, view[key] ? "1" : "");
+  const { by, up, against, find, zoom } = view.flame;
+  say("by", by);
+  say("up", up ? "1" : "");
+  say("against", against);
+  say("find", find);
+  say("zoom", zoom ? `${zoom.tree}:${zoom.start}:${zoom.node}` : "");
+  for (const key of ["every", "oneStep", "asTable", "whole"] as const)
+    say(key, view[key] ? "1" : "");
   // Slashes need no escape in a fragment, and a path is easier to read with them.
   return `#${said.toString().replaceAll("%2F", "/")}`;
 }
@@ -70,9 +106,22 @@ export function fromHash(hash: string): View {
     every: said.get("every") === "1",
     oneStep: said.get("oneStep") === "1",
     asTable: said.get("asTable") === "1",
+    whole: said.get("whole") === "1",
     file: said.get("file") ?? "",
     changes: (said.get("changes") ?? "").split("\n").filter(Boolean),
+    flame: {
+      by: said.get("by") ?? "",
+      up: said.get("up") === "1",
+      against: said.get("against") ?? "",
+      find: said.get("find") ?? "",
+      zoom: parseZoom(said.get("zoom") ?? ""),
+    },
   };
+}
+
+function parseZoom(text: string): Zoom | null {
+  const found = /^([\d.]*):(\d+):(\d+)$/.exec(text);
+  return found && { tree: found[1]!, start: Number(found[2]), node: Number(found[3]) };
 }
 
 function subjectText(subject: Subject): string {

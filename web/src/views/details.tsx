@@ -4,6 +4,7 @@ import { bytes, count, duration, grouped, percent, words } from "../base/format"
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { Bound } from "./overview";
+import { showLine } from "./source";
 
 /** Everything recorded of the chosen operation. */
 export function DetailsPane({ store }: { store: Store }): JSX.Element {
@@ -118,10 +119,7 @@ function SourceLink({
   file: string;
   line: number;
 }): JSX.Element {
-  const open = (): void => {
-    store.set({ pane: "source" });
-    void store.choosePart({ file, line });
-  };
+  const open = (): void => showLine(store, { file, line });
   return (
     <button type="button" class="link" title={file} data-action="source" onClick={open}>
       {file.slice(file.lastIndexOf("/") + 1)}:{line}

@@ -1,7 +1,6 @@
-import { effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import { computed, type ReadonlySignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Client, Scope } from "../api/client";
 import type { Flame, NodeFinding } from "../api/flame_types";
 import { bytes, duration, grouped, percent, plural } from "../base/format";
 import { findingOfBoxes, FlameLayout } from "../model/flame";
@@ -13,63 +12,70 @@ import {
   readFlameColours,
   type FlameScene,
 } from "../render/flame";
-import { latest, type Loaded } from "../state/latest";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { theme } from "../state/theme";
+import { showLine } from "./source";
+import { NO_FLAME, type FlameView, type Zoom } from "../state/url";
 import { WithAnswer } from "../widgets/answer";
 import type { Pane } from "./pane";
 
-/** What is asked for, and which box is looked at. */
-interface Choice {
-  by: Signal<string>;
-  up: Signal<boolean>;
-  against: Signal<string>;
-  start: Signal<number>;
-  text: Signal<string>;
-}
-
 const LEGEND = ["python", "module", "operator", "runtime", "kernel", "memcpy", "communication"];
 
-const choiceOf = perStore((store): Choice => {
-  const [against, start] = [signal(""), signal(0)];
-  effect(() => {
-    void store.scope.value; // of another trace, rank or step: nodes have other numbers there
-    start.value = 0;
-    if (against.peek() === store.client.value?.trace) against.value = "";
+/** What the view says, as far as it means anything here: nodes are of one tree, a pair of traces. */
+const choiceOf = perStore((store) => {
+  const said = computed(() => store.view.value.flame);
+  const open = computed(() => store.traces.value?.traces ?? []);
+  return computed((): FlameView => {
+    const { zoom, against } = said.value;
+    const other = open.value.some((one) => one.id === against && one.state === "ready");
+    return {
+      ...said.value,
+      zoom: zoom?.tree === treeOf(store) ? zoom : null,
+      against: other && against !== store.client.value?.trace ? against : "",
+    };
   });
-  return { by: signal(""), up: signal(false), against, start, text: signal("") };
 });
 
-/** Follows a question, of the rank and step on screen, or of all where a trace has no step. */
-function inScope<T>(
-  store: Store,
-  ask: (client: Client, scope: Scope | null) => Promise<T> | null,
-): ReadonlySignal<Loaded<T>> {
-  return latest(() => {
-    const [client, scope] = [store.client.value, store.scope.value];
-    if (!client || (!scope && !store.overview.value.error)) return null;
-    return ask(client, scope);
-  });
+/** Names the tree on screen: of a rank, or of a step of it; empty for that of a whole recording. */
+function treeOf(store: Store): string {
+  const scope = store.scope.value;
+  if (!scope) return "";
+  return scope.step === undefined ? `${scope.rank}` : `${scope.rank}.${scope.step}`;
+}
+
+function choose(store: Store, change: Partial<FlameView>): void {
+  store.set({ flame: { ...store.view.value.flame, ...change } });
 }
 
 const flameOf = perStore((store) => {
   const choice = choiceOf(store);
-  return inScope(store, (client, scope) =>
+  const start = computed(() => choice.value.zoom?.start);
+  const asked = partsOf(choice);
+  return store.inScope((client, scope) =>
     client.ask<Flame>("contexts", {
       ...scope,
-      by: choice.by.value,
-      up: choice.up.value,
-      against: choice.against.value,
-      start: choice.start.value || undefined,
+      by: asked.by.value,
+      up: asked.up.value,
+      against: asked.against.value,
+      start: (store.host.live && start.value) || undefined,
     }),
   );
 });
 
+/** Each by itself, so that a search or a zoom within the boxes asks nothing anew. */
+function partsOf(choice: ReadonlySignal<FlameView>) {
+  return {
+    by: computed(() => choice.value.by),
+    up: computed(() => choice.value.up),
+    against: computed(() => choice.value.against),
+  };
+}
+
 /** Findings take as long as the analyzer does, so they come after the boxes. */
 const findingsOf = perStore((store) => {
-  const { by, up, against } = choiceOf(store);
-  return inScope(store, (client, scope) => {
+  const { by, up, against } = partsOf(choiceOf(store));
+  return store.inScope((client, scope) => {
     if (!scope || !flameOf(store).value.value || against.value) return null;
     const asked = { ...scope, by: by.value, up: up.value };
     return client.ask<{ findings: NodeFinding[] }>("context_findings", asked);
@@ -80,39 +86,51 @@ export const flame: Pane = {
   id: "flame",
   title: "Flame graph",
   hint: "Time by calling context: Python line, module, operator, kernel",
+  needsNoStep: true,
   View: ({ store }) => (
-    <WithAnswer answer={flameOf(store)}>
-      {(value) => <Graph store={store} value={value} />}
-    </WithAnswer>
+    <>
+      <WithAnswer answer={flameOf(store)}>
+        {(value) => <Graph store={store} value={value} />}
+      </WithAnswer>
+      {flameOf(store).value.error && (
+        <p class="nothing">
+          <button type="button" onClick={() => store.set({ flame: NO_FLAME })}>
+            Show the usual flame graph
+          </button>
+        </p>
+      )}
+    </>
   ),
 };
 
 function Graph({ store, value }: { store: Store; value: Flame }): JSX.Element {
-  const choice = choiceOf(store);
+  const choice = choiceOf(store).value;
   const layout = useMemo(() => new FlameLayout(value), [value]);
-  const [focus, setFocus] = useState(0);
   const [chosen, setChosen] = useState(-1);
-  useEffect(() => {
-    setFocus(0);
-    setChosen(-1);
-  }, [layout]);
+  useEffect(() => setChosen(-1), [layout]);
   const findings = findingsOf(store).value.value?.findings ?? [];
-  const found = useMemo(() => layout.find(choice.text.value), [layout, choice.text.value]);
+  const found = useMemo(() => layout.find(choice.find), [layout, choice.find]);
+  const at = layout.boxOf(choice.zoom?.node ?? value.start);
+  const goTo = (start: number, node: number): void => {
+    const zoom: Zoom = { tree: treeOf(store), start, node };
+    choose(store, { zoom: start || node ? zoom : null });
+  };
+  const focus = (box: number): void => goTo(value.start, value.boxes.node[box]!);
   const zoom = (box: number): void => {
     setChosen(box);
     const node = value.boxes.node[box]!;
-    if (!store.host.live) return setFocus(node < 0 ? value.boxes.parent[box]! : box);
+    const caller = value.boxes.parent[box]!;
+    if (!store.host.live) return focus(node < 0 ? caller : box);
     // What is too small to be told is told once its caller is the first box.
-    if (node < 0) choice.start.value = value.boxes.node[value.boxes.parent[box]!]!;
-    else if (box > 0 && layout.hides(box)) choice.start.value = node;
-    else setFocus(box);
+    const whole = node < 0 ? value.boxes.node[caller]! : node;
+    if (node < 0 || (box > 0 && layout.hides(box))) goTo(whole, whole);
+    else focus(box);
   };
-  const at = Math.min(focus, layout.size - 1);
   return (
     <div class="pane-column">
       <Tools store={store} value={value} found={found ? { count: found.count, share: found.total / (value.total || 1) } : null} />
-      <Path layout={layout} focus={at} onStart={(node) => (choice.start.value = node)} onFocus={setFocus} />
-      <Canvas layout={layout} focus={at} chosen={chosen} found={found} findings={findings} onZoom={zoom} onChoose={setChosen} />
+      <Path layout={layout} focus={at} onStart={(node) => goTo(node, node)} onFocus={focus} />
+      <Canvas layout={layout} focus={at} chosen={chosen} found={found} findings={findings} onZoom={zoom} />
       <Chosen store={store} layout={layout} box={chosen >= 0 && chosen < layout.size ? chosen : at} findings={findings} />
     </div>
   ); // prettier-ignore
@@ -126,25 +144,20 @@ function Tools(props: {
   found: { count: number; share: number } | null;
 }): JSX.Element {
   const { store, value, found } = props;
-  const choice = choiceOf(store);
+  const choice = choiceOf(store).value;
   const others = (store.traces.value?.traces ?? []).filter(
     (one) => one.id !== store.client.value?.trace && one.state === "ready",
   );
-  const restart = (change: () => void): void => {
-    choice.start.value = 0;
-    change();
-  };
+  // Another measure, direction or pair has other nodes.
+  const restart = (change: Partial<FlameView>): void => choose(store, { ...change, zoom: null });
   return (
     <div class="pane-tools flame-tools">
       <label>
         By{" "}
         <select
           aria-label="Measure"
-          value={value.by}
-          onChange={(event) => {
-            const by = event.currentTarget.value;
-            restart(() => (choice.by.value = by));
-          }}
+          value={choice.by || value.by}
+          onChange={(event) => restart({ by: event.currentTarget.value })}
         >
           {value.measures.map((one) => (
             <option key={one.name} value={one.name}>
@@ -156,11 +169,8 @@ function Tools(props: {
       <label>
         <input
           type="checkbox"
-          checked={value.up}
-          onChange={(event) => {
-            const up = event.currentTarget.checked;
-            restart(() => (choice.up.value = up));
-          }}
+          checked={choice.up}
+          onChange={(event) => restart({ up: event.currentTarget.checked })}
         />{" "}
         Bottom up
       </label>
@@ -169,11 +179,8 @@ function Tools(props: {
           Compare with{" "}
           <select
             aria-label="Compare with"
-            value={choice.against.value}
-            onChange={(event) => {
-              const id = event.currentTarget.value;
-              restart(() => (choice.against.value = id));
-            }}
+            value={choice.against}
+            onChange={(event) => restart({ against: event.currentTarget.value })}
           >
             <option value="">nothing</option>
             {others.map((one) => (
@@ -188,8 +195,8 @@ function Tools(props: {
         type="search"
         placeholder="Search names"
         aria-label="Search names in the flame graph"
-        value={choice.text.value}
-        onInput={(event) => (choice.text.value = event.currentTarget.value)}
+        value={choice.find}
+        onInput={(event) => choose(store, { find: event.currentTarget.value })}
       />
       <span class="dim" role="status">
         {found
@@ -198,7 +205,23 @@ function Tools(props: {
         {value.total_before !== null && ` (before: ${figure(value.total_before, value.unit)})`}
       </span>
       <Legend value={value} />
+      <Notes notes={value.notes} />
     </div>
+  );
+}
+
+/** What is not in the tree, or not where one would look for it. */
+function Notes({ notes }: { notes: readonly string[] }): JSX.Element | null {
+  if (!notes.length) return null;
+  return (
+    <details class="flame-notes">
+      <summary>{plural(notes.length, "note")}</summary>
+      <ul>
+        {notes.map((one) => (
+          <li key={one}>{one}</li>
+        ))}
+      </ul>
+    </details>
   );
 }
 
@@ -253,7 +276,6 @@ interface CanvasProps {
   found: FlameScene["found"];
   findings: readonly NodeFinding[];
   onZoom: (box: number) => void;
-  onChoose: (box: number) => void;
 }
 
 function Canvas(props: CanvasProps): JSX.Element {
@@ -383,10 +405,6 @@ function Chosen(props: {
   const source = layout.source(box);
   const node = layout.wire.boxes.node[box]!;
   const told = findings.filter((one) => one.nodes.includes(node));
-  const show = (): void => {
-    void store.choosePart({ file: source!.file, line: source!.line });
-    store.set({ pane: "source" });
-  };
   return (
     <div class="flame-chosen">
       <strong title={layout.name(box)}>{layout.name(box)}</strong>
@@ -396,7 +414,7 @@ function Chosen(props: {
         </span>
       ))}
       {source && (
-        <button type="button" class="chip" onClick={show}>
+        <button type="button" class="chip" onClick={() => showLine(store, source)}>
           {source.file.split(/[\\/]/).at(-1)}:{source.line}
         </button>
       )}

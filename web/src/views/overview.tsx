@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import type { DeviceFacts, Facts, Overview, StageFacts } from "../api/types";
+import type { DeviceFacts, Facts, Overview, StageFacts, Warning } from "../api/types";
 import { bytes, count, duration, grouped, milliseconds, percent, words } from "../base/format";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
@@ -19,12 +19,14 @@ export const overview: Pane = {
   title: "Overview",
   hint: "What bounds the step, its stages, and why the device is idle",
   View: ({ store }) => (
-    <WithAnswer answer={store.facts}>{(value) => <Whole store={store} value={value} />}</WithAnswer>
+    <WithAnswer answer={store.facts}>
+      {(value) => value.facts && <Whole store={store} value={value} facts={value.facts} />}
+    </WithAnswer>
   ),
 };
 
-function Whole({ store, value }: { store: Store; value: Overview }): JSX.Element {
-  const { facts } = value;
+function Whole(props: { store: Store; value: Overview; facts: Facts }): JSX.Element {
+  const { store, value, facts } = props;
   return (
     <div class="overview">
       <section aria-label="Verdict">
@@ -39,7 +41,7 @@ function Whole({ store, value }: { store: Store; value: Overview }): JSX.Element
         ))}
         <Kinds facts={facts} />
       </section>
-      {facts.warnings.length > 0 && <Warnings facts={facts} />}
+      <Warnings warnings={facts.warnings} />
     </div>
   );
 }
@@ -235,12 +237,14 @@ function Kinds({ facts }: { facts: Facts }): JSX.Element {
   );
 }
 
-function Warnings({ facts }: { facts: Facts }): JSX.Element {
+/** What a reader of the figures has to know of the recording; nothing where it is whole. */
+export function Warnings({ warnings }: { warnings: readonly Warning[] }): JSX.Element | null {
+  if (!warnings.length) return null;
   return (
     <section aria-label="Warnings" class="warnings">
       <h3 class="pane-heading">What the recording lacks</h3>
       <ul>
-        {facts.warnings.map((one) => (
+        {warnings.map((one) => (
           <li key={one.code}>
             {one.message}
             {one.count > 1 && <span class="dim"> ×{count(one.count)}</span>}

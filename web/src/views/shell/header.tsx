@@ -12,18 +12,12 @@ export function Header({ store }: { store: Store }): JSX.Element {
       <RankPicker store={store} />
       <Framework store={store} />
       <span class="grow" />
-      <SearchBox store={store} />
-      <label
-        class="switch"
-        title="Tables and overview of the step on screen alone, not means over all steps (m)"
-      >
-        <input
-          type="checkbox"
-          checked={store.view.value.oneStep}
-          onChange={(event) => store.set({ oneStep: event.currentTarget.checked })}
-        />
-        This step only
-      </label>
+      {!store.stepless.value && (
+        <>
+          <SearchBox store={store} />
+          <OneStep store={store} />
+        </>
+      )}
       <button
         type="button"
         class="icon"
@@ -43,6 +37,22 @@ export function Header({ store }: { store: Store }): JSX.Element {
         ?
       </button>
     </header>
+  );
+}
+
+function OneStep({ store }: { store: Store }): JSX.Element {
+  return (
+    <label
+      class="switch"
+      title="Tables and overview of the step on screen alone, not means over all steps (m)"
+    >
+      <input
+        type="checkbox"
+        checked={store.view.value.oneStep}
+        onChange={(event) => store.set({ oneStep: event.currentTarget.checked })}
+      />
+      This step only
+    </label>
   );
 }
 

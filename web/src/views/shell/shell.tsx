@@ -1,13 +1,15 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
+import type { Overview } from "../../api/types";
 import type { Store } from "../../state/store";
 import { ErrorLine } from "../../widgets/answer";
 import { Splitter } from "../../widgets/splitter";
 import { Tabs } from "../../widgets/tabs";
 import { DetailsPane } from "../details";
-import { flame } from "../flame";
 import { PANES } from "../index";
+import { Warnings } from "../overview";
+import type { Pane } from "../pane";
 import { Timeline } from "../timeline/timeline";
 import { Header } from "./header";
 import { Help } from "./help";
@@ -24,25 +26,10 @@ export function Shell({ store }: { store: Store }): JSX.Element {
     return () => removeEventListener("keydown", press);
   }, []);
   if (!store.client.value) return <Waiting store={store} />;
-  const { error } = store.overview.value;
-  if (error)
-    return (
-      <div class="shell">
-        <Header store={store} />
-        <main class="alone">
-          <ErrorLine text={error} />
-          <flame.View store={store} />
-        </main>
-        <Notice store={store} />
-      </div>
-    );
   return (
     <div class="shell">
       <Header store={store} />
-      <main class="main">
-        <Left store={store} />
-        <DetailsPane store={store} />
-      </main>
+      <Body store={store} />
       <Foot store={store} />
       <Help store={store} />
       <Notice store={store} />
@@ -50,9 +37,46 @@ export function Shell({ store }: { store: Store }): JSX.Element {
   );
 }
 
+function Body({ store }: { store: Store }): JSX.Element {
+  const { value, error } = store.overview.value;
+  if (error)
+    return (
+      <main class="alone">
+        <ErrorLine text={error} />
+      </main>
+    );
+  if (value && store.stepless.value) return <WithoutSteps store={store} value={value} />;
+  return (
+    <main class="main">
+      <Left store={store} />
+      <DetailsPane store={store} />
+    </main>
+  );
+}
+
+/** A file of collected contexts has no timeline: what there is of it fills the page. */
+function WithoutSteps({ store, value }: { store: Store; value: Overview }): JSX.Element {
+  return (
+    <main class="alone">
+      {value.has.contexts ? (
+        <>
+          <p class="alone-line">
+            Calling contexts of a whole run, added up while it ran. No step was recorded on its own,
+            so there is no timeline: <code>stepscope run</code> without <code>--contexts</code>{" "}
+            records one.
+          </p>
+          <Warnings warnings={value.warnings} />
+          <Dock store={store} panes={PANES.filter((one) => one.needsNoStep)} />
+        </>
+      ) : (
+        <ErrorLine text={value.why} />
+      )}
+    </main>
+  );
+}
+
 function Left({ store }: { store: Store }): JSX.Element {
   const share = useSignal(0.54);
-  const pane = PANES.find((one) => one.id === store.view.value.pane) ?? PANES[0]!;
   return (
     <div
       class="left"
@@ -67,24 +91,26 @@ function Left({ store }: { store: Store }): JSX.Element {
         share={share.value}
         onMove={(to) => (share.value = to)}
       />
-      <section class="dock" aria-label="Panes">
-        <Tabs
-          tabs={PANES}
-          chosen={pane.id}
-          panel="pane"
-          onChoose={(id) => store.set({ pane: id })}
-        />
-        <div
-          id="pane"
-          class="pane"
-          role="tabpanel"
-          aria-labelledby={`tab-${pane.id}`}
-          data-pane={pane.id}
-        >
-          <pane.View key={pane.id} store={store} />
-        </div>
-      </section>
+      <Dock store={store} panes={PANES} />
     </div>
+  );
+}
+
+function Dock({ store, panes }: { store: Store; panes: Pane[] }): JSX.Element {
+  const pane = panes.find((one) => one.id === store.view.value.pane) ?? panes[0]!;
+  return (
+    <section class="dock" aria-label="Panes">
+      <Tabs tabs={panes} chosen={pane.id} panel="pane" onChoose={(id) => store.set({ pane: id })} />
+      <div
+        id="pane"
+        class="pane"
+        role="tabpanel"
+        aria-labelledby={`tab-${pane.id}`}
+        data-pane={pane.id}
+      >
+        <pane.View key={pane.id} store={store} />
+      </div>
+    </section>
   );
 }
 

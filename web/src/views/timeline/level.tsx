@@ -1,51 +1,44 @@
 import { useSignalEffect } from "@preact/signals";
 import type { JSX } from "preact";
-import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { duration, plural } from "../../base/format";
 import { barAt } from "../../model/hit";
 import { BAR_HEIGHT, labelAt, rowAt, type Met } from "../../model/layout";
 import type { Level, Row } from "../../model/level";
 import { CanvasRenderer } from "../../render/canvas2d";
-import type { Palette } from "../../render/palette";
 import type { Scene } from "../../render/renderer";
 import type { Store } from "../../state/store";
 import { openedIn } from "./lines";
-import { GUTTER, hover, makeScene } from "./scene";
+import { GUTTER, hover } from "./scene";
 
 /** How far a pointer may miss a thin bar, px. */
 const SLACK_PX = 3;
+/** How long a pointer stays before it counts as resting. */
+const REST_MS = 60;
+let resting = 0;
 
 export interface LevelProps {
   store: Store;
   level: Level;
   depth: number;
-  width: number;
-  palette: Palette;
-  /** Told how the level was laid out, so that lines between levels can be drawn. */
-  onLaidOut: (depth: number, scene: Scene) => void;
+  /** As it is laid out. */
+  scene: Scene;
 }
 
 /** One level: its title, the names of its rows, and two canvases, bars below outlines. */
 export function LevelView(props: LevelProps): JSX.Element {
-  const { store, level, depth, width, palette } = props;
+  const { store, level, depth, scene } = props;
   const base = useRef<HTMLCanvasElement>(null);
   const overlay = useRef<HTMLCanvasElement>(null);
   const renderer = useRef<CanvasRenderer | null>(null);
-  const view = store.view.value;
   const place = store.place.value;
   const chosen = place?.level === level ? place.index : -1;
-  const hits = store.hits.value?.get(level.path) ?? null;
-  const searching = view.text !== "";
-  const opened = openedIn(level, view.path);
-  const scene = useMemo(
-    () => makeScene({ level, width, palette, hits, searching, chosen }),
-    [level, width, palette, hits, searching, chosen],
-  );
+  const opened = openedIn(level, store.view.value.path);
+  const { width, height } = scene.layout;
 
   useLayoutEffect(() => {
     renderer.current ??= new CanvasRenderer(base.current!, overlay.current!);
     renderer.current.drawBase(scene);
-    props.onLaidOut(depth, scene);
     performance.mark("level drawn", { detail: { path: level.path } });
   }, [scene]);
 
@@ -65,7 +58,7 @@ export function LevelView(props: LevelProps): JSX.Element {
   return (
     <div class="level" data-level={level.path} data-depth={depth}>
       <LevelTitle store={store} level={level} depth={depth} />
-      <div class="level-rows" style={{ height: `${scene.layout.height}px` }}>
+      <div class="level-rows" style={{ height: `${height}px` }}>
         {scene.layout.rows.map(({ row, top }) => (
           <RowName key={row.key} row={row} level={level} top={top} />
         ))}
@@ -73,15 +66,24 @@ export function LevelView(props: LevelProps): JSX.Element {
           ref={base}
           role="img"
           aria-label={`${level.wire.name || "trace"}: ${plural(level.size, "operation")} in ${duration(level.length)}`}
-          style={{ left: `${GUTTER}px`, width: `${width}px`, height: `${scene.layout.height}px` }}
+          style={{ left: `${GUTTER}px`, width: `${width}px`, height: `${height}px` }}
         />
         <canvas
           ref={overlay}
           aria-hidden="true"
           class={hover.value?.level === level ? "pointing" : ""}
-          style={{ left: `${GUTTER}px`, width: `${width}px`, height: `${scene.layout.height}px` }}
-          onPointerMove={(event) => point(level, meet(event), event)}
-          onPointerLeave={() => (hover.value = null)}
+          style={{ left: `${GUTTER}px`, width: `${width}px`, height: `${height}px` }}
+          onPointerMove={(event) => {
+            const found = meet(event);
+            point(level, found, event);
+            clearTimeout(resting);
+            resting = window.setTimeout(() => askAhead(store, level, found), REST_MS);
+          }}
+          onPointerLeave={() => {
+            clearTimeout(resting);
+            hover.value = null;
+          }}
+          onPointerDown={(event) => askAhead(store, level, meet(event))}
           onClick={(event) => {
             const found = meet(event);
             if (found) activate(store, level, found.operation);
@@ -90,6 +92,13 @@ export function LevelView(props: LevelProps): JSX.Element {
       </div>
     </div>
   );
+}
+
+/** What the pointer rests on, or presses, is asked for before it is clicked. */
+function askAhead(store: Store, level: Level, found: Met | null): void {
+  if (!found) return;
+  const { opens, path } = level.operation(found.operation);
+  if (opens) store.askAhead(path);
 }
 
 /** A click chooses an operation and opens it, where anything is inside. */

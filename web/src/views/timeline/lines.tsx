@@ -1,7 +1,8 @@
+import type { ReadonlySignal } from "@preact/signals";
 import type { JSX } from "preact";
 import type { Scene } from "../../render/renderer";
 import { BAR_HEIGHT } from "../../model/layout";
-import { isOpened, type Store } from "../../state/store";
+import { isOpened, type ChosenPlace, type Partner } from "../../state/store";
 import { holds } from "../../base/path";
 import type { Level } from "../../model/level";
 import { extent, GUTTER } from "./scene";
@@ -14,11 +15,11 @@ export function Lead({
   opened,
   width,
 }: {
-  scene: Scene | undefined;
+  scene: Scene;
   opened: number;
   width: number;
 }): JSX.Element {
-  const box = scene && opened >= 0 ? extent(scene.layout, opened) : null;
+  const box = opened >= 0 ? extent(scene.layout, opened) : null;
   const left = box ? Math.max(box.left, 0) : 0;
   const right = box ? Math.min(Math.max(box.right, left + 1), width) : width;
   return (
@@ -58,16 +59,16 @@ export interface Shown {
  *
  * A partner that is not on screen by itself is shown where the smallest operation is that holds it.
  */
-export function arrowsOf(store: Store, shown: Shown[]): Arrow[] {
-  const place = store.place.value;
-  const own = shown.find((one) => one.level === place?.level);
-  if (!place || !own) return [];
+export function arrowsOf(place: ChosenPlace, partners: Partner[], shown: Shown[]): Arrow[] {
+  const own = shown.find((one) => one.level === place.level);
+  if (!own) return [];
+  const chosen = place.level.operation(place.index).path;
   const arrows: Arrow[] = [];
   const [cpu, device] = (["cpu", "device"] as const).map((side) => ends(own, place.index, side));
   if (cpu && device) arrows.push({ kind: "launch", from: cpu.below, to: device.above });
   const from = cpu ?? device;
-  for (const partner of store.partners.value.value ?? []) {
-    const to = smallest(shown, partner.path, store.view.value.chosen);
+  for (const partner of partners) {
+    const to = smallest(shown, partner.path, chosen);
     if (!from || !to) continue;
     const toLaunch = partner.kind === "launch";
     arrows.push(
@@ -117,17 +118,9 @@ export function openedIn(level: Level, path: string | null): number {
   );
 }
 
-export function Arrows({
-  arrows,
-  height,
-  width,
-}: {
-  arrows: Arrow[];
-  height: number;
-  width: number;
-}): JSX.Element {
+export function Arrows({ arrows }: { arrows: ReadonlySignal<Arrow[]> }): JSX.Element {
   return (
-    <svg class="arrows" aria-hidden="true" width={width + GUTTER} height={height}>
+    <svg class="arrows" aria-hidden="true">
       <defs>
         <marker
           id="arrow-head"
@@ -141,7 +134,7 @@ export function Arrows({
           <path d="M0 0 8 4 0 8z" />
         </marker>
       </defs>
-      {arrows.map((one, i) => (
+      {arrows.value.map((one, i) => (
         <path
           key={i}
           class={`arrow arrow-${one.kind}`}

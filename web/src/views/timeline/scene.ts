@@ -33,7 +33,20 @@ export interface SceneParts {
   chosen: number;
 }
 
-export function makeScene(parts: SceneParts): Scene {
+/** A scene, and what it was made of. */
+export interface Made {
+  parts: SceneParts;
+  scene: Scene;
+}
+
+/** The scene of some parts: the one before where none of them changed. */
+export function made(before: Made | undefined, parts: SceneParts): Made {
+  const keys = Object.keys(parts) as (keyof SceneParts)[];
+  const same = before && keys.every((key) => before.parts[key] === parts[key]);
+  return same ? before : { parts, scene: makeScene(parts) };
+}
+
+function makeScene(parts: SceneParts): Scene {
   const { level, hits, chosen } = parts;
   measure ??= textMeasure();
   const first = (one: number): boolean =>

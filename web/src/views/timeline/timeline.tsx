@@ -10,7 +10,7 @@ import { ErrorLine } from "../../widgets/answer";
 import { walk } from "./keys";
 import { LevelView } from "./level";
 import { Arrows, arrowsOf, Lead, openedIn, type Arrow, type Shown } from "./lines";
-import { GUTTER, pixelRatio } from "./scene";
+import { GUTTER, made, pixelRatio, type Made } from "./scene";
 import { LevelTables } from "./table";
 import { sentence, Tooltip } from "./tooltip";
 import { TimelineTools } from "./tools";
@@ -38,23 +38,18 @@ function Stack({ store }: { store: Store }): JSX.Element {
   const frame = useRef<HTMLDivElement>(null);
   const width = useSignal(0);
   const height = useSignal(0);
-  const scenes = useRef<Scene[]>([]);
-  const arrows = useSignal<{ arrows: Arrow[]; height: number }>({ arrows: [], height: 0 });
-  const laidOut = useSignal(0);
+  const arrows = useSignal<Arrow[]>([]);
   const levels = store.levels.value.value ?? NO_LEVELS;
-  const shade = theme.value;
-  const palette = useMemo(() => readPalette(document.documentElement), [shade, pixelRatio.value]);
+  const scenes = useScenes(store, levels, width.value);
   useLayoutEffect(() => followSize(frame.current!, width, height), []);
-  const { path, chosen } = store.view.value;
-
+  const [place, partners] = [store.place.value, store.partners.value.value ?? []];
   useLayoutEffect(() => {
-    const shown = measure(frame.current!, scenes.current.slice(0, levels.length), levels);
-    arrows.value = { arrows: arrowsOf(store, shown), height: frame.current!.scrollHeight };
-  }, [levels, chosen, width.value, store.partners.value, laidOut.value]);
-  useLayoutEffect(
-    () => showLevel(frame.current!, path ?? ""),
-    [path, levels, height.value, laidOut.value],
-  );
+    const shown = place ? measure(frame.current!, scenes, levels) : [];
+    arrows.value = place ? arrowsOf(place, partners, shown) : [];
+  });
+  const { path } = store.view.value;
+  const tall = scenes.reduce((sum, one) => sum + one.layout.height, 0);
+  useLayoutEffect(() => showLevel(frame.current!, path ?? ""), [path, levels, height.value, tall]);
 
   return (
     <div
@@ -66,33 +61,42 @@ function Stack({ store }: { store: Store }): JSX.Element {
       onKeyDown={(event) => walk(store, event)}
     >
       <div class="stack-inner">
-        {width.value > 0 &&
-          levels.map((level, depth) => (
-            <Fragment key={depth}>
-              {depth > 0 && (
-                <Lead
-                  scene={scenes.current[depth - 1]}
-                  opened={openedIn(levels[depth - 1]!, level.path)}
-                  width={width.value}
-                />
-              )}
-              <LevelView
-                store={store}
-                level={level}
-                depth={depth}
+        {scenes.map((scene, depth) => (
+          <Fragment key={depth}>
+            {depth > 0 && (
+              <Lead
+                scene={scenes[depth - 1]!}
+                opened={openedIn(levels[depth - 1]!, levels[depth]!.path)}
                 width={width.value}
-                palette={palette}
-                onLaidOut={(at, scene) => {
-                  scenes.current[at] = scene;
-                  laidOut.value += 1;
-                }}
               />
-            </Fragment>
-          ))}
-        <Arrows {...arrows.value} width={width.value} />
+            )}
+            <LevelView store={store} level={levels[depth]!} depth={depth} scene={scene} />
+          </Fragment>
+        ))}
+        <Arrows arrows={arrows} />
       </div>
     </div>
   );
+}
+
+/** The levels laid out for a width; none before there is one. */
+function useScenes(store: Store, levels: Level[], width: number): Scene[] {
+  const kept = useRef<Made[]>([]);
+  const [shade, ratio] = [theme.value, pixelRatio.value];
+  const palette = useMemo(() => readPalette(document.documentElement), [shade, ratio]);
+  const place = store.place.value;
+  const shown = width > 0 ? levels : NO_LEVELS;
+  kept.current = shown.map((level, depth) =>
+    made(kept.current[depth], {
+      level,
+      width,
+      palette,
+      hits: store.hits.value?.get(level.path) ?? null,
+      searching: store.view.value.text !== "",
+      chosen: place?.level === level ? place.index : -1,
+    }),
+  );
+  return kept.current.map((one) => one.scene);
 }
 
 /** Tells the room for bars now and whenever it changes, once a frame. */

@@ -2,6 +2,7 @@ import { computed, signal, type ReadonlySignal, type Signal } from "@preact/sign
 import type { JSX } from "preact";
 import type { Changes, WhatIf } from "../../api/whatif_types";
 import { missing, parseRequest } from "../../model/changes";
+import type { Span } from "../../model/span";
 import { latest } from "../../state/latest";
 import { perStore } from "../../state/per_store";
 import type { Store } from "../../state/store";
@@ -13,6 +14,15 @@ import { Timelines } from "./timelines";
 
 /** Of several ranks, the one on screen alone, not all together. */
 const aloneOf = perStore((): Signal<boolean> => signal(false));
+
+/** The part of the timelines on screen; null for all of them. */
+const zoomOf = perStore((): Signal<Span | null> => signal(null));
+
+/** As many rectangles as the server tells, for looking closely; by default there are fewer. */
+const MOST_RECTANGLES = 20_000;
+const mostOf = perStore((store) =>
+  computed(() => (zoomOf(store).value ? MOST_RECTANGLES : undefined)),
+);
 
 interface Asked {
   rank: number | undefined;
@@ -50,8 +60,8 @@ const readyOf = perStore((store) =>
 const answerOf = perStore((store) =>
   latest(() => {
     const [client, asked] = [store.client.value, askedOf(store).value];
-    const changes = readyOf(store).value;
-    return client && asked ? client.ask<WhatIf>("whatif", { ...asked, changes }) : null;
+    const [changes, most] = [readyOf(store).value, mostOf(store).value];
+    return client && asked ? client.ask<WhatIf>("whatif", { ...asked, changes, most }) : null;
   }),
 );
 
@@ -80,7 +90,7 @@ function Panel({ store }: { store: Store }): JSX.Element {
         >
           {(value) => (
             <Figures answer={value.answer}>
-              <Timelines timeline={value.timeline} />
+              <Timelines timeline={value.timeline} zoom={zoomOf(store)} />
             </Figures>
           )}
         </WithAnswer>

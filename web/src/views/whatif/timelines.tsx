@@ -1,37 +1,46 @@
-import { useSignal } from "@preact/signals";
-import type { JSX } from "preact";
+import { useSignal, type Signal } from "@preact/signals";
+import type { ComponentChildren, JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { WhatIf } from "../../api/whatif_types";
-import { duration, plural, words } from "../../base/format";
+import { duration, plural, tick, words } from "../../base/format";
 import {
   lengthOf,
   neighbour,
   rectangleAt,
   rowsOf,
   SIDES,
-  ticks,
   type Row,
   type Side,
   type Spot,
 } from "../../model/rectangles";
+import { between, shifted, showing, ticks, within, zoomed, type Span } from "../../model/span";
 import { drawRectangles, ROW_PX } from "../../render/rectangles";
 import { theme } from "../../state/theme";
 
 /** Threads that work less than this share of the time are shown on demand. */
 const HARDLY = 0.01;
 const REACH_PX = 2;
-const TICK_PX = 80;
-const TICK_TEXT_PX = 48;
+const TICK_PX = 90;
+const TICK_TEXT_PX = 60;
+/** A drag shorter than this is a click. */
+const DRAG_PX = 4;
+const STEP = 2;
 const TITLES: Record<Side, string> = { before: "Measured", after: "Predicted" };
 
-/** The steps as measured above, as predicted below, on one scale of time. */
-export function Timelines({ timeline }: { timeline: WhatIf["timeline"] }): JSX.Element {
+/** The steps as measured above, as predicted below, on one scale of time; `zoom` is for both. */
+export function Timelines(props: {
+  timeline: WhatIf["timeline"];
+  zoom: Signal<Span | null>;
+}): JSX.Element {
+  const { timeline, zoom } = props;
   const every = useSignal(false);
   const all = useMemo(() => rowsOf(timeline), [timeline]);
   const busy = useMemo(() => rowsOf(timeline, HARDLY), [timeline]);
   const rows = every.value ? all : busy;
   const length = lengthOf(timeline);
+  const span = within(zoom.value ?? { from: 0, to: length }, length);
   const [spot, setSpot] = useState<Spot | null>(null);
+  const [marked, setMarked] = useState<Span | null>(null);
   const [width, setWidth] = useState(0);
   const room = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => setSpot(null), [timeline, every.value]);
@@ -40,34 +49,54 @@ export function Timelines({ timeline }: { timeline: WhatIf["timeline"] }): JSX.E
     observer.observe(room.current!);
     return () => observer.disconnect();
   }, []);
+  const show = (to: Span | null): void => {
+    zoom.value = to && to.to - to.from < length ? to : null;
+  };
+  const walk = (to: Spot | null): void => {
+    setSpot(to);
+    if (!to) return;
+    const start = timeline[to.side].start_us[to.index]!;
+    if (zoom.value)
+      show(showing(span, start, start + timeline[to.side].duration_us[to.index]!, length));
+  };
+  const nearer = (factor: number): void => {
+    const start = spot ? timeline[spot.side].start_us[spot.index]! : (span.from + span.to) / 2;
+    show(zoomed(span, start, factor, length));
+  };
+  const press = (event: KeyboardEvent): void => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key.startsWith("Arrow")) walk(neighbour(timeline, rows, spot, event.key));
+    else if (event.key === "+" || event.key === "=") nearer(STEP);
+    else if (event.key === "-") nearer(1 / STEP);
+    else if (event.key === "0" || (event.key === "Escape" && zoom.value)) show(null);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
   return (
     <div
       class="whatif-timelines"
       role="group"
-      aria-label="Measured and predicted timeline; arrow keys walk them"
+      aria-label="Measured and predicted timeline: arrow keys walk them, + and − zoom, 0 shows all"
       tabIndex={0}
-      onKeyDown={(event) => {
-        if (!event.key.startsWith("Arrow")) return;
-        event.preventDefault();
-        event.stopPropagation();
-        setSpot(neighbour(timeline, rows, spot, event.key));
-      }}
+      onKeyDown={press}
       onPointerLeave={() => setSpot(null)}
     >
       {SIDES.map((side) => (
-        <One key={side} {...{ timeline, side, rows, width, spot }} onSpot={setSpot} />
-      ))}{" "}
-      {/* prettier-ignore */}
+        <One
+          key={side}
+          {...{ timeline, side, rows, width, span, marked, spot }}
+          onSpot={setSpot}
+          onMarked={setMarked}
+          onShow={show}
+        >
+          {side === "before" && <Zoom whole={zoom.value === null} onNearer={nearer} onAll={() => show(null)} />}
+        </One>
+      ))}
       <div class="whatif-row">
         <span />
         <div class="whatif-axis" ref={room} aria-hidden="true">
-          {ticks(length, Math.max(Math.floor(width / TICK_PX), 2))
-            .filter((us) => us <= length * (1 - TICK_TEXT_PX / width))
-            .map((us) => (
-              <span key={us} style={{ left: `${(us / length) * 100}%` }}>
-                {us ? duration(us * 1000) : "0"}
-              </span>
-            ))}
+          {width > 0 && <Axis span={span} width={width} />}
         </div>
       </div>
       <p class="whatif-spot" aria-live="polite">
@@ -81,41 +110,80 @@ export function Timelines({ timeline }: { timeline: WhatIf["timeline"] }): JSX.E
         </button>
       )}
     </div>
+  ); // prettier-ignore
+}
+
+function Axis({ span, width }: { span: Span; width: number }): JSX.Element {
+  const { at, step } = ticks(span, Math.max(Math.floor(width / TICK_PX), 2));
+  const place = (us: number): number => (us - span.from) / (span.to - span.from);
+  return (
+    <>
+      {at
+        .filter((us) => place(us) <= 1 - TICK_TEXT_PX / width)
+        .map((us) => (
+          <span key={us} style={{ left: `${place(us) * 100}%` }}>
+            {tick(us * 1000, step * 1000)}
+          </span>
+        ))}
+    </>
   );
 }
 
-function One(props: {
+function Zoom(props: {
+  whole: boolean;
+  onNearer: (factor: number) => void;
+  onAll: () => void;
+}): JSX.Element {
+  return (
+    <span class="whatif-zoom">
+      <button type="button" class="chip" aria-label="Nearer" title="Nearer (+); or drag over a part, or turn the wheel with Ctrl" onClick={() => props.onNearer(STEP)}>
+        +
+      </button>
+      <button type="button" class="chip" aria-label="Further" title="Further (−)" disabled={props.whole} onClick={() => props.onNearer(1 / STEP)}>
+        −
+      </button>
+      <button type="button" class="chip" title="All of it (0, or a double click)" disabled={props.whole} onClick={props.onAll}>
+        All
+      </button>
+    </span>
+  ); // prettier-ignore
+}
+
+interface OneProps {
   timeline: WhatIf["timeline"];
   side: Side;
   rows: Row[];
   width: number;
+  span: Span;
+  marked: Span | null;
   spot: Spot | null;
   onSpot: (spot: Spot | null) => void;
-}): JSX.Element {
-  const { timeline, side, rows, width, spot } = props;
+  onMarked: (span: Span | null) => void;
+  onShow: (span: Span | null) => void;
+  children: ComponentChildren;
+}
+
+function One(props: OneProps): JSX.Element {
+  const { timeline, side, rows, width, span, marked, spot } = props;
   const canvas = useRef<HTMLCanvasElement>(null);
   const shade = theme.value;
   const mine = spot?.side === side ? spot : null;
   useLayoutEffect(() => {
-    if (width) drawRectangles(canvas.current!, { timeline, side, rows, width, spot: mine });
-  }, [timeline, rows, width, mine, shade]);
-  const meet = (event: PointerEvent): void => {
-    const scale = lengthOf(timeline) / width;
-    const row = Math.floor(event.offsetY / ROW_PX);
-    const inside = rows[row]?.[side] ?? [];
-    const index = rectangleAt(timeline[side], inside, event.offsetX * scale, REACH_PX * scale);
-    props.onSpot(index < 0 ? null : { side, row, index });
-  };
+    if (width) drawRectangles(canvas.current!, { timeline, side, rows, width, span, marked, spot: mine });
+  }, [timeline, rows, width, span.from, span.to, marked, mine, shade]); // prettier-ignore
   const length = duration(timeline[side].length_us * 1000);
   const several = new Set(rows.map((one) => one.thread.rank)).size > 1;
   return (
     <figure data-side={side}>
-      <figcaption class="pane-heading">
-        {TITLES[side]}{" "}
-        <span class="dim">
-          {length}
-          {side === "before" ? ", as replayed" : ""}
+      <figcaption class="pane-heading whatif-head">
+        <span>
+          {TITLES[side]}{" "}
+          <span class="dim">
+            {length}
+            {side === "before" ? ", as replayed" : ""}
+          </span>
         </span>
+        {props.children}
       </figcaption>
       <div class="whatif-row">
         <ul class="whatif-threads">
@@ -131,11 +199,59 @@ function One(props: {
           role="img"
           aria-label={`${TITLES[side]}: ${length} on ${plural(rows.length, "thread")}`}
           style={{ width: `${width}px`, height: `${rows.length * ROW_PX}px` }}
-          onPointerMove={meet}
+          {...pointing(props)}
         />
       </div>
     </figure>
   );
+}
+
+/** A drag marks what is then zoomed to; else the pointer tells what it is on. */
+function pointing(props: OneProps): JSX.HTMLAttributes<HTMLCanvasElement> {
+  const { timeline, side, rows, width, span, marked } = props;
+  const length = lengthOf(timeline);
+  const scale = (span.to - span.from) / Math.max(width, 1);
+  const time = (event: MouseEvent): number => span.from + event.offsetX * scale;
+  const begun = useRef<number | null>(null);
+  const meet = (event: PointerEvent): Spot | null => {
+    const row = Math.floor(event.offsetY / ROW_PX);
+    const index = rectangleAt(timeline[side], rows[row]?.[side] ?? [], time(event), REACH_PX * scale);
+    return index < 0 ? null : { side, row, index };
+  }; // prettier-ignore
+  return {
+    onPointerDown: (event) => {
+      if (event.button !== 0) return;
+      event.currentTarget.setPointerCapture(event.pointerId);
+      begun.current = time(event);
+    },
+    onPointerMove: (event) => {
+      if (begun.current === null) props.onSpot(meet(event));
+      else props.onMarked(between(begun.current, time(event), length));
+    },
+    onPointerUp: (event) => {
+      const from = begun.current;
+      begun.current = null;
+      props.onMarked(null);
+      if (from !== null && marked && Math.abs(time(event) - from) >= DRAG_PX * scale)
+        props.onShow(between(from, time(event), length));
+    },
+    onPointerCancel: () => {
+      begun.current = null;
+      props.onMarked(null);
+    },
+    onDblClick: () => props.onShow(null),
+    onWheel: (event) => {
+      const across = event.shiftKey ? event.deltaY : event.deltaX;
+      if (event.ctrlKey) props.onShow(zoomed(span, time(event), 1.2 ** (-event.deltaY / 50), length));
+      else if (across && size(span) < length) props.onShow(shifted(span, across * scale, length));
+      else return;
+      event.preventDefault();
+    },
+  }; // prettier-ignore
+}
+
+function size({ from, to }: Span): number {
+  return to - from;
 }
 
 /** The colours of the stages there are. */

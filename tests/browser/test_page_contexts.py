@@ -1,0 +1,83 @@
+"""A capture of contexts alone in a browser: no step and no timeline, a flame graph and source."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browsing import Workbench
+from conftest import serving
+
+_SOURCE = "import torch\n\ndef step():\n    return linear(x)\n\nstep()\n"
+_MANIFEST = {
+    "format": "stepscope capture", "version": 1, "outcome": "interrupted", "contains": ["contexts"],
+    "message": "somebody pressed Ctrl-C", "framework": "pytorch", "framework_version": "2.13.0",
+}  # fmt: skip
+
+
+def _contexts(file: str) -> dict[str, object]:
+    strings = ["", "main", "<module>", "step", file, "aten::linear", "AddmmBackward0"]
+    return {
+        "format": "stepscope contexts", "version": 1, "strings": strings,
+        "kinds": ["root", "thread", "python", "operator"],
+        "nodes": {
+            "parent": [-1, 0, 1, 2, 3, 4], "kind": [0, 1, 2, 2, 3, 3],
+            "relation": [0, 0, 0, 0, 0, 1], "name": [0, 1, 2, 3, 5, 6],
+            "file": [0, 0, 4, 4, 0, 0], "line": [0, 0, 6, 4, 0, 0], "class": [0] * 6,
+        },
+        "metrics": {"cpu_ns": {
+            "unit": "ns", "nesting": "inclusive", "meaning": "time on the CPU thread",
+            "node": [4, 5], "count": [20, 20], "sum": [30_000_000, 12_000_000],
+            "min": [1_000_000, 500_000], "max": [2_000_000, 700_000], "squares": [0, 0],
+        }},
+        "elapsed_ns": 50_000_000,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def contexts_url(home: Path) -> Iterator[str]:
+    source = home / "train_contexts.py"
+    source.write_text(_SOURCE)
+    capture = home / "contexts.stepscope"
+    with zipfile.ZipFile(capture, "w") as archive:
+        archive.writestr("manifest.json", json.dumps(_MANIFEST))
+        archive.writestr("contexts.json", json.dumps(_contexts(str(source))))
+    with serving(home, str(capture)) as url:
+        yield url
+
+
+@pytest.fixture
+def page(workbench: Workbench, contexts_url: str) -> Workbench:
+    """The page, without an error in its console: the fixture `workbench` sees to that."""
+    workbench.base = contexts_url.split("?")[0]
+    workbench.page.goto(contexts_url)
+    workbench.page.locator(".flame-frame canvas").first.wait_for()
+    return workbench
+
+
+def test_it_is_a_flame_graph_and_says_why_there_is_no_timeline(page: Workbench) -> None:
+    assert "there is no timeline" in page.page.locator(".alone-line").inner_text()
+    assert [tab.inner_text() for tab in page.page.get_by_role("tab").all()] == [
+        "Flame graph",
+        "Source",
+    ]
+    assert "42.0\u202fms" in page.page.locator(".flame-tools [role=status]").inner_text()
+    assert "somebody pressed Ctrl-C" in page.page.locator(".warnings").inner_text()
+    page.picture("contexts_flame")
+
+
+def test_a_box_leads_to_its_line_and_the_line_to_its_boxes(page: Workbench) -> None:
+    page.page.locator(".flame-room").click(position={"x": 60, "y": 3 * 19 + 9})
+    page.page.locator(".flame-chosen .chip", has_text="train_contexts.py:4").click()
+    marked = page.page.locator('tr.marked[data-line="4"]')
+    marked.wait_for()
+    assert marked.locator("td").first.inner_text() == "42.0\u202fms"
+    assert "of the whole recording" in page.page.locator(".pane-tools").inner_text()
+    page.picture("contexts_source")
+    page.page.locator('tr[data-line="6"]').click()
+    found = page.page.locator(".flame-tools [role=status]", has_text="1 box")
+    found.wait_for()
+    assert page.said["find"] == "train_contexts.py:6"

@@ -1,0 +1,49 @@
+"""What source lines cost by a calling-context tree."""
+
+from __future__ import annotations
+
+from stepscope.annotate import annotate
+from stepscope.contexts import LineTotal, build_contexts, line_totals
+from stepscope.testing import drawn_trace
+
+FRAMES = """
+    main     |  0 100 | ProfilerStep#1
+    main     |  0 100 | train.py(9): main
+    main     |  5  60 | train.py(20): step
+    main     | 10  30 | aten::conv2d         | seq=1 fwd=0
+    main     | 11  12 | cudaLaunchKernel     | corr=1
+    main     | 35  55 | train.py(20): step
+    main     | 40  50 | aten::relu
+    autograd | 70  90 | ConvolutionBackward0 | seq=1 fwd=1
+    autograd | 71  72 | cudaLaunchKernel     | corr=2
+    stream 7 | 30  37 | winograd             | corr=1
+    stream 7 | 80  91 | dgrad                | corr=2
+"""
+
+
+def totals() -> dict[int, LineTotal]:
+    tree = build_contexts(annotate(drawn_trace(FRAMES)))
+    return {one.line: one for one in line_totals(tree)}
+
+
+def test_a_line_has_all_that_it_calls_and_the_backward_of_that() -> None:
+    step = totals()[20]
+    assert (step.file, step.function) == ("train.py", "step")
+    assert step.cpu_ns == (55_000, 20_000)
+    assert step.device_ns == (7_000, 11_000)
+
+
+def test_a_line_that_calls_itself_counts_once() -> None:
+    called, _ = totals()[20].cpu_ns
+    assert called == 55_000  # the inner call's 20 µs are in the outer one's
+
+
+def test_a_caller_has_what_its_calls_have_and_its_own() -> None:
+    found = totals()
+    assert set(found) == {9, 20}
+    assert found[9].cpu_ns == (100_000, 20_000)
+    assert found[9].device_ns == found[20].device_ns
+
+
+def test_a_tree_without_python_names_no_line() -> None:
+    assert line_totals(build_contexts(annotate(drawn_trace("main | 0 9 | aten::mm")))) == []

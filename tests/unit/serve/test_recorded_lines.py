@@ -1,0 +1,65 @@
+"""What is told of a file without steps, and of lines by collected contexts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from serving import STEP, ask, opened
+
+from stepscope.annotate import annotate
+from stepscope.contexts import build_contexts, with_contexts
+from stepscope.serve.opened import OpenTrace
+from stepscope.testing import drawn_trace
+from stepscope.trace.trace import Trace
+
+
+def collected(tmp_path: Path, into: Trace) -> OpenTrace:
+    """A trace with the contexts of a run of one line, which is in a file that can be read."""
+    file = tmp_path / "train.py"
+    file.write_text("import torch\n\nstep()\n")
+    frames = f"""
+        main     | 0 60 | ProfilerStep#1
+        main     | 0 50 | {file}(3): <module>
+        main     | 5 20 | aten::conv2d     | seq=1 fwd=0
+        main     | 6  8 | cudaLaunchKernel | corr=1
+        stream 7 | 9 40 | winograd         | corr=1
+    """
+    return OpenTrace(with_contexts(into, build_contexts(annotate(drawn_trace(frames)))))
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> OpenTrace:
+    return collected(tmp_path, Trace({}))
+
+
+def test_a_file_without_steps_has_no_facts_and_says_why(alone: OpenTrace) -> None:
+    told = ask(alone, "overview")
+    assert (told["facts"], told["steps"], told["start"]) == (None, [], "")
+    assert told["has"]["contexts"]
+    assert "expected at least one recorded step, found none" in told["why"]
+
+
+def test_lines_of_a_collected_run_cost_what_they_called(alone: OpenTrace, tmp_path: Path) -> None:
+    (file,) = ask(alone, "sources")["files"]
+    assert file["file"] == str(tmp_path / "train.py")
+    assert file["readable"]
+    told = ask(alone, "source", file=file["file"])
+    assert told["per"] == "recording"
+    assert told["text"].startswith("import torch")
+    (line,) = told["lines"]
+    assert (line["line"], line["name"]) == (3, "<module>")
+    assert line["other_cpu_ms"] == pytest.approx(0.05)
+    assert line["other_device_ms"] == pytest.approx(0.031)
+
+
+def test_a_file_with_both_tells_steps_and_on_demand_the_recording(tmp_path: Path) -> None:
+    both = collected(tmp_path, opened(STEP).trace)
+    assert ask(both, "sources") == {"files": [], "per": "step"}
+    told = ask(both, "sources", whole=1)
+    assert told["per"] == "recording"
+    assert [one["cpu_ms"] for one in told["files"]] == [pytest.approx(0.05)]
+
+
+def test_a_file_with_nothing_in_it_names_no_line() -> None:
+    assert ask(opened(""), "sources") == {"files": [], "per": "step"}
