@@ -1,8 +1,9 @@
 """SKYLINE's experiment on batch sizes: predictions from three starts against measurements.
 
-From each of three starting batch sizes, models of run time and memory are made from three points,
-as `stepscope batch` makes them. They predict six other batch sizes, which are then measured: five
-times three steps, the median. Beside it, memory estimated on fake tensors against the real run.
+From each of three starting batch sizes, models of run time and memory are made as `stepscope batch`
+makes them. They predict six other batch sizes (but for those that a sweep chose by itself), which
+are also measured: five times three steps, the median. Beside it, memory estimated on fake tensors
+against the real run.
 
     python benchmarks/batch_accuracy.py --model resnet50 --out resnet50.json   # minutes: keep quiet
     python benchmarks/batch_accuracy.py --table resnet50.json transformer.json gnmt.json
@@ -25,10 +26,11 @@ from typing import Any
 
 from stepscope.capture.batch.request import Effort
 from stepscope.predict.entry import Entry, open_entry
-from stepscope.predict.measured import Measured, combine
-from stepscope.predict.points import POINTS, next_batch
+from stepscope.predict.measured import Measured
+from stepscope.predict.plan import Plan
 from stepscope.predict.process import Worker
 from stepscope.predict.profile import Profile, make_profile
+from stepscope.predict.sweep import sweep
 
 Json = dict[str, Any]
 _HERE = Path(__file__).parent
@@ -48,7 +50,7 @@ EXPERIMENTS = {
     "transformer": Experiment((16, 32, 40), (20, 28, 36, 44, 52, 72)),
     "gnmt": Experiment((16, 32, 40), (20, 28, 36, 44, 52, 72)),
 }
-QUICK = Experiment((2,), (5,))
+QUICK = Experiment((2,), (8,))
 
 
 def main() -> None:
@@ -81,7 +83,7 @@ def run(model: str, experiment: Experiment, quick: bool = False) -> Json:
     load = os.getloadavg()[0]
     with Worker() as worker:
         truth = {batch: _truth(worker, entry, batch, quick) for batch in experiment.others}
-        starts = [_start(worker, entry, start, quick) for start in experiment.starts]
+        starts = {start: _start(worker, entry, start, quick) for start in experiment.starts}
         estimates = {batch: _estimate(worker, entry, batch) for batch in experiment.others}
     return {
         "model": model,
@@ -89,20 +91,23 @@ def run(model: str, experiment: Experiment, quick: bool = False) -> Json:
         "torch": next(iter(truth.values())).facts["torch"],
         "threads": next(iter(truth.values())).facts["threads"],
         "load_before": load,
-        "starts": [_compared(profile, truth) for profile in starts],
+        "starts": [{"start": start} | _compared(one, truth) for start, one in starts.items()],
         "truth": {batch: {"ms": one.ms, "bytes": one.bytes} for batch, one in truth.items()},
         "estimates": estimates,
     }
 
 
 def _start(worker: Worker, entry: Entry, start: int, quick: bool) -> Profile:
-    """What the tool makes of three points from one start."""
-    points: dict[int, Any] = {}
+    """What the tool makes of a sweep from one start, in one round."""
     effort = Effort(warmup=1, memory=1, least=1, seconds=0) if quick else Effort(memory=1)
-    while (batch := next_batch(start, points, None, POINTS)) is not None:
+
+    def measure(batch: int) -> Measured:
         _say(f"start {start}: batch size {batch}")
-        points[batch] = combine([_measure(worker, entry, batch, effort)])
-    return make_profile([points[batch] for batch in sorted(points)])
+        return _measure(worker, entry, batch, effort)
+
+    plan = Plan()
+    found = sweep(measure, start, wanted=plan.points, extra=0 if quick else plan.extra)
+    return make_profile(found.points())
 
 
 def _truth(worker: Worker, entry: Entry, batch: int, quick: bool) -> Measured:
@@ -130,7 +135,8 @@ def _estimate(worker: Worker, entry: Entry, batch: int) -> int:
 
 
 def _compared(profile: Profile, truth: dict[int, Measured]) -> Json:
-    predicted = {batch: profile.predict(batch) for batch in truth}
+    own = {point.batch for point in profile.points}
+    predicted = {batch: profile.predict(batch) for batch in truth if batch not in own}
     return {
         "points": [point.to_json() for point in profile.points],
         "run_time": profile.to_json()["run_time"],
@@ -159,7 +165,7 @@ def table(results: Iterable[Json]) -> Iterator[str]:
         errors = {key: _errors(result, key) for key in every}
         for key, values in errors.items():
             every[key] += values
-        starts = ", ".join(str(one["points"][0]["batch"]) for one in result["starts"])
+        starts = ", ".join(str(one["start"]) for one in result["starts"])
         yield (
             f"| {result['model']} | {starts} | {', '.join(map(str, result['truth']))} "
             f"| {_mean_max(errors['throughput'])} | {_mean_max(errors['memory'], 2)} "

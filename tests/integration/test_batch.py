@@ -74,7 +74,7 @@ for step in range(40):
 WEIGHTS = 4 * (64 * 128 + 128 + 128 * 10 + 10)
 LINEAR_A = 4 * (64 * 128 + 128)
 PLAN = Plan(
-    rounds=1, effort=Effort(warmup=1, memory=1, least=1, most=2, seconds=0), timeout_s=300.0
+    extra=0, rounds=1, effort=Effort(warmup=1, memory=1, least=1, most=2, seconds=0), timeout_s=300
 )
 
 
@@ -114,7 +114,7 @@ def find(node: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def test_points_are_the_users_own_and_larger_ones(result: Result) -> None:
-    assert [point.batch for point in result.profile.points] == [16, 24, 32, 40]
+    assert [point.batch for point in result.profile.points] == [4, 16, 24, 32, 40]
     assert [point.batch for point in result.profile.points if point.held_back] == [40]
     assert result.entry.site.sentence.startswith(
         "the default of the input provider, batch_size, 16"
@@ -124,7 +124,8 @@ def test_points_are_the_users_own_and_larger_ones(result: Result) -> None:
 def test_memory_at_the_peak_is_told_to_the_byte(result: Result) -> None:
     breakdown = result.breakdown
     assert breakdown is not None
-    assert breakdown.peak_bytes == result.profile.points[0].bytes
+    own = next(point for point in result.profile.points if point.batch == 16)
+    assert breakdown.peak_bytes == own.bytes
     assert sum(breakdown.memory.values()) == breakdown.peak_bytes
     assert breakdown.memory["weights"] == WEIGHTS
     assert breakdown.memory["gradients"] == WEIGHTS
@@ -165,8 +166,9 @@ def test_memory_is_a_line_until_the_peak_moves_from_the_optimizer_to_the_loss(
     result: Result,
 ) -> None:
     memory = result.profile.memory
-    sizes = [point.bytes for point in result.profile.points]
+    four, *sizes = [point.bytes for point in result.profile.points]
     assert sizes[1] - sizes[0] == sizes[2] - sizes[1] == 8 * 4 * (64 + 128 + 2)
+    assert sizes[0] - four == 12 * 4 * (64 + 128 + 2)
     assert sizes[3] - sizes[2] > sizes[1] - sizes[0]
     assert memory is not None
     assert memory.residual() == pytest.approx(0, abs=1e-9)
@@ -209,8 +211,8 @@ def test_a_script_runs_with_another_number_in_memory(session: Session, tmp_path:
     script = written(tmp_path, SCRIPT)
     result = session.profile(script, plan=PLAN)
     assert result.entry.kind == "script"
-    assert [point.batch for point in result.profile.points] == [12, 18, 24, 30]
-    sizes = [point.bytes for point in result.profile.points]
+    assert [point.batch for point in result.profile.points] == [3, 12, 18, 24, 30]
+    _, *sizes = [point.bytes for point in result.profile.points]
     assert sizes[1] - sizes[0] == sizes[2] - sizes[1] > 0
     assert script.read_text() == SCRIPT
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
@@ -284,7 +286,7 @@ def test_out_of_memory_is_no_failure(session: Session, tmp_path: Path) -> None:
         "    optimizer.zero_grad()",
     )
     result = session.profile(written(tmp_path, greedy), plan=PLAN)
-    assert [point.batch for point in result.profile.points] == [3, 6, 9, 12]
+    assert [point.batch for point in result.profile.points] == [3, 6, 9, 11, 12]
     assert result.profile.too_large == 18
 
 

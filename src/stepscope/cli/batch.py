@@ -35,8 +35,11 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
               help="The largest batch size that fits a capacity or a device.")  # fmt: skip
 @click.option("--site", "choice", metavar="LINE",
               help="Which batch size, of several: LINE, FILE:LINE or a name.")  # fmt: skip
-@click.option("--points", type=click.IntRange(min=2), default=4, show_default=True,
-              help="Batch sizes to measure; the last is held back to tell the error.")  # fmt: skip
+@click.option(
+    "--points",
+    type=click.IntRange(min=2),
+    help="Batch sizes to measure. Default: 5, and up to 3 more where run time is no line.",
+)
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True,
               help="Rounds over them at most; fewer once times are stable.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="One round of very few steps, as in an editor.")
@@ -95,7 +98,9 @@ def _profiled(opened: Any, how: dict[str, Any]) -> Result:
     from stepscope.predict import QUICK, Plan, Session
 
     plan = QUICK if how["quick"] else Plan(rounds=how["rounds"])
-    plan = replace(plan, points=how["points"], timeout_s=how["timeout"])
+    plan = replace(plan, timeout_s=how["timeout"])
+    if how["points"]:
+        plan = replace(plan, points=how["points"], extra=0)
     if not how["estimate"]:
         plan = replace(plan, estimate=False)
     with step_progress() as tell, Session(how["python"], tell) as session:

@@ -8,8 +8,9 @@ point held back are ours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,9 @@ _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.22
 _NORMAL = 1.96
 _LEAST_PIECE = 2
 _LEAST_POINTS = 5
-# A second piece must bring the greatest residual down to this share of one line's.
+# Standard errors of a value within which a line is not wrong.
+_NOISE = 3
+# Each further piece must bring the greatest residual of one line down to this share.
 _WORTH_IT = 0.5
 
 
@@ -139,25 +142,36 @@ def fit_model(
     repeats: Sequence[int] | None = None,
     tolerance: float = 0.04,
 ) -> Model:
-    """Run time: a line, or two where one misses by more than `tolerance` and two do much better.
+    """Run time: a line, or more where one misses by more than `tolerance` and more do much better.
 
     Args:
         batches: different batch sizes, at least two, three for a band that means something.
         values: what was measured, one for each.
         errors: standard error of each value, where known from repeats.
         repeats: how often each was measured.
-        tolerance: relative.
+        tolerance: relative; scatter above it counts instead.
 
     Returns:
         The model.
     """
     x, y = _by_batch(batches, values)
-    one = _model((fit_time_line(x, y),), x, y, errors, repeats)
-    if one.residual() <= tolerance or len(x) < _LEAST_POINTS:
-        return one
-    pieces = min(_splits(x, y), key=lambda split: _squares(split, x, y))
-    two = _model(pieces, x, y, errors, repeats)
-    return two if two.residual() <= _WORTH_IT * one.residual() else one
+    tolerance = max(tolerance, _NOISE * _scatter(values, errors))
+    most = (len(x) - 1) // _LEAST_PIECE if len(x) >= _LEAST_POINTS else 1
+    best = one = _model((fit_time_line(x, y),), x, y, errors, repeats)
+    for count in range(2, most + 1):
+        if best.residual() <= tolerance:
+            break
+        pieces = min(_splits(x, y, count), key=lambda split: _squares(split, x, y))
+        finer = _model(pieces, x, y, errors, repeats)
+        if finer.residual() <= _WORTH_IT ** (count - 1) * one.residual():
+            best = finer
+    return best
+
+
+def _scatter(values: Sequence[float], errors: Sequence[float] | None) -> float:
+    """The greatest standard error, relative."""
+    pairs = zip(errors, values, strict=True) if errors is not None else ()
+    return max((error / value for error, value in pairs if value), default=0.0)
 
 
 def _by_batch(batches: Sequence[float], values: Sequence[float]) -> tuple[Floats, Floats]:
@@ -207,9 +221,19 @@ def hold_back(model: Model, batch: float, value: float) -> float:
     return abs(model.at(batch) - value) / value
 
 
-def _splits(x: Floats, y: Floats) -> list[tuple[Piece, ...]]:
-    cuts = range(_LEAST_PIECE, len(x) - _LEAST_PIECE + 1)
-    return [(fit_line(x[:cut], y[:cut]), fit_line(x[cut:], y[cut:])) for cut in cuts]
+def _splits(x: Floats, y: Floats, count: int) -> Iterator[tuple[Piece, ...]]:
+    """All ways to make so many pieces of at least two points each."""
+    for cuts in combinations(range(_LEAST_PIECE, len(x) - _LEAST_PIECE + 1), count - 1):
+        parts = [slice(*ends) for ends in pairwise((0, *cuts, len(x)))]
+        if min(part.stop - part.start for part in parts) >= _LEAST_PIECE:
+            first, *others = parts
+            yield fit_time_line(x[first], y[first]), *(_rising(x[one], y[one]) for one in others)
+
+
+def _rising(x: Floats, y: Floats) -> Piece:
+    """A further piece: its line may well meet 0 at a batch size above 0, but does not fall."""
+    line = fit_line(x, y)
+    return line if line.slope >= 0 else Piece(line.start, 0.0, float(y.mean()))
 
 
 def _model(

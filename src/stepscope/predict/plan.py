@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stepscope.capture.batch.request import Effort
-from stepscope.predict.points import POINTS
+from stepscope.predict.points import POINTS, WANTED
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,7 @@ class Plan:
 
     Attributes:
         points: batch sizes; the last one is held back to tell the error.
+        extra: further ones at most, where run time is no line.
         rounds: rounds over them at most.
         effort: steps in each measurement.
         timeout_s: seconds after which a measurement is given up as hung.
@@ -21,7 +22,8 @@ class Plan:
         estimate: where there is no GPU, also estimate memory without computing.
     """
 
-    points: int = POINTS + 1
+    points: int = WANTED
+    extra: int = 3
     rounds: int = 3
     effort: Effort = field(default_factory=Effort)
     timeout_s: float = 600.0
@@ -31,6 +33,8 @@ class Plan:
 
 # For an editor, which wants an answer while the file is still in mind.
 QUICK = Plan(
+    points=POINTS + 1,
+    extra=0,
     rounds=1,
     effort=Effort(warmup=2, memory=1, least=3, seconds=0.2),
     timeout_s=60.0,

@@ -1,7 +1,8 @@
 """Which batch sizes to measure.
 
 As SKYLINE does: the user's own first, then larger ones by a constant; smaller ones where memory
-runs out. The last one is held back, to tell how well the model made from the others predicts.
+runs out. Beyond SKYLINE's three a quarter of the user's own, as people go both ways from it, and
+one more. The last one is held back, to tell how well the model made from the others predicts.
 
 Source: Yu et al., Skyline (UIST 2020), "Making Performance Predictions".
 """
@@ -11,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 POINTS = 3
+WANTED = POINTS + 2
 
 
 def next_batch(
-    start: int, measured: Collection[int], too_large: int | None = None, wanted: int = POINTS + 1
+    start: int, measured: Collection[int], too_large: int | None = None, wanted: int = WANTED
 ) -> int | None:
     """The batch size to try next.
 
@@ -46,10 +48,11 @@ def _candidates(
         return _below(too_large, measured)
     step = max(1, round(start / 2))
     up = [start + step * count for count in range(wanted)]
+    below = [start // 4] if start >= 4 else []
     less = max(1, start // 4)
     down = [start - less * count for count in range(1, start // less)]
     rest = list(range(start - 1, 0, -1))[: 2 * wanted]
-    return [*up, *down, *rest]
+    return [*up[:POINTS], *below, *up[POINTS:], *down, *rest]
 
 
 def _below(too_large: int, measured: Collection[int]) -> list[int]:

@@ -93,6 +93,7 @@ class Session:
                 run.measure,
                 entry.batch,
                 wanted=plan.points,
+                extra=plan.extra,
                 most_rounds=plan.rounds,
                 progress=self._progress,
             )

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from stepscope.errors import BatchError
 from stepscope.predict.measured import Measured, Point, combine
-from stepscope.predict.points import POINTS, next_batch
+from stepscope.predict.points import POINTS, WANTED, next_batch
+from stepscope.predict.refine import refine
 
 Progress = Callable[[str, int, int], None]
 _STABLE = 0.02
@@ -53,7 +54,8 @@ def sweep(
     measure: Measure,
     start: int,
     *,
-    wanted: int = POINTS + 1,
+    wanted: int = WANTED,
+    extra: int = 0,
     most_rounds: int = 1,
     progress: Progress = lambda words, done, total: None,
 ) -> Sweep:
@@ -63,6 +65,7 @@ def sweep(
         measure: measures one batch size.
         start: the user's own.
         wanted: how many batch sizes.
+        extra: how many more at most, where run time is no line.
         most_rounds: rounds to make at most; the first that changes nothing is the last.
         progress: told what is being done, how much of it is done and how much there is.
 
@@ -74,8 +77,9 @@ def sweep(
         BatchError: the script fails.
     """
     found = Sweep()
-    while (batch := next_batch(start, found.rounds, found.too_large, wanted)) is not None:
-        progress(f"batch size {batch}", len(found.rounds), wanted * most_rounds)
+    while (batch := _next(found, start, wanted, extra)) is not None:
+        done = len(found.rounds)
+        progress(f"batch size {batch}", done, max(wanted, done + 1) * most_rounds)
         one = measure(batch)
         if one is None:
             found.too_large = min(batch, found.too_large or batch)
@@ -93,6 +97,14 @@ def sweep(
         if found.stable:
             break
     return found
+
+
+def _next(found: Sweep, start: int, wanted: int, extra: int) -> int | None:
+    """As SKYLINE chooses; then, where a line misses, between those that are done."""
+    batch = next_batch(start, found.rounds, found.too_large, wanted)
+    if batch is None and POINTS <= len(found.rounds) < wanted + extra:
+        return refine(found.points())
+    return batch
 
 
 def _again(

@@ -48,6 +48,20 @@ def test_run_time_is_two_lines_where_another_kernel_begins() -> None:
     assert model.at(2) == pytest.approx(11)
 
 
+def test_run_time_is_three_lines_where_the_cache_ends_too() -> None:
+    batches = [4, 8, 16, 24, 32, 64, 80]
+    values = [400, 800, 900, 1300, 1700, 4500, 5600]
+    model = fit_model(batches, values)
+    assert [piece.start for piece in model.pieces] == [4, 16, 64]
+    assert model.at(20) == pytest.approx(1100)
+
+
+def test_what_scatter_explains_is_no_second_line() -> None:
+    batches, values = [8, 16, 24, 32, 40], [80, 160, 290, 380, 480]
+    assert not fit_model(batches, values).linear
+    assert fit_model(batches, values, errors=[8] * 5, repeats=[5] * 5).linear
+
+
 def test_a_small_miss_stays_one_line() -> None:
     assert fit_model([1, 2, 3, 4, 5], [10.0, 20.1, 29.9, 40.2, 49.8]).linear
 

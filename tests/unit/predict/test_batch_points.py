@@ -7,10 +7,11 @@ import pytest
 from stepscope.errors import BatchError
 from stepscope.predict.measured import Measured, combine
 from stepscope.predict.points import next_batch
+from stepscope.predict.profile import make_profile
 from stepscope.predict.sweep import sweep
 
 
-def chosen(start: int, limit: int = 10**9, wanted: int = 4) -> list[int]:
+def chosen(start: int, limit: int = 10**9, wanted: int = 5) -> list[int]:
     measured: list[int] = []
     too_large = None
     while (batch := next_batch(start, measured, too_large, wanted)) is not None:
@@ -22,17 +23,22 @@ def chosen(start: int, limit: int = 10**9, wanted: int = 4) -> list[int]:
 
 
 def test_larger_by_a_constant_from_the_users_own() -> None:
-    assert chosen(32) == [32, 48, 64, 80]
-    assert chosen(1) == [1, 2, 3, 4]
+    assert chosen(32, wanted=3) == [32, 48, 64]
+    assert chosen(1) == [1, 2, 3, 4, 5]
+
+
+def test_then_a_quarter_of_it_and_a_larger_one() -> None:
+    assert chosen(32) == [32, 48, 64, 8, 80]
+    assert chosen(6) == [6, 9, 12, 1, 15]
 
 
 def test_smaller_ones_where_memory_runs_out() -> None:
-    assert chosen(32, limit=50) == [32, 48, 24, 16]
-    assert chosen(32, limit=32) == [32, 24, 16, 8]
+    assert chosen(32, limit=50) == [32, 48, 8, 24, 16]
+    assert chosen(32, limit=32, wanted=4) == [32, 8, 24, 16]
 
 
 def test_halved_until_one_fits() -> None:
-    assert chosen(64, limit=20) == [16, 12, 8, 4]
+    assert chosen(64, limit=20, wanted=4) == [16, 12, 8, 4]
 
 
 def test_fewer_points_where_there_are_no_more() -> None:
@@ -50,7 +56,7 @@ def measure_line(limit: int = 10**9):  # type: ignore[no-untyped-def]
 def test_a_sweep_holds_the_last_point_back() -> None:
     found = sweep(measure_line(), 8)
     points = {point.batch: point for point in found.points()}
-    assert sorted(points) == [8, 12, 16, 20]
+    assert sorted(points) == [2, 8, 12, 16, 20]
     assert [batch for batch, point in points.items() if point.held_back] == [20]
     assert points[8].ms == 26
 
@@ -58,7 +64,34 @@ def test_a_sweep_holds_the_last_point_back() -> None:
 def test_a_sweep_tells_what_was_too_large() -> None:
     found = sweep(measure_line(limit=13), 8)
     assert found.too_large == 16
-    assert sorted(found.rounds) == [4, 6, 8, 12]
+    assert sorted(found.rounds) == [2, 4, 6, 8, 12]
+
+
+def faster_from(switch: int):  # type: ignore[no-untyped-def]
+    """Another kernel from some batch size on, as oneDNN's for convolutions: 90 ms, then 60."""
+
+    def measure(batch: int) -> Measured:
+        return Measured(batch, (batch * (90.0 if batch < switch else 60.0) + 10,) * 3, batch)
+
+    return measure
+
+
+def test_a_sweep_without_need_measures_no_more() -> None:
+    assert list(sweep(measure_line(), 16, extra=3).rounds) == [16, 24, 32, 4, 40]
+
+
+def test_a_sweep_goes_on_between_points_where_run_time_is_no_line() -> None:
+    found = sweep(faster_from(16), 16, extra=3)
+    assert list(found.rounds) == [16, 24, 32, 4, 40, 10, 7]  # 4 and 16 made no line of their own
+    model = make_profile(found.points()).time
+    assert [piece.start for piece in model.pieces] == [4, 16]
+    assert model.at(14) == pytest.approx(14 * 90 + 10)
+    assert model.at(20) == pytest.approx(20 * 60 + 10)
+
+
+def test_a_sweep_ends_after_so_many_extra_points() -> None:
+    wild = lambda batch: Measured(batch, (float(batch**2 % 97 + 10),) * 3, batch)  # noqa: E731
+    assert len(sweep(wild, 32, extra=2).rounds) == 7
 
 
 def test_a_sweep_that_fits_nothing_says_so() -> None:
@@ -73,7 +106,7 @@ def test_rounds_end_once_times_are_stable() -> None:
 
 
 def test_rounds_go_on_while_times_change() -> None:
-    times = iter([10.0 * 1.5**n for n in range(12)])
+    times = iter([10.0 * 1.5**n for n in range(15)])
     found = sweep(lambda batch: Measured(batch, (next(times),), batch), 8, most_rounds=3)
     assert found.stable is False
 
