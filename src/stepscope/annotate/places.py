@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from stepscope.annotate.launches import launch_of
 from stepscope.annotate.marks import CODE
 from stepscope.annotate.tracks import device_work
+from stepscope.annotate.turns import turns
 from stepscope.trace.nesting import depths, inherit
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -87,14 +88,26 @@ def tell_by_place(
     known = _Known(events, rows, stage)
     if not known.has("backward") and not known.has("optimizer"):
         return _without_training(known, loose, launched)
-    result = stage.copy()
+    marked = known.has("forward")
+    return np.concatenate(
+        [
+            _tell_turn(_Known(events, rows[turn], stage[turn]), loose[turn], launched, marked)
+            for turn in turns(events, rows, stage, loose)
+        ]
+    )
+
+
+def _tell_turn(known: _Known, loose: Mask, launched: Launched, marked: bool) -> Codes:
+    """One pass through forward and backward; `marked` is whether the step marks its forward."""
+    result = known.stage.copy()
     ahead = loose & (known.start < min(known.first("backward"), known.first("optimizer")))
     forward = _forward_begin(known, ahead)
     result[ahead] = CODE["forward"]
     result[ahead & (known.start < forward)] = CODE["other"]
-    _tell_loss(known, ahead & (known.start >= forward), result)
+    _tell_loss(known, ahead & (known.start >= forward), marked, result)
     _tell_after(known, loose & ~ahead, result)
-    result[ahead & launched.copies_only[rows] & (known.start < forward)] = CODE["transfer"]
+    early = ahead & (known.start < forward)
+    result[early & launched.copies_only[known.rows]] = CODE["transfer"]
     return result
 
 
@@ -145,9 +158,12 @@ def _forward_begin(known: _Known, ahead: Mask) -> int:
     return int(known.events["start_ns"][event])
 
 
-def _tell_loss(known: _Known, ahead: Mask, result: Codes) -> None:
-    """After the model, or from the first loss operator on, it is loss until backward begins."""
-    if known.has("forward"):
+def _tell_loss(known: _Known, ahead: Mask, marked: bool, result: Codes) -> None:
+    """After the model, or from the first loss operator on, it is loss until backward begins.
+
+    In a turn without the model, of a step that marks its calls, all of it is: a penalty.
+    """
+    if marked:
         after = ahead & (known.start >= known.last("forward"))
     else:
         computes = known.start[ahead & known.names.where(lambda name: bool(_LOSS.match(name)))]

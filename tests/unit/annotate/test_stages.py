@@ -248,3 +248,60 @@ def test_a_stage_whose_device_mostly_communicates_is_bound_by_that() -> None:
         stream 9 | 80 180 | ncclDevKernel_AllReduce | corr=2
     """)
     assert runs(trace)[1] == ("backward", 50, 100, 110, "communication")
+
+
+# -- several times forward and backward before the step ends
+
+TWICE = """
+    main | 0 200 | ProfilerStep#1
+    main |   1   5 | aten::randn
+    main |   5  15 | {model}
+    main |   6  12 | aten::mm                | seq=1
+    main |  20  25 | aten::nll_loss_nd       | seq=2
+    main |  30  35 | autograd::engine::evaluate_function: NllLossBackward0 | seq=2 fwd=1
+    main |  35  40 | autograd::engine::evaluate_function: MmBackward0      | seq=1 fwd=1
+    main |  50  55 | aten::randperm
+    main |  60  70 | {model}
+    main |  61  65 | aten::addmm             | seq=3
+    main |  70  72 | aten::sub               | seq=4
+    main |  80  85 | autograd::engine::evaluate_function: SubBackward0     | seq=4 fwd=1
+    main |  86  87 | aten::clone
+    main |  90  95 | autograd::engine::evaluate_function: AddmmBackward0   | seq=3 fwd=1
+    main | 100 105 | aten::_foreach_norm
+    main | 110 150 | Optimizer.step#SGD.step
+    main | 160 165 | aten::item
+"""
+
+
+def test_before_each_backward_there_is_a_forward_and_a_loss() -> None:
+    found = of_events(staged(TWICE.format(model="stepscope.module:")), "stage")
+    assert (found["aten::randn"], found["aten::randperm"]) == ("other", "other")
+    assert (found["aten::mm"], found["aten::addmm"]) == ("forward", "forward")
+    assert (found["aten::nll_loss_nd"], found["aten::sub"]) == ("loss", "loss")
+    assert found["aten::clone"] == "backward"
+    assert (found["aten::_foreach_norm"], found["aten::item"]) == ("optimizer", "other")
+
+
+def test_without_marks_the_operators_that_backward_returns_to_are_forward() -> None:
+    lines = [line for line in TWICE.splitlines() if "{model}" not in line]
+    found = of_events(staged("\n".join(lines)), "stage")
+    assert (found["aten::randn"], found["aten::randperm"]) == ("other", "other")
+    assert [found[name] for name in ("aten::mm", "aten::addmm", "aten::sub")] == ["forward"] * 3
+    assert (found["aten::nll_loss_nd"], found["aten::clone"]) == ("loss", "backward")
+
+
+def test_a_penalty_on_gradients_is_loss() -> None:
+    """Backward that is itself differentiated (a gradient penalty), then the rest of the loss."""
+    trace = staged("""
+        main | 0 100 | ProfilerStep#1
+        main | 10 20 | stepscope.module:
+        main | 12 18 | aten::mm | seq=1
+        main | 30 40 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main | 32 38 | aten::t | seq=2
+        main | 45 50 | aten::linalg_vector_norm | seq=3
+        main | 60 65 | autograd::engine::evaluate_function: NormBackward0 | seq=3 fwd=1
+        main | 65 70 | autograd::engine::evaluate_function: TBackward0 | seq=2 fwd=1
+        main | 80 90 | Optimizer.step#SGD.step
+    """)
+    found = of_events(trace, "stage")
+    assert (found["aten::t"], found["aten::linalg_vector_norm"]) == ("backward", "loss")
