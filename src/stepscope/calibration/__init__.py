@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from stepscope.calibration.calibrate import calibrate
-from stepscope.calibration.calibration import Calibration, Machine, find_calibration
+from stepscope.calibration.calibration import (
+    Calibration,
+    Machine,
+    find_calibration,
+    kept_calibrations,
+)
 from stepscope.calibration.operators import Operators, find_operators
 
 __all__ = [
@@ -13,4 +18,5 @@ __all__ = [
     "calibrate",
     "find_calibration",
     "find_operators",
+    "kept_calibrations",
 ]

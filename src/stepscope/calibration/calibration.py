@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -18,6 +19,7 @@ from stepscope.trace.cache import cache_folder
 from stepscope.trace.trace import Metadata
 
 VERSION = 1
+_FILE = re.compile(r"(calibration-[0-9a-f]{16}\.json|\.calibration-[0-9a-f]{16}\.json\.\d+)")
 _LIMITS = (
     "ATEN_CPU_CAPABILITY",
     "DNNL_MAX_CPU_ISA",
@@ -141,6 +143,14 @@ def keep_calibration(calibration: Calibration) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(json.dumps(calibration.to_json()), "utf-8")
     partial.replace(path)
+
+
+def kept_calibrations() -> list[Path]:
+    """The files of all calibrations, of any machine, unfinished ones included."""
+    folder = cache_folder()
+    if folder is None or not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if _FILE.fullmatch(path.name))
 
 
 def _forbidden() -> str:

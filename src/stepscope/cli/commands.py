@@ -37,7 +37,7 @@ COMMANDS = {
     "lsp": Entry("stepscope.cli.lsp", "Tell an editor what each line costs (language server)."),
     "diff": Entry("stepscope.cli.diff", "Compare two runs: what became slower, what faster."),
     "query": Entry("stepscope.cli.query", "Ask the tables of a trace in SQL."),
-    "cache": Entry("stepscope.cli.cache", "Show or clear what is kept of files opened before."),
+    "cache": Entry("stepscope.cli.cache", "Show or clear what is kept on this machine."),
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ _DEFAULT_LIMIT_BYTES = 10 << 30
 _SAMPLE_BYTES = 1 << 14
 _SAMPLES = 8
 _ABANDONED_S = 3600
+# The folder may be one that holds other things too: only what has such a name is ours.
+_OURS = re.compile(r"(?P<unfinished>\.+)?[0-9a-f]{24}-[0-9a-f]{24}(?(unfinished)\..+)")
 
 
 @dataclass(frozen=True)
@@ -99,18 +102,9 @@ def keep(key: Key, trace: Trace) -> None:
         _shrink(folder, limit_bytes())
 
 
-def clear() -> int:
-    """Delete every entry; returns the bytes they took."""
-    taken = total_bytes()
-    for _, _, entry in _entries(cache_folder()):
-        with suppress(OSError):
-            store.remove(entry)
-    return taken
-
-
-def total_bytes() -> int:
-    """Bytes that all entries take."""
-    return sum(size for _, size, _ in _entries(cache_folder()))
+def entries() -> list[Path]:
+    """The folder of each entry, unfinished ones included."""
+    return [entry for _, _, entry in _entries(cache_folder())]
 
 
 def limit_bytes() -> int:
@@ -157,6 +151,6 @@ def _entries(folder: Path | None) -> list[tuple[float, int, Path]]:
     found = []
     for entry in folder.iterdir() if folder and folder.is_dir() else ():
         with suppress(OSError):  # another process may delete it meanwhile
-            if entry.is_dir():
+            if entry.is_dir() and _OURS.fullmatch(entry.name):
                 found.append((entry.stat().st_mtime, store.size(entry), entry))
     return found

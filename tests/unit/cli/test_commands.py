@@ -122,15 +122,42 @@ def test_no_cache_keeps_nothing(file: str, cache_folder: Path) -> None:
     assert list(cache_folder.iterdir()) == []
 
 
-def test_the_cache_is_shown_and_cleared(
+def test_what_is_kept_is_shown_and_cleared_by_kind(
     file: str, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("STEPSCOPE_BUILDS", raising=False)
     call("query", file, "select 1")
-    assert call("cache")[1].startswith(f"{cache_folder}: ")
-    assert call("cache", "--clear")[1].endswith(" MB deleted\n")
-    assert list(cache_folder.iterdir()) == []
+    (cache_folder / f"calibration-{0:016x}.json").write_text("{}")
+    collector = cache_folder / "native" / f"{0:016x}"
+    collector.mkdir(parents=True)
+    (collector / "_contexts.so").write_bytes(b"x" * 1_500_000)
+    (cache_folder / "mine.txt").write_text("not stepscope's")
+    assert [line.split()[:4] for line in call("cache")[1].splitlines()] == [
+        ["traces", "1,", "0.0", "MB"],
+        ["calibrations", "1,", "0.0", "MB"],
+        ["collectors", "1,", "1.5", "MB"],
+    ]
+    assert call("cache", "calibrations", "--clear")[1].startswith("calibrations  1 deleted, 0.0 MB")
+    assert [line.split()[1] for line in call("cache")[1].splitlines()] == ["1,", "0,", "1,"]
+    assert call("cache", "--clear")[0] == 0
+    kept = [path for path in cache_folder.rglob("*") if path.is_file()]
+    assert kept == [cache_folder / "mine.txt"]
+
+
+def test_a_cache_that_is_off_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSCOPE_CACHE", "off")
-    assert call("cache")[1] == "off ($STEPSCOPE_CACHE)\n"
+    assert call("cache", "traces", "calibrations")[1].count("off ($STEPSCOPE_CACHE)") == 2
+    assert call("cache", "everything")[0] == 2
+
+
+def test_what_cannot_be_cleared_is_said(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    call("query", file, "select 1")
+    monkeypatch.setattr("stepscope.trace.store.remove", refuse)
+    code, _, err = call("cache", "--clear")
+    assert (code, "cannot be deleted: Permission denied" in err) == (2, True)
 
 
 def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch, file: str) -> None:

@@ -125,12 +125,26 @@ def test_an_entry_beyond_the_bound_is_not_kept(
 
 
 def test_what_a_crash_left_is_cleared(source: Path, cache_folder: Path) -> None:
-    left = cache_folder / ".entry.x1"
+    key = cache.key_of(source)
+    left = cache_folder / f".{key.name}.x1"
     left.mkdir()
     os.utime(left, (0, 0))
-    key = cache.key_of(source)
     cache.keep(key, TRACE)
     assert entries(cache_folder) == [key.name]
+
+
+def test_what_others_keep_in_the_folder_is_left_alone(
+    source: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """$STEPSCOPE_CACHE may well be somebody's home."""
+    for name in (".ssh", "photos", "native", "0" * 49):
+        (cache_folder / name).mkdir()
+        (cache_folder / name / "it").write_bytes(b"x" * 1000)
+        os.utime(cache_folder / name, (0, 0))
+    monkeypatch.setenv("STEPSCOPE_CACHE_BYTES", "10")
+    cache.keep(cache.key_of(source), TRACE)
+    assert entries(cache_folder) == sorted([".ssh", "photos", "native", "0" * 49])
+    assert cache.entries() == []
 
 
 def test_off_keeps_nothing(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +152,7 @@ def test_off_keeps_nothing(source: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     key = cache.key_of(source)
     cache.keep(key, TRACE)
     assert cache.fetch(key) is None
-    assert cache.clear() == 0
+    assert cache.entries() == []
 
 
 def test_a_folder_that_cannot_be_written_is_no_event(
@@ -148,13 +162,6 @@ def test_a_folder_that_cannot_be_written_is_no_event(
     key = cache.key_of(source)
     cache.keep(key, TRACE)
     assert cache.fetch(key) is None
-
-
-def test_clear_says_how_much(source: Path, cache_folder: Path) -> None:
-    cache.keep(cache.key_of(source), TRACE)
-    taken = cache.total_bytes()
-    assert taken > 0
-    assert (cache.clear(), cache.total_bytes()) == (taken, 0)
 
 
 def test_many_at_once_see_the_whole_or_nothing(source: Path) -> None:

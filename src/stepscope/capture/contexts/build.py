@@ -6,6 +6,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 SOURCES = Path(__file__).parent.parent / "native"
 FOLDER_VARIABLE = "STEPSCOPE_BUILDS"
 _NAME = "_contexts"
+_OURS = re.compile(r"[0-9a-f]{16}")
 _loaded: dict[str, ModuleType] = {}
 
 
@@ -103,6 +105,14 @@ def folder() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("stepscope"), "native")
+
+
+def kept() -> list[Path]:
+    """The folder of each collector that was built."""
+    here = folder()
+    if not here.is_dir():
+        return []
+    return sorted(path for path in here.iterdir() if _OURS.fullmatch(path.name))
 
 
 def _compiler() -> str:
