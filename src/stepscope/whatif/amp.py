@@ -16,7 +16,8 @@ from stepscope.graph import Graph, scale
 from stepscope.whatif.amp_on_cpu import amp_on_cpu
 from stepscope.whatif.calibrated import on_cpu
 from stepscope.whatif.devices import device_of
-from stepscope.whatif.kernels import compute_bound, in_half, in_tf32, memory_bound
+from stepscope.whatif.kernels import compute_bound, in_half, in_tf32
+from stepscope.whatif.roofline import bound_by_memory
 
 Mask = NDArray[np.bool_]
 _STAGES = ("forward", "loss", "backward")
@@ -44,19 +45,20 @@ def amp(graph: Graph, estimate: str = "typical") -> Graph:
         return amp_on_cpu(graph)
     factors = _factors(graph)
     compute, tensor, memory = _kernels(graph)
-    if not compute.any() and not tensor.any():
-        raise ChangeError("amp: no matrix product or convolution runs in 32 bits")
     for tasks, bound in ((compute, "compute"), (tensor, "tensor"), (memory, "memory")):
         graph = scale(graph, tasks, 1 / factors[bound][estimate])
     return graph
 
 
 def _kernels(graph: Graph) -> tuple[Mask, Mask, Mask]:
-    """Kernels that compute in FP32, those that do in TF32, and those bound by memory."""
+    """Kernels bound by computing in FP32, those in TF32, and those bound by memory."""
     eligible = graph.tasks.text("stage").mask(*_STAGES) & ~in_half(graph)
-    compute, tf32 = eligible & compute_bound(graph), in_tf32(graph)
-    memory = graph.tasks.text("kind").mask(*_MEMORY) & memory_bound(graph)
-    return compute & ~tf32, compute & tf32, eligible & memory
+    products = eligible & compute_bound(graph)
+    if not products.any():
+        raise ChangeError("amp: no matrix product or convolution runs in 32 bits")
+    moves, tf32 = bound_by_memory(graph), in_tf32(graph)
+    others = eligible & graph.tasks.text("kind").mask(*_MEMORY)
+    return products & ~moves & ~tf32, products & ~moves & tf32, (products | others) & moves
 
 
 def _factors(graph: Graph) -> dict[str, Any]:

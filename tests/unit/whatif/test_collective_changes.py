@@ -163,11 +163,16 @@ def test_units_are_gathered_before_they_are_used(graph: Graph) -> None:
     assert step_us(result.check()) == pytest.approx(3 * gather + 0.5 * gather + gather + 10, abs=2)
 
 
+def test_the_third_stage_of_zero_is_fsdp(graph: Graph) -> None:
+    third, whole = zero(graph, stage=3, bucket_cap_mb=1), fsdp(graph, unit_mb=1)
+    assert start_us(third) == start_us(whole)
+
+
 def test_modules_are_units(graph: Graph) -> None:
     result = fsdp(graph, unit="last", workers=2)
-    assert result.tasks["bytes"][select(result, name="all-gather*")].tolist() == [
-        2 * MIB, MIB, MIB, 2 * MIB,
-    ]  # fmt: skip
+    # What is no unit, the first module, is kept from forward to backward.
+    gathered = result.tasks["bytes"][select(result, name="all-gather*")]
+    assert gathered.tolist() == [2 * MIB, MIB, MIB]
 
 
 @pytest.mark.parametrize(
@@ -178,6 +183,7 @@ def test_modules_are_units(graph: Graph) -> None:
         ("dgc:ratio=0", "expected a ratio above 0 and at most 0.5, found 0.0"),
         ("p3:slice_kb=0", "expected slices above 0 kB, found 0.0"),
         ("zero:stage=4", "expected stage 1, 2 or 3, found 4"),
+        ("zero:stage=3,workers=1", "zero: expected at least 2 workers"),
         ("fsdp:unit=nothing", "no module with parameters matches 'nothing'"),
     ],
 )
