@@ -23,7 +23,8 @@ SERVER = """
 import asyncio, json, sys
 from pathlib import Path
 from stepscope.serve.language.costs import FileCosts, LineCost, Measured, Part, Problem
-from stepscope.serve.language.server import MeasureError, language_server
+from stepscope.serve.language.features import language_server
+from stepscope.serve.language.server import MeasureError
 
 class Scripted:
     async def __call__(self, entry, settings, report):

@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from stepscope.serve.language.server import language_server
+from stepscope.serve.language.features import language_server
 from stepscope.serve.language.tcp import serve_tcp
 
 

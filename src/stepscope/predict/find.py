@@ -84,6 +84,16 @@ def find_site(
     )
 
 
+def has_providers(text: str) -> bool:
+    """Whether a file seems to have provider functions; told without parsing it.
+
+    Example:
+        >>> has_providers("def stepscope_input_provider(batch_size=32): ...")
+        True
+    """
+    return any(f"def {name}(" in text for name in PROVIDERS)
+
+
 def _groups(text: str, path: str, arguments: Sequence[str]) -> list[list[Site]]:
     facts = read_facts(text, path)
     return _Finder(facts, text, path, arguments).groups()

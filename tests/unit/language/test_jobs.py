@@ -24,10 +24,38 @@ def test_a_newer_job_ends_the_older_before_it_begins():
         jobs.start("a", first)
         await begun.wait()
         jobs.start("a", second)
-        await jobs._tasks["a"]
+        await jobs._tasks["a"][-1]
         return told
 
     assert asyncio.run(scenario()) == ["first ended", "second begun"]
+
+
+def test_jobs_that_never_began_do_not_hide_the_one_that_runs():
+    async def scenario():
+        told, jobs, begun, ended = [], Jobs(), asyncio.Event(), asyncio.Event()
+
+        async def first():
+            begun.set()
+            try:
+                await asyncio.sleep(1000)
+            finally:
+                await ended.wait()  # a process takes its time to end
+                told.append("first ended")
+
+        async def other(name):
+            told.append(name)
+
+        jobs.start("a", first)
+        await begun.wait()
+        jobs.start("a", lambda: other("second"))
+        jobs.start("a", lambda: other("third"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        ended.set()
+        await jobs._tasks["a"][-1]
+        return told
+
+    assert asyncio.run(scenario()) == ["first ended", "third"]
 
 
 def test_quick_repeats_are_one_job():
@@ -39,7 +67,7 @@ def test_quick_repeats_are_one_job():
 
         for _ in range(5):
             jobs.start("a", job, pause_s=0.01)
-        await jobs._tasks["a"]
+        await jobs._tasks["a"][-1]
         return len(runs)
 
     assert asyncio.run(scenario()) == 1

@@ -7,6 +7,8 @@ costs       what was measured, by line
 drift       where the measured lines are in the text as it is now
 marks, hints, hover, actions, problems
             what an editor shows, each a function of costs and a document
-server      the protocol
+progress    what an editor is told meanwhile
+server      measures in the background, and tells the editor what came of it
+features    the protocol: what an editor asks
 tcp         the same over a socket, with a token
 """

@@ -11,10 +11,9 @@ from pygls.workspace import TextDocument
 from stepscope.predict.edit import edit_site
 from stepscope.predict.find import find_site
 from stepscope.predict.site import Site
-from stepscope.serve.language.documents import uri_of
 from stepscope.serve.language.sizes import size
 
-Open = Callable[[str], TextDocument]  # the document of a URI, as the editor has it
+Open = Callable[[str], TextDocument]  # the document of a path, as the editor has it
 
 
 def batch_edit(entry: TextDocument, path: str, batch: int, open_: Open) -> tuple[str, lsp.TextEdit]:
@@ -34,7 +33,7 @@ def batch_edit(entry: TextDocument, path: str, batch: int, open_: Open) -> tuple
         BatchError: there is none.
     """
     site = find_site(entry.source, path)
-    document = entry if site.path == path else open_(uri_of(site.path))
+    document = entry if site.path == path else open_(site.path)
     edit = edit_site(document.source, site, batch)
     span = lsp.Range(
         document.client_position_at_offset(edit.start), document.client_position_at_offset(edit.end)

@@ -18,11 +18,6 @@ def path_of(uri: str) -> str:
     return str(Path(uris.to_fs_path(uri) or uri).resolve())
 
 
-def uri_of(path: str) -> str:
-    """The document of a file."""
-    return uris.from_fs_path(path) or path
-
-
 @dataclass
 class Documents:
     """The latest measurement of each entry file, and what went wrong with the last one.
@@ -30,10 +25,16 @@ class Documents:
     Attributes:
         measured: by entry path.
         problems: by entry path; absent once measuring succeeds.
+        open: what the editor calls its open documents, by path; it may have come to one by a link.
     """
 
     measured: dict[str, Measured] = field(default_factory=dict)
     problems: dict[str, Problem] = field(default_factory=dict)
+    open: dict[str, str] = field(default_factory=dict)
+
+    def uri_of(self, path: str) -> str:
+        """What the editor calls a file."""
+        return self.open.get(path) or uris.from_fs_path(path) or path
 
     def entry_of(self, path: str) -> str | None:
         """The entry file whose measurement or failure tells of a file; itself where it is one."""
@@ -56,12 +57,14 @@ class Documents:
         """Remember why measuring failed; what was measured before stays, as stale as it is."""
         self.problems[entry] = problem
 
-    def diagnostics(self, entry: str) -> dict[str, list[lsp.Diagnostic]]:
-        """What to say of each file, by path."""
-        measured = self.measured.get(entry)
-        found = findings_by_file(measured) if measured else {}
-        if problem := self.problems.get(entry):
-            found.setdefault(problem.path, []).insert(0, failure(problem))
+    def diagnostics(self) -> dict[str, list[lsp.Diagnostic]]:
+        """What to say of each file, by path; failures before findings."""
+        found: dict[str, list[lsp.Diagnostic]] = {}
+        for problem in self.problems.values():
+            found.setdefault(problem.path, []).append(failure(problem))
+        for measured in self.measured.values():
+            for path, told in findings_by_file(measured).items():
+                found.setdefault(path, []).extend(told)
         return found
 
     def files(self, entry: str) -> Iterator[str]:

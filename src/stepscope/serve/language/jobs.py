@@ -18,28 +18,29 @@ class Jobs:
     """
 
     def __init__(self) -> None:
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, list[asyncio.Task[None]]] = {}
 
     def start(self, key: str, job: Job, pause_s: float = 0.0) -> None:
         """Run `job` after a pause; what runs under the same key is ended first."""
-        before = self._tasks.get(key)
-        self._tasks[key] = asyncio.create_task(_run(before, job, pause_s))
+        before = [task for task in self._tasks.get(key, ()) if not task.done()]
+        for task in before:
+            task.cancel()
+        self._tasks[key] = [*before, asyncio.create_task(_run(before, job, pause_s))]
 
     def cancel(self, key: str) -> bool:
         """End what runs under `key`; whether anything did."""
-        task = self._tasks.get(key)
-        return task is not None and task.cancel()
+        return any([task.cancel() for task in self._tasks.get(key, ())])
 
     async def close(self) -> None:
         """End everything and wait for it."""
-        tasks = list(self._tasks.values())
+        tasks = [task for tasks in self._tasks.values() for task in tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _run(before: asyncio.Task[None] | None, job: Job, pause_s: float) -> None:
-    if before is not None and before.cancel():
-        await asyncio.wait([before])  # it gives back its process first
+async def _run(before: list[asyncio.Task[None]], job: Job, pause_s: float) -> None:
+    if before:
+        await asyncio.wait(before)  # they give back their process first
     await asyncio.sleep(pause_s)
     await job()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,9 +30,12 @@ class Measuring:
         self._ready: asyncio.Future[None] | None = None
 
     def prepare(self) -> None:
-        """Have PyTorch imported before the first file is measured."""
-        loop = asyncio.get_running_loop()
-        self._ready = loop.run_in_executor(None, self._warm_up)
+        """Have PyTorch imported before a file is measured; does nothing where that goes on."""
+        at_work = self._turn.locked() or (self._ready is not None and not self._ready.done())
+        if not at_work:
+            loop = asyncio.get_running_loop()
+            self._session.cancel.clear()
+            self._ready = loop.run_in_executor(None, self._warm_up)
 
     async def __call__(self, entry: str, settings: Settings, report: Report) -> Measured:
         """Measure; cancelled, it ends the process that measures first.
@@ -49,7 +53,7 @@ class Measuring:
                 return await asyncio.shield(work)
             except asyncio.CancelledError:
                 self._session.cancel.set()
-                await asyncio.wait([work])
+                await _ended(work)
                 raise
             finally:
                 self._report = _silent
@@ -68,13 +72,23 @@ class Measuring:
         try:
             result = self._session.profile(entry, settings.arguments, folder=folder, plan=plan)
         except BatchError as error:
-            problem = Problem(str(error), error.file or entry, error.line or 1)
+            message = str(error).replace(f"{folder}{os.sep}", "")  # names files as a person does
+            problem = Problem(message, error.file or entry, error.line or 1)
             raise MeasureError(problem) from error
         return _measured(entry, result)
 
     def _progress(self, words: str, done: int, total: int) -> None:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._report, words, done / max(total, 1))
+
+
+async def _ended(work: asyncio.Future[Measured]) -> None:
+    """Wait for a thread however often one is told not to: two must not talk to one process."""
+    while not work.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([work])
+    if not work.cancelled():
+        work.exception()  # nobody asks any more
 
 
 def _measured(entry: str, result: Result) -> Measured:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lsprotocol import types as lsp
@@ -33,6 +33,25 @@ def findings_by_file(measured: Measured) -> dict[str, list[lsp.Diagnostic]]:
             one = _at(line, text, severity, str(finding.get("rule", "")))
             found.setdefault(path, []).append(one)
     return found
+
+
+def past_indentation(told: lsp.Diagnostic, lines: Sequence[str]) -> lsp.Diagnostic:
+    """The same, where the text of its line begins.
+
+    Args:
+        told: spans a whole line.
+        lines: of the document as it is now.
+    """
+    start = told.range.start
+    text = lines[start.line] if start.line < len(lines) else ""
+    first = lsp.Position(start.line, len(text) - len(text.lstrip()))
+    return lsp.Diagnostic(
+        range=lsp.Range(first, told.range.end),
+        message=told.message,
+        severity=told.severity,
+        code=told.code,
+        source=told.source,
+    )
 
 
 def _lines_of(finding: Mapping[str, Any]) -> list[tuple[str, int]]:

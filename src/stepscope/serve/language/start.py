@@ -7,8 +7,9 @@ import contextlib
 from collections.abc import Callable
 
 from stepscope.errors import ServeError
+from stepscope.serve.language.features import language_server
 from stepscope.serve.language.measuring import Measuring
-from stepscope.serve.language.server import StepscopeServer, language_server
+from stepscope.serve.language.server import StepscopeServer
 from stepscope.serve.language.tcp import new_token, serve_tcp
 
 
