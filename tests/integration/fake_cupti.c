@@ -1,6 +1,7 @@
 /* A CUPTI of one thread and no device: launches are told to the subscriber as the real one tells
  * them, and flushing delivers their records, written here by the headers' layout, in a buffer that
- * the subscriber provides, from another thread. */
+ * the subscriber provides, from another thread. Samples of instructions are as in the headers, too:
+ * what a launch leaves is decoded when the next one ends, or when sampling ends. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -25,6 +26,8 @@ struct call_data { /* CUpti_CallbackData */
 static uint8_t records[4096][RECORD];
 static size_t count = 0;
 static uint32_t correlation = 100;
+static uint32_t kernel_kind = 10;
+static int cuda_context; /* its address is the context */
 static callback_t callback;
 static request_t request;
 static complete_t complete;
@@ -50,7 +53,10 @@ int cuptiActivityRegisterCallbacks(request_t r, complete_t c) {
   complete = c;
   return 0;
 }
-int cuptiActivityEnable(uint32_t kind) { (void)kind; return result("FAKE_CUPTI_ENABLE"); }
+int cuptiActivityEnable(uint32_t kind) {
+  if (kind == 3 || kind == 10) kernel_kind = kind;
+  return result("FAKE_CUPTI_ENABLE");
+}
 int cuptiActivityDisable(uint32_t kind) { (void)kind; return 0; }
 int cuptiGetResultString(int code, const char** text) {
   (void)code;
@@ -81,11 +87,18 @@ int cuptiActivityFlushAll(uint32_t flag) {
   return 0;
 }
 
+#ifdef WITHOUT_SAMPLES
+static void sample(const char* kernel) { (void)kernel; }
+#else
+#include "fake_samples.h"
+#endif
+
 static void tell(uint32_t domain, uint32_t site, const char* function) {
   struct call_data data = {0};
   data.site = site;
   data.function = function;
   data.correlation = correlation;
+  data.context = domain == 1 ? &cuda_context : NULL; /* the first call of the runtime makes it */
   if (callback) callback(NULL, domain, 211, &data);
 }
 static void put(size_t at, const void* value, size_t size) { memcpy(records[count] + at, value, size); }
@@ -98,8 +111,10 @@ void fake_launch(const char* kernel, uint64_t begin, uint64_t end) {
   tell(2, 0, "cudaLaunchKernel");
   tell(1, 0, "cuLaunchKernel");
   memset(records[count], 0xee, RECORD);
-  put32(0, 10), put64(16, begin), put64(24, end), put32(92, correlation), put(104, &kernel, 8);
+  put32(0, kernel_kind), put64(16, begin), put64(24, end), put32(92, correlation);
+  put(104, &kernel, 8);
   count++;
+  sample(kernel);
   tell(1, 1, "cuLaunchKernel");
   tell(2, 1, "cudaLaunchKernel");
 }

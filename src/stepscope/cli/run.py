@@ -32,6 +32,8 @@ from stepscope.errors import CaptureError
               help="With --contexts: samples a second of elapsed time.")  # fmt: skip
 @click.option("--perf", is_flag=True,
               help="With --contexts: hardware counters with each sample.")  # fmt: skip
+@click.option("--stalls", is_flag=True,
+              help="With --contexts: what instructions on the GPU wait for.")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", help="Where to write [default: SCRIPT.stepscope].")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.argument("script")
@@ -46,6 +48,7 @@ def run(
     sample: int,
     sample_real: int,
     perf: bool,
+    stalls: bool,
     **options: Any,
 ) -> None:
     """Run a training SCRIPT, unmodified, and record a few of its steps.
@@ -57,10 +60,12 @@ def run(
     if contexts:
         what = ContextOptions(
             native=native, memory=options["memory"], sample=sample, sample_real=sample_real,
-            perf=perf,
+            perf=perf, stalls=stalls,
         )  # fmt: skip
-    elif native or sample or sample_real or perf:
-        raise click.UsageError("--native, --sample, --sample-real and --perf need --contexts")
+    elif native or sample or sample_real or perf or stalls:
+        raise click.UsageError(
+            "--native, --sample, --sample-real, --perf and --stalls need --contexts"
+        )
     try:
         run_program(Program(script, arguments, as_module), what, output)
     except CaptureError as error:

@@ -23,6 +23,7 @@ MEASURES = {
     "freed": ("freed_bytes", "sum", "memory freed"),
     "allocations": ("allocated_bytes", "count", "allocations"),
     "stalls": ("stalls", "sum", "stalls"),
+    "latency": ("latency_stalls", "sum", "stalls with nothing issued"),
     "sampled": ("sampled_cpu_ns", "sum", "CPU time, sampled"),
     "elapsed": ("sampled_real_ns", "sum", "elapsed time, sampled"),
 }

@@ -34,6 +34,7 @@ METRICS = {
         Metric("freed_bytes", "B", "a release"),
         Metric("sampled_cpu_ns", "ns", "CPU time since the thread's previous sample"),
         Metric("sampled_real_ns", "ns", "time since the thread's previous sample"),
-        Metric("stalls", "", "samples that found a warp stalled for a reason"),
+        Metric("stalls", "", "samples of an instruction, by what its warp waited for"),
+        Metric("latency_stalls", "", "those of them in whose cycle nothing was issued"),
     )
 }

@@ -112,6 +112,11 @@ def test_the_reasons_that_a_hot_kernel_stalls_for() -> None:
     assert {(place.file, place.line) for place in finding.evidence} == {("train.py", 7)}
 
 
+def test_a_kernel_whose_warps_mostly_issue_is_no_finding() -> None:
+    tree = sampled({"selected": 60, "long_scoreboard": 40})
+    assert not [one for one in findings(tree) if one.rule == "stall_reasons"]
+
+
 def test_many_reasons_of_which_none_stands_out_are_no_finding() -> None:
     tree = sampled({"a": 25, "b": 25, "c": 25, "d": 25})
     assert not [one for one in findings(tree) if one.rule == "stall_reasons"]

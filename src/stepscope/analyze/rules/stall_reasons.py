@@ -14,8 +14,12 @@ from stepscope.contexts import ContextTree
 HOT = 0.10
 LEAST = 0.30
 TOP = 3
+# A warp that issues, or that another one was preferred to, waits for nothing.
+BUSY = ("selected", "not_selected")
 # What the vendors' documents say to do, by a part of the reason's name; "" is any other.
 ADVICE = (
+    ("imc_miss", "Constants are loaded anew by each block: let blocks do more, or fuse the kernel "
+     "into its neighbours."),
     ("constant", "Constants are loaded anew by each block: let blocks do more, or fuse the kernel "
      "into its neighbours."),
     ("math", "Use instructions that do more at once (vector loads and conversions, fewer "
@@ -25,6 +29,14 @@ ADVICE = (
     ("lg_throttle", "It makes more memory requests than fit: wider loads (vector types)."),
     ("memory", "It waits for memory: fuse it with its neighbours, read less (16 bits), or in the "
      "order in which memory lies."),
+    ("short_scoreboard", "It waits for shared memory or for special functions (exp, division): "
+     "avoid bank conflicts, do more in registers."),
+    ("mio_throttle", "It uses shared memory or special functions more often than they can answer: "
+     "wider accesses, do more in registers."),
+    ("no_instruction", "It waits for its own instructions: it is too short to fill the device, or "
+     "jumps through more code than the cache holds."),
+    ("branch_resolving", "It jumps often: fewer branches, unrolled loops."),
+    ("drain", "It waits for its last stores: write less, or in the order in which memory lies."),
     ("barrier", "Its threads wait for each other: smaller blocks, fewer synchronisations."),
     ("sleep", "It sleeps on purpose: see what it waits for."),
     ("", "See the device's profiler guide for this reason."),
@@ -34,9 +46,9 @@ ADVICE = (
 def stall_reasons(subject: Subject) -> Iterator[Finding]:
     """Why the instructions of hot kernels stall, by samples of the device's instructions.
 
-    Silent without such samples (they come with `stepscope run --contexts` where the device and the
-    driver allow it), for kernels below 10 % of the device time, and where the most frequent of its
-    reasons makes less than 30 % of a kernel's samples.
+    Silent without such samples (they come with `stepscope run --contexts --stalls` where the device
+    and the driver allow it), for kernels below 10 % of the device time, and where the most frequent
+    of its reasons makes less than 30 % of a kernel's samples or is none (`selected`).
 
     Source: DEEPCONTEXT section 4.3, "Fine-grained Stall Analysis"; section 6.7.
     """
@@ -49,9 +61,9 @@ def stall_reasons(subject: Subject) -> Iterator[Finding]:
         below = tree.search(kind="instruction", under=kernel)
         if not stalls[below].sum():
             continue
-        reasons = _reasons(tree, below, stalls)
+        reasons = _reasons(tree, kernel)
         reason, share = next(iter(reasons.items()))
-        if share < LEAST:
+        if share < LEAST or reason in BUSY:
             continue
         chosen = below[np.argsort(-stalls[below], kind="stable")[:TOP]]
         told = ", ".join(f"{name} {part:.0%}" for name, part in list(reasons.items())[:TOP])
@@ -65,10 +77,11 @@ def stall_reasons(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _reasons(tree: ContextTree, nodes: np.ndarray, stalls: np.ndarray) -> dict[str, float]:
-    """The shares of the reasons in the samples, the most frequent first."""
+def _reasons(tree: ContextTree, kernel: int) -> dict[str, float]:
+    """The shares of the reasons in a kernel's samples, the most frequent first."""
+    stalls = tree.inclusive("stalls").sum
     total: dict[str, float] = {}
-    for node in nodes.tolist():
+    for node in tree.children(kernel).tolist():
         name = tree.label(node)
         total[name] = total.get(name, 0.0) + float(stalls[node])
     whole = sum(total.values())

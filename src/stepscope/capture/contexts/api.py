@@ -30,6 +30,8 @@ class record_contexts:
         sample: samples a second of each thread's CPU time; 0 for none.
         sample_real: samples a second of elapsed time; 0 for none.
         perf: hardware counters with each sample.
+        stalls: samples of the device's instructions by what they wait for, where the device allows
+            it; kernels run one after the other meanwhile.
 
     Raises:
         CaptureError: the file cannot be written, or is something other than a capture.
@@ -51,9 +53,10 @@ class record_contexts:
         sample: int = 0,
         sample_real: int = 0,
         perf: bool = False,
+        stalls: bool = False,
     ) -> None:
         options = ContextOptions(
-            python, modules, native, device, memory, sample, sample_real, perf
+            python, modules, native, device, memory, sample, sample_real, perf, stalls
         )  # fmt: skip
         run = Run(list(sys.argv), Options())
         script = Path(sys.argv[0] if sys.argv else "").stem or "capture"

@@ -43,7 +43,7 @@ def _begin(output: str) -> None:
         path = path.with_name(f"{path.stem}-{os.getpid()}{path.suffix}")
     check_target(path)
     options = ContextOptions(
-        native=_flag("NATIVE"), memory=_flag("MEMORY"), perf=_flag("PERF"),
+        native=_flag("NATIVE"), memory=_flag("MEMORY"), perf=_flag("PERF"), stalls=_flag("STALLS"),
         sample=_number("SAMPLE"), sample_real=_number("SAMPLE_REAL"),
     )  # fmt: skip
     collection = Collection(run, path, options, keep_empty=False)

@@ -9,6 +9,7 @@ from typing import Any
 from stepscope.capture import program
 from stepscope.capture.contexts.adapter import Adapter, PyTorchAdapter
 from stepscope.capture.contexts.options import SOURCES, ContextOptions
+from stepscope.capture.contexts.permission import permission_missing
 
 # Frames that say nothing: torch's own of a module call, which the module's frame stands for.
 _HIDDEN = [
@@ -45,19 +46,31 @@ class NativeCollector:
         options = self._options
         self._extension.hide(_HIDDEN, _BARRIERS, _ANNOTATORS)
         self._extension.release()
-        hindered = ""
-        if options.device:
-            self._follows_devices, hindered = self._extension.follow_devices(True)
+        hindrances = self._follow_devices()
         sources = options.sources & ~(0 if self._follows_devices else SOURCES["kernel"])
         self._extension.start(
             sources, options.limit, options.sample, options.sample_real, options.perf
         )
-        if hindered:
-            self.note(f"no device is followed: {hindered}")
+        for sentence in hindrances:
+            self.note(sentence)
         if options.perf and (missing := self._extension.counters_missing()):
             self.note(missing)
         for adapter in self._adapters:
             adapter.attach()
+
+    def _follow_devices(self) -> list[str]:
+        """Follow those there are; sentences about what of it cannot be had."""
+        options = self._options
+        unsampled = permission_missing() if options.stalls else ""
+        hindered = ""
+        if options.device:
+            stalls = options.stalls and not unsampled
+            self._follows_devices, hindered, missing = self._extension.follow_devices(True, stalls)
+            unsampled = unsampled or missing
+        if options.stalls and not self._follows_devices:
+            unsampled = "no device is followed"
+        found = {"no device is followed": hindered, "instructions are not sampled": unsampled}
+        return [f"{what}: {why}" for what, why in found.items() if why]
 
     def stop(self) -> None:
         """Nothing counts any more; what was counted can still be read."""

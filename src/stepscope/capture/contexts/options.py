@@ -20,6 +20,8 @@ class ContextOptions:
         sample: samples a second of CPU time by each thread; 0 for none.
         sample_real: the same of elapsed time.
         perf: hardware counters with each sample.
+        stalls: samples of instructions on the device, by what they wait for; kernels run one after
+            the other meanwhile.
         limit: contexts to keep at most.
         flush_s: the file is written anew this often while the run goes on, seconds.
     """
@@ -32,6 +34,7 @@ class ContextOptions:
     sample: int = 0
     sample_real: int = 0
     perf: bool = False
+    stalls: bool = False
     limit: int = 1 << 20
     flush_s: float = 30.0
 

@@ -18,7 +18,7 @@ namespace stepscope {
 
 enum class Metric : uint32_t {
   time, device, allocated, freed, sampled_cpu, sampled_real, cycles, instructions, cache_misses,
-  page_faults, stalls, count
+  page_faults, stalls, latency_stalls, count
 };
 
 enum : uint32_t { kPython = 1, kModules = 2, kOperators = 4, kNative = 8, kDevice = 16 };

@@ -3,21 +3,20 @@
 // Nothing of CUPTI is needed to build this. The records' layouts are those of its headers; the
 // fields read here stand at the same places in CUDA 12 (12.8) and CUDA 13 (13.0), and records only
 // ever grow at their end.
-#include <dlfcn.h>
-
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 
+#include "cupti.h"
 #include "device.h"
 
 namespace stepscope {
 namespace {
 
-using Result = int;
-constexpr Result kSuccess = 0, kManySubscribers = 39, kNoPrivileges = 35, kNotInitialized = 15;
+using Result = CuptiResult;
 enum Kind : uint32_t { kMemcpy = 1, kMemset = 2, kKernel = 3, kConcurrentKernel = 10, kPeerCopy = 22 };
-enum Domain : uint32_t { kDriver = 1, kRuntime = 2 };
+enum Domain : uint32_t { kDriver = 1, kRuntime = 2, kResource = 3 };
+constexpr uint32_t kContextEnds = 2;  // CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING
 
 using Callback = void (*)(void*, uint32_t domain, uint32_t id, const void* data);
 using Request = void (*)(uint8_t** buffer, size_t* size, size_t* records);
@@ -36,6 +35,20 @@ struct Library {
   Result (*describe)(Result, const char**);
 } cupti;
 void* subscriber = nullptr;
+
+// CUptiResult
+const std::pair<Result, const char*> kReasons[] = {
+    {15, "CUPTI could not start: the driver does not answer"},
+    {27, "the device does not support it"},
+    {33, "virtual GPUs do not support it"},
+    {35, "no permission to profile the device: the administrator allows it with the driver's "
+         "option NVreg_RestrictProfilingToAdminUsers=0, or gives the process CAP_SYS_ADMIN"},
+    {39, "another profiler of this process uses CUPTI"},
+    {40, "no permission to profile the virtual GPU: its host has to allow it"},
+    {41, "devices in confidential computing do not support it"},
+    {43, "MIG slices do not support it"},
+    {45, "WSL does not support it"},
+};
 
 // CUpti_CallbackData
 struct CallData {
@@ -132,10 +145,16 @@ void on_complete(void*, uint32_t, uint8_t* buffer, size_t, size_t valid) {
   free(buffer);
 }
 
-void on_call(void*, uint32_t, uint32_t, const void* argument) {
+void on_call(void*, uint32_t domain, uint32_t, const void* argument) {
+  if (domain == kResource) return leave_context(*static_cast<void* const*>(argument));
   auto* data = static_cast<const CallData*>(argument);
-  if (data->site == 0) call_begins(data->function, data->number);
-  else call_ends(data->number);
+  if (data->site == 0) {
+    call_begins(data->function, data->number);
+    sample_context(data->context);
+  } else {
+    fetch_samples(data->context);
+    call_ends(data->number);
+  }
 }
 
 // -- the library
@@ -146,7 +165,7 @@ const uint16_t kRuntimeCalls[] = {13,  20,  22,  31,  41,  44,  49,  51,  126, 1
                                   373, 375, 430, 431, 505, 506};
 const uint16_t kDriverCalls[] = {17,  71,  75,  121, 126, 216, 220, 276, 277, 278, 279, 280, 281,
                                  305, 306, 307, 440, 442, 477, 478, 480, 514, 515, 652, 653};
-const uint32_t kKinds[] = {kConcurrentKernel, kMemcpy, kMemset, kPeerCopy};
+const uint32_t kKinds[] = {kConcurrentKernel, kKernel, kMemcpy, kMemset, kPeerCopy};
 
 void* open_library() {
   if (const char* chosen = getenv("STEPSCOPE_CUPTI")) return dlopen(chosen, RTLD_NOW);
@@ -156,12 +175,6 @@ void* open_library() {
   for (const char* name : names)
     if (void* handle = dlopen(name, RTLD_NOW)) return handle;
   return nullptr;
-}
-
-template <class Function>
-bool resolve(Function& function, const char* name) {
-  function = reinterpret_cast<Function>(dlsym(cupti.handle, name));
-  return function;
 }
 
 bool resolve_all() {
@@ -176,16 +189,6 @@ bool resolve_all() {
          resolve(cupti.describe, "cuptiGetResultString");
 }
 
-std::string reason(const char* what, Result result) {
-  if (result == kManySubscribers) return "another profiler of this process uses CUPTI";
-  if (result == kNoPrivileges)
-    return "no permission to profile the device (the driver's NVreg_RestrictProfilingToAdminUsers)";
-  if (result == kNotInitialized) return "CUPTI could not start: the driver does not answer";
-  const char* text = nullptr;
-  if (cupti.describe(result, &text) != kSuccess || !text) text = "unknown error";
-  return std::string(what) + " failed: " + text + " (" + std::to_string(result) + ")";
-}
-
 bool is_here() { return getenv("STEPSCOPE_CUPTI") || dlopen("libcuda.so.1", RTLD_LAZY); }
 
 std::string probe() {
@@ -196,34 +199,53 @@ std::string probe() {
 }
 
 void stop() {
+  stop_sampling();
   for (uint32_t kind : kKinds) cupti.disable(kind);
   cupti.flush(0);
   if (subscriber) cupti.unsubscribe(subscriber);
   subscriber = nullptr;
 }
 
-std::string start() {
+std::string start(bool stalls) {
   Result result = cupti.subscribe(&subscriber, on_call, nullptr);
-  if (result != kSuccess) return reason("cuptiSubscribe", result);
+  if (result != kSuccess) return cupti_reason("cuptiSubscribe", result);
   result = cupti.register_buffers(on_request, on_complete);
   if (result == kSuccess)
     for (uint32_t kind : kKinds)
-      if (result == kSuccess) result = cupti.enable(kind);
+      if (kind != (stalls ? kConcurrentKernel : kKernel) && result == kSuccess)
+        result = cupti.enable(kind);
   if (result != kSuccess) {
-    std::string why = reason("cuptiActivityEnable", result);
+    std::string why = cupti_reason("cuptiActivityEnable", result);
     stop();
     return why;
   }
   // A call that this version of CUPTI does not know is one that nobody makes.
   for (uint32_t call : kRuntimeCalls) cupti.enable_callback(1, subscriber, kRuntime, call);
   for (uint32_t call : kDriverCalls) cupti.enable_callback(1, subscriber, kDriver, call);
+  if (stalls) {
+    cupti.enable_callback(1, subscriber, kResource, kContextEnds);
+    start_sampling();
+  }
   return "";
 }
 
-void flush() { cupti.flush(0); }
+void flush() {
+  fetch_all_samples();
+  cupti.flush(0);
+}
 
 }  // namespace
 
-const Vendor kNvidia{"NVIDIA", is_here, probe, start, flush, stop};
+void* cupti_library() { return cupti.handle; }
+
+std::string cupti_reason(const char* what, CuptiResult result) {
+  for (auto& [code, sentence] : kReasons)
+    if (code == result) return sentence;
+  const char* text = nullptr;
+  if (cupti.describe(result, &text) != kSuccess || !text) text = "unknown error";
+  return std::string(what) + " failed: " + text + " (" + std::to_string(result) + ")";
+}
+
+const Vendor kNvidia{"NVIDIA", is_here, probe, sampling_missing, start, flush, stop};
 
 }  // namespace stepscope

@@ -2,9 +2,9 @@
 
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
-#include <vector>
 
 #include "collector.h"
 #include "monitor.h"
@@ -56,6 +56,20 @@ thread_local Calls calls;
 const Vendor* vendors[] = {&kNvidia, &kAmd};
 std::vector<const Vendor*> started;
 
+// A kernel's function without its types, arguments and namespaces.
+std::string short_kernel(std::string name) {
+  const std::string nameless = "(anonymous namespace)::";
+  for (size_t at; (at = name.find(nameless)) != std::string::npos;) name.erase(at, nameless.size());
+  if (!name.rfind("void ", 0)) name.erase(0, 5);
+  name.resize(std::min({name.find('<'), name.find('('), name.size()}));
+  size_t outer = name.rfind("::");
+  return outer == std::string::npos ? name : name.substr(outer + 2);
+}
+
+void add_reason(std::string& all, const Vendor& vendor, const std::string& why) {
+  if (!why.empty()) all += std::string(all.empty() ? "" : "; ") + vendor.name + ": " + why;
+}
+
 }  // namespace
 
 void call_begins(const char* function, uint64_t number) {
@@ -88,6 +102,61 @@ void work_done(uint64_t number, const std::string& name, const char* type, uint6
   tell({Domain::device, Phase::activity, name.c_str(), 0, 0, int64_t(end_ns - begin_ns), node});
 }
 
+// Of each reason the instructions that had most samples when it was first met have contexts of their
+// own; samples of others count for the reason itself.
+constexpr uint32_t kInstructions = 8;
+
+void kernel_sampled(uint64_t number, const std::string& symbol, std::vector<Stall>& stalls) {
+  Collector* collector = active.load();
+  if (!collector) return;
+  NodeId launch = launches().find(number);
+  if (launch == kRoot) {
+    std::lock_guard<std::mutex> lock(collector->mutex);
+    collector->dropped_device++;
+    return;
+  }
+  bool dropped = false;
+  Keys& keys = collector->keys;
+  Tree& tree = collector->tree;
+  std::string name = readable_kernel(symbol.c_str()), place = short_kernel(name);
+  NodeId kernel = tree.child(launch, keys.find(Kind::kernel, name, "", 0, "kernel"), dropped);
+  std::stable_sort(stalls.begin(), stalls.end(),
+                   [](auto& a, auto& b) { return a.samples > b.samples; });
+  for (const Stall& stall : stalls) {
+    char offset[32];
+    snprintf(offset, sizeof offset, "+0x%04llx", static_cast<unsigned long long>(stall.offset));
+    NodeId node = tree.child(kernel, keys.find(Kind::instruction, *stall.reason), dropped);
+    node = tree.child_among(node, keys.find(Kind::instruction, place + offset), kInstructions);
+    collector->add(node, stall.is_latency ? Metric::latency_stalls : Metric::stalls, stall.samples);
+  }
+}
+
+void samples_dropped(uint64_t count) {
+  Collector* collector = active.load();
+  if (!collector || !count) return;
+  std::lock_guard<std::mutex> lock(collector->mutex);
+  collector->dropped_samples += count;
+}
+
+void tell_reader(const std::string& sentence) {
+  Collector* collector = active.load();
+  if (!collector) return;
+  std::lock_guard<std::mutex> lock(collector->mutex);
+  auto& notes = collector->notes;
+  if (std::find(notes.begin(), notes.end(), sentence) == notes.end()) notes.push_back(sentence);
+}
+
+OwnTime::OwnTime() : since_(ticks()) {}
+
+OwnTime::~OwnTime() {
+  Thread* thread = this_thread();
+  if (!thread) return;
+  bool is_outside = !(thread->turn.load(std::memory_order_relaxed) & 1);
+  if (is_outside) thread->turn_over();
+  thread->own += ticks() - since_;
+  if (is_outside) thread->turn_over();
+}
+
 std::string readable_kernel(const char* symbol) {
   if (!symbol) return "kernel without a name";
   int status = 0;
@@ -97,14 +166,16 @@ std::string readable_kernel(const char* symbol) {
   return name;
 }
 
-bool start_devices(std::string& hindered) {
+bool start_devices(bool stalls, std::string& hindered, std::string& unsampled) {
   launches().clear();
   for (const Vendor* vendor : vendors) {
     if (!vendor->is_here()) continue;
     std::string why = vendor->probe();
-    if (why.empty()) why = vendor->start();
+    std::string no_stalls = stalls && why.empty() ? vendor->probe_stalls() : "";
+    if (why.empty()) why = vendor->start(stalls && no_stalls.empty());
     if (why.empty()) started.push_back(vendor);
-    else hindered += std::string(hindered.empty() ? "" : "; ") + vendor->name + ": " + why;
+    add_reason(hindered, *vendor, why);
+    add_reason(unsampled, *vendor, no_stalls);
   }
   return !started.empty();
 }

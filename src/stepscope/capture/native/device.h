@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace stepscope {
 
@@ -24,10 +25,34 @@ void work_done(uint64_t number, const std::string& name, const char* type, uint6
 // A kernel as people know it.
 std::string readable_kernel(const char* symbol);
 
+// Samples of one instruction of a kernel that found a warp stalled.
+struct Stall {
+  const std::string* reason;
+  uint64_t offset;  // of the instruction in its kernel, bytes
+  uint32_t samples;
+  bool is_latency;  // those of them in whose cycle nothing was issued
+};
+// What was sampled of a kernel that was launched under `number`.
+void kernel_sampled(uint64_t number, const std::string& symbol, std::vector<Stall>& stalls);
+void samples_dropped(uint64_t count);
+// A sentence for the file, told once.
+void tell_reader(const std::string& sentence);
+
+// Time of ours in a call: it is none of the program's.
+class OwnTime {
+ public:
+  OwnTime();
+  ~OwnTime();
+
+ private:
+  uint64_t since_;
+};
+
 // -- what the collector calls
 
-// Whether any device is followed now. `hindered` says why one that is there is not.
-bool start_devices(std::string& hindered);
+// Whether any device is followed now. `hindered` says why one that is there is not. With `stalls`
+// instructions are sampled too; `unsampled` says why those of a device are not.
+bool start_devices(bool stalls, std::string& hindered, std::string& unsampled);
 // Fetch what the devices have finished.
 void flush_devices();
 void stop_devices();
@@ -36,7 +61,8 @@ struct Vendor {
   const char* name;
   bool (*is_here)();       // whether this machine, or this process, has the vendor's driver
   std::string (*probe)();  // why its devices cannot be followed here
-  std::string (*start)();
+  std::string (*probe_stalls)();  // why their instructions cannot be sampled, where they can be followed
+  std::string (*start)(bool stalls);
   void (*flush)();
   void (*stop)();
 };

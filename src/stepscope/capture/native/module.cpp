@@ -68,15 +68,15 @@ PyObject* missing_counters(PyObject*, PyObject*) {
 }
 
 PyObject* devices(PyObject*, PyObject* arguments) {
-  int on = 0;
-  if (!PyArg_ParseTuple(arguments, "p", &on)) return nullptr;
-  std::string hindered;
+  int on = 0, stalls = 0;
+  if (!PyArg_ParseTuple(arguments, "p|p", &on, &stalls)) return nullptr;
+  std::string hindered, unsampled;
   bool any = false;
   Py_BEGIN_ALLOW_THREADS;  // the library's own threads may be in a callback that wants the lock
-  if (on) any = start_devices(hindered);
+  if (on) any = start_devices(stalls, hindered, unsampled);
   else stop_devices();
   Py_END_ALLOW_THREADS;
-  return Py_BuildValue("Os", any ? Py_True : Py_False, hindered.c_str());
+  return Py_BuildValue("Oss", any ? Py_True : Py_False, hindered.c_str(), unsampled.c_str());
 }
 
 PyObject* flush(PyObject*, PyObject*) {
@@ -89,9 +89,11 @@ PyObject* flush(PyObject*, PyObject*) {
 PyObject* missing_devices(PyObject*, PyObject*) {
   PyObject* found = PyDict_New();
   for (const Vendor* vendor : {&kNvidia, &kAmd}) {
-    PyObject* why = PyUnicode_FromString(vendor->probe().c_str());
-    PyDict_SetItemString(found, vendor->name, why);
-    Py_DECREF(why);
+    std::string why = vendor->probe();
+    std::string no_stalls = why.empty() ? vendor->probe_stalls() : why;
+    PyObject* both = Py_BuildValue("ss", why.c_str(), no_stalls.c_str());
+    PyDict_SetItemString(found, vendor->name, both);
+    Py_DECREF(both);
   }
   return found;
 }
@@ -292,9 +294,9 @@ PyObject* end(PyObject*, PyObject* capsule) {
 
 PyMethodDef methods[] = {
     {"start", start, METH_VARARGS, "start(sources, limit, cpu_hz, real_hz, counters)"},
-    {"follow_devices", devices, METH_VARARGS, "follow_devices(on): whether any, and what hinders"},
+    {"follow_devices", devices, METH_VARARGS, "follow_devices(on[, stalls]): any, hindrances"},
     {"flush_devices", flush, METH_NOARGS, "flush_devices(): fetch what they have finished."},
-    {"devices_missing", missing_devices, METH_NOARGS, "For each vendor why there are none."},
+    {"devices_missing", missing_devices, METH_NOARGS, "For each vendor why there are none, and no stalls."},
     {"drain", drain, METH_NOARGS, "drain(): make room for more samples."},
     {"counters_missing", missing_counters, METH_NOARGS, "Why there are none; empty if there are."},
     {"stop", stop, METH_NOARGS, "stop(): no thread is in a callback when it returns."},

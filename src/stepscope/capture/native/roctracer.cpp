@@ -104,7 +104,11 @@ std::string probe() {
   return resolve_all() ? "" : "a roctracer library without the functions needed";
 }
 
-std::string start() {
+std::string probe_stalls() {
+  return "roctracer does not sample instructions, and rocprofiler-sdk, which does, is not used";
+}
+
+std::string start(bool) {
   // The real structure ends with a pointer more in some versions: leave room for it.
   struct {
     Properties properties;
@@ -131,6 +135,6 @@ void stop() {
 
 }  // namespace
 
-const Vendor kAmd{"AMD", is_here, probe, start, flush, stop};
+const Vendor kAmd{"AMD", is_here, probe, probe_stalls, start, flush, stop};
 
 }  // namespace stepscope

@@ -24,7 +24,8 @@ const MetricForm kForms[] = {
     {"instructions", "1", "exclusive", "instructions retired"},
     {"cache_misses", "1", "exclusive", "misses of the last-level cache"},
     {"page_faults", "1", "exclusive", "page faults"},
-    {"stalls", "samples", "exclusive", "samples of a stalled warp"},
+    {"stalls", "samples", "exclusive", "samples of an instruction, by the state of its warp"},
+    {"latency_stalls", "samples", "exclusive", "those of them in whose cycle nothing was issued"},
 };
 const char* kKinds[] = {"root",    "thread", "python", "module", "operator", "annotation",
                         "runtime", "native", "kernel", "instruction"};
