@@ -27,12 +27,15 @@ _RULES = tuple(
         (r"batch_?norm|layer_?norm|group_?norm|instance_?norm|rms_?norm|cudnn::bn_|bn_(fw|bw)"
          r"|miopen.*bn|welford|RowwiseMoments|GammaBeta|ComputeInternalGradients|norm_backward",
          "normalization"),
-        (r"conv(?!ert)|dgrad|wgrad|fprop|winograd|im2col|col2im|igemm|miopenSp3Asm|implicit_gemm",
-         "convolution"),
-        (r"embedding|index_?(select|put|add|copy)|indexing_backward|gather|scatter|lookup|tbe_"
+        (r"conv(?!ert)|dgrad|wgrad|fprop|winograd|im2col|col2im|igemm|miopenSp3Asm|implicit_gemm"
+         r"|[sh\d]cudnn_", "convolution"),
+        (r"(?<!rotary_)embedding|index_?(select|put|add|copy|func)|indexing_backward|gather|scatter"
+         r"|lookup|tbe_|pooled_embs"
          r"|compute_grad_weight|krn_partial|linearize_index|dense_representation|unique"
+         r"|bounds_check_indices|bucketize_sparse|permute_(indices|1d|2d)"
          r"|^aten::(_unsafe_)?index(\.|$)", "embedding"),
-        (r"gemm|gemv|cutlass|cublas|nvjet|xmma|wmma|Cijk_|matmul|addmm|baddbmm|bmm|splitK"
+        (r"(?<!fb)gemm|gemv|cutlass|cublas|nvjet|xmma|wmma|Cijk_|matmul|addmm|baddbmm|bmm|splitK"
+         r"|epilogue::impl"
          r"|^aten::(mm|linear|dot|mv|addmv|einsum|_scaled_mm)$", "gemm"),
         (r"triton_(red|per)_|softmax|reduce|reduction|(?<![a-z])(sum|mean|amax|argmax|norm|topk)"
          r"(?![a-z])|cross_entropy|_loss|pool|cub::|cumsum|scan|sort|std_var", "reduction"),
