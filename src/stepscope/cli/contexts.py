@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stepscope.cli.options import takes_trace
+from stepscope.cli.writing import OutputFile, write_text
 from stepscope.errors import TraceError
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ FORMATS = ("table", "json", "speedscope", "folded")
 @click.option("--rank", type=int, help="One rank; by default all of them together.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True,
               help="A table, all as JSON, a file for speedscope, or folded stacks.")  # fmt: skip
-@click.option("-o", "--output", type=click.Path(dir_okay=False, writable=True),
-              help="Write to this file.")  # fmt: skip
+@click.option("-o", "--output", type=OutputFile(), help="Write to this file.")
 def contexts(
     trace: Trace,
     bottom_up: bool,
@@ -75,7 +75,7 @@ def contexts(
         for line in lines:
             click.echo(line)
     else:
-        Path(output).write_text("\n".join([*lines, ""]), "utf-8")
+        write_text(Path(output), "\n".join([*lines, ""]))
         click.echo(f"wrote {output}", err=True)
 
 

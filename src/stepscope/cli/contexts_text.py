@@ -14,6 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from stepscope.cli.writing import write_text
 from stepscope.contexts import ContextTree, Measure, hot_path, hotspots, measure
 from stepscope.contexts.labels import short_label
 from stepscope.summary.numbers import bar, count, ms, percent, plural, size
@@ -50,7 +51,7 @@ def print_contexts(
     text = _Text(tree, by, levels, least, bottom_up, console.width)
     console.print(Group(*text.parts()), highlight=False)
     if path and isinstance(console.file, io.StringIO):
-        Path(path).write_text(console.file.getvalue(), "utf-8")
+        write_text(Path(path), console.file.getvalue())
 
 
 class _Text:

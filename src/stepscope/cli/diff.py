@@ -23,7 +23,8 @@ if TYPE_CHECKING:
               help="Exit with 1 if B's step is slower than A's by more than this.")  # fmt: skip
 @click.option("--rank", type=int, help="Whose steps, in a folder of ranks; by default the first.")
 @click.option("--to-rank", type=int, help="The rank of B, where it is another one.")
-@click.option("--rows", default=8, show_default=True, help="How many changes of each kind to list.")
+@click.option("--rows", type=click.IntRange(0), default=8, show_default=True,
+              help="How many changes of each kind to list.")  # fmt: skip
 @click.option("--model", metavar="JSON", type=click.Path(),
               help="The model tree, for traces that name no module themselves.")  # fmt: skip
 @click.option("--no-cache", is_flag=True, help="Neither use nor keep earlier results.")

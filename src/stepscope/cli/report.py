@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from stepscope.cli.options import takes_trace
+from stepscope.cli.writing import OutputFile, write_text
 
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
@@ -16,14 +18,15 @@ if TYPE_CHECKING:
 @click.command()
 @takes_trace
 @click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
-@click.option("--svg", metavar="OUT", type=click.Path(dir_okay=False, writable=True),
+@click.option("--svg", metavar="OUT", type=OutputFile(),
               help="The report as a picture.")  # fmt: skip
-@click.option("--html", metavar="OUT", type=click.Path(dir_okay=False, writable=True),
+@click.option("--html", metavar="OUT", type=OutputFile(),
               help="The page of `stepscope view` with its data in one file.")  # fmt: skip
 @click.option("--no-source", is_flag=True, help="With --html: leave out the text of source files.")
 @click.option("--step", type=int, help="One step; by default the mean over all.")
 @click.option("--rank", type=int, help="One rank; by default all, with the details of one.")
-@click.option("--depth", default=4, show_default=True, help="How deep the model tree is shown.")
+@click.option("--depth", type=click.IntRange(1), default=4, show_default=True,
+              help="How deep the model tree is shown.")  # fmt: skip
 def report(
     trace: Trace,
     as_json: bool,
@@ -48,10 +51,10 @@ def report(
         facts = [summary.to_json() for summary in summaries]
         click.echo(json.dumps(facts[0] if len(facts) == 1 else {"ranks": facts}, indent=1))
         return
-    from stepscope.summary.text import print_report, save_picture
+    from stepscope.summary.text import picture, print_report
 
     if svg is not None:
-        save_picture(svg, summaries, depth)
+        write_text(Path(svg), picture(summaries, depth))
         return
     from rich.console import Console
 

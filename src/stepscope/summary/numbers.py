@@ -11,7 +11,7 @@ def bar(share: float, width: int) -> str:
 
 def ms(value: float) -> str:
     """Milliseconds with as many digits as matter."""
-    digits = 0 if value >= 1000 else 1 if value >= 100 else 2
+    digits = 0 if value >= 1000 else 1 if value >= 100 else 2 if value >= 0.01 or not value else 3
     return f"{value:,.{digits}f}"
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from stepscope.annotate.kernel_names import short_name
-from stepscope.summary.facts import Device, Summary
+from stepscope.summary.facts import Device, StepTimes, Summary
 from stepscope.summary.numbers import bar, count, ms, percent, plural, size
 from stepscope.summary.tables import plain_table as _table
 from stepscope.summary.tree import Node
@@ -19,6 +20,7 @@ _WIDE = 100
 _LEAST_SHARE = 0.03
 _LEAST_REST = 0.01
 _KERNELS = 10
+_SKEWED = 0.1
 _STAGE_STYLE = {
     "data_loading": "yellow", "transfer": "cyan", "forward": "green", "loss": "magenta",
     "zero_grad": "bright_black", "backward": "blue", "optimizer": "red", "other": "bright_black",
@@ -53,11 +55,11 @@ def print_report(console: Console, summaries: Sequence[Summary], depth: int = 4)
     console.print(Group(*_Report(summaries, depth, console.width).parts()), highlight=False)
 
 
-def save_picture(path: str, summaries: Sequence[Summary], depth: int = 4) -> None:
-    """Save the report as an SVG picture, as a terminal of 110 columns shows it."""
+def picture(summaries: Sequence[Summary], depth: int = 4) -> str:
+    """The report as an SVG picture, as a terminal of 110 columns shows it."""
     console = Console(record=True, width=110, file=io.StringIO())
     print_report(console, summaries, depth)
-    console.save_svg(path, title=f"stepscope report {summaries[0].source.rpartition('/')[2]}")
+    return console.export_svg(title=f"stepscope report {summaries[0].source.rpartition('/')[2]}")
 
 
 class _Report:
@@ -98,6 +100,7 @@ class _Report:
         text = Text.assemble("\n", ("Step ", "bold"), (ms(steps.mean_ms), "bold"), " ms")
         if len(steps.numbers) > 1:
             spread = f"{ms(steps.min_ms)} to {ms(steps.max_ms)}, ± {ms(steps.std_ms)}"
+            spread += f", median {ms(steps.median_ms)}" if _is_skewed(steps) else ""
             text.append(f"   {spread} over {len(steps.numbers)} steps", "dim")
         if steps.evidence in _EVIDENCE:
             text.append(f"   {_EVIDENCE[steps.evidence]}", "yellow")
@@ -232,13 +235,23 @@ class _Report:
         for device, peak in summary.peak_memory_bytes.items():
             facts.append(f"Peak memory on {device}: {size(peak)}.")
         text = Text("".join(f"\n{fact}" for fact in facts))
-        for warning in summary.warnings:
+        for warning in self.warnings():
             text.append("\n! ", "yellow").append(str(warning["message"]))
             text.append(f" ({warning['count']} times)" if warning["count"] > 1 else "", "dim")
         return text
 
+    def warnings(self) -> list[dict[str, Any]]:
+        """Of the one rank that is told, but for how its run ended, which the head says."""
+        ended = self.main.capture.get("outcome")
+        return [one for one in self.main.warnings if one["code"] != ended]
+
     def bar(self, share: float, style: str) -> Text:
         return Text(bar(share, self.bar_width), style)
+
+
+def _is_skewed(steps: StepTimes) -> bool:
+    """Whether a few steps decide the mean."""
+    return abs(steps.mean_ms - steps.median_ms) > _SKEWED * steps.median_ms
 
 
 def _fit(text: str, width: int) -> str:

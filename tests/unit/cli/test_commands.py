@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import click
@@ -166,3 +167,45 @@ def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch, file: str) -> Non
 
     monkeypatch.setattr("stepscope.opening.open", interrupt)
     assert call("query", file, "select 1")[0] == 130
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "--svg"], ["report", "--html"], ["contexts", "-o"],
+        ["contexts", "--format", "json", "-o"],
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_written_is_refused_at_once(
+    words: list[str], file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepscope.opening.open", None)  # nothing is read
+    code, out, err = call(*words, "/no/such/folder/out", file)
+    assert (code, out) == (2, "")
+    assert "expected a folder to write /no/such/folder/out to, found none at /no/such/folder" in err
+
+
+@pytest.mark.parametrize("words", [["report", "--svg"], ["contexts", "-o"]])
+def test_what_is_no_file_is_written_to_and_not_replaced(
+    words: list[str], file: str, tmp_path: Path
+) -> None:
+    """A link stays a link, and a pipe a pipe."""
+    real, link, pipe = (tmp_path / name for name in ("real", "link", "pipe"))
+    real.write_text("old")
+    link.symlink_to(real)
+    os.mkfifo(pipe)
+    with pipe.open("r+b", buffering=0) as reader:
+        os.set_blocking(reader.fileno(), False)
+        assert call(*words, str(link), file)[0] == call(*words, str(pipe), file)[0] == 0
+        assert reader.read(1 << 20) == real.read_bytes() != b"old"
+    assert link.is_symlink()
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [(["report", "--depth", "0"], "--depth"), (["diff", "--rows", "-1", "x"], "--rows")],
+)
+def test_numbers_that_mean_nothing_are_refused(words: list[str], option: str, file: str) -> None:
+    code, _, err = call(*words, file)
+    assert (code, f"Invalid value for '{option}'" in err) == (2, True)

@@ -61,7 +61,17 @@ def test_no_line_is_wider_than_the_terminal() -> None:
 
 def test_a_capture_that_did_not_complete_says_so() -> None:
     capture = {"outcome": "raised", "message": "the script raised ValueError at step 4"}
-    assert "the script raised ValueError" in printed(drawn(ONE, capture=capture), 80)
+    trace = drawn(ONE, capture=capture).with_warnings([("raised", capture["message"], 1)])
+    assert printed(trace, 80).count("the script raised ValueError") == 1
+
+
+def test_where_one_step_decides_the_mean_the_median_is_told() -> None:
+    steps = enumerate([(0, 10), (10, 20), (20, 30), (30, 130)])
+    lines = [f"main | {begin} {end} | ProfilerStep#{n}" for n, (begin, end) in steps]
+    assert "10.00 to 100.0, ± 38.97, median 10.00 over 4 steps" in printed(
+        drawn(in_ms("\n".join(lines))), 100
+    )
+    assert "median" not in printed(drawn(ONE), 100)
 
 
 def test_names_are_shortened() -> None:
@@ -72,8 +82,8 @@ def test_names_are_shortened() -> None:
 
 
 def test_numbers_have_the_digits_that_matter() -> None:
-    assert [ms(value) for value in (0.004, 68.694, 176.078, 12345.6)] == [
-        "0.00", "68.69", "176.1", "12,346",
+    assert [ms(value) for value in (0, 0.0042, 68.694, 176.078, 12345.6)] == [
+        "0.00", "0.004", "68.69", "176.1", "12,346",
     ]  # fmt: skip
     assert [percent(share) for share in (0.0312, 0.33, 1)] == ["3.1%", "33%", "100%"]
     assert [count(value) for value in (999, 11_200_000)] == ["999", "11.2 M"]
