@@ -2,6 +2,8 @@ import * as vscode from "vscode";
 import { LanguageClient } from "vscode-languageclient/node";
 import { BATCH_EDIT, BatchEdit } from "./messages";
 
+const MOST_TRIES = 3;
+
 /** Sets the batch size in the open file; all that one drag does is undone by one undo. */
 export class BatchSize {
   private running: Promise<void> = Promise.resolve();
@@ -14,29 +16,37 @@ export class BatchSize {
   set(uri: string, value: number, more: boolean): Promise<void> {
     const first = this.wanted === undefined;
     this.wanted = value;
-    if (first || !more) this.running = this.running.then(() => this.apply(uri, more));
+    if (first || !more) {
+      const before = this.running.catch(() => undefined); // was said; the next one is another try
+      this.running = before.then(() => this.apply(uri, more));
+    }
     return this.running;
   }
 
   private async apply(uri: string, more: boolean): Promise<void> {
     const value = this.wanted;
     this.wanted = undefined;
-    if (value !== undefined) {
-      const edit = await this.client()?.sendRequest<BatchEdit>(BATCH_EDIT, { uri, value });
-      if (edit?.problem) void vscode.window.showWarningMessage(`stepscope: ${edit.problem}`);
-      if (edit?.uri && edit.range) await this.write(edit);
-    }
+    if (value !== undefined) await this.write(uri, value);
     this.dragging = more;
   }
 
-  private async write({ uri, range, newText }: BatchEdit): Promise<void> {
+  /** Ask where the number is and replace it; again, if the text changed in between. */
+  private async write(uri: string, value: number): Promise<void> {
+    for (let tries = 0; tries < MOST_TRIES; tries++) {
+      const edit = await this.client()?.sendRequest<BatchEdit>(BATCH_EDIT, { uri, value });
+      if (edit?.problem) void vscode.window.showWarningMessage(`stepscope: ${edit.problem}`);
+      if (!edit?.uri || !edit.range || (await this.replace(edit))) return;
+    }
+  }
+
+  private async replace({ uri, range, newText }: BatchEdit): Promise<boolean> {
     const document = await vscode.workspace.openTextDocument(vscode.Uri.parse(uri!));
     const { start, end } = range!;
     const place = new vscode.Range(start.line, start.character, end.line, end.character);
-    if (document.getText(place) === newText) return;
+    if (document.getText(place) === newText) return true;
     const editor = await this.editorOf(document);
     const stops = { undoStopBefore: !this.dragging, undoStopAfter: false };
-    await editor.edit((change) => change.replace(place, newText ?? ""), stops);
+    return editor.edit((change) => change.replace(place, newText ?? ""), stops);
   }
 
   private async editorOf(document: vscode.TextDocument): Promise<vscode.TextEditor> {

@@ -15,18 +15,29 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   const log = vscode.window.createOutputChannel("stepscope");
   const gutter = new Gutter(media);
   const status = new Status();
+  const measured = new Set<string>(); // files with a button that opens the panel
   const panel = new Panel(media, () => client, new BatchSize(() => client));
 
-  const start = () => (starting = begin());
-  const begin = async () => {
-    await client?.dispose();
-    client = await startServer(log);
-    client.onNotification(MARKS, (marks: Marks) => gutter.show(marks));
-    client.onNotification(STATE, (state: State) => {
-      status.show(state);
-      panel.changed(state.uri);
+  const begin = async (before: Promise<unknown> | undefined) => {
+    await before?.catch(() => undefined); // one after the other, or the first is never ended
+    await client?.dispose().catch(() => undefined);
+    client = await startServer(log, (one) => {
+      one.onNotification(MARKS, (marks: Marks) => gutter.show(marks));
+      one.onNotification(STATE, (state: State) => {
+        log.appendLine(`${state.state}: ${state.message}`);
+        status.show(state);
+        panel.changed(state.uri);
+        measured.add(vscode.Uri.parse(state.uri).fsPath);
+        void vscode.commands.executeCommand("setContext", "stepscope.measured", [...measured]);
+      });
     });
     return client;
+  };
+  const start = () => {
+    const begun = begin(starting);
+    starting = begun;
+    begun.catch(() => starting === begun && (starting = undefined)); // the next question tries again
+    return begun;
   };
   const ask = async (message: string, uri: string) =>
     (await (starting ?? start())).sendRequest(message, { uri });
@@ -54,7 +65,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
       if (change.affectsConfiguration("stepscope.interpreter")) void start();
     }),
   );
-  await start();
+  await start().catch(() => undefined); // what is wrong was said
 }
 
 export async function deactivate(): Promise<void> {

@@ -6,7 +6,7 @@ import { ANSWER } from "./messages";
 
 type FromPage =
   | { kind: "request"; id: number; request: string }
-  | { kind: "batch"; value: number; more: boolean }
+  | { kind: "batch"; id: number; value: number; more: boolean }
   | { kind: "reveal"; file: string; line: number }
   | { kind: "highlight"; file: string | null; line: number };
 
@@ -75,9 +75,11 @@ export class Panel implements vscode.Disposable {
   }
 
   private async receive(message: FromPage): Promise<void> {
-    if (message.kind === "request") await this.answer(message.id, message.request);
+    if (message.kind === "request") await this.answer(message.id, () => this.ask(message.request));
     else if (message.kind === "batch")
-      await this.batchSize.set(this.uri, message.value, message.more);
+      await this.answer(message.id, () =>
+        this.batchSize.set(this.uri, message.value, message.more),
+      );
     else if (message.kind === "highlight") this.highlight(message.file, message.line);
     else await reveal(message.file, message.line);
   }
@@ -90,10 +92,13 @@ export class Panel implements vscode.Disposable {
     }
   }
 
-  private async answer(id: number, request: string): Promise<void> {
+  private async ask(request: string): Promise<unknown> {
+    return this.client()?.sendRequest(ANSWER, { uri: this.uri, request });
+  }
+
+  private async answer(id: number, find: () => Promise<unknown>): Promise<void> {
     try {
-      const answer = await this.client()?.sendRequest(ANSWER, { uri: this.uri, request });
-      this.post({ kind: "answer", id, answer });
+      this.post({ kind: "answer", id, answer: await find() });
     } catch (error) {
       this.post({ kind: "answer", id, error: error instanceof Error ? error.message : `${error}` });
     }

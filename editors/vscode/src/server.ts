@@ -2,9 +2,13 @@ import * as vscode from "vscode";
 import { LanguageClient, RevealOutputChannelOn } from "vscode-languageclient/node";
 import { interpreter } from "./interpreter";
 
-/** The language server, started with the chosen interpreter. */
-export async function startServer(log: vscode.OutputChannel): Promise<LanguageClient> {
+/** The language server, started with the chosen interpreter; `listen` is called before it runs. */
+export async function startServer(
+  log: vscode.OutputChannel,
+  listen: (client: LanguageClient) => void,
+): Promise<LanguageClient> {
   const command = await interpreter();
+  log.appendLine(`starting ${command} -m stepscope lsp`);
   const settings = vscode.workspace.getConfiguration("stepscope");
   const client = new LanguageClient(
     "stepscope",
@@ -16,12 +20,14 @@ export async function startServer(log: vscode.OutputChannel): Promise<LanguageCl
       initializationOptions: settings,
       outputChannel: log,
       revealOutputChannelOn: RevealOutputChannelOn.Never,
+      middleware: { handleWorkDoneProgress: () => undefined }, // the status bar tells it already
     },
   );
+  listen(client);
   try {
     await client.start();
   } catch (error) {
-    await explain(command, error);
+    void explain(command, error);
     throw error;
   }
   return client;

@@ -38,9 +38,7 @@ export class Status implements vscode.Disposable {
     if (!document) return this.item.hide();
     const state = this.states.get(document.uri.toString());
     const busy = state?.state === "measuring";
-    this.item.text = state
-      ? `$(${ICONS[state.state]}) ${short(state.message)}`
-      : "$(dashboard) stepscope";
+    this.item.text = state ? `$(${ICONS[state.state]}) ${short(state)}` : "$(dashboard) stepscope";
     this.item.command = busy ? "stepscope.cancel" : state ? "stepscope.panel" : "stepscope.measure";
     this.item.tooltip = busy
       ? "Stop measuring"
@@ -58,6 +56,8 @@ function inFront(): vscode.TextDocument | undefined {
   return open.map((one) => one.document).find((one) => one.languageId === "python");
 }
 
-function short(message: string): string {
-  return message.length > MOST_LETTERS ? `${message.slice(0, MOST_LETTERS)}…` : message;
+/** Where there is room for one only, what was found says more than what was expected. */
+function short({ state, message }: State): string {
+  const found = state === "failed" ? message.replace(/^.*?, found /s, "") : message;
+  return found.length > MOST_LETTERS ? `${found.slice(0, MOST_LETTERS)}…` : found;
 }

@@ -5,8 +5,8 @@ export interface BatchHost {
   /** Whether a choice changes the source. */
   readonly edits: boolean;
   ask(): Promise<BatchAnswer>;
-  /** Set the batch size in the source; `more` while a drag goes on. */
-  choose(batch: number, more: boolean): void;
+  /** Set the batch size in the source, and wait until it is; `more` while a drag goes on. */
+  choose(batch: number, more: boolean): Promise<void>;
   /** Open a line. */
   reveal(file: string, line: number): void;
   /** Mark a line as long as the pointer is over what it costs; null for none. */
@@ -41,19 +41,11 @@ export class EditorHost implements BatchHost {
   }
 
   ask(): Promise<BatchAnswer> {
-    const id = ++this.asked;
-    return new Promise((resolve, reject) => {
-      this.waiting.set(id, (message) =>
-        message.error === undefined
-          ? resolve(message.answer as BatchAnswer)
-          : reject(new Error(message.error)),
-      );
-      this.editor.postMessage({ kind: "request", id, request: "batch" });
-    });
+    return this.request({ kind: "request", request: "batch" }) as Promise<BatchAnswer>;
   }
 
-  choose(value: number, more: boolean): void {
-    this.editor.postMessage({ kind: "batch", value, more });
+  choose(value: number, more: boolean): Promise<void> {
+    return this.request({ kind: "batch", value, more }) as Promise<void>;
   }
 
   reveal(file: string, line: number): void {
@@ -72,6 +64,16 @@ export class EditorHost implements BatchHost {
     this.line = act;
   }
 
+  private request(message: object): Promise<unknown> {
+    const id = ++this.asked;
+    return new Promise((resolve, reject) => {
+      this.waiting.set(id, ({ answer, error }) =>
+        error === undefined ? resolve(answer) : reject(new Error(error)),
+      );
+      this.editor.postMessage({ ...message, id });
+    });
+  }
+
   private receive(message: FromEditor): void {
     if (message.kind === "changed") this.changed();
     else if (message.kind === "line") this.line(message.file, message.line);
@@ -86,13 +88,21 @@ export class EditorHost implements BatchHost {
 export class FileHost implements BatchHost {
   readonly edits = false;
 
-  constructor(private readonly profile: BatchProfile) {}
+  private chosen: number;
 
-  ask(): Promise<BatchAnswer> {
-    return Promise.resolve({ batch: this.profile, problem: null, written: this.profile.batch });
+  constructor(private readonly profile: BatchProfile) {
+    this.chosen = profile.batch;
   }
 
-  choose(): void {}
+  ask(): Promise<BatchAnswer> {
+    return Promise.resolve({ batch: this.profile, problem: null, written: this.chosen });
+  }
+
+  choose(batch: number): Promise<void> {
+    this.chosen = batch;
+    return Promise.resolve();
+  }
+
   reveal(): void {}
   highlight(): void {}
   onChanged(): void {}

@@ -15,6 +15,8 @@ export class BatchStore {
   private readonly size = signal(0);
   private readonly trail = signal<string[]>([]);
   private dragging = false;
+  private writing = 0; // choices that are on their way into the source
+  private changes = 0; // how often one set out or arrived
 
   constructor(readonly host: BatchHost) {
     this.chosen = computed(() => {
@@ -31,11 +33,14 @@ export class BatchStore {
 
   /** Ask anew; what was measured before stays until the answer is there. */
   async load(): Promise<void> {
+    const asked = this.changes;
     try {
       const answer = await this.host.ask();
+      // The number in the source as it was before the latest choice would take that one back.
+      const outdated = this.dragging || this.writing > 0 || this.changes !== asked;
       batch(() => {
         this.problem.value = answer.problem ?? "";
-        if (answer.written !== null && !this.dragging) this.size.value = answer.written;
+        if (answer.written !== null && !outdated) this.size.value = answer.written;
         this.profile.value = answer.batch;
       });
     } catch (error) {
@@ -48,7 +53,20 @@ export class BatchStore {
     const same = wanted.batch === this.size.value;
     this.dragging = more;
     this.size.value = wanted.batch;
-    if (!same || !more) this.host.choose(wanted.batch, more);
+    if (!same || !more) void this.write(wanted.batch, more);
+  }
+
+  private async write(size: number, more: boolean): Promise<void> {
+    this.writing++;
+    this.changes++;
+    try {
+      await this.host.choose(size, more);
+    } catch (error) {
+      this.problem.value = error instanceof Error ? error.message : String(error);
+    }
+    this.writing--;
+    this.changes++;
+    if (!this.writing && !this.dragging) await this.load();
   }
 
   /** Show what is inside a node of those on screen. */
