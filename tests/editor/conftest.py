@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 _ROOT = Path(__file__).parents[2]
-_PATIENCE_MS = 30_000
+_PATIENCE_MS = 120_000  # of a slow machine; what is awaited comes in a second or two on others
+_HOVER_MS = 10_000
 _LINE_HEIGHT = 20
 _MODEL = """\
 import torch
@@ -60,15 +62,30 @@ _SETTINGS = {
     "workbench.startupEditor": "none",
     "workbench.colorTheme": "Default Light Modern",
     "workbench.secondarySideBar.defaultVisibility": "hidden",
-    "workbench.sideBar.location": "right",
+    "workbench.activityBar.location": "hidden",
+    "workbench.quickOpen.closeOnFocusLost": False,
     "telemetry.telemetryLevel": "off",
     "chat.disableAIFeatures": True,
     "files.autoSave": "off",
     "editor.minimap.enabled": False,
     "editor.lineHeight": _LINE_HEIGHT,
     "remote.autoForwardPorts": False,
-    "stepscope.interpreter": sys.executable,
 }
+_OF_THIS_MACHINE = {"stepscope.interpreter": sys.executable}
+# Every text that stepscope has had in the status bar: what comes and goes is not missed.
+_WATCH_STATUS = """() => {
+  window.stepscopeSaid = [];
+  const look = () => {
+    const said = document.querySelector(".statusbar-item[id*='stepscope']")?.textContent ?? "";
+    if (said !== window.stepscopeSaid.at(-1)) window.stepscopeSaid.push(said);
+  };
+  const all = { subtree: true, childList: true, characterData: true };
+  new MutationObserver(look).observe(document.querySelector(".part.statusbar"), all);
+  look();
+}"""
+_MEASURED_SINCE = """(count) =>
+  window.stepscopeSaid.slice(count).some((said) => /samples.s\\sat\\s\\d/.test(said))
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -76,6 +93,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("editor"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
+    """With a failure goes what the editor showed and logged."""
+    report = yield
+    known = getattr(item, "funcargs", {})
+    if report.failed and "editor" in known:
+        with suppress(Exception):  # the page may be gone
+            report.sections.append(("the editor", known["editor"].describe()))
+            known["editor"].look(f"failed-{item.name}")
+    if report.failed and "editor_home" in known:
+        report.sections.append(("the logs", _logs(known["editor_home"])))
+    return report
+
+
+def _logs(home: Path) -> str:
+    """The ends of what the editor, its extension host and the extension logged."""
+    wanted = [home / "log", *home.rglob("*exthost*.log"), *home.rglob("*stepscope*.log")]
+    ends = ((path, path.read_text("utf-8", "replace").splitlines()[-40:]) for path in wanted)
+    return "\n".join(f"-- {path.relative_to(home)}\n" + "\n".join(lines) for path, lines in ends)
 
 
 def _need(name: str, what: str) -> str:
@@ -89,22 +127,24 @@ def _need(name: str, what: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def editor_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Everything that the editor writes."""
     return tmp_path_factory.mktemp("editor")
 
 
 @pytest.fixture(scope="session")
-def address(home: Path) -> Iterator[str]:
+def address(editor_home: Path) -> Iterator[str]:
     """The editor's address; the extension is packaged and installed as a user would."""
     entry = _need("STEPSCOPE_EDITOR", "code-server")
     node = _need("STEPSCOPE_EDITOR_NODE", "Node to run it")
+    home = editor_home
     vsix = home / "stepscope.vsix"
     subprocess.run([_ROOT / "scripts" / "vsix", vsix], check=True, capture_output=True, text=True)
-    user = home / "user" / "User"
-    user.mkdir(parents=True)
-    (user / "settings.json").write_text(json.dumps(_SETTINGS))
-    folders = [f"--user-data-dir={user.parent}", f"--extensions-dir={home / 'extensions'}",
+    user = home / "user"
+    for scope, settings in {"User": _SETTINGS, "Machine": _OF_THIS_MACHINE}.items():
+        (user / scope).mkdir(parents=True)
+        (user / scope / "settings.json").write_text(json.dumps(settings))
+    folders = [f"--user-data-dir={user}", f"--extensions-dir={home / 'extensions'}",
                f"--config={home / 'config.yaml'}"]  # fmt: skip
     install = [node, entry, *folders, "--install-extension", str(vsix)]
     subprocess.run(install, check=True, capture_output=True, text=True)
@@ -129,7 +169,7 @@ def _free_port() -> int:
 
 
 def _wait_for(url: str) -> None:
-    for _ in range(600):
+    for _ in range(1800):
         try:
             urllib.request.urlopen(url, timeout=5).close()
             return
@@ -146,12 +186,12 @@ def chromium() -> str:
 
 
 @pytest.fixture(scope="session")
-def page(address: str, home: Path, chromium: str) -> Iterator[Any]:
+def page(address: str, editor_home: Path, chromium: str) -> Iterator[Any]:
     """The editor with the model open."""
     from playwright.sync_api import expect, sync_playwright
 
     expect.set_options(timeout=_PATIENCE_MS)
-    folder = home / "project"
+    folder = editor_home / "project"
     folder.mkdir()
     (folder / "train.py").write_text(_MODEL, encoding="utf-8")
     opened = json.dumps([["openFile", f"vscode-remote://{address[7:]}{folder}/train.py"]])
@@ -164,60 +204,91 @@ def page(address: str, home: Path, chromium: str) -> Iterator[Any]:
         page.goto(f"{address}/?folder={folder}&payload={urllib.parse.quote(opened)}")
         page.wait_for_selector(".monaco-editor .view-line")
         page.wait_for_selector(".statusbar-item[id*='stepscope']")  # the extension is active
+        page.evaluate(_WATCH_STATUS)
         yield page
         browser.close()
 
 
 @pytest.fixture(scope="session")
-def editor(page: Any, home: Path) -> Editor:
+def editor(page: Any, editor_home: Path) -> Editor:
     """What a person does with it."""
-    return Editor(page, home / "project" / "train.py")
+    editor = Editor(page, editor_home / "project" / "train.py")
+    editor.command("View: Toggle Primary Side Bar Visibility")
+    return editor
 
 
 class Editor:
     """What a person sees in the editor and does with it."""
 
     def __init__(self, page: Any, file: Path) -> None:
+        from playwright.sync_api import TimeoutError
+
+        self.too_late = TimeoutError
         self.page = page
         self.file = file
         self.panel = page.frame_locator("iframe.webview.ready").frame_locator("iframe")
 
     def command(self, title: str) -> None:
         """Run a command from the palette."""
-        self.page.keyboard.press("F1")
-        box = self.page.locator(".quick-input-widget input")
-        box.fill(f">{title}")
-        self.page.locator(".quick-input-list .monaco-list-row", has_text=title).first.click()
+        palette = self.page.locator(".quick-input-widget")
+        self.press("F1")
+        palette.locator("input.input").fill(f">{title}")
+        # The list is drawn anew while it is searched, and a click between two drawings is lost: the
+        # command is taken from the keyboard, once it is the chosen one.
+        palette.locator(".monaco-list-row.focused", has_text=title).wait_for()
+        self.press("Enter")
+        palette.wait_for(state="hidden")
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Wait until what is done inside has led to a measurement."""
+        before = self.page.evaluate("() => window.stepscopeSaid.length")
+        yield
+        self.page.wait_for_function(_MEASURED_SINCE, arg=before)
 
     def line(self, number: int) -> Any:
         """A line of the text, by its number from 1."""
         top = (number - 1) * _LINE_HEIGHT
         return self.page.locator(f".monaco-editor .view-line[style*='top:{top}px;']")
 
-    def text(self, number: int) -> str:
-        """What a line shows, hints included."""
-        return str(self.line(number).inner_text()).replace("\xa0", " ")
-
     def status(self) -> Any:
         """What stepscope says in the status bar."""
         return self.page.locator(".statusbar-item[id*='stepscope']")
 
-    def batch_size(self) -> int:
-        """The number in the text."""
-        found = re.search(r"batch_size=(\d+)\)", self.text(20))
-        assert found, self.text(20)
-        return int(found[1])
-
     def focus(self, number: int = 1) -> None:
         """Put the cursor into a line."""
         self.line(number).click(position={"x": 5, "y": 5})
+        self.page.locator("[id='status.editor.selection']", has_text=f"Ln {number},").wait_for()
+        self.page.locator(".monaco-editor.focused").wait_for()
 
     def press(self, keys: str) -> None:
         """Press keys."""
         self.page.keyboard.press(keys)
 
+    def hover(self, number: int, x: int, text: str) -> Any:
+        """Rest the pointer on a line until the hover with a text is there."""
+        hover = self.page.locator(".monaco-hover:visible", has_text=text).first
+        for _ in range(_PATIENCE_MS // _HOVER_MS):  # it goes where the line is drawn anew
+            self.page.mouse.move(0, 0)
+            self.line(number).hover(position={"x": x, "y": 8})
+            with suppress(self.too_late):
+                hover.wait_for(timeout=_HOVER_MS)
+                break
+        return hover
+
     def look(self, name: str) -> None:
         """Keep a picture, to be looked at."""
         folder = Path(__file__).parent / "screenshots"
         folder.mkdir(exist_ok=True)
-        self.page.screenshot(path=folder / f"{name}.png")
+        self.page.screenshot(path=folder / f"{name}.png", animations="disabled")
+
+    def describe(self) -> str:
+        """What is on screen, in words."""
+        said = self.page.evaluate("() => window.stepscopeSaid")
+        seen = {
+            "said in the status bar": said,
+            "notifications": self.page.locator(".notification-toast").all_inner_texts(),
+            "palette": self.page.locator(".quick-input-widget:visible").all_inner_texts(),
+            "focus": self.page.evaluate("() => document.activeElement?.outerHTML.slice(0, 200)"),
+        }
+        return "\n".join(f"{name}: {what}" for name, what in seen.items())
