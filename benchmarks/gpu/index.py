@@ -147,6 +147,23 @@ def _snapshot(measured: Json) -> str:
     return _table(names, ([one[name] for name in names] for one in measured.values()))
 
 
+def _stalls(measured: Json) -> str:
+    rows = (
+        [model, f"{one['against_nothing']:.2f}", one["samples"], *_stalled(kernel)]
+        for model, one in measured.items()
+        for kernel in one["hottest"]
+    )
+    kernel = ("kernel", "of device time", "of samples", "reasons")
+    return _table(["model", "times nothing", "samples", *kernel], rows)
+
+
+def _stalled(kernel: Json) -> list[str]:
+    name = kernel["kernel"][:60].replace("|", "/")
+    reasons = [f"{reason} {share:.0%}" for reason, share in list(kernel["reasons"].items())[:3]]
+    shares = map(_percent, (kernel["share_of_device_time"], kernel["share_of_samples"]))
+    return [name, *shares, ", ".join(reasons)]
+
+
 _TABLES = {
     "models": _models,
     "captures": _captures,
@@ -154,6 +171,7 @@ _TABLES = {
     "overheads": _overheads,
     "batch_sizes": _batch_sizes,
     "snapshot": _snapshot,
+    "stalls": _stalls,
 }
 
 

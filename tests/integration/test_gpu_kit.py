@@ -21,6 +21,7 @@ from benchmarks.gpu.part import outcome
 from benchmarks.gpu.parts import PARTS
 from benchmarks.gpu.parts.batch_sizes import next_size
 from benchmarks.gpu.parts.captures import KINDS, wanted
+from benchmarks.gpu.parts.stalls import summary
 from benchmarks.gpu.results import OtherRun, Results
 from benchmarks.gpu.script import STEPS, training_script
 from benchmarks.gpu.setting import Setting
@@ -172,6 +173,49 @@ def test_batch_sizes_close_in_on_the_edge_of_memory(room, first):
 
 def test_no_batch_size_follows_where_the_first_does_not_fit():
     assert next_size([], too_large=1, first=1, largest=64) is None
+
+
+# What `stepscope run --contexts --stalls` leaves: two calls of one kernel, one of another.
+SAMPLED = {
+    "strings": ["", "aten::mm", "gemm", "copy", "long_scoreboard", "selected", "gemm+0x00d0"],
+    "kinds": ["root", "operator", "kernel", "instruction"],
+    "nodes": {
+        "parent": [-1, 0, 1, 2, 3, 2, 0, 6, 7, 1],
+        "kind": [0, 1, 2, 3, 3, 3, 1, 2, 3, 2],
+        "name": [0, 1, 2, 4, 6, 5, 1, 2, 4, 3],
+    },
+    "metrics": {
+        "device_ns": {"node": [2, 7, 9], "sum": [500, 300, 200]},
+        "stalls": {"node": [3, 4, 5, 8], "sum": [10, 50, 20, 20]},
+        "latency_stalls": {"node": [4], "sum": [45]},
+    },
+}
+
+
+def test_samples_of_a_kernel_are_put_together_over_its_calls():
+    found = summary(SAMPLED)
+    assert (found["samples"], found["latency_samples"]) == (100, 45)
+    assert (found["kernels"], found["kernels_sampled"]) == (2, 1)
+    gemm, copy = found["hottest"]
+    assert gemm == {
+        "kernel": "gemm",
+        "share_of_device_time": 0.8,
+        "share_of_samples": 1.0,
+        "reasons": {"long_scoreboard": 0.8, "selected": 0.2},
+        "instructions": {"gemm+0x00d0": 0.5},
+    }
+    assert (copy["kernel"], copy["reasons"]) == ("copy", {})
+
+
+def test_the_page_tells_what_kernels_wait_for(tmp_path):
+    about = {"part": "stalls", "about": "waiting", "device": "d", "quick": False, "seed": 0}
+    machine = {"packages": {}, "device": {"name": "d"}, "cuda": "13.0", "python": "3.12",
+               "processor": "p", "cpu_count": 2}  # fmt: skip
+    results = Results(tmp_path / "d" / "stalls.json", about, run={"machine": machine})
+    results.add("resnet50", {"outcome": "measured", "against_nothing": 3.5, **summary(SAMPLED)})
+    results.end()
+    told = "| 3.50 | 100 | gemm | 80.00 % | 100.00 % | long_scoreboard 80%, selected 20% |"
+    assert told in index(tmp_path)
 
 
 # -- failures

@@ -36,5 +36,6 @@ PARTS = {
     "loading": Part("step time with a data loader that keeps up and one that does not", 2),
     "batch_sizes": Part("step time and memory from small batches to the edge of memory", 8),
     "snapshot": Part("the allocator's history of two steps of one model", 1),
+    "stalls": Part("what the instructions of hot kernels wait for, and what sampling costs", 3),
     "compiled": Part("step time and memory under torch.compile", 8),
 }
