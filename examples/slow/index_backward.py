@@ -1,22 +1,23 @@
-"""Looks rows up by table[rows], whose backward adds in a fixed order. Rule: index_backward."""
+"""Looks a bias up by bias[items], whose backward adds in a fixed order. Rule: index_backward."""
 
 import torch
 from common import arguments, device, train
 
 args = arguments(__doc__)
-table = torch.randn(1000, 64, device=device(), requires_grad=True)
-optimizer = torch.optim.SGD([table], lr=1e-3)
+bias = torch.randn(1000, device=device(), requires_grad=True)
+optimizer = torch.optim.SGD([bias], lr=1e-3)
 
 
-def look_up(rows):
-    return table.index_select(0, rows) if args.fixed else table[rows]
+def look_up(items):
+    return bias.index_select(0, items) if args.fixed else bias[items]
 
 
-def step(rows):
-    loss = look_up(rows.to(device())).sum()
+def step(items):
+    loss = look_up(items).sum()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
 
 
-train(step, (torch.randint(1000, (2_000,)) for _ in range(args.steps)))
+items = torch.randint(1000, (200_000,), device=device())
+train(step, [items] * args.steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,23 +15,36 @@ import json, os, sys
 import stepscope.capture.recorder, torch._dynamo, torch.profiler  # else each child would
 from stepscope.cli import main
 
-for arguments in json.load(sys.stdin):
+def run(arguments, rank, ranks, port):
     child = os.fork()
-    if not child:
-        sys.argv = ["stepscope", "run", *arguments]
-        main()
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if status:
-        sys.exit(f"{arguments} ended with {status}")
+    if child:
+        return child
+    if ranks > 1:
+        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(ranks), "GLOO_SOCKET_IFNAME": "lo",
+                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    sys.argv = ["stepscope", "run", *arguments]
+    main()
+
+for arguments, ranks, port in json.load(sys.stdin):
+    for child in [run(arguments, rank, ranks, port) for rank in range(ranks)]:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status:
+            sys.exit(f"{arguments} ended with {status}")
 """
 # A loader that runs ahead is caught waiting in a longer row of steps only.
 _STEPS = {"too_many_workers": (24, 16)}
 _OPTIONS = {"allocator_churn": ["--memory"]}
 
 
+ON_TWO_RANKS = {"exposed_communication", "straggling_rank"}
+
+
 def capture_all(rules: list[str], folder: Path) -> None:
-    """`stepscope run` of each rule's script with its defect (RULE.stepscope) and without."""
-    jobs = [_arguments(rule, fixed, folder) for rule in rules for fixed in (False, True)]
+    """`stepscope run` of each rule's script with its defect (RULE.stepscope) and without.
+
+    Of a script for two ranks, a folder of their captures (RULE).
+    """
+    jobs = [_job(rule, fixed, folder) for rule in rules for fixed in (False, True)]
     done = subprocess.run(
         [sys.executable, "-c", _SERVER],
         input=json.dumps(jobs),
@@ -39,6 +53,18 @@ def capture_all(rules: list[str], folder: Path) -> None:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _job(rule: str, fixed: bool, folder: Path) -> tuple[list[str], int, int]:
+    """The arguments, how many ranks, and the port where they meet."""
+    several = rule in ON_TWO_RANKS
+    return _arguments(rule, fixed, folder), 2 if several else 1, _free_port() if several else 0
 
 
 def _arguments(rule: str, fixed: bool, folder: Path) -> list[str]:

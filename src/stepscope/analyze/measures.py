@@ -12,6 +12,11 @@ from stepscope.analyze.search import Rows, Search
 from stepscope.annotate.idle import windows
 from stepscope.summary import Summary, summarise
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.schema import IDLE_CAUSES
+
+LONG_CALL_NS = 1_000_000
+LONGEST_GAP_NS = 50_000_000
+LONGEST_LAUNCH_NS = 100_000
 
 
 class Measures(Search):
@@ -84,23 +89,50 @@ class Measures(Search):
 
     def waits_ms(self, rows: Rows) -> float:
         """How long the training loop runs no operator while some events run, ms a step."""
-        busy = self._operator_spans()
+        return self.spans(rows).minus(self._operator_spans()).total() / 1e6 / self.count
+
+    def spans(self, rows: Rows) -> Intervals:
+        """When any of some events runs."""
         start = self.events["start_ns"][rows]
-        spans = Intervals(start, start + self.events["duration_ns"][rows])
-        return spans.minus(busy).total() / 1e6 / self.count
+        return Intervals(start, start + self.events["duration_ns"][rows])
 
     def quiet(self) -> Intervals:
         """When no thread runs an operator, loads data or communicates, within the steps."""
         steps = Intervals(self.steps["start_ns"], self.steps["end_ns"])
         aside = np.union1d(self.find(stage="data_loading"), self.find(category="communication"))
-        start = self.events["start_ns"][aside]
-        busy = Intervals(start, start + self.events["duration_ns"][aside])
-        return steps.minus(self._operator_spans().union(busy))
+        return steps.minus(self._operator_spans().union(self.spans(aside)))
 
     def idle_ms(self, *causes: str) -> float:
         """Time in which the busiest device idles for some causes, ms a step."""
         device = self.busiest_device
         return sum(device.idle_ms[cause] for cause in causes) if device else 0.0
+
+    def idle_during_ms(self, rows: Rows) -> float:
+        """How long the busiest device idles while some events run, ms a step."""
+        idle = self.trace["idle"]
+        mine = (idle["rank"] == self.rank) & (idle["device"] == self.busiest_device.device)
+        busy = self.spans(rows).minus(Intervals(idle["start_ns"][mine], idle["end_ns"][mine]))
+        return (self.spans(rows).total() - busy.total()) / 1e6 / self.count
+
+    def launch_gaps(self) -> Intervals:
+        """When the busiest device idles because the CPU takes its time to launch work.
+
+        Not meant are gaps of 50 ms and more, those of 100 µs and more after a launch, which wait
+        for another stream, and calls of the runtime of 1 ms and more: no launch takes as long, they
+        allocate or load kernels.
+        """
+        idle = self.trace["idle"]
+        length = idle["end_ns"] - idle["start_ns"]
+        most = np.zeros(len(IDLE_CAUSES), np.int64)
+        most[IDLE_CAUSES.index("host")] = LONGEST_GAP_NS
+        most[IDLE_CAUSES.index("launch")] = LONGEST_LAUNCH_NS
+        mine = (length < most[idle["cause"]]) & (idle["rank"] == self.rank)
+        mine &= idle["device"] == self.busiest_device.device
+        mine &= np.isin(idle["step"], self.steps["step"])
+        gaps = Intervals(idle["start_ns"][mine], idle["end_ns"][mine])
+        calls = self.find(category="runtime")
+        long = self.events["duration_ns"][calls] >= LONG_CALL_NS
+        return gaps.minus(self.spans(calls[long]))
 
     def device_facts(self) -> dict[str, Any]:
         """What the trace tells of the device that works: name, computeMajor, numSms, …."""
@@ -125,6 +157,4 @@ class Measures(Search):
     def _operator_spans(self) -> Intervals:
         """When any thread computes."""
         rows = self.find(category=("cpu_op", "runtime"))
-        rows = rows[~self.is_range(rows)]
-        start = self.events["start_ns"][rows]
-        return Intervals(start, start + self.events["duration_ns"][rows])
+        return self.spans(rows[~self.is_range(rows)])

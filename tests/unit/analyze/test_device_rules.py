@@ -258,6 +258,48 @@ def test_the_gain_of_loading_in_time_is_that_of_the_what_if_engine() -> None:
     assert finding.severity == "critical"
 
 
+def test_a_copy_from_pageable_memory_costs_what_the_device_waits_for_its_call() -> None:
+    finding = found(
+        "pageable_copies",
+        """
+        main     |   0 1000 | ProfilerStep#0
+        main     |  10   12 | cudaLaunchKernel | corr=1
+        stream 7 |  20  200 | volta_fp16_s884gemm | corr=1
+        main     | 100  600 | cudaMemcpyAsync | corr=2
+        stream 7 | 598  599 | Memcpy HtoD (Pageable -> Device) | corr=2
+        main     | 610  612 | cudaLaunchKernel | corr=3
+        stream 7 | 615  990 | volta_fp16_s884gemm | corr=3
+        """,
+        devices=V100,
+    )
+    assert finding is not None
+    assert finding.gain.ms == pytest.approx(0.399)  # 200 to 598, and 599 to 600
+
+
+def test_a_launch_that_loads_its_kernel_is_no_overhead_of_a_small_batch() -> None:
+    text = """
+        main     |    0 5000 | ProfilerStep#0
+        main     |   10 4900 | aten::linear | Input_Dims=[[1,512],[512,512]]
+        main     |   20 4800 | cudaLaunchKernel | corr=1
+        stream 7 | 4810 4990 | gemv_kernel | corr=1
+    """
+    assert found("small_batch", text, devices=V100) is None
+
+
+def test_two_collectives_at_once_hide_nothing() -> None:
+    finding = found(
+        "exposed_communication",
+        """
+        main  |   0 1000 | ProfilerStep#0
+        main  |  10  100 | aten::linear
+        gloo1 | 200  600 | gloo:all_reduce | cat=communication
+        gloo2 | 300  700 | gloo:all_reduce | cat=communication
+        """,
+    )
+    assert finding is not None
+    assert finding.what.startswith("Communication is exposed for 0.5 ms of the step (50%); 0 ms")
+
+
 def meeting(late: int, start: int = 0, end: int = 1000, step: int = 0) -> str:
     """A step of a rank that comes to its collective at `late`."""
     call, work = 2 * step + 1, 2 * step + 2

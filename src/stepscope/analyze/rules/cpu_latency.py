@@ -11,7 +11,7 @@ from stepscope.analyze.finding import Finding
 from stepscope.analyze.subject import Rows, Subject
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
-from stepscope.trace.schema import IDLE_CAUSES, STAGES
+from stepscope.trace.schema import STAGES
 
 ADVICE = (
     "Launch less and larger work: torch.compile (mode='reduce-overhead' replays CUDA graphs), a "
@@ -19,10 +19,8 @@ ADVICE = (
 )
 LEAST = 0.15
 RATIO = 2
+MOSTLY = 0.5
 LEAST_PYTHON = 0.60
-LONG_NS = 1_000_000
-LONGEST_GAP_NS = 50_000_000
-LONGEST_LAUNCH_NS = 100_000  # what comes later waited for another stream
 
 
 def cpu_latency(subject: Subject) -> Iterator[Finding]:
@@ -64,7 +62,7 @@ def _frames(subject: Subject) -> Iterator[Finding]:
 
 
 def _launching(subject: Subject) -> Iterator[Finding]:
-    gaps = _host_gaps(subject).minus(_long_calls(subject))
+    gaps = subject.launch_gaps()
     idle = gaps.total() / 1e6 / subject.count
     rows, gap_ns = _during(subject, gaps)
     if idle < LEAST * subject.step_ms or not len(rows):
@@ -80,33 +78,14 @@ def _launching(subject: Subject) -> Iterator[Finding]:
     )
 
 
-def _long_calls(subject: Subject) -> Intervals:
-    """Calls of the runtime that no launch takes as long as: they allocate, or load the kernels."""
-    rows = subject.find(category="runtime")
-    start, duration = subject.events["start_ns"][rows], subject.events["duration_ns"][rows]
-    long = duration >= LONG_NS
-    return Intervals(start[long], (start + duration)[long])
-
-
-def _host_gaps(subject: Subject) -> Intervals:
-    """When the device idles for want of a launch, or for what a launch takes."""
-    idle = subject.trace["idle"]
-    length = idle["end_ns"] - idle["start_ns"]
-    most = np.zeros(len(IDLE_CAUSES), np.int64)
-    most[IDLE_CAUSES.index("host")] = LONGEST_GAP_NS
-    most[IDLE_CAUSES.index("launch")] = LONGEST_LAUNCH_NS
-    mine = (length < most[idle["cause"]]) & (idle["rank"] == subject.rank)
-    mine &= idle["device"] == subject.busiest_device.device
-    mine &= np.isin(idle["step"], subject.steps["step"])
-    return Intervals(idle["start_ns"][mine], idle["end_ns"][mine])
-
-
 def _during(subject: Subject, gaps: Intervals) -> tuple[Rows, NDArray[np.int64]]:
-    """The outermost operators that run while the device idles, and how long it does in each."""
+    """The outermost operators in which the device idles, mostly if any, and how long in each."""
     rows = subject.outermost(subject.find(category="cpu_op"))
-    start = subject.events["start_ns"][rows]
-    inside = gaps.within(start, start + subject.events["duration_ns"][rows])
-    return rows[inside > 0], inside[inside > 0]
+    start, duration = subject.events["start_ns"][rows], subject.events["duration_ns"][rows]
+    inside = gaps.within(start, start + duration)
+    mostly = inside > MOSTLY * duration
+    chosen = mostly if mostly.any() else inside > 0
+    return rows[chosen], inside[chosen]
 
 
 def _python(subject: Subject) -> Iterator[Finding]:

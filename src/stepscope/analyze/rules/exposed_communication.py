@@ -24,14 +24,15 @@ def exposed_communication(subject: Subject) -> Iterator[Finding]:
     if exposed < LEAST * subject.step_ms:
         return
     device = subject.busiest_device
-    hidden = device.overlapped_ms if device else subject.ms(rows) - exposed
+    whole = subject.spans(rows).total() / 1e6 / subject.count
+    hidden = device.overlapped_ms if device else whole - exposed
     yield subject.finding(
         f"Communication is exposed for {exposed:.3g} ms of the step "
         f"({exposed / subject.step_ms:.0%}); {max(hidden, 0):.3g} ms more are hidden behind "
         "computing.",
         "Let collectives run while backward goes on (DistributedDataParallel, bucket_cap_mb, FSDP "
-        "prefetching), send less (16 bits, gradient accumulation with no_sync()), or see whether "
-        "one rank is late.",
+        "prefetching), send less (16 bits) or less often (gradient accumulation with no_sync()), "
+        "or see whether one rank is late.",
         rows,
         _gain(subject, exposed),
     )

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stepscope.analyze.finding import Finding
-from stepscope.analyze.subject import Subject, glob
+from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.subject import Rows, Subject, glob
 
 
 def pageable_copies(subject: Subject) -> Iterator[Finding]:
@@ -19,8 +19,6 @@ def pageable_copies(subject: Subject) -> Iterator[Finding]:
     rows = subject.find(r"Memcpy HtoD \(Pageable", on_device=True)
     if not len(rows):
         return
-    names = {subject.name(row) for row in rows.tolist()}
-    changes = [f"scale:select=name={glob(name)},factor=0" for name in sorted(names)]
     volume = np.maximum(subject.events["bytes"][rows], 0).sum() / subject.count
     size = f" ({volume / 1e6:.3g} MB)" if volume else ""
     yield subject.finding(
@@ -28,5 +26,22 @@ def pageable_copies(subject: Subject) -> Iterator[Finding]:
         "Pin the memory and do not wait: DataLoader(pin_memory=True) and "
         "batch.to(device, non_blocking=True).",
         rows,
-        subject.gain(rows, *changes, note="at most: copies hidden behind computing"),
+        _gain(subject, rows),
     )
+
+
+def _gain(subject: Subject, rows: Rows) -> Gain:
+    """What copies that cost nothing would give back, or the device's idle time in their calls.
+
+    The CPU itself fills the staging buffer, which the what-if engine takes for the copy's latency.
+    """
+    names = sorted({subject.name(row) for row in rows.tolist()})
+    free = subject.gain(
+        rows,
+        *(f"scale:select=name={glob(name)},factor=0" for name in names),
+        note="at most: copies hidden behind computing",
+    )
+    calls = subject.caller[rows]
+    idle = subject.idle_during_ms(np.unique(calls[calls >= 0]))
+    waited = subject.bound(idle, "at most the time that the device waits for these calls")
+    return max(free, waited, key=lambda gain: gain.ms)

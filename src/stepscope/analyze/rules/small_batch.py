@@ -53,7 +53,7 @@ def _rows_of(shapes: list[list[int]]) -> int:
 def _overhead_ms(subject: Subject) -> float:
     """Time a step in which nothing works that a larger batch would make longer."""
     if subject.has_device:
-        return subject.idle_ms("host", "launch")
+        return subject.launch_gaps().total() / 1e6 / subject.count
     calls = subject.innermost_operators(subject.find(category="cpu_op"))
     long = subject.events["duration_ns"][calls] >= WORK_NS
     return subject.step_ms - subject.ms(calls[long])
