@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -49,7 +50,7 @@ class Worker:
     Args:
         python: the interpreter that the script runs under; by default ours.
         fork: let the process import torch once and fork for each request, where that is safe.
-        cancel: when set, what runs is killed and `Cancelled` raised.
+        cancel: when set, what runs is killed and `Cancelled` raised; a process that forks is kept.
     """
 
     def __init__(
@@ -63,6 +64,8 @@ class Worker:
         self.cancel = cancel or threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._forks = False
+        self._child: int | None = None  # what runs the request, where the process forks
+        self._unread = b""
         self._folder = tempfile.TemporaryDirectory(prefix="stepscope-batch-")
         self._count = 0
 
@@ -126,8 +129,8 @@ class Worker:
                 f"expected a Python interpreter at {self._python}, found none that runs: "
                 f"{error.strerror}; choose another one"
             ) from error
-        self._process = process
-        answer = self._line(time.monotonic() + 120)
+        self._process, self._unread = process, b""
+        answer = self._answer(time.monotonic() + 120)
         if answer is None or "forks" not in answer:
             self._kill()
             raise BatchError(
@@ -147,8 +150,12 @@ class Worker:
         """The exit status; None where it hung and had to be killed."""
         assert self._process is not None
         deadline = time.monotonic() + request.timeout_s + _GRACE_S
-        answer = self._line(deadline)
+        answer = self._answer(deadline)
+        if answer is not None and "child" in answer:
+            self._child = int(answer["child"])
+            answer = self._answer(deadline)
         if answer is not None:
+            self._child = None
             return int(answer["status"])
         if not self._forks and self._process.poll() is not None:
             status, self._process = self._process.returncode, None
@@ -156,38 +163,68 @@ class Worker:
         self._kill()
         return None
 
-    def _line(self, deadline: float) -> dict[str, Any] | None:
+    def _answer(self, deadline: float, heed_cancel: bool = True) -> dict[str, Any] | None:
         """The next answer; None where the process ended or is too late."""
         process = self._process
         assert process is not None
         assert process.stdout is not None
         while time.monotonic() < deadline:
-            if self.cancel.is_set():
-                self._kill()
+            if (answer := self._next()) is not None:
+                return answer
+            if heed_cancel and self.cancel.is_set():
+                self._stop()
                 raise Cancelled("cancelled")
             ready, _, _ = select.select([process.stdout], [], [], _POLL_S)
             if ready:
-                line = process.stdout.readline()
-                if not line:
+                some = os.read(process.stdout.fileno(), 1 << 16)
+                if not some:
                     process.wait()
                     return None
-                answer: dict[str, Any] = json.loads(line)
-                return answer
+                self._unread += some
         return None
+
+    def _next(self) -> dict[str, Any] | None:
+        """The first answer among what was read; what else the interpreter prints is skipped."""
+        while b"\n" in self._unread:
+            line, _, self._unread = self._unread.partition(b"\n")
+            with contextlib.suppress(ValueError):
+                answer = json.loads(line)
+                if isinstance(answer, dict):
+                    return answer
+        return None
+
+    def _stop(self) -> None:
+        """End the request; the process that has imported torch is kept where it forks."""
+        if self._child is None:
+            return self._kill()
+        _kill_group(self._child)
+        ended = self._answer(time.monotonic() + _GRACE_S, heed_cancel=False)
+        self._child = None
+        return None if ended else self._kill()
 
     def _kill(self) -> None:
         """The process and all that it started."""
         process, self._process = self._process, None
+        child, self._child = self._child, None
+        if child is not None:
+            _kill_group(child)
         if process is None:
             return
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
+        if not _kill_group(process.pid):
             process.kill()
         process.wait()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 stream.close()
+
+
+def _kill_group(leader: int) -> bool:
+    """Kill a process and what it started; whether there was anything to kill."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 def _facts(result: Path, status: int | None, output: str, request: Request) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import warnings
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,12 +31,16 @@ def main() -> None:
     fork = _NO_FORK not in sys.argv and _may_fork()
     if fork:
         _preload()
-    print(json.dumps({"ready": True, "forks": fork}), flush=True)
+    _tell({"ready": True, "forks": fork})
     for line in sys.stdin:
         request = Request.from_json(line)
         if not fork:
             _serve(request)
-        print(json.dumps({"status": _in_child(request)}), flush=True)
+        _tell({"status": _in_child(request)})
+
+
+def _tell(fact: Json) -> None:
+    print(json.dumps(fact), flush=True)
 
 
 def _may_fork() -> bool:
@@ -63,7 +68,11 @@ def _preload() -> None:
 def _in_child(request: Request) -> int:
     child = os.fork()
     if child == 0:
+        os.setpgid(0, 0)  # so that it can be ended with all that it starts, and this process kept
         _serve(request)
+    with suppress(OSError):  # whichever of the two comes first
+        os.setpgid(child, child)
+    _tell({"child": child})
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status)
 
