@@ -33,16 +33,20 @@ class Scripted:
         if "hang" in told:
             await asyncio.sleep(1000)
         if "problem" in told:
-            raise MeasureError(Problem(told["problem"], entry, told["line"]))
+            raise MeasureError(Problem(told["problem"], told.get("path", entry), told["line"]))
         text = Path(entry).read_text().splitlines()
         lines = {int(n): LineCost(int(n), share, ms, 2 * ms, weights, modules=(Part(name, 3 * ms),))
                  for n, (name, ms, share, weights) in told["lines"].items()}
         files = {entry: FileCosts(text, lines)}
         return Measured(entry, files, told.get("batch"), told.get("findings", ()))
-    def prepare(self): pass
+    prepared = 0
+    def prepare(self): self.prepared += 1
     async def close(self): pass
 
-language_server(Scripted()).start_io()
+scripted = Scripted()
+server = language_server(scripted)
+server.feature("test/prepared")(lambda params: scripted.prepared)
+server.start_io()
 """
 
 MODEL = """import torch
@@ -121,6 +125,11 @@ def save(client: LanguageClient, path: Path) -> None:
     client.text_document_did_save(lsp.DidSaveTextDocumentParams(document))
 
 
+def close(client: LanguageClient, path: Path) -> None:
+    document = lsp.TextDocumentIdentifier(path.as_uri())
+    client.text_document_did_close(lsp.DidCloseTextDocumentParams(document))
+
+
 async def measure(client: LanguageClient, path: Path, until: str = "measured") -> Any:
     await client.protocol.send_request_async("stepscope/measure", {"uri": path.as_uri()})
     return await state(client, until)
@@ -176,6 +185,40 @@ async def test_costs_follow_edits_above_and_go_stale_with_their_own_line(client,
     assert await hints(client, entry) == [(4, 41, "12.0 ms · 60 % · 2 MB")]
 
 
+async def test_torch_is_imported_beforehand_only_for_files_that_will_be_measured(client, entry):
+    async def prepared() -> int:
+        return await client.protocol.send_request_async("test/prepared", {})
+
+    script(entry, COSTS)
+    open_(client, entry)
+    assert await prepared() == 0
+    other = entry.with_name("providers.py")
+    open_(client, other, "def stepscope_input_provider(batch_size=32): ...\n")
+    assert await prepared() == 1
+    await measure(client, entry)
+    close(client, entry)
+    open_(client, entry)
+    assert await prepared() == 2
+
+
+async def test_a_file_opened_through_a_link_is_known_by_the_name_it_was_opened_by(client, entry):
+    link = entry.with_name("linked")
+    link.symlink_to(entry.parent)
+    script(entry, COSTS)
+    by_link = link / entry.name
+    open_(client, by_link)
+    told = await measure(client, by_link)
+    assert told.uri == by_link.as_uri()
+    assert client.diagnostics[by_link.as_uri()]
+    assert len(await hints(client, by_link)) == 1
+    marks = [params for name, params in client.told if name == "stepscope/marks"]
+    assert {one.uri for one in marks} <= {by_link.as_uri()}
+    change(client, by_link, 2, "# moved\n" + MODEL)
+    asked = {"uri": by_link.as_uri(), "value": 96}
+    edit = await client.protocol.send_request_async("stepscope/batchEdit", asked)
+    assert (edit.uri, edit.range.start.line) == (by_link.as_uri(), 7)
+
+
 async def test_saving_measures_again(client, entry):
     script(entry, COSTS)
     open_(client, entry)
@@ -220,6 +263,26 @@ async def test_a_problem_is_at_its_line_and_the_server_lives_on(client, entry):
     assert len(await hints(client, entry)) == 1
     (finding,) = client.diagnostics[entry.as_uri()]
     assert (finding.range.start.line, finding.message) == (7, "The step waits. Load ahead.")
+
+
+async def test_a_problem_in_another_file_is_withdrawn_once_it_is_mended(client, entry):
+    other = entry.with_name("layers.py")
+    script(entry, {"problem": "RuntimeError", "line": 1, "path": str(other)})
+    open_(client, entry)
+    await measure(client, entry, until="failed")
+    assert len(client.diagnostics[other.as_uri()]) == 1
+    script(entry, COSTS)
+    save(client, entry)
+    await state(client, "measured")
+    assert not client.diagnostics[other.as_uri()]
+
+
+async def test_a_problem_begins_where_its_line_does(client, entry):
+    script(entry, {"problem": "RuntimeError", "line": 5})
+    open_(client, entry)
+    await measure(client, entry, until="failed")
+    (problem,) = client.diagnostics[entry.as_uri()]
+    assert problem.range.start == lsp.Position(4, 8)
 
 
 async def test_a_measurement_that_hangs_can_be_stopped_and_blocks_nothing(client, entry):

@@ -111,3 +111,15 @@ def test_times_and_shares_are_short():
         "0.12 ms", "12.3 ms", "346 ms", "2.35 s",
     ]  # fmt: skip
     assert [percent(share) for share in (0.34, 0.004)] == ["34 %", "0.4 %"]
+
+
+def test_a_hover_tells_what_there_is_to_tell():
+    making = hover_text(Mark(4, False, LineCost(5, 0.0, 0.0, weight_bytes=2_600)))
+    assert making.strip() == "weights 2.6 kB"
+    computing = hover_text(Mark(4, True, LineCost(5, 0.5, 4.0, 8.0, activation_bytes=2_100_000)))
+    assert computing.strip().split("\n\n") == [
+        "**12.0 ms** a step, 50 % of it",
+        "*Stale: measured before this line was changed.*",
+        "forward 4.00 ms, backward 8.00 ms",
+        "activations 2.1 MB",
+    ]

@@ -25,16 +25,15 @@ def hover_text(mark: Mark) -> str:
 
 def _head(mark: Mark) -> Iterator[str]:
     cost = mark.cost
-    yield f"**{milliseconds(cost.run_ms)}** a step, {percent(cost.share)} of it"
-    if mark.stale:
-        yield ""
-        yield "*Stale: measured before this line was changed.*"
-    yield ""
     both = (milliseconds(cost.forward_ms), milliseconds(cost.backward_ms))
-    yield "forward {}, backward {}".format(*both)
-    if cost.bytes:
-        yield ""
-        yield f"weights {size(cost.weight_bytes)}, activations {size(cost.activation_bytes)}"
+    held = {"weights": cost.weight_bytes, "activations": cost.activation_bytes}
+    parts = {
+        f"**{milliseconds(cost.run_ms)}** a step, {percent(cost.share)} of it": cost.run_ms,
+        "*Stale: measured before this line was changed.*": mark.stale,
+        "forward {}, backward {}".format(*both): cost.run_ms,
+        ", ".join(f"{name} {size(count)}" for name, count in held.items() if count): cost.bytes,
+    }
+    yield "\n\n".join(text for text, told in parts.items() if told)
 
 
 def _table(cost: LineCost) -> Iterator[str]:

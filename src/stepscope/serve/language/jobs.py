@@ -29,7 +29,8 @@ class Jobs:
 
     def cancel(self, key: str) -> bool:
         """End what runs under `key`; whether anything did."""
-        return any([task.cancel() for task in self._tasks.get(key, ())])
+        ended = [task.cancel() for task in self._tasks.get(key, ())]
+        return any(ended)
 
     async def close(self) -> None:
         """End everything and wait for it."""
