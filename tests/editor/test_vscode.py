@@ -69,9 +69,8 @@ def test_a_row_of_the_panel_leads_to_its_line_and_back(editor: Any) -> None:
 
 def test_an_action_offers_other_batch_sizes(editor: Any) -> None:
     editor.focus(20)
-    editor.press("Control+.")
-    offer = editor.page.locator(".action-widget", has_text="Set batch size to")
-    expect(offer.first).to_be_visible()
+    offer = editor.page.locator(".action-widget", has_text="Set batch size to").first
+    expect(editor.until(lambda: editor.press("Control+."), offer)).to_be_visible()
     editor.look("action")
     editor.press("Escape")
 
