@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from stepscope.annotate.kernel_names import short_name
-from stepscope.summary.facts import Device, StepTimes, Summary
+from stepscope.summary.devices import Device
+from stepscope.summary.facts import StepTimes, Summary
 from stepscope.summary.numbers import bar, count, ms, percent, plural, size
 from stepscope.summary.tables import plain_table as _table
 from stepscope.summary.tree import Node

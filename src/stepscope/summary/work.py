@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.summary.facts import Part
+from stepscope.summary.part import Part
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
@@ -64,26 +64,15 @@ def work_by_name(trace: Trace, rank: int, step: int | None = None) -> Work:
         TraceError: if there is no such rank or step.
     """
     part = Part(trace, rank, step)
-    events = trace.events
-    rows = np.flatnonzero(part.chosen_events & (events["kind"] >= 0))
-    on_device = bool((trace["tracks"]["device"][events["track"][rows]] >= 0).any())
-    time = events["duration_ns" if on_device else "self_ns"][rows].astype(np.float64)
-    names, name = np.unique(events["name"][rows], return_inverse=True)
-    found = _rows(trace, part.count, rows, time, names, name)
-    found.sort(key=lambda one: (-one.total_ms, one.name))
-    are = "kernels" if on_device else "operators"
+    found = sorted(_rows(part), key=lambda one: (-one.total_ms, one.name))
+    are = "kernels" if part.works_on_device else "operators"
     return Work(are, part.steps["step"].tolist(), found)
 
 
-def _rows(
-    trace: Trace,
-    steps: int,
-    rows: NDArray[np.intp],
-    time: Times,
-    names: NDArray[np.integer],
-    name: NDArray[np.intp],
-) -> list[WorkOfName]:
-    events = trace.events
+def _rows(part: Part) -> list[WorkOfName]:
+    events, rows = part.trace.events, part.work
+    time = part.work_ns.astype(np.float64)
+    names, name = np.unique(events["name"][rows], return_inverse=True)
     count, total = np.bincount(name), np.bincount(name, time)
     mean = total / np.maximum(count, 1)
     std = np.sqrt(np.bincount(name, (time - mean[name]) ** 2) / np.maximum(count, 1))
@@ -97,8 +86,8 @@ def _rows(
         WorkOfName(
             name=texts[code],
             kind=kinds[int(rows[longest[number]])] or "",
-            count=float(count[number] / steps),
-            total_ms=float(total[number] * _MS / steps),
+            count=float(count[number] / part.count),
+            total_ms=float(total[number] * _MS / part.count),
             share=float(total[number] / whole),
             mean_ns=round(mean[number]),
             least_ns=int(time[least[number]]),
