@@ -71,7 +71,11 @@ _SETTINGS = {
     "editor.lineHeight": _LINE_HEIGHT,
     "remote.autoForwardPorts": False,
 }
-_OF_THIS_MACHINE = {"stepscope.interpreter": sys.executable}
+# The language server's errors go to a file: this editor keeps no logs.
+_PYTHON = f"""#!/bin/sh
+echo "starting $*" >> "$0.log"
+exec {sys.executable} "$@" 2>> "$0.log"
+"""
 # Every text that stepscope has had in the status bar: what comes and goes is not missed.
 _WATCH_STATUS = """() => {
   window.stepscopeSaid = [];
@@ -132,7 +136,11 @@ def address(editor_home: Path) -> Iterator[str]:
     vsix = home / "stepscope.vsix"
     subprocess.run([_ROOT / "scripts" / "vsix", vsix], check=True, capture_output=True, text=True)
     user = home / "user"
-    for scope, settings in {"User": _SETTINGS, "Machine": _OF_THIS_MACHINE}.items():
+    python = home / "python"
+    python.write_text(_PYTHON)
+    python.chmod(0o755)
+    here = {"stepscope.interpreter": str(python)}
+    for scope, settings in {"User": _SETTINGS, "Machine": here}.items():
         (user / scope).mkdir(parents=True)
         (user / scope / "settings.json").write_text(json.dumps(settings))
     folders = [f"--user-data-dir={user}", f"--extensions-dir={home / 'extensions'}",
@@ -286,10 +294,7 @@ class Editor:
             "said in the status bar": self.page.evaluate("() => window.stepscopeSaid"),
             "notifications": self.page.locator(".notification-toast").all_inner_texts(),
             "palette": self.page.locator(".quick-input-widget:visible").all_inner_texts(),
+            "language server": (self.file.parents[1] / "python.log").read_text(),
             "focus": self.page.evaluate("() => document.activeElement?.outerHTML.slice(0, 200)"),
         }
-        with suppress(self.too_late):
-            self.press("Escape")
-            self.command("stepscope: Show Log")
-            seen["log"] = self.page.locator(".part.panel .view-lines").inner_text()
         return "\n".join(f"{name}: {what}" for name, what in seen.items())

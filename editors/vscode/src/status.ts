@@ -49,10 +49,11 @@ export class Status implements vscode.Disposable {
   }
 }
 
-/** The Python file that the user is at; with the focus in a panel, the one beside it. */
+/** The Python file that the user is at; with the focus in a panel or a log, the one beside it. */
 function inFront(): vscode.TextDocument | undefined {
   const active = vscode.window.activeTextEditor;
-  const open = active ? [active] : vscode.window.visibleTextEditors;
+  const inFile = active && active.document.uri.scheme !== "output";
+  const open = inFile ? [active] : vscode.window.visibleTextEditors;
   return open.map((one) => one.document).find((one) => one.languageId === "python");
 }
 
