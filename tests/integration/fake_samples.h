@@ -58,8 +58,9 @@ static const struct stall_count sampled[3][2] = {
 
 static struct buffer* decoded;
 static int is_on, is_configured;
-static const char* pending[4096]; /* kernels whose samples are not fetched */
-static uint32_t pending_launch[4096];
+#define PENDING 4096
+static const char* pending[PENDING]; /* kernels whose samples are not fetched */
+static uint32_t pending_launch[PENDING];
 static size_t first, ready, last;
 
 static int is_ours(const struct params* params, size_t size) {
@@ -68,7 +69,7 @@ static int is_ours(const struct params* params, size_t size) {
 static void sample(const char* kernel) {
   if (!is_configured) return;
   ready = last; /* those before this one */
-  pending[last] = kernel, pending_launch[last] = correlation, last++;
+  pending[last % PENDING] = kernel, pending_launch[last % PENDING] = correlation, last++;
   decoded->records = instructions() * (ready - first);
 }
 
@@ -116,7 +117,8 @@ static void fill(struct buffer* to, size_t most) {
   while (first < ready && taken + instructions() <= most) {
     for (size_t i = 0; i < instructions(); i++) {
       struct record* record = &to->record[taken++];
-      record->name = pending[first], record->correlation = pending_launch[first];
+      record->name = pending[first % PENDING];
+      record->correlation = pending_launch[first % PENDING];
       record->offset = 0xd0 + 16 * i;
       record->stalls = 2;
       memcpy(record->stall, sampled[i < 3 ? i : 0], sizeof sampled[0]);

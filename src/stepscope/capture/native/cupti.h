@@ -31,7 +31,6 @@ void start_sampling();
 void sample_context(void* context);
 void fetch_samples(void* context);
 void leave_context(void* context);
-void fetch_all_samples();
 void stop_sampling();
 
 }  // namespace stepscope

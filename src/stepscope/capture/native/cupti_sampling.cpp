@@ -2,7 +2,8 @@
 //
 // Kernels run one after the other, so that every record tells the number of its launch. Threads of
 // CUPTI's decode what the device wrote into one buffer of a context (`decoded`); we fetch from there
-// into another (`fetched`): after calls when something is there, now and then, and at the end.
+// into another (`fetched`): after each call if something is there, and at the end. Never in between
+// from a thread of ours: CUPTI copies names of kernels then, whose module may be on its way out.
 //
 // Layouts and numbers are those of cupti_pcsampling.h, which is the same in CUDA 12.4, 12.6, 12.8,
 // 13.0 and 13.5. Before 12.4 records are shorter and do not tell their launch.
@@ -357,19 +358,6 @@ void leave_context(void* context) {
   leave(*sampled);
   std::lock_guard<std::mutex> lock(contexts_mutex);
   contexts().erase(context);
-}
-
-void fetch_all_samples() {
-  std::unordered_map<void*, std::shared_ptr<Sampled>> all;
-  {
-    std::lock_guard<std::mutex> lock(contexts_mutex);
-    all = contexts();
-  }
-  Within within;
-  for (auto& [context, sampled] : all) {
-    std::lock_guard<std::mutex> lock(sampled->mutex);
-    fetch(*sampled);
-  }
 }
 
 void stop_sampling() {

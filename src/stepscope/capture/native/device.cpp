@@ -66,6 +66,58 @@ std::string short_kernel(std::string name) {
   return outer == std::string::npos ? name : name.substr(outer + 2);
 }
 
+// Contexts of instructions. Of each reason in a kernel those that had most samples when it was first
+// met have contexts of their own, few enough to leave room for all else; samples of others count for
+// the reason itself.
+class Instructions {
+ public:
+  using Figures = std::unordered_map<uint64_t, Stat>;  // by metric and context
+
+  // What `stalls` adds to the contexts below a kernel, the most frequent first.
+  Figures find(Collector& collector, NodeId kernel, const std::string& name,
+               const std::vector<Stall>& stalls) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::unordered_map<const std::string*, NodeId> reasons;
+    Figures figures;
+    for (const Stall& stall : stalls) {
+      auto [reason, is_new] = reasons.try_emplace(stall.reason, kRoot);
+      if (is_new) reason->second = child(collector, kernel, *stall.reason);
+      NodeId node = place(collector, reason->second, name, stall.offset);
+      Metric metric = stall.is_latency ? Metric::latency_stalls : Metric::stalls;
+      figures[uint64_t(metric) << 32 | node].add(stall.samples);
+    }
+    return figures;
+  }
+  void clear() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    known_.clear();
+  }
+
+ private:
+  static constexpr size_t kMost = 8;
+  static NodeId child(Collector& collector, NodeId parent, const std::string& name) {
+    bool dropped = false;
+    return collector.tree.child(parent, collector.keys.find(Kind::instruction, name), dropped);
+  }
+  NodeId place(Collector& collector, NodeId reason, const std::string& name, uint64_t offset) {
+    auto& known = known_[reason];
+    for (auto& [at, node] : known)
+      if (at == offset) return node;
+    if (known.size() >= kMost || collector.tree.size() >= collector.options.limit / 2)
+      return reason;
+    char text[32];
+    snprintf(text, sizeof text, "+0x%04llx", static_cast<unsigned long long>(offset));
+    return known.emplace_back(offset, child(collector, reason, name + text)).second;
+  }
+  std::mutex mutex_;
+  std::unordered_map<NodeId, std::vector<std::pair<uint64_t, NodeId>>> known_;
+};
+
+Instructions& instructions() {
+  static auto* all = new Instructions;
+  return *all;
+}
+
 void add_reason(std::string& all, const Vendor& vendor, const std::string& why) {
   if (!why.empty()) all += std::string(all.empty() ? "" : "; ") + vendor.name + ": " + why;
 }
@@ -102,10 +154,6 @@ void work_done(uint64_t number, const std::string& name, const char* type, uint6
   tell({Domain::device, Phase::activity, name.c_str(), 0, 0, int64_t(end_ns - begin_ns), node});
 }
 
-// Of each reason the instructions that had most samples when it was first met have contexts of their
-// own; samples of others count for the reason itself.
-constexpr uint32_t kInstructions = 8;
-
 void kernel_sampled(uint64_t number, const std::string& symbol, std::vector<Stall>& stalls) {
   Collector* collector = active.load();
   if (!collector) return;
@@ -116,19 +164,14 @@ void kernel_sampled(uint64_t number, const std::string& symbol, std::vector<Stal
     return;
   }
   bool dropped = false;
-  Keys& keys = collector->keys;
-  Tree& tree = collector->tree;
-  std::string name = readable_kernel(symbol.c_str()), place = short_kernel(name);
-  NodeId kernel = tree.child(launch, keys.find(Kind::kernel, name, "", 0, "kernel"), dropped);
+  std::string name = readable_kernel(symbol.c_str());
+  KeyId key = collector->keys.find(Kind::kernel, name, "", 0, "kernel");
+  NodeId kernel = collector->tree.child(launch, key, dropped);
   std::stable_sort(stalls.begin(), stalls.end(),
                    [](auto& a, auto& b) { return a.samples > b.samples; });
-  for (const Stall& stall : stalls) {
-    char offset[32];
-    snprintf(offset, sizeof offset, "+0x%04llx", static_cast<unsigned long long>(stall.offset));
-    NodeId node = tree.child(kernel, keys.find(Kind::instruction, *stall.reason), dropped);
-    node = tree.child_among(node, keys.find(Kind::instruction, place + offset), kInstructions);
-    collector->add(node, stall.is_latency ? Metric::latency_stalls : Metric::stalls, stall.samples);
-  }
+  auto figures = instructions().find(*collector, kernel, short_kernel(name), stalls);
+  std::lock_guard<std::mutex> lock(collector->mutex);
+  for (auto& [place, stat] : figures) collector->ended[place].add(stat);
 }
 
 void samples_dropped(uint64_t count) {
@@ -168,6 +211,7 @@ std::string readable_kernel(const char* symbol) {
 
 bool start_devices(bool stalls, std::string& hindered, std::string& unsampled) {
   launches().clear();
+  instructions().clear();
   for (const Vendor* vendor : vendors) {
     if (!vendor->is_here()) continue;
     std::string why = vendor->probe();

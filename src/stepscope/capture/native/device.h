@@ -60,8 +60,8 @@ void stop_devices();
 struct Vendor {
   const char* name;
   bool (*is_here)();       // whether this machine, or this process, has the vendor's driver
-  std::string (*probe)();  // why its devices cannot be followed here
-  std::string (*probe_stalls)();  // why their instructions cannot be sampled, where they can be followed
+  std::string (*probe)();         // why its devices cannot be followed here
+  std::string (*probe_stalls)();  // else why their instructions cannot be sampled
   std::string (*start)(bool stalls);
   void (*flush)();
   void (*stop)();

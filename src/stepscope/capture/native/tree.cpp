@@ -35,17 +35,14 @@ NodeId Tree::child_below(NodeId parent, NodeId stand_in, KeyId key, bool& droppe
   return found != index_.end() ? found->second : add(pack(parent, others), parent, others);
 }
 
-NodeId Tree::child_among(NodeId parent, KeyId key, uint32_t most) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  auto found = index_.find(pack(parent, key));
-  if (found != index_.end()) return found->second;
-  bool has_room = children_[parent] < most && nodes_.size() < limit_ / 2;
-  return has_room ? add(pack(parent, key), parent, key) : parent;
-}
-
 bool Tree::has(NodeId parent, KeyId key) const {
   std::lock_guard<std::mutex> lock(mutex_);
   return index_.count(pack(parent, key)) > 0;
+}
+
+size_t Tree::size() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return nodes_.size();
 }
 
 std::vector<Node> Tree::copy() const {

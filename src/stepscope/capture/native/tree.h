@@ -27,9 +27,8 @@ class Tree {
   NodeId child(NodeId parent, KeyId key, bool& dropped);
   // A child that stands below other nodes of its own making: native frames.
   NodeId child_below(NodeId parent, NodeId stand_in, KeyId key, bool& dropped);
-  // A child, or the parent itself where it has `most` of them or half of all nodes are used up.
-  NodeId child_among(NodeId parent, KeyId key, uint32_t most);
   bool has(NodeId parent, KeyId key) const;
+  size_t size() const;
   std::vector<Node> copy() const;
   Node at(NodeId node) const;
 
