@@ -1,12 +1,13 @@
 """Predicted against measured on this machine's CPU: each change made to a real training script.
 
-    python benchmarks/whatif_accuracy.py [--part fused|amp|dataloader|ddp] [--out results.json]
+    python benchmarks/whatif_accuracy.py [--part fused|amp|dataloader|ddp|zero|fsdp] [--out FILE]
 
 Every line is one `stepscope verify`: the script recorded once, the prediction made from that and
 from the machine's calibration, then runs without and with the change in turn, each in a fresh
-process, on one thread. `ddp` trains two processes in network namespaces of their own, joined by a
-veth pair that tc shapes to each bandwidth; that needs root, `ip` and `tc` (apt-get install
-iproute2). Without them the two meet on the loopback device, at whatever that gives.
+process, on one thread. `ddp`, `zero` and `fsdp` train two processes in network namespaces of their
+own, joined by a veth pair that tc shapes to each bandwidth; that needs root, `ip` and `tc` (apt-get
+install iproute2). Without them the two meet on the loopback device, at whatever that gives. Each
+part takes up to four minutes.
 """
 
 import argparse
@@ -61,6 +62,11 @@ LINES = (
     Line("amp", "GPT-2, no bfloat16 instructions", "amp", "gpt2", variables=NO_BFLOAT16),
     Line("dataloader", "images, 2 workers", "dataloader:workers=2", "images", batch=16),
 )
+TOGETHER = {
+    "ddp": "ddp:workers=2",
+    "zero": "zero:workers=2",
+    "fsdp": "fsdp:workers=2,unit=transformer.h.*",
+}
 
 
 @contextmanager
@@ -114,21 +120,25 @@ def measured(arguments: argparse.Namespace) -> Iterator[tuple[Line, dict]]:
     for line in LINES:
         if arguments.part in (None, line.part):
             yield line, verify(line, arguments, line.variables)
-    if arguments.part in (None, "ddp"):
-        yield from distributed(arguments)
+    for part, change in TOGETHER.items():
+        if arguments.part in (None, part):
+            yield from distributed(part, change, arguments)
 
 
-def distributed(arguments: argparse.Namespace) -> Iterator[tuple[Line, dict]]:
+def distributed(
+    part: str, change: str, arguments: argparse.Namespace
+) -> Iterator[tuple[Line, dict]]:
     """GPT-2 in two processes, at each bandwidth."""
     if not can_shape():
         print("no root, ip or tc: on the loopback device", file=sys.stderr)
-        line = Line("ddp", "GPT-2, 2 processes, loopback", "ddp:workers=2", "gpt2")
+        line = Line(part, "GPT-2, 2 processes, loopback", change, "gpt2")
         yield line, verify(line, arguments, {})
         return
-    for mbit in BANDWIDTHS_MBIT:
+    for mbit in arguments.mbit or BANDWIDTHS_MBIT:
         with link(mbit) as (prefix, variables):
-            change = f"ddp:workers=2,bandwidth_gbps={mbit / 1000 * PAYLOAD:.4f},latency_us=100"
-            line = Line("ddp", f"GPT-2, 2 processes, {mbit} Mbit/s", change, "gpt2", prefix)
+            network = f"bandwidth_gbps={mbit / 1000 * PAYLOAD:.4f},latency_us=100"
+            name = f"GPT-2, 2 processes, {mbit} Mbit/s"
+            line = Line(part, name, f"{change},{network}", "gpt2", prefix)
             yield line, verify(line, arguments, variables)
 
 
@@ -145,11 +155,12 @@ def row(line: Line, facts: dict) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", choices=("fused", "amp", "dataloader", "ddp"))
+    parser.add_argument("--part", choices=("fused", "amp", "dataloader", *TOGETHER))
     parser.add_argument("--warmup", type=int, default=4)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batch", type=int, help="samples a batch, in place of each line's own")
+    parser.add_argument("--mbit", type=int, nargs="+", help="in place of all three bandwidths")
     parser.add_argument("--out", type=Path, help="all facts, as JSON")
     parser.add_argument("--verbose", action="store_true", help="show what is going on")
     arguments = parser.parse_args()

@@ -105,12 +105,7 @@ def test_changes_are_made(script: Script) -> None:
 
 def test_a_model_is_compiled_in_place(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # a compiler takes its time, and is not ours
-    path = Path(script.target)
-    path.write_text(
-        path.read_text().replace(
-            '"world",', '"compiled", model._compiled_call_impl is not None, "world",'
-        )
-    )
+    told_with(script, '"compiled", model._compiled_call_impl is not None')
     facts, lines = run(script, "compile")
     assert facts["applied"] == {"compile": {"count": 1}}
     assert [line.split()[-3] for line in lines[1:]] == ["True", "True"]
@@ -122,6 +117,44 @@ def test_several_processes_train_together(script: Script) -> None:
     for rank in (0, 1):
         mine = [line for line in lines if line.startswith(f"ddp:workers=2, rank {rank}: dtype")]
         assert [line.split()[-1] for line in mine] == ["2", "2"]
+
+
+def told_with(script: Script, words: str) -> None:
+    """The script says more at each step."""
+    path = Path(script.target)
+    path.write_text(path.read_text().replace('"world",', f'{words}, "world",'))
+
+
+def test_optimizers_are_sharded_over_the_processes(script: Script) -> None:
+    # Of weight and bias each process updates one, and has the other from its neighbour.
+    told_with(script, "len(optimizer.state), float(model.inner.weight.sum()), "
+                      "float(model.inner.bias.sum())")  # fmt: skip
+    facts, lines = run(script, "zero:workers=2", warmup=2)
+    assert facts["applied"] == {
+        "zero": {"count": 1, "world_size": 2, "backend": "gloo", "optimizers": ["AdamW"]},
+    }  # fmt: skip
+    first, second = (
+        [line.split(": ")[1] for line in lines if f"rank {rank}: dtype" in line] for rank in (0, 1)
+    )
+    assert first == second
+    assert len(set(first)) == 2  # and there was an update
+
+
+def test_models_are_sharded_over_the_processes(script: Script) -> None:
+    told_with(script, 'type(optimizer.param_groups[0]["params"][0]).__name__, '
+                      "tuple(model.inner.weight.to_local().shape)")  # fmt: skip
+    facts, lines = run(script, "fsdp:workers=2,unit=inn*")
+    assert facts["applied"] == {
+        "fsdp": {"count": 1, "units": 1, "world_size": 2, "backend": "gloo"},
+    }  # fmt: skip
+    mine = [line for line in lines if "rank 1: dtype" in line]
+    assert len(mine) == 2
+    assert all("DTensor (2, 8)" in line for line in mine)  # half of the four rows
+
+
+def test_without_a_module_of_that_name_nothing_is_sharded(script: Script) -> None:
+    with pytest.raises(CaptureError, match="fsdp found nothing to apply to"):
+        run(script, "fsdp:workers=2,unit=outer", steps=1)
 
 
 def test_a_script_that_fails_under_a_change_is_told_in_one_line(script: Script) -> None:
@@ -145,8 +178,12 @@ def test_a_script_that_ends_too_soon_or_has_nothing_to_change_is_told(script: Sc
 
 
 def test_only_what_pytorch_can_do_by_itself_is_verified() -> None:
-    with pytest.raises(ChangeError, match="one of amp, fused_optimizer, dataloader, ddp, compile"):
+    with pytest.raises(ChangeError, match="one of amp, fused_optimizer, dataloader, ddp, zero"):
         parse_wishes("gist")
+    with pytest.raises(ChangeError, match=r"zero: PyTorch has stage 1.*for stage 3 verify fsdp"):
+        parse_wishes("zero:stage=2")
+    with pytest.raises(ChangeError, match="fsdp: expected unit=GLOB"):
+        parse_wishes("fsdp")
     with pytest.raises(ChangeError, match="compile takes no parameters"):
         parse_wishes("compile:mode=max")
     assert [wish.processes for wish in parse_wishes("amp+ddp:workers=3")] == [1, 3]

@@ -78,7 +78,7 @@ def _measured(
         )
     date = datetime.date.today().isoformat()
     base = known or Calibration(
-        machine, date, casts=facts["casts"],
+        machine, date, casts=facts["casts"], copies=facts["copies"],
         optimizers=facts["optimizers"], loading=facts["loading"], reducing=facts["reducing"],
     )  # fmt: skip
     return replace(base, operators={**base.operators, **facts["operators"]})

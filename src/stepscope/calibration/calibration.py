@@ -18,7 +18,7 @@ import numpy as np
 from stepscope.trace.cache import cache_folder
 from stepscope.trace.trace import Metadata
 
-VERSION = 1
+VERSION = 2
 _FILE = re.compile(r"(calibration-[0-9a-f]{16}\.json|\.calibration-[0-9a-f]{16}\.json\.\d+)")
 _LIMITS = (
     "ATEN_CPU_CAPABILITY",
@@ -74,6 +74,7 @@ class Calibration:
         date: when, as YYYY-MM-DD.
         operators: by signature: `[in 32 bits, in 16 bits]`; null where it could not be called so.
         casts: rows `[elements, to 16 bits, to 32 bits]`.
+        copies: rows `[bytes, a copy into memory of its own]`.
         optimizers: by class: rows `[tensors, elements in all, a fused step]`.
         reducing: an all-reduce of two processes on this machine: rows `[bytes, ns, CPU time of each
             process, ns]`.
@@ -85,6 +86,7 @@ class Calibration:
     date: str
     operators: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     casts: Sequence[Sequence[float]] = ()
+    copies: Sequence[Sequence[float]] = ()
     optimizers: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     loading: Sequence[Sequence[float]] = ()
     reducing: Sequence[Sequence[float]] = ()
@@ -105,6 +107,10 @@ class Calibration:
     def cast_ns(self, elements: float, *, down: bool) -> float:
         """What a cast of so many values takes, to 16 bits or back."""
         return between(self.casts, elements, 1 if down else 2)
+
+    def copy_rate(self, size: float) -> float | None:
+        """Bytes a nanosecond that are copied where `size` bytes are; None where not measured."""
+        return size / between(self.copies, size, 1) if self.copies and size > 0 else None
 
 
 def between(rows: Sequence[Sequence[float]], at: float, column: int) -> float:

@@ -67,6 +67,11 @@ def casts() -> list[list[float]]:
     return rows
 
 
+def copies() -> list[list[float]]:
+    """Rows of bytes, and a copy of so many."""
+    return [[4.0 * elements, *least_ns([torch.rand(elements).clone])] for elements in _SIZES]
+
+
 def fused_steps() -> dict[str, list[list[float]]]:
     """By class: rows of tensors, elements in all, a fused step."""
     table: dict[str, list[list[float]]] = {}
@@ -135,7 +140,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         facts["reducing"] = reducing()
     torch.set_num_threads(request["threads"])
     if request["machine"]:
-        facts.update(casts=casts(), optimizers=fused_steps(), loading=loading())
+        facts.update(casts=casts(), copies=copies(), optimizers=fused_steps(), loading=loading())
     with torch.no_grad():
         facts["operators"] = {text: operator_ns(text) for text in request["operators"]}
     return facts

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True,
               help="Runs without the change, and as many with it, in turn.")  # fmt: skip
 @click.option("--prefix", default="", metavar="WORDS",
-              help="Put before each process of ddp, as `ip netns exec worker{rank}`.")  # fmt: skip
+              help="Put before each process of many: `ip netns exec worker{rank}`.")  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Do not show what the script prints.")
 @click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
@@ -38,9 +38,10 @@ def verify(
     """Run a training SCRIPT, unmodified, with and without a CHANGE; compare with its prediction.
 
     CHANGE is what PyTorch can do by itself: amp (autocast to bfloat16), fused_optimizer,
-    dataloader:workers=N, ddp:workers=N (local gloo processes) or compile; several are joined
-    by +. The script runs once recorded and then several times in turn, each time in a fresh process
-    that ends after the steps asked for. What it prints goes to stderr.
+    dataloader:workers=N, compile, and in N local gloo processes ddp:workers=N, zero:workers=N or
+    fsdp:workers=N,unit=GLOB; several are joined by +. The script runs once recorded and then
+    several times in turn, each time in a fresh process that ends after the steps asked for. What it
+    prints goes to stderr.
     """
     from stepscope.verify import Plan, Script, verify_change
     from stepscope.verify.requests import parse_wishes

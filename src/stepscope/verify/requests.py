@@ -18,9 +18,17 @@ _APPLIED: dict[str, dict[str, Any]] = {
     "fused_optimizer": {},
     "dataloader": {"workers": 2},
     "ddp": {},
+    "zero": {},
+    "fsdp": {"unit": ""},
     "compile": {},
 }
-_DEFAULTS: dict[str, dict[str, Any]] = {"dataloader": {"workers": 2}, "ddp": {"workers": 2}}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "dataloader": {"workers": 2},
+    "ddp": {"workers": 2},
+    "zero": {"workers": 2, "stage": 1, "by": "torch"},
+    "fsdp": {"workers": 2},
+}
+_TOGETHER = ("ddp", "zero", "fsdp")
 _NO_PREDICTION = {
     "compile": "what a compiler makes of a model is not predicted; it is only measured",
 }
@@ -45,7 +53,9 @@ class Wish:
     @property
     def processes(self) -> int:
         """How many processes it trains in."""
-        return int(self.request.values["workers"]) if self.name == "ddp" and self.request else 1
+        if self.request is None or self.name not in _TOGETHER:
+            return 1
+        return int(self.request.values["workers"])
 
     @property
     def reason(self) -> str | None:
@@ -54,7 +64,7 @@ class Wish:
 
     def requests(self, graph: Graph) -> tuple[Request, ...]:
         """What predicts it on this machine, where all processes share the cores."""
-        if self.request is None or self.name != "ddp" or not on_cpu(graph):
+        if self.request is None or self.name not in _TOGETHER or not on_cpu(graph):
             return () if self.request is None else (self.request,)
         values = {**_loopback(graph), **self.request.values}
         shared = Request(CHANGES["shared_cores"], {"processes": self.processes})
@@ -98,5 +108,16 @@ def _wish(text: str) -> Wish:
         return Wish(text, name, {}, None)
     given = parse_request(text, CHANGES)
     values = {**_DEFAULTS.get(name, {}), **given.values}
+    _refuse(name, values)
     applied = {key: values[key] for key in _APPLIED[name]}
     return Wish(text, name, applied, Request(given.change, values))
+
+
+def _refuse(name: str, values: Mapping[str, Any]) -> None:
+    """Refuse what a change knows and PyTorch does not."""
+    if name == "zero" and (values["stage"], values["by"]) != (1, "torch"):
+        raise ChangeError("zero: PyTorch has stage 1, its ZeroRedundancyOptimizer; for stage 3 "
+                          "verify fsdp")  # fmt: skip
+    if name == "fsdp" and not values.get("unit"):
+        raise ChangeError("fsdp: expected unit=GLOB, the modules whose parameters are gathered "
+                          "together, as fsdp:unit=layers.*")  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stepscope.whatif import fsdp_on_cpu, zero_in_torch
 from stepscope.whatif.amp import amp
 from stepscope.whatif.amp_on_cpu import assumed_of_autocast
 from stepscope.whatif.bandwidth import bandwidth
@@ -147,8 +148,22 @@ CHANGES: dict[str, Change] = {
                 "12 passes over the gradient compress and one unpacks it, beside what computes",
             ),
         ),
-        Change(zero, _SHARDS, error=0.10, ranked=False, one_rank=True),
-        Change(fsdp, _SHARDS, error=0.10, ranked=False, one_rank=True),
+        Change(
+            zero,
+            _SHARDS,
+            error=0.10,
+            on_cpu=lambda graph: zero_in_torch.ASSUMED,
+            ranked=False,
+            one_rank=True,
+        ),
+        Change(
+            fsdp,
+            _SHARDS,
+            error=0.10,
+            on_cpu=lambda graph: fsdp_on_cpu.ASSUMED,
+            ranked=False,
+            one_rank=True,
+        ),
         Change(
             checkpoint,
             (

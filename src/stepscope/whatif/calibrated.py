@@ -5,11 +5,23 @@ from __future__ import annotations
 from stepscope.calibration import Calibration, Machine, find_calibration
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
+from stepscope.whatif.roofline import memory_rate
 
 
 def on_cpu(graph: Graph) -> bool:
     """Whether operators are the work: no device runs anything."""
     return not graph.on_device.any()
+
+
+def copy_rate(graph: Graph, size: float) -> float | None:
+    """Bytes a nanosecond that are copied where `size` bytes are, None where that is not known.
+
+    As calibrated; else half of what this step's own elementwise work reads and writes.
+    """
+    found = find_calibration(graph.trace.metadata)
+    rate = found.copy_rate(size) if found else None
+    moved = memory_rate(graph) if rate is None else None
+    return moved / 2 if moved else rate
 
 
 def needed_calibration(graph: Graph, change: str) -> Calibration:

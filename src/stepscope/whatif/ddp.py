@@ -16,10 +16,10 @@ from stepscope.graph import (
     numbers_after,
     select,
 )
+from stepscope.whatif.calibrated import copy_rate
 from stepscope.whatif.gradients import Gradients, after_backward, find_gradients
 from stepscope.whatif.layers import add_channel
 from stepscope.whatif.network import Network
-from stepscope.whatif.roofline import memory_rate
 
 Ids = NDArray[np.int64]
 Wanted = dict[int, int]
@@ -97,8 +97,8 @@ def buckets_of(gradients: Gradients, cap: float) -> Ids:
 def with_bucket_copies(graph: Graph, gradients: Gradients) -> tuple[Graph, Gradients, Wanted]:
     """The CPU copies each gradient to its bucket, and all of them back before they are used.
 
-    At the rate at which this step's own elementwise work moves bytes; where that is not known, and
-    on devices, whose memory is fast against the network, copies take no time.
+    Where it is not known how fast, and on devices, whose memory is fast against the network, copies
+    take no time.
 
     Returns:
         The graph, the gradients as ready in their buckets, and what needs them (`after_backward`).
@@ -106,18 +106,18 @@ def with_bucket_copies(graph: Graph, gradients: Gradients) -> tuple[Graph, Gradi
     Source: PyTorch, reducer.cpp, mark_variable_ready_dense and finalize_bucket_dense.
     """
     wanted = after_backward(graph, gradients)
-    rate = None if graph.on_device.any() else memory_rate(graph)
+    total = [gradients.bytes[gradients.step == step].sum() for step in wanted]
+    rate = None if graph.on_device.any() else copy_rate(graph, max(total, default=0))
     if rate is None:
         return graph, gradients, wanted
     graph, copied = insert(
         graph, gradients.ready, ["gradient to bucket"] * len(gradients.ready),
-        duration_ns=np.rint(2 * gradients.bytes / rate),
+        duration_ns=np.rint(gradients.bytes / rate),
     )  # fmt: skip
     needs = numbers_after(len(graph), copied)[list(wanted.values())]
-    total = [gradients.bytes[gradients.step == step].sum() for step in wanted]
     graph, fetched = insert(
         graph, needs, ["gradients from buckets"] * len(needs), in_front=True, stage="backward",
-        step=list(wanted), duration_ns=np.rint(2 * np.array(total) / rate),
+        step=list(wanted), duration_ns=np.rint(np.array(total) / rate),
     )  # fmt: skip
     ready = numbers_after(len(graph), fetched)[copied]
     return graph, replace(gradients, ready=ready), dict(zip(wanted, fetched.tolist(), strict=True))

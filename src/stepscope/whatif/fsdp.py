@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, append, scale, simulate
+from stepscope.whatif.calibrated import on_cpu
 from stepscope.whatif.ddp import refuse_communication
-from stepscope.whatif.gradients import Gradients, after_backward, find_gradients
-from stepscope.whatif.layers import add_channel, last_updates, neighbour, outermost, working
+from stepscope.whatif.fsdp_on_cpu import fsdp_on_cpu
+from stepscope.whatif.gradients import after_backward, find_gradients
+from stepscope.whatif.layers import add_channel, last_updates, neighbour, working
 from stepscope.whatif.network import Network
+from stepscope.whatif.units import Unit, units_of
 
-Ids = NDArray[np.int64]
 _MIB = 1 << 20
-
-
-@dataclass(frozen=True)
-class Unit:
-    """Parameters of a step that are gathered and dropped together.
-
-    Attributes:
-        bytes: of all of them.
-        used: tasks.id of the first task that needs them in forward, and
-        begun: in backward.
-        ready: tasks.id of the tasks with which their gradients are there.
-    """
-
-    bytes: int
-    used: int
-    begun: int
-    ready: Ids
 
 
 def fsdp(
@@ -50,7 +31,8 @@ def fsdp(
     """Fully sharded: units are all-gathered before they are used, gradients are reduce-scattered.
 
     The next unit is gathered while one computes, the one after it not before that has ended. Each
-    worker updates its share of the weights.
+    worker updates its share of the weights. Parameters of no module that is a unit are kept from
+    forward to backward. On a CPU see `fsdp_on_cpu`.
 
     Args:
         graph: of training steps of one worker.
@@ -68,11 +50,13 @@ def fsdp(
         ChangeError: if the gradients, where their parameters are used or the weight update are not
             known, no module matches, or the steps communicate already.
 
-    Source: Zhao et al., "PyTorch FSDP", VLDB 2023, sections 3.3 and 4; rate limit of two units.
+    Source: Zhao et al., "PyTorch FSDP", VLDB 2023, sections 3.3 and 4; rate limit of two units;
+    PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_state.py, _lazy_init (the rest is kept).
     """
     network = Network(
-        workers, per_node, bandwidth_gbps, latency_us, intra_gbps, intra_latency_us
-    ).checked("fsdp")
+        workers, per_node, bandwidth_gbps, latency_us, intra_gbps, intra_latency_us,
+        gloo=on_cpu(graph),
+    ).checked("fsdp")  # fmt: skip
     return with_sharded_units(graph, "fsdp", network, unit, unit_mb)
 
 
@@ -82,14 +66,20 @@ def with_sharded_units(
     """What `fsdp` makes of a graph, on a network that was checked; `change` is who refuses."""
     refuse_communication(graph, change)
     gradients = find_gradients(graph, change)
+    units = {
+        step: list(units_of(graph, change, gradients, step, unit, unit_mb * _MIB))
+        for step in graph.window.steps
+    }
+    if on_cpu(graph):
+        every = [one for step in graph.window.steps for one in units[step]]
+        return fsdp_on_cpu(graph, change, network, every)
     graph = shard_update(graph, change, network.workers)
     updated, wanted = last_updates(graph), after_backward(graph, gradients)
     graph, channel = add_channel(graph, "shards")
     previous = -1
     for step in graph.window.steps:
-        units = list(_units(graph, change, gradients, step, unit, unit_mb * _MIB))
-        if units:
-            graph = _with_units(graph, channel, network, step, units, previous, wanted[step])
+        if units[step]:
+            graph = _with_units(graph, channel, network, step, units[step], previous, wanted[step])
         previous = updated.get(step, -1)
     return graph
 
@@ -106,45 +96,6 @@ def shard_update(graph: Graph, change: str, workers: int) -> Graph:
     return scale(graph, update, 1 / workers)
 
 
-def _units(
-    graph: Graph, change: str, gradients: Gradients, step: int, glob: str, most: float
-) -> Iterator[Unit]:
-    """The units of a step in the order in which forward uses them."""
-    start = simulate(graph).start_ns
-    rows = np.flatnonzero((gradients.step == step) & (gradients.used >= 0) & (gradients.begun >= 0))
-    if not len(rows):
-        raise ChangeError(f"{change}: where forward and backward use the parameters is not known")
-    rows = rows[np.argsort(start[gradients.used[rows]], kind="stable")]
-    key = _by_module(graph, change, gradients.take(rows), glob) if glob else _by_size(
-        gradients.bytes[rows], most)  # fmt: skip
-    _, order = np.unique(key, return_index=True)
-    for first in np.sort(order).tolist():
-        mine = rows[key == key[first]]
-        begun = gradients.begun[mine]
-        yield Unit(
-            int(gradients.bytes[mine].sum()), int(gradients.used[mine[0]]),
-            int(begun[np.argmin(start[begun])]), gradients.ready[mine],
-        )  # fmt: skip
-
-
-def _by_size(size: Ids, most: float) -> Ids:
-    number, room, result = -1, 0.0, []
-    for one in size.tolist():
-        if room <= 0:
-            number, room = number + 1, most
-        result.append(number)
-        room -= one
-    return np.array(result, np.int64)
-
-
-def _by_module(graph: Graph, change: str, gradients: Gradients, glob: str) -> Ids:
-    """The outermost module that matches, around each parameter's; -1 for the rest."""
-    found = np.append(outermost(graph, glob), -1)[gradients.module]
-    if (found < 0).all():
-        raise ChangeError(f"{change}: no module with parameters matches {glob!r}")
-    return found
-
-
 def _with_units(
     graph: Graph, channel: int, network: Network, step: int, units: list[Unit], before: int,
     wanted: int,
@@ -153,7 +104,8 @@ def _with_units(
     count = len(units)
     start = simulate(graph).start_ns
     used, begun = (np.array([getattr(one, when) for one in units]) for when in ("used", "begun"))
-    backward = np.argsort(start[begun], kind="stable")
+    dropped = np.flatnonzero([not one.stays for one in units])
+    backward = dropped[np.argsort(start[begun[dropped]], kind="stable")]
     order = np.append(np.arange(count), backward)
     size = np.array([one.bytes for one in units], np.int64)
     names = [f"all-gather {unit}" for unit in order] + [f"reduce-scatter {n}" for n in range(count)]
@@ -162,7 +114,7 @@ def _with_units(
         duration_ns=np.rint(network.gather_ns(np.append(size[order], size))),
         category="communication", kind="communication",
     )  # fmt: skip
-    gather, scatter = new[: 2 * count], new[2 * count :]
+    gather, scatter = new[: len(order)], new[len(order) :]
     needs = np.append(used, begun[backward])
     graph = add_links(graph, gather, needs, "communication")
     before_use = neighbour(graph, needs, -1)

@@ -1,9 +1,9 @@
-"""How long collectives take on a network of nodes: rings and trees."""
+"""How long collectives take on a network of nodes: rings and trees; and as gloo does them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log2
+from math import ceil, log2
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +26,7 @@ class Network:
         intra_gbps: of a link within a node.
         intra_latency_us: of a message within a node.
         algorithm: of all-reduces, `ring` or `tree`.
+        gloo: whether collectives are gloo's, as on CPUs.
 
     Source: the terms are those of NCCL's cost model (NVIDIA/nccl, src/graph/tuning.cc): time is
     latency by the number of steps, and bytes by the bandwidth of the slowest link.
@@ -38,6 +39,7 @@ class Network:
     intra_gbps: float = 10.0
     intra_latency_us: float = 20.0
     algorithm: str = "ring"
+    gloo: bool = False
 
     @property
     def nodes(self) -> int:
@@ -86,6 +88,29 @@ class Network:
         latency = between * self.latency_us + within * self.intra_latency_us
         share = (self.workers - 1) / self.workers
         return share * self._transfer_ns(size) + latency * 1e3
+
+    def reduce_scatter_ns(self, size: ArrayLike) -> Times:
+        """Time of a reduce-scatter of `size` bytes of each, ns; gloo's is an all-reduce.
+
+        Source: PyTorch, torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, _reduce_scatter_base.
+        """
+        return self.all_reduce_ns(size) if self.gloo else self.gather_ns(size)
+
+    def broadcast_ns(self, size: ArrayLike) -> Times:
+        """Time in which all workers have `size` bytes of one of them, ns.
+
+        Down a pipeline of all workers; gloo's goes down a tree, and its root sends all of it once
+        for each level.
+
+        Source: NVIDIA/nccl, src/graph/tuning.cc; facebookincubator/gloo, gloo/broadcast.cc.
+        """
+        size = np.asarray(size, np.float64)
+        if self.gloo:
+            levels = ceil(log2(self.workers))
+            return levels * (self._transfer_ns(size) + self.latency_us * 1e3)
+        between = self.nodes - 1
+        latency = between * self.latency_us + (self.workers - 1 - between) * self.intra_latency_us
+        return self._transfer_ns(size) + latency * 1e3
 
     def _transfer_ns(self, size: Times) -> Times:
         return size * 8 / self.slowest_gbps

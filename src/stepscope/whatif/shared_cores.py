@@ -9,6 +9,7 @@ from stepscope.calibration import find_calibration
 from stepscope.calibration.calibration import between
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, insert
+from stepscope.whatif.blocking import held_up
 from stepscope.whatif.calibrated import on_cpu
 
 Ids = NDArray[np.int64]
@@ -49,9 +50,13 @@ def _slowed(graph: Graph, factor: float) -> Graph:
 
 
 def _with_copying(graph: Graph) -> Graph:
-    """The CPU time of each collective, taken from the thread whose task it waited for last."""
+    """The CPU time of each collective, taken from the thread whose task it waited for last.
+
+    A thread that waits for the collective meanwhile needs no core.
+    """
     calibration = find_calibration(graph.trace.metadata)
     speaks = graph.tasks.text("category").mask("communication") & (graph.tasks["bytes"] > 0)
+    speaks &= ~held_up(graph)
     into = speaks[graph.links["target"]]
     if calibration is None or not calibration.reducing or not into.any():
         return graph

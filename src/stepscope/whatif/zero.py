@@ -6,11 +6,13 @@ import numpy as np
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, append
+from stepscope.whatif.calibrated import on_cpu
 from stepscope.whatif.ddp import buckets_of, refuse_communication
 from stepscope.whatif.fsdp import shard_update, with_sharded_units
 from stepscope.whatif.gradients import Gradients, after_backward, find_gradients
 from stepscope.whatif.layers import add_channel, begins_next, last_updates
 from stepscope.whatif.network import Network
+from stepscope.whatif.zero_in_torch import zero_in_torch
 
 _MIB = 1 << 20
 
@@ -25,6 +27,7 @@ def zero(
     intra_gbps: float = 100.0,
     intra_latency_us: float = 5.0,
     bucket_cap_mb: float = 25.0,
+    by: str = "deepspeed",
 ) -> Graph:
     """ZeRO: gradients are reduce-scattered, each worker updates its share, then all-gathers.
 
@@ -39,6 +42,8 @@ def zero(
         intra_gbps: of a link within a node.
         intra_latency_us: of a message within a node.
         bucket_cap_mb: size from which a bucket is full, MiB.
+        by: whose; `torch` for its ZeroRedundancyOptimizer (stage 1), which all-reduces gradients
+            and broadcasts parameters.
 
     Raises:
         ChangeError: if the gradients or the weight update are not known, or the steps communicate.
@@ -47,13 +52,19 @@ def zero(
     """
     if stage not in (1, 2, 3):
         raise ChangeError(f"zero: expected stage 1, 2 or 3, found {stage}")
+    if by not in ("deepspeed", "torch") or (by == "torch" and stage != 1):
+        raise ChangeError(f"zero: expected by=deepspeed, or by=torch with stage 1; found {by!r} "
+                          f"with stage {stage}")  # fmt: skip
     network = Network(
-        workers, per_node, bandwidth_gbps, latency_us, intra_gbps, intra_latency_us
-    ).checked("zero")
+        workers, per_node, bandwidth_gbps, latency_us, intra_gbps, intra_latency_us,
+        gloo=on_cpu(graph),
+    ).checked("zero")  # fmt: skip
     if stage == 3:
         return with_sharded_units(graph, "zero", network, "", bucket_cap_mb)
     refuse_communication(graph, "zero")
     gradients = find_gradients(graph, "zero")
+    if by == "torch":
+        return zero_in_torch(graph, network, gradients, bucket_cap_mb * _MIB)
     return _with_shards(shard_update(graph, "zero", workers), network, gradients, bucket_cap_mb)
 
 

@@ -147,6 +147,15 @@ def test_memory_is_as_fast_as_the_steps_own_elementwise_work() -> None:
     assert memory_rate(graph_of(SQUARE.replace("aten::mul", "aten::view"))) is None
 
 
+def test_a_task_that_was_disturbed_does_not_tell_how_fast_memory_is() -> None:
+    lines = (
+        f'main | {at} {at + length} | aten::mul | Input_Dims=[[1000]] Input_type=["float"]'
+        for at, length in ((0, 10), (10, 10), (20, 900))
+    )
+    graph = graph_of("main | 0 1000 | ProfilerStep#0\n" + "\n".join(lines))
+    assert memory_rate(graph) == 0.8  # 8,000 bytes in 10 us
+
+
 def test_another_device_by_both_rooflines() -> None:
     # FP32 19.5 against 15.7 TFLOPS, memory 1555 against 900 GB/s; the flat product is bound by it.
     square, flat = (graph_of(text, devices=V100) for text in (SQUARE, FLAT))

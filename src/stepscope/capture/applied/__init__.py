@@ -13,13 +13,17 @@ from stepscope.capture.applied.applied import Applied
 from stepscope.capture.applied.compiled import Compile
 from stepscope.capture.applied.dataloader import Workers
 from stepscope.capture.applied.ddp import Ddp
+from stepscope.capture.applied.fsdp import Fsdp
 from stepscope.capture.applied.fused_optimizer import Fused
+from stepscope.capture.applied.zero import Zero
 
 APPLIED: dict[str, Callable[..., Applied]] = {
     "amp": Amp,
     "fused_optimizer": Fused,
     "dataloader": Workers,
     "ddp": Ddp,
+    "zero": Zero,
+    "fsdp": Fsdp,
     "compile": Compile,
 }
 

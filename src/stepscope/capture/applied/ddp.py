@@ -33,10 +33,16 @@ class Ddp:
         return self._wrapped[id(module)][1](*args, **kwargs)
 
     def _wrap(self, module: Any) -> Any:
-        from torch import distributed
         from torch.nn.parallel import DistributedDataParallel
 
-        if not distributed.is_initialized():
-            distributed.init_process_group("gloo")
-        self._world_size = distributed.get_world_size()
+        self._world_size = joined()
         return DistributedDataParallel(module)
+
+
+def joined() -> int:
+    """How many processes train together; meets the others unless the script has done so."""
+    from torch import distributed
+
+    if not distributed.is_initialized():
+        distributed.init_process_group("gloo")
+    return distributed.get_world_size()

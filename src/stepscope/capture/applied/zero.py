@@ -1,0 +1,46 @@
+"""`zero`: `ddp`, and each optimizer's state sharded by torch's ZeroRedundancyOptimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepscope.capture.applied.arguments import with_arguments
+from stepscope.capture.applied.ddp import Ddp
+
+
+class Zero(Ddp):
+    """An optimizer of the script stays as it is, but for its step: a sharded one of its class does
+    that, over the same parameter groups."""
+
+    def __init__(self) -> None:
+        import torch
+
+        super().__init__()
+        self._made: list[Any] = []
+        self._sharded: dict[int, Any] = {}
+        with_arguments(torch.optim.Optimizer, {}, self._made.append)
+
+    def evidence(self) -> dict[str, Any]:
+        """How many models, and the classes of the optimizers, and among how many processes."""
+        classes = sorted(type(one).__name__ for one in self._sharded.values())
+        count = super().evidence()["count"] if classes else 0
+        return {**super().evidence(), "count": count, "optimizers": classes}
+
+    def _wrap(self, module: Any) -> Any:
+        wrapper = super()._wrap(module)
+        for optimizer in tuple(self._made):
+            self._shard(optimizer)
+        self._made.clear()  # sharding makes optimizers, too
+        return wrapper
+
+    def _shard(self, optimizer: Any) -> None:
+        import inspect
+
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        cls: Any = type(optimizer)
+        known = inspect.signature(cls.__init__).parameters
+        settings = {key: value for key, value in optimizer.defaults.items() if key in known}
+        sharded: Any = ZeroRedundancyOptimizer(optimizer.param_groups, cls, **settings)
+        optimizer.step = sharded.step
+        self._sharded[id(optimizer)] = optimizer
