@@ -64,7 +64,8 @@ _WALK_POINTER = """
 seconds => {
   const begin = performance.now();
   const level = [...document.querySelectorAll('.level')].at(-1);
-  const canvas = level.querySelector('canvas[aria-hidden]'), box = canvas.getBoundingClientRect();
+  const canvas = level.querySelector('canvas[aria-hidden]');
+  const box = level.querySelector('.level-bars').getBoundingClientRect();
   const rows = [...level.querySelectorAll('.row-name')].map(row => row.offsetTop);
   window.met = 0;
   const step = now => {
@@ -145,7 +146,7 @@ def drill(page: Page, seed: random.Random) -> float:
           const one = wide[Math.floor(roll * wide.length)];
           const rows = document.querySelector(`.level[data-level="${path}"] .level-rows`);
           rows.scrollIntoView({block: 'center'});
-          const box = rows.querySelector('canvas').getBoundingClientRect();
+          const box = rows.querySelector('.level-bars').getBoundingClientRect();
           const middle = (start_ns[one] + end_ns[one]) / 2 / level.length_ns;
           return {x: box.left + box.width * middle, y: box.top + 10, path: `${path}/${id[one]}`};
         }""",

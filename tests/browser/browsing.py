@@ -18,7 +18,8 @@ async ([trace, path, id, side, every]) => {
   const query = new URLSearchParams({path, every: every ? "1" : ""});
   const {level} = await (await fetch(`/api/traces/${trace}/level?${query}`)).json();
   const at = level.operations.id.indexOf(id);
-  const box = document.querySelector(`.level[data-level="${path}"] canvas`).getBoundingClientRect();
+  const box = document
+    .querySelector(`.level[data-level="${path}"] .level-bars`).getBoundingClientRect();
   const shown = new Set(level.resources.filter(one => one.shown).map(one => one.id));
   const name = new Map(level.resources.map(one => [one.id, one.name]));
   let span;

@@ -22,19 +22,19 @@ def start(workbench: Workbench, resnet_url: str) -> Workbench:
 
 
 def test_what_is_the_slowest_operation_on_the_cpu(start: Workbench) -> None:
-    start.click('button:has-text("Slowest CPU")')
+    start.click('button:has-text("Slowest on CPU")')
     start.until("location.hash.split('/').length > 2")
     start.settled()
     assert start.clicks <= _MOST_CLICKS
     shown = start.page.locator(".details h2").inner_text()
     # The slowest way down: at each level the operation that takes longest on the CPU.
-    path = "s8.0"
+    path, own = "s8.0", 0
     while True:
         inside = start.operations(path)
         longest = max(inside, key=lambda one: one["cpu_ns"], default=None)
-        if longest is None or longest["cpu_ns"] == 0:
+        if longest is None or longest["cpu_ns"] == 0 or own > longest["cpu_ns"]:
             break
-        path, name = longest["path"], longest["name"]
+        path, name, own = longest["path"], longest["name"], longest["self_ns"]
         if not longest["opens"]:
             break
     assert (start.chosen, shown) == (path, name)

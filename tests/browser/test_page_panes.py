@@ -8,6 +8,14 @@ from pathlib import Path
 import pytest
 from browsing import Workbench
 
+_IDLE = {
+    "communication": "only communicating",
+    "data": "idle, waiting for data",
+    "synchronisation": "idle at synchronisations",
+    "host": "idle, host bound",
+    "launch": "idle after launch",
+}
+
 _TINY = Path(__file__).parents[2] / "examples" / "train_tiny.py"
 
 
@@ -38,12 +46,19 @@ def test_the_overview_says_what_bounds_each_stage_and_why_the_device_is_idle(
     rows = resnet.page.locator(".stages tbody tr")
     rows.first.wait_for()
     bounds = {
-        row.get_attribute("data-stage"): row.locator(".bound").inner_text() for row in rows.all()
+        row.get_attribute("data-stage"): row.locator(".bound").inner_text().lower()
+        for row in rows.all()
     }
     assert bounds == {one["stage"]: one["bound_by"] for one in facts["stages"]}
-    legend = resnet.page.locator(".stacked").first.inner_text()
-    for cause, ms in facts["devices"][0]["idle_ms"].items():
-        assert (f"idle: {cause}" in legend) == (ms > 0)
+    # In the words of `stepscope report`, and all parts together are the whole.
+    (device,) = facts["devices"]
+    legend = resnet.page.locator(".stacked").first.locator("li").all_inner_texts()
+    for cause, ms in device["idle_ms"].items():
+        assert any(_IDLE[cause] in one for one in legend) == (ms > 0)
+    shares = [float(found[1]) for one in legend if (found := re.search(r"([\d.]+)\u202f%$", one))]
+    assert sum(shares) == pytest.approx(100, abs=2)
+    parts = device["computing_ms"] + sum(device["idle_ms"].values())
+    assert parts == pytest.approx(device["window_ms"])
 
 
 def test_a_step_of_the_overview_and_its_own_figures(resnet: Workbench) -> None:

@@ -102,9 +102,18 @@ def _opens(contents: Contents, lane: Lane, number: int, operators: bool) -> bool
     event = contents.event(lane, number)
     if event < 0:
         return True
-    allowed = operators or contents.index.surrounds[event] or contents.index.is_call[event]
+    around = contents.index.surrounds[event] or contents.index.is_call[event]
     inside = contents.index.has_children(event) and not contents.index.launches_itself[event]
-    return bool(allowed and inside)
+    works = not around and _works_itself(contents, event)
+    return bool((operators or around) and inside and not works)
+
+
+def _works_itself(contents: Contents, event: int) -> bool:
+    """Whether most of an operator's time is its own and it launches nothing: it is what to see."""
+    index = contents.index
+    first, end = index.launches_inside(np.array([event]))
+    own = int(index.events["self_ns"][event])
+    return bool(end[0] == first[0]) and 2 * own > int(index.duration[event])
 
 
 def _with_inside(contents: Contents, lane: Lane, number: int) -> Lane:

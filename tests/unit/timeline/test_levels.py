@@ -302,6 +302,26 @@ def test_an_operation_that_fills_its_parent_gives_way_to_what_is_inside_it() -> 
     assert names(level) == ["aten::empty", "aten::pad", "aten::bmm"]
 
 
+def test_an_operator_that_works_itself_is_not_opened_for_what_little_is_inside() -> None:
+    """A matrix product on the CPU: inside it are views, which take none of its time."""
+    level = opened(
+        drawn("""
+            main |   0 200 | ProfilerStep#1
+            main |   0 100 | ## forward ##
+            main |   0  99 | aten::linear
+            main |   1  97 | aten::mm
+            main |   2   3 | aten::resolve_conj
+            main |  97  98 | aten::view
+            main |  99 100 | aten::relu
+            main | 100 200 | ## backward ##
+        """),
+        "step 1",
+        "forward",
+        "aten::linear",
+    )
+    assert names(level) == ["aten::mm", "aten::view"]
+
+
 def test_what_launches_work_is_never_opened_for_being_small() -> None:
     level = opened(
         drawn("""

@@ -66,7 +66,8 @@ export interface Rectangles {
   start_us: number[];
   duration_us: number[];
   name: string[];
-  stage: string[];
+  /** null outside all stages. */
+  stage: (string | null)[];
   kind: (string | null)[];
   /** How many tasks one stands for; its name is that of the longest. */
   tasks: number[];

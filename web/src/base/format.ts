@@ -72,6 +72,11 @@ export function plural(value: number, noun: string): string {
   return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
 
+/** `CPU`, or else as it is: `device`, `data`, `cuda:0`. */
+export function sideName(side: string): string {
+  return side === "cpu" ? "CPU" : words(side);
+}
+
 /** A stage's or a cause's name in the words of a reader. */
 export function words(name: string): string {
   return name.replaceAll("_", " ");

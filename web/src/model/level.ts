@@ -1,5 +1,6 @@
 import type { ResourceRow, WireLevel } from "../api/types";
-import { join, stepOf } from "../base/path";
+import { words } from "../base/format";
+import { join, last, stepOf } from "../base/path";
 
 /** Shades of heat: how much of its parent's time an operation takes. */
 export const HEATS = 16;
@@ -76,7 +77,7 @@ export class Level {
     return {
       index,
       path: join(this.path, columns.id[index]!),
-      name: strings[columns.name[index]!]!,
+      name: this.name(index),
       kind: strings[columns.kind[index]!]!,
       start: columns.start_ns[index]!,
       end: columns.end_ns[index]!,
@@ -95,6 +96,16 @@ export class Level {
       most: columns.most_ns[index]!,
       slowest: columns.slowest[index]!,
     };
+  }
+
+  /** A stage in the words of a reader, all else as it is called. */
+  name(index: number): string {
+    return nameOf(this.wire, index, this.wire.operations.name[index]!);
+  }
+
+  /** What the level is the inside of. */
+  get title(): string {
+    return /^t\d+$/.test(last(this.path)) ? words(this.wire.name) : this.wire.name || "trace";
   }
 
   all(): Operation[] {
@@ -133,6 +144,11 @@ export class Level {
 export function heatOf(share: number): number {
   const value = Math.sqrt(Math.min(Math.max(share, 0) / HOTTEST_SHARE, 1));
   return Math.min(Math.floor(value * HEATS), HEATS - 1);
+}
+
+function nameOf(wire: WireLevel, operation: number, name: number): string {
+  const text = wire.strings[name]!;
+  return wire.strings[wire.operations.kind[operation]!] === "stage" ? words(text) : text;
 }
 
 interface Bars {
@@ -242,7 +258,7 @@ function finish(bars: Bars, wire: WireLevel, length: number): Row {
     busy,
     heat: Uint8Array.from(order, (i) => heatOf(bars.busy[i]! / length)),
     operation: Int32Array.from(order, (i) => bars.operation[i]!),
-    names: order.map((i) => wire.strings[bars.name[i]!]!),
+    names: order.map((i) => nameOf(wire, bars.operation[i]!, bars.name[i]!)),
     longest: [...busy.keys()].sort((a, b) => busy[b]! - busy[a]!).slice(0, NAMED),
   };
 }

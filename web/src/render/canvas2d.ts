@@ -33,6 +33,8 @@ export class CanvasRenderer implements Renderer {
   private readonly base: CanvasRenderingContext2D;
   private readonly overlay: CanvasRenderingContext2D;
   private readonly strip = document.createElement("canvas");
+  /** Whether anything is on the overlay: one that stays empty is not touched. */
+  private outlined = false;
 
   constructor(base: HTMLCanvasElement, overlay: HTMLCanvasElement) {
     this.base = base.getContext("2d", { alpha: false })!;
@@ -54,8 +56,12 @@ export class CanvasRenderer implements Renderer {
 
   drawOverlay(scene: Scene, highlight: Highlight): void {
     const { layout, palette } = scene;
+    const any = Math.max(highlight.opened, highlight.chosen, highlight.hovered) >= 0;
+    if (!any && !this.outlined) return;
+    this.outlined = any;
     const context = fit(this.overlay, layout.width, layout.height);
-    context.clearRect(0, 0, layout.width, layout.height);
+    const { width, height } = context.canvas;
+    context.clearRect(0, 0, width, height);
     for (const placed of layout.rows) {
       const { row } = placed;
       for (let bar = 0; bar < row.operation.length; bar++) {
@@ -88,26 +94,41 @@ export class CanvasRenderer implements Renderer {
   ): void {
     const pixels = stripPixels(columns, scene, width);
     if (!pixels) return;
-    this.strip.width = width;
-    this.strip.height = 1;
+    if (this.strip.width < width) Object.assign(this.strip, { width: roomy(width), height: 1 });
     this.strip.getContext("2d")!.putImageData(pixels, 0, 0);
     context.imageSmoothingEnabled = false;
     context.drawImage(this.strip, 0, 0, width, 1, 0, placed.top, scene.layout.width, BAR_HEIGHT);
   }
 }
 
-/** Gives a canvas the size it has on screen, and a context that is scaled to CSS pixels. */
+/** A canvas grows by so much at once, px. */
+const SPARE_PX = 256;
+
+function roomy(size: number): number {
+  return Math.ceil(size / SPARE_PX) * SPARE_PX;
+}
+
+/** The size that a canvas has, where it is large enough and not far too large. */
+function sizeFor(needed: number, has: number): number {
+  return has >= needed && has <= 2 * roomy(needed) ? has : roomy(needed);
+}
+
+/**
+ * Gives a canvas room for a size on screen, and a context that is scaled to CSS pixels.
+ *
+ * A canvas that gets another size gets another memory, which is what costs most while a window is
+ * resized. So it is larger than what is drawn, and what is around it cuts it.
+ */
 function fit(context: CanvasRenderingContext2D, width: number, height: number) {
   const ratio = devicePixelRatio;
   const canvas = context.canvas;
-  const [wide, tall] = [
-    Math.max(Math.round(width * ratio), 1),
-    Math.max(Math.round(height * ratio), 1),
-  ];
-  if (canvas.width !== wide || canvas.height !== tall) {
-    canvas.width = wide;
-    canvas.height = tall;
-  }
+  const wide = sizeFor(width * ratio, canvas.width);
+  const tall = sizeFor(height * ratio, canvas.height);
+  if (canvas.width !== wide) canvas.width = wide;
+  if (canvas.height !== tall) canvas.height = tall;
+  const [across, down] = [`${wide / ratio}px`, `${tall / ratio}px`];
+  if (canvas.style.width !== across) canvas.style.width = across;
+  if (canvas.style.height !== down) canvas.style.height = down;
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.font = FONT;
   context.textBaseline = "middle";

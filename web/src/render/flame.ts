@@ -221,7 +221,13 @@ function stroke(
   );
 }
 
-function fittedText(context: CanvasRenderingContext2D, text: string, room: number): string {
+/** Fewer letters than these say nothing. */
+const FEWEST_LETTERS = 4;
+
+/** As much of a name as there is room for; without its namespace before it is cut. */
+function fittedText(context: CanvasRenderingContext2D, whole: string, room: number): string {
+  if (context.measureText(whole).width <= room) return whole;
+  const text = whole.replace(/\b(?:[a-z_]\w*::)+(?=[A-Za-z_])/, "");
   if (context.measureText(text).width <= room) return text;
   let [low, high] = [0, text.length];
   while (low < high) {
@@ -229,7 +235,7 @@ function fittedText(context: CanvasRenderingContext2D, text: string, room: numbe
     if (context.measureText(`${text.slice(0, middle)}…`).width <= room) low = middle;
     else high = middle - 1;
   }
-  return low ? `${text.slice(0, low)}…` : "";
+  return low >= FEWEST_LETTERS ? `${text.slice(0, low)}…` : "";
 }
 
 function fitted(

@@ -41,7 +41,7 @@ export function drawRectangles(canvas: HTMLCanvasElement, scene: RectangleScene)
       const start = drawn.start_us[index]!;
       const [left, right] = [Math.max(x(start), 0), x(start + drawn.duration_us[index]!)];
       if (right < 0 || left > width) continue;
-      context.fillStyle = fills.get(drawn.stage[index]!) ?? rest;
+      context.fillStyle = fills.get(drawn.stage[index] ?? "") ?? rest;
       context.fillRect(left, top, Math.max(Math.min(right, width) - left, 1), ROW_PX - 2);
     }
   });

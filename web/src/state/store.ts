@@ -189,20 +189,29 @@ export class Store {
     }
   }
 
-  /** Opens the longest operation again and again, from the lowest level on, down to a single one. */
+  /**
+   * Opens the longest operation again and again, from the lowest level on: down to a single one, or
+   * to one that takes longer itself than anything inside it.
+   */
   async descend(side: "cpu" | "device"): Promise<void> {
     const client = this.client.value;
     let { path } = this.view.value;
     const { every } = this.view.value;
+    let own = 0;
     while (client && path !== null) {
       const level = new Level((await client.levels(path, every)).at(-1)!);
       const longest = level.longest(side);
       if (longest < 0) break;
       const one = level.operation(longest);
+      if (side === "cpu" && own > one.cpu) {
+        this.set({ path: parent(path), chosen: path, subject: null });
+        return;
+      }
       if (!one.opens) {
         this.set({ path, chosen: one.path, subject: null });
         return;
       }
+      own = one.self;
       path = join(path, level.wire.operations.id[longest]!);
     }
     if (path !== null) this.open(path);

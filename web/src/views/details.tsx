@@ -1,6 +1,6 @@
 import type { ComponentChildren, JSX } from "preact";
 import type { Details, EventLink } from "../api/types";
-import { bytes, count, duration, grouped, percent, words } from "../base/format";
+import { bytes, count, duration, grouped, percent, sideName, words } from "../base/format";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { Bound } from "./overview";
@@ -37,11 +37,11 @@ type Part = { store: Store; value: Details };
 function Whole({ store, value }: Part): JSX.Element {
   return (
     <>
-      <h2>{value.name}</h2>
+      <h2>{value.kind === "stage" ? words(value.name) : value.name}</h2>
       {value.full_name !== value.name && <p class="full-name">{value.full_name}</p>}
       <p class="chips">
         <span class="chip-text">
-          {value.kind === "event" ? words(value.category ?? "event") : value.kind}
+          {value.kind === "event" ? categoryName(value.category) : value.kind}
         </span>
         {value.cpu_ns > 0 && value.device_ns > 0 && (
           <span>
@@ -59,12 +59,22 @@ function Whole({ store, value }: Part): JSX.Element {
   );
 }
 
+/** What all the instances are of: a stage in words, all else as it is called. */
+function instanceName(value: Details, of: string): string {
+  if (value.kind === "stage") return words(of);
+  return of === value.full_name ? value.name : of;
+}
+
+function categoryName(category: string | null): string {
+  return category === "cpu_op" ? "operator" : words(category ?? "event");
+}
+
 function Facts({ store, value }: Part): JSX.Element {
   const { module, launch, track } = value;
   return (
     <Pairs>
       {value.cpu_ns > 0 && <Pair name="CPU">{duration(value.cpu_ns)}</Pair>}
-      {value.self_ns > 0 && <Pair name="of it, by itself">{duration(value.self_ns)}</Pair>}
+      {value.self_ns > 0 && <Pair name="of it, its own">{duration(value.self_ns)}</Pair>}
       {value.device_ns > 0 && <Pair name="device, busy">{duration(value.device_ns)}</Pair>}
       {value.recompute_ns > 0 && <Pair name="recomputed">{duration(value.recompute_ns)}</Pair>}
       {launch && (
@@ -102,7 +112,7 @@ function Facts({ store, value }: Part): JSX.Element {
           <EventButton store={store} link={value.backward} />
         </Pair>
       )}
-      <Pair name="began">{duration(value.start_ns)}</Pair>
+      <Pair name="begins at">{duration(value.start_ns)}</Pair>
       <Pair name="raw events">{grouped(value.events)}</Pair>
     </Pairs>
   );
@@ -257,9 +267,9 @@ function Instances({ store, value }: Part): JSX.Element | null {
   return (
     <section aria-label="Instances">
       <h3>
-        All {grouped(instances.count)} of{" "}
-        {instances.of === value.full_name ? value.name : instances.of}{" "}
-        <span class="dim">{instances.side}</span>
+        All {grouped(instances.count)}{" "}
+        {instances.of === "steps" ? "steps" : `of ${instanceName(value, instances.of)}`}
+        <span class="dim">, {sideName(instances.side)} time</span>
       </h3>
       <Pairs>
         <Pair name="total">{duration(instances.total_ns)}</Pair>

@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import type { Finding, FindingPlace, Findings } from "../api/types";
-import { count, milliseconds, percent, words } from "../base/format";
+import { count, milliseconds, percent, plural, words } from "../base/format";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
@@ -22,12 +22,16 @@ export const findings: Pane = {
 
 function List({ store, value }: { store: Store; value: Findings }): JSX.Element {
   const number = value.findings.length;
+  const ranks = store.overview.value.value?.ranks.length ?? 1;
   return (
     <div class="findings">
       <p class="dim">
-        {number === 0 ? "No finding" : number === 1 ? "1 finding" : `${number} findings`} of{" "}
-        {value.rules} rules, on rank {value.rank}: a step of {milliseconds(value.step_ms)}
-        {number > 1 ? ". Gains do not add up: each is of that change alone." : "."}
+        {number === 0
+          ? `None of ${value.rules} rules found anything`
+          : `${plural(number, "finding")} of ${value.rules} rules`}{" "}
+        in a step of {milliseconds(value.step_ms)}
+        {ranks > 1 ? ` on rank ${value.rank}` : ""}.
+        {number > 1 && " Gains do not add up: each is of that change alone."}
       </p>
       <ul>
         {value.findings.map((one) => (
@@ -116,7 +120,8 @@ function time(ms: number): string {
 
 function Gain({ store, finding }: { store: Store; finding: Finding }): JSX.Element {
   const [least, most] = finding.range_ms ?? [null, null];
-  const range = least === null || most === null ? "" : ` (${time(least)} to ${time(most)})`;
+  const [low, high] = [time(least ?? 0), time(most ?? 0)];
+  const range = least === null || low === high ? "" : ` (${low} to ${high})`;
   return (
     <p class="dim finding-by">
       could give back {milliseconds(finding.gain_ms)}

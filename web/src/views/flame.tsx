@@ -205,7 +205,6 @@ function Tools(props: {
         {value.total_before !== null && ` (before: ${figure(value.total_before, value.unit)})`}
       </span>
       <Legend value={value} />
-      <Notes notes={value.notes} />
     </div>
   );
 }
@@ -432,6 +431,7 @@ function Chosen(props: {
           {one.what}
         </span>
       ))}
+      <Notes notes={layout.wire.notes} />
     </div>
   );
 }

@@ -112,9 +112,7 @@ function Rows({ store, value }: { store: Store; value: Kernels }): JSX.Element {
           value={filter.value}
           onInput={(event) => (filter.value = event.currentTarget.value)}
         />
-        <span class="dim">
-          means over {value.steps.length === 1 ? "step" : "steps"} {steps(value.steps)}
-        </span>
+        <span class="dim">{overSteps(value.steps)}</span>
       </div>
       <Table
         caption={`${words(value.are)} by time`}
@@ -130,8 +128,13 @@ function Rows({ store, value }: { store: Store; value: Kernels }): JSX.Element {
   );
 }
 
+/** What figures are of: `of step 5`, `means over steps 5–10`. */
+export function overSteps(numbers: number[]): string {
+  return numbers.length === 1 ? `of step ${steps(numbers)}` : `means over steps ${steps(numbers)}`;
+}
+
 /** `5–10` where they follow each other. */
-export function steps(numbers: number[]): string {
+function steps(numbers: number[]): string {
   const [first, last] = [numbers[0], numbers.at(-1)];
   if (first === undefined || last === undefined) return "";
   const run = last - first === numbers.length - 1;

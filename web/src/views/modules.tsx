@@ -8,7 +8,7 @@ import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { ShareBar } from "../widgets/bars";
-import { steps } from "./kernels";
+import { overSteps } from "./kernels";
 import type { Pane } from "./pane";
 
 const treeOf = perStore((store) => store.scoped((client, scope) => client.modules(scope)));
@@ -29,7 +29,7 @@ const FEW = 3;
 const EVIDENCE: Record<string, string> = {
   ranges: "ranges that stepscope recorded",
   nn_module: "recorded events of nn.Module",
-  matched: "matched by the names of operators, in order",
+  matched: "matching the names of operators, in order",
 };
 
 function Tree({ store, value }: { store: Store; value: Modules }): JSX.Element {
@@ -40,6 +40,11 @@ function Tree({ store, value }: { store: Store; value: Modules }): JSX.Element {
   const marked = store.marks.value.modules;
   const rows = treeRows(value.tree, open.value, unfolded.value);
   const most = Math.max(...value.tree.map(costOf), 1e-9);
+  const shows: Shows = {
+    device: value.tree.some((one) => deviceOf(one) > 0),
+    backward: value.tree.some((one) => one.backward_cpu_ms + one.backward_device_ms > 0),
+    parameters: value.tree.some((one) => one.parameters !== null),
+  };
   // What holds many modules, such as a stage, marks them but opens nothing.
   const first = marked.size <= FEW ? [...marked][0] : undefined;
   useEffect(() => {
@@ -60,45 +65,21 @@ function Tree({ store, value }: { store: Store; value: Modules }): JSX.Element {
     <div class="pane-column">
       <div class="pane-tools">
         <span class="dim">
-          {EVIDENCE[value.evidence] ?? value.evidence} · means over{" "}
-          {value.steps.length === 1 ? "step" : "steps"} {steps(value.steps)}
+          by {EVIDENCE[value.evidence] ?? value.evidence} · {shows.device ? "" : "CPU time, "}
+          {overSteps(value.steps)}
         </span>
       </div>
       <div class="table-frame" onKeyDown={(event) => walkTree(event, rows, toggle)}>
         <table class="table" role="treegrid" aria-label="Modules by cost">
           <thead>
-            <tr>
-              {["module", "class"].map((one) => (
-                <th key={one} scope="col">
-                  {one}
-                </th>
-              ))}
-              {[
-                "calls",
-                "forward CPU",
-                "device",
-                "backward CPU",
-                "device",
-                "total CPU",
-                "device",
-              ].map((one, i) => (
-                <th key={i} scope="col" class="number">
-                  {one}
-                </th>
-              ))}
-              <th scope="col">
-                <span class="unseen">share</span>
-              </th>
-              <th scope="col" class="number">
-                parameters
-              </th>
-            </tr>
+            <Headings shows={shows} />
           </thead>
           <tbody>
             {rows.map((row) => (
               <Line
                 key={row.key}
                 row={row}
+                shows={shows}
                 share={costOf(row.node) / most}
                 marked={row.node.modules.some((one) => marked.has(one))}
                 onToggle={() => toggle(row)}
@@ -120,13 +101,14 @@ function choose(store: Store, node: ModuleNode): void {
 
 function Line(props: {
   row: TreeRow;
+  shows: Shows;
   share: number;
   marked: boolean;
   onToggle: () => void;
   onUnfold: () => void;
   onChoose: () => void;
 }): JSX.Element {
-  const { row } = props;
+  const { row, shows } = props;
   const { node } = row;
   return (
     <tr
@@ -146,18 +128,84 @@ function Line(props: {
         </span>
       </td>
       <td class="dim">{node.class}</td>
-      <td class="number">{count(node.calls)}</td>
-      <td class="number">{milliseconds(node.forward_cpu_ms)}</td>
-      <td class="number">{milliseconds(node.forward_device_ms)}</td>
-      <td class="number">{milliseconds(node.backward_cpu_ms)}</td>
-      <td class="number">{milliseconds(node.backward_device_ms)}</td>
-      <td class="number strong">{milliseconds(cpuOf(node))}</td>
-      <td class="number strong">{milliseconds(deviceOf(node))}</td>
+      <td class="number">{node.calls ? count(node.calls) : "–"}</td>
+      <Times cpu={node.forward_cpu_ms} device={shows.device && node.forward_device_ms} />
+      {shows.backward && (
+        <>
+          <Times cpu={node.backward_cpu_ms} device={shows.device && node.backward_device_ms} />
+          <Times cpu={cpuOf(node)} device={shows.device && deviceOf(node)} strong />
+        </>
+      )}
       <td class="bar-cell">
         <ShareBar share={props.share} kind={row.hottest ? "hot" : ""} />
       </td>
-      <td class="number">{node.parameters === null ? "–" : grouped(node.parameters)}</td>
+      {shows.parameters && (
+        <td class="number">{node.parameters === null ? "–" : grouped(node.parameters)}</td>
+      )}
     </tr>
+  );
+}
+
+/** Which columns say anything: a CPU has no device, inference no backward. */
+interface Shows {
+  device: boolean;
+  backward: boolean;
+  parameters: boolean;
+}
+
+/** Each phase has a column for each side; without a device there is one side, and one row of names. */
+function Headings({ shows }: { shows: Shows }): JSX.Element {
+  const { device } = shows;
+  const rows = device ? 2 : 1;
+  const phases = shows.backward ? ["forward", "backward", "total"] : ["forward"];
+  return (
+    <>
+      <tr>
+        <th scope="col" rowSpan={rows}>
+          module
+        </th>
+        <th scope="col" rowSpan={rows}>
+          class
+        </th>
+        <th scope="col" rowSpan={rows} class="number">
+          calls
+        </th>
+        {phases.map((one) => (
+          <th key={one} scope={device ? "colgroup" : "col"} colSpan={rows} class="number">
+            {one}
+          </th>
+        ))}
+        <th scope="col" rowSpan={rows}>
+          <span class="unseen">share</span>
+        </th>
+        {shows.parameters && (
+          <th scope="col" rowSpan={rows} class="number">
+            parameters
+          </th>
+        )}
+      </tr>
+      {device && (
+        <tr class="second">
+          {phases.flatMap((one) =>
+            ["CPU", "device"].map((side) => (
+              <th key={one + side} scope="col" class="number">
+                {side}
+              </th>
+            )),
+          )}
+        </tr>
+      )}
+    </>
+  );
+}
+
+function Times(props: { cpu: number; device: number | false; strong?: boolean }): JSX.Element {
+  const kind = props.strong ? "number strong" : "number";
+  return (
+    <>
+      <td class={kind}>{milliseconds(props.cpu)}</td>
+      {props.device !== false && <td class={kind}>{milliseconds(props.device)}</td>}
+    </>
   );
 }
 

@@ -1,17 +1,30 @@
 import type { JSX } from "preact";
 import type { DeviceFacts, Facts, Overview, StageFacts, Warning } from "../api/types";
-import { bytes, count, duration, grouped, milliseconds, percent, words } from "../base/format";
+import {
+  bytes,
+  count,
+  duration,
+  grouped,
+  milliseconds,
+  percent,
+  sideName,
+  words,
+} from "../base/format";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { ShareBar, Stacked, type Piece } from "../widgets/bars";
 import type { Pane } from "./pane";
 
-const CAUSES: Record<string, string> = {
-  data: "nothing to do, as the next batch is still being loaded",
-  synchronisation: "nothing to do, as the CPU waited for the device and then had to begin anew",
-  communication: "waiting for other ranks",
-  host: "nothing to do, as the CPU was busy with something other than launching",
-  launch: "nothing to do, as launching takes longer than the work itself",
+/** Why a device does not compute: in the words of the report, and what that means. */
+const CAUSES: Record<string, [name: string, hint: string]> = {
+  communication: ["only communicating", "exchanging data with other ranks, computing nothing"],
+  data: ["idle, waiting for data", "the next batch is still being loaded"],
+  synchronisation: [
+    "idle at synchronisations",
+    "the CPU waited for the device and then had to begin anew",
+  ],
+  host: ["idle, host bound", "the CPU was busy with something other than launching"],
+  launch: ["idle after launch", "launching takes longer than the work itself"],
 };
 
 export const overview: Pane = {
@@ -64,7 +77,7 @@ function Numbers({ facts }: { facts: Facts }): JSX.Element {
   if (facts.parameters !== null) rows.push(["Parameters", grouped(facts.parameters)]);
   if (facts.parameter_bytes !== null) rows.push(["Parameter memory", bytes(facts.parameter_bytes)]);
   for (const [device, peak] of Object.entries(facts.peak_memory_bytes)) {
-    rows.push([`Peak memory, ${device}`, bytes(peak)]);
+    rows.push([`Peak memory, ${sideName(device)}`, bytes(peak)]);
   }
   return (
     <dl class="numbers">
@@ -175,38 +188,35 @@ function pressRow(event: KeyboardEvent): void {
 
 /** Which side holds an operation up; a word beside the colour. */
 export function Bound({ by }: { by: string }): JSX.Element {
-  return <span class={`bound bound-${by}`}>{words(by)}</span>;
+  return <span class={`bound bound-${by}`}>{sideName(by)}</span>;
 }
 
 /** The longest run of a stage in the step on screen. */
 function openStage(store: Store, stage: StageFacts): void {
   const step = store.levels.value.value?.[1];
-  const runs = step?.all().filter((one) => one.kind === "stage" && one.name === stage.stage) ?? [];
+  const runs =
+    step?.all().filter((one) => one.kind === "stage" && one.name === words(stage.stage)) ?? [];
   const longest = runs.sort((a, b) => Math.max(b.cpu, b.device) - Math.max(a.cpu, a.device))[0];
   if (longest) store.open(longest.path);
 }
 
 function Device({ device }: { device: DeviceFacts }): JSX.Element {
-  const idle = Object.entries(device.idle_ms).map(([cause, ms]): Piece => ({
-    name: `idle: ${cause}`,
-    value: ms,
-    colour: `c-idle-${cause}`,
-    text: milliseconds(ms),
-    hint: CAUSES[cause] ?? "",
-  }));
+  const order = Object.keys(CAUSES);
+  const idle = Object.entries(device.idle_ms)
+    .sort(([a], [b]) => order.indexOf(a) - order.indexOf(b))
+    .map(([cause, ms]): Piece => ({
+      name: CAUSES[cause]?.[0] ?? `idle: ${words(cause)}`,
+      value: ms,
+      colour: `c-idle-${cause}`,
+      text: milliseconds(ms),
+      hint: CAUSES[cause]?.[1] ?? "",
+    }));
   const pieces: Piece[] = [
     {
       name: "computing",
       value: device.computing_ms,
       colour: "c-computing",
       text: milliseconds(device.computing_ms),
-    },
-    {
-      name: "only communicating",
-      value: device.communication_ms,
-      colour: "c-communication",
-      text: milliseconds(device.communication_ms),
-      hint: `${milliseconds(device.overlapped_ms)} more is hidden behind computation`,
     },
     ...idle,
   ];
@@ -216,6 +226,11 @@ function Device({ device }: { device: DeviceFacts }): JSX.Element {
         {device.name || `Device ${device.device}`}, {milliseconds(device.window_ms)} a step
       </h3>
       <Stacked label={`Time of ${device.name}`} pieces={pieces} />
+      {device.overlapped_ms > 0 && (
+        <p class="dim beside">
+          {milliseconds(device.overlapped_ms)} more of communication is hidden behind computing.
+        </p>
+      )}
     </>
   );
 }

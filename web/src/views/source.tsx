@@ -81,7 +81,7 @@ function Files({ store, value }: { store: Store; value: Sources }): JSX.Element 
   }
   return (
     <div class="pane-column">
-      <div class="pane-tools">
+      <div class="pane-tools source-tools">
         <label>
           File{" "}
           <select
@@ -90,7 +90,7 @@ function Files({ store, value }: { store: Store; value: Sources }): JSX.Element 
           >
             {files.map((one) => (
               <option key={one.file} value={one.file}>
-                {one.file} — CPU {milliseconds(one.cpu_ms)}
+                {one.file}: CPU {milliseconds(one.cpu_ms)}
                 {one.device_ms ? `, device ${milliseconds(one.device_ms)}` : ""}
                 {one.readable ? "" : ", not at hand"}
               </option>

@@ -110,9 +110,15 @@ function RankPicker({ store }: { store: Store }): JSX.Element | null {
 }
 
 function Framework({ store }: { store: Store }): JSX.Element | null {
-  const facts = store.overview.value.value?.facts;
-  if (!facts) return null;
+  const { facts, ranks } = store.overview.value.value ?? {};
+  if (!facts || !ranks) return null;
   const parts = [facts.framework, facts.devices[0]?.name].filter(Boolean);
-  if (facts.world_size > 1) parts.push(`${facts.world_size} ranks`);
+  if (facts.world_size > 1) parts.push(ranksText(ranks, facts.world_size));
   return <span class="dim framework">{parts.join(" · ")}</span>;
+}
+
+/** `8 ranks`, `rank 3 of 8`, `3 of 8 ranks`: what of a job is here. */
+function ranksText(ranks: number[], size: number): string {
+  if (ranks.length === 1) return `rank ${ranks[0]} of ${size}`;
+  return ranks.length < size ? `${ranks.length} of ${size} ranks` : `${size} ranks`;
 }

@@ -57,7 +57,7 @@ export function Help({ store }: { store: Store }): JSX.Element {
               next.
             </li>
             <li>The hotter the colour, the more of the level's time an operation takes.</li>
-            <li>The line at a bar's foot is on the side that bounds it: CPU or GPU.</li>
+            <li>The line at a bar's foot is on the side that bounds it: CPU or device.</li>
             <li>≈ marks device work drawn earlier than it ran, to stand below its CPU side.</li>
             <li>Arrows lead from a call to its kernel, and between backward and forward.</li>
           </ul>

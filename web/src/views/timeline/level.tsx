@@ -60,18 +60,10 @@ export function LevelView(props: LevelProps): JSX.Element {
       <LevelTitle store={store} level={level} depth={depth} />
       <div class="level-rows" style={{ height: `${height}px` }}>
         {scene.layout.rows.map(({ row, top }) => (
-          <RowName key={row.key} row={row} level={level} top={top} />
+          <RowName key={row.key} row={row} level={level} top={top} device={deviceChip(store)} />
         ))}
-        <canvas
-          ref={base}
-          role="img"
-          aria-label={`${level.wire.name || "trace"}: ${plural(level.size, "operation")} in ${duration(level.length)}`}
-          style={{ left: `${GUTTER}px`, width: `${width}px`, height: `${height}px` }}
-        />
-        <canvas
-          ref={overlay}
-          aria-hidden="true"
-          class={hover.value?.level === level ? "pointing" : ""}
+        <div
+          class={`level-bars ${hover.value?.level === level ? "pointing" : ""}`}
           style={{ left: `${GUTTER}px`, width: `${width}px`, height: `${height}px` }}
           onPointerMove={(event) => {
             const found = meet(event);
@@ -88,7 +80,14 @@ export function LevelView(props: LevelProps): JSX.Element {
             const found = meet(event);
             if (found) activate(store, level, found.operation);
           }}
-        />
+        >
+          <canvas
+            ref={base}
+            role="img"
+            aria-label={`${level.title}: ${plural(level.size, "operation")} in ${duration(level.length)}`}
+          />
+          <canvas ref={overlay} aria-hidden="true" />
+        </div>
       </div>
     </div>
   );
@@ -126,9 +125,16 @@ function point(level: Level, found: Met | null, event: PointerEvent): void {
   }
 }
 
-function RowName({ row, level, top }: { row: Row; level: Level; top: number }): JSX.Element {
+/** Before the rows of a device: what it is, or where that is not known the word that fits all. */
+function deviceChip(store: Store): string {
+  const name = store.overview.value.value?.facts?.devices[0]?.name;
+  return !name || /mtia|tpu|npu/i.test(name) ? "DEV" : "GPU";
+}
+
+function RowName(props: { row: Row; level: Level; top: number; device: string }): JSX.Element {
+  const { row, level, top, device } = props;
   const shift = duration(level.wire.shift_ns);
-  const side = row.kind === "communication" ? "COMM" : row.side === "cpu" ? "CPU" : "GPU";
+  const side = row.kind === "communication" ? "COMM" : row.side === "cpu" ? "CPU" : device;
   return (
     <div class="row-name" style={{ top: `${top}px`, height: `${BAR_HEIGHT}px` }} title={row.name}>
       <span class={`side side-${row.side}`}>{side}</span>
@@ -147,7 +153,7 @@ function RowName({ row, level, top }: { row: Row; level: Level; top: number }): 
 
 /** `thread 25738`, `stream 7`, `rank 3`: what tells a row from others of its side. */
 function shortName(row: Row): string {
-  const found = /(?:stream|thread|rank)\s+\d+/.exec(row.name)?.[0];
+  const found = /(?:stream|thread|rank)\s+\d+/i.exec(row.name)?.[0];
   const text =
     row.kind === "rank" && row.side === "device" ? `rank ${row.rank}` : (found ?? row.name);
   return text.replace("thread ", "").slice(0, 14);
@@ -167,17 +173,13 @@ function LevelTitle({
   return (
     <div class="level-title">
       <span class="level-number">{depth}</span>
-      <strong>{wire.name || "trace"}</strong>
+      <strong>{level.title}</strong>
       {wire.through.length > 0 && <span class="dim">through {wire.through.join(" › ")}</span>}
       <span class="dim">
         {duration(level.length)}
-        {device > 0 && (
-          <>
-            {" "}
-            · CPU {duration(cpu)} · GPU {duration(device)}
-          </>
-        )}
-        {wire.shift_ns > 0 && <> · GPU shifted {duration(wire.shift_ns)} ≈</>}
+        {device > 0 && cpu > 0 && <> · CPU {duration(cpu)}</>}
+        {device > 0 && <> · device {duration(device)}</>}
+        {wire.shift_ns > 0 && <> · device shifted {duration(wire.shift_ns)} ≈</>}
         {level.size === 0 && " · nothing inside"}
       </span>
       {wire.hidden > 0 && !store.view.value.every && (

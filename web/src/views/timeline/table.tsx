@@ -12,13 +12,9 @@ export function LevelTables({ store }: { store: Store }): JSX.Element {
   return (
     <div class="level-tables">
       {[...levels].reverse().map((level) => (
-        <section
-          key={level.path}
-          aria-label={`Inside ${level.wire.name || "the trace"}`}
-          data-level={level.path}
-        >
+        <section key={level.path} aria-label={`Inside ${level.title}`} data-level={level.path}>
           <h3 class="pane-heading">
-            {level.wire.name || "trace"} <span class="dim">{duration(level.length)}</span>
+            {level.title} <span class="dim">{duration(level.length)}</span>
           </h3>
           <LevelTable store={store} level={level} />
         </section>
@@ -32,7 +28,7 @@ function LevelTable({ store, level }: { store: Store; level: Level }): JSX.Eleme
   const hits = store.hits.value?.get(level.path) ?? null;
   return (
     <Table
-      caption={`Operations of ${level.wire.name || "the trace"}, in order of time`}
+      caption={`Operations of ${level.title}, in order of time`}
       columns={columns(level, hits)}
       rows={level.inOrder().map((index) => level.operation(index))}
       keyOf={(one) => one.path}
@@ -109,6 +105,13 @@ function columns(level: Level, hits: readonly number[] | null): Column<Operation
       value: (one) => one.events,
       cell: (one) => count(one.events),
     },
-    time("start", "start", (one) => Math.max(one.start, 0)),
+    {
+      id: "start",
+      title: "start",
+      hint: "since the level's start; nothing for what has no CPU side",
+      numeric: true,
+      value: (one) => (one.start < 0 ? null : one.start),
+      cell: (one) => (one.start < 0 ? "–" : duration(one.start)),
+    },
   ];
 }

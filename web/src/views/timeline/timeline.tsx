@@ -73,6 +73,11 @@ function Stack({ store }: { store: Store }): JSX.Element {
             <LevelView store={store} level={levels[depth]!} depth={depth} scene={scene} />
           </Fragment>
         ))}
+        {scenes.length > 0 && scenes.length < 3 && (
+          <p class="stack-hint">
+            Click an operation to see what is inside it. <kbd>?</kbd> lists the keys.
+          </p>
+        )}
         <Arrows arrows={arrows} />
       </div>
     </div>

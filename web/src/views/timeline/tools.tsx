@@ -1,4 +1,5 @@
 import type { JSX } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { prefixes } from "../../base/path";
 import type { Store } from "../../state/store";
 import { RawEvents } from "../raw_events";
@@ -10,14 +11,13 @@ export function TimelineTools({ store }: { store: Store }): JSX.Element {
   return (
     <div class="timeline-tools">
       <Way store={store} />
-      <span class="grow" />
       <span class="tool-group">
         <button
           type="button"
-          title="Open the longest operation again and again, down to a single one (c)"
+          title="Open the longest operation again and again, down to the one that takes it itself (c)"
           onClick={() => void store.descend("cpu")}
         >
-          Slowest CPU ↓
+          Slowest on CPU ↓
         </button>
         {device && (
           <button
@@ -25,7 +25,7 @@ export function TimelineTools({ store }: { store: Store }): JSX.Element {
             title="The same by time on the device (g)"
             onClick={() => void store.descend("device")}
           >
-            Slowest GPU ↓
+            Slowest on device ↓
           </button>
         )}
       </span>
@@ -56,9 +56,14 @@ export function TimelineTools({ store }: { store: Store }): JSX.Element {
 /** trace › step 5 › forward: each opens its level again. */
 function Way({ store }: { store: Store }): JSX.Element {
   const levels = store.levels.value.value ?? [];
-  const paths = prefixes(levels.at(-1)?.path ?? "");
+  const deepest = levels.at(-1)?.path ?? "";
+  const paths = prefixes(deepest);
+  const nav = useRef<HTMLElement>(null);
+  useLayoutEffect(() => {
+    nav.current!.scrollLeft = nav.current!.scrollWidth;
+  }, [deepest]);
   return (
-    <nav aria-label="Path" class="way">
+    <nav aria-label="Path" class="way" ref={nav}>
       {paths.map((path, depth) => {
         const level = levels[depth];
         return (
@@ -67,10 +72,10 @@ function Way({ store }: { store: Store }): JSX.Element {
             type="button"
             class="link"
             aria-current={depth === paths.length - 1 ? "page" : undefined}
-            title={level?.wire.name}
+            title={level?.title}
             onClick={() => store.open(path)}
           >
-            {level?.wire.name || "trace"}
+            {level?.title ?? "trace"}
           </button>
         );
       })}

@@ -15,6 +15,7 @@ const SIDES = {
 /** The prediction in a sentence and in numbers; the timelines go between them. */
 export function Figures(props: { answer: Answer; children: ComponentChildren }): JSX.Element {
   const { answer } = props;
+  const changed = answer.changes.length > 0;
   const { before, after } = answer.critical_path;
   const modules = compared(before.modules, after.modules).slice(0, MOST_MODULES);
   return (
@@ -22,15 +23,21 @@ export function Figures(props: { answer: Answer; children: ComponentChildren }):
       <p class="whatif-sentence" role="status">
         {sentence(answer)}
       </p>
+      {!changed && (
+        <p class="dim">Switch on a change, at the left, to see what it would make of that.</p>
+      )}
       <Numbers answer={answer} />
       {props.children}
       <div class="whatif-tables">
-        <Comparison caption="Who was busy" rows={sides(answer)} />
+        <Comparison caption="Who was busy" rows={sides(answer)} changed={changed} />
         <Comparison
           caption="Critical path by stage"
           rows={compared(before.stages, after.stages).map(readable)}
+          changed={changed}
         />
-        {modules.length > 1 && <Comparison caption="Critical path by module" rows={modules} />}
+        {modules.length > 1 && (
+          <Comparison caption="Critical path by module" rows={modules} changed={changed} />
+        )}
         <section>
           <h3 class="pane-heading">What has to hold</h3>
           <ul class="whatif-assumptions">
@@ -99,7 +106,9 @@ function readable(row: Compared): Compared {
   return { ...row, name: words(row.name) };
 }
 
-function Comparison({ caption, rows }: { caption: string; rows: Compared[] }): JSX.Element {
+/** Parts of the step now and then, ms a step; only now where nothing is changed. */
+function Comparison(props: { caption: string; rows: Compared[]; changed: boolean }): JSX.Element {
+  const { caption, rows, changed } = props;
   const most = Math.max(...rows.map((one) => Math.max(one.before, one.after)), 1e-9);
   return (
     <table class="table small whatif-compared">
@@ -109,8 +118,8 @@ function Comparison({ caption, rows }: { caption: string; rows: Compared[] }): J
           <th />
           <th aria-hidden="true" />
           <th class="number">now</th>
-          <th class="number">then</th>
-          <th class="number">change</th>
+          {changed && <th class="number">then</th>}
+          {changed && <th class="number">change</th>}
         </tr>
       </thead>
       <tbody>
@@ -121,11 +130,11 @@ function Comparison({ caption, rows }: { caption: string; rows: Compared[] }): J
             </td>
             <td class="whatif-bars">
               <ShareBar share={row.before / most} kind="before" />
-              <ShareBar share={row.after / most} kind="after" />
+              {changed && <ShareBar share={row.after / most} kind="after" />}
             </td>
             <td class="number">{milliseconds(row.before)}</td>
-            <td class="number">{milliseconds(row.after)}</td>
-            <td class="number">{difference(row.after - row.before)}</td>
+            {changed && <td class="number">{milliseconds(row.after)}</td>}
+            {changed && <td class="number">{difference(row.after - row.before)}</td>}
           </tr>
         ))}
       </tbody>

@@ -90,7 +90,11 @@ function Panel({ store }: { store: Store }): JSX.Element {
         >
           {(value) => (
             <Figures answer={value.answer}>
-              <Timelines timeline={value.timeline} zoom={zoomOf(store)} />
+              <Timelines
+                timeline={value.timeline}
+                changed={value.answer.changes.length > 0}
+                zoom={zoomOf(store)}
+              />
             </Figures>
           )}
         </WithAnswer>

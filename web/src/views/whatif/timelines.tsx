@@ -30,13 +30,18 @@ const TITLES: Record<Side, string> = { before: "Measured", after: "Predicted" };
 /** The steps as measured above, as predicted below, on one scale of time; `zoom` is for both. */
 export function Timelines(props: {
   timeline: WhatIf["timeline"];
+  /** Whether there is a change, without which both are the same. */
+  changed: boolean;
   zoom: Signal<Span | null>;
 }): JSX.Element {
   const { timeline, zoom } = props;
   const every = useSignal(false);
   const all = useMemo(() => rowsOf(timeline), [timeline]);
   const busy = useMemo(() => rowsOf(timeline, HARDLY), [timeline]);
-  const rows = every.value ? all : busy;
+  const rows = useMemo(() => {
+    const found = every.value ? all : busy;
+    return props.changed ? found : found.map((one) => ({ ...one, after: [] }));
+  }, [all, busy, every.value, props.changed]);
   const length = lengthOf(timeline);
   const span = within(zoom.value ?? { from: 0, to: length }, length);
   const [spot, setSpot] = useState<Spot | null>(null);
@@ -82,7 +87,7 @@ export function Timelines(props: {
       onKeyDown={press}
       onPointerLeave={() => setSpot(null)}
     >
-      {SIDES.map((side) => (
+      {SIDES.filter((side) => props.changed || side === "before").map((side) => (
         <One
           key={side}
           {...{ timeline, side, rows, width, span, marked, spot }}
@@ -190,7 +195,7 @@ function One(props: OneProps): JSX.Element {
           {rows.map((row, number) => (
             <li key={number} style={{ height: `${ROW_PX}px` }} title={row.thread.name}>
               {several ? `${row.thread.rank}: ` : ""}
-              {row.thread.name}
+              {row.thread.name.replace(/^thread /, "")}
             </li>
           ))}
         </ul>
@@ -261,11 +266,15 @@ function Legend({ timeline }: { timeline: WhatIf["timeline"] }): JSX.Element {
     <>
       {[...stages].map((stage) => (
         <span key={stage} class="whatif-stage">
-          <span class={`swatch c-${stage}`} aria-hidden="true" /> {words(stage)}
+          <span class={`swatch c-${stage}`} aria-hidden="true" /> {stageName(stage)}
         </span>
       ))}
     </>
   );
+}
+
+function stageName(stage: string | null): string {
+  return stage === null ? "no stage" : words(stage);
 }
 
 /** A rectangle in words. */
@@ -275,7 +284,7 @@ function told(timeline: WhatIf["timeline"], rows: Row[], { side, row, index }: S
   const parts = [
     `${TITLES[side]}, ${rows[row]?.thread.name ?? ""}`,
     drawn.name[index]! + (tasks > 1 ? ` and ${plural(tasks - 1, "more task")}` : ""),
-    words(drawn.stage[index]!),
+    stageName(drawn.stage[index] ?? null),
     `${duration(drawn.duration_us[index]! * 1000)} from ${duration(drawn.start_us[index]! * 1000)} on`,
   ];
   return parts.join(" · ");
