@@ -242,8 +242,9 @@ train(1)
 def test_a_syntax_error_shows_as_without_us(tmp_path):
     write(tmp_path, "print('never'\n")
 
-    _, capture = same_with_and_without(tmp_path, "train.py")
+    done, capture = same_with_and_without(tmp_path, "train.py")
 
+    assert "report" not in done.stderr
     assert capture.manifest["outcome"] == "raised"
 
 
@@ -281,8 +282,10 @@ while True:
 def test_a_script_without_torch_yields_a_capture_that_says_so(tmp_path):
     write(tmp_path, "print('hello')")
 
-    _, capture = same_with_and_without(tmp_path, "train.py")
+    done, capture = same_with_and_without(tmp_path, "train.py")
 
+    assert "next: " not in done.stderr
+    assert "a step ends when an optimizer of torch.optim has stepped" in done.stderr
     assert capture.manifest["outcome"] == "no_steps"
     assert "never imported torch" in capture.manifest["message"]
     assert capture.manifest["framework"] is None
@@ -364,7 +367,10 @@ def test_each_rank_writes_its_own_file(tmp_path):
     [
         (["missing.py"], "expected a Python script to run, found no file missing.py"),
         (["-m", "no_such_module"], "expected a module to run, found none named no_such_module"),
+        (["missing/train"], "found no file missing/train in"),
+        (["missing"], "to run a module use `stepscope run -m missing`"),
         (["-o", "notes.txt", "train.py"], "found something else at"),
+        (["-o", "/proc/x.stepscope", "train.py"], "expected a folder that can be written to"),
         (["--warmup", "0", "train.py"], "0 is not in the range x>=1"),
     ],
 )
@@ -378,6 +384,7 @@ def test_bad_use_is_refused_before_the_script_runs(tmp_path, words, message):
     assert done.stdout == ""
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+    assert ("run -m" in done.stderr) is (words == ["missing"])
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stepscope.analyze.unfolded import Unfolded, unfold
 from stepscope.annotate.launches import launch_of
-from stepscope.annotate.steps import main_track
+from stepscope.annotate.steps import main_track, require_steps
 from stepscope.annotate.tracks import device_work
 from stepscope.contexts import ContextTree, build_contexts
 from stepscope.errors import TraceError
@@ -186,11 +186,8 @@ def _unfolded(trace: Trace, tree: ContextTree | None) -> Unfolded | None:
 
 def _busiest(trace: Trace) -> int:
     """The rank whose devices work longest, of equal ones the first."""
+    require_steps(trace)
     steps = trace["steps"]
-    if not len(steps):
-        raise TraceError(
-            f"{trace.metadata.source}: expected at least one recorded step, found none"
-        )
     ranks = np.unique(steps["rank"])
     busy = [int(steps["device_busy_ns"][steps["rank"] == rank].sum()) for rank in ranks]
     return int(ranks[int(np.argmax(busy))])

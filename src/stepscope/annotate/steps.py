@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from stepscope.annotate.launches import launch_of
 from stepscope.annotate.tracks import device_work, on_host
+from stepscope.errors import TraceError
 from stepscope.trace.intervals import grouped_union
 from stepscope.trace.schema import STEPS
 from stepscope.trace.table import Table, Text
@@ -43,6 +44,26 @@ def find_steps(trace: Trace) -> Trace:
     trace = trace.with_events(step=np.where(step < 0, -1, numbers[step]))
     trace = trace.with_table(_table(trace, step, numbers, starts, ends, evidence))
     return trace if evidence in ("profiler_step", "optimizer") else _tell(trace, evidence)
+
+
+def require_steps(trace: Trace, instead: str = "") -> None:
+    """Refuse a trace that holds no step, with the reason why it holds none.
+
+    Args:
+        trace: annotated.
+        instead: what to do with the contexts of a whole run; by default to print them.
+
+    Raises:
+        TraceError: if there is no step.
+    """
+    if len(trace["steps"]):
+        return
+    source = trace.metadata.source
+    why = trace.metadata.capture.get("message") or "it holds no event that lasts"
+    if len(trace["contexts"]):
+        instead = instead or f"see `stepscope contexts {source}`"
+        why = f"it holds the contexts of a whole run; {instead}"
+    raise TraceError(f"{source}: expected at least one recorded step, found none: {why}")
 
 
 def main_track(trace: Trace) -> int:

@@ -8,6 +8,7 @@ import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from stepscope.errors import CaptureError
@@ -69,11 +70,20 @@ def check_target(path: Path) -> None:
             f"{path}; choose another file with -o"
         )
     folder = next(parent for parent in path.absolute().parents if parent.exists())
-    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+    if not _takes_files(folder):
         raise CaptureError(
             f"expected a folder that can be written to for {path}, but {folder} cannot be; "
             f"choose another file with -o"
         )
+
+
+def _takes_files(folder: Path) -> bool:
+    """By trying: what the permissions say is not all (root, quotas, network file systems)."""
+    try:
+        with TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def is_capture(path: Path) -> bool:

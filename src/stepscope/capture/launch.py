@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -11,7 +12,7 @@ from stepscope.capture.archive import check_target
 from stepscope.capture.contexts.options import ContextOptions
 from stepscope.capture.contexts.session import ContextSession
 from stepscope.capture.imports import AfterImport
-from stepscope.capture.manifest import Run
+from stepscope.capture.manifest import Result, Run
 from stepscope.capture.options import Options
 from stepscope.capture.program import ModuleMissing, Program
 from stepscope.capture.session import Ending, Session
@@ -79,8 +80,23 @@ def _finish(session: Session | ContextSession, ending: Ending, code: object) -> 
         for warning in session.result.warnings:
             _say(f"warning: {warning}")
         _say(f"{session.result.message}; wrote {file}")
-        command = "contexts" if isinstance(session, ContextSession) else "report"
-        _say(f"next: stepscope {command} {file}")
+        for line in _next(session.result, isinstance(session, ContextSession), file):
+            _say(line)
+
+
+def _next(result: Result, contexts: bool, file: str) -> Iterator[str]:
+    """What to do now; nothing where the run broke off before it trained."""
+    if contexts:
+        yield f"next: stepscope contexts {file}"
+    elif result.steps_recorded:
+        yield f"next: stepscope report {file}"
+    elif result.outcome == "no_steps":
+        yield (
+            "no step, no report: a step ends when an optimizer of torch.optim has stepped; "
+            "stepscope run --contexts needs none"
+        )
+    elif result.steps_seen:
+        yield "no step, no report: the first step of a run is never recorded, the second one is"
 
 
 def _say(line: str) -> None:

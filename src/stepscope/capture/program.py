@@ -43,9 +43,11 @@ class Program:
             CaptureError: `target` is no file.
         """
         if not self.is_module and not Path(self.target).is_file():
+            hint = f"; to run a module use `stepscope run -m {self.target}`"
+            is_name = all(part.isidentifier() for part in self.target.split("."))
             raise CaptureError(
-                f"expected a Python script to run, found no file {self.target} in {Path.cwd()}; "
-                f"to run a module use `stepscope run -m {self.target}`"
+                f"expected a Python script to run, found no file {self.target} in {Path.cwd()}"
+                f"{hint if is_name and not self.target.endswith('.py') else ''}"
             )
 
     def execute(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.annotate.steps import require_steps
 from stepscope.errors import TraceError
 from stepscope.trace.trace import Trace
 
@@ -45,6 +46,7 @@ def find_window(
         TraceError: if there is no such step, the steps do not follow each other, or one has no
             length.
     """
+    require_steps(trace)
     rank = trace.metadata.ranks[0] if rank is None else rank
     rows = [row for row in _rows(trace, rank) if steps is None or _holds(row, *steps)]
     if not rows:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.annotate.idle import windows
+from stepscope.annotate.steps import require_steps
 from stepscope.errors import TraceError
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -28,8 +29,7 @@ class Part:
     def __init__(self, trace: Trace, rank: int, step: int | None) -> None:
         self.trace, self.rank = trace, rank
         steps = trace["steps"]
-        if not len(steps):
-            raise TraceError(_nothing_recorded(trace))
+        require_steps(trace)
         mine = steps["rank"] == rank
         if not mine.any():
             raise TraceError(f"expected a rank of {list(trace.metadata.ranks)}, found {rank}")
@@ -81,8 +81,3 @@ class Part:
         column = "duration_ns" if self.works_on_device else "self_ns"
         result: NDArray[np.int64] = self.trace.events[column][self.work]
         return result
-
-
-def _nothing_recorded(trace: Trace) -> str:
-    why = trace.metadata.capture.get("message") or "it holds no event that lasts"
-    return f"{trace.metadata.source}: expected at least one recorded step, found none: {why}"

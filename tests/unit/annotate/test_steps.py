@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from facts import of_events, us, warning_codes
 
+from stepscope.annotate import annotate
 from stepscope.annotate.launches import link_launches
-from stepscope.annotate.steps import find_steps
+from stepscope.annotate.steps import find_steps, require_steps
+from stepscope.errors import TraceError
 from stepscope.testing import drawn_trace
-from stepscope.trace.trace import Trace
+from stepscope.trace.schema import CONTEXTS
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Metadata, Trace
 
 
 def stepped(text: str) -> Trace:
@@ -145,3 +150,16 @@ def test_steps_are_those_of_the_training_loops_thread() -> None:
         worker | 0 400 | aten::stack
     """)
     assert steps(trace) == [(1, 0, 100, "profiler_step")]
+
+
+def test_a_trace_without_steps_is_refused_with_the_reason() -> None:
+    capture = {"outcome": "no_steps", "message": "the run ended; no optimizer stepped"}
+    empty = Trace({}, Metadata(source="a.stepscope", capture=capture))
+    with pytest.raises(TraceError, match="found none: the run ended; no optimizer stepped"):
+        require_steps(empty)
+    contexts = empty.with_table(Table(CONTEXTS, {"parent": [-1], "kind": ["root"]}))
+    with pytest.raises(TraceError, match="see `stepscope contexts a"):
+        require_steps(contexts)
+    with pytest.raises(TraceError, match="contexts of a whole run; look at the page"):
+        require_steps(contexts, "look at the page")
+    require_steps(annotate(drawn_trace("main | 0 5 | ProfilerStep#1")))
