@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.capture.batch.request import Effort
+from stepscope.capture.batch.worker import _sleeps, _wait_for_threads
 from stepscope.predict.entry import open_entry
 from stepscope.predict.process import Cancelled, Worker
 
@@ -92,3 +93,18 @@ def test_an_interpreter_that_greets_is_understood(folder: Path) -> None:
     python.chmod(0o755)
     with Worker(str(python)) as worker:
         assert "child of" in measure(worker, folder)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
+def test_it_forks_once_no_other_thread_runs() -> None:
+    assert not _sleeps(Path("/proc/self/task") / str(threading.get_native_id()))
+    assert _sleeps(Path("/proc/self/task/0"))  # there is none
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    _wait_for_threads()
+    task = Path("/proc/self/task") / str(thread.native_id)
+    while not _sleeps(task):
+        pass
+    ended.set()
+    thread.join()

@@ -12,6 +12,7 @@ import faulthandler
 import json
 import os
 import sys
+import time
 import warnings
 from contextlib import suppress
 from importlib.util import find_spec
@@ -24,6 +25,7 @@ from stepscope.capture.batch.request import Request
 
 Json = dict[str, Any]
 _NO_FORK = "--no-fork"
+_LOOKS = 100  # at threads that do not come to rest; then it is forked all the same
 
 
 def main() -> None:
@@ -66,6 +68,7 @@ def _preload() -> None:
 
 
 def _in_child(request: Request) -> int:
+    _wait_for_threads()
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)  # so that it can be ended with all that it starts, and this process kept
@@ -75,6 +78,27 @@ def _in_child(request: Request) -> int:
     _tell({"child": child})
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status)
+
+
+def _wait_for_threads() -> None:
+    """Until all others sleep: a lock that one of them holds would never be free in the child.
+
+    The profiler has one that reads its configuration, right after it was made and then now and
+    again (libkineto's ConfigLoader).
+    """
+    me = str(os.getpid())
+    for _ in range(_LOOKS):
+        tasks = [task for task in Path("/proc/self/task").iterdir() if task.name != me]
+        if all(_sleeps(task) for task in tasks):
+            return
+        time.sleep(0.01)
+
+
+def _sleeps(task: Path) -> bool:
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] == "S"
+    except OSError:  # it has just ended
+        return True
 
 
 def _serve(request: Request) -> NoReturn:
