@@ -83,13 +83,13 @@ def _step_times(measured: Json) -> str:
     variants = list(dict.fromkeys(variant for _, variant in cells))
     models = dict.fromkeys(model for model, _ in cells)
     rows = ([model, *(cells.get((model, v), "") for v in variants)] for model in models)
-    return _table(["step, ms (quartiles; peak GiB)", *variants], rows)
+    return table(["step, ms (quartiles; peak GiB)", *variants], rows)
 
 
 def _batch_sizes(measured: Json) -> str:
     """One row for each batch size, since models have different ones."""
     rows = sorted((key.split("/")[0], one["samples"], _step(one)) for key, one in measured.items())
-    return _table(["model", "batch size", "step, ms (quartiles; peak GiB)"], rows)
+    return table(["model", "batch size", "step, ms (quartiles; peak GiB)"], rows)
 
 
 def _step(found: Json) -> str:
@@ -105,7 +105,7 @@ def _models(measured: Json) -> str:
         [model, one["samples"], f"{one['parameters'] / 1e6:.1f}", _losses(one["losses"])]
         for model, one in measured.items()
     )
-    return _table(["model", "batch size", "parameters, millions", "losses"], rows)
+    return table(["model", "batch size", "parameters, millions", "losses"], rows)
 
 
 def _losses(losses: list[float]) -> str:
@@ -114,7 +114,7 @@ def _losses(losses: list[float]) -> str:
 
 def _captures(measured: Json) -> str:
     rows = ([one["file"], one["steps"], f"{one['bytes'] / _MIB:.2f}"] for one in measured.values())
-    return _table(["capture", "steps", "MiB"], rows)
+    return table(["capture", "steps", "MiB"], rows)
 
 
 def _annotation(measured: Json) -> str:
@@ -122,7 +122,7 @@ def _annotation(measured: Json) -> str:
         [key, one["work"], one["events"], *map(_percent, (one["staged"], one["in_modules"]))]
         for key, one in measured.items()
     )
-    return _table(["capture", "work", "events", "in a stage", "in a module"], rows)
+    return table(["capture", "work", "events", "in a stage", "in a module"], rows)
 
 
 def _percent(share: float) -> str:
@@ -135,7 +135,7 @@ def _overheads(measured: Json) -> str:
         for model, one in measured.items()
         for tool, cost in one["tools"].items()
     )
-    return _table(["model", "tool", "step, ms", "times nothing (quartiles)"], rows)
+    return table(["model", "tool", "step, ms", "times nothing (quartiles)"], rows)
 
 
 def _ratio(ratio: Json) -> str:
@@ -144,7 +144,7 @@ def _ratio(ratio: Json) -> str:
 
 def _snapshot(measured: Json) -> str:
     names = ("file", "events", "segments", "allocated_bytes", "reserved_bytes")
-    return _table(names, ([one[name] for name in names] for one in measured.values()))
+    return table(names, ([one[name] for name in names] for one in measured.values()))
 
 
 def _stalls(measured: Json) -> str:
@@ -154,7 +154,7 @@ def _stalls(measured: Json) -> str:
         for kernel in one["hottest"]
     )
     kernel = ("kernel", "of device time", "of samples", "reasons")
-    return _table(["model", "times nothing", "samples", *kernel], rows)
+    return table(["model", "times nothing", "samples", *kernel], rows)
 
 
 def _stalled(kernel: Json) -> list[str]:
@@ -175,7 +175,7 @@ _TABLES = {
 }
 
 
-def _table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     """Markdown; nothing where there are no rows."""
     body = [list(map(str, row)) for row in rows]
     if not body:

@@ -18,6 +18,7 @@ from benchmarks.gpu.coverage import coverage
 from benchmarks.gpu.index import RESULTS
 from benchmarks.gpu.models import MODELS
 from benchmarks.gpu.parts.captures import LARGEST_BYTES
+from benchmarks.gpu.predictions import batch_sizes, outcomes, replay_errors
 from benchmarks.gpu.results import MEASURED
 
 Json = dict[str, Any]
@@ -56,6 +57,33 @@ def test_a_recorded_step_is_no_shorter_than_one_that_nothing_watched(path):
     model = path.name.partition(".")[0]
     truth = measured(path.parents[1], "precision")[f"{model}/fp32"]["step_ms"]["median"]
     assert max(coverage(path)["steps_ms"]) >= SHORTEST * truth
+
+
+@pytest.mark.parametrize("path", each("*/captures.json"))
+def test_the_unchanged_replay_meets_every_capture(path):
+    errors = [abs(error) for error in replay_errors(path.parent).values()]
+    assert sum(errors) / len(errors) < 0.02
+    assert max(errors) < 0.05
+
+
+@pytest.mark.parametrize("path", each("*/precision.json"))
+def test_predictions_from_fp32_captures_keep_to_daydreams_bars(path):
+    found = [one for one in outcomes(path.parent) if one.error is not None]
+    assert found
+    assert not [one for one in found if not one.right_sign]
+    mean = {change: [] for change in ("amp (bf16)", "fused_optimizer (fused)")}
+    for one in found:
+        mean.get(one.change, []).append(abs(one.error))
+    assert all(sum(errors) / len(errors) < 0.13 for errors in mean.values() if errors)
+
+
+@pytest.mark.parametrize("path", each("*/batch_sizes.json"))
+def test_batch_sizes_are_predicted_as_well_as_skyline_did(path):
+    found = list(batch_sizes(path.parent))
+    errors = [error for one in found for error in one.memory]
+    assert sum(errors) / len(errors) < 0.0019
+    errors = [error for one in found for error in one.throughput]
+    assert sum(errors) / len(errors) < 0.037
 
 
 @pytest.mark.parametrize("path", each("*/captures.json"))

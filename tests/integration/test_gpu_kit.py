@@ -22,6 +22,7 @@ from benchmarks.gpu.parts import PARTS
 from benchmarks.gpu.parts.batch_sizes import next_size
 from benchmarks.gpu.parts.captures import KINDS, wanted
 from benchmarks.gpu.parts.stalls import summary
+from benchmarks.gpu.predictions import Outcome, batch_sizes, outcomes, replay_errors, report
 from benchmarks.gpu.results import OtherRun, Results
 from benchmarks.gpu.script import STEPS, training_script
 from benchmarks.gpu.setting import Setting
@@ -66,6 +67,7 @@ def test_the_whole_kit(tmp_path):
     page = index(tmp_path)
     assert all(f"### {name}: " in page for name in PARTS)
     assert "Not run" not in page
+    check_predictions(tmp_path / "cpu")
 
 
 def measurements(content: Json) -> dict[str, Json]:
@@ -117,6 +119,47 @@ def check_captures(out: Path, measured: dict[str, dict[str, Json]]) -> None:
         assert one["staged_by_count"] > 0.99
         assert one["in_modules_by_count"] > 0.97
         assert not one["warnings"]
+
+
+def check_predictions(device: Path) -> None:
+    assert max(map(abs, replay_errors(device).values())) < 0.02
+    found = {(one.model, one.change): one for one in outcomes(device)}
+    assert ("dlrm", "amp (bf16)") in found
+    assert found["dlrm", "fused_optimizer (fused)"].predicted_ms
+    assert found["resnet50", "dataloader (one batch)"].predicted_ms
+    (sizes,) = (one for one in batch_sizes(device) if one.model == "dlrm")
+    assert sizes.fitted == (128, 256, 512)
+    assert sizes.predicted == (32, 64)
+    assert "| dlrm | amp (bf16) |" in report(device)
+
+
+# -- what is predicted from it
+
+
+@pytest.mark.parametrize(
+    ("before", "predicted", "measured", "right"),
+    [
+        (100, 80, 90, True),
+        (100, 110, 120, True),
+        (100, 80, 120, False),
+        (100, 99, 110, True),  # next to nothing was predicted
+        (100, None, 120, True),
+    ],
+)
+def test_a_gain_that_is_a_loss_has_the_wrong_sign(before, predicted, measured, right):
+    assert Outcome("gpt2", "amp (bf16)", before, predicted, measured).right_sign == right
+
+
+def test_batch_sizes_are_fitted_from_the_usual_one_on(tmp_path):
+    sizes = {n: {"samples": n, "step_ms": {"median": 5.0 + n}, "peak_allocated_bytes": 100 + 7 * n}
+             for n in (2, 4, 8, 16, 32, 64)}  # fmt: skip
+    measured = {f"gpt2/{n}": {"outcome": "measured", **one} for n, one in sizes.items()}
+    measured["gpt2/128"] = {"outcome": "out of memory"}
+    (tmp_path / "batch_sizes.json").write_text(json.dumps({"measurements": measured}))
+    (found,) = batch_sizes(tmp_path)
+    assert (found.model, found.fitted, found.predicted) == ("gpt2", (8, 16, 32), (2, 4, 64))
+    assert max(found.throughput) == pytest.approx(0)
+    assert max(found.memory) == pytest.approx(0)
 
 
 # -- what is measured

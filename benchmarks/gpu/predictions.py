@@ -1,0 +1,243 @@
+"""What stepscope predicts from the FP32 captures alone, beside what was measured.
+
+    python -m benchmarks.gpu.predictions [RESULTS/DEVICE …]    # the tables of docs/accuracy.md
+
+A predicted step is the step that nothing watched over the predicted speedup, since recording slows
+the captured one. A model's run time and memory over the batch size are made of three of the sizes
+that were measured, as SKYLINE makes them; they predict the others, from a quarter of the least on.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.index import RESULTS, table
+from benchmarks.gpu.models import MODELS
+from benchmarks.gpu.results import MEASURED, read_results
+
+import stepscope
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph, build_graph
+from stepscope.predict.measured import Point
+from stepscope.predict.points import POINTS
+from stepscope.predict.profile import make_profile
+from stepscope.whatif import CHANGES, parse_request, predict
+
+Json = dict[str, Any]
+_BELOW = 4
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A change that was really made: the name of a part's measurement without it, and with it."""
+
+    change: str
+    part: str
+    before: str
+    after: str
+    capture: str = "plain"
+
+
+TRIALS = (
+    Trial("amp", "precision", "fp32", "bf16"),
+    Trial("amp", "precision", "fp32", "fp16"),
+    Trial("fused_optimizer", "optimizers", "foreach", "fused"),
+    Trial("cuda_graphs", "layouts", "plain", "CUDA graph"),
+    Trial("checkpoint", "layouts", "plain", "checkpointing"),
+    Trial("dataloader", "loading", "0 workers", "one batch", capture="loader"),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One change to one model; `predicted_ms` is None where it was refused, and `reason` says why.
+
+    Attributes:
+        model: its name.
+        change: what was asked, and the measurement that it is held against.
+        before_ms: the step without the change, measured.
+        predicted_ms: with the change.
+        measured_ms: with the change.
+        reason: why nothing was predicted.
+    """
+
+    model: str
+    change: str
+    before_ms: float
+    predicted_ms: float | None
+    measured_ms: float
+    reason: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """Predicted over measured, less 1."""
+        return None if self.predicted_ms is None else self.predicted_ms / self.measured_ms - 1
+
+    @property
+    def right_sign(self) -> bool:
+        """Whether a gain was predicted where there was one; within 2 % there is neither."""
+        if self.predicted_ms is None:
+            return True
+        gains = [self.before_ms / ms - 1 for ms in (self.predicted_ms, self.measured_ms)]
+        return gains[0] * gains[1] >= 0 or min(map(abs, gains)) < 0.02
+
+
+def replay_errors(device: Path) -> dict[str, float]:
+    """By capture: the unchanged step simulated over the recorded one, less 1."""
+    return {
+        path.name: predict(_graph(path), []).replay_error
+        for path in sorted((device / "captures").glob("*.stepscope"))
+    }
+
+
+def outcomes(device: Path) -> Iterator[Outcome]:
+    """Every change to every model of which there are a capture and both measurements."""
+    for model in MODELS:
+        for capture in ("plain", "loader"):
+            path = device / "captures" / f"{model}.{capture}.stepscope"
+            trials = [trial for trial in TRIALS if trial.capture == capture]
+            if path.exists():
+                yield from _outcomes(_graph(path), model, trials, device)
+
+
+def _outcomes(graph: Graph, model: str, trials: Sequence[Trial], device: Path) -> Iterator[Outcome]:
+    for trial in trials:
+        times = _step_times(device, trial.part)
+        before, after = (times.get(f"{model}/{name}") for name in (trial.before, trial.after))
+        if before is None or after is None:
+            continue
+        name = f"{trial.change} ({trial.after})"
+        try:
+            requests = [parse_request(text, CHANGES) for text in _asked(trial.change, graph, model)]
+            speedup = predict(graph, requests).speedup
+        except ChangeError as error:
+            yield Outcome(model, name, before, None, after, str(error))
+        else:
+            yield Outcome(model, name, before, before / speedup, after)
+
+
+def _graph(path: Path) -> Graph:
+    return build_graph(stepscope.open(path, cache=False))
+
+
+def _asked(change: str, graph: Graph, model: str) -> list[str]:
+    """A change as the command line has it; checkpointing names the modules that were."""
+    if change != "checkpoint":
+        return [change]
+    modules = graph.trace["modules"]
+    blocks = [name in MODELS[model].blocks for name in modules.text("class")]
+    paths = [path for path, is_block in zip(modules.text("path"), blocks, strict=True) if is_block]
+    globs = dict.fromkeys(re.sub(r"\d+", "*", path) for path in paths)
+    return [f"checkpoint:module={glob}" for glob in globs]
+
+
+def _step_times(device: Path, part: str) -> dict[str, float]:
+    return {key: one["step_ms"]["median"] for key, one in _measured(device, part).items()}
+
+
+def _measured(device: Path, part: str) -> Mapping[str, Json]:
+    path = device / f"{part}.json"
+    found = read_results(path)["measurements"] if path.exists() else {}
+    return {key: one for key, one in found.items() if one["outcome"] == MEASURED}
+
+
+# -- batch sizes
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """One model over the batch size: relative errors on the sizes that the fit has not seen."""
+
+    model: str
+    fitted: tuple[int, ...]
+    predicted: tuple[int, ...]
+    throughput: tuple[float, ...]
+    memory: tuple[float, ...]
+
+
+def batch_sizes(device: Path) -> Iterator[Sizes]:
+    """SKYLINE's experiment, where more than three sizes were measured."""
+    found = _measured(device, "batch_sizes")
+    for model in MODELS:
+        mine = [one for key, one in found.items() if key.startswith(f"{model}/")]
+        points = sorted(map(_point, mine), key=lambda point: point.batch)
+        if len(points) > POINTS:
+            yield _sizes(model, points)
+
+
+def _point(one: Json) -> Point:
+    memory = one.get("peak_allocated_bytes", 0)
+    return Point(one["samples"], one["step_ms"]["median"], memory)
+
+
+def _sizes(model: str, points: list[Point]) -> Sizes:
+    """Three neighbours from the usual batch size on, or the last three before the edge."""
+    smaller = sum(point.batch < MODELS[model].batch_size for point in points)
+    first = min(smaller, len(points) - POINTS)
+    fitted = points[first : first + POINTS]
+    profile = make_profile(fitted)
+    others = [one for one in points if one not in fitted and one.batch >= fitted[0].batch / _BELOW]
+    predicted = [profile.predict(point.batch) for point in others]
+    pairs = list(zip(predicted, others, strict=True))
+    return Sizes(
+        model,
+        tuple(point.batch for point in fitted),
+        tuple(point.batch for point in others),
+        tuple(abs(one["throughput"] / point.throughput - 1) for one, point in pairs),
+        tuple(abs(one["bytes"] / point.bytes - 1) for one, point in pairs if point.bytes),
+    )
+
+
+# -- tables
+
+
+def report(device: Path) -> str:
+    """The tables of one device, as Markdown."""
+    replays = replay_errors(device)
+    worst = max(map(abs, replays.values()), default=0.0)
+    return "\n".join(
+        [
+            f"Unchanged replay of {len(replays)} captures: greatest error {worst:.3%}.\n",
+            table(
+                ["model", "change", "before, ms", "predicted, ms", "measured, ms", "error"],
+                map(_outcome_row, outcomes(device)),
+            ),
+            table(
+                ["model", "fitted", "predicted", "throughput error, mean / max",
+                 "memory error, mean / max"],
+                map(_sizes_row, batch_sizes(device)),
+            ),
+        ]
+    )  # fmt: skip
+
+
+def _outcome_row(one: Outcome) -> list[str]:
+    predicted = one.reason if one.predicted_ms is None else f"{one.predicted_ms:.2f}"
+    error = "" if one.error is None else f"{one.error:+.1%}"
+    return [one.model, one.change, f"{one.before_ms:.2f}", predicted, f"{one.measured_ms:.2f}",
+            error]  # fmt: skip
+
+
+def _sizes_row(one: Sizes) -> list[str]:
+    named = (", ".join(map(str, sizes)) for sizes in (one.fitted, one.predicted))
+    return [one.model, *named, _mean_max(one.throughput, 1), _mean_max(one.memory, 2)]
+
+
+def _mean_max(errors: Sequence[float], digits: int) -> str:
+    if not errors:
+        return ""
+    return f"{statistics.mean(errors):.{digits}%} / {max(errors):.{digits}%}"
+
+
+if __name__ == "__main__":
+    folders = [Path(name) for name in sys.argv[1:]] or sorted(RESULTS.glob("*/"))
+    for folder in folders:
+        print(f"## {folder.name}\n\n{report(folder)}")
+    if not folders:
+        print(f"no results of a GPU yet: nothing in {RESULTS}", file=sys.stderr)
