@@ -102,6 +102,38 @@ def test_amd_kernels_stand_under_what_launched_them(build, tmp_path):
     assert copy.metrics["device_ns"]["sum"] == 150
 
 
+WATCHED = """
+from stepscope.capture.contexts.monitor import Domain, monitoring
+import ctypes
+cupti = ctypes.CDLL({library!r})
+cupti.fake_launch.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64]
+
+def launch():
+    cupti.fake_launch(b"_Z7forwardPf", 1000, 1700)
+
+def note(what):
+    path = monitor.call_path(["python", "kernel"], what.context)
+    print(what.phase.name, what.name, what.nanoseconds, *(frame.name for frame in path))
+
+with monitoring() as monitor:
+    monitor.watch(Domain.DEVICE, note)
+    launch()
+"""
+
+
+def test_a_tool_is_told_of_device_work_and_who_launched_it(library, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", "import torch\n" + WATCHED.format(library=str(library))],
+        cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
+        env={**os.environ, "STEPSCOPE_CUPTI": str(library)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [
+        "ACTIVITY", "forward(float*)", "700",
+        "<module>", "launch", "cudaLaunchKernel", "forward(float*)",
+    ]  # fmt: skip
+
+
 def test_work_without_a_launch_is_counted_as_such(library, tmp_path):
     collected, _ = run(library, tmp_path)
     assert collected.content["dropped"]["device_records"] == 1

@@ -1,5 +1,9 @@
 """The shim between a framework and a tool."""
 
+import ctypes
+import shutil
+import subprocess
+
 import pytest
 import torch
 from torch import nn
@@ -123,3 +127,38 @@ def test_a_framework_in_python_feeds_the_same_tree(tmp_path):
     assert dot.count == 3
     assert dot.parent.name == "jit_step"
     assert len(told) == 12
+
+
+TOOL = """
+#include <cstring>
+#include "monitor.h"
+using namespace stepscope;
+static int seen = 0, frames = 0;
+static void note(const Happening& what, void* name) {
+  if (what.phase != Phase::begin || strcmp(what.name, static_cast<const char*>(name))) return;
+  seen++;
+  frames = call_path(kPython | kOperators).size();
+}
+extern "C" int count(char* name) { return watch(Domain::op, note, name); }
+extern "C" int counted(int number) { unwatch(number); return seen; }
+extern "C" int deep() { return frames; }
+"""
+
+
+def test_a_tool_in_cplusplus_watches_the_same(tmp_path):
+    (tmp_path / "tool.cpp").write_text(TOOL)
+    name = ctypes.create_string_buffer(b"aten::ones")
+    with monitoring() as monitor:
+        library = tmp_path / "libtool.so"
+        source = [f"-I{monitor.headers}", str(tmp_path / "tool.cpp"), str(monitor.library)]
+        compiler = next(filter(None, map(shutil.which, ("g++", "c++", "clang++"))))
+        subprocess.run([compiler, "-std=c++20", "-shared", "-fPIC", *source, "-o", str(library)],
+                       check=True)  # fmt: skip
+        tool = ctypes.CDLL(str(library))
+        number = tool.count(name)
+        torch.ones(3)
+        torch.zeros(3)
+        assert tool.counted(number) == 1
+        assert tool.deep() > 2  # this test, what called it, the operator
+        torch.ones(3)
+        assert tool.counted(number) == 1

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope.capture.contexts import build
@@ -104,6 +105,16 @@ class Monitor:
         self._watches.append(number)
         return lambda: self._extension.unwatch(number)
 
+    @property
+    def library(self) -> Path:
+        """What a tool in C++ links with; `headers` has its `monitor.h`. Loaded already."""
+        return Path(self._extension.__file__)
+
+    @property
+    def headers(self) -> Path:
+        """The folder of `monitor.h`."""
+        return build.SOURCES
+
     def close(self) -> None:
         """End every watch."""
         while self._watches:
@@ -174,6 +185,7 @@ def monitoring(options: ContextOptions | None = None) -> Iterator[Monitor]:
     try:
         yield monitor
     finally:
+        own.fetch_device_work()  # while somebody still watches
         monitor.close()
         if is_own:
             own.stop()

@@ -77,10 +77,14 @@ class NativeCollector:
         for adapter in self._adapters:
             adapter.detach()
         if self._follows_devices:
-            _wait_for_devices()
-            self._extension.flush_devices()
+            self.fetch_device_work()
             self._extension.follow_devices(False)
         self._extension.stop()
+
+    def fetch_device_work(self) -> None:
+        """Wait for what was launched, and for the records of it."""
+        _wait_for_devices()
+        self._extension.flush_devices()
 
     def content(self, complete: bool) -> bytes | None:
         """contexts.json as it stands."""

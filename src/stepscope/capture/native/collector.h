@@ -21,8 +21,6 @@ enum class Metric : uint32_t {
   page_faults, stalls, latency_stalls, count
 };
 
-enum : uint32_t { kPython = 1, kModules = 2, kOperators = 4, kNative = 8, kDevice = 16 };
-
 // This thread as its signal handler may use it; null where it is not sampled.
 Thread* sampled_thread();
 

@@ -12,6 +12,9 @@ enum class Kind : uint8_t {
   root, thread, python, module, op, annotation, runtime, native, kernel, instruction
 };
 
+// Which kinds of frames: sums of these.
+enum : uint32_t { kPython = 1, kModules = 2, kOperators = 4, kNative = 8, kDevice = 16 };
+
 struct Key {
   Kind kind;
   uint32_t name, file, line, type;

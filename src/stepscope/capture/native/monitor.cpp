@@ -1,6 +1,9 @@
 #include "monitor.h"
 
 #include <algorithm>
+#include <atomic>
+
+#include "collector.h"
 
 namespace stepscope {
 namespace {

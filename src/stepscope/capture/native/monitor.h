@@ -9,8 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "collector.h"
+#include "tree.h"
 
+#pragma GCC visibility push(default)  // a tool links with the extension
 namespace stepscope {
 
 enum class Domain : uint32_t { op, compilation, memory, device, count };
@@ -43,8 +44,9 @@ struct PathFrame {
   uint32_t line;
 };
 // The frames of this thread's innermost context, or of `context`, outermost first, of the kinds in
-// `sources` (collector.h).
+// `sources` (keys.h).
 std::vector<PathFrame> call_path(uint32_t sources);
 std::vector<PathFrame> call_path(uint32_t sources, NodeId context);
 
 }  // namespace stepscope
+#pragma GCC visibility pop
