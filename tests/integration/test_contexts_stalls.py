@@ -201,6 +201,10 @@ def test_the_analyzer_names_the_reason_and_the_line(folder: Path) -> None:
         )
         assert "memory" in finding.advice
         assert {Path(place.file).name for place in finding.evidence} == {"work.py"}
+        first, second, kernel = finding.evidence
+        assert (first.name[-7:], first.count) == ("+0x00d0", 18)
+        assert (second.name[-7:], second.count) == ("+0x00e0", 3)
+        assert first.ms == pytest.approx(kernel.ms * 18 / 36)
 
 
 # -- where it cannot be had

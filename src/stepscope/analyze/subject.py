@@ -62,8 +62,7 @@ class Subject(Gains):
         path = list(tree.nodes.take(tree.path(node)).rows())
         lines = [one for one in path if one["kind"] == "python" and one["line"]]
         modules = [one["name"] for one in path if one["kind"] == "module"]
-        times = [tree.own(name) for name in ("call_ns", "device_ns", "stalls") if tree.has(name)]
-        own = next((one for one in times if one.count[node]), None)
+        count, ns = _measured(tree, node)
         return Place(
             name=tree.label(node),
             stage=path[-1]["stage"] or "",
@@ -71,8 +70,8 @@ class Subject(Gains):
             file=lines[-1]["file"] if lines else "",
             line=lines[-1]["line"] if lines else None,
             function=lines[-1]["name"] if lines else "",
-            count=float(own.count[node]) / self.count if own else 0.0,
-            ms=float(own.sum[node]) / 1e6 / self.count if own else 0.0,
+            count=count / self.count,
+            ms=ns / 1e6 / self.count,
             contexts=(node,),
         )
 
@@ -84,3 +83,17 @@ class Subject(Gains):
     @cached_property
     def _places(self) -> Places:
         return Places(self.trace)
+
+
+def _measured(tree: ContextTree, node: int) -> tuple[float, float]:
+    """How often a context ran, and its ns; of an instruction its samples and part of its kernel."""
+    for name in ("call_ns", "device_ns"):
+        if tree.has(name) and tree.own(name).count[node]:
+            own = tree.own(name)
+            return float(own.count[node]), float(own.sum[node])
+    if not tree.has("stalls") or not tree.has("device_ns"):
+        return 0.0, 0.0
+    stalls, kinds = tree.inclusive("stalls").sum, tree.nodes.text("kind")
+    kernel = next((one for one in reversed(tree.path(node)) if kinds[one] == "kernel"), node)
+    part = float(stalls[node]) / max(float(stalls[kernel]), 1.0)
+    return float(stalls[node]), part * float(tree.own("device_ns").sum[kernel])

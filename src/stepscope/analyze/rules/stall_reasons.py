@@ -56,23 +56,18 @@ def stall_reasons(subject: Subject) -> Iterator[Finding]:
     if tree is None or not tree.has("stalls") or not tree.has("device_ns"):
         return
     time = tree.own("device_ns").sum
-    stalls = tree.own("stalls").sum
     for kernel in np.flatnonzero(time >= HOT * time.sum()).tolist():
-        below = tree.search(kind="instruction", under=kernel)
-        if not stalls[below].sum():
-            continue
         reasons = _reasons(tree, kernel)
-        reason, share = next(iter(reasons.items()))
+        reason, share = next(iter(reasons.items()), ("", 0.0))
         if share < LEAST or reason in BUSY:
             continue
-        chosen = below[np.argsort(-stalls[below], kind="stable")[:TOP]]
         told = ", ".join(f"{name} {part:.0%}" for name, part in list(reasons.items())[:TOP])
         bound = float(time[kernel]) / 1e6 / subject.count * share
         yield subject.finding_in_tree(
             f"{short_name(tree.label(kernel), 50)} is mainly stalled by {reason}: {told} of its "
             "samples.",
             next(text for part, text in ADVICE if part in reason.lower()),
-            np.append(chosen, kernel),
+            np.append(_hottest(tree, kernel, reason), kernel),
             subject.bound(bound, "at most the share of its time that it is stalled so"),
         )
 
@@ -81,8 +76,22 @@ def _reasons(tree: ContextTree, kernel: int) -> dict[str, float]:
     """The shares of the reasons in a kernel's samples, the most frequent first."""
     stalls = tree.inclusive("stalls").sum
     total: dict[str, float] = {}
-    for node in tree.children(kernel).tolist():
-        name = tree.label(node)
-        total[name] = total.get(name, 0.0) + float(stalls[node])
+    for node in _sampled(tree, kernel):
+        total[tree.label(node)] = total.get(tree.label(node), 0.0) + float(stalls[node])
     whole = sum(total.values())
     return {name: total[name] / whole for name in sorted(total, key=lambda one: -total[one])}
+
+
+def _hottest(tree: ContextTree, kernel: int, reason: str) -> np.ndarray:
+    """The contexts with most samples that a kernel has of a reason: instructions, or the reason."""
+    below = [tree.subtree(node) for node in _sampled(tree, kernel) if tree.label(node) == reason]
+    nodes = np.concatenate(below)
+    stalls = tree.own("stalls").sum[nodes]
+    most = np.argsort(-stalls, kind="stable")[:TOP]
+    return nodes[most[stalls[most] > 0]]
+
+
+def _sampled(tree: ContextTree, kernel: int) -> list[int]:
+    """The reasons directly below a kernel that have samples."""
+    stalls = tree.inclusive("stalls").sum
+    return [node for node in tree.children(kernel).tolist() if stalls[node] > 0]
