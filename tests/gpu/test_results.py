@@ -21,6 +21,9 @@ from benchmarks.gpu.parts.captures import LARGEST_BYTES
 from benchmarks.gpu.predictions import batch_sizes, outcomes, replay_errors
 from benchmarks.gpu.results import MEASURED
 
+import stepscope
+from stepscope.contexts import build_contexts
+
 Json = dict[str, Any]
 ALL_BYTES = 40 * 2**20
 # A recorded step carries the recorder; it cannot be much shorter than one that nothing watched.
@@ -119,3 +122,15 @@ def test_memory_grows_with_the_batch_size(path):
         mine.sort(key=lambda one: one["samples"])
         assert mine[-1]["peak_allocated_bytes"] > mine[0]["peak_allocated_bytes"]
         assert len(mine) >= 9, model
+
+
+@pytest.mark.parametrize("path", each("*/stalls.json"))
+def test_hot_kernels_have_samples_that_open_with_their_reasons(path):
+    for one in measured(path.parent, "stalls").values():
+        assert 0 < one["latency_samples"] <= one["samples"]
+        hottest = one["hottest"][0]
+        assert hottest["share_of_samples"] > 0
+        assert 0.5 < sum(hottest["reasons"].values()) <= 1 + 1e-9
+        if one["file"]:
+            tree = build_contexts(stepscope.open(path.parent / one["file"])).check()
+            assert tree.total("stalls") == one["samples"]

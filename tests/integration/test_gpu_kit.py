@@ -27,6 +27,7 @@ from benchmarks.gpu.results import OtherRun, Results
 from benchmarks.gpu.script import STEPS, training_script
 from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.training import Training
+from stand_in import build_stand_in
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
@@ -248,6 +249,45 @@ def test_samples_of_a_kernel_are_put_together_over_its_calls():
         "instructions": {"gemm+0x00d0": 0.5},
     }
     assert (copy["kernel"], copy["reasons"]) == ("copy", {})
+
+
+# A step of the kit's own training that launches a kernel, in a library that stands in for CUPTI.
+LAUNCHING = """
+import ctypes, json, sys
+from pathlib import Path
+from benchmarks.gpu.parts import stalls
+from benchmarks.gpu.setting import Setting
+cupti = ctypes.CDLL(sys.argv[1])
+cupti.fake_launch.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64]
+
+class Launching(stalls.Training):
+    def step(self, host=None):
+        cupti.fake_launch(b"gemm", 0, 1000)
+        return super().step(host)
+
+stalls.Training = Launching
+print(json.dumps(stalls.sample("dlrm", Setting("cpu", True, Path(sys.argv[2])))))
+"""
+
+
+def test_samples_are_taken_of_steps_of_training(tmp_path):
+    library = build_stand_in("fake_cupti", tmp_path)
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCHING, str(library), str(tmp_path)],
+        env={**ENVIRONMENT, "PYTHONPATH": path, "STEPSCOPE_CUPTI": str(library)},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["sampled_steps"] == 3
+    assert found["samples"] == 3 * 12
+    assert found["step_ms"]["count"] == found["sampled_step_ms"]["count"] == 2
+    assert found["against_nothing"] > 0
+    (gemm,) = found["hottest"]
+    assert list(gemm["reasons"]) == ["long_scoreboard", "imc_miss", "selected"]
+    assert next(iter(gemm["instructions"].items())) == ("gemm+0x00d0", 0.5)
+    assert (tmp_path / found["file"]).stat().st_size == found["bytes"]
 
 
 def test_the_page_tells_what_kernels_wait_for(tmp_path):
