@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -129,3 +130,9 @@ def test_the_answers_of_the_page_are_timed(tmp_path):
     }  # fmt: skip
     assert answers["level"]["count"] == answers["details"]["count"] > 2
     assert "10,000 slices: ready after" in said
+
+
+def test_saves_are_followed_by_hints():
+    told = run("save_to_hints.py", "--saves", "1")
+    assert re.search(r"save 1: [\d.]+ s, [1-9]\d* hints", told), told
+    assert "a save while another is being measured" in told
