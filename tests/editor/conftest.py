@@ -68,6 +68,7 @@ _SETTINGS = {
     "chat.disableAIFeatures": True,
     "files.autoSave": "off",
     "editor.minimap.enabled": False,
+    "editor.occurrencesHighlight": "off",
     "editor.lineHeight": _LINE_HEIGHT,
     "remote.autoForwardPorts": False,
 }
