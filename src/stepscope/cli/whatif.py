@@ -86,6 +86,7 @@ def _print_ranking(graph: Graph, as_json: bool) -> None:
     for one in gains:
         click.echo(
             f"{one.speedup:6.2f}x  {one.predicted_step_ms:10.3f} ms  {' '.join(one.changes)}"
+            f"{_doubt(one)}"
         )
     for name, reason in reasons.items():
         click.echo(f"      –                 {name}: {reason}")
@@ -105,7 +106,7 @@ def _lines(answer: Prediction) -> list[str]:
         f"measured   {answer.measured_step_ms:10.3f} ms a step",
         f"replayed   {answer.replayed_step_ms:10.3f} ms, {answer.replay_error:+.2%}",
         f"predicted  {answer.predicted_step_ms:10.3f} ms, {answer.speedup:.2f}x "
-        f"({low:.3f} to {high:.3f} ms)  {' '.join(answer.changes)}",
+        f"({low:.3f} to {high:.3f} ms)  {' '.join(answer.changes)}{_doubt(answer)}",
         "",
         f"{'ms a step':<22}{'before':>12}{'after':>12}",
     ]
@@ -118,6 +119,10 @@ def _lines(answer: Prediction) -> list[str]:
     names = dict.fromkeys(name for part in stages for name in part)
     lines += [_row(name, stages[0].get(name, 0.0), stages[1].get(name, 0.0)) for name in names]
     return [*lines, "", "assumed", *(f"  {text}" for text in answer.assumptions)]
+
+
+def _doubt(answer: Prediction) -> str:
+    return "" if answer.is_certain else "  (the range holds the step as it is)"
 
 
 def _row(label: str, before: float, after: float) -> str:

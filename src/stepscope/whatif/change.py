@@ -31,7 +31,8 @@ class Change:
             where it does not apply.
         assumptions: what has to hold for the prediction.
         low, high: parameters under which it gains least and most, for the range.
-        error: the greatest relative error of such predictions that was published, or 0.
+        error: the greatest relative error of such predictions that was published, by others or in
+            docs/accuracy.md, or 0.
         on_cpu: what has to hold instead, given the graph, where a CPU's operators are the work.
         ranked: whether `--rank` tries it: not what needs parameters, or cannot gain.
         one_rank: whether it looks at one rank's step alone.

@@ -56,6 +56,12 @@ class Prediction:
     breakdown: dict[str, Breakdown]
     critical_path: dict[str, dict[str, dict[str, float]]]
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether all of the range is faster than the replay, or all of it slower."""
+        low, high = self.range
+        return not low <= self.replayed_step_ms <= high
+
     def to_json(self) -> dict[str, Any]:
         """The same as dicts and lists that `json` can write."""
         return asdict(self)

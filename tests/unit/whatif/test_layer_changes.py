@@ -12,7 +12,7 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, select
 from stepscope.trace.schema import MODULES
 from stepscope.trace.table import Table
-from stepscope.whatif import CHANGES
+from stepscope.whatif import CHANGES, parse_request, predict
 
 MAP = 'Input_Dims=[[1,{},10,10],[8,8,3,3]] Input_type=["float","float"]'
 ONE, TWO = MAP.format(100), MAP.format(200)  # 40,000 and 80,000 bytes
@@ -200,6 +200,14 @@ def test_what_is_checkpointed_already_is_left_alone(graph: Graph) -> None:
     known = replace(known, trace=known.trace.with_events(recompute=again))
     with pytest.raises(ChangeError, match="backward computes forward again already"):
         changed(known, "checkpoint:module=body.b")
+
+
+def test_a_small_gain_of_merging_is_told_with_a_range_that_holds_none(graph: Graph) -> None:
+    # What merged products gain or lose by their shape is more than the launches that they save.
+    request = parse_request("metaflow:merge=body.a|body.b", CHANGES)
+    answer = predict(with_modules(graph), [request])
+    assert answer.range[1] >= 1.07 * answer.predicted_step_ms
+    assert any("neither lose nor gain by their larger shape" in one for one in answer.assumptions)
 
 
 def test_changes_that_cost_time_are_not_ranked() -> None:

@@ -115,6 +115,37 @@ def test_the_command_answers_in_text(file: Path) -> None:
     assert "only device                0.085       0.000" not in result.stdout
 
 
+def test_a_gain_within_its_own_error_is_no_praise(file: Path) -> None:
+    bandwidth = [parse_request("bandwidth:factor=1.05", CHANGES)]
+    assert not predict(graph_of(COLLECTIVE), bandwidth).is_certain
+    twice = [parse_request("bandwidth:factor=2", CHANGES)]
+    assert predict(graph_of(COLLECTIVE), twice).is_certain
+    doubt = "(the range holds the step as it is)"
+    for factor, doubted in ((1, True), (0.5, False), (2, False)):
+        change = f"scale:select=kind=gemm,factor={factor}"
+        result = CliRunner().invoke(stepscope, ["whatif", str(file), change])
+        assert (doubt in result.stdout) == doubted
+
+
+def test_the_ranking_says_which_gains_are_within_their_error(tmp_path: Path) -> None:
+    # Two elementwise kernels in a row: as one they take as long as both, or as their mean.
+    events = [
+        _event("user_annotation", "ProfilerStep#0", 1, 0, 100),
+        _event("user_annotation", "## forward ##", 1, 5, 60),
+    ]
+    for number in (1, 2):
+        begin, place = 20 * number, {"correlation": number, "device": 0, "stream": 7}
+        events += [
+            _event("cuda_runtime", "cudaLaunchKernel", 1, 10 * number, 5, correlation=number),
+            _event("kernel", "vectorized_elementwise_kernel", 7, 40 + begin, 20, **place),
+        ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    lines = CliRunner().invoke(stepscope, ["whatif", str(path), "--rank"]).stdout.splitlines()
+    (fusion,) = (line for line in lines if "ms  kernel_fusion" in line)
+    assert fusion.endswith("(the range holds the step as it is)")
+
+
 def test_a_change_that_does_not_apply_ends_with_its_reason(file: Path) -> None:
     result = CliRunner().invoke(stepscope, ["whatif", str(file), "bandwidth"])
     assert result.exit_code == 2
