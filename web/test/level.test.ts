@@ -95,6 +95,27 @@ describe("the bar below a pointer", () => {
   });
 });
 
+it("tells stages in words, and device work of theirs by its own name", () => {
+  const wire = drawnWire([{ name: "data_loading", cpu: [0, 90], device: [10, 60] }]);
+  wire.strings.push("stage", "Memcpy_HtoD");
+  wire.operations.kind = [wire.strings.length - 2];
+  const names = (): string[][] => new Level(wire).rows.map((row) => row.names);
+  expect(names()).toEqual([["data loading"], ["data loading"]]);
+  wire.device.name = [wire.strings.length - 1];
+  expect(names()).toEqual([["data loading"], ["Memcpy_HtoD"]]);
+});
+
+it("puts a name on what is seen of a bar, where the next one lies over it", () => {
+  const level = drawnLevel([
+    { name: "step 1", cpu: [0, 600] },
+    { name: "step 2", cpu: [300, 1000] },
+  ]);
+  const [first] = layOut(level, { width: 1000, measure }).rows[0]!.labels.filter(
+    (one) => one.bar === 0,
+  );
+  expect(first!.left + first!.width).toBeLessThanOrEqual(300);
+});
+
 describe("laid out for a width", () => {
   const level = drawnLevel([
     { name: "forward", cpu: [0, 900] },

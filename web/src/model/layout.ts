@@ -54,13 +54,19 @@ function nameRow(row: Row, scale: number, options: LayoutOptions): Label[] {
   const bars = barsToName(row, scale, options.first);
   const wanted = bars.map((bar, at): Wanted => {
     const from = row.start[bar]! * scale;
-    const to = row.end[bar]! * scale;
+    const to = seenUntil(row, bar) * scale;
     const ahead = options.first?.(row.operation[bar]!) ?? false;
     const below = ahead || at < NAMED_BELOW;
     const weight = row.busy[bar]! + (ahead ? 1e18 : 0);
     return { bar, from, to, texts: textsOf(row, bar, options), weight, below };
   });
   return placeLabels(wanted, { width: options.width, lanes: LANES, measure: options.measure });
+}
+
+/** The end of what is seen of a bar: the next one is drawn over it where they overlap. */
+function seenUntil(row: Row, bar: number): number {
+  const next = row.start[bar + 1] ?? Infinity;
+  return next > row.start[bar]! ? Math.min(row.end[bar]!, next) : row.end[bar]!;
 }
 
 /** The bars that may be named: those to be named first, then the longest, if they are not narrow. */

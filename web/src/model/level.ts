@@ -146,9 +146,12 @@ export function heatOf(share: number): number {
   return Math.min(Math.floor(value * HEATS), HEATS - 1);
 }
 
+/** A stage in words; its device work may have a name of its own. */
 function nameOf(wire: WireLevel, operation: number, name: number): string {
-  const text = wire.strings[name]!;
-  return wire.strings[wire.operations.kind[operation]!] === "stage" ? words(text) : text;
+  const { operations, strings } = wire;
+  const own = name === operations.name[operation];
+  const text = strings[name]!;
+  return own && strings[operations.kind[operation]!] === "stage" ? words(text) : text;
 }
 
 interface Bars {

@@ -233,7 +233,7 @@ function DeviceWork({ store, value }: Part): JSX.Element | null {
               delay
             </th>
             {streams > 1 && (
-              <th scope="col" class="number">
+              <th scope="col" class="number minor">
                 stream
               </th>
             )}
@@ -247,7 +247,7 @@ function DeviceWork({ store, value }: Part): JSX.Element | null {
               </td>
               <td class="number">{duration(one.duration_ns)}</td>
               <td class="number">{one.delay_ns === null ? "–" : duration(one.delay_ns)}</td>
-              {streams > 1 && <td class="number">{one.stream ?? "–"}</td>}
+              {streams > 1 && <td class="number minor">{one.stream ?? "–"}</td>}
             </tr>
           ))}
         </tbody>

@@ -27,7 +27,7 @@ export function RawEvents({ store, path }: { store: Store; path: string }): JSX.
           data-action="perfetto"
           onClick={() => void guard(() => openInPerfetto(store, path))}
         >
-          Open in Perfetto
+          <span class="wide">Open in </span>Perfetto
         </button>
       )}
       <button

@@ -67,7 +67,7 @@ function Chart(props: {
   const [box, width] = useWidth();
   const { curve } = profile;
   const right = curve[curve.length - 1]!.batch;
-  const top = 1.08 * heighest(profile, quantity);
+  const top = 1.08 * highest(profile, quantity);
   const x = (batch: number) => LEFT + (batch / right) * (width - LEFT - RIGHT);
   const y = (value: number) => HEIGHT - BOTTOM - (value / top) * (HEIGHT - TOP - BOTTOM);
   const pick = (event: PointerEvent) => {
@@ -99,6 +99,9 @@ function Chart(props: {
             {batch}
           </text>
         ))}
+        <text class="tick" x={LEFT - 6} y={HEIGHT - 4} text-anchor="end">
+          batch size
+        </text>
         <polygon class="band" points={[...upper, ...lower.reverse()].join(" ")} />
         {quantity.line !== null && quantity.line <= top && (
           <g class="limit">
@@ -129,7 +132,7 @@ function Chart(props: {
   );
 }
 
-function heighest(profile: BatchProfile, quantity: Quantity): number {
+function highest(profile: BatchProfile, quantity: Quantity): number {
   const measured = Math.max(...profile.points.map(quantity.measured), 0);
   const model = most(profile.curve, quantity.of);
   const near = quantity.line !== null && quantity.line < 1.6 * model ? quantity.line : 0;

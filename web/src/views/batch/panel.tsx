@@ -118,6 +118,7 @@ function Suggestions({
   const offers = [profile.now, ...profile.suggestions];
   return (
     <div class="suggestions" role="group" aria-label="Batch sizes to try">
+      <span class="dim">Try</span>
       {offers.map((one) => (
         <button
           key={one.batch}
@@ -125,7 +126,7 @@ function Suggestions({
           aria-pressed={one.batch === chosen.batch}
           onClick={() => store.choose(one)}
         >
-          <strong>{one.batch}</strong> {grouped(one.throughput)}/s
+          <strong>{one.batch}</strong>: {grouped(one.throughput)} samples/s
           {one.bytes !== undefined && `, ${bytes(one.bytes)}`}
         </button>
       ))}

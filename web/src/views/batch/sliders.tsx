@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useRef } from "preact/hooks";
 import type { BatchProfile, Prediction } from "../../api/batch_types";
-import { bytes, grouped, percent, significant, words } from "../../base/format";
+import { bytes, grouped, percent, sideName, significant, words } from "../../base/format";
 import { forBytes, forThroughput, most, step } from "../../model/choice";
 import type { BatchStore } from "../../state/batch";
 
@@ -68,17 +68,19 @@ function MemoryFill({ chosen, room }: { chosen: Prediction; room: number }): JSX
 
 function throughputNote(profile: BatchProfile, chosen: Prediction): string {
   const [low, high] = chosen.throughput_range;
-  const range = high === null ? "" : `${grouped(low)} – ${grouped(high)}`;
+  const range = high === null ? "" : `between ${grouped(low)} and ${grouped(high)}`;
   const limit = profile.max_throughput;
   const share = limit
-    ? `${percent(chosen.throughput / limit)} of the limit, ${significant(limit)}`
+    ? `${percent(chosen.throughput / limit)} of the limit of ${significant(limit)}`
     : "";
   return [range, share].filter(Boolean).join(" · ");
 }
 
 function memoryNote({ capacity, too_large, device }: BatchProfile): string {
   if (too_large) return `out of memory at ${too_large}`;
-  return capacity ? `of ${bytes(capacity)}, ${device.name ?? device.type ?? "the device"}` : "";
+  return capacity
+    ? `of ${bytes(capacity)}, ${device.name ?? sideName(device.type ?? "the device")}`
+    : "";
 }
 
 interface SliderProps {

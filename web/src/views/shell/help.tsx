@@ -15,6 +15,7 @@ const KEYS: [string, string][] = [
   ["a", "all threads, streams and ranks"],
   ["m", "the step on screen alone, or means over all"],
   ["t", "the timeline as a table"],
+  ["+ − 0", "what-if timelines: nearer, further, all of them"],
   ["p", "open in Perfetto"],
   ["d", "light or dark"],
   ["?", "these keys"],

@@ -57,10 +57,12 @@ function Unknown({ store, id }: { store: Store; id: string }): JSX.Element {
 }
 
 /** The other traces that are open, to go on with. */
-function Others({ store, id }: { store: Store; id: string }): JSX.Element {
+function Others({ store, id }: { store: Store; id: string }): JSX.Element | null {
   const others = (store.traces.value?.traces ?? []).filter((one) => one.id !== id);
+  if (!others.length) return null;
   return (
-    <ul>
+    <ul aria-label="Also open">
+      <li class="dim">Also open:</li>
       {others.map((one) => (
         <li key={one.id}>
           <button type="button" class="link" onClick={() => store.openTrace(one.id)}>

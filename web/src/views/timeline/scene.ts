@@ -7,7 +7,7 @@ import type { Palette } from "../../render/palette";
 import type { Scene } from "../../render/renderer";
 
 /** Room on the left for the names of threads and streams, px. */
-export const GUTTER = 116;
+export const GUTTER = 124;
 
 /** What the pointer is on, as the overlay and the tooltip need it. */
 export interface Hover {

@@ -17,7 +17,7 @@ export function TimelineTools({ store }: { store: Store }): JSX.Element {
           title="Open the longest operation again and again, down to the one that takes it itself (c)"
           onClick={() => void store.descend("cpu")}
         >
-          Slowest on CPU ↓
+          <span class="wide">Slowest on </span>CPU ↓
         </button>
         {device && (
           <button
@@ -25,7 +25,7 @@ export function TimelineTools({ store }: { store: Store }): JSX.Element {
             title="The same by time on the device (g)"
             onClick={() => void store.descend("device")}
           >
-            Slowest on device ↓
+            <span class="wide">Slowest on </span>device ↓
           </button>
         )}
       </span>
@@ -38,7 +38,7 @@ export function TimelineTools({ store }: { store: Store }): JSX.Element {
           checked={view.every}
           onChange={(event) => store.set({ every: event.currentTarget.checked })}
         />
-        All threads and ranks
+        All<span class="wide"> threads and ranks</span>
       </label>
       <button
         type="button"
