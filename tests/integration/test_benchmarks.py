@@ -72,6 +72,11 @@ def test_ingest_reads_a_small_trace_with_every_tool_at_hand(traces, tmp_path):
     assert "fails" not in said
 
 
+def test_levels_of_the_timeline_are_timed(generated):
+    said = run("timeline.py", generated, "--levels", "20")
+    assert "20 levels, ms: " in said
+
+
 def test_whatif_accuracy_compares_a_change_with_its_prediction(tmp_path):
     machine = Machine(cpu_model(), os.cpu_count() or 1, version("torch"), 1)
     keep_calibration(Calibration(machine, "2026-11-21", loading=[[1, 1, 1], [1 << 30, 1, 1]]))

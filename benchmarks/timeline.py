@@ -1,0 +1,76 @@
+"""What the levels of the timeline cost: to begin with, one by one, and as JSON for a page.
+
+    python benchmarks/timeline.py TRACE [--levels N]
+
+Levels are those below the slowest step, from the outside inwards; each is made once. Times are CPU
+time of one thread, which other programs disturb least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from statistics import median, quantiles
+from typing import Any
+
+import stepscope
+from stepscope.timeline import Timeline
+from stepscope.timeline.level import Level
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("trace")
+    parser.add_argument("--levels", type=int, default=3000)
+    args = parser.parse_args()
+    trace = stepscope.open(args.trace)
+    print(f"{len(trace.events):,} events, load average {os.getloadavg()[0]:.1f}")
+    timeline, index_s = _timed(lambda: Timeline(trace))
+    _, first_s = _timed(timeline.level)
+    start = timeline.start()
+    _, step_s = _timed(lambda: timeline.level(start))
+    _, search_s = _timed(lambda: timeline.search("gemm").hits(timeline.level()))
+    print(f"index {index_s:.3f} s, first level {first_s:.3f} s, a step's stages {step_s:.3f} s, "
+          f"a search {search_s:.3f} s")  # fmt: skip
+    times, sizes = zip(*_below(timeline, start, args.levels), strict=True)
+    print(f"{len(times):,} levels, ms: {_spread(times, 1e3)}; JSON, kB: {_spread(sizes, 1e-3)}")
+
+
+def _below(timeline: Timeline, start: str, most: int) -> Iterator[tuple[float, int]]:
+    """Seconds and bytes of each level below an operation, nearest first."""
+    waiting = deque(_inside(timeline.level(start), start))
+    while waiting and most:
+        path = waiting.popleft()
+        level, seconds = _timed(partial(timeline.level, path))
+        yield seconds, len(json.dumps(timeline.to_json(level)))
+        waiting += _inside(level, path)
+        most -= 1
+
+
+def _inside(level: Level, path: str) -> list[str]:
+    """Paths of the operations that hold others."""
+    pairs = zip(level.operations, level.costs.events, strict=True)
+    return [f"{path}/{one.id}" for one, events in pairs if events > 1]
+
+
+def _spread(values: tuple[float, ...], factor: float) -> str:
+    """Median, 95th percentile and most."""
+    figures = median(values), quantiles(values, n=20)[-1], max(values)
+    return "{:.2g} at the median, {:.2g} at the 95th percentile, {:.2g} at most".format(
+        *(factor * one for one in figures)
+    )
+
+
+def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    begin = time.process_time()
+    result = call()
+    return result, time.process_time() - begin
+
+
+if __name__ == "__main__":
+    main()
