@@ -36,7 +36,8 @@ class Search:
             trace = self.unfolded.trace
         self._asked = rank
         self.rank = _busiest(trace) if rank is None else rank
-        self.trace = trace = trace.with_table(_settled(trace["steps"]))
+        self._all_steps = trace["steps"]
+        self.trace = trace = trace.with_table(_settled(self._all_steps))
         self.events = trace.events
         self.steps = trace["steps"].take(trace["steps"]["rank"] == self.rank)
         if not len(self.steps):
@@ -141,6 +142,11 @@ class Search:
             [shape if _is_shape(shape) else [] for shape in arguments.get("Input Dims") or []]
             for arguments in self.arguments(rows)
         ]
+
+    @property
+    def leaves_out_a_step(self) -> bool:
+        """Whether the rank's first step is left out, as it warms up."""
+        return int((self._all_steps["rank"] == self.rank).sum()) > len(self.steps)
 
     @cached_property
     def caller(self) -> NDArray[np.int32]:

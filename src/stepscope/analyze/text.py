@@ -18,7 +18,9 @@ _PLACES = 4
 _NAME_WIDTH = 48
 
 
-def print_findings(console: Console, findings: Sequence[Finding], source: str, rules: int) -> None:
+def print_findings(
+    console: Console, findings: Sequence[Finding], source: str, rules: int, left_out: bool = False
+) -> None:
     """Print findings.
 
     Args:
@@ -26,16 +28,22 @@ def print_findings(console: Console, findings: Sequence[Finding], source: str, r
         findings: the worst first.
         source: of the trace.
         rules: how many rules were applied.
+        left_out: whether a first step that warms up was left out.
     """
-    console.print(Group(*_parts(findings, source, rules)), highlight=False)
+    console.print(Group(*_parts(findings, source, rules, left_out)), highlight=False)
 
 
-def _parts(findings: Sequence[Finding], source: str, rules: int) -> Iterator[RenderableType]:
+def _parts(
+    findings: Sequence[Finding], source: str, rules: int, left_out: bool
+) -> Iterator[RenderableType]:
     head = Text.assemble((source.rpartition("/")[2], "bold"))
     head.append(f"   {plural(len(findings), 'finding')} · {plural(rules, 'rule')}", "dim")
     if findings:
         head.append(f" · a step of {ms(findings[0].step_ms)} ms", "dim")
+        head.append(" (without the first, which warms up)" if left_out else "", "dim")
     yield head
+    if not findings:
+        yield Text("\nNo rule found what would give back 1 % of the step or more.", "dim")
     for finding in findings:
         table = Table.grid(padding=(0, 1))
         table.add_column(width=8)

@@ -32,7 +32,8 @@ def analyze(
     from stepscope.analyze import RULES, Subject, apply_rules, load_rules
 
     rules = [*RULES, *(rule for file in files for rule in load_rules(file))]
-    findings = apply_rules(Subject(trace, rank), rules)
+    subject = Subject(trace, rank)
+    findings = apply_rules(subject, rules)
     if as_json:
         click.echo(json.dumps({"findings": [one.to_json() for one in findings]}, indent=1))
     else:
@@ -40,7 +41,9 @@ def analyze(
 
         from stepscope.analyze.text import print_findings
 
-        print_findings(Console(), findings, trace.metadata.source, len(rules))
+        print_findings(
+            Console(), findings, trace.metadata.source, len(rules), subject.leaves_out_a_step
+        )
     worst = max((_LEVELS.index(one.severity) for one in findings), default=-1)
     if fail_on and worst >= _LEVELS.index(fail_on):
         sys.exit(1)

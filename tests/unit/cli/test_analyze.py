@@ -63,6 +63,19 @@ def test_the_gate_lets_less_than_that_pass(trace: str, tmp_path: Path) -> None:
     sound.write_text(json.dumps({"traceEvents": events}))
     done = run(str(sound), "--fail-on", "info")
     assert (done.exit_code, "0 findings" in done.output) == (0, True)
+    assert "No rule found what would give back 1 % of the step or more." in done.output
+
+
+def test_a_first_step_that_was_left_out_is_said(trace: str, tmp_path: Path) -> None:
+    assert "without the first" not in run(trace).output
+    slow = {**EVENTS[0], "dur": 9000}
+    second = [{**one, "ts": one["ts"] + 8000} for one in EVENTS[3:]]
+    third = [{**one, "ts": one["ts"] + 1000} for one in second]
+    third[0]["name"] = "ProfilerStep#2"
+    file = tmp_path / "slow.json"
+    file.write_text(json.dumps([slow, *second, *third]))
+    words = " ".join(run(str(file)).output.split())
+    assert "a step of 1.00 ms (without the first, which warms up)" in words
 
 
 def test_rules_of_the_users_own_run_when_they_are_named(trace: str, tmp_path: Path) -> None:

@@ -16,6 +16,11 @@ _EMBEDDING = (
     "Its gradient is as large as the table although few rows are used: nn.Embedding(sparse=True) "
     "with an optimizer that takes sparse gradients (SGD, SparseAdam, Adagrad), or a smaller table."
 )
+_VIEWS = tuple(f"aten::{name}" for name in ("slice", "select", "narrow", "as_strided", "diagonal"))
+_VIEW = (
+    "It is a view, so forward is free; its gradient is as large as the tensor that it is a part "
+    "of, once for each part: take all parts at once (split, chunk, unbind)."
+)
 _OTHER = "Twice is usual: look for another form of the operator, with a cheaper gradient."
 RATIO = 8.0
 USUAL = 2.0
@@ -46,19 +51,25 @@ def forward_backward(subject: Subject) -> Iterator[Finding]:
         if spent < LEAST * subject.step_ms or ratio <= RATIO or not _meant(nodes, name):
             continue
         chosen = backward[of]
-        usual = USUAL / ratio
+        usual = 0.0 if name in _VIEWS else USUAL / ratio
         yield subject.finding(
             f"The backward pass of {name} takes {ratio:.3g} times its forward, {spent:.3g} ms a "
             f"step{subject.place(int(forward[of[0]]))}.",
-            _EMBEDDING if name == "aten::embedding" else _OTHER,
+            _advice(name),
             chosen,
             subject.gain(
                 chosen,
                 *(f"scale:select=operator={glob(node)},factor={usual:.3f}" for node in nodes),
-                note=f"if it took {USUAL:g} times the forward",
+                note=f"if it took {USUAL:g} times the forward" if usual else "if it took no time",
                 part=1 - usual,
             ),
         )
+
+
+def _advice(operator: str) -> str:
+    if operator in _VIEWS:
+        return _VIEW
+    return _EMBEDDING if operator == "aten::embedding" else _OTHER
 
 
 def _meant(nodes: list[str], operator: str) -> bool:

@@ -10,6 +10,8 @@ from stepscope.analyze.subject import Rows, Subject
 MANY = 30
 _FUSED = r"_fused_|[Ff]used_?(Adam|SGD|LAMB|Adagrad|adam|sgd)|FusedOptimizer"
 _FOREACH = r"^aten::_foreach_"
+_STEP = r"^Optimizer\.step#"
+_UPDATE = rf"{_STEP}(?!LBFGS\.)"
 
 
 def optimizer_loop(subject: Subject) -> Iterator[Finding]:
@@ -17,13 +19,18 @@ def optimizer_loop(subject: Subject) -> Iterator[Finding]:
 
     Silent where an operator or kernel of a fused optimizer runs, where the optimizer calls fewer
     than 30 operators a step (and launches fewer kernels), and where nothing marks the optimizer.
+    Clipping of gradients is not counted where the update itself is marked, nor is LBFGS, which
+    works on all parameters as one vector.
     """
-    if len(subject.find(_FUSED, stage="optimizer")):
+    updates = subject.find(_UPDATE)
+    marked = len(subject.find(_STEP)) > 0
+    if len(subject.find(_FUSED, stage="optimizer")) or (marked and not len(updates)):
         return
-    calls = subject.find(stage="optimizer", category="cpu_op")
+    inside = updates if marked else None
+    calls = subject.find(stage="optimizer", category="cpu_op", inside=inside)
     rows = subject.innermost_operators(calls)
-    kernels = subject.find(stage="optimizer", category="kernel", on_device=True)
-    looped = not len(subject.find(_FOREACH, stage="optimizer"))
+    kernels = subject.find(stage="optimizer", category="kernel", on_device=True, inside=inside)
+    looped = not len(subject.find(_FOREACH, stage="optimizer", inside=inside))
     if subject.calls(kernels if subject.has_device else rows) < MANY:
         return
     form = "one parameter after the other (a for-loop)" if looped else "for all parameters at once"
@@ -35,11 +42,14 @@ def optimizer_loop(subject: Subject) -> Iterator[Finding]:
         f"Create the optimizer with {first} (Adam, AdamW, SGD and Adagrad of torch.optim); for "
         "another optimizer torch.compile its step.",
         kernels if subject.has_device else rows,
-        _gain(subject, rows),
+        _gain(subject, rows, updates),
     )
 
 
-def _gain(subject: Subject, rows: Rows) -> Gain:
-    return subject.whatif("fused_optimizer") or subject.gain(
-        rows, "scale:select=stage=optimizer,factor=0", note="at most: an update that costs nothing"
-    )
+def _gain(subject: Subject, rows: Rows, updates: Rows) -> Gain:
+    if found := subject.whatif("fused_optimizer"):
+        return found
+    note = "at most: an update that costs nothing"
+    if len(updates) and not subject.has_device:
+        return subject.bound(subject.ms(updates), note)
+    return subject.gain(rows, "scale:select=stage=optimizer,factor=0", note=note)

@@ -8,12 +8,14 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.subject import Subject
+from stepscope.trace.schema import STAGES
 
 _PRODUCTS = r"^aten::(mm|addmm|linear|convolution|_convolution|conv\dd)$"
 SMALL = 8
 LEAST_IDLE = 0.30
 LEAST_OVERHEAD = 0.70
 WORK_NS = 20_000
+_BUT_LOADING = tuple(stage for stage in STAGES if stage != "data_loading")
 
 
 def small_batch(subject: Subject) -> Iterator[Finding]:
@@ -22,7 +24,7 @@ def small_batch(subject: Subject) -> Iterator[Finding]:
     Rows are those of the largest matrix product of the forward pass, images those of convolutions.
 
     Silent where shapes were not recorded; with a device where it idles at launches for less than
-    30 % of the step; without one where operators of 20 µs or more take 30 % of it.
+    30 % of the step; without one where operators of 20 µs or more, and loading data, take 30 %.
     """
     rows = subject.find(_PRODUCTS, category="cpu_op", stage="forward")
     sizes = [_rows_of(shapes) for shapes in subject.shapes(rows)]
@@ -54,6 +56,7 @@ def _overhead_ms(subject: Subject) -> float:
     """Time a step in which nothing works that a larger batch would make longer."""
     if subject.has_device:
         return subject.launch_gaps().total() / 1e6 / subject.count
-    calls = subject.innermost_operators(subject.find(category="cpu_op"))
+    calls = subject.innermost_operators(subject.find(category="cpu_op", stage=_BUT_LOADING))
     long = subject.events["duration_ns"][calls] >= WORK_NS
-    return subject.step_ms - subject.ms(calls[long])
+    loading = subject.outermost(subject.find(stage="data_loading"))
+    return subject.step_ms - subject.ms(loading) - subject.ms(calls[long])

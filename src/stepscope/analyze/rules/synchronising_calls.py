@@ -9,6 +9,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.subject import Rows, Subject, glob
+from stepscope.trace.schema import STAGES
 
 MANY = 32
 CLOSE_NS = 500_000
@@ -36,6 +37,8 @@ CALLS = (
         "or nonzero_static.",
     ),
 )
+# On a CPU torch.optim reads its own counters; with a device nothing waits for these.
+_NOT_TORCHS_OWN = tuple(stage for stage in STAGES if stage != "optimizer")
 _TO_HOST = r"Memcpy DtoH|CopyDeviceToHost"
 _EXPLICIT = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize$"
 
@@ -44,12 +47,13 @@ def synchronising_calls(subject: Subject) -> Iterator[Finding]:
     """Calls that make the CPU wait for the device: .item(), .cpu(), nonzero, blocking copies.
 
     Silent where waiting costs nothing (the device is busy meanwhile and the CPU still gets ahead),
-    and without a device where there are fewer than 32 such calls a step; copies and explicit
-    synchronisations are looked at on devices only.
+    and without a device where there are fewer than 32 such calls a step outside the optimizer;
+    copies and explicit synchronisations are looked at on devices only.
     """
+    stages = () if subject.has_device else _NOT_TORCHS_OWN
     told = np.zeros(0, np.int64)
     for call in CALLS:
-        rows = subject.outermost(subject.find(call.operators, category="cpu_op"))
+        rows = subject.outermost(subject.find(call.operators, category="cpu_op", stage=stages))
         if subject.has_device:
             rows = _waiting(subject, rows)
         if not len(rows) or (not subject.has_device and subject.calls(rows) < MANY):
