@@ -23,7 +23,7 @@ from stepscope.timeline.names import short_name
 from stepscope.timeline.places import Place, frames_around, module_places
 
 Rows = NDArray[np.intp]
-_MOST_ROWS, _MOST_SHAPES, _MOST_PLACES = 50, 300, 30
+_MOST_ROWS, _MOST_SHAPES, _MOST_PLACES = 50, 100, 30
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Block:
 
     def find(self, source: int) -> bytes | None:
         """The JSON text of the event at `source`, or None."""
-        row = int(np.searchsorted(self.sources, source))
+        row = int(self.sources.searchsorted(np.int32(source)))  # of its type: else all are cast
         if row == len(self.sources) or self.sources[row] != source:
             return None
         start = int(self.ends[row - 1]) if row else 0
