@@ -49,7 +49,7 @@ def optimizer_loop(subject: Subject) -> Iterator[Finding]:
 def _gain(subject: Subject, rows: Rows, updates: Rows) -> Gain:
     if found := subject.whatif("fused_optimizer"):
         return found
-    note = "at most: an update that costs nothing"
     if len(updates) and not subject.has_device:
-        return subject.bound(subject.ms(updates), note)
+        return subject.bound(subject.ms(updates), "at most the time of the update")
+    note = "at most: an update that costs nothing"
     return subject.gain(rows, "scale:select=stage=optimizer,factor=0", note=note)
