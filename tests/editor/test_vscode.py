@@ -61,9 +61,7 @@ def test_a_row_of_the_panel_leads_to_its_line_and_back(editor: Any) -> None:
     row = editor.panel.locator(".cost", has_text="model").first
     row.dblclick()
     editor.panel.locator(".cost", has_text="body").first.click()
-    expect(
-        editor.page.locator(".statusbar-item", has_text=re.compile(r"Ln 12, Col"))
-    ).to_be_visible()
+    expect(editor.page.locator(".line-numbers.active-line-number")).to_have_text("12")
     expect(editor.panel.locator(".cost.at-cursor")).to_contain_text("body")
 
 
