@@ -71,21 +71,13 @@ def unfold(tree: ContextTree, metadata: Metadata) -> Unfolded:
     calls, length = _measured(tree, chosen, parent, track)
     start = _laid_out(parent, length, track)
     start[track == _AUTOGRAD] += _end(start, length, track == _HOST)
-    order = np.lexsort((np.arange(len(chosen)), start))
-    rank = np.empty(len(order) + 1, np.int64)
-    rank[order], rank[-1] = np.arange(len(order)), -1
-    columns = _columns(tree, chosen, above)
-    columns |= {
+    order, rank = _by_start(start)
+    columns = _columns(tree, chosen[order]) | {
         "parent": rank[parent][order], "track": track[order], "start_ns": start[order],
         "duration_ns": length[order], "step": np.zeros(len(order), np.int64),
         "self_ns": self_times(rank[parent][order].astype(np.int32), start[order], length[order]),
         "forward_event": rank[np.where(via == VIAS.index("backward"), above, -1)][order],
     }  # fmt: skip
-    columns |= {
-        name: values.take(order) if isinstance(values, Text) else values[order]
-        for name, values in columns.items()
-        if name in ("name", "category", "stage", "module", "kind")
-    }
     launched = (track == _DEVICE) & (above >= 0)
     tables = {
         "events": Table(EVENTS, columns),
@@ -97,6 +89,14 @@ def unfold(tree: ContextTree, metadata: Metadata) -> Unfolded:
         ),
     }
     return Unfolded(Trace(tables, metadata), chosen[order], calls[order], steps)
+
+
+def _by_start(start: Ids) -> tuple[Ids, Ids]:
+    """The order of start, and the place in it of each event; that of -1 is -1."""
+    order = np.argsort(start, kind="stable").astype(np.int64)
+    rank = np.full(len(order) + 1, -1, np.int64)
+    rank[order] = np.arange(len(order))
+    return order, rank
 
 
 def _steps(tree: ContextTree) -> int:
@@ -173,11 +173,9 @@ def _laid_out(parent: Ids, length: Ids, track: Ids) -> Ids:
     return start
 
 
-def _columns(tree: ContextTree, chosen: Ids, above: Ids) -> dict[str, Any]:
+def _columns(tree: ContextTree, chosen: Ids) -> dict[str, Any]:
     nodes = tree.nodes.take(chosen)
-    category = nodes.text("kind").map(_CATEGORY.get)
-    category = Text.of(category)
-    plain = nodes.text("name")
+    category, plain = Text.of(nodes.text("kind").map(_CATEGORY.get)), nodes.text("name")
     told = stage_of_names(plain, category.recoded(EVENTS.column("category").values))
     stage = _stages(tree, chosen, told)
     module = _module_of(tree)[chosen]

@@ -35,7 +35,7 @@ def find_steps(trace: Trace) -> Trace:
     """
     ways = (_by_profiler, _by_optimizer, _by_pattern, _whole)
     numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
-    whole = _whole_steps(trace, starts, ends)
+    whole = _whole_steps(starts, ends)
     numbers, starts, ends = numbers[whole], starts[whole], ends[whole]
     if not whole.all():
         said = "a step that the recording cut off (no work, or hardly any time) is left out"
@@ -150,7 +150,7 @@ def _whole(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str]:
     return np.zeros(1, np.int64), np.array([start]), np.array([end]), "whole_trace"
 
 
-def _whole_steps(trace: Trace, starts: Bounds, ends: Bounds) -> NDArray[np.bool_]:
+def _whole_steps(starts: Bounds, ends: Bounds) -> NDArray[np.bool_]:
     """Steps that last as a step does: a profiler's last range often holds no step."""
     length = ends - starts
     whole: NDArray[np.bool_] = length >= _CUT_OFF * np.median(length)

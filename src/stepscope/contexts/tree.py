@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -238,10 +238,6 @@ class ContextTree:
             assert not over.any(), f"calls inside {self.label(real[over][0])!r} exceed it"
             inner = rows[called[rows] & (self.parent[rows] >= 0)]
             np.add.at(spent, self.parent[inner], spent[inner])
-
-    def with_metrics(self, metrics: Mapping[str, Stats]) -> ContextTree:
-        """The same nodes with other metrics."""
-        return replace(self, metrics=dict(metrics))
 
 
 def _matches(column: Text, pattern: str) -> Mask:
