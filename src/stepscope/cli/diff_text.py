@@ -16,6 +16,7 @@ from stepscope.summary.numbers import bar, ms, plural
 
 _WIDE = 100
 _LEAST_CHANGE = 0.001
+_NOTABLE = 0.01
 _STYLE = {"slower": "red", "faster": "green", "new": "red", "gone": "green"}
 _WORDS = {
     "slower": "slower", "faster": "faster", "unclear": "~ within spread", "one_step": "? one step",
@@ -100,7 +101,8 @@ class _Text:
         return f", most of it {_said(rows[0])}" if rows else ""
 
     def certain(self) -> str:
-        return f"; what did change is {_said(self.sure[0])}" if self.sure else ""
+        rows = [row for row in self.sure if abs(row.change_ms) >= _NOTABLE * self.step_ms]
+        return f"; what did change is {_said(rows[0])}" if rows else ""
 
     @property
     def sure(self) -> list[Row]:
@@ -129,7 +131,9 @@ class _Text:
                 row.change_ms for row in shown[: self.rows]
             )
             words = f"… {left} more" if shown else f"{left} without a change to speak of"
-            table.add_row(Text(words, "dim"), "", "", Text(_signed(change), "dim"))
+            # Modules contain each other: their changes do not add up.
+            told = "" if rows is self.found.parts["modules"] else _signed(change)
+            table.add_row(Text(words, "dim"), "", "", Text(told, "dim"))
         return table
 
     def cells(self, row: Row, longest: float) -> list[RenderableType]:

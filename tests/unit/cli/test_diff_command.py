@@ -96,3 +96,47 @@ def test_a_file_that_is_none_is_refused_in_one_line(files: dict[str, str]) -> No
     assert (code, out) == (2, "")
     assert "nowhere.json" in err
     assert "Traceback" not in err
+
+
+def test_changes_of_modules_that_contain_each_other_are_not_added_up(tmp_path: Path) -> None:
+    sides = []
+    for length in (1000, 1500):
+        frames = (
+            ("ProfilerStep#0", "user_annotation", 0, length),
+            ("nn.Module: Net_0", "python_function", 1, length - 2),
+            ("nn.Module: Linear_0", "python_function", 2, length - 4),
+            ("aten::linear", "cpu_op", 3, length - 6),
+        )
+        events = [
+            {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": at, "dur": dur}
+            for name, cat, at, dur in frames
+        ]
+        sides.append(tmp_path / f"{length}.json")
+        sides[-1].write_text(json.dumps(events))
+    rest = [
+        line.split()
+        for line in call(*map(str, sides), "--rows", "0")[1].splitlines()
+        if "more" in line.split()
+    ]
+    assert ["…", "2", "more"] in rest  # Net and the Linear in it
+    assert ["…", "1", "more", "+0.50"] in rest  # the operator
+
+
+def test_a_stage_that_hardly_counts_is_not_named_as_what_changed(tmp_path: Path) -> None:
+    """Zeroing takes twice as long, 3 us more; the step varies by hundreds."""
+    sides = []
+    for name, zeroing, lengths in (
+        ("before", 3, [900, 1400, 1000, 1300]), ("after", 6, [950, 1500, 1050, 1350]),
+    ):  # fmt: skip
+        path = tmp_path / f"{name}.json"
+        events = json.loads(Path(write(path, lengths)).read_text())
+        starts = [one["ts"] for one in events if one["name"].startswith("Profiler")]
+        events = [one for one in events if one["name"].startswith("Profiler")] + [
+            {"ph": "X", "cat": "user_annotation", "name": "Optimizer.zero_grad#SGD.zero_grad",
+             "pid": 1, "tid": 1, "ts": start + 20, "dur": zeroing} for start in starts
+        ]  # fmt: skip
+        path.write_text(json.dumps(events))
+        sides.append(str(path))
+    out = " ".join(call(*sides)[1].split())
+    assert "▶ Not sure: B takes" in out
+    assert "what did change" not in out
