@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
+import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
 
 from stepscope.errors import ServeError
 from stepscope.serve.language.features import language_server
@@ -19,8 +21,9 @@ def new_server() -> StepscopeServer:
 
 
 def start_on_streams() -> None:
-    """Serve one editor on standard input and output until it leaves."""
-    new_server().start_io()
+    """Serve one editor on standard input and output until it leaves; nothing else writes there."""
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as told, redirect_stdout(sys.stderr):
+        new_server().start_io(stdout=told)
 
 
 def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
@@ -45,7 +48,7 @@ def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
             await server.serve_forever()
 
     try:
-        with contextlib.suppress(asyncio.CancelledError):
+        with suppress(asyncio.CancelledError):
             asyncio.run(serve())
     except OSError as error:
         raise ServeError(
