@@ -107,3 +107,11 @@ def test_in_the_dark(editor: Any) -> None:
     expect(editor.page.locator(".monaco-workbench.vs-dark")).to_be_visible()
     expect(editor.panel.locator("html[data-theme=dark] .batch-size")).to_be_visible()
     editor.look("dark")
+
+
+def test_the_server_can_be_started_anew(editor: Any) -> None:
+    editor.focus(12)
+    with editor.measured():
+        editor.command("stepscope: Restart Language Server")
+        editor.command("stepscope: Measure This File")
+    expect(editor.line(12)).to_contain_text(COST)
