@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from stepscope.whatif import Prediction
 
 
+_LEAST_MS = 0.0005  # less would be shown as 0.000
+
+
 @click.command()
 @takes_trace
 @click.argument("changes", nargs=-1, metavar="[CHANGE[:KEY=VALUE,…]]…")
@@ -106,7 +109,7 @@ def _lines(answer: Prediction) -> list[str]:
         f"measured   {answer.measured_step_ms:10.3f} ms a step",
         f"replayed   {answer.replayed_step_ms:10.3f} ms, {answer.replay_error:+.2%}",
         f"predicted  {answer.predicted_step_ms:10.3f} ms, {answer.speedup:.2f}x "
-        f"({low:.3f} to {high:.3f} ms)  {' '.join(answer.changes)}{_doubt(answer)}",
+        f"({low:.3f} to {high:.3f} ms)  {' '.join(answer.changes) or 'no change'}{_doubt(answer)}",
         "",
         f"{'ms a step':<22}{'before':>12}{'after':>12}",
     ]
@@ -117,12 +120,15 @@ def _lines(answer: Prediction) -> list[str]:
     lines += ["", "critical path"]
     stages = [answer.critical_path[side]["stages"] for side in ("before", "after")]
     names = dict.fromkeys(name for part in stages for name in part)
-    lines += [_row(name, stages[0].get(name, 0.0), stages[1].get(name, 0.0)) for name in names]
+    rows = [(name, stages[0].get(name, 0.0), stages[1].get(name, 0.0)) for name in names]
+    lines += [_row(*row) for row in rows if max(row[1:]) >= _LEAST_MS]
     return [*lines, "", "assumed", *(f"  {text}" for text in answer.assumptions)]
 
 
 def _doubt(answer: Prediction) -> str:
-    return "" if answer.is_certain else "  (the range holds the step as it is)"
+    return (
+        "" if answer.is_certain or not answer.changes else "  (the range holds the step as it is)"
+    )
 
 
 def _row(label: str, before: float, after: float) -> str:

@@ -34,6 +34,8 @@ def faster_gpu(graph: Graph, to: str = "H100", estimate: str = "typical") -> Gra
     """
     if estimate not in ("low", "typical"):
         raise ChangeError(f"faster_gpu: expected estimate low or typical, found {estimate!r}")
+    if not graph.on_device.any():
+        raise ChangeError("faster_gpu: no work on a device in these steps")
     old, new = _rates(str(device_of(graph).get("name", ""))), _rates(to)
     ratio = _by_kind(graph, old, new)
     kernels = ~np.isnan(ratio)

@@ -223,6 +223,10 @@ def test_a_faster_gpu_by_compute_and_by_memory() -> None:
     assert refusal(graph, "faster_gpu:to=Z9") == (
         "faster_gpu: rates are known for H200, H100, A100-80GB, A100, V100; found 'Z9'"
     )
+    on_cpu = "main | 0 50 | ProfilerStep#0\nmain | 5 40 | aten::mm"
+    assert refusal(graph_of(on_cpu), "faster_gpu") == (
+        "faster_gpu: no work on a device in these steps"
+    )
     half = FORWARD.replace("volta_sgemm_128x64", "sm80_xmma_gemm_tf32f32")
     assert refusal(graph_of(half, devices=V100), "faster_gpu") == (
         "faster_gpu: V100 or H100 has no rate for tf32"

@@ -115,6 +115,13 @@ def test_the_command_answers_in_text(file: Path) -> None:
     assert "only device                0.085       0.000" not in result.stdout
 
 
+def test_without_a_change_the_command_says_so(file: Path) -> None:
+    text = CliRunner().invoke(stepscope, ["whatif", str(file)]).stdout
+    assert "1.00x" in text
+    assert text.splitlines()[2].endswith("no change")
+    assert "  none " not in text  # time of no stage, of which there is none here
+
+
 def test_a_gain_within_its_own_error_is_no_praise(file: Path) -> None:
     bandwidth = [parse_request("bandwidth:factor=1.05", CHANGES)]
     assert not predict(graph_of(COLLECTIVE), bandwidth).is_certain
