@@ -1,13 +1,13 @@
 """Predicted against measured on this machine's CPU: each change made to a real training script.
 
-    python benchmarks/whatif_accuracy.py [--part fused|amp|dataloader|ddp|zero|fsdp] [--out FILE]
+    python benchmarks/whatif_accuracy.py [--part PART] [--out FILE]
 
 Every line is one `stepscope verify`: the script recorded once, the prediction made from that and
 from the machine's calibration, then runs without and with the change in turn, each in a fresh
-process, on one thread. `ddp`, `zero` and `fsdp` train two processes in network namespaces of their
-own, joined by a veth pair that tc shapes to each bandwidth; that needs root, `ip` and `tc` (apt-get
-install iproute2). Without them the two meet on the loopback device, at whatever that gives. Each
-part takes up to four minutes.
+process, on one thread. `ddp`, `compress` (of its gradients), `zero` and `fsdp` train two processes
+in network namespaces of their own, joined by a veth pair that tc shapes to each bandwidth; that
+needs root, `ip` and `tc` (apt-get install iproute2). Without them the two meet on the loopback
+device, at whatever that gives. Each part takes up to four minutes.
 """
 
 import argparse
@@ -63,9 +63,10 @@ LINES = (
     Line("dataloader", "images, 2 workers", "dataloader:workers=2", "images", batch=16),
 )
 TOGETHER = {
-    "ddp": "ddp:workers=2",
-    "zero": "zero:workers=2",
-    "fsdp": "fsdp:workers=2,unit=transformer.h.*",
+    "ddp": "ddp:workers=2,{network}",
+    "compress": "ddp:workers=2,{network}+compress",
+    "zero": "zero:workers=2,{network}",
+    "fsdp": "fsdp:workers=2,unit=transformer.h.*,{network}",
 }
 
 
@@ -131,22 +132,24 @@ def distributed(
     """GPT-2 in two processes, at each bandwidth."""
     if not can_shape():
         print("no root, ip or tc: on the loopback device", file=sys.stderr)
-        line = Line(part, "GPT-2, 2 processes, loopback", change, "gpt2")
+        alone = change.replace(",{network}", "")
+        line = Line(part, "GPT-2, 2 processes, loopback", alone, "gpt2")
         yield line, verify(line, arguments, {})
         return
     for mbit in arguments.mbit or BANDWIDTHS_MBIT:
         with link(mbit) as (prefix, variables):
             network = f"bandwidth_gbps={mbit / 1000 * PAYLOAD:.4f},latency_us=100"
             name = f"GPT-2, 2 processes, {mbit} Mbit/s"
-            line = Line(part, name, f"{change},{network}", "gpt2", prefix)
+            line = Line(part, name, change.format(network=network), "gpt2", prefix)
             yield line, verify(line, arguments, variables)
 
 
 def row(line: Line, facts: dict) -> str:
     """A line of the table in docs/accuracy.md."""
     before, after = facts["before"], facts["after"]
+    names = "+".join(change.partition(":")[0] for change in line.change.split("+"))
     return (
-        f"| `{line.change.partition(':')[0]}` | {line.name} | {before['step_ms']:.1f} "
+        f"| `{names}` | {line.name} | {before['step_ms']:.1f} "
         f"| {facts['predicted_step_ms']:.1f} | {after['step_ms']:.1f} "
         f"| {facts['predicted_speedup']:.2f}x | {facts['measured_speedup']:.2f}x "
         f"| {facts['error']:+.1%} | {before['spread']:.0%} / {after['spread']:.0%} |"

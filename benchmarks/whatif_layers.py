@@ -164,7 +164,7 @@ def row(
 def main() -> None:
     """Compare, or train one model for a comparison."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--train", choices=MADE, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -152,6 +152,15 @@ def test_models_are_sharded_over_the_processes(script: Script) -> None:
     assert all("DTensor (2, 8)" in line for line in mine)  # half of the four rows
 
 
+def test_gradients_are_sent_in_16_bits(script: Script) -> None:
+    facts, lines = run(script, "ddp:workers=2+compress", steps=1)
+    assert facts["applied"] == {
+        "ddp": {"count": 1, "world_size": 2, "backend": "gloo"},
+        "compress": {"count": 1, "dtype": "bfloat16"},
+    }  # fmt: skip
+    assert all("dtype torch.float32" in line for line in lines if "dtype" in line)
+
+
 def test_without_a_module_of_that_name_nothing_is_sharded(script: Script) -> None:
     with pytest.raises(CaptureError, match="fsdp found nothing to apply to"):
         run(script, "fsdp:workers=2,unit=outer", steps=1)

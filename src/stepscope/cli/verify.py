@@ -39,9 +39,9 @@ def verify(
 
     CHANGE is what PyTorch can do by itself: amp (autocast to bfloat16), fused_optimizer,
     dataloader:workers=N, compile, and in N local gloo processes ddp:workers=N, zero:workers=N or
-    fsdp:workers=N,unit=GLOB; several are joined by +. The script runs once recorded and then
-    several times in turn, each time in a fresh process that ends after the steps asked for. What it
-    prints goes to stderr.
+    fsdp:workers=N,unit=GLOB; several are joined by +, as ddp+compress (gradients in 16 bits). The
+    script runs once recorded and then several times in turn, each time in a fresh process that ends
+    after the steps asked for. What it prints goes to stderr.
     """
     from stepscope.verify import Plan, Script, verify_change
     from stepscope.verify.requests import parse_wishes

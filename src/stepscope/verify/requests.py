@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ _APPLIED: dict[str, dict[str, Any]] = {
     "ddp": {},
     "zero": {},
     "fsdp": {"unit": ""},
+    "compress": {},
     "compile": {},
 }
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -69,6 +70,12 @@ class Wish:
         values = {**_loopback(graph), **self.request.values}
         shared = Request(CHANGES["shared_cores"], {"processes": self.processes})
         return Request(self.request.change, values), shared
+
+
+def requests_of(wishes: Sequence[Wish], graph: Graph) -> tuple[Request, ...]:
+    """What predicts several changes together: the cores are shared by what all of them leave."""
+    every = [request for wish in wishes for request in wish.requests(graph)]
+    return tuple(sorted(every, key=lambda one: one.change.name == "shared_cores"))
 
 
 def _loopback(graph: Graph) -> dict[str, float]:

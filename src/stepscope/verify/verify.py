@@ -16,7 +16,7 @@ from stepscope.capture.program import Program
 from stepscope.graph import Graph, build_graph
 from stepscope.opening import open as open_trace
 from stepscope.verify.comparison import Comparison, Measured
-from stepscope.verify.requests import Wish
+from stepscope.verify.requests import Wish, requests_of
 from stepscope.verify.trials import Run, Script, Show, execute
 from stepscope.verify.unrecorded import unrecorded
 from stepscope.whatif import Prediction, predict
@@ -108,7 +108,7 @@ def _predicted(graph: Graph, wishes: Sequence[Wish], say: Say) -> Prediction:
     if on_cpu(graph):
         say("measuring what predictions on a CPU need, unless it is known")
         calibrate(graph.trace)
-    return predict(graph, [request for wish in wishes for request in wish.requests(graph)])
+    return predict(graph, requests_of(wishes, graph))
 
 
 def _run(script: Script, wishes: Sequence[Wish], plan: Plan, number: int) -> Run:

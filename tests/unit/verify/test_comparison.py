@@ -12,6 +12,7 @@ from stepscope.graph import Graph, build_graph, select, simulate
 from stepscope.testing import drawn_trace
 from stepscope.verify import Comparison, Measured
 from stepscope.verify.comparison import middle_mean
+from stepscope.verify.requests import parse_wishes, requests_of
 from stepscope.verify.unrecorded import unrecorded
 
 
@@ -114,3 +115,11 @@ def test_where_a_device_works_all_is_shortened_alike() -> None:
     shorter = unrecorded(graph, taking(0.05))
     assert simulate(shorter).step_ns.tolist() == [50_000]
     assert simulate(shorter).start_ns.tolist() == (simulate(graph).start_ns // 2).tolist()
+
+
+def test_the_cores_are_shared_by_what_all_changes_leave() -> None:
+    graph = graph_of("main | 0 100 | ProfilerStep#0\nmain | 0 60 | aten::mm")
+    wishes = parse_wishes("ddp:workers=2+compress")
+    assert [one.change.name for one in requests_of(wishes, graph)] == [
+        "ddp", "compress", "shared_cores",
+    ]  # fmt: skip

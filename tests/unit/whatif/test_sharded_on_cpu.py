@@ -92,6 +92,19 @@ def test_copies_take_what_they_were_calibrated_to_take(graph: Graph) -> None:
     assert step_us(graph, f"ddp:{FAST}") == pytest.approx(reduced + 1.5 * MS + 500, abs=1)
 
 
+def test_gradients_in_16_bits_are_cast_by_the_thread_that_fills_the_bucket(graph: Graph) -> None:
+    casts = [[1, 40_000, 60_000], [FLAT, 40_000, 60_000]]
+    calibrate(casts=casts)
+    result = changed(graph, f"ddp:{FAST}", "compress")
+    # Half of 1 MiB and of 2 MiB; casts of 40 us hold backward up. The last one's cast is made once
+    # backward has ended, at 500 and the first one's 40 later.
+    assert start_us(result)["all-reduce 0"] == pytest.approx(310 + 40, abs=1)
+    assert step_us(result) == pytest.approx(
+        max(310 + 40 + 0.5 * MS + 60, 500 + 40 + 40) + MS + 60 + 500, abs=1
+    )
+    assert result.tasks["bytes"][select(result, name="all-reduce*")].tolist() == [MIB // 2, MIB]
+
+
 def test_parameters_are_broadcast_once_they_are_updated(graph: Graph) -> None:
     result = changed(graph, f"zero:stage=1,by=torch,{FAST}")
     # All-reduces of 1 MiB from 310 on and of 2 MiB; one worker has 2 MiB to update, two thirds of

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from stepscope.capture.applied.amp import Amp
 from stepscope.capture.applied.applied import Applied
 from stepscope.capture.applied.compiled import Compile
+from stepscope.capture.applied.compress import Compress
 from stepscope.capture.applied.dataloader import Workers
 from stepscope.capture.applied.ddp import Ddp
 from stepscope.capture.applied.fsdp import Fsdp
@@ -24,6 +25,7 @@ APPLIED: dict[str, Callable[..., Applied]] = {
     "ddp": Ddp,
     "zero": Zero,
     "fsdp": Fsdp,
+    "compress": Compress,
     "compile": Compile,
 }
 
