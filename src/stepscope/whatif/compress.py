@@ -12,11 +12,13 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, insert, numbers_after, redirect, scale
 from stepscope.whatif.calibrated import copy_rate, on_cpu
 from stepscope.whatif.collectives import all_reduces
+from stepscope.whatif.kernels import in_half
 from stepscope.whatif.roofline import memory_rate, rates_of_graph
 
 Ids = NDArray[np.int64]
 Times = NDArray[np.float64]
 _FLOAT = 4  # bytes
+_FP32 = "float"
 _MOVED = 1.5  # of the gradient's bytes: it is read, and half of it written; and the other way
 
 
@@ -37,6 +39,9 @@ def compress(graph: Graph) -> Graph:
     reduces = all_reduces(graph)
     if not reduces.any():
         raise ChangeError("compress: no all-reduce in these steps; put ddp before it")
+    reduces &= ~_narrow(graph, np.flatnonzero(reduces))
+    if not reduces.any():
+        raise ChangeError("compress: no all-reduce of these steps is of FP32")
     size = graph.tasks["bytes"][reduces].astype(np.float64)
     if (size < 0).any():
         raise ChangeError("compress: the trace does not tell how many bytes are all-reduced")
@@ -53,6 +58,15 @@ def compress(graph: Graph) -> Graph:
         tasks = numbers_after(len(graph), first)[tasks]
     graph, last = _casts(graph, tasks, up, in_front=False)
     return redirect(graph, numbers_after(len(graph), last)[tasks], last)
+
+
+def _narrow(graph: Graph, tasks: Ids) -> NDArray[np.bool_]:
+    """Collectives of anything but FP32, as their names or their recorded type tell."""
+    result = in_half(graph)
+    for task in tasks[graph.tasks["event"][tasks] >= 0].tolist():
+        arguments = graph.trace.event_arguments(int(graph.tasks["event"][task]))
+        result[task] |= str(arguments.get("dtype", _FP32)).lower() not in (_FP32, "float32")
+    return result
 
 
 def _casts(graph: Graph, tasks: Ids, time: Times, *, in_front: bool) -> tuple[Graph, Ids]:

@@ -136,6 +136,31 @@ def test_compressed_gradients_send_less_and_cost_kernels(graph: Graph) -> None:
     )
 
 
+def test_gradients_in_16_bits_take_half_the_time_and_two_casts(graph: Graph) -> None:
+    # Of a V100's 900 bytes a ns: 1.5 times 1 and 2 MiB, before and behind, on the channel.
+    result = changed(graph, DDP, "compress")
+    a_cast = 1.5 * MS / 900
+    first = 60 + a_cast + 0.75 * MS + a_cast
+    assert start_us(result)["cast of gradients"] == 60
+    assert step_us(result) == pytest.approx(
+        max(first, 80) + 2 * (a_cast + 0.75 * MS + a_cast) + 20, abs=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("AllReduce_Sum_bf16_RING_LL", ""), ("AllReduce_RING_LL", "dtype=BFloat16")],
+)
+def test_what_is_sent_in_16_bits_already_is_left_alone(name: str, given: str) -> None:
+    graph = graph_of(f"""
+        main     |  0 60 | ProfilerStep#0
+        main     | 10 12 | cudaLaunchKernel | corr=7
+        stream 7 | 20 40 | ncclDevKernel_{name} | corr=7 {given}
+    """)
+    with pytest.raises(ChangeError, match="compress: no all-reduce of these steps is of FP32"):
+        changed(graph, "compress")
+
+
 # -- zero and fsdp
 
 
@@ -180,6 +205,7 @@ def test_modules_are_units(graph: Graph) -> None:
     [
         ("blueconnect", "no all-reduce in these steps; put ddp before it"),
         ("dgc", "no all-reduce in these steps; put ddp before it"),
+        ("compress", "no all-reduce in these steps; put ddp before it"),
         ("dgc:ratio=0", "expected a ratio above 0 and at most 0.5, found 0.0"),
         ("p3:slice_kb=0", "expected slices above 0 kB, found 0.0"),
         ("zero:stage=4", "expected stage 1, 2 or 3, found 4"),
