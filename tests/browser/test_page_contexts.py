@@ -17,6 +17,16 @@ _MANIFEST = {
     "message": "somebody pressed Ctrl-C", "framework": "pytorch", "framework_version": "2.13.0",
 }  # fmt: skip
 
+_STEPS = [
+    {"ph": "X", "name": name, "cat": kind, "pid": 1, "tid": 1, "ts": ts, "dur": dur}
+    for name, kind, ts, dur in (
+        ("ProfilerStep#1", "user_annotation", 0, 90),
+        ("aten::mm", "cpu_op", 1, 50),
+        ("ProfilerStep#2", "user_annotation", 100, 90),
+        ("aten::mm", "cpu_op", 101, 70),
+    )
+]
+
 
 def _contexts(file: str) -> dict[str, object]:
     strings = ["", "main", "<module>", "step", file, "aten::linear", "AddmmBackward0"]
@@ -45,7 +55,9 @@ def contexts_url(home: Path) -> Iterator[str]:
     with zipfile.ZipFile(capture, "w") as archive:
         archive.writestr("manifest.json", json.dumps(_MANIFEST))
         archive.writestr("contexts.json", json.dumps(_contexts(str(source))))
-    with serving(home, str(capture)) as url:
+    trace = home / "steps.json"
+    trace.write_text(json.dumps(_STEPS))
+    with serving(home, str(capture), str(trace)) as url:
         yield url
 
 
@@ -81,3 +93,28 @@ def test_a_box_leads_to_its_line_and_the_line_to_its_boxes(page: Workbench) -> N
     found = page.page.locator(".flame-tools [role=status]", has_text="1 box")
     found.wait_for()
     assert page.said["find"] == "train_contexts.py:6"
+
+
+def test_boxes_are_walked_by_keys(page: Workbench) -> None:
+    page.page.locator(".flame-frame").focus()
+    for _ in range(3):
+        page.page.keyboard.press("ArrowDown")
+    page.page.locator(".flame-chosen strong", has_text="step train_contexts.py:4").wait_for()
+    page.page.keyboard.press("Enter")
+    page.page.locator(".flame-path button", has_text="step train_contexts.py:4").wait_for()
+    page.page.keyboard.press("Escape")
+    page.page.locator(".flame-path button", has_text="step train").wait_for(state="detached")
+
+
+def test_from_a_trace_with_steps_to_one_without_and_back(page: Workbench) -> None:
+    """Nothing is asked of one by the rank and the step of the other: that would be refused."""
+    page.page.get_by_label("Trace", exact=True).select_option("steps")
+    page.page.locator(".level canvas").first.wait_for()
+    page.pane("overview")
+    page.page.locator(".verdict").wait_for()
+    page.page.get_by_label("Trace", exact=True).select_option("contexts")
+    page.page.locator(".alone-line").wait_for()
+    page.page.locator(".flame-frame canvas").first.wait_for()
+    page.page.get_by_label("Trace", exact=True).select_option("steps")
+    page.page.locator(".level canvas").first.wait_for()
+    page.settled()

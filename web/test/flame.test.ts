@@ -49,6 +49,27 @@ const TREE = flame([
 describe("a flame graph", () => {
   const layout = new FlameLayout(TREE);
 
+  it("is walked by arrow keys: to the caller, the largest call, and beside", () => {
+    const go = (...keys: string[]): string =>
+      layout.name(keys.reduce((box, key) => layout.neighbour(box, key), 0));
+    expect(go("ArrowUp")).toBe("all");
+    expect(go("ArrowDown")).toBe("linear");
+    expect(go("ArrowDown", "ArrowDown", "ArrowRight")).toBe("add");
+    expect(go("ArrowDown", "ArrowDown", "ArrowLeft")).toBe("mm");
+    expect(go("ArrowDown", "ArrowRight", "ArrowDown")).toBe("relu");
+    expect(go("ArrowDown", "ArrowDown", "ArrowUp")).toBe("linear");
+  });
+
+  it("tells where the one way down forks", () => {
+    const rows: [string, number, number][] = [
+      ["all", -1, 100],
+      ["main", 0, 100],
+      ["step", 1, 99],
+    ];
+    expect(new FlameLayout(flame([...rows, ["a", 2, 60], ["b", 2, 39]])).forks()).toBe(3);
+    expect(new FlameLayout(flame(rows)).forks()).toBe(0);
+  });
+
   it("finds the box of a node, and the first one for a node that has none", () => {
     const zoomed = new FlameLayout(flame([["mm", -1, 40], ["add", 0, 9]], { node: [7, 12] })); // prettier-ignore
     expect([zoomed.boxOf(12), zoomed.boxOf(7), zoomed.boxOf(3)]).toEqual([1, 0, 0]);

@@ -25,6 +25,7 @@ def findings(opened: OpenTrace, query: Query) -> dict[str, Any]:
     return {
         "rank": subject.rank,
         "step_ms": subject.step_ms,
+        "leaves_out_a_step": subject.leaves_out_a_step,
         "rules": len(RULES),
         "findings": [_told(opened, number, one) for number, one in enumerate(found)],
     }

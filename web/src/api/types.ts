@@ -340,6 +340,8 @@ export interface Finding {
 export interface Findings {
   rank: number;
   step_ms: number;
+  /** Whether the first step is left out, as it warms up. */
+  leaves_out_a_step: boolean;
   rules: number;
   findings: Finding[];
 }

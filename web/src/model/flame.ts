@@ -3,6 +3,7 @@ import type { Flame, NodeFinding } from "../api/flame_types";
 /** Boxes thinner than this are drawn, and met, together with their neighbours, px. */
 export const THIN_PX = 1;
 export const ROW_PX = 19;
+const NEARLY_ALL = 0.97;
 
 /** Where a box was written, or the nearest one around it that says. */
 export interface SourcePlace {
@@ -63,6 +64,33 @@ export class FlameLayout {
   /** The box of a node; the first one where it has none. */
   boxOf(node: number): number {
     return Math.max(this.wire.boxes.node.indexOf(node), 0);
+  }
+
+  /** Where an arrow key leads from a box: to its caller, its largest call, or beside it. */
+  neighbour(box: number, key: string): number {
+    const { parent } = this.wire.boxes;
+    const row = this.rows[this.depth[box]!]!;
+    const beside = (by: number): number => row[row.indexOf(box) + by] ?? box;
+    switch (key) {
+      case "ArrowUp":
+        return Math.max(parent[box]!, 0);
+      case "ArrowDown":
+        return this.end[box]! > box + 1 ? box + 1 : box;
+      case "ArrowLeft":
+        return beside(-1);
+      case "ArrowRight":
+        return beside(1);
+      default:
+        return box;
+    }
+  }
+
+  /** The first depth at which no box holds nearly everything: above it there is one way down. */
+  forks(): number {
+    const alone = (row: Int32Array): boolean =>
+      row.some((box) => this.right[box]! - this.left[box]! > NEARLY_ALL);
+    const found = this.rows.findIndex((row) => !alone(row));
+    return found < 0 ? 0 : found;
   }
 
   name(box: number): string {

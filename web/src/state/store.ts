@@ -63,11 +63,13 @@ export class Store {
     const id = computed(() => (this.entry.value?.state === "ready" ? this.entry.value.id : ""));
     this.client = computed(() => (id.value ? new Client(host, id.value) : null));
     this.overview = latest(() => this.client.value?.overview() ?? null);
-    this.stepless = computed(() => this.overview.value.value?.facts === null);
+    // Until another trace has told of itself, ranks and steps are those of the one before.
+    const known = computed(() => (this.overview.value.loading ? null : this.overview.value.value));
+    this.stepless = computed(() => known.value?.facts === null);
     const rank = computed(() => stepOf(path.value ?? "")?.rank ?? this.overview.value.value?.rank);
     const step = computed(() => (view.value.oneStep ? stepOf(path.value ?? "")?.step : undefined));
     this.scope = computed(() =>
-      rank.value === undefined || this.stepless.value
+      rank.value === undefined || !known.value?.facts
         ? null
         : { rank: rank.value, step: step.value },
     );

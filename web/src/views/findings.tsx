@@ -30,6 +30,7 @@ function List({ store, value }: { store: Store; value: Findings }): JSX.Element 
           ? `None of ${value.rules} rules found anything`
           : `${plural(number, "finding")} of ${value.rules} rules`}{" "}
         in a step of {milliseconds(value.step_ms)}
+        {value.leaves_out_a_step && " (without the first, which warms up)"}
         {ranks > 1 ? ` on rank ${value.rank}` : ""}.
         {number > 1 && " Gains do not add up: each is of that change alone."}
       </p>

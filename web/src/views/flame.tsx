@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Flame, NodeFinding } from "../api/flame_types";
 import { bytes, duration, grouped, percent, plural } from "../base/format";
-import { findingOfBoxes, FlameLayout } from "../model/flame";
+import { findingOfBoxes, FlameLayout, ROW_PX } from "../model/flame";
 import {
   boxAt,
   drawFlame,
@@ -20,6 +20,8 @@ import { NO_FLAME, type FlameView, type Zoom } from "../state/url";
 import { WithAnswer } from "../widgets/answer";
 import type { Pane } from "./pane";
 
+/** Of the callers around all there is, so many rows are in sight at first. */
+const SEEN_ABOVE = 3;
 const LEGEND = ["python", "module", "operator", "runtime", "kernel", "memcpy", "communication"];
 
 /** What the view says, as far as it means anything here: nodes are of one tree, a pair of traces. */
@@ -130,7 +132,7 @@ function Graph({ store, value }: { store: Store; value: Flame }): JSX.Element {
     <div class="pane-column">
       <Tools store={store} value={value} found={found ? { count: found.count, share: found.total / (value.total || 1) } : null} />
       <Path layout={layout} focus={at} onStart={(node) => goTo(node, node)} onFocus={focus} />
-      <Canvas layout={layout} focus={at} chosen={chosen} found={found} findings={findings} onZoom={zoom} />
+      <Canvas layout={layout} focus={at} chosen={chosen} found={found} findings={findings} onZoom={zoom} onChoose={setChosen} />
       <Chosen store={store} layout={layout} box={chosen >= 0 && chosen < layout.size ? chosen : at} findings={findings} />
     </div>
   ); // prettier-ignore
@@ -275,6 +277,7 @@ interface CanvasProps {
   found: FlameScene["found"];
   findings: readonly NodeFinding[];
   onZoom: (box: number) => void;
+  onChoose: (box: number) => void;
 }
 
 function Canvas(props: CanvasProps): JSX.Element {
@@ -298,6 +301,9 @@ function Canvas(props: CanvasProps): JSX.Element {
     return () => observer.disconnect();
   }, []);
   useLayoutEffect(() => {
+    frame.current!.scrollTop = Math.max((layout.forks() - SEEN_ABOVE) * ROW_PX, 0);
+  }, [layout]);
+  useLayoutEffect(() => {
     if (!width) return;
     drawFlame(base.current!, scene);
     performance.mark("flame drawn");
@@ -313,13 +319,9 @@ function Canvas(props: CanvasProps): JSX.Element {
       ref={frame}
       tabIndex={0}
       data-boxes={layout.size}
-      onKeyDown={(event) => {
-        if (event.key !== "Escape" && event.key !== "Backspace") return;
-        const above = layout.wire.boxes.parent[focus]!;
-        if (above < 0) return;
-        event.stopPropagation();
-        props.onZoom(above);
-      }}
+      role="group"
+      aria-label="Boxes: arrow keys walk them, Enter zooms to one, Escape zooms out"
+      onKeyDown={(event) => pressBox(event, props, frame.current!)}
     >
       <div class="flame-room" style={size}>
         <canvas
@@ -349,6 +351,27 @@ function Canvas(props: CanvasProps): JSX.Element {
       )}
     </div>
   );
+}
+
+/** Arrow keys choose a box, Enter zooms to it, Escape goes to the caller of what fills the width. */
+function pressBox(event: KeyboardEvent, props: CanvasProps, frame: HTMLElement): void {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const { layout, focus, chosen } = props;
+  const at = chosen >= 0 && chosen < layout.size ? chosen : focus;
+  if (event.key.startsWith("Arrow")) {
+    const next = layout.neighbour(at, event.key);
+    props.onChoose(next);
+    const top = layout.depth[next]! * ROW_PX;
+    const low = top + 2 * ROW_PX - frame.clientHeight;
+    frame.scrollTop = Math.max(Math.min(frame.scrollTop, top), low);
+  } else if (event.key === "Enter") props.onZoom(at);
+  else if (event.key === "Escape" || event.key === "Backspace") {
+    const above = layout.wire.boxes.parent[focus]!;
+    if (above < 0) return;
+    props.onZoom(above);
+  } else return;
+  event.preventDefault();
+  event.stopPropagation();
 }
 
 /** The hot path in words, for a screen reader. */
@@ -405,7 +428,7 @@ function Chosen(props: {
   const node = layout.wire.boxes.node[box]!;
   const told = findings.filter((one) => one.nodes.includes(node));
   return (
-    <div class="flame-chosen">
+    <div class="flame-chosen" aria-live="polite">
       <strong title={layout.name(box)}>{layout.name(box)}</strong>
       {facts(layout, box).map(([name, value]) => (
         <span key={name}>

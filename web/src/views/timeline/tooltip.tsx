@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { duration, percent, plural } from "../../base/format";
+import { duration, percent, plural, sideName } from "../../base/format";
 import type { Level, Operation } from "../../model/level";
 import type { Store } from "../../state/store";
 import { hover } from "./scene";
@@ -39,7 +39,7 @@ function facts(level: Level, one: Operation, hits: number): [string, string][] {
   const rows: [string, string][] = [];
   if (one.cpu > 0) rows.push(["CPU", share(one.cpu)]);
   if (one.device > 0) rows.push(["device", share(one.device)]);
-  if (one.cpu > 0 && one.device > 0) rows.push(["bound by", one.boundBy]);
+  if (one.cpu > 0 && one.device > 0) rows.push(["bound by", sideName(one.boundBy)]);
   if (one.recompute > 0) rows.push(["recomputed", duration(one.recompute)]);
   if (one.count > 1)
     rows.push(["copies", `${one.count}, ${duration(one.least)} – ${duration(one.most)}`]);
