@@ -105,4 +105,7 @@ def test_findings_name_rules_and_evidence(outcomes: dict[str, Any]) -> None:
     loop = next(one for one in outcomes["findings"] if one["rule"] == "optimizer_loop")
     assert "aten::addcdiv_" in {place["name"] for place in loop["evidence"]}
     assert all(finding["evidence"] for finding in outcomes["findings"])
-    print(loop["evidence"][0])
+    line = MODEL.splitlines().index("        optimizer.step()") + 1
+    assert {(Path(place["file"]).name, place["line"]) for place in loop["evidence"]} == {
+        ("after.py", line)
+    }

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from stepscope.analyze.finding import Place
 from stepscope.annotate.launches import launch_of
+from stepscope.annotate.lines import LINES_RANGE, parse_lines
 from stepscope.trace.nesting import inherit
 from stepscope.trace.trace import Trace
 
@@ -78,11 +79,15 @@ class Places:
     def line(self, event: int) -> tuple[str, int | None, str]:
         """File, line and function of the user's code that led to an event, as far as is known.
 
-        A profiler's Python frame tells the line on which its function begins.
+        A profiler's Python frame tells the line on which its function begins, a range of lines the
+        line that makes the call.
         """
         frame = int(self._frame[event])
-        if frame >= 0 and (found := _FRAME.match(self._names[frame] or "")):
+        name = self._names[frame] or "" if frame >= 0 else ""
+        if found := _FRAME.match(name):
             return found[1], int(found[2]), found[3]
+        if lines := parse_lines(name) if name.startswith(LINES_RANGE) else ():
+            return *lines[-1], ""
         module = int(self._trace.events["module"][event])
         return self._of_module(module) if module >= 0 else ("", None, "")
 
@@ -96,10 +101,11 @@ class Places:
 
     @cached_property
     def _frame(self) -> NDArray[np.int32]:
-        """For each event the user's innermost Python frame around it or around what led to it."""
+        """For each event the innermost frame of the user's, or range of lines, that led to it."""
         events = self._trace.events
         python = events.text("category").mask("python")
         mine = python & self._names.where(_is_users)
+        mine |= self._names.where(lambda name: name.startswith(LINES_RANGE))
         around = inherit(events["parent"], np.where(mine, events["id"], -1))
         caller = launch_of(self._trace)
         origin = inherit(events["parent"], events["forward_event"])

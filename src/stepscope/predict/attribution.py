@@ -11,18 +11,17 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.annotate.lines import LINES_RANGE, Line, parse_lines
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-LINES_PREFIX = "stepscope.lines: "
 _MODULE_PREFIX = "stepscope.module:"
 _ENGINE_PREFIX = "autograd::engine::evaluate_function: "
 _BACKWARD = STAGES.index("backward")
 Ids = NDArray[np.int32]
 Mask = NDArray[np.bool_]
-Line = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -96,14 +95,14 @@ class _Attributing:
 
     @cached_property
     def _is_range(self) -> Mask:
-        return self.names.where(lambda name: name.startswith((LINES_PREFIX, _MODULE_PREFIX)))
+        return self.names.where(lambda name: name.startswith((LINES_RANGE, _MODULE_PREFIX)))
 
     def _lines(self) -> tuple[Ids, list[tuple[Line, ...]]]:
         """Each range of lines as the position of its stack."""
         stacks: list[tuple[Line, ...]] = []
         number = np.full(len(self.names.values) + 1, -1, np.int32)
         for code, name in enumerate(self.names.values):
-            if name.startswith(LINES_PREFIX):
+            if name.startswith(LINES_RANGE):
                 number[code] = len(stacks)
                 stacks.append(parse_lines(name))
         return number[self.names.codes], stacks
@@ -114,15 +113,3 @@ class _Attributing:
         value = inherit(parent, own)
         from_forward = np.where(forward >= 0, value[forward], -1)
         return inherit(parent, np.where(from_forward >= 0, from_forward, own))
-
-
-def parse_lines(name: str) -> tuple[Line, ...]:
-    """The stack in the name of a range: `stepscope.lines: /a.py:3|/b.py:7`.
-
-    Example:
-        >>> parse_lines("stepscope.lines: /a.py:3|/b.py:7")
-        (('/a.py', 3), ('/b.py', 7))
-    """
-    places = name.removeprefix(LINES_PREFIX).split("|")
-    pairs = (place.rpartition(":") for place in places)
-    return tuple((file, int(line)) for file, _, line in pairs if line.isdigit())

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from stepscope.predict.attribution import Attribution, Line
+from stepscope.annotate.lines import Line
+from stepscope.predict.attribution import Attribution
 from stepscope.predict.costs import Cost
 from stepscope.predict.holders import Held
 from stepscope.trace.trace import Trace

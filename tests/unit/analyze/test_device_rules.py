@@ -251,6 +251,15 @@ def test_a_synchronising_call_tells_its_line_and_what_waiting_costs() -> None:
     assert finding.gain.ms == pytest.approx(0.098)
 
 
+def test_a_range_of_lines_tells_the_line_of_a_call() -> None:
+    """As `stepscope batch` records them, for findings in the editor."""
+    text = SYNCHRONISING + "main | 25 450 | stepscope.lines: train.py:40 | cat=cpu_op\n"
+    finding = found("synchronising_calls", text, devices=V100)
+    assert finding is not None
+    place = finding.evidence[0]
+    assert (place.name, place.file, place.line) == ("aten::item", "train.py", 40)
+
+
 def test_the_gain_of_loading_in_time_is_that_of_the_what_if_engine() -> None:
     finding = found("input_bound", WAITING_FOR_DATA.format(end=900, begin=910), devices=V100)
     assert finding is not None
