@@ -334,6 +334,10 @@ def test_the_text_says_what_a_person_asks(result: Result) -> None:
     console = Console(width=100, record=True, file=io.StringIO())
     print_batch(console, result, at=[64])
     text = console.export_text()
+    narrow = Console(width=62, record=True, file=io.StringIO())
+    print_batch(narrow, result, at=[64])
+    rows = narrow.export_text().partition("Lines, a step")[2].splitlines()
+    assert not [row for row in rows if "…" in row[:56]]  # names give way, numbers do not
     assert "batch size 16" in text
     assert "held back" in text
     assert "Memory at its peak" in text

@@ -152,7 +152,7 @@ class _Text:
         """Lines by what their own calls of torch cost."""
         breakdown = self.result.breakdown
         assert breakdown is not None
-        result = plain_table("Lines, a step", "", "forward>", "backward>", ">", "activations>", "")
+        result = plain_table("Lines, a step", "", "forward>", "backward>", ">", "activations>", "~")
         rows = sorted(breakdown.lines, key=lambda row: -row["self_ms"])[:_LINES]
         for row in rows:
             share = row["self_ms"] / (breakdown.step_ms or 1.0)
@@ -163,7 +163,8 @@ class _Text:
             result.add_row(
                 f"{Path(row['file']).name}:{row['line']}",
                 ms(row["forward_ms"] * own), ms(row["backward_ms"] * own), percent(share),
-                size(row["self_activations_bytes"]), Text(names, "dim"),
+                size(row["self_activations_bytes"]),
+                Text(names, "dim", no_wrap=True, overflow="ellipsis"),
             )  # fmt: skip
         return result
 

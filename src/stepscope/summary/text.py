@@ -18,6 +18,7 @@ from stepscope.summary.tables import plain_table as _table
 from stepscope.summary.tree import Node
 
 _WIDE = 100
+_ROOM_FOR_BARS = 72
 _LEAST_SHARE = 0.03
 _LEAST_REST = 0.01
 _KERNELS = 10
@@ -125,7 +126,8 @@ class _Report:
 
     def stages(self) -> Table:
         device = bool(self.main.devices)
-        heads = ["", "CPU ms>", ">", ""] + (["device ms>", ""] if device else []) + ["bound by"]
+        bars = [""] * (self.width >= _ROOM_FOR_BARS or not device)
+        heads = ["", "CPU ms>", ">", *bars, *(["device ms>", *bars] if device else []), "bound by"]
         table = _table("Stages, a step", *heads)
         times = [time for one in self.main.stages for time in (one.cpu_ms, one.device_ms)]
         longest = max(times, default=0.0) or 1.0
@@ -133,9 +135,10 @@ class _Report:
             style = _STAGE_STYLE[one.stage]
             name = Text(one.stage.replace("_", " "), style)
             cells: list[RenderableType] = [name, ms(one.cpu_ms), percent(one.share)]
-            cells.append(self.bar(one.cpu_ms / longest, style))
+            cells += [self.bar(one.cpu_ms / longest, style) for _ in bars]
             if device:
-                cells += [ms(one.device_ms), self.bar(one.device_ms / longest, style)]
+                cells += [ms(one.device_ms)]
+                cells += [self.bar(one.device_ms / longest, style) for _ in bars]
             table.add_row(*cells, Text(one.bound_by, "dim"))
         return table
 

@@ -59,6 +59,13 @@ def test_no_line_is_wider_than_the_terminal() -> None:
         assert max(map(len, printed(trace, width).splitlines())) <= width
 
 
+def test_a_narrow_terminal_costs_bars_and_no_digits() -> None:
+    for width in (60, 71, 72, 80):
+        stages = printed(drawn(ONE), width).partition("Stages")[2].partition("Device")[0]
+        assert "…" not in stages
+        assert ("█" in stages) is (width >= 72)
+
+
 def test_a_capture_that_did_not_complete_says_so() -> None:
     capture = {"outcome": "raised", "message": "the script raised ValueError at step 4"}
     trace = drawn(ONE, capture=capture).with_warnings([("raised", capture["message"], 1)])
