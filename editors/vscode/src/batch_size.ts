@@ -8,7 +8,7 @@ const MOST_TRIES = 3;
 export class BatchSize {
   private running: Promise<void> = Promise.resolve();
   private wanted: number | undefined;
-  private dragging = false;
+  private edited = false; // the drag that goes on has changed the text already
 
   constructor(private readonly client: () => LanguageClient | undefined) {}
 
@@ -26,8 +26,11 @@ export class BatchSize {
   private async apply(uri: string, more: boolean): Promise<void> {
     const value = this.wanted;
     this.wanted = undefined;
-    if (value !== undefined) await this.write(uri, value);
-    this.dragging = more;
+    try {
+      if (value !== undefined) await this.write(uri, value);
+    } finally {
+      this.edited &&= more;
+    }
   }
 
   /** Ask where the number is and replace it; again, if the text changed in between. */
@@ -45,8 +48,10 @@ export class BatchSize {
     const place = new vscode.Range(start.line, start.character, end.line, end.character);
     if (document.getText(place) === newText) return true;
     const editor = await this.editorOf(document);
-    const stops = { undoStopBefore: !this.dragging, undoStopAfter: false };
-    return editor.edit((change) => change.replace(place, newText ?? ""), stops);
+    const stops = { undoStopBefore: !this.edited, undoStopAfter: false };
+    const done = await editor.edit((change) => change.replace(place, newText ?? ""), stops);
+    this.edited ||= done;
+    return done;
   }
 
   private async editorOf(document: vscode.TextDocument): Promise<vscode.TextEditor> {

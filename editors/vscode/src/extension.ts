@@ -21,6 +21,8 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   const begin = async (before: Promise<unknown> | undefined) => {
     await before?.catch(() => undefined); // one after the other, or the first is never ended
     await client?.dispose().catch(() => undefined);
+    client = undefined;
+    status.reset();
     client = await startServer(log, (one) => {
       one.onNotification(MARKS, (marks: Marks) => gutter.show(marks));
       one.onNotification(STATE, (state: State) => {

@@ -28,6 +28,12 @@ export class Status implements vscode.Disposable {
     this.update();
   }
 
+  /** Forget all states: the server that told them is gone. */
+  reset(): void {
+    this.states.clear();
+    this.update();
+  }
+
   dispose(): void {
     this.item.dispose();
     this.watch.dispose();
