@@ -196,7 +196,8 @@ def page(address: str, editor_home: Path, chromium: str) -> Iterator[Any]:
     opened = json.dumps([["openFile", f"vscode-remote://{address[7:]}{folder}/train.py"]])
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+            executable_path=chromium,
+            args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
         )
         page = browser.new_page(viewport={"width": 1500, "height": 900})
         page.set_default_timeout(_PATIENCE_MS)
