@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from stepscope.verify import Comparison
+    from stepscope.verify import Comparison, Measured
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -66,18 +66,22 @@ def verify(
 
 def _lines(answer: Comparison) -> list[str]:
     before, after = answer.before, answer.after
-    count = f"{len(before.rounds_ms)} rounds in turn"
+    rounds = len(before.rounds_ms)
+    over = f" over {rounds} rounds in turn" if rounds > 1 else ""
     return [
         f"{'+'.join(answer.changes)}  {answer.script}",
         "",
-        f"unchanged  {before.step_ms:10.3f} ms a step, spread {before.spread:.1%} over {count}",
-        f"measured   {after.step_ms:10.3f} ms, {answer.measured_speedup:.2f}x, "
-        f"spread {after.spread:.1%}",
+        f"unchanged  {before.step_ms:10.3f} ms a step, {_spread(before)}{over}",
+        f"measured   {after.step_ms:10.3f} ms, {answer.measured_speedup:.2f}x, {_spread(after)}",
         _predicted(answer),
         "",
         *(f"applied    {name}: {_facts(facts)}" for name, facts in answer.applied.items()),
         *_assumed(answer),
     ]
+
+
+def _spread(runs: Measured) -> str:
+    return f"spread {runs.spread:.1%}" if len(runs.rounds_ms) > 1 else "one round, spread unknown"
 
 
 def _predicted(answer: Comparison) -> str:

@@ -1,0 +1,24 @@
+"""What `stepscope verify` prints of a comparison."""
+
+from __future__ import annotations
+
+from stepscope.cli.verify import _lines
+from stepscope.verify import Comparison, Measured
+
+
+def lines(before: tuple[float, ...], after: tuple[float, ...]) -> list[str]:
+    sides = (Measured(times, times, {}) for times in (before, after))
+    return _lines(Comparison("train.py", ("compile",), *sides, 2.0, None, "only measured", {}, {}))
+
+
+def test_several_rounds_have_a_spread() -> None:
+    found = lines((10.0, 11.0, 12.0), (5.0, 5.0, 6.0))
+    assert found[2] == "unchanged      11.000 ms a step, spread 18.2% over 3 rounds in turn"
+    assert found[3] == "measured        5.000 ms, 2.00x, spread 20.0%"
+    assert found[4] == "predicted  –  only measured"
+
+
+def test_one_round_has_none() -> None:
+    found = lines((10.0,), (5.0,))
+    assert found[2] == "unchanged      10.000 ms a step, one round, spread unknown"
+    assert found[3] == "measured        5.000 ms, 2.00x, one round, spread unknown"
