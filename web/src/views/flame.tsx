@@ -203,7 +203,7 @@ function Tools(props: {
       <span class="dim" role="status">
         {found
           ? `${plural(found.count, "box")}, ${percent(found.share)}`.replace("boxs", "boxes")
-          : `${grouped(value.nodes)} contexts, ${figure(value.total, value.unit)}`}
+          : `${grouped(value.nodes)} contexts, ${figure(value.total, value.unit)} ${over(store)}`}
         {value.total_before !== null && ` (before: ${figure(value.total_before, value.unit)})`}
       </span>
       <Legend value={value} />
@@ -224,6 +224,13 @@ function Notes({ notes }: { notes: readonly string[] }): JSX.Element | null {
       </ul>
     </details>
   );
+}
+
+/** What figures add up, as those of the other panes are means a step. */
+function over(store: Store): string {
+  const steps = store.facts.value.value?.facts?.steps.numbers ?? [];
+  if (store.stepless.value) return "in the whole recording";
+  return steps.length === 1 ? `in step ${steps[0]}` : `in ${plural(steps.length, "step")}`;
 }
 
 /** The colours of what there is: of kinds, or of what changed. */
