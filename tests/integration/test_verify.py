@@ -242,3 +242,15 @@ def test_bad_use_ends_with_code_2_and_one_line(script: Script, tmp_path: Path) -
     done = verify(Script(str(tmp_path / "missing.py")), "amp")
     assert done.returncode == 2
     assert "expected a Python script to run" in done.stderr
+
+
+def test_what_sharding_costs_is_measured_by_tensors_and_bytes() -> None:
+    small = (
+        "import json; from stepscope.calibration import sharding as s; "
+        "s._UNITS = ((1, 8), (3, 16)); print(json.dumps(s.sharding()))"
+    )
+    done = subprocess.run([sys.executable, "-c", small], capture_output=True, text=True, check=True)
+    facts = json.loads(done.stdout.splitlines()[-1])
+    assert [row[:2] for row in facts["units"]] == [[1, 256], [3, 3072]]
+    assert all(row[2] >= 1 for row in facts["units"])
+    assert facts["operator"] >= 0

@@ -80,6 +80,7 @@ def _measured(
     base = known or Calibration(
         machine, date, casts=facts["casts"], copies=facts["copies"],
         optimizers=facts["optimizers"], loading=facts["loading"], reducing=facts["reducing"],
+        sharding=facts["sharding"],
     )  # fmt: skip
     return replace(base, operators={**base.operators, **facts["operators"]})
 

@@ -18,7 +18,7 @@ import numpy as np
 from stepscope.trace.cache import cache_folder
 from stepscope.trace.trace import Metadata
 
-VERSION = 2
+VERSION = 3
 _FILE = re.compile(r"(calibration-[0-9a-f]{16}\.json|\.calibration-[0-9a-f]{16}\.json\.\d+)")
 _LIMITS = (
     "ATEN_CPU_CAPABILITY",
@@ -78,6 +78,9 @@ class Calibration:
         optimizers: by class: rows `[tensors, elements in all, a fused step]`.
         reducing: an all-reduce of two processes on this machine: rows `[bytes, ns, CPU time of each
             process, ns]`.
+        sharding: over two processes of this machine, CPU time of the thread that computes: `units`,
+            rows `[tensors, bytes in all, gathering twice and scattering once]`, and `operator`,
+            what an operator on sharded tensors takes more.
         loading: handing over a batch that a worker made: rows `[bytes, CPU time of the training
             loop, CPU time of the worker]`.
     """
@@ -90,6 +93,7 @@ class Calibration:
     optimizers: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     loading: Sequence[Sequence[float]] = ()
     reducing: Sequence[Sequence[float]] = ()
+    sharding: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"calibration of {self.date} on {self.machine}"

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from stepscope.calibration.reducing import reducing
 from stepscope.calibration.replay import prepare
+from stepscope.calibration.sharding import sharding
 
 _LEAST_S, _LEAST_CALLS, _MOST_CALLS = 0.03, 3, 50
 _SIZES = [1 << n for n in range(8, 26, 2)]  # elements
@@ -137,7 +138,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     """The facts that a request asks for."""
     facts: dict[str, Any] = {"torch": str(torch.__version__)}
     if request["machine"]:
-        facts["reducing"] = reducing()
+        facts.update(reducing=reducing(), sharding=sharding())
     torch.set_num_threads(request["threads"])
     if request["machine"]:
         facts.update(casts=casts(), copies=copies(), optimizers=fused_steps(), loading=loading())

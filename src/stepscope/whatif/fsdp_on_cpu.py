@@ -5,23 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from stepscope.calibration import find_calibration, find_operators
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.whatif.blocking import hold_up
 from stepscope.whatif.calibrated import copy_rate
+from stepscope.whatif.fused_on_cpu import step_ns
 from stepscope.whatif.layers import add_channel
 from stepscope.whatif.network import Network
 from stepscope.whatif.units import Unit
 
+Ids = NDArray[np.int64]
+Times = NDArray[np.float64]
+
 ASSUMED = (
     "as fully_shard over gloo: each collective holds up the thread that calls it, a reduce-scatter "
     "is an all-reduce; links that are free, workers ready together",
-    "copies into and out of shards are as fast as calibrated, else as this step's elementwise "
-    "operators; what Python does for each unit and each sharded tensor is not counted",
+    "copies into and out of shards, and Python for each unit and sharded tensor, take the thread "
+    "what they took alone; without a calibration only copies count, as fast as elementwise work",
     "an operator of the weight update takes the n-th part of its time, but for what one of its "
-    "name takes at least",
+    "name takes at least, and what sharded tensors cost it",
 )
+_PASSES = 8.5  # over a unit's bytes that two processes make in two gathers and a scatter
 
 
 def fsdp_on_cpu(graph: Graph, change: str, network: Network, units: Sequence[Unit]) -> Graph:
@@ -44,13 +51,13 @@ def fsdp_on_cpu(graph: Graph, change: str, network: Network, units: Sequence[Uni
     Source: PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py;
     torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, allgather and _reduce_scatter_base.
     """
-    share, whole = 1 / network.workers, sum(unit.bytes for unit in units) / len(graph.window.steps)
-    rate = copy_rate(graph, whole)
+    share, copied = 1 / network.workers, _copies_ns(graph, units)
     graph = _updated(graph, change, share)
     graph, channel = add_channel(graph, "shards")
     again = [unit for unit in units if not unit.stays]
     size = np.array([unit.bytes for unit in (*units, *again)], np.float64)
-    a_copy = size / rate if rate else np.zeros(len(size))
+    dropped = [not unit.stays for unit in units]
+    a_copy = np.append(copied, copied[dropped])
     needs = [*(unit.used for unit in units), *(unit.begun for unit in again)]
     graph, number = hold_up(
         graph, channel, needs, [f"all-gather {place}" for place in range(len(size))],
@@ -66,6 +73,17 @@ def fsdp_on_cpu(graph: Graph, change: str, network: Network, units: Sequence[Uni
     )[0]  # fmt: skip
 
 
+def _copies_ns(graph: Graph, units: Sequence[Unit]) -> Times:
+    """What one pass over each unit's bytes takes the thread."""
+    calibration = find_calibration(graph.trace.metadata)
+    rows = calibration.sharding.get("units") if calibration else None
+    if rows:
+        return np.array([step_ns(rows, unit.tensors, unit.bytes) / _PASSES for unit in units])
+    size = np.array([unit.bytes for unit in units], np.float64)
+    rate = copy_rate(graph, size.sum() / len(graph.window.steps))
+    return size / rate if rate else np.zeros(len(units))
+
+
 def _updated(graph: Graph, change: str, share: float) -> Graph:
     """The weight update of a part of each tensor, by as many operators."""
     tasks = graph.tasks
@@ -76,4 +94,17 @@ def _updated(graph: Graph, change: str, share: float) -> Graph:
     least = np.full(name.max() + 1, np.inf)
     np.minimum.at(least, name, length[rows])
     length[rows] = np.rint(least[name] + share * (length[rows] - least[name]))
+    first = _first_tasks(graph, rows)
+    calibration = find_calibration(graph.trace.metadata)
+    length[first] += round(calibration.sharding.get("operator", 0) if calibration else 0)
     return graph.with_tasks(duration_ns=length)
+
+
+def _first_tasks(graph: Graph, rows: Ids) -> Ids:
+    """Of those tasks the first one of each operator that no other is around."""
+    optimizer = graph.trace.events.text("stage").mask("optimizer")
+    around = np.append(find_operators(graph.trace, optimizer).around, -1)
+    operator = around[graph.tasks["event"][rows]]
+    _, place = np.unique(operator, return_index=True)
+    first = rows[place]
+    return first[operator[place] >= 0]

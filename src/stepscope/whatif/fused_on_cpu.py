@@ -95,13 +95,13 @@ def _fused_ns(trace: Trace, step: int, calibration: Calibration) -> float:
 
 
 def step_ns(rows: Sequence[Sequence[float]], tensors: float, elements: float) -> float:
-    """What a fused step over so many tensors takes.
+    """What a fused step (or other work of the kind) over so many tensors takes.
 
     A part for each tensor, by the small ones; the rest by the rate at which large ones of as many
     elements in all went, for what fits in a cache goes faster.
 
     Args:
-        rows: of a calibration: tensors, elements in all, time in ns.
+        rows: of a calibration: tensors, elements in all (or bytes), time in ns.
     """
     small = [(row[0], row[2]) for row in rows if row[1] / row[0] < _LARGE]
     large = sorted((row[1], row[2]) for row in rows if row[1] / row[0] >= _LARGE)

@@ -21,6 +21,7 @@ class Unit:
     """Parameters of a step that are gathered and dropped together.
 
     Attributes:
+        tensors: how many there are.
         bytes: of all of them.
         used: tasks.id of the first task that needs them in forward, and
         begun: in backward.
@@ -28,6 +29,7 @@ class Unit:
         stays: whether they are kept from forward to backward: those of no module that is a unit.
     """
 
+    tensors: int
     bytes: int
     used: int
     begun: int
@@ -64,7 +66,7 @@ def units_of(
         mine = rows[key == key[first]]
         begun, ready = gradients.begun[mine], gradients.ready[mine]
         yield Unit(
-            int(gradients.bytes[mine].sum()), int(gradients.used[mine[0]]),
+            len(mine), int(gradients.bytes[mine].sum()), int(gradients.used[mine[0]]),
             int(begun[np.argmin(start[begun])]), ready[np.argsort(end[ready], kind="stable")],
             stays=bool(key[first] < 0),
         )  # fmt: skip

@@ -85,11 +85,19 @@ def test_copies_take_what_they_were_calibrated_to_take(graph: Graph) -> None:
     calibrate(copies=[[1, 1_000], [3 * MIB, 3 * MIB / 2], [FLAT, FLAT]])
     plain = 1000 + 2 * 1.5 * MS + 3 * MS - 40
     copies = (2 * 3 * 3 + 3 * 2.5) * MS / 2  # of 3 MiB in all, at 2 bytes a ns
-    assert step_us(graph, f"fsdp:unit_mb=1,{FAST}") == pytest.approx(plain + copies, abs=1)
+    fsdp = f"fsdp:unit_mb=1,{FAST}"
+    assert step_us(graph, fsdp) == pytest.approx(plain + copies, abs=1)
     # ddp copies each gradient to its bucket, the second once backward has ended at 500, and all of
     # them back.
     reduced = 500 + 1.5 * MS + 2 * MS
     assert step_us(graph, f"ddp:{FAST}") == pytest.approx(reduced + 1.5 * MS + 500, abs=1)
+    # Measured as a whole: 5 us once, 2 a tensor and 1 us a KiB, of units of one tensor; each of two
+    # operators of the weight update takes 3 us longer.
+    units = [[1, 1024, 7_000], [11, 1024, 27_000], [1, MIB, 5_000 + 1.024e6],
+             [1, 8 * MIB, 5_000 + 8.192e6]]  # fmt: skip
+    calibrate(sharding={"units": units, "operator": 3_000})
+    whole = 2 * (5 + 2) + 3 * 1024
+    assert step_us(graph, fsdp) == pytest.approx(plain + whole + 2 * 3, abs=1)
 
 
 def test_gradients_in_16_bits_are_cast_by_the_thread_that_fills_the_bucket(graph: Graph) -> None:

@@ -1,0 +1,111 @@
+"""What sharding a model over two processes of this machine costs the thread that computes.
+
+Imports torch: for the process that measures, which must not have computed anything yet, since the
+two are forked from it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import nn
+
+# Square weights: how many of which width; 16 KiB to 16 MiB in all.
+_UNITS = ((1, 64), (12, 64), (1, 512), (1, 1024), (1, 2048))
+_CALLS, _OPERATIONS = 8, 50
+
+
+def sharding() -> dict[str, Any]:
+    """CPU time of copies and Python, without the time in which the thread waits for the other.
+
+    Returns:
+        `units`: rows of tensors, bytes in all, and what gathering such a unit twice and scattering
+        its gradients takes; `operator`: what an operator takes longer on sharded tensors. Times in
+        ns; empty where nothing can be forked, or this torch shards no model on a CPU.
+    """
+    if "fork" not in multiprocessing.get_all_start_methods():
+        return {}
+    context = multiprocessing.get_context("fork")
+    found = context.SimpleQueue()
+    with TemporaryDirectory(prefix="stepscope-") as folder:
+        meeting = Path(folder, "meeting").as_uri()
+        both = [context.Process(target=_shard, args=(n, meeting, found)) for n in (0, 1)]
+        for one in both:
+            one.start()
+        for one in both:
+            one.join()
+    return dict(found.get()) if not found.empty() else {}
+
+
+def _shard(rank: int, meeting: str, found: Any) -> None:
+    from torch import distributed
+
+    if sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    try:
+        facts = {"units": [_unit_ns(*unit) for unit in _UNITS], "operator": _operator_ns()}
+    except (ImportError, RuntimeError, TypeError):
+        facts = {}  # both are the same torch, and fail alike
+    if rank == 0:
+        found.put(facts)
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+def _unit_ns(tensors: int, width: int) -> list[float]:
+    """Tensors, bytes, and what forward and backward take longer where they are sharded."""
+    plain, sharded = (_step_ns(tensors, width, shard) for shard in (False, True))
+    return [float(tensors), 4.0 * tensors * width**2, max(sharded - plain, 1.0)]
+
+
+def _step_ns(tensors: int, width: int, shard: bool) -> float:
+    unit = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(tensors)))
+    model = nn.Sequential(unit)
+    if shard:
+        from torch.distributed.fsdp import fully_shard
+
+        fully_shard(unit, mesh=_mesh())
+        fully_shard(model, mesh=_mesh())
+    x = torch.ones(1, width)
+
+    def step() -> None:
+        model(x).sum().backward()
+        model.zero_grad()
+
+    return _least_ns(step, _CALLS)
+
+
+def _operator_ns() -> float:
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    plain = torch.ones(64)
+    sharded = distribute_tensor(plain, _mesh(), [Shard(0)])
+    times = [_least_ns(partial(one.addcmul_, one, one), _OPERATIONS) for one in (plain, sharded)]
+    return max(times[1] - times[0], 0.0)
+
+
+def _mesh() -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh("cpu", (2,))
+
+
+def _least_ns(call: Callable[[], object], calls: int) -> float:
+    call()
+    times = []
+    for _ in range(calls):
+        begin = time.thread_time_ns()
+        call()
+        times.append(time.thread_time_ns() - begin)
+    return float(min(times))
