@@ -139,7 +139,7 @@ def test_the_arrow_keys_walk_the_levels(resnet: Workbench) -> None:
     resnet.until(
         "document.querySelector('.timeline [role=status]').innerText.startsWith('forward')"
     )
-    assert "bound by cpu" in said.inner_text()
+    assert "bound by CPU" in said.inner_text()
     press("Enter")
     resnet.settled()
     assert resnet.path == rows["forward"]
