@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "examples" / "slow"
+ON_TWO_RANKS = {"exposed_communication", "straggling_rank"}
 _SERVER = """
-import json, os, sys
+import json, os, socket, sys
 import stepscope.capture.recorder, torch._dynamo, torch.profiler  # else each child would
 from stepscope.cli import main
 
@@ -25,7 +25,13 @@ def run(arguments, rank, ranks, port):
     sys.argv = ["stepscope", "run", *arguments]
     main()
 
-for arguments, ranks, port in json.load(sys.stdin):
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+for arguments, ranks in json.load(sys.stdin):
+    port = free_port() if ranks > 1 else 0
     for child in [run(arguments, rank, ranks, port) for rank in range(ranks)]:
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if status:
@@ -34,9 +40,6 @@ for arguments, ranks, port in json.load(sys.stdin):
 # A loader that runs ahead is caught waiting in a longer row of steps only.
 _STEPS = {"too_many_workers": (24, 16)}
 _OPTIONS = {"allocator_churn": ["--memory"]}
-
-
-ON_TWO_RANKS = {"exposed_communication", "straggling_rank"}
 
 
 def capture_all(rules: list[str], folder: Path) -> None:
@@ -51,20 +54,14 @@ def capture_all(rules: list[str], folder: Path) -> None:
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=1500,  # one rank would wait for a dead one for half an hour
     )
     assert done.returncode == 0, done.stderr
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-def _job(rule: str, fixed: bool, folder: Path) -> tuple[list[str], int, int]:
-    """The arguments, how many ranks, and the port where they meet."""
-    several = rule in ON_TWO_RANKS
-    return _arguments(rule, fixed, folder), 2 if several else 1, _free_port() if several else 0
+def _job(rule: str, fixed: bool, folder: Path) -> tuple[list[str], int]:
+    """The arguments, and how many ranks."""
+    return _arguments(rule, fixed, folder), 2 if rule in ON_TWO_RANKS else 1
 
 
 def _arguments(rule: str, fixed: bool, folder: Path) -> list[str]:
