@@ -127,7 +127,7 @@ function Line(props: {
           {node.count > 1 && <Copies node={node} onUnfold={props.onUnfold} />}
         </span>
       </td>
-      <td class="dim">{node.class}</td>
+      <td class="dim minor">{node.class}</td>
       <td class="number">{node.calls ? count(node.calls) : "–"}</td>
       <Times cpu={node.forward_cpu_ms} device={shows.device && node.forward_device_ms} />
       {shows.backward && (
@@ -164,7 +164,7 @@ function Headings({ shows }: { shows: Shows }): JSX.Element {
         <th scope="col" rowSpan={rows}>
           module
         </th>
-        <th scope="col" rowSpan={rows}>
+        <th scope="col" rowSpan={rows} class="minor">
           class
         </th>
         <th scope="col" rowSpan={rows} class="number">

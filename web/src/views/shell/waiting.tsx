@@ -61,8 +61,8 @@ function Others({ store, id }: { store: Store; id: string }): JSX.Element | null
   const others = (store.traces.value?.traces ?? []).filter((one) => one.id !== id);
   if (!others.length) return null;
   return (
-    <ul aria-label="Also open">
-      <li class="dim">Also open:</li>
+    <ul aria-label="Open here">
+      <li class="dim">Open here:</li>
       {others.map((one) => (
         <li key={one.id}>
           <button type="button" class="link" onClick={() => store.openTrace(one.id)}>

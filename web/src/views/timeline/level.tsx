@@ -184,7 +184,7 @@ function LevelTitle({
       </span>
       {wire.hidden > 0 && !store.view.value.every && (
         <button type="button" class="chip" onClick={() => store.set({ every: true })}>
-          {plural(wire.hidden, "event")} on other threads and streams
+          {plural(wire.hidden, "event")} on other {level.path ? "threads and streams" : "ranks"}
         </button>
       )}
     </div>
