@@ -259,6 +259,19 @@ def test_an_exception_is_told_at_its_line(session: Session, tmp_path: Path) -> N
     assert caught.value.line == 15
 
 
+def test_a_script_that_gives_up_is_told_with_its_last_words(
+    session: Session, tmp_path: Path
+) -> None:
+    text = (
+        "import sys\nbatch_size = 4\nprint('usage: …', file=sys.stderr)\nsys.exit('no such --lr')\n"
+    )
+    with pytest.raises(BatchError, match=r"SystemExit at .*train.py:4.*no such --lr"):
+        session.profile(written(tmp_path, text), plan=PLAN)
+    quits = text.replace("sys.exit('no such --lr')", "sys.exit(2)")
+    with pytest.raises(BatchError, match="it said last: usage: …"):
+        session.profile(written(tmp_path, quits), plan=PLAN)
+
+
 def test_a_syntax_error_is_told_at_its_line(session: Session, tmp_path: Path) -> None:
     with pytest.raises(BatchError, match="expected Python that parses") as caught:
         session.profile(written(tmp_path, "x = 1\ndef f(:\n"), plan=PLAN)
@@ -324,6 +337,22 @@ def test_the_command_refuses_in_one_line(tmp_path: Path) -> None:
     assert found.exit_code == 2
     assert "expected a file to read" in found.output
     assert "Traceback" not in found.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--fits", "toaster"], "expected a capacity such as 24GB"),
+        (["--html", "/no/such/folder/page.html"], "found none at /no/such/folder"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_runs(
+    tmp_path: Path, words: list[str], said: str
+) -> None:
+    script = written(tmp_path, "batch_size = 5\nopen('ran', 'w')\n")
+    found = CliRunner().invoke(stepscope, ["batch", *words, str(script)])
+    assert (found.exit_code, said in found.output) == (2, True)
+    assert "batch size 5 (1 of" not in found.output
 
 
 def test_the_text_says_what_a_person_asks(result: Result) -> None:

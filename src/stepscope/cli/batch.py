@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from stepscope.cli.writing import OutputFile, write_text
+
 if TYPE_CHECKING:
     from stepscope.predict import Result
+    from stepscope.predict.capacity import Capacity
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -49,7 +53,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @click.option("--timeout", type=float, default=600.0, show_default=True,
               help="Seconds after which a run is given up.")  # fmt: skip
 @click.option("--python", metavar="PATH", help="The interpreter to run the script with.")
-@click.option("--html", "page", type=click.Path(dir_okay=False), metavar="OUT",
+@click.option("--html", "page", type=OutputFile(), metavar="OUT",
               help="Also write a page with bars to drag, as one file.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
 @click.argument("entry", type=click.Path())
@@ -72,7 +76,9 @@ def batch(
     no file of yours is written.
     """
     from stepscope.predict import open_entry
+    from stepscope.predict.capacity import find_capacity
 
+    capacities = [find_capacity(target) for target in targets]
     opened = open_entry(entry, arguments, choice=choice)
     if find:
         _print_sites(opened, as_json)
@@ -80,15 +86,17 @@ def batch(
     click.echo(f"found {opened.site.sentence}", err=True)
     result = _profiled(opened, how)
     if page:
-        _write_page(result, targets, Path(page))
+        _write_page(result, capacities, Path(page))
+    fits = [result.fits(capacity) for capacity in capacities]
     if as_json:
-        click.echo(json.dumps(_facts(result, at, targets), indent=1))
+        facts = result.to_json(at) | ({"fits": fits} if fits else {})
+        click.echo(json.dumps(facts, indent=1))
         return
     from rich.console import Console
 
     from stepscope.cli.batch_text import print_batch
 
-    print_batch(Console(), result, at, _fits(result, targets))
+    print_batch(Console(), result, at, fits)
 
 
 def _profiled(opened: Any, how: dict[str, Any]) -> Result:
@@ -107,26 +115,10 @@ def _profiled(opened: Any, how: dict[str, Any]) -> Result:
         return session.profile_entry(opened, plan)
 
 
-def _write_page(result: Result, targets: tuple[str, ...], out: Path) -> None:
-    from stepscope.cli.writing import write_text
-    from stepscope.predict.capacity import find_capacity
+def _write_page(result: Result, capacities: Sequence[Capacity], out: Path) -> None:
     from stepscope.serve.batch import batch_page
 
-    capacity = find_capacity(targets[0]).bytes if targets else None
-    write_text(out, batch_page(result, capacity))
-
-
-def _facts(result: Result, at: tuple[int, ...], targets: tuple[str, ...]) -> dict[str, Any]:
-    facts = result.to_json(at)
-    if targets:
-        facts["fits"] = _fits(result, targets)
-    return facts
-
-
-def _fits(result: Result, targets: tuple[str, ...]) -> list[dict[str, Any]]:
-    from stepscope.predict.capacity import find_capacity
-
-    return [result.fits(find_capacity(target)) for target in targets]
+    write_text(out, batch_page(result, capacities[0].bytes if capacities else None))
 
 
 def _print_sites(opened: Any, as_json: bool) -> None:

@@ -11,11 +11,12 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?)b?", re.IGNORECASE)
 _SAID = re.compile(r"(?<![\w])(\d+) ?G(?:i?B)?\b", re.IGNORECASE)
 _POWER = {"k": 1, "m": 2, "g": 3, "t": 4}
 _GIB = 1 << 30
-# Memory as the makers' data sheets state it, in GiB; the first name that occurs counts.
-_DEVICES = (
+_MOST_TIMES = 2  # what a device's name says may be so many times what is listed: A100 80GB
+# Memory as the makers' data sheets state it, in GiB.
+DEVICES = (
     ("H200", 141), ("H100 NVL", 94), ("H100", 80), ("H20", 96), ("GH200", 96), ("B200", 180),
-    ("A100", 40), ("A800", 80), ("A40", 48), ("A30", 24),
-    ("A10", 24), ("A16", 16), ("A2", 16), ("L40", 48), ("L4", 24), 
+    ("GB200", 186), ("A100", 40), ("A800", 80), ("A40", 48), ("A30", 24),
+    ("A10", 24), ("A16", 16), ("A2", 16), ("L40", 48), ("L4", 24),
     ("V100", 16), ("P100", 16), ("T4", 16), ("RTX 6000 Ada", 48),
     ("RTX A6000", 48), ("RTX A5000", 24), ("RTX A4000", 16), ("5090", 32), ("5080", 16),
     ("5070 Ti", 16), ("5070", 12), ("4090", 24), ("4080", 16), ("4070 Ti Super", 16),
@@ -52,21 +53,27 @@ def find_capacity(text: str) -> Capacity:
         >>> find_capacity("24GB").bytes, find_capacity("rtx 4090").bytes // 2**30
         (24000000000, 24)
     """
-    if match := _SIZE.fullmatch(text.strip()):
+    match = _SIZE.fullmatch(text.strip())
+    if match and not text.lower().endswith("ti"):  # a 3080 Ti
         number, unit, binary = match.groups()
         return Capacity(
             text, int(float(number) * (1024 if binary else 1000) ** _POWER[unit.lower()])
         )
-    wanted = _plain(text)
-    for name, gib in _DEVICES:
-        if _plain(name) in wanted:
-            said = _SAID.search(text)
-            return Capacity(text, (int(said[1]) if said else gib) * _GIB)
+    known = [(name, gib) for name, gib in DEVICES if _is_in(name, text)]
+    if known:
+        _, gib = max(known, key=lambda one: len(one[0]))  # 3080 Ti, not 3080
+        said = _SAID.search(text)
+        # A GH200 480GB has so much beside its CPU.
+        is_its_own = said is not None and int(said[1]) <= _MOST_TIMES * gib
+        return Capacity(text, (int(said[1]) if said and is_its_own else gib) * _GIB)
     raise BatchError(
         f"expected a capacity such as 24GB or the name of a known device such as A100, found "
         f"{text!r}; give the capacity"
     )
 
 
-def _plain(text: str) -> str:
-    return re.sub(r"[\s_-]+", "", text).lower()
+def _is_in(name: str, text: str) -> bool:
+    """Whether a text names a device, as a word or a few: an A4000 is no A40, a GH200 no H200."""
+    words = r"[\s_-]*".join(map(re.escape, name.split()))
+    before = "[0-9]" if name[0].isdigit() else "[a-z]"
+    return re.search(rf"(?<!{before}){words}(?![0-9])", text, re.IGNORECASE) is not None

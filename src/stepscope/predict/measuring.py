@@ -116,7 +116,10 @@ def _checked(reply: Reply, entry: Entry) -> Json:
             f"{facts['steps_seen']}; let it run longer",
             entry.path,
         )
-    raise BatchError(_failure(facts["error"], entry), *_place(facts["error"], entry))
+    said = _failure(facts["error"], entry)
+    if facts["error"]["type"] == "SystemExit" and (last := reply.output.strip()):
+        said += f"; it said last: {last.splitlines()[-1]}"
+    raise BatchError(said, *_place(facts["error"], entry))
 
 
 def _failure(error: Json, entry: Entry) -> str:

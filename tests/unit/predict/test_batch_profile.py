@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepscope.errors import BatchError
-from stepscope.predict.capacity import find_capacity
+from stepscope.predict.capacity import DEVICES, find_capacity
 from stepscope.predict.entry import given_option, with_option
 from stepscope.predict.measured import Point
 from stepscope.predict.names import is_batch_size, is_evaluation
@@ -85,7 +85,9 @@ def test_json_has_what_scripts_read() -> None:
 @pytest.mark.parametrize(
     ("text", "size"),
     [("24GB", 24 * 10**9), ("24GiB", 24 * 2**30), ("0.5 g", 5 * 10**8), ("RTX 4090", 24 * 2**30),
-     ("NVIDIA A100-SXM4-80GB", 80 * 2**30), ("a100", 40 * 2**30)],
+     ("NVIDIA A100-SXM4-80GB", 80 * 2**30), ("a100", 40 * 2**30), ("3080 Ti", 12 * 2**30),
+     ("NVIDIA GeForce RTX 3080Ti", 12 * 2**30), ("NVIDIA RTX A4000", 16 * 2**30),
+     ("NVIDIA GH200 480GB", 96 * 2**30), ("H200", 141 * 2**30), ("3080 TiB", 3080 * 2**40)],
 )  # fmt: skip
 def test_capacities(text: str, size: int) -> None:
     assert find_capacity(text).bytes == size
@@ -94,6 +96,13 @@ def test_capacities(text: str, size: int) -> None:
 def test_an_unknown_device_is_refused() -> None:
     with pytest.raises(BatchError, match="give the capacity"):
         find_capacity("toaster")
+    with pytest.raises(BatchError, match="give the capacity"):
+        find_capacity("NVIDIA RTX A2000")  # is no A2
+
+
+def test_every_known_device_is_itself() -> None:
+    for name, gib in DEVICES:
+        assert find_capacity(name).bytes == gib * 2**30, name
 
 
 def test_an_option_keeps_its_place_on_the_command_line() -> None:
