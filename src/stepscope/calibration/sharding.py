@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -21,7 +22,17 @@ from torch import nn
 
 # Square weights: how many of which width; 16 KiB to 16 MiB in all.
 _UNITS = ((1, 64), (12, 64), (1, 512), (1, 1024), (1, 2048))
-_CALLS, _OPERATIONS = 8, 50
+_CALLS = 8
+# What Adam calls.
+_OPERATORS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+    lambda one: one.mul_(0.9),
+    lambda one: one.lerp_(one, 0.1),
+    lambda one: one.addcmul_(one, one),
+    lambda one: one.sqrt(),
+    lambda one: one.div(2.0),
+    lambda one: one.add_(1e-8),
+    lambda one: one.addcdiv_(one, one),
+)
 
 
 def sharding() -> dict[str, Any]:
@@ -29,8 +40,9 @@ def sharding() -> dict[str, Any]:
 
     Returns:
         `units`: rows of tensors, bytes in all, and what gathering such a unit twice and scattering
-        its gradients takes; `operator`: what an operator takes longer on sharded tensors. Times in
-        ns; empty where nothing can be forked, or this torch shards no model on a CPU.
+        its gradients takes; `operator`: what an operator takes longer on sharded tensors, the mean
+        of Adam's. Times in ns; empty where nothing can be forked, or this torch shards no model on
+        a CPU.
     """
     if "fork" not in multiprocessing.get_all_start_methods():
         return {}
@@ -83,7 +95,7 @@ def _step_ns(tensors: int, width: int, shard: bool) -> float:
         model(x).sum().backward()
         model.zero_grad()
 
-    return _least_ns(step, _CALLS)
+    return _least_ns(step)
 
 
 def _operator_ns() -> float:
@@ -91,8 +103,9 @@ def _operator_ns() -> float:
 
     plain = torch.ones(64)
     sharded = distribute_tensor(plain, _mesh(), [Shard(0)])
-    times = [_least_ns(partial(one.addcmul_, one, one), _OPERATIONS) for one in (plain, sharded)]
-    return max(times[1] - times[0], 0.0)
+    more = [_least_ns(partial(call, sharded)) - _least_ns(partial(call, plain))
+            for call in _OPERATORS]  # fmt: skip
+    return max(fmean(more), 0.0)
 
 
 def _mesh() -> Any:
@@ -101,10 +114,10 @@ def _mesh() -> Any:
     return init_device_mesh("cpu", (2,))
 
 
-def _least_ns(call: Callable[[], object], calls: int) -> float:
+def _least_ns(call: Callable[[], object]) -> float:
     call()
     times = []
-    for _ in range(calls):
+    for _ in range(_CALLS):
         begin = time.thread_time_ns()
         call()
         times.append(time.thread_time_ns() - begin)
