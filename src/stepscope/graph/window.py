@@ -50,11 +50,7 @@ def find_window(
     rank = trace.metadata.ranks[0] if rank is None else rank
     rows = [row for row in _rows(trace, rank) if steps is None or _holds(row, *steps)]
     if not rows:
-        wanted = "any step" if steps is None else f"steps {steps[0]} to {steps[1]} in a row"
-        known = trace["steps"]["step"][trace["steps"]["rank"] == rank].tolist()
-        raise TraceError(
-            f"{trace.metadata.source}: expected {wanted} of rank {rank}, found {known}"
-        )
+        raise TraceError(f"{trace.metadata.source}: {_lacking(trace, rank, steps)}")
     row = max(rows, key=len)
     if steps is not None:
         row = [step for step in row if steps[0] <= step[0] <= steps[1]]
@@ -63,6 +59,15 @@ def find_window(
     if not window.measured_ns.all():
         raise TraceError(f"{trace.metadata.source}: expected steps that last, found one of 0 ns")
     return window
+
+
+def _lacking(trace: Trace, rank: int, steps: tuple[int, int] | None) -> str:
+    known = trace["steps"]["step"][trace["steps"]["rank"] == rank].tolist()
+    if steps is None or not known:
+        return f"expected a rank of {list(trace.metadata.ranks)}, found {rank}"
+    first, last = steps
+    wanted = f"step {first}" if first == last else f"steps {first} to {last} in a row"
+    return f"expected {wanted} of rank {rank}, found {known}"
 
 
 def _holds(row: list[tuple[int, int, int, int]], first: int, last: int) -> bool:

@@ -199,7 +199,7 @@ def test_consecutive_steps_make_one_graph_and_each_is_timed() -> None:
 
 
 def test_a_step_that_is_not_there_is_refused() -> None:
-    with pytest.raises(TraceError, match="expected steps 4 to 4 in a row of rank 0, found \\[0\\]"):
+    with pytest.raises(TraceError, match="expected step 4 of rank 0, found \\[0\\]"):
         build_graph(annotate(drawn_trace(ONE_KERNEL)), steps=(4, 4))
 
 
