@@ -7,7 +7,7 @@ from the machine's calibration, then runs without and with the change in turn, e
 process, on one thread. `ddp`, `compress` (of its gradients), `zero` and `fsdp` train two processes
 in network namespaces of their own, joined by a veth pair that tc shapes to each bandwidth; that
 needs root, `ip` and `tc` (apt-get install iproute2). Without them the two meet on the loopback
-device, at whatever that gives. Each part takes up to four minutes.
+device, at whatever that gives. A part takes up to five minutes.
 """
 
 import argparse
