@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stepscope.analyze.unfolded import Unfolded, unfold
 from stepscope.annotate.launches import launch_of
-from stepscope.annotate.steps import main_track, require_steps
+from stepscope.annotate.steps import main_track, ranks_with_steps, require_steps
 from stepscope.annotate.tracks import device_work
 from stepscope.contexts import ContextTree, build_contexts
 from stepscope.errors import TraceError
@@ -41,7 +41,7 @@ class Search:
         self.events = trace.events
         self.steps = trace["steps"].take(trace["steps"]["rank"] == self.rank)
         if not len(self.steps):
-            known = list(trace.metadata.ranks)
+            known = list(ranks_with_steps(trace))
             raise TraceError(f"expected a rank of {known}, found {self.rank}")
         self.count = self.unfolded.steps if self.unfolded else len(self.steps)
 

@@ -66,6 +66,12 @@ def require_steps(trace: Trace, instead: str = "") -> None:
     raise TraceError(f"{source}: expected at least one recorded step, found none: {why}")
 
 
+def ranks_with_steps(trace: Trace) -> tuple[int, ...]:
+    """The ranks that have a step: one that failed early may have none; all where no rank has."""
+    found = set(trace["steps"]["rank"].tolist())
+    return tuple(rank for rank in trace.metadata.ranks if rank in found) or trace.metadata.ranks
+
+
 def main_track(trace: Trace) -> int:
     """The CPU track of the training loop: where the profiler's steps are, else the busiest."""
     events = trace.events

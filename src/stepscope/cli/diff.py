@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stepscope.cli.options import tell_of_ranks_without_steps
 from stepscope.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -70,7 +71,9 @@ def _opened(path: str, model: str | None, cache: bool) -> Trace:
     from stepscope.opening import open
 
     with progress_bar(f"reading {Path(path).name}") as progress:
-        return open(path, model=model, cache=cache, progress=progress)
+        trace = open(path, model=model, cache=cache, progress=progress)
+    tell_of_ranks_without_steps(trace)
+    return trace
 
 
 def _judge(context: click.Context, found: Comparison, limit: float) -> None:

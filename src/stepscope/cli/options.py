@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from stepscope.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from stepscope.trace.trace import Trace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -33,6 +36,15 @@ def takes_trace(command: Command) -> Command:
 
         with progress_bar(f"reading {file}") as progress:
             trace = open(file, model=model, cache=not no_cache, progress=progress)
+        tell_of_ranks_without_steps(trace)
         return command(trace=trace, **rest)
 
     return opened  # type: ignore[return-value]
+
+
+def tell_of_ranks_without_steps(trace: Trace) -> None:
+    """Say on stderr which ranks of a job have nothing to tell."""
+    from stepscope.annotate.steps import ranks_with_steps
+
+    for rank in sorted({*trace.metadata.ranks} - {*ranks_with_steps(trace)}):
+        click.echo(f"! rank {rank} of {trace.metadata.source} has no recorded step", err=True)

@@ -43,9 +43,10 @@ def report(
 
         write_html(trace, html, rank, step, not no_source)
         return
+    from stepscope.annotate.steps import ranks_with_steps
     from stepscope.summary import summarise
 
-    ranks = trace.metadata.ranks if rank is None else (rank,)
+    ranks = ranks_with_steps(trace) if rank is None else (rank,)
     summaries = [summarise(trace, one, step) for one in ranks]
     if as_json:
         facts = [summary.to_json() for summary in summaries]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stepscope.annotate.steps import ranks_with_steps
 from stepscope.diff.run import Run, has_device, measure_run
 from stepscope.diff.sample import Floats, Key, Sample
 from stepscope.diff.significance import differs
@@ -100,7 +101,7 @@ def compare(
     """
     on_device = has_device(before) and has_device(after)
     first = measure_run(before, rank, on_device)
-    if to_rank is None and first.rank in after.metadata.ranks:
+    if to_rank is None and first.rank in ranks_with_steps(after):
         to_rank = first.rank
     second = measure_run(after, to_rank, on_device)
     return Comparison(

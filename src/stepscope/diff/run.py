@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.annotate.launches import launch_of
-from stepscope.annotate.steps import require_steps
+from stepscope.annotate.steps import ranks_with_steps, require_steps
 from stepscope.annotate.tracks import device_work, on_host
 from stepscope.diff.sample import Floats, Ids, Key, Sample, sample
 from stepscope.errors import TraceError
@@ -58,10 +58,10 @@ def measure_run(trace: Trace, rank: int | None = None, on_device: bool | None = 
         TraceError: if there is no such rank, or it has no steps.
     """
     require_steps(trace, "compare their flame graphs (stepscope view A B)")
-    rank = trace.metadata.ranks[0] if rank is None else rank
+    rank = ranks_with_steps(trace)[0] if rank is None else rank
     steps = trace["steps"].take(trace["steps"]["rank"] == rank)
     if not len(steps):
-        has = ", ".join(map(str, trace.metadata.ranks))
+        has = ", ".join(map(str, ranks_with_steps(trace)))
         raise TraceError(
             f"expected steps of rank {rank} in {trace.metadata.source}, found none; it has ranks "
             f"{has}"

@@ -10,6 +10,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.annotate.steps import ranks_with_steps
 from stepscope.errors import TraceError
 from stepscope.graph.build import build_graph
 from stepscope.graph.graph import Graph
@@ -36,13 +37,13 @@ def build_ranks(
 
     Args:
         trace: an annotated trace of several ranks.
-        ranks: which; by default all.
+        ranks: which; by default all that have steps.
         steps: the first and the last step; by default the longest row of the first rank.
 
     Raises:
         TraceError: if a rank does not have these steps.
     """
-    ranks = list(trace.metadata.ranks if ranks is None else ranks)
+    ranks = list(ranks_with_steps(trace) if ranks is None else ranks)
     first = build_graph(trace, ranks[0], steps)
     span = steps or (first.window.steps[0], first.window.steps[-1])
     graphs = [first, *(build_graph(trace, rank, span) for rank in ranks[1:])]

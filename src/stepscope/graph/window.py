@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.annotate.steps import require_steps
+from stepscope.annotate.steps import ranks_with_steps, require_steps
 from stepscope.errors import TraceError
 from stepscope.trace.trace import Trace
 
@@ -47,7 +47,7 @@ def find_window(
             length.
     """
     require_steps(trace)
-    rank = trace.metadata.ranks[0] if rank is None else rank
+    rank = ranks_with_steps(trace)[0] if rank is None else rank
     rows = [row for row in _rows(trace, rank) if steps is None or _holds(row, *steps)]
     if not rows:
         raise TraceError(f"{trace.metadata.source}: {_lacking(trace, rank, steps)}")
@@ -64,7 +64,7 @@ def find_window(
 def _lacking(trace: Trace, rank: int, steps: tuple[int, int] | None) -> str:
     known = trace["steps"]["step"][trace["steps"]["rank"] == rank].tolist()
     if steps is None or not known:
-        return f"expected a rank of {list(trace.metadata.ranks)}, found {rank}"
+        return f"expected a rank of {list(ranks_with_steps(trace))}, found {rank}"
     first, last = steps
     wanted = f"step {first}" if first == last else f"steps {first} to {last} in a row"
     return f"expected {wanted} of rank {rank}, found {known}"

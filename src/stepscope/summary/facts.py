@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stepscope.annotate.steps import ranks_with_steps
 from stepscope.summary.devices import Device, devices_of
 from stepscope.summary.kernels import Kernel, kernels_of, time_by_kind
 from stepscope.summary.part import Part
@@ -78,7 +79,7 @@ def summarise(trace: Trace, rank: int | None = None, step: int | None = None) ->
 
     Args:
         trace: an annotated trace.
-        rank: which rank; by default the first.
+        rank: which rank; by default the first that has steps.
         step: one step's number; by default the mean over all steps.
 
     Returns:
@@ -90,7 +91,7 @@ def summarise(trace: Trace, rank: int | None = None, step: int | None = None) ->
     Example:
         >>> summarise(stepscope.open("run.stepscope")).steps.mean_ms  # doctest: +SKIP
     """
-    part = Part(trace, trace.metadata.ranks[0] if rank is None else rank, step)
+    part = Part(trace, ranks_with_steps(trace)[0] if rank is None else rank, step)
     devices, stages, steps = devices_of(part), _stages(part), _step_times(part)
     names = trace.metadata.framework, trace.metadata.framework_version
     return Summary(

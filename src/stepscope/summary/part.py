@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.annotate.idle import windows
-from stepscope.annotate.steps import require_steps
+from stepscope.annotate.steps import ranks_with_steps, require_steps
 from stepscope.errors import TraceError
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -32,7 +32,7 @@ class Part:
         require_steps(trace)
         mine = steps["rank"] == rank
         if not mine.any():
-            raise TraceError(f"expected a rank of {list(trace.metadata.ranks)}, found {rank}")
+            raise TraceError(f"expected a rank of {list(ranks_with_steps(trace))}, found {rank}")
         if step is not None:
             known = steps["step"][mine].tolist()
             mine &= steps["step"] == step

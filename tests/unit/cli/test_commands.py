@@ -10,7 +10,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from stepscope.annotate import annotate
 from stepscope.cli.commands import COMMANDS, Entry, stepscope
+from stepscope.testing import drawn_trace
+from stepscope.trace.concat import concat
+from stepscope.trace.trace import Metadata, Trace
 from stepscope.version import __version__
 
 EVENTS = [
@@ -209,3 +213,20 @@ def test_what_is_no_file_is_written_to_and_not_replaced(
 def test_numbers_that_mean_nothing_are_refused(words: list[str], option: str, file: str) -> None:
     code, _, err = call(*words, file)
     assert (code, f"Invalid value for '{option}'" in err) == (2, True)
+
+
+@pytest.mark.parametrize("words", [["report"], ["whatif"], ["analyze"], ["diff"]])
+def test_a_rank_that_failed_before_its_first_step_leaves_the_others_to_go_on_with(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "main | 0 50 | ProfilerStep#0\nmain | 5 40 | aten::mm"
+    failed = Trace({}, Metadata(ranks=(0,), source="job"))
+    trained = annotate(drawn_trace(text, ranks=(1,), source="job"))
+    job = concat([failed, trained])
+    monkeypatch.setattr("stepscope.opening.open", lambda *_, **__: job)
+    code, out, err = call(*words, "job", *(["job"] if words == ["diff"] else []))
+    assert (code, "Error" in err) == (0, False)
+    assert "! rank 0 of job has no recorded step" in err
+    assert out
+    code, _, err = call("report", "job", "--rank", "0")
+    assert (code, "expected a rank of [1], found 0" in err) == (2, True)
