@@ -116,7 +116,7 @@ class _Report:
             device = max(one.devices, key=lambda device: device.computing_ms, default=None)
             times = _times(device) if device else {}
             mark = " ▼" if one is self.main else ""
-            cells = (ms(times.get(key, 0.0)) for key in _TIME_STYLE)
+            cells = (ms(times.get(key, 0.0)) if device else "–" for key in _TIME_STYLE)
             table.add_row(f"{one.rank}{mark}", ms(one.steps.mean_ms), *cells)
         table.caption = Text("data, sync, host, launch: idle. ▼ told in detail below", "dim")
         table.caption_justify = "left"
