@@ -65,7 +65,7 @@ def _id(contents: Contents, lane: Lane, number: int) -> str:
 
 def _section(contents: Contents, lane: Lane, facts: Operations, first: int, end: int) -> Operation:
     part = lane.part(first, end)
-    names = [contents.name(lane, number) for number in range(first, end)]
+    names = _names(contents, lane, facts, first, end)
     copies = _copies(facts, first, end)
     runtime = np.add.reduceat(_longer_side(facts, first, end), copies)
     slowest = first + int(copies[runtime.argmax()])
@@ -86,6 +86,13 @@ def _section(contents: Contents, lane: Lane, facts: Operations, first: int, end:
             slowest=_id(contents, lane, slowest),
         ),
     )
+
+
+def _names(contents: Contents, lane: Lane, facts: Operations, first: int, end: int) -> list[str]:
+    """The name of each operation; those that share a code share it, and few codes are many."""
+    _, where, which = np.unique(facts.name[first:end], return_index=True, return_inverse=True)
+    distinct = [contents.name(lane, first + number) for number in where.tolist()]
+    return [distinct[code] for code in which.tolist()]
 
 
 def _copies(facts: Operations, first: int, end: int) -> Ids:

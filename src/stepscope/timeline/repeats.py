@@ -55,8 +55,9 @@ def _of_period(names: Ids, period: int) -> list[Repeat]:
     same = np.concatenate([[False], names[period:] == names[:-period], [False]])
     first, end = np.flatnonzero(same[1:] != same[:-1]).reshape(-1, 2).T
     count = (end - first) // period + 1
+    enough = count >= _LEAST_COUNT
     return [
         Repeat(at, period, copies)
-        for at, copies in zip(first.tolist(), count.tolist(), strict=True)
-        if copies >= _LEAST_COUNT and (names[at : at + period] != names[at]).any()
+        for at, copies in zip(first[enough].tolist(), count[enough].tolist(), strict=True)
+        if (names[at : at + period] != names[at]).any()
     ]

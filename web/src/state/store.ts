@@ -84,10 +84,7 @@ export class Store {
       if (!client || !one) return null;
       // After the level on its way, which is what somebody waits for.
       const level = path.value === null ? null : client.levels(path.value, every.value);
-      return Promise.resolve(level).then(
-        () => client.details(one),
-        () => client.details(one),
-      );
+      return rested([level], () => chosen.peek() === one).then(() => client.details(one));
     });
     this.found = latest(() =>
       text.value && path.value !== null
@@ -113,7 +110,8 @@ export class Store {
     this.place = computed(() => placeOf(this.levels.value.value ?? [], chosen.value));
     this.partners = latest(() => {
       const [client, place] = [this.client.value, this.place.value];
-      return client && place ? partnersOf(client, place) : null;
+      if (!client || !place) return null;
+      return rested([], () => this.place.peek() === place).then(() => partnersOf(client, place));
     });
   }
 
@@ -225,6 +223,16 @@ export class Store {
       this.view.value = { ...NO_VIEW, trace, pane: this.view.value.pane };
     });
   }
+}
+
+/** Somebody who goes on within this time is not told about where they were. */
+const REST_MS = 80;
+
+/** Once what comes first is there, and a choice has lasted; never, if it does not. */
+async function rested(first: readonly (Promise<unknown> | null)[], lasts: () => boolean) {
+  const pause = new Promise((resolve) => setTimeout(resolve, REST_MS));
+  await Promise.allSettled([pause, ...first]);
+  if (!lasts()) await new Promise<never>(() => {});
 }
 
 /** The level that lists an operation, its number there, and how deep the level is. */
