@@ -11,7 +11,7 @@ from stepscope.timeline.lanes import Contents, Lane
 from stepscope.timeline.measure import Costs
 from stepscope.timeline.names import range_name, summary_name
 from stepscope.timeline.operation import Operation, Spread
-from stepscope.timeline.repeats import find_repeats
+from stepscope.timeline.repeats import whole_period
 from stepscope.timeline.sections import Operations, Times, find_sections
 
 
@@ -97,9 +97,7 @@ def _names(contents: Contents, lane: Lane, facts: Operations, first: int, end: i
 
 def _copies(facts: Operations, first: int, end: int) -> Ids:
     """Where the copies of a pattern begin that is all there is, else where each operation does."""
-    found = find_repeats(facts.name[first:end])
-    whole = len(found) == 1 and found[0].period * found[0].count == end - first
-    return np.arange(0, end - first, found[0].period if whole else 1)
+    return np.arange(0, end - first, whole_period(facts.name[first:end]))
 
 
 def _name(facts: Operations, names: list[str], first: int, end: int, copies: int) -> str:

@@ -50,6 +50,22 @@ def find_repeats(names: Ids) -> list[Repeat]:
     return sorted(kept, key=lambda one: one.first)
 
 
+def whole_period(names: Ids) -> int:
+    """The period of the pattern that all names are copies of, as `find_repeats` has it; else 1.
+
+    Example:
+        >>> whole_period(np.array([1, 2, 1, 2, 1, 2])), whole_period(np.array([1, 1, 1, 1, 1, 1]))
+        (2, 1)
+    """
+    size = len(names)
+    if (names == names[0]).all():
+        return 1
+    for period in range(2, min(_LONGEST_PERIOD, size // _LEAST_COUNT) + 1):
+        if size % period == 0 and (names[period:] == names[:-period]).all():
+            return period
+    return 1
+
+
 def _of_period(names: Ids, period: int) -> list[Repeat]:
     """Unbroken runs in which every name is that of `period` operations before."""
     same = np.concatenate([[False], names[period:] == names[:-period], [False]])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.timeline.repeats import find_repeats
+from stepscope.timeline.repeats import find_repeats, whole_period
 
 
 def repeats(names: str) -> list[tuple[str, int, int]]:
@@ -40,3 +40,13 @@ def test_each_is_what_it_says_and_none_overlap(names: str) -> None:
         assert first >= end
         end = first + len(pattern) * count
         assert names[first:end] == pattern * count
+
+
+@given(st.text("ab", min_size=1, max_size=8), st.integers(1, 12))
+def test_the_period_of_all_names_is_that_of_the_repeat_that_is_all_there_is(
+    pattern: str, count: int
+) -> None:
+    names = np.array([ord(name) for name in pattern * count], np.int64)
+    found = find_repeats(names)
+    whole = len(found) == 1 and found[0].period * found[0].count == len(names)
+    assert whole_period(names) == (found[0].period if whole else 1)
