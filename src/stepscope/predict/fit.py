@@ -184,8 +184,8 @@ def fit_peaks(batches: Sequence[float], values: Sequence[float], tolerance: floa
     """Memory: a line, or several where the peak moves to another place in the step.
 
     Each place in the step holds a constant and so much a sample; the peak is the greatest of them,
-    so its slope can only grow. Memory has no noise: where one line misses by more than `tolerance`
-    and slopes do grow, points in a row on one line make a piece.
+    so its slope can only grow. Memory has no noise but for sizes that are rounded up: where one
+    line misses by more than `tolerance`, points in a row on one line make a piece, if slopes grow.
 
     Args:
         batches: different batch sizes, at least two.
@@ -199,17 +199,19 @@ def fit_peaks(batches: Sequence[float], values: Sequence[float], tolerance: floa
     one = _model((fit_line(x, y),), x, y, None, None)
     if one.residual() <= tolerance or len(x) < 3:
         return one
-    slopes = np.diff(y) / np.diff(x)
-    if (np.diff(slopes) < -tolerance * slopes[:-1]).any():
-        return one
-    return _model(_convex_pieces(x, y, slopes, tolerance), x, y, None, None)
+    pieces = _pieces_in_a_row(x, y, tolerance)
+    grows = all(left.slope < right.slope for left, right in pairwise(pieces))
+    return _model(pieces, x, y, None, None) if grows else one
 
 
-def _convex_pieces(x: Floats, y: Floats, slopes: Floats, tolerance: float) -> tuple[Piece, ...]:
+def _pieces_in_a_row(x: Floats, y: Floats, tolerance: float) -> tuple[Piece, ...]:
+    """Each goes on while a line meets its points; neighbours share the point between them."""
     starts = [0]
-    for place in range(1, len(slopes)):
-        if slopes[place] > (1 + tolerance) * slopes[starts[-1]]:
-            starts.append(place)
+    for end in range(2, len(x)):
+        held = slice(starts[-1], end + 1)
+        line = fit_line(x[held], y[held])
+        if (np.abs(line.slope * x[held] + line.intercept - y[held]) > tolerance * y[held]).any():
+            starts.append(end - 1)
     ends = [*(start + 1 for start in starts[1:]), len(x)]
     return tuple(
         fit_line(x[start:end], y[start:end]) for start, end in zip(starts, ends, strict=True)

@@ -74,6 +74,14 @@ def test_memory_follows_the_peak_to_another_place_in_the_step() -> None:
     assert model.at(64) == pytest.approx(40 + 6 * 64)
 
 
+def test_memory_rounded_up_is_still_one_line_behind_the_place_where_the_peak_moves() -> None:
+    batches = [4, 16, 24, 32, 36, 40]  # as measured: an LSTM translator
+    values = [116882928, 163163604, 204607156, 245964692, 266758148, 287408244]
+    model = fit_peaks(batches, values)
+    assert [piece.start for piece in model.pieces] == [4, 16]
+    assert model.at(72) == pytest.approx(453059572, rel=0.001)
+
+
 def test_memory_whose_slope_falls_stays_one_line() -> None:
     assert fit_peaks([1, 2, 3], [10, 30, 35]).linear
 
