@@ -1,24 +1,17 @@
-"""What sharding a model over two processes of this machine costs the thread that computes.
-
-Imports torch: for the process that measures, which must not have computed anything yet, since the
-two are forked from it.
-"""
+"""What sharding a model over two processes of this machine costs the thread that computes."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from statistics import fmean
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import nn
+
+from stepscope.calibration.two_processes import between_two_processes
 
 # Square weights: how many of which width; 16 KiB to 16 MiB in all.
 _UNITS = ((1, 64), (12, 64), (1, 512), (1, 1024), (1, 2048))
@@ -44,35 +37,14 @@ def sharding() -> dict[str, Any]:
         of Adam's. Times in ns; empty where nothing can be forked, or this torch shards no model on
         a CPU.
     """
-    if "fork" not in multiprocessing.get_all_start_methods():
-        return {}
-    context = multiprocessing.get_context("fork")
-    found = context.SimpleQueue()
-    with TemporaryDirectory(prefix="stepscope-") as folder:
-        meeting = Path(folder, "meeting").as_uri()
-        both = [context.Process(target=_shard, args=(n, meeting, found)) for n in (0, 1)]
-        for one in both:
-            one.start()
-        for one in both:
-            one.join()
-    return dict(found.get()) if not found.empty() else {}
+    return between_two_processes(_facts) or {}
 
 
-def _shard(rank: int, meeting: str, found: Any) -> None:
-    from torch import distributed
-
-    if sys.platform == "linux":
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+def _facts() -> dict[str, Any]:
     try:
-        facts = {"units": [_unit_ns(*unit) for unit in _UNITS], "operator": _operator_ns()}
+        return {"units": [_unit_ns(*unit) for unit in _UNITS], "operator": _operator_ns()}
     except (ImportError, RuntimeError, TypeError):
-        facts = {}  # both are the same torch, and fail alike
-    if rank == 0:
-        found.put(facts)
-    distributed.barrier()
-    distributed.destroy_process_group()
+        return {}  # both are the same torch, and fail alike
 
 
 def _unit_ns(tensors: int, width: int) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepscope.predict.fit import Model
-from stepscope.predict.measured import Point
+from stepscope.predict.measured import Point, scatter
 
 TIME_TOLERANCE, MEMORY_TOLERANCE = 0.04, 0.002
 
@@ -13,7 +13,7 @@ TIME_TOLERANCE, MEMORY_TOLERANCE = 0.04, 0.002
 def time_doubts(time: Model, points: Sequence[Point]) -> list[str]:
     """What the points say against the model of run time, sentences."""
     notes = []
-    noise = max(point.error_ms / point.ms for point in points)
+    noise = scatter(points)
     miss = time.residual()
     if not time.linear:
         starts = " and ".join(f"{piece.start:.0f}" for piece in time.pieces[1:])

@@ -68,6 +68,11 @@ class Point:
         }
 
 
+def scatter(points: Sequence[Point]) -> float:
+    """The greatest standard error of a time, relative."""
+    return max(point.error_ms / point.ms for point in points)
+
+
 def combine(rounds: Sequence[Measured], held_back: bool = False) -> Point:
     """One point of all measurements at a batch size."""
     medians = [one.ms for one in rounds]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from stepscope.predict.doubts import TIME_TOLERANCE
-from stepscope.predict.fit import Model, fit_model
-from stepscope.predict.measured import Point
+from stepscope.predict.fit import Model, fit_model, hold_back
+from stepscope.predict.measured import Point, scatter
 
 Gap = tuple[float, float]
 _APART = 1.15  # closer ones differ by less than noise would let one tell
@@ -48,9 +48,8 @@ def _misses(model: Model, points: Sequence[Point]) -> bool:
     worst = model.residual()
     for held in (one for one in points if one.held_back):
         others = _model([one for one in points if one is not held])
-        worst = max(worst, abs(others.at(held.batch) / held.ms - 1))
-    noise = max(one.error_ms / one.ms for one in points)
-    return worst > max(TIME_TOLERANCE, 3 * noise)
+        worst = max(worst, hold_back(others, held.batch, held.ms))
+    return worst > max(TIME_TOLERANCE, 3 * scatter(points))
 
 
 def _gaps(model: Model, misses: bool) -> list[Gap]:
@@ -72,10 +71,7 @@ def _batches_of_pieces(model: Model) -> list[list[float]]:
 
 def _beside_the_worst(model: Model) -> list[Gap]:
     """The gaps on both sides of the point that the line misses most, the wider first."""
-    errors = [
-        abs(model.at(batch) / value - 1)
-        for batch, value in zip(model.batches, model.values, strict=True)
-    ]
+    errors = [hold_back(model, *pair) for pair in zip(model.batches, model.values, strict=True)]
     worst = errors.index(max(errors))
     gaps = [gap for at, gap in enumerate(pairwise(model.batches)) if at in (worst - 1, worst)]
     return sorted(gaps, key=lambda gap: gap[0] / gap[1])
