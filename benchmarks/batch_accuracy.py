@@ -2,8 +2,8 @@
 
 From each of three starting batch sizes, models of run time and memory are made as `stepscope batch`
 makes them. They predict six other batch sizes (but for those that a sweep chose by itself), which
-are also measured: five times three steps, the median. Beside it, memory estimated on fake tensors
-against the real run.
+are also measured: five times three steps, each time in a process of its own, the median. Beside it,
+memory estimated on fake tensors against the real run.
 
     python benchmarks/batch_accuracy.py --model resnet50 --out resnet50.json   # minutes: keep quiet
     python benchmarks/batch_accuracy.py --table resnet50.json transformer.json gnmt.json
@@ -98,7 +98,7 @@ def run(model: str, experiment: Experiment, quick: bool = False) -> Json:
 
 
 def _start(worker: Worker, entry: Entry, start: int, quick: bool) -> Profile:
-    """What the tool makes of a sweep from one start, in one round."""
+    """What the tool makes of a sweep from one start."""
     effort = Effort(warmup=1, memory=1, least=1, seconds=0) if quick else Effort(memory=1)
 
     def measure(batch: int) -> Measured:
@@ -106,18 +106,17 @@ def _start(worker: Worker, entry: Entry, start: int, quick: bool) -> Profile:
         return _measure(worker, entry, batch, effort)
 
     plan = Plan()
-    found = sweep(measure, start, wanted=plan.points, extra=0 if quick else plan.extra)
+    rounds, extra = (1, 0) if quick else (plan.rounds, plan.extra)
+    found = sweep(measure, start, wanted=plan.points, extra=extra, most_rounds=rounds)
     return make_profile(found.points())
 
 
 def _truth(worker: Worker, entry: Entry, batch: int, quick: bool) -> Measured:
     """Five times three steps; the mean of each three, of which the median counts."""
     _say(f"truth: batch size {batch}")
-    steps = _STEPS if quick else _TIMES * _STEPS
-    one = _measure(worker, entry, batch, Effort(memory=1, least=steps, most=steps, seconds=0))
-    lengths = one.steps_ms
-    threes = [statistics.mean(lengths[at : at + _STEPS]) for at in range(0, len(lengths), _STEPS)]
-    return replace(one, steps_ms=tuple(threes))
+    effort = Effort(memory=1, least=_STEPS, most=_STEPS, seconds=0)
+    times = [_measure(worker, entry, batch, effort) for _ in range(1 if quick else _TIMES)]
+    return replace(times[0], steps_ms=tuple(statistics.mean(one.steps_ms) for one in times))
 
 
 def _measure(worker: Worker, entry: Entry, batch: int, effort: Effort) -> Measured:

@@ -114,8 +114,8 @@ def find(node: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def test_points_are_the_users_own_and_larger_ones(result: Result) -> None:
-    assert [point.batch for point in result.profile.points] == [4, 16, 24, 32, 40]
-    assert [point.batch for point in result.profile.points if point.held_back] == [40]
+    assert [point.batch for point in result.profile.points] == [4, 8, 16, 24, 32]
+    assert [point.batch for point in result.profile.points if point.held_back] == [8]
     assert result.entry.site.sentence.startswith(
         "the default of the input provider, batch_size, 16"
     )

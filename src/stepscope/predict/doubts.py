@@ -8,6 +8,12 @@ from stepscope.predict.fit import Model
 from stepscope.predict.measured import Point, scatter
 
 TIME_TOLERANCE, MEMORY_TOLERANCE = 0.04, 0.002
+_NOISE = 2  # standard errors within which a line is not wrong
+
+
+def time_tolerance(points: Sequence[Point]) -> float:
+    """How far a time may lie from a line that is right, relative."""
+    return max(TIME_TOLERANCE, _NOISE * scatter(points))
 
 
 def time_doubts(time: Model, points: Sequence[Point]) -> list[str]:
@@ -16,13 +22,13 @@ def time_doubts(time: Model, points: Sequence[Point]) -> list[str]:
     noise = scatter(points)
     miss = time.residual()
     if not time.linear:
-        starts = " and ".join(f"{piece.start:.0f}" for piece in time.pieces[1:])
+        bends = f"it bends at {_listed(time.bends)}" if time.bends else "a sample takes ever longer"
         notes.append(
-            f"run time is not one line over the batch size: another one holds from {starts} on "
-            "(another kernel is chosen, or a cache no longer holds the data); predictions use the "
-            "piece that their batch size lies in"
+            f"run time is not one line over the batch size, {bends} (another kernel is chosen, or "
+            "a cache no longer holds the data); predictions use the line that their batch size "
+            "lies on"
         )
-    elif miss > max(TIME_TOLERANCE, 3 * noise):
+    elif miss > time_tolerance(points):
         notes.append(
             f"run time misses its line by up to {miss:.0%}, more than noise explains "
             f"({noise:.1%}): kernels are chosen by size, or small batches leave the device idle; "
@@ -55,3 +61,8 @@ def memory_doubts(memory: Model) -> list[str]:
         f"memory misses its line by up to {miss:.1%}: the peak is not at the same place in the "
         "step at all batch sizes"
     ]
+
+
+def _listed(batches: Sequence[float]) -> str:
+    *others, last = (f"{one:.0f}" for one in batches)
+    return f"{', '.join(others)} and {last}" if others else last

@@ -8,9 +8,9 @@ point held back are ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations, pairwise
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,7 @@ Floats = NDArray[np.float64]
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179,
             2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086)  # fmt: skip
 _NORMAL = 1.96
-_LEAST_PIECE = 2
-_LEAST_POINTS = 5
-# Standard errors of a value within which a line is not wrong.
-_NOISE = 3
-# Each further piece must bring the greatest residual of one line down to this share.
-_WORTH_IT = 0.5
+_LEAST_LINE, _LEAST_POINTS = 3, 5
 
 
 @dataclass(frozen=True)
@@ -73,6 +68,12 @@ class Model:
     def intercept(self) -> float:
         """The constant part, at large batch sizes."""
         return self.pieces[-1].intercept
+
+    @property
+    def bends(self) -> tuple[float, ...]:
+        """The batch sizes, between the smallest and the largest, where another line begins."""
+        starts = (piece.start for piece in self.pieces[1:])
+        return tuple(one for one in starts if self.batches[0] < one < self.batches[-1])
 
     @property
     def linear(self) -> bool:
@@ -125,13 +126,13 @@ def fit_line(batches: Sequence[float] | Floats, values: Sequence[float] | Floats
 
 def fit_time_line(batches: Sequence[float] | Floats, values: Sequence[float] | Floats) -> Piece:
     """Least squares with neither a negative slope nor a negative constant: no step takes less than
-    no time, and none is faster for a larger batch but by chance."""
-    line = fit_line(batches, values)
+    no time, and none is faster for a larger batch but by chance. One point makes a line from 0."""
     x, y = np.asarray(batches, float), np.asarray(values, float)
-    if line.slope < 0:
+    line = fit_line(x, y) if len(x) > 1 else None
+    if line is not None and line.slope < 0:
         return Piece(line.start, 0.0, float(y.mean()))
-    if line.intercept < 0:
-        return Piece(line.start, float((x * y).sum() / (x * x).sum()), 0.0)
+    if line is None or line.intercept < 0:
+        return Piece(float(x.min()), float((x * y).sum() / (x * x).sum()), 0.0)
     return line
 
 
@@ -142,36 +143,40 @@ def fit_model(
     repeats: Sequence[int] | None = None,
     tolerance: float = 0.04,
 ) -> Model:
-    """Run time: a line, or more where one misses by more than `tolerance` and more do much better.
+    """Run time: a line, or lines from point to point where one misses by more than `tolerance`.
 
     Args:
         batches: different batch sizes, at least two, three for a band that means something.
         values: what was measured, one for each.
         errors: standard error of each value, where known from repeats.
         repeats: how often each was measured.
-        tolerance: relative; scatter above it counts instead.
+        tolerance: relative.
 
     Returns:
         The model.
     """
     x, y = _by_batch(batches, values)
-    tolerance = max(tolerance, _NOISE * _scatter(values, errors))
-    most = (len(x) - 1) // _LEAST_PIECE if len(x) >= _LEAST_POINTS else 1
-    best = one = _model((fit_time_line(x, y),), x, y, errors, repeats)
-    for count in range(2, most + 1):
-        if best.residual() <= tolerance:
-            break
-        pieces = min(_splits(x, y, count), key=lambda split: _squares(split, x, y))
-        finer = _model(pieces, x, y, errors, repeats)
-        if finer.residual() <= _WORTH_IT ** (count - 1) * one.residual():
-            best = finer
-    return best
+    one = _model((fit_time_line(x, y),), x, y, errors, repeats)
+    if one.residual() <= tolerance or len(x) < _LEAST_POINTS:
+        return one
+    runs = [(x[run], y[run]) for run in _runs(x, y, tolerance)]
+    lines = [fit_line(*run) for run in runs]
+    pieces = (*_below(lines[0], *runs[0]), *lines, *_beyond(lines[-1], *runs[-1]))
+    return _model(pieces, x, y, errors, repeats)
 
 
-def _scatter(values: Sequence[float], errors: Sequence[float] | None) -> float:
-    """The greatest standard error, relative."""
-    pairs = zip(errors, values, strict=True) if errors is not None else ()
-    return max((error / value for error, value in pairs if value), default=0.0)
+def _below(line: Piece, x: Floats, y: Floats) -> tuple[Piece, ...]:
+    """Below the smallest batch size the first line goes on, if it leads to some time at none."""
+    return () if line.intercept >= 0 else (Piece(0.0, float(y[0] / x[0]), 0.0),)
+
+
+def _beyond(line: Piece, x: Floats, y: Floats) -> tuple[Piece, ...]:
+    """Beyond the largest the last one does, if three points make it and it began at some time; else
+    a sample takes as long as there, since a step between two points tells nothing of what follows.
+    """
+    beyond = fit_time_line(x, y) if len(x) >= _LEAST_LINE else fit_time_line(x[-1:], y[-1:])
+    same = np.isclose(line.intercept, beyond.intercept, rtol=0, atol=1e-6 * y[-1])
+    return () if same else (replace(beyond, start=float(x[-1])),)
 
 
 def _by_batch(batches: Sequence[float], values: Sequence[float]) -> tuple[Floats, Floats]:
@@ -199,13 +204,13 @@ def fit_peaks(batches: Sequence[float], values: Sequence[float], tolerance: floa
     one = _model((fit_line(x, y),), x, y, None, None)
     if one.residual() <= tolerance or len(x) < 3:
         return one
-    pieces = _pieces_in_a_row(x, y, tolerance)
+    pieces = tuple(fit_line(x[run], y[run]) for run in _runs(x, y, tolerance))
     grows = all(left.slope < right.slope for left, right in pairwise(pieces))
     return _model(pieces, x, y, None, None) if grows else one
 
 
-def _pieces_in_a_row(x: Floats, y: Floats, tolerance: float) -> tuple[Piece, ...]:
-    """Each goes on while a line meets its points; neighbours share the point between them."""
+def _runs(x: Floats, y: Floats, tolerance: float) -> list[slice]:
+    """Points in a row that a line meets; neighbours share the point between them."""
     starts = [0]
     for end in range(2, len(x)):
         held = slice(starts[-1], end + 1)
@@ -213,29 +218,12 @@ def _pieces_in_a_row(x: Floats, y: Floats, tolerance: float) -> tuple[Piece, ...
         if (np.abs(line.slope * x[held] + line.intercept - y[held]) > tolerance * y[held]).any():
             starts.append(end - 1)
     ends = [*(start + 1 for start in starts[1:]), len(x)]
-    return tuple(
-        fit_line(x[start:end], y[start:end]) for start, end in zip(starts, ends, strict=True)
-    )
+    return [slice(*run) for run in zip(starts, ends, strict=True)]
 
 
 def hold_back(model: Model, batch: float, value: float) -> float:
     """The relative error of a model on a point that it was not made from."""
     return abs(model.at(batch) - value) / value
-
-
-def _splits(x: Floats, y: Floats, count: int) -> Iterator[tuple[Piece, ...]]:
-    """All ways to make so many pieces of at least two points each."""
-    for cuts in combinations(range(_LEAST_PIECE, len(x) - _LEAST_PIECE + 1), count - 1):
-        parts = [slice(*ends) for ends in pairwise((0, *cuts, len(x)))]
-        if min(part.stop - part.start for part in parts) >= _LEAST_PIECE:
-            first, *others = parts
-            yield fit_time_line(x[first], y[first]), *(_rising(x[one], y[one]) for one in others)
-
-
-def _rising(x: Floats, y: Floats) -> Piece:
-    """A further piece: its line may well meet 0 at a batch size above 0, but does not fall."""
-    line = fit_line(x, y)
-    return line if line.slope >= 0 else Piece(line.start, 0.0, float(y.mean()))
 
 
 def _model(

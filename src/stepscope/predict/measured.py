@@ -69,8 +69,8 @@ class Point:
 
 
 def scatter(points: Sequence[Point]) -> float:
-    """The greatest standard error of a time, relative."""
-    return max(point.error_ms / point.ms for point in points)
+    """The mean standard error of the times, relative."""
+    return statistics.mean(point.error_ms / point.ms for point in points)
 
 
 def combine(rounds: Sequence[Measured], held_back: bool = False) -> Point:

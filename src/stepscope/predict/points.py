@@ -1,8 +1,8 @@
 """Which batch sizes to measure.
 
 As SKYLINE does: the user's own first, then larger ones by a constant; smaller ones where memory
-runs out. Beyond SKYLINE's three a quarter of the user's own, as people go both ways from it, and
-one more. The last one is held back, to tell how well the model made from the others predicts.
+runs out. Beyond SKYLINE's three a quarter and a half of the user's own, as people go both ways from
+it. The last one is held back, to tell how well the model made from the others predicts.
 
 Source: Yu et al., Skyline (UIST 2020), "Making Performance Predictions".
 """
@@ -48,7 +48,7 @@ def _candidates(
         return _below(too_large, measured)
     step = max(1, round(start / 2))
     up = [start + step * count for count in range(wanted)]
-    below = [start // 4] if start >= 4 else []
+    below = [start // part for part in (4, 2) if start >= part]
     less = max(1, start // 4)
     down = [start - less * count for count in range(1, start // less)]
     rest = list(range(start - 1, 0, -1))[: 2 * wanted]

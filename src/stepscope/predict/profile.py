@@ -8,9 +8,9 @@ from typing import Any
 
 from stepscope.predict.doubts import (
     MEMORY_TOLERANCE,
-    TIME_TOLERANCE,
     memory_doubts,
     time_doubts,
+    time_tolerance,
 )
 from stepscope.predict.fit import Model, fit_model, fit_peaks, hold_back
 from stepscope.predict.measured import Point
@@ -147,7 +147,7 @@ def make_profile(
         return Profile(tuple(points), None, None, too_large, device or {}, tuple(notes))
     if len(points) < 3:
         notes.append("only two batch sizes could be measured: the ranges tell nothing")
-    time = _fitted(points, "ms", TIME_TOLERANCE)
+    time = _fitted(points, "ms", time_tolerance(points))
     memory = _fitted(points, "bytes", MEMORY_TOLERANCE)
     notes += [*time_doubts(time, points), *memory_doubts(memory)]
     return Profile(tuple(points), time, memory, too_large, device or {}, tuple(notes))

@@ -1,15 +1,15 @@
-"""Where to measure once more: where a line misses, or where a piece rests on two points alone."""
+"""Where to measure once more: where run time is no line, and lines of both sides disagree most."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import log
 
-from stepscope.predict.doubts import TIME_TOLERANCE
+from stepscope.predict.doubts import time_tolerance
 from stepscope.predict.fit import Model, fit_model, hold_back
-from stepscope.predict.measured import Point, scatter
+from stepscope.predict.measured import Point
 
-Gap = tuple[float, float]
 _APART = 1.15  # closer ones differ by less than noise would let one tell
 
 
@@ -25,21 +25,20 @@ def refine(points: Sequence[Point]) -> int | None:
     Example:
         >>> points = [Point(x, 80.0 * x, 0) for x in (8, 12)]
         >>> points += [Point(x, 60.0 * x, 0) for x in (16, 24, 32, 40)]
-        >>> refine(points)  # 8 and 12 alone make a line of their own
-        10
+        >>> refine(points)  # the other kernel begins between 12 and 16
+        14
     """
     model = _model(points)
-    for low, high in _gaps(model, _misses(model, points)):
-        if high - low >= 2 and high >= _APART * low:
-            return int(low + high) // 2
-    return None
+    if model.linear and not _misses(model, points):
+        return None
+    return _between(points)
 
 
 def _model(points: Sequence[Point]) -> Model:
     return fit_model(
         [one.batch for one in points],
         [one.ms for one in points],
-        [one.error_ms for one in points],
+        tolerance=time_tolerance(points),
     )
 
 
@@ -49,29 +48,35 @@ def _misses(model: Model, points: Sequence[Point]) -> bool:
     for held in (one for one in points if one.held_back):
         others = _model([one for one in points if one is not held])
         worst = max(worst, hold_back(others, held.batch, held.ms))
-    return worst > max(TIME_TOLERANCE, 3 * scatter(points))
+    return worst > time_tolerance(points)
 
 
-def _gaps(model: Model, misses: bool) -> list[Gap]:
-    """Between which batch sizes to measure, the best first."""
-    if model.linear:
-        return _beside_the_worst(model) if misses else []
-    pieces = _batches_of_pieces(model)
-    untested = [(piece[0], piece[1]) for piece in pieces if len(piece) == 2]
-    between = [(left[-1], right[0]) for left, right in pairwise(pieces)]
-    return untested + (between if misses else [])
+def _between(points: Sequence[Point]) -> int | None:
+    """The middle of the gap where most batch sizes are most uncertain."""
+    best, most = None, 0.0
+    for at, (low, high) in enumerate(pairwise(points)):
+        doubt = _disagreement(points, at)
+        wide = high.batch - low.batch >= 2 and high.batch >= _APART * low.batch
+        if wide and doubt > time_tolerance(points) / 2:
+            weight = doubt * log(high.batch / low.batch)
+            if weight > most:
+                best, most = (low.batch + high.batch) // 2, weight
+    return best
 
 
-def _batches_of_pieces(model: Model) -> list[list[float]]:
-    starts = [*(piece.start for piece in model.pieces), float("inf")]
-    return [
-        [batch for batch in model.batches if low <= batch < high] for low, high in pairwise(starts)
-    ]
+def _disagreement(points: Sequence[Point], at: int) -> float:
+    """How far the middle of a gap is from where the lines of both neighbouring gaps lead,
+    relative; the nearer of the two counts, as the other may cross a step of its own."""
+    low, high = points[at], points[at + 1]
+    middle = (low.ms + high.ms) / 2
+    batch = (low.batch + high.batch) / 2
+    before = points[at - 1] if at else Point(0, 0.0, 0)
+    led = [_led(before, low, batch)]
+    if at + 2 < len(points):
+        led.append(_led(high, points[at + 2], batch))
+    return min(abs(one / middle - 1) for one in led)
 
 
-def _beside_the_worst(model: Model) -> list[Gap]:
-    """The gaps on both sides of the point that the line misses most, the wider first."""
-    errors = [hold_back(model, *pair) for pair in zip(model.batches, model.values, strict=True)]
-    worst = errors.index(max(errors))
-    gaps = [gap for at, gap in enumerate(pairwise(model.batches)) if at in (worst - 1, worst)]
-    return sorted(gaps, key=lambda gap: gap[0] / gap[1])
+def _led(left: Point, right: Point, batch: float) -> float:
+    slope = (right.ms - left.ms) / (right.batch - left.batch)
+    return right.ms + slope * (batch - right.batch)

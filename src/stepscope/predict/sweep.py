@@ -1,4 +1,5 @@
-"""Measure several batch sizes, round after round until the times are stable."""
+"""Measure several batch sizes, round after round until the times are stable, and more in between
+where they are on no line."""
 
 from __future__ import annotations
 
@@ -77,9 +78,8 @@ def sweep(
         BatchError: the script fails.
     """
     found = Sweep()
-    while (batch := _next(found, start, wanted, extra)) is not None:
-        done = len(found.rounds)
-        progress(f"batch size {batch}", done, max(wanted, done + 1) * most_rounds)
+    while (batch := next_batch(start, found.rounds, found.too_large, wanted)) is not None:
+        progress(f"batch size {batch}", len(found.rounds), wanted * most_rounds)
         one = measure(batch)
         if one is None:
             found.too_large = min(batch, found.too_large or batch)
@@ -96,15 +96,22 @@ def sweep(
         found.stable = _agree(before, _medians(found))
         if found.stable:
             break
+    _refine(found, measure, extra, progress)
     return found
 
 
-def _next(found: Sweep, start: int, wanted: int, extra: int) -> int | None:
-    """As SKYLINE chooses; then, where a line misses, between those that are done."""
-    batch = next_batch(start, found.rounds, found.too_large, wanted)
-    if batch is None and POINTS <= len(found.rounds) < wanted + extra:
-        return refine(found.points())
-    return batch
+def _refine(found: Sweep, measure: Measure, extra: int, progress: Progress) -> None:
+    """Between the points, where a line misses by more than the noise that the rounds showed."""
+    times = max(map(len, found.rounds.values()))
+    for number in range(extra if len(found.rounds) >= POINTS else 0):
+        batch = refine(found.points())
+        if batch is None:
+            return
+        for count in range(times):
+            progress(f"batch size {batch} too", number * times + count, extra * times)
+            one = measure(batch)
+            if one is not None:
+                found.rounds.setdefault(batch, []).append(one)
 
 
 def _again(

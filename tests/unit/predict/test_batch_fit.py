@@ -38,28 +38,42 @@ def test_a_range_is_never_narrower_than_the_error_on_the_point_held_back() -> No
     assert model.range(50) == pytest.approx((45, 55))
 
 
-def test_run_time_is_two_lines_where_another_kernel_begins() -> None:
+def test_run_time_bends_where_another_kernel_begins() -> None:
     batches = [1, 2, 3, 4, 8, 16, 32]
     values = [10, 11, 12, 13, 40, 80, 160]
     model = fit_model(batches, values)
-    assert [piece.start for piece in model.pieces] == [1, 8]
+    assert [piece.start for piece in model.pieces] == [1, 4, 8]
     assert model.slope == pytest.approx(5)
     assert model.at(64) == pytest.approx(320)
     assert model.at(2) == pytest.approx(11)
 
 
-def test_run_time_is_three_lines_where_the_cache_ends_too() -> None:
+def test_beyond_a_step_at_the_end_a_sample_takes_as_long_as_there() -> None:
     batches = [4, 8, 16, 24, 32, 64, 80]
-    values = [400, 800, 900, 1300, 1700, 4500, 5600]
+    values = [400, 800, 900, 1300, 1700, 5500, 6800]
     model = fit_model(batches, values)
-    assert [piece.start for piece in model.pieces] == [4, 16, 64]
+    assert [piece.start for piece in model.pieces] == [4, 8, 16, 32, 64, 80]
     assert model.at(20) == pytest.approx(1100)
+    assert model.at(160) == pytest.approx(2 * 6800)
+
+
+def test_beyond_a_line_that_would_begin_below_no_time_it_is_one_that_begins_at_none() -> None:
+    model = fit_model([2, 4, 16, 18, 20, 22], [800, 1600, 800, 1000, 1200, 1400])
+    assert model.at(17) == pytest.approx(900)
+    assert 50 < model.at(44) / 44 < 1400 / 22
+
+
+def test_run_time_that_would_begin_below_none_stays_above() -> None:
+    model = fit_model([8, 16, 24, 32, 40], [50, 150, 250, 350, 450])
+    assert (model.at(12), model.at(36)) == pytest.approx((100, 400))
+    assert 0 < model.at(1) < 50
+    assert not model.bends
 
 
 def test_what_scatter_explains_is_no_second_line() -> None:
     batches, values = [8, 16, 24, 32, 40], [80, 160, 290, 380, 480]
     assert not fit_model(batches, values).linear
-    assert fit_model(batches, values, errors=[8] * 5, repeats=[5] * 5).linear
+    assert fit_model(batches, values, tolerance=0.2).linear
 
 
 def test_a_small_miss_stays_one_line() -> None:
