@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def session() -> Iterator[Session]:
 def result(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Result:
     """The profile of the providers."""
     entry = written(tmp_path_factory.mktemp("providers"), PROVIDERS)
-    return session.profile(entry, plan=PLAN)
+    return session.profile(entry, plan=replace(PLAN, points=6))
 
 
 def written(folder: Path, text: str, name: str = "train.py") -> Path:
@@ -114,8 +115,8 @@ def find(node: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def test_points_are_the_users_own_and_larger_ones(result: Result) -> None:
-    assert [point.batch for point in result.profile.points] == [4, 8, 16, 24, 32]
-    assert [point.batch for point in result.profile.points if point.held_back] == [8]
+    assert [point.batch for point in result.profile.points] == [4, 8, 16, 24, 32, 40]
+    assert [point.batch for point in result.profile.points if point.held_back] == [40]
     assert result.entry.site.sentence.startswith(
         "the default of the input provider, batch_size, 16"
     )
@@ -166,9 +167,9 @@ def test_memory_is_a_line_until_the_peak_moves_from_the_optimizer_to_the_loss(
     result: Result,
 ) -> None:
     memory = result.profile.memory
-    four, *sizes = [point.bytes for point in result.profile.points]
+    _, eight, *sizes = [point.bytes for point in result.profile.points]
     assert sizes[1] - sizes[0] == sizes[2] - sizes[1] == 8 * 4 * (64 + 128 + 2)
-    assert sizes[0] - four == 12 * 4 * (64 + 128 + 2)
+    assert sizes[0] - eight == 8 * 4 * (64 + 128 + 2)
     assert sizes[3] - sizes[2] > sizes[1] - sizes[0]
     assert memory is not None
     assert memory.residual() == pytest.approx(0, abs=1e-9)
@@ -211,9 +212,9 @@ def test_a_script_runs_with_another_number_in_memory(session: Session, tmp_path:
     script = written(tmp_path, SCRIPT)
     result = session.profile(script, plan=PLAN)
     assert result.entry.kind == "script"
-    assert [point.batch for point in result.profile.points] == [3, 12, 18, 24, 30]
-    _, *sizes = [point.bytes for point in result.profile.points]
-    assert sizes[1] - sizes[0] == sizes[2] - sizes[1] > 0
+    assert [point.batch for point in result.profile.points] == [3, 6, 12, 18, 24]
+    *_, low, middle, high = [point.bytes for point in result.profile.points]
+    assert high - middle == middle - low > 0
     assert script.read_text() == SCRIPT
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
