@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from stepscope.analyze.search import Rows, Search
 from stepscope.annotate.idle import windows
+from stepscope.annotate.quiet import python_time
 from stepscope.summary import Summary, summarise
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES
@@ -97,10 +98,8 @@ class Measures(Search):
         return Intervals(start, start + self.events["duration_ns"][rows])
 
     def quiet(self) -> Intervals:
-        """When no thread runs an operator, loads data or communicates, within the steps."""
-        steps = Intervals(self.steps["start_ns"], self.steps["end_ns"])
-        aside = np.union1d(self.find(stage="data_loading"), self.find(category="communication"))
-        return steps.minus(self._operator_spans().union(self.spans(aside)))
+        """When the training loop runs Python and nothing else: `annotate.quiet.python_time`."""
+        return python_time(self.trace, self.rank, self.steps)
 
     def idle_ms(self, *causes: str) -> float:
         """Time in which the busiest device idles for some causes, ms a step."""

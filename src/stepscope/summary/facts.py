@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stepscope.annotate.quiet import python_time
 from stepscope.annotate.steps import ranks_with_steps
 from stepscope.summary.devices import Device, devices_of
 from stepscope.summary.kernels import Kernel, kernels_of, time_by_kind
@@ -100,7 +101,7 @@ def summarise(trace: Trace, rank: int | None = None, step: int | None = None) ->
         rank=part.rank,
         world_size=trace.metadata.world_size,
         steps=steps,
-        verdict=verdict(steps.mean_ms, stages, devices),
+        verdict=verdict(steps.mean_ms, stages, devices, None if devices else _python(part)),
         stages=stages,
         devices=devices,
         kinds=time_by_kind(part),
@@ -149,6 +150,17 @@ def _stage(part: Part, runs: Table, stage: str) -> Stage:
         cpu / wall if wall else 0.0,
         runs.text("bound_by")[longest] or "",
     )
+
+
+def _python(part: Part) -> dict[str, float]:
+    """The share of the steps by stage in which only Python runs; empty where no operator does."""
+    if not len(part.work):
+        return {}
+    runs = part.rows_of(part.trace["stages"])
+    quiet = python_time(part.trace, part.rank, part.steps)
+    wall = int((part.steps["end_ns"] - part.steps["start_ns"]).sum())
+    spent = np.bincount(runs["stage"], quiet.within(runs["start_ns"], runs["end_ns"]), len(STAGES))
+    return {STAGES[code]: float(spent[code] / wall) for code in np.flatnonzero(spent).tolist()}
 
 
 def _modules_evidence(trace: Trace) -> str:

@@ -69,3 +69,43 @@ def test_loading_a_batch_is_no_overhead_that_a_larger_one_would_share() -> None:
     finding = found("small_batch", SMALL.format(loaded=20))
     assert finding is not None
     assert finding.gain.ms == pytest.approx(0.99)
+
+
+def logged(begin: float, write_ms: float) -> str:
+    """A step of 10 ms that begins with Python, as of a log that is written behind each step."""
+    end = begin + 10_000
+    computing = calls("aten::mm", 20, begin + 1000 * write_ms, 100)
+    computing = computing.replace("main |", "main  |")
+    return f"""
+        main | {begin} {end} | ProfilerStep#{begin // 10_000:.0f}
+        {computing}
+        main | {begin + 1000 * write_ms + 2000} {end - 200} | autograd::engine::evaluate_function
+        main | {end - 190} {end - 5} | Optimizer.step#SGD.step
+    """
+
+
+def test_python_that_comes_back_in_each_step_is_told_with_its_place() -> None:
+    finding = found(
+        "cpu_latency", logged(0, 4) + logged(10_000, 3), capture={"step_ends_after": "SGD.step"}
+    )
+    assert finding is not None
+    assert finding.what == (
+        "For 35% of the step the training loop runs Python and no operator, most of all in the "
+        "loop itself: 4 ms at a stretch between SGD.step and aten::mm."
+    )
+    assert "stepscope run --stack" in finding.advice
+    assert finding.gain.ms == pytest.approx(3.5)
+
+
+def test_the_function_is_named_where_frames_were_recorded() -> None:
+    frame = "main | 10 3990 | train.py(7): write_log"
+    finding = found("cpu_latency", logged(0, 4) + frame)
+    assert finding is not None
+    assert "most of all in train.py(7): write_log" in finding.what
+    assert "--stack" not in finding.advice
+
+
+def test_python_that_only_one_step_has_is_not_told() -> None:
+    """A process that the machine lets wait looks the same, but not in each step."""
+    assert found("cpu_latency", logged(0, 4) + logged(10_000, 0.5)) is None
+    assert found("cpu_latency", logged(0, 0.9)) is None

@@ -55,3 +55,22 @@ def test_without_a_device_loading_data_or_the_longest_stage_decides() -> None:
     assert "backward (60%)" in verdict(100.0, computing, []).sentence
     assert verdict(100.0, waiting, []).bound_by == "data"
     assert verdict(100.0, [], []).bound_by == "cpu"
+
+
+def test_without_a_device_python_that_takes_half_of_the_step_holds_it_up() -> None:
+    stages = [Stage("data_loading", 0.2), Stage("forward", 0.5), Stage("other", 0.3)]
+    told = verdict(100.0, stages, [], {"forward": 0.4, "other": 0.3})
+    assert (told.bound_by, told.share) == ("host", pytest.approx(0.7))
+    assert told.sentence == (
+        "The step is held up by Python: for 70% of it no operator runs, most of all in forward."
+    )
+    told = verdict(100.0, stages, [], {"other": 0.5})
+    assert told.sentence.endswith("most of all beside forward, backward and optimizer.")
+    assert verdict(100.0, stages, [], {"other": 0.3}).bound_by == "data"
+
+
+def test_a_step_that_mostly_does_something_else_says_so() -> None:
+    told = verdict(100.0, [Stage("forward", 0.2), Stage("other", 0.6)], [])
+    assert told.sentence.startswith(
+        "The step is held up by what the loop does beside training: 60%"
+    )

@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analyze.finding import Finding
+from stepscope.analyze.stretches import Stretches, share, stretches
 from stepscope.analyze.subject import Rows, Subject
+from stepscope.annotate.marks import MODULE_RANGE
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import STAGES
@@ -21,6 +23,12 @@ LEAST = 0.15
 RATIO = 2
 MOSTLY = 0.5
 LEAST_PYTHON = 0.60
+LEAST_LONG = 0.10
+PYTHON = (
+    "Replace loops over elements by operators on whole tensors, log and save every many steps or "
+    "in another thread, and leave what prepares data to the data loader's workers."
+)
+NAMES = "`stepscope run --stack` names the functions."
 
 
 def cpu_latency(subject: Subject) -> Iterator[Finding]:
@@ -29,10 +37,11 @@ def cpu_latency(subject: Subject) -> Iterator[Finding]:
     Without a device: time in which the training loop runs no operator, but Python. In a tree of
     contexts: operators whose calls take twice as long as the work that they launch.
 
-    Silent where the device idles that way for less than 15 % of the step, or less than 60 % of it
-    is Python. Left out are gaps of 50 ms and more, those of 100 µs and more after a launch, which
-    wait for another stream, and calls of the runtime of 1 ms and more, which allocate or load
-    kernels.
+    Silent where the device idles that way for less than 15 % of the step. Without a device where
+    less than 60 % of the step is Python, and stretches of 1 ms and more that come back at the same
+    place of each step make less than 10 %. Left out are gaps of 50 ms and more, those of 100 µs and
+    more after a launch, which wait for another stream, and calls of the runtime of 1 ms and more,
+    which allocate or load kernels.
 
     Source: DEEPCONTEXT section 4.3, "CPU Latency Analysis".
     """
@@ -90,30 +99,46 @@ def _during(subject: Subject, gaps: Intervals) -> tuple[Rows, NDArray[np.int64]]
 
 def _python(subject: Subject) -> Iterator[Finding]:
     """Time in which no thread runs an operator, by the range or frame that the loop is in."""
-    gaps = subject.quiet().minus(_backward(subject))
-    start, end = subject.steps["start_ns"], subject.steps["end_ns"]
-    share = float(np.median(gaps.within(start, end) / np.maximum(end - start, 1)))
+    gaps, where = subject.quiet(), ""
+    if share(subject, gaps) < LEAST_PYTHON:
+        found = stretches(subject, gaps)
+        if found is None or share(subject, found.spans) < LEAST_LONG:
+            return
+        gaps, where = found.spans, _between(subject, found)
     rows, spent = _innermost(subject, gaps)
-    if share < LEAST_PYTHON or not len(rows):
+    if not len(rows):
         return
-    names = subject.events["name"][rows]
-    worst = subject.events.text("name").values[int(np.bincount(names, spent).argmax())]
-    where = "the loop itself" if worst.startswith("ProfilerStep") else worst
+    part = share(subject, gaps)
+    frames = len(subject.find(category="python", on_device=False)) > 0
     yield subject.finding(
-        f"For {share:.0%} of the step the training loop runs Python and no operator, most of all "
-        f"in {where}.",
-        "Replace loops over elements by operators on whole tensors, and move bookkeeping out of "
-        "the step or into the data loader.",
+        f"For {part:.0%} of the step the training loop runs Python and no operator, most of all "
+        f"in {_name(subject, rows, spent)}{where}.",
+        PYTHON if frames else f"{PYTHON} {NAMES}",
         rows,
-        subject.bound(share * subject.step_ms, "at most the time between operators"),
+        subject.bound(part * subject.step_ms, "at most the time between operators"),
     )
 
 
-def _backward(subject: Subject) -> Intervals:
-    """When the loop is in backward, which runs no Python: whoever works there was not recorded."""
-    runs = subject.trace["stages"]
-    mine = runs.text("stage").mask("backward") & (runs["rank"] == subject.rank)
-    return Intervals(runs["start_ns"][mine], runs["end_ns"][mine])
+def _name(subject: Subject, rows: Rows, spent: NDArray[np.int64]) -> str:
+    """The range or frame with most of the time, in the user's words."""
+    names = subject.events["name"][rows]
+    worst = subject.events.text("name").values[int(np.bincount(names, spent).argmax())]
+    if worst.startswith("ProfilerStep"):
+        return "the loop itself"
+    return _plain(worst)
+
+
+def _plain(name: str) -> str:
+    module = name.removeprefix(MODULE_RANGE)
+    return name if module == name else f"module {module.strip() or 'model'}"
+
+
+def _between(subject: Subject, found: Stretches) -> str:
+    """How long at a stretch, and between which events."""
+    begin = subject.trace.metadata.capture.get("step_ends_after") or "the beginning of the step"
+    before = _plain(subject.name(found.before)) if found.before >= 0 else begin
+    after = _plain(subject.name(found.after)) if found.after >= 0 else "its end"
+    return f": {found.longest_ms:.3g} ms at a stretch between {before} and {after}"
 
 
 def _innermost(subject: Subject, gaps: Intervals) -> tuple[Rows, NDArray[np.int64]]:

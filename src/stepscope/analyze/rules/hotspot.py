@@ -13,6 +13,11 @@ from stepscope.annotate.kernel_names import short_name
 
 ADVICE = (
     (
+        r"::(uniform_|normal_|trunc_normal|bernoulli_|random_|exponential_|erfinv_?|randn?|randint)$",
+        "If these set up weights, do so once, before the training loop; noise and masks may be "
+        "drawn in the data loader's workers, or on the device.",
+    ),
+    (
         r"(?i)softmax",
         "In attention use F.scaled_dot_product_attention, which never writes the "
         "softmax to memory; in a loss F.cross_entropy.",
