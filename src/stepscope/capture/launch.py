@@ -18,6 +18,7 @@ from stepscope.capture.program import ModuleMissing, Program
 from stepscope.capture.session import Ending, Session
 from stepscope.capture.target import target_path
 
+_LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
 _OUR_FOLDER = str(Path(__file__).parent)
 
 
@@ -91,12 +92,28 @@ def _next(result: Result, contexts: bool, file: str) -> Iterator[str]:
     elif result.steps_recorded:
         yield f"next: stepscope report {file}"
     elif result.outcome == "no_steps":
-        yield (
-            "no step, no report: a step ends when an optimizer of torch.optim has stepped; "
-            "stepscope run --contexts needs none"
-        )
+        yield f"no step, no report: {_why_no_steps()}"
     elif result.steps_seen:
         yield "no step, no report: the first step of a run is never recorded, the second one is"
+
+
+def _why_no_steps() -> str:
+    if _LAUNCHERS & {*sys.modules, getattr(sys.modules["__main__"].__spec__, "name", "")}:
+        return (
+            "the script ran in other processes; let their launcher start stepscope, as in "
+            "torchrun --no-python --nproc-per-node 2 stepscope run script.py"
+        )
+    if "torch" in sys.modules:
+        return (
+            "a step ends when an optimizer of torch.optim has stepped; "
+            "stepscope run --contexts needs none"
+        )
+    if "jax" in sys.modules:
+        return (
+            "stepscope run records PyTorch; stepscope report FOLDER opens what "
+            "jax.profiler.trace(FOLDER) writes"
+        )
+    return "stepscope run records PyTorch, in the process that it starts"
 
 
 def _say(line: str) -> None:

@@ -1,0 +1,50 @@
+"""What `stepscope run` says where nothing was recorded: one line that helps."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from stepscope.capture.launch import _next
+from stepscope.capture.manifest import Result
+
+NOTHING = Result("no_steps", "the run ended; no optimizer stepped in this process")
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """As if the program had imported nothing that matters."""
+    for name in ("torch", "jax", "torch.distributed.run", "accelerate.commands.launch"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return monkeypatch
+
+
+def said(contexts: bool = False) -> str:
+    (line,) = _next(NOTHING, contexts, "train.stepscope")
+    return line
+
+
+def test_no_optimizer_stepped(loaded: pytest.MonkeyPatch) -> None:
+    loaded.setitem(sys.modules, "torch", ModuleType("torch"))
+    assert "a step ends when an optimizer of torch.optim has stepped" in said()
+    assert "stepscope run --contexts needs none" in said()
+
+
+def test_the_launcher_of_other_processes_was_run(loaded: pytest.MonkeyPatch) -> None:
+    loaded.setitem(sys.modules, "torch", ModuleType("torch"))
+    loaded.setitem(sys.modules, "torch.distributed.run", ModuleType("run"))
+    assert "torchrun --no-python --nproc-per-node 2 stepscope run script.py" in said()
+
+
+def test_another_framework(loaded: pytest.MonkeyPatch) -> None:
+    assert (
+        said() == "no step, no report: stepscope run records PyTorch, in the process that it starts"
+    )
+    loaded.setitem(sys.modules, "jax", ModuleType("jax"))
+    assert "stepscope report FOLDER opens what jax.profiler.trace(FOLDER)" in said()
+
+
+def test_contexts_need_no_step() -> None:
+    assert said(contexts=True) == "next: stepscope contexts train.stepscope"
