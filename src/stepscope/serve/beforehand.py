@@ -6,7 +6,7 @@ seldom read is shortened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from pathlib import Path
@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from stepscope.annotate.steps import require_steps
 from stepscope.errors import TraceError
 from stepscope.serve.levels import names_of
 from stepscope.serve.opened import OpenTrace
@@ -36,7 +37,8 @@ class Subject:
     Attributes:
         name: of the trace.
         opened: the trace.
-        steps: paths of the steps whose timeline is told, the most important first.
+        steps: paths of the steps whose timeline is told, the most important first; none of a file
+            that holds collected contexts alone.
         scope: `rank` and `step` of the tables, where they are not those by default.
         sources: the files whose text is told.
     """
@@ -55,7 +57,9 @@ class Subject:
 def subject_of(
     opened: OpenTrace, rank: int | None, step: int | None, sources: Sequence[str]
 ) -> Subject:
-    """What a file is about that tells one step, on one rank first and then on the others.
+    """What a file is about: one step, on one rank first and then on the others.
+
+    Of a trace that holds collected contexts and no step it is about these.
 
     Args:
         opened: the trace.
@@ -66,6 +70,10 @@ def subject_of(
     Raises:
         TraceError: if there is no such rank or step.
     """
+    name = Path(opened.trace.metadata.source).name or "trace"
+    if opened.holds_contexts_alone and rank is None and step is None:
+        return Subject(name, opened, [], {}, sources)
+    require_steps(opened.trace)
     level = opened.timeline.level("", every=True)
     runtime = dict(zip((one.id for one in level.operations), level.costs.runtime_ns, strict=True))
     mine = opened.rank if rank is None else rank
@@ -78,7 +86,6 @@ def subject_of(
     number = first.partition(".")[0]
     others = [id for id in runtime if id.startswith(f"{number}.") and id != first]
     scope = {"rank": str(mine), "step": "" if step is None else str(step)}
-    name = Path(opened.trace.metadata.source).name or "trace"
     return Subject(name, opened, [first, *others], scope, sources)
 
 
@@ -108,7 +115,7 @@ def tables(subject: Subject) -> Iterator[Told]:
             yield request_key(question, **scope), subject.ask(question, **scope)
     for every in ("", "1"):
         yield request_key("level", every=every), _first_level(subject, every)
-    yield from _sources(subject)
+    yield from sources(subject)
     yield from _choices(subject, len(found["findings"]))
 
 
@@ -124,19 +131,33 @@ def _scopes(subject: Subject) -> Iterator[dict[str, str]]:
 
 def flames(subject: Subject) -> Iterator[Told]:
     """Flame graphs of the first rank by the usual measures, both ways up, with few boxes."""
-    rank = subject.steps[0][1:].partition(".")[2]
-    told = subject.ask("contexts", rank=rank)
-    measures = [one for one in told["measures"] if one["name"] in _FLAMES]
+    scope = {"rank": subject.steps[0][1:].partition(".")[2]}
+    return flames_by(subject, scope, _FEW_BOXES, _FLAMES)
+
+
+def flames_by(
+    subject: Subject, scope: dict[str, str], most: int, names: Collection[str] = ()
+) -> Iterator[Told]:
+    """Flame graphs both ways up, and the findings to be marked in them.
+
+    Args:
+        subject: what a file is about.
+        scope: `rank`, or nothing for all there is.
+        most: boxes of each.
+        names: of the measures; by default all.
+    """
+    told = subject.ask("contexts", **scope)["measures"]
+    measures = [one for one in told if not names or one["name"] in names]
     for by in ("", *(one["name"] for one in measures)):
         for up in ("", "1"):
-            scope = {"rank": rank, "by": by, "up": up}
-            graph = subject.ask("contexts", **scope, most=str(_FEW_BOXES))
-            found = subject.ask("context_findings", **scope)["findings"]
+            asked = {**scope, "by": by, "up": up}
+            graph = subject.ask("contexts", **asked, most=str(most))
+            found = subject.ask("context_findings", **asked)["findings"]
             shown = set(graph["boxes"]["node"])
             nodes = [[node for node in one["nodes"] if node in shown] for one in found]
-            yield request_key("contexts", **scope), graph | {"measures": measures}
+            yield request_key("contexts", **asked), graph | {"measures": measures}
             marks = [one | {"nodes": kept} for one, kept in zip(found, nodes, strict=True)]
-            yield request_key("context_findings", **scope), {"findings": marks}
+            yield request_key("context_findings", **asked), {"findings": marks}
 
 
 def _first_level(subject: Subject, every: str) -> dict[str, Any]:
@@ -147,7 +168,8 @@ def _first_level(subject: Subject, every: str) -> dict[str, Any]:
     return told
 
 
-def _sources(subject: Subject) -> Iterator[Told]:
+def sources(subject: Subject) -> Iterator[Told]:
+    """Which source files there are, and of each its text and what its lines cost."""
     told = subject.ask("sources", **subject.scope)
     yield "sources", told
     for file in [one["file"] for one in told["files"][:_MOST_FILES]]:

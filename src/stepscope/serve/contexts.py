@@ -18,7 +18,7 @@ from stepscope.contexts import (
 )
 from stepscope.contexts.flame import flame
 from stepscope.errors import ServeError
-from stepscope.serve.findings import findings
+from stepscope.serve.findings import contexts_of_finding, findings, of_finding
 from stepscope.serve.opened import OpenTrace
 from stepscope.serve.query import Query
 
@@ -70,23 +70,25 @@ def context_findings(opened: OpenTrace, query: Query) -> dict[str, Any]:
 def _nodes(
     tree: ContextTree, shown: ContextTree, opened: OpenTrace, query: Query, finding: int, up: bool
 ) -> list[int]:
-    """The nodes of the events that show a finding; upside down the places of these nodes."""
-    from stepscope.serve.findings import of_finding
-
-    _, chosen = of_finding(opened, Query({"rank": query.text("rank")}), finding)
-    if tree.event_node is None:
-        return []
-    nodes = np.unique(tree.event_node[chosen])
-    nodes = nodes[nodes >= 0]
+    """The nodes that show a finding; upside down the places of these nodes."""
+    found = _evidence(tree, opened, Query({"rank": query.text("rank")}), finding)
     if not up:
-        found: list[int] = nodes.tolist()
         return found
-    names = {(tree.label(node), tree.nodes.text("kind")[node]) for node in nodes.tolist()}
+    names = {(tree.label(node), tree.nodes.text("kind")[node]) for node in found}
     return [
         int(node)
         for node in shown.children(0)
         if (shown.label(node), shown.nodes.text("kind")[node]) in names
     ]
+
+
+def _evidence(tree: ContextTree, opened: OpenTrace, query: Query, finding: int) -> list[int]:
+    """Of a collected tree, which has no event, the contexts; else the nodes of the events."""
+    if tree.event_node is None:
+        return contexts_of_finding(opened, query, finding)
+    nodes = np.unique(tree.event_node[of_finding(opened, query, finding)[1]])
+    found: list[int] = nodes[nodes >= 0].tolist()
+    return found
 
 
 def _tree(opened: OpenTrace, query: Query) -> ContextTree:

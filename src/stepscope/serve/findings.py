@@ -50,6 +50,13 @@ def of_finding(opened: OpenTrace, query: Query, number: int) -> tuple[str, Mask]
     return found[number].rule, chosen
 
 
+def contexts_of_finding(opened: OpenTrace, query: Query, number: int) -> list[int]:
+    """The nodes of the calling-context tree that show a finding, ascending."""
+    rank = query.number("rank")
+    _, found = opened.keep(("findings", rank), lambda: _find(opened, rank))
+    return sorted({node for place in found[number].evidence for node in place.contexts})
+
+
 def _find(opened: OpenTrace, rank: int | None) -> tuple[Subject, Sequence[Finding]]:
     subject = Subject(opened.trace, rank)
     return subject, apply_rules(subject, RULES)

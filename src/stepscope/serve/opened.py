@@ -49,6 +49,11 @@ class OpenTrace:
         """The rank of the step to begin with."""
         return int(self.start.rpartition(".")[2]) if self.start else self.trace.metadata.ranks[0]
 
+    @property
+    def holds_contexts_alone(self) -> bool:
+        """Whether contexts of a whole run are all there is: no step was recorded."""
+        return not len(self.trace["steps"]) and len(self.trace["contexts"]) > 0
+
     def rank_of(self, query: Query) -> int:
         """The rank that a request asks about."""
         asked = query.number("rank")

@@ -1,17 +1,18 @@
 """The page with its data in one file: what the server would answer, asked beforehand.
 
 The tables come first, then the timeline, the costliest operations first, until the file is as large
-as it may be. What is left out is said in the file.
+as it may be. What is left out is said in the file. Of collected contexts it is flame graphs.
 """
 
 from __future__ import annotations
 
 import zlib
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from stepscope.errors import ServeError
+from stepscope.serve import collected
 from stepscope.serve.beforehand import Subject, Told, Walk, flames, request_key, tables
 from stepscope.serve.bundle import page_in_one
 from stepscope.serve.encoding import encode
@@ -109,9 +110,10 @@ class Packed:
 
 def _fill(packed: Packed, subject: Subject, tell: Callable[[int, int], None]) -> list[str]:
     """Write what there is room for; returns what is left out, to be told."""
-    for told in tables(subject):
-        if not packed.add(told):
-            raise ServeError(f"expected room for all tables of the trace, found none for {told[0]}")
+    if not subject.steps:
+        _add_all(packed, collected.tables(subject))
+        return [*collected.fill_with_flames(subject, packed.add), *_without_source(subject)]
+    _add_all(packed, tables(subject))
     left_out = _standing(subject)
     if not packed.add(*flames(subject), reserve=packed.room * 3 // 4):
         left_out.append("the flame graphs")
@@ -123,6 +125,12 @@ def _fill(packed: Packed, subject: Subject, tell: Callable[[int, int], None]) ->
         done += len(walk.events)
         tell(done, total)
     return left_out
+
+
+def _add_all(packed: Packed, answers: Iterable[Told]) -> None:
+    for told in answers:
+        if not packed.add(told):
+            raise ServeError(f"expected room for all tables of the trace, found none for {told[0]}")
 
 
 def _timeline(packed: Packed, subject: Subject, walk: Walk) -> list[str]:
@@ -149,9 +157,12 @@ def _standing(subject: Subject) -> list[str]:
     told = ["all but the slowest few instances of each operation"]
     if steps > 0:
         told.append(f"the timelines of {steps} other step{'s' * (steps > 1)}")
-    if set(project_files(subject.opened)) - set(subject.sources):
-        told.append("the text of the source files")
-    return told
+    return told + _without_source(subject)
+
+
+def _without_source(subject: Subject) -> list[str]:
+    untold = set(project_files(subject.opened)) - set(subject.sources)
+    return ["the text of the source files"] if untold else []
 
 
 def _title(step: str) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from stepscope.annotate import annotate
+from stepscope.contexts import build_contexts, with_contexts
 from stepscope.serve.opened import OpenTrace
 from stepscope.serve.query import Query
 from stepscope.serve.routes import answer
 from stepscope.testing import drawn_trace
+from stepscope.trace.trace import Trace
 
 STEP = """
     main     |   0 100 | ProfilerStep#1
@@ -40,3 +43,17 @@ def opened(text: str = STEP, model: dict[str, Any] | None = None, **metadata: An
 def ask(trace: OpenTrace, name: str, **query: Any) -> dict[str, Any]:
     """The answer to a question."""
     return answer(trace, name, Query({key: str(value) for key, value in query.items()}))
+
+
+def collected(tmp_path: Path, into: Trace) -> OpenTrace:
+    """A trace with the contexts of a run of one line, which is in a file that can be read."""
+    file = tmp_path / "train.py"
+    file.write_text("import torch\n\nstep()\n")
+    frames = f"""
+        main     | 0 60 | ProfilerStep#1
+        main     | 0 50 | {file}(3): <module>
+        main     | 5 20 | aten::conv2d     | seq=1 fwd=0
+        main     | 6  8 | cudaLaunchKernel | corr=1
+        stream 7 | 9 40 | winograd         | corr=1
+    """
+    return OpenTrace(with_contexts(into, build_contexts(annotate(drawn_trace(frames)))))

@@ -99,3 +99,22 @@ def test_traces_of_one_workbench_know_each_other(tmp_path: Path) -> None:
     bench.load(cache=False).join()
     told = ask(bench["a"].opened, "contexts", by="cpu", against="b")
     assert (told["total"], told["total_before"]) == (9_000, 9_000)
+
+
+SORTS = """
+    main | 0 900 | ProfilerStep#1
+    main | 0 800 | /home/me/train.py(3): <module>
+    main | 5 700 | aten::sort
+"""
+
+
+def test_findings_of_collected_contexts_name_their_nodes() -> None:
+    """Upside down it is the places of these nodes that are named."""
+    tree = build_contexts(annotate(drawn_trace(SORTS)))
+    collected = OpenTrace(with_contexts(Trace({}), tree))
+    for up in ("", "1"):
+        shown = ask(collected, "contexts", by="cpu", up=up)
+        (hot,) = ask(collected, "context_findings", by="cpu", up=up)["findings"]
+        assert hot["rule"] == "hotspot"
+        boxes = dict(zip(shown["boxes"]["node"], names(shown), strict=True))
+        assert [boxes[node] for node in hot["nodes"]] == ["aten::sort"]

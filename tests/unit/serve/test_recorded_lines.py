@@ -5,27 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from serving import STEP, ask, opened
+from serving import STEP, ask, collected, opened
 
-from stepscope.annotate import annotate
-from stepscope.contexts import build_contexts, with_contexts
 from stepscope.serve.opened import OpenTrace
-from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
-
-
-def collected(tmp_path: Path, into: Trace) -> OpenTrace:
-    """A trace with the contexts of a run of one line, which is in a file that can be read."""
-    file = tmp_path / "train.py"
-    file.write_text("import torch\n\nstep()\n")
-    frames = f"""
-        main     | 0 60 | ProfilerStep#1
-        main     | 0 50 | {file}(3): <module>
-        main     | 5 20 | aten::conv2d     | seq=1 fwd=0
-        main     | 6  8 | cudaLaunchKernel | corr=1
-        stream 7 | 9 40 | winograd         | corr=1
-    """
-    return OpenTrace(with_contexts(into, build_contexts(annotate(drawn_trace(frames)))))
 
 
 @pytest.fixture

@@ -11,13 +11,15 @@ from random import Random
 from typing import Any
 
 import pytest
-from serving import STEP, ask, opened
+from serving import STEP, ask, collected, opened
 
 from stepscope.errors import ServeError, TraceError
 from stepscope.serve import bundle
 from stepscope.serve.beforehand import request_key, subject_of
+from stepscope.serve.collected import fill_with_flames
 from stepscope.serve.opened import OpenTrace
-from stepscope.serve.single_file import Packed, single_file
+from stepscope.serve.single_file import Packed, project_files, single_file
+from stepscope.trace.trace import Trace
 
 pytestmark = pytest.mark.usefixtures("built_page")
 
@@ -194,3 +196,47 @@ def test_a_page_that_is_not_built_says_how_to_build_it(trace: OpenTrace, built_p
     (built_page / "index.html").unlink()
     with pytest.raises(ServeError, match="npm --prefix web ci && npm --prefix web run build"):
         written(trace)
+
+
+def test_contexts_of_a_whole_run_are_flame_graphs_findings_and_source(tmp_path: Path) -> None:
+    """By all measures, and not of a rank or a step, as the page asks where there is no step."""
+    run = collected(tmp_path, Trace({}))
+    found = told(single_file(subject_of(run, None, None, project_files(run))))
+    answers = found["answers"]
+    assert answers["overview"] == ask(run, "overview")
+    assert answers["findings"] == ask(run, "findings")
+    measures = {one["name"] for one in ask(run, "contexts")["measures"]}
+    assert {"cpu", "device", "calls"} <= measures
+    for query in ({}, {"up": "1"}, *({"by": by, "up": up} for by in measures for up in ("", "1"))):
+        assert answers[request_key("contexts", **query)] == ask(run, "contexts", **query)
+        assert request_key("context_findings", **query) in answers
+    (file,) = answers["sources"]["files"]
+    assert "step()" in answers[request_key("source", file=file["file"])]["text"]
+    assert found["left_out"] == []
+
+
+def test_the_text_of_source_is_left_out_of_contexts_too(tmp_path: Path) -> None:
+    run = collected(tmp_path, Trace({}))
+    found = told(single_file(subject_of(run, None, None, [])))
+    assert found["left_out"] == ["the text of the source files"]
+    assert "step()" not in json.dumps(found)
+
+
+def test_large_trees_of_contexts_are_told_as_far_as_there_is_room(tmp_path: Path) -> None:
+    run, asked = collected(tmp_path, Trace({})), []
+
+    def add(*answers: tuple[str, dict[str, Any]]) -> bool:
+        asked.append(len(answers))
+        return len(asked) > 1
+
+    subject = subject_of(run, None, None, [])
+    assert fill_with_flames(subject, add) == []  # the tree has fewer contexts than that
+    assert len(asked) == 2
+    assert fill_with_flames(subject, lambda *_: False) == ["the flame graphs"]
+
+
+def test_a_step_of_contexts_alone_or_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="it holds the contexts of a whole run"):
+        subject_of(collected(tmp_path, Trace({})), None, 3, [])
+    with pytest.raises(TraceError, match="expected at least one recorded step, found none"):
+        subject_of(opened(""), None, None, [])
