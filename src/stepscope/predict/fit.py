@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.22
             2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086)  # fmt: skip
 _NORMAL = 1.96
 _LEAST_LINE, _LEAST_POINTS = 3, 5
+_TINY = 1e-9
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,13 @@ class Piece:
     start: float
     slope: float
     intercept: float
+
+    def first_with(self, rate: float, low: int) -> int | None:
+        """The first whole batch size from `low` on with at most 1 / `rate` a sample, if any."""
+        gain, needed = 1 - rate * self.slope, rate * self.intercept
+        if gain * low >= needed - _TINY * abs(needed):
+            return low
+        return ceil(needed / gain * (1 - _TINY)) if gain > 0 else None
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,15 @@ class Model:
         """The value at a batch size."""
         piece = [one for one in self.pieces if one.start <= batch] or [self.pieces[0]]
         return piece[-1].slope * batch + piece[-1].intercept
+
+    def first_with(self, rate: float) -> int | None:
+        """The smallest whole batch size at which it is at most 1 / `rate` a sample, if any."""
+        starts = [1.0, *(piece.start for piece in self.pieces[1:]), float("inf")]
+        for piece, (low, high) in zip(self.pieces, pairwise(starts), strict=True):
+            first = piece.first_with(rate, ceil(low))
+            if first is not None and first < high:
+                return first
+        return None
 
     def range(self, batch: float) -> tuple[float, float]:
         """Where the value is expected, with 95 % confidence: for the noise of the line, and not

@@ -42,10 +42,12 @@ class Profile:
 
     @property
     def max_throughput(self) -> float | None:
-        """Samples a second in the limit of large batches, 1 / a; None where time does not grow."""
+        """Samples a second in the limit of large batches, 1 / a, or at a smaller one if the lines
+        are several and it gives more; None where time does not grow."""
         if self.time is None or self.time.slope <= 0:
             return None
-        return 1e3 / self.time.slope
+        seen = () if self.time.linear else self.time.batches
+        return 1e3 * max([1 / self.time.slope, *(one / self.time.at(one) for one in seen)])
 
     @property
     def fit_error(self) -> float | None:
@@ -81,7 +83,7 @@ class Profile:
         """The smallest batch size that reaches a throughput; None where none does."""
         if self.time is None or throughput <= 0:
             return None
-        return _first(lambda batch: 1e3 * batch >= throughput * self.time_at(batch))
+        return self.time.first_with(throughput / 1e3)
 
     def batch_for_bytes(self, capacity: float) -> int | None:
         """The largest batch size whose peak is within `capacity`; None where none is."""
@@ -90,10 +92,6 @@ class Profile:
             return None
         beyond = _first(lambda batch: memory.at(batch) > capacity)
         return _LARGEST if beyond is None else beyond - 1
-
-    def time_at(self, batch: float) -> float:
-        """Milliseconds a step at a batch size."""
-        return self.time.at(batch) if self.time else float("nan")
 
     def suggestion(self, capacity: float | None = None) -> int | None:
         """The smallest batch size with 90 % of the limit; less where memory ends before."""

@@ -47,6 +47,15 @@ def test_from_a_throughput_to_the_batch_size_and_from_memory_to_it() -> None:
     assert one.batch_for_bytes(50_999) is None
 
 
+def test_the_limit_is_at_a_smaller_size_where_large_ones_are_slower() -> None:
+    rates = {4: 10.0, 8: 10.0, 16: 6.0, 32: 6.0, 48: 6.0, 64: 8.0}  # ms a sample: a cache ends
+    one = make_profile([Point(x, x * ms, 100 * x) for x, ms in rates.items()])
+    assert one.max_throughput == pytest.approx(1e3 / 6)
+    assert one.suggestion() == 14  # on the way from 8 to 16
+    assert one.batch_for_throughput(1e3 / 6) == 16
+    assert one.batch_for_throughput(1e3 / 5.9) is None
+
+
 def test_the_suggestion_gives_nine_tenths_of_the_limit_if_memory_allows() -> None:
     one = profile()
     assert one.suggestion() == 90
