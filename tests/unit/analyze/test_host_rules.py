@@ -109,3 +109,8 @@ def test_python_that_only_one_step_has_is_not_told() -> None:
     """A process that the machine lets wait looks the same, but not in each step."""
     assert found("cpu_latency", logged(0, 4) + logged(10_000, 0.5)) is None
     assert found("cpu_latency", logged(0, 0.9)) is None
+
+
+def test_a_matrix_product_has_no_other_form_with_a_cheaper_gradient() -> None:
+    """Its gradient are two more products: one that takes long had to wait for a core."""
+    assert found("forward_backward", VIEWS.format(name="mm", node="Mm")) is None

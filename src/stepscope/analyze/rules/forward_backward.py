@@ -33,11 +33,14 @@ def forward_backward(subject: Subject) -> Iterator[Finding]:
     Twice is usual, as a matrix product has two gradients; a power or a mean comes to five.
 
     Silent where the recorder does not tell which backward belongs to which forward, or names an
-    operator of another name, and about indexing, which has a rule of its own.
+    operator of another name, about indexing, which has a rule of its own, and about matrix products,
+    whose gradient are two more of them.
 
     Source: DEEPCONTEXT section 4.3, "Forward/Backward Operator Analysis".
     """
     backward, forward = _pairs(subject)
+    product = subject.events.text("kind").mask("gemm")[forward]
+    backward, forward = backward[~product], forward[~product]
     if not len(backward):
         return
     behind, ahead = subject.spent_ns(backward), subject.spent_ns(forward)
