@@ -92,7 +92,7 @@ def matching(texts: Text, pattern: str) -> Mask:
 
 
 def _of_rank(graph: Graph, rank: int | str) -> Mask:
-    if not str(rank).isdigit():
+    if not str(rank).isdecimal():
         raise GraphError(f"expected the number of a rank, found {rank!r}")
     mine: Mask = (graph.threads["rank"] == int(rank))[graph.tasks["thread"]]
     return mine

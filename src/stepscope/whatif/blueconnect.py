@@ -28,8 +28,7 @@ def blueconnect(
 
     Source: DAYDREAM sections 5.2 and A.6, algorithm 8; Cho et al., "BlueConnect", MLSys 2019.
     """
-    sizes = [int(one) for one in _numbers("factors", factors)]
-    speeds = _numbers("gbps", gbps)
+    sizes, speeds = _whole("factors", factors), _numbers("gbps", gbps)
     if len(sizes) != len(speeds):
         raise ChangeError("blueconnect: expected as many bandwidths as factors, found "
                           f"{factors} and {gbps}")  # fmt: skip
@@ -50,11 +49,18 @@ def blueconnect(
     return decompose(graph, tasks, [*scatter, *gather])
 
 
+def _whole(name: str, text: str) -> list[int]:
+    found = _numbers(name, text)
+    if not all(one.is_integer() for one in found):
+        raise ChangeError(f"blueconnect: expected {name} as 4x2, found {text!r}")
+    return [int(one) for one in found]
+
+
 def _numbers(name: str, text: str) -> list[float]:
     try:
         found = [float(part) for part in text.split("x")]
     except ValueError:
         found = []
-    if not found or min(found) <= 0:
+    if not found or not all(one > 0 for one in found):
         raise ChangeError(f"blueconnect: expected {name} as 4x2, found {text!r}")
     return found

@@ -19,7 +19,14 @@ def _bool(text: str) -> bool:
     return _WORDS[text.lower()]
 
 
-_READ: dict[str, Callable[[str], Any]] = {"float": float, "int": int, "str": str, "bool": _bool}
+def _number(text: str) -> float:
+    number = float(text)
+    if number != number:
+        raise ValueError(text)
+    return number
+
+
+_READ: dict[str, Callable[[str], Any]] = {"float": _number, "int": int, "str": str, "bool": _bool}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ bandwidth. The longer of the two binds it (Williams et al., "Roofline", CACM 52(
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -102,8 +103,18 @@ def rates_of_graph(graph: Graph) -> dict[str, Any] | None:
 
 def rates_of(name: str) -> dict[str, Any] | None:
     """Peak rates by a device's name, short or as traces have it, from `data/gpus.json`."""
-    known = (gpu for gpu in known_gpus() if gpu["name"] == name or gpu["match"] in name)
+    known = (
+        gpu
+        for gpu in known_gpus()
+        if gpu["name"].lower() == name.lower() or _is_in(gpu["match"], name)
+    )
     return next(known, None)
+
+
+def _is_in(known: str, name: str) -> bool:
+    """Whether a name holds another as words of its own: a GH200 is no H200, an A1000 no A100."""
+    words = rf"(?<![A-Za-z0-9]){re.escape(known)}(?![A-Za-z0-9])"
+    return re.search(words, name, re.IGNORECASE) is not None
 
 
 @cache

@@ -244,6 +244,7 @@ def test_changes_compose_in_their_order(forward: Graph) -> None:
         ("fused_adam", "no change is called 'fused_adam'; there are amp, "),
         ("bandwidth:speed=2", "bandwidth: expected KEY=VALUE with KEY one of factor"),
         ("bandwidth:factor=fast", "bandwidth: expected factor as float, found 'fast'"),
+        ("bandwidth:factor=nan", "bandwidth: expected factor as float, found 'nan'"),
         ("scale:factor=2", "scale needs select: scale:select="),
     ],
 )

@@ -229,8 +229,11 @@ def test_one_worker_is_needed_to_begin_with(graph: Graph, name: str) -> None:
 def test_levels_have_to_fit(graph: Graph) -> None:
     with pytest.raises(ChangeError, match="as many bandwidths as factors, found 4x2 and 10"):
         changed(graph, DDP, "blueconnect:gbps=10")
-    with pytest.raises(ChangeError, match="expected factors as 4x2, found 'four'"):
-        changed(graph, DDP, "blueconnect:factors=four")
+    for factors in ("four", "2.5x2", "nanx2", "infx2", "0x2"):
+        with pytest.raises(ChangeError, match=f"expected factors as 4x2, found '{factors}'"):
+            changed(graph, DDP, f"blueconnect:factors={factors}")
+    with pytest.raises(ChangeError, match="expected gbps as 4x2, found 'nanx1'"):
+        changed(graph, DDP, "blueconnect:gbps=nanx1")
 
 
 def test_without_a_weight_update_there_is_nothing_to_shard() -> None:

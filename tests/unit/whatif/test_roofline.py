@@ -14,6 +14,7 @@ from stepscope.whatif.roofline import (
     bound_by_memory,
     known_gpus,
     memory_rate,
+    rates_of,
     work_of_tasks,
 )
 from stepscope.whatif.shapes import Call, Tensor, read_call
@@ -173,3 +174,17 @@ def test_every_figure_of_the_data_has_a_source() -> None:
             assert generation[bound]["sources"]
             assert set(generation[bound]["sources"]) <= set(amp["sources"])
     assert all(gpu["source"] and gpu["read"] for gpu in known_gpus())
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("NVIDIA H200", "H200"), ("h100", "H100"), ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
+        ("NVIDIA A100-PG509-200", "A100"), ("Tesla V100-DGXS-32GB", "V100"),
+        ("NVIDIA GH200 480GB", None), ("NVIDIA RTX A1000", None), ("Tesla V100S-PCIE-32GB", None),
+        ("", None),
+    ],
+)  # fmt: skip
+def test_a_device_is_known_by_its_whole_name(name: str, found: str | None) -> None:
+    rates = rates_of(name)
+    assert (rates and rates["name"]) == found
