@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.graph.device import Work, launch_latency, previous_ends
-from stepscope.graph.waits import record_time
+from stepscope.graph.waits import record_time, record_times
 from stepscope.trace.trace import Trace
 
 Ids = NDArray[np.int64]
@@ -38,6 +38,7 @@ def _told(trace: Trace, rows: Ids, work: Work) -> Pairs | None:
     if not len(sync):
         return None
     called = {int(events["correlation"][row]): int(events["start_ns"][row]) for row in rows}
+    records = record_times(trace)
     pairs: Pairs = set()
     for row in sync.tolist():
         arguments = trace.event_arguments(row)
@@ -46,7 +47,7 @@ def _told(trace: Trace, rows: Ids, work: Work) -> Pairs | None:
         awaited = _stream(trace, work, arguments.get("wait_on_stream"))
         if moment is None or waiting is None or awaited is None:
             continue
-        before = min(moment, record_time(trace, arguments))
+        before = min(moment, record_time(records, arguments))
         source = _given_before(work, awaited, before)
         target = _given_before(work, waiting, moment) + 1
         if awaited.start <= source and target < waiting.stop:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +18,7 @@ Ids = NDArray[np.int64]
 Times = NDArray[np.int64]
 _ALL_STREAMS = re.compile(r"^(cuda|hip)DeviceSynchronize|^cuCtxSynchronize|^(cuda|hip)Free$")
 _ONE = re.compile(r"^(cuda|hip)(Stream|Event)Synchronize|^cu(Stream|Event)Synchronize")
+_NEVER = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
@@ -91,27 +93,38 @@ def _told(trace: Trace, calls: Ids) -> dict[int, tuple[int, int]]:
     """Of calls with a `cuda_sync` event: the stream, and the moment of the record waited for."""
     events = trace.events
     by_correlation = {int(events["correlation"][call]): int(call) for call in calls}
-    result = {}
+    records = record_times(trace)
+    result: dict[int, tuple[int, int]] = {}
     for row in np.flatnonzero(events.text("category").mask("sync")).tolist():
         call = by_correlation.get(int(events["correlation"][row]))
         if call is None:
             continue
         arguments = trace.event_arguments(row)
-        stream = int(arguments.get("wait_on_stream", arguments.get("stream", -1)))
-        if stream >= 0:
-            result[call] = (stream, record_time(trace, arguments))
+        stream = arguments.get("wait_on_stream", arguments.get("stream"))
+        if isinstance(stream, int) and stream >= 0:
+            result[call] = (stream, record_time(records, arguments))
     return result
 
 
-def record_time(trace: Trace, arguments: dict[str, object]) -> int:
-    """When the event that is waited for was recorded; never, where that is not told."""
-    record = arguments.get("wait_on_cuda_event_record_corr_id", -1)
-    found = np.flatnonzero(
-        (trace.events["correlation"] == record)
-        & trace.events.text("name").where(lambda name: name.endswith("EventRecord"))
+def record_times(trace: Trace) -> dict[int, int]:
+    """When events were recorded, ns, by the correlation of the call; of equal ones the first."""
+    events = trace.events
+    record = events.text("name").where(lambda name: name.endswith("EventRecord"))
+    rows = np.flatnonzero(record & (events["correlation"] >= 0))[::-1]
+    return dict(
+        zip(events["correlation"][rows].tolist(), events["start_ns"][rows].tolist(), strict=True)
     )
-    never = int(np.iinfo(np.int64).max)
-    return int(trace.events["start_ns"][found[0]]) if len(found) else never
+
+
+def record_time(records: Mapping[int, int], arguments: Mapping[str, object]) -> int:
+    """When the event that is waited for was recorded; never, where that is not told.
+
+    Args:
+        records: of `record_times`.
+        arguments: of the `cuda_sync` event that waits.
+    """
+    record = arguments.get("wait_on_cuda_event_record_corr_id")
+    return records.get(record, _NEVER) if isinstance(record, int) else _NEVER
 
 
 def _of_stream(trace: Trace, work: Work, last: Ids, told: tuple[int, int]) -> Ids:

@@ -1,0 +1,28 @@
+"""When the event that a `cuda_sync` event names was recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepscope.graph.waits import record_time, record_times
+from stepscope.testing import drawn_trace
+
+NEVER = 2**63 - 1
+RECORDS = """
+    main |  0  4 | aten::mm
+    main |  5  6 | cudaEventRecord      | corr=3
+    main |  7  8 | cudaEventSynchronize | corr=4
+    main |  9 10 | cudaEventRecord      | corr=3
+    main | 11 12 | hipEventRecord
+"""
+
+
+def test_records_are_known_by_the_correlation_of_their_call_the_first_of_each() -> None:
+    assert record_times(drawn_trace(RECORDS)) == {3: 5000}
+
+
+@pytest.mark.parametrize(
+    ("told", "time_ns"), [(3, 5000), (4, NEVER), (-1, NEVER), (None, NEVER), ([3], NEVER)]
+)
+def test_a_record_that_is_not_told_was_never_made(told: object, time_ns: int) -> None:
+    assert record_time({3: 5000}, {"wait_on_cuda_event_record_corr_id": told}) == time_ns
