@@ -174,7 +174,9 @@ def drills(page: Page, count: int) -> list[float]:
         }"""
     )
     while len(times) < count:
-        page.evaluate(f"location.hash = '#path={seed.choice(steps)}'")
+        step = seed.choice(steps)
+        page.evaluate(f"location.hash = '#path={step}'")
+        wait(page, f"!!document.querySelector('.level[data-level=\"{step}\"]')")
         for _ in range(8):
             took = drill(page, seed)
             if took < 0 or len(times) == count:

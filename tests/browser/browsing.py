@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from patient import Patient
+
 _PATIENCE_S = 60.0
 _SCREENSHOTS = Path(__file__).parent / "screenshots"
 
@@ -46,20 +48,21 @@ class Workbench:
     """One page in a browser of its own, with the requests that it makes watched.
 
     Attributes:
-        page: Playwright's page.
+        page: Playwright's page, which waits for the answers on their way before each call.
         problems: errors of the page's scripts, requests to elsewhere, what the CSP refused.
         clicks: how many clicks were made.
     """
 
     def __init__(self, context: Any) -> None:
         self.context = context
-        self.page = context.new_page()
+        self._page = context.new_page()
+        self.page = Patient(self._page, self.settle)
         self.problems: list[str] = []
         self.clicks = 0
         self.base = ""
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on("console", self._heard)
-        self.page.on("request", self._requested)
+        self._page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self._page.on("console", self._heard)
+        self._page.on("request", self._requested)
 
     def _heard(self, message: Any) -> None:
         if message.type in ("error", "warning"):
@@ -70,12 +73,12 @@ class Workbench:
         if not request.url.startswith(local):
             self.problems.append(f"a request to {request.url}")
 
-    def open(self, url: str, fragment: str = "") -> None:
-        """Load the page and wait until its levels are drawn."""
+    def open(self, url: str, fragment: str = "", shown: str = ".level canvas") -> None:
+        """Load the page, afresh, and wait until something is on it."""
         self.base = url.split("?")[0]
-        self.page.goto(url + fragment)
-        self.page.locator(".level canvas").first.wait_for()
-        self.until("!!location.hash.match(/path=/)")
+        self._page.goto("about:blank")
+        self._page.goto(url + fragment)
+        self._page.locator(shown).first.wait_for()
 
     def ask(self, request: str) -> Any:
         """An answer of the server, as the page would get it."""
@@ -92,10 +95,14 @@ class Workbench:
         )
 
     @property
+    def fragment(self) -> str:
+        """The URL's fragment; Playwright's `page.url` learns of it only later."""
+        return self.page.evaluate("location.hash.slice(1)")
+
+    @property
     def said(self) -> dict[str, str]:
         """What the URL says of the view."""
-        _, _, fragment = self.page.url.partition("#")
-        parts = (part.partition("=") for part in fragment.split("&") if part)
+        parts = (part.partition("=") for part in self.fragment.split("&") if part)
         return {key: unquote(value.replace("+", " ")) for key, _, value in parts}
 
     @property
@@ -108,22 +115,21 @@ class Workbench:
         """The path of the chosen operation."""
         return self.said.get("chosen", self.path)
 
-    def until(self, expression: str, *, page: Any = None) -> None:
-        """Wait until an expression is true in the page; its CSP lets nothing wait in there."""
-        end = time.monotonic() + _PATIENCE_S
-        while not (page or self.page).evaluate(expression):
-            assert time.monotonic() < end, f"still not so after {_PATIENCE_S:.0f} s: {expression}"
-            (page or self.page).wait_for_timeout(25)
+    def until(self, expression: str, page: Any = None) -> None:
+        """Wait until an expression is true in the page, or in another one."""
+        self.settle()
+        self._poll(page or self._page, expression)
 
-    def settled(self) -> None:
-        """Wait until what was asked for is on screen: the lowest level, and the details."""
-        path = json.dumps(self.path)
-        self.until(
-            f"[...document.querySelectorAll('.level, .level-tables section')]"
-            f".some(one => one.dataset.level === {path})"
-        )
-        chosen = json.dumps(self.chosen)
-        self.until(f"!{chosen} || document.querySelector('.details').dataset.path === {chosen}")
+    def settle(self) -> None:
+        """Wait until all that was asked for is on screen."""
+        self._poll(self._page, "!('busy' in document.documentElement.dataset)")
+
+    def _poll(self, page: Any, expression: str) -> None:
+        # The page's CSP lets nothing wait in there.
+        end = time.monotonic() + _PATIENCE_S
+        while not page.evaluate(expression):
+            assert time.monotonic() < end, f"still not so after {_PATIENCE_S:.0f} s: {expression}"
+            page.wait_for_timeout(25)
 
     def click(self, selector: str, **options: Any) -> None:
         """Click on something of the document."""
@@ -145,7 +151,6 @@ class Workbench:
         self.clicks += 1
         self.page.mouse.click(where["x"], where["y"])
         self.until(f"location.hash.includes({json.dumps(path)})")
-        self.settled()
 
     def operations(self, path: str) -> list[dict[str, Any]]:
         """The operations of a level, as rows."""

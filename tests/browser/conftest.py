@@ -17,6 +17,16 @@ from browsing import Workbench
 _ROOT = Path(__file__).parents[2]
 _PATIENCE_MS = 60_000
 _URL = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
+# Each answer to the page comes late by up to so many ms, in any order: no test may mind.
+_LATE_MS = int(os.environ.get("STEPSCOPE_LATE_ANSWERS", "0"))
+_LATE = f"""
+const ask = window.fetch;
+window.fetch = async (...question) => {{
+  const answer = await ask(...question);
+  await new Promise(done => setTimeout(done, {_LATE_MS} * (0.1 + 0.9 * Math.random())));
+  return answer;
+}};
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -109,6 +119,8 @@ def workbench(browser: Any) -> Iterator[Workbench]:
         viewport={"width": 1440, "height": 900}, color_scheme="light", accept_downloads=True
     )
     context.set_default_timeout(_PATIENCE_MS)
+    if _LATE_MS:
+        context.add_init_script(_LATE)
     bench = Workbench(context)
     yield bench
     context.close()

@@ -64,9 +64,7 @@ def contexts_url(home: Path) -> Iterator[str]:
 @pytest.fixture
 def page(workbench: Workbench, contexts_url: str) -> Workbench:
     """The page, without an error in its console: the fixture `workbench` sees to that."""
-    workbench.base = contexts_url.split("?")[0]
-    workbench.page.goto(contexts_url)
-    workbench.page.locator(".flame-frame canvas").first.wait_for()
+    workbench.open(contexts_url, shown=".flame-frame canvas")
     return workbench
 
 
@@ -117,4 +115,4 @@ def test_from_a_trace_with_steps_to_one_without_and_back(page: Workbench) -> Non
     page.page.locator(".flame-frame canvas").first.wait_for()
     page.page.get_by_label("Trace", exact=True).select_option("steps")
     page.page.locator(".level canvas").first.wait_for()
-    page.settled()
+    page.settle()

@@ -118,9 +118,8 @@ def test_the_url_holds_measure_direction_search_and_zoom(resnet: Workbench) -> N
     resnet.until(f"document.querySelector('.flame-frame').dataset.boxes === '{len(rows)}'")
     click_box(resnet, rows[1])
     resnet.page.locator(".flame-path button", has_text=rows[1]["name"]).wait_for()
-    sent = resnet.page.url.partition("#")[2]
-    resnet.page.goto("about:blank")
-    resnet.page.goto(f"{resnet.base}#{sent}")
+    sent = resnet.fragment
+    resnet.open(resnet.base, f"#{sent}", shown=".flame-path")
     resnet.page.locator(".flame-path button", has_text=rows[1]["name"]).wait_for()
     assert resnet.page.get_by_label("Measure").input_value() == "cpu"
     assert resnet.page.get_by_label("Bottom up").is_checked()

@@ -35,8 +35,14 @@ def marked(workbench: Workbench) -> list[str]:
 def test_a_stage_of_the_overview_opens_in_the_timeline(resnet: Workbench) -> None:
     resnet.click('[data-stage="backward"]')
     resnet.until("location.hash.includes('/t')")
-    resnet.settled()
     assert resnet.page.locator(".details h2").inner_text() == "backward"
+
+
+def test_a_stage_opens_where_no_step_is_open(workbench: Workbench, resnet_url: str) -> None:
+    workbench.open(resnet_url, "#path=")
+    workbench.page.locator('[data-stage="loss"]').press("ArrowUp")  # to the stage before it
+    workbench.page.keyboard.press("Enter")
+    assert workbench.page.locator(".details h2").inner_text() == "forward"
 
 
 def test_the_overview_says_what_bounds_each_stage_and_why_the_device_is_idle(
@@ -199,11 +205,10 @@ def test_a_source_line_is_opened_with_its_cost(workbench: Workbench, several_url
     cost = row.locator("td").first.inner_text()
     assert re.fullmatch(r"[\d.]+\s(s|ms|µs)", cost)
     # And the other way: another line shows what runs there.
-    loss = next(
-        one for one in workbench.page.locator(".source-table tr[tabindex]").all() if one != row
-    )
-    loss.click()
-    workbench.until("location.hash.includes('subject=line')")
+    other = workbench.page.locator(".source-table tr[tabindex]:not(.marked)").first
+    number = other.get_attribute("data-line")
+    other.click()
+    assert workbench.said["subject"].startswith(f"line:{number}:")
     workbench.page.locator(".subject").wait_for()
 
 
@@ -235,6 +240,8 @@ def test_the_keys_are_listed(resnet: Workbench) -> None:
     resnet.page.locator("h1").first.click()
     resnet.page.keyboard.press("?")
     resnet.page.get_by_role("dialog", name="Keys").wait_for()
+    resnet.page.keyboard.press("t")  # the page is behind it
+    assert "asTable" not in resnet.said
     resnet.page.keyboard.press("Escape")
     resnet.page.get_by_role("dialog", name="Keys").wait_for(state="hidden")
     tabs = [one.get_attribute("id") or "" for one in resnet.page.get_by_role("tab").all()]

@@ -121,7 +121,6 @@ def test_both_timelines_are_zoomed_together(workbench: Workbench, resnet_url: st
     workbench.page.mouse.up()
     workbench.until("document.querySelector('.whatif-axis span').innerText !== '0'")
     near = ticks(workbench)
-    workbench.until("!document.querySelector('.whatif-answer[aria-busy=true]')")
     workbench.picture("whatif-zoomed")
     canvas.dblclick()
     workbench.until("document.querySelector('.whatif-axis span').innerText === '0'")
@@ -151,3 +150,20 @@ def test_one_rank_alone_or_all_together(workbench: Workbench, several_url: str) 
     alone = workbench.ask(f"whatif?changes=bandwidth&rank={rank}")["answer"]
     assert alone["measured_step_ms"] != together["measured_step_ms"]
     workbench.page.locator(".whatif-assumptions", has_text="other ranks change alike").wait_for()
+
+
+def test_what_is_being_typed_stays_when_an_answer_comes(
+    workbench: Workbench, resnet_url: str
+) -> None:
+    shown(workbench, resnet_url, "ddp")
+    workbench.page.evaluate(
+        """() => {
+          document.querySelector('[data-change="dataloader"] [role=switch]').click();
+          const field = document.querySelector('[data-change="ddp"] input[type=number]');
+          field.value = "16";
+          field.dispatchEvent(new Event("input", {bubbles: true}));
+        }"""
+    )
+    assert "dataloader" in workbench.said["changes"]
+    workers = workbench.page.locator('[data-change="ddp"]').get_by_label("workers")
+    assert workers.input_value() == "16"

@@ -20,9 +20,9 @@ class Source implements BatchHost {
   choose(batch: number): Promise<void> {
     return this.later(() => void (this.written = batch));
   }
-  /** Answer the question or write the choice that has waited longest. */
-  async answer(): Promise<void> {
-    this.waiting.shift()!();
+  /** Answer the question or write the choice that has waited longest, or a later one. */
+  async answer(place = 0): Promise<void> {
+    this.waiting.splice(place, 1)[0]!();
     await new Promise((resolve) => setTimeout(resolve));
   }
   /** Tell that there is something new. */
@@ -72,6 +72,16 @@ describe("the number shown", () => {
     expect(size()).toBe(64);
   });
 
+  it("is that of the newest answer, in whatever order they come", async () => {
+    const { source, store, size } = await shown();
+    void store.load();
+    source.written = 16;
+    source.change();
+    await source.answer(1);
+    await source.answer();
+    expect(size()).toBe(16);
+  });
+
   it("goes back to the one in the source where a choice could not be written", async () => {
     const { source, store, size } = await shown();
     source.choose = () => Promise.reject(new Error("ambiguous"));
@@ -79,5 +89,6 @@ describe("the number shown", () => {
     await new Promise((resolve) => setTimeout(resolve));
     await source.answer();
     expect(size()).toBe(32);
+    expect(store.problem.value).toBe("ambiguous");
   });
 });

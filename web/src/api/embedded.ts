@@ -162,11 +162,14 @@ function matches(names: Names, text: string): Match[] {
 }
 
 function hitsOf(level: WireLevel, found: Match[]): Hits {
-  const hits = level.operations.id.map((id) => {
-    const path = level.path ? `${level.path}/${id}` : id;
-    return found.reduce((sum, one) => sum + Number(holds(path, one.path)), 0);
-  });
-  return { path: level.path, hits };
+  const above = level.path ? `${level.path}/` : "";
+  const counts = new Map<string, number>();
+  for (const { path } of found) {
+    if (!path.startsWith(above)) continue;
+    const id = path.slice(above.length).split("/", 1)[0]!;
+    counts.set(id, (counts.get(id) ?? 0) + 1);
+  }
+  return { path: level.path, hits: level.operations.id.map((id) => counts.get(id) ?? 0) };
 }
 
 function eventsInside(names: Names, path: string): Set<number> {

@@ -23,5 +23,5 @@ export interface Host {
   readonly leftOut: readonly string[];
   traces(): Promise<Traces>;
   /** The answer to a request (see `requestKey`) about a trace, as plain data. */
-  ask(trace: string, request: string, signal?: AbortSignal): Promise<unknown>;
+  ask(trace: string, request: string): Promise<unknown>;
 }

@@ -12,19 +12,15 @@ export class HttpHost implements Host {
     return (await fetchJson(this.base)) as Traces;
   }
 
-  ask(trace: string, request: string, signal?: AbortSignal): Promise<unknown> {
-    return fetchJson(`${this.base}/${encodeURIComponent(trace)}/${request}`, signal);
+  ask(trace: string, request: string): Promise<unknown> {
+    return fetchJson(`${this.base}/${encodeURIComponent(trace)}/${request}`);
   }
 }
 
-async function fetchJson(url: string, signal?: AbortSignal): Promise<unknown> {
-  let response: Response;
-  try {
-    response = await fetch(url, signal ? { signal } : {});
-  } catch (error) {
-    if (signal?.aborted) throw error;
+async function fetchJson(url: string): Promise<unknown> {
+  const response = await fetch(url).catch(() => {
     throw new AskError("The server does not answer: `stepscope view` has ended. Start it again.");
-  }
+  });
   if (response.ok) return response.json();
   throw new AskError(await reason(response), response.status);
 }

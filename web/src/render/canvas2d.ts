@@ -2,9 +2,9 @@ import type { Label } from "../model/labels";
 import { BAR_HEIGHT, LANE_HEIGHT, type PlacedRow } from "../model/layout";
 import { HEATS, type Row } from "../model/level";
 import { columnsOf, type Columns } from "../model/lod";
+import { FONT } from "./fitted";
 import type { Highlight, Renderer, Scene } from "./renderer";
 
-const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, Ubuntu, Cantarell, sans-serif';
 const BOUND_PX = 3;
 
 /** The width of a text as it is drawn, kept for each text. */
@@ -166,7 +166,7 @@ interface Box {
 }
 
 /** Where a bar is, at least a pixel wide, with a hair's breadth to the next where there is room. */
-export function boxOf(scene: Pick<Scene, "layout">, placed: PlacedRow, bar: number): Box {
+function boxOf(scene: Scene, placed: PlacedRow, bar: number): Box {
   const { scale, width: room } = scene.layout;
   const left = Math.max(placed.row.start[bar]! * scale, 0);
   const right = Math.min(placed.row.end[bar]! * scale, room);

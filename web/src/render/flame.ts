@@ -6,9 +6,9 @@ import {
   type FlameLayout,
   type Found,
 } from "../model/flame";
+import { fitted, FONT } from "./fitted";
 import { parseHex, readableOn } from "./palette";
 
-const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, Ubuntu, Cantarell, sans-serif';
 const GAP_PX = 0.5;
 const LABEL_FROM_PX = 34;
 const MARK_PX = 3;
@@ -236,21 +236,4 @@ function fittedText(context: CanvasRenderingContext2D, whole: string, room: numb
     else high = middle - 1;
   }
   return low >= FEWEST_LETTERS ? `${text.slice(0, low)}…` : "";
-}
-
-function fitted(
-  canvas: HTMLCanvasElement,
-  width: number,
-  height: number,
-): CanvasRenderingContext2D {
-  const ratio = devicePixelRatio;
-  const [across, down] = [
-    Math.max(Math.round(width * ratio), 1),
-    Math.max(Math.round(height * ratio), 1),
-  ];
-  if (canvas.width !== across) canvas.width = across;
-  if (canvas.height !== down) canvas.height = down;
-  const context = canvas.getContext("2d")!;
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  return context;
 }

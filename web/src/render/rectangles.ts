@@ -1,6 +1,7 @@
 import type { WhatIf } from "../api/whatif_types";
 import { type Row, type Side, type Spot } from "../model/rectangles";
 import type { Span } from "../model/span";
+import { fitted } from "./fitted";
 
 export const ROW_PX = 15;
 const STAGES: Record<string, string> = {
@@ -57,17 +58,4 @@ export function drawRectangles(canvas: HTMLCanvasElement, scene: RectangleScene)
   const left = x(drawn.start_us[spot.index]!);
   const across = Math.max(drawn.duration_us[spot.index]! * scale, 2);
   context.strokeRect(left, spot.row * ROW_PX + 1, across, ROW_PX - 2);
-}
-
-function fitted(
-  canvas: HTMLCanvasElement,
-  width: number,
-  height: number,
-): CanvasRenderingContext2D {
-  const ratio = devicePixelRatio;
-  canvas.width = Math.max(Math.round(width * ratio), 1);
-  canvas.height = Math.max(Math.round(height * ratio), 1);
-  const context = canvas.getContext("2d")!;
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  return context;
 }

@@ -1,6 +1,7 @@
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
 import type { BatchHost } from "../api/batch_host";
 import type { BatchProfile, CostNode, Prediction } from "../api/batch_types";
+import { messageOf } from "../base/error";
 import { at } from "../model/choice";
 import { follow, keyOf, type Metric } from "../model/costs";
 
@@ -17,6 +18,7 @@ export class BatchStore {
   private dragging = false;
   private writing = 0; // choices that are on their way into the source
   private changes = 0; // how often one set out or arrived
+  private loads = 0;
 
   constructor(readonly host: BatchHost) {
     this.chosen = computed(() => {
@@ -31,21 +33,26 @@ export class BatchStore {
     host.onLine((file, line) => (this.cursor.value = { file, line }));
   }
 
-  /** Ask anew; what was measured before stays until the answer is there. */
-  async load(): Promise<void> {
-    const asked = this.changes;
-    try {
-      const answer = await this.host.ask();
-      // The number in the source as it was before the latest choice would take that one back.
-      const outdated = this.dragging || this.writing > 0 || this.changes !== asked;
-      batch(() => {
-        this.problem.value = answer.problem ?? "";
-        if (answer.written !== null && !outdated) this.size.value = answer.written;
-        this.profile.value = answer.batch;
-      });
-    } catch (error) {
-      this.problem.value = error instanceof Error ? error.message : String(error);
+  /**
+   * Ask anew; what was measured before stays until the answer is there.
+   *
+   * @param refused why the latest choice could not be written.
+   */
+  async load(refused = ""): Promise<void> {
+    const [asked, number] = [this.changes, ++this.loads];
+    const answer = await this.host.ask().catch(messageOf);
+    if (number !== this.loads) return; // asked anew meanwhile
+    if (typeof answer === "string") {
+      this.problem.value = answer;
+      return;
     }
+    // The number in the source as it was before the latest choice would take that one back.
+    const outdated = this.dragging || this.writing > 0 || this.changes !== asked;
+    batch(() => {
+      this.problem.value = answer.problem ?? refused;
+      if (answer.written !== null && !outdated) this.size.value = answer.written;
+      this.profile.value = answer.batch;
+    });
   }
 
   /** Choose a batch size; the source follows where there is one. */
@@ -59,14 +66,10 @@ export class BatchStore {
   private async write(size: number, more: boolean): Promise<void> {
     this.writing++;
     this.changes++;
-    try {
-      await this.host.choose(size, more);
-    } catch (error) {
-      this.problem.value = error instanceof Error ? error.message : String(error);
-    }
+    const refused = await this.host.choose(size, more).then(() => "", messageOf);
     this.writing--;
     this.changes++;
-    if (!this.writing && !this.dragging) await this.load();
+    if (!this.writing && !this.dragging) await this.load(refused);
   }
 
   /** Show what is inside a node of those on screen. */

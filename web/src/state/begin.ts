@@ -1,4 +1,5 @@
 import { effect } from "@preact/signals";
+import { messageOf } from "../base/error";
 import type { Store } from "./store";
 
 const POLL_MS = 250;
@@ -19,21 +20,22 @@ export function begin(store: Store): void {
 }
 
 async function poll(store: Store): Promise<void> {
+  while (!(await allRead(store))) {
+    const ms = store.failure.value ? 5 * POLL_MS : POLL_MS;
+    await new Promise((resolve) => setTimeout(resolve, ms));
+  }
+}
+
+/** Whether there is nothing more to ask for: every trace is read, or is not going to be. */
+async function allRead(store: Store): Promise<boolean> {
   try {
     const traces = await store.host.traces();
     const same = JSON.stringify(traces) === JSON.stringify(store.traces.peek());
     if (!same) store.traces.value = traces;
     store.failure.value = "";
-    if (!store.host.live || !traces.traces.some((one) => one.state === "loading")) return;
+    return !store.host.live || traces.traces.every((one) => one.state !== "loading");
   } catch (error) {
-    store.failure.value = error instanceof Error ? error.message : String(error);
-    if (!store.host.live) return;
-    await pause(4 * POLL_MS);
+    store.failure.value = messageOf(error);
+    return !store.host.live;
   }
-  await pause(POLL_MS);
-  await poll(store);
-}
-
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }

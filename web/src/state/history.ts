@@ -21,6 +21,6 @@ export function followUrl(store: Store): void {
   addEventListener("popstate", () => {
     const view = fromHash(location.hash);
     path = view.path;
-    store.view.value = view;
+    store.set(view);
   });
 }

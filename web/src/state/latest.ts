@@ -1,4 +1,6 @@
-import { effect, signal, type ReadonlySignal } from "@preact/signals";
+import { batch, effect, signal, type ReadonlySignal } from "@preact/signals";
+import { messageOf } from "../base/error";
+import { count } from "./awaited";
 
 /** An answer on its way: the one before stays in `value` until the next is there. */
 export interface Loaded<T> {
@@ -14,23 +16,20 @@ export interface Loaded<T> {
  */
 export function latest<T>(ask: () => Promise<T> | null): ReadonlySignal<Loaded<T>> {
   const state = signal<Loaded<T>>({ value: null, error: "", loading: false });
+  const say = (value: T | null, error = "", loading = false): void =>
+    batch(() => {
+      count(Number(loading) - Number(state.peek().loading));
+      state.value = { value, error, loading };
+    });
   let newest = 0;
   effect(() => {
     const number = ++newest;
     const answer = ask();
-    if (!answer) {
-      state.value = { value: null, error: "", loading: false };
-      return;
-    }
-    state.value = { ...state.peek(), loading: true };
+    if (!answer) return say(null);
+    say(state.peek().value, "", true);
     answer.then(
-      (value) => {
-        if (number === newest) state.value = { value, error: "", loading: false };
-      },
-      (error: unknown) => {
-        const message = error instanceof Error ? error.message : String(error);
-        if (number === newest) state.value = { value: null, error: message, loading: false };
-      },
+      (value) => number === newest && say(value),
+      (error: unknown) => number === newest && say(null, messageOf(error)),
     );
   });
   return state;

@@ -1,9 +1,11 @@
-import { batch, computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { Client, type Scope, type Subject } from "../api/client";
 import type { Host } from "../api/host";
 import type * as wire from "../api/types";
-import { holds, join, parent, stepOf } from "../base/path";
+import { messageOf } from "../base/error";
+import { holds, parent, stepOf } from "../base/path";
 import { Level } from "../model/level";
+import { awaiting } from "./awaited";
 import { latest, type Loaded } from "./latest";
 import { fromHash, NO_VIEW, type View } from "./url";
 
@@ -49,6 +51,8 @@ export class Store {
   readonly place: ReadonlySignal<ChosenPlace | null>;
   /** Where the other ends of the chosen operation's arrows are. */
   readonly partners: ReadonlySignal<Loaded<Partner[]>>;
+  /** How often somebody went elsewhere: what was asked for before that leads nowhere any more. */
+  private moves = 0;
 
   constructor(
     readonly host: Host,
@@ -84,13 +88,19 @@ export class Store {
       if (!client || !one) return null;
       // After the level on its way, which is what somebody waits for.
       const level = path.value === null ? null : client.levels(path.value, every.value);
-      return rested([level], () => chosen.peek() === one).then(() => client.details(one));
+      return rested(REST_MS, () => chosen.peek() === one, level).then(() => client.details(one));
     });
-    this.found = latest(() =>
-      text.value && path.value !== null
-        ? (this.client.value?.search(text.value, path.value, every.value) ?? null)
-        : null,
-    );
+    // What is searched, once nobody types on.
+    const typed = latest(() => {
+      const now = text.value;
+      return now ? rested(TYPING_MS, () => text.peek() === now).then(() => now) : null;
+    });
+    this.found = latest(() => {
+      const wanted = typed.value.value;
+      return wanted && path.value !== null
+        ? (this.client.value?.search(wanted, path.value, every.value) ?? null)
+        : null;
+    });
     this.selected = latest(() =>
       subject.value && path.value !== null
         ? (this.client.value?.select(subject.value, path.value, every.value) ?? null)
@@ -111,7 +121,9 @@ export class Store {
     this.partners = latest(() => {
       const [client, place] = [this.client.value, this.place.value];
       if (!client || !place) return null;
-      return rested([], () => this.place.peek() === place).then(() => partnersOf(client, place));
+      return rested(REST_MS, () => this.place.peek() === place).then(() =>
+        partnersOf(client, place),
+      );
     });
   }
 
@@ -139,12 +151,13 @@ export class Store {
   }
 
   set(change: Partial<View>): void {
+    if ("path" in change || "chosen" in change || "subject" in change) this.moves++;
     this.view.value = { ...this.view.value, ...change };
   }
 
-  /** Shows the inside of an operation as the lowest level, and chooses it. */
-  open(path: string): void {
-    this.set({ path, chosen: path, subject: null, file: "" });
+  /** Shows the inside of an operation as the lowest level, and chooses it or one of those inside. */
+  open(path: string, chosen = path): void {
+    this.set(spot(path, chosen));
   }
 
   /** Chooses an operation and leaves the levels as they are. */
@@ -163,75 +176,82 @@ export class Store {
     if (path) this.open(parent(path));
   }
 
-  /** Follows a choice made in a pane: the timeline goes to its longest operation. */
-  async choosePart(subject: Subject): Promise<void> {
-    const { client, view } = { client: this.client.value, view: this.view.value };
+  /** Goes to where an answer leads, unless somebody went elsewhere meanwhile. */
+  async goWhere(ask: (client: Client) => Promise<Partial<View>>): Promise<void> {
+    const [client, move] = [this.client.value, ++this.moves];
     if (!client) return;
-    this.set({ subject, file: "file" in subject ? subject.file : "" });
     try {
-      const answer = await client.select(subject, view.path ?? "", view.every);
-      if (this.view.value.subject !== subject) return; // something else was chosen meanwhile
-      if (answer.target) this.set({ path: answer.target.level, chosen: answer.target.path });
-      else this.notice.value = `${answer.title} has no event in any step.`;
+      const change = await awaiting(ask(client));
+      if (move === this.moves) this.set(change);
     } catch (error) {
-      this.notice.value = error instanceof Error ? error.message : String(error);
+      if (move === this.moves) this.notice.value = messageOf(error);
     }
+  }
+
+  /** Follows a choice made in a pane: the timeline goes to its longest operation. */
+  choosePart(subject: Subject): Promise<void> {
+    this.set({ subject, file: "file" in subject ? subject.file : "" });
+    const { path, every } = this.view.value;
+    return this.goWhere(async (client) => {
+      const { target, title } = await client.select(subject, path ?? "", every);
+      if (!target) throw new Error(`${title} has no event in any step.`);
+      return { path: target.level, chosen: target.path };
+    });
   }
 
   /** Goes to the operation that holds a raw event. */
-  async goTo(event: number): Promise<void> {
-    try {
-      const place = await this.client.value?.placeOf(event);
-      if (place?.path) this.set({ path: place.level, chosen: place.path, subject: null, file: "" });
-      else this.notice.value = `Event ${event} lies outside all steps.`;
-    } catch (error) {
-      this.notice.value = error instanceof Error ? error.message : String(error);
-    }
+  goTo(event: number): Promise<void> {
+    return this.goWhere(async (client) => {
+      const place = await client.placeOf(event);
+      if (!place.path) throw new Error(`Event ${event} lies outside all steps.`);
+      return spot(place.level, place.path);
+    });
   }
 
-  /**
-   * Opens the longest operation again and again, from the lowest level on: down to a single one, or
-   * to one that takes longer itself than anything inside it.
-   */
+  /** Goes down the longest operations, from the lowest level on. */
   async descend(side: "cpu" | "device"): Promise<void> {
-    const client = this.client.value;
-    let { path } = this.view.value;
-    const { every } = this.view.value;
-    let own = 0;
-    while (client && path !== null) {
-      const level = new Level((await client.levels(path, every)).at(-1)!);
-      const longest = level.longest(side);
-      if (longest < 0) break;
-      const one = level.operation(longest);
-      if (side === "cpu" && own > one.cpu) {
-        this.set({ path: parent(path), chosen: path, subject: null });
-        return;
-      }
-      if (!one.opens) {
-        this.set({ path, chosen: one.path, subject: null });
-        return;
-      }
-      own = one.self;
-      path = join(path, level.wire.operations.id[longest]!);
-    }
-    if (path !== null) this.open(path);
+    const { path, every } = this.view.value;
+    if (path !== null) await this.goWhere((client) => slowest(client, path, every, side));
   }
 
   /** Another trace, from its start. */
   openTrace(trace: string): void {
-    batch(() => {
-      this.view.value = { ...NO_VIEW, trace, pane: this.view.value.pane };
-    });
+    this.set({ ...NO_VIEW, trace, pane: this.view.value.pane });
+  }
+}
+
+/** An operation of a level as where somebody is. */
+export function spot(path: string, chosen = path): Partial<View> {
+  return { path, chosen, subject: null, file: "" };
+}
+
+/**
+ * Opens the longest operation again and again: down to a single one, or to one that takes longer
+ * itself than anything inside it.
+ */
+async function slowest(client: Client, path: string, every: boolean, side: "cpu" | "device") {
+  let own = 0;
+  while (true) {
+    const level = drawn((await client.levels(path, every)).at(-1)!);
+    const longest = level.longest(side);
+    if (longest < 0) return spot(path);
+    const one = level.operation(longest);
+    if (side === "cpu" && own > one.cpu) return spot(parent(path), path);
+    if (!one.opens) return spot(path, one.path);
+    own = one.self;
+    path = one.path;
   }
 }
 
 /** Somebody who goes on within this time is not told about where they were. */
 const REST_MS = 80;
+/** While somebody types, the search waits this long for the next letter. */
+const TYPING_MS = 120;
 
 /** Once what comes first is there, and a choice has lasted; never, if it does not. */
-async function rested(first: readonly (Promise<unknown> | null)[], lasts: () => boolean) {
-  const pause = new Promise((resolve) => setTimeout(resolve, REST_MS));
-  await Promise.allSettled([pause, ...first]);
+async function rested(ms: number, lasts: () => boolean, first: Promise<unknown> | null = null) {
+  const pause = new Promise((resolve) => setTimeout(resolve, ms));
+  await Promise.allSettled([pause, first]);
   if (!lasts()) await new Promise<never>(() => {});
 }
 

@@ -181,7 +181,7 @@ function Spread({ store }: { store: Store }): JSX.Element | null {
 }
 
 function openSlowest(store: Store, path: string, slowest: string): void {
-  if (slowest) store.set({ path, chosen: `${path}/${slowest}`, subject: null });
+  if (slowest) store.open(path, `${path}/${slowest}`);
 }
 
 function Kernel({ value }: { value: Details }): JSX.Element | null {

@@ -1,6 +1,6 @@
 import { computed, type ReadonlySignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Flame, NodeFinding } from "../api/flame_types";
 import { bytes, duration, grouped, percent, plural } from "../base/format";
 import { findingOfBoxes, FlameLayout, ROW_PX } from "../model/flame";
@@ -108,8 +108,9 @@ export const flame: Pane = {
 function Graph({ store, value }: { store: Store; value: Flame }): JSX.Element {
   const choice = choiceOf(store).value;
   const layout = useMemo(() => new FlameLayout(value), [value]);
-  const [chosen, setChosen] = useState(-1);
-  useEffect(() => setChosen(-1), [layout]);
+  const [picked, pick] = useState({ layout, box: -1 });
+  const chosen = picked.layout === layout ? picked.box : -1; // boxes of another have other numbers
+  const setChosen = (box: number): void => pick({ layout, box });
   const findings = findingsOf(store).value.value?.findings ?? [];
   const found = useMemo(() => layout.find(choice.find), [layout, choice.find]);
   const at = layout.boxOf(choice.zoom?.node ?? value.start);
@@ -133,7 +134,7 @@ function Graph({ store, value }: { store: Store; value: Flame }): JSX.Element {
       <Tools store={store} value={value} found={found ? { count: found.count, share: found.total / (value.total || 1) } : null} />
       <Path layout={layout} focus={at} onStart={(node) => goTo(node, node)} onFocus={focus} />
       <Canvas layout={layout} focus={at} chosen={chosen} found={found} findings={findings} onZoom={zoom} onChoose={setChosen} />
-      <Chosen store={store} layout={layout} box={chosen >= 0 && chosen < layout.size ? chosen : at} findings={findings} />
+      <Chosen store={store} layout={layout} box={chosen >= 0 ? chosen : at} findings={findings} />
     </div>
   ); // prettier-ignore
 }
@@ -308,6 +309,7 @@ function Canvas(props: CanvasProps): JSX.Element {
     return () => observer.disconnect();
   }, []);
   useLayoutEffect(() => {
+    setHovered(null); // the same number is another box now
     frame.current!.scrollTop = Math.max((layout.forks() - SEEN_ABOVE) * ROW_PX, 0);
   }, [layout]);
   useLayoutEffect(() => {
@@ -364,7 +366,7 @@ function Canvas(props: CanvasProps): JSX.Element {
 function pressBox(event: KeyboardEvent, props: CanvasProps, frame: HTMLElement): void {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const { layout, focus, chosen } = props;
-  const at = chosen >= 0 && chosen < layout.size ? chosen : focus;
+  const at = chosen >= 0 ? chosen : focus;
   if (event.key.startsWith("Arrow")) {
     const next = layout.neighbour(at, event.key);
     props.onChoose(next);

@@ -1,6 +1,6 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import type { Modules, ModuleNode } from "../api/types";
 import { count, grouped, milliseconds } from "../base/format";
 import { costOf, cpuOf, deviceOf, treeRows, waysTo, type TreeRow } from "../model/modules";
@@ -19,7 +19,7 @@ export const modules: Pane = {
   hint: "The model's modules with the cost of each, forward and backward",
   View: ({ store }) => (
     <WithAnswer answer={treeOf(store)}>
-      {(value) => <Tree store={store} value={value} />}
+      {(value) => <Tree key={store.client.value?.trace} store={store} value={value} />}
     </WithAnswer>
   ),
 };
@@ -29,6 +29,7 @@ const FEW = 3;
 const EVIDENCE: Record<string, string> = {
   ranges: "ranges that stepscope recorded",
   nn_module: "recorded events of nn.Module",
+  scopes: "named scopes of compiled operations",
   matched: "matching the names of operators, in order",
 };
 
@@ -47,7 +48,7 @@ function Tree({ store, value }: { store: Store; value: Modules }): JSX.Element {
   };
   // What holds many modules, such as a stage, marks them but opens nothing.
   const first = marked.size <= FEW ? [...marked][0] : undefined;
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (first !== undefined) open.value = new Set([...open.value, ...waysTo(value.tree, first)]);
   }, [first, value]);
   if (!value.tree.length) return <NoModules />;
@@ -275,6 +276,8 @@ function walkTree(
       if (row?.opens) toggle(row, event.key === "ArrowRight");
       break;
     case "Enter":
+    case " ":
+      if (event.target !== line) return; // a button inside it has the key
       line.click();
       break;
     default:

@@ -10,9 +10,12 @@ import {
   sideName,
   words,
 } from "../base/format";
-import type { Store } from "../state/store";
+import { prefixes } from "../base/path";
+import { Level } from "../model/level";
+import { spot, type Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { ShareBar, Stacked, type Piece } from "../widgets/bars";
+import { walkRows } from "../widgets/table";
 import type { Pane } from "./pane";
 
 /** Why a device does not compute: in the words of the report, and what that means. */
@@ -150,7 +153,7 @@ function Stages({ store, facts }: { store: Store; facts: Facts }): JSX.Element {
             <th scope="col">bound by</th>
           </tr>
         </thead>
-        <tbody onKeyDown={(event) => pressRow(event)}>
+        <tbody onKeyDown={walkRows}>
           {facts.stages.map((one) => (
             <tr
               key={one.stage}
@@ -179,27 +182,24 @@ function Stages({ store, facts }: { store: Store; facts: Facts }): JSX.Element {
   );
 }
 
-function pressRow(event: KeyboardEvent): void {
-  if (event.key !== "Enter" && event.key !== " ") return;
-  (event.target as HTMLElement).closest("tr")?.click();
-  event.preventDefault();
-  event.stopPropagation();
-}
-
 /** Which side holds an operation up; a word beside the colour. */
 export function Bound({ by }: { by: string }): JSX.Element {
   return <span class={`bound bound-${by}`}>{sideName(by)}</span>;
 }
 
-/** The longest run of a stage in the step on screen. */
-function openStage(store: Store, stage: StageFacts): void {
-  const step = store.levels.value.value?.[1];
-  const runs =
-    step?.all().filter((one) => one.kind === "stage" && one.name === words(stage.stage)) ?? [];
-  const longest = runs.sort((a, b) => Math.max(b.cpu, b.device) - Math.max(a.cpu, a.device))[0];
-  if (longest) store.open(longest.path);
+/** The longest run of a stage in the step on screen, or in that at which the trace begins. */
+function openStage(store: Store, { stage }: StageFacts): void {
+  const { path, every } = store.view.value;
+  const step = prefixes(path || (store.overview.value.value?.start ?? ""))[1];
+  if (step === undefined) return;
+  void store.goWhere(async (client) => {
+    const level = new Level((await client.levels(step, every)).at(-1)!);
+    const runs = level.all().filter((one) => one.kind === "stage" && one.name === words(stage));
+    const longest = runs.sort((a, b) => Math.max(b.cpu, b.device) - Math.max(a.cpu, a.device))[0];
+    if (!longest) throw new Error(`The step on screen has no ${words(stage)}.`);
+    return spot(longest.path);
+  });
 }
-
 function Device({ device }: { device: DeviceFacts }): JSX.Element {
   const order = Object.keys(CAUSES);
   const idle = Object.entries(device.idle_ms)

@@ -1,6 +1,7 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { perfettoUrl, sendToPerfetto } from "../api/perfetto";
+import { messageOf } from "../base/error";
 import { last } from "../base/path";
 import type { Store } from "../state/store";
 
@@ -13,7 +14,7 @@ export function RawEvents({ store, path }: { store: Store; path: string }): JSX.
     try {
       await work();
     } catch (error) {
-      store.notice.value = error instanceof Error ? error.message : String(error);
+      store.notice.value = messageOf(error);
     }
     busy.value = false;
   };

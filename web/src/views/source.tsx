@@ -7,6 +7,7 @@ import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { ErrorLine, WithAnswer } from "../widgets/answer";
 import { ShareBar } from "../widgets/bars";
+import { walkRows } from "../widgets/table";
 import type { Pane } from "./pane";
 
 const wholeOf = perStore((store) => computed(() => store.view.value.whole));
@@ -145,7 +146,7 @@ function Lines({ store, value }: { store: Store; value: Source }): JSX.Element {
       {value.changed && (
         <ErrorLine text="The file has changed since it was recorded: lines may be off." />
       )}
-      <div class="table-frame" ref={frame}>
+      <div class="table-frame" ref={frame} onKeyDown={walkRows}>
         <table class="table source-table">
           <caption class="unseen">
             Lines of {value.file} and what they cost, {PER[value.per]}
@@ -204,7 +205,6 @@ function SourceRow(props: {
       class={props.marked ? "marked" : undefined}
       tabIndex={cost ? 0 : undefined}
       onClick={cost ? choose : undefined}
-      onKeyDown={(event) => event.key === "Enter" && cost && choose()}
     >
       <td class="number" title={cost ? split(cost, "cpu") : undefined}>
         {cost ? milliseconds(cpuOf(cost)) : ""}

@@ -45,7 +45,7 @@ export function Table<Row>(props: TableProps<Row>): JSX.Element {
   const frame = useRef<HTMLDivElement>(null);
   const by = columns.find((one) => one.id === sorting.value?.column)?.value;
   const down = sorting.value?.down ?? false;
-  const ordered = useMemo(() => (by ? sorted(rows, by, down) : rows), [rows, sorting.value]);
+  const ordered = useMemo(() => (by ? sorted(rows, by, down) : rows), [rows, by, down]);
   const part = inSight(ordered.length, scroll.value, frame.current?.clientHeight ?? 800);
 
   useLayoutEffect(() => {
@@ -155,15 +155,20 @@ function showRow(frame: HTMLElement, at: number): void {
   }
 }
 
-/** Up and down move between rows, Enter and the space bar choose one. */
+/** Up and down move between the rows that can be chosen, Enter and the space bar choose one. */
 export function walkRows(event: KeyboardEvent): void {
-  const row = (event.target as HTMLElement).closest<HTMLElement>("tr[tabindex]");
-  if (!row || event.target !== row) return;
-  const step = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" } as const;
+  const row = event.target as HTMLElement;
+  if (!row.matches("tr[tabindex]")) return;
   if (event.key === "Enter" || event.key === " ") row.click();
-  else if (event.key in step) {
-    (row[step[event.key as keyof typeof step]] as HTMLElement | null)?.focus();
-  } else return;
+  else if (event.key === "ArrowDown") focusNext(row, "nextElementSibling");
+  else if (event.key === "ArrowUp") focusNext(row, "previousElementSibling");
+  else return;
   event.preventDefault();
   event.stopPropagation();
+}
+
+function focusNext(row: Element, way: "nextElementSibling" | "previousElementSibling"): void {
+  let next = row[way];
+  while (next && !next.matches("[tabindex]")) next = next[way];
+  (next as HTMLElement | null)?.focus();
 }

@@ -114,6 +114,7 @@ function Slider(props: SliderProps): JSX.Element {
     if (track.current!.hasPointerCapture(event.pointerId)) props.onShare(shareAt(event), true);
   };
   const down = (event: PointerEvent) => {
+    if (event.button !== 0) return;
     track.current!.setPointerCapture(event.pointerId);
     props.onShare(shareAt(event), true);
   };
@@ -145,6 +146,7 @@ function Slider(props: SliderProps): JSX.Element {
         onPointerDown={down}
         onPointerMove={move}
         onPointerUp={up}
+        onPointerCancel={() => props.onStep(0)}
         onKeyDown={press}
       >
         <span class="fills">{props.children}</span>

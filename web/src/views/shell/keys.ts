@@ -8,6 +8,7 @@ import { SEARCH_BOX } from "./search";
 /** Keys that work wherever nothing is being typed. */
 export function pressed(store: Store, event: KeyboardEvent): void {
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+  if (store.helpShown.value && event.key !== "?") return; // the page is behind it
   const act = ACTIONS[event.key] ?? paneKey(event.key);
   if (act) {
     act(store);
@@ -42,7 +43,6 @@ function paneKey(key: string): ((store: Store) => void) | undefined {
 
 function isTyping(target: EventTarget | null): boolean {
   return (
-    target instanceof HTMLElement &&
-    target.matches("input:not([type=checkbox]), select, textarea, dialog *")
+    target instanceof HTMLElement && target.matches("input:not([type=checkbox]), select, textarea")
   );
 }

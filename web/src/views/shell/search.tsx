@@ -1,42 +1,40 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { duration, plural } from "../../base/format";
 import type { Store } from "../../state/store";
 
-/** While somebody types, the search waits this long for the next letter. */
-const PAUSE_MS = 120;
 export const SEARCH_BOX = "search";
 
 export function SearchBox({ store }: { store: Store }): JSX.Element {
-  const timer = useRef(0);
   const open = useSignal(false);
   const { text } = store.view.value;
   const input = useRef<HTMLInputElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (input.current && document.activeElement !== input.current) input.current.value = text;
   }, [text]);
   const type = (value: string): void => {
-    clearTimeout(timer.current);
-    timer.current = window.setTimeout(() => store.set({ text: value.trim() }), PAUSE_MS);
+    store.set({ text: value.trim() });
     open.value = true;
+  };
+  const leave = (): void => {
+    open.value = false;
+    document.querySelector<HTMLElement>(".stack")?.focus();
   };
   const press = (event: KeyboardEvent): void => {
     event.stopPropagation();
-    if (event.key !== "Escape" && event.key !== "Enter") return;
     if (event.key === "Escape") {
-      clearTimeout(timer.current);
       store.set({ text: "" });
       input.current!.value = "";
-    }
-    open.value = false;
-    document.querySelector<HTMLElement>(".stack")?.focus();
+      leave();
+    } else if (event.key === "Enter" && event.target === input.current) leave();
   };
   const answer = store.found.value.value;
   return (
     <div
       class="search"
       role="search"
+      onKeyDown={press}
       onFocusOut={(event) => {
         if (!(event.currentTarget as HTMLElement).contains(event.relatedTarget as Node))
           open.value = false;
@@ -53,7 +51,6 @@ export function SearchBox({ store }: { store: Store }): JSX.Element {
         defaultValue={text}
         onInput={(event) => type(event.currentTarget.value)}
         onFocus={() => (open.value = true)}
-        onKeyDown={press}
       />
       {text && (
         <span class="search-total" role="status">

@@ -104,7 +104,7 @@ function askAhead(store: Store, level: Level, found: Met | null): void {
 export function activate(store: Store, level: Level, operation: number): void {
   const one = level.operation(operation);
   if (one.opens) store.open(one.path);
-  else store.set({ path: level.path, chosen: one.path, subject: null, file: "" });
+  else store.open(level.path, one.path);
 }
 
 function met(scene: Scene, event: MouseEvent): Met | null {
@@ -128,7 +128,7 @@ function point(level: Level, found: Met | null, event: PointerEvent): void {
 /** Before the rows of a device: what it is, or where that is not known the word that fits all. */
 function deviceChip(store: Store): string {
   const name = store.overview.value.value?.facts?.devices[0]?.name;
-  return !name || /mtia|tpu|npu/i.test(name) ? "DEV" : "GPU";
+  return !name || /mtia|tpu|npu/i.test(name) ? "DEVICE" : "GPU";
 }
 
 function RowName(props: { row: Row; level: Level; top: number; device: string }): JSX.Element {

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import type { Scene } from "../../render/renderer";
 import { BAR_HEIGHT } from "../../model/layout";
 import { isOpened, type ChosenPlace, type Partner } from "../../state/store";
-import { holds } from "../../base/path";
+import { holds, join } from "../../base/path";
 import type { Level } from "../../model/level";
 import { extent, GUTTER } from "./scene";
 
@@ -102,7 +102,7 @@ function smallest(shown: Shown[], path: string, chosen: string): Ends | null {
   for (const one of [...shown].reverse()) {
     const { level } = one;
     const index = level.wire.operations.id.findIndex((id) => {
-      const own = level.path ? `${level.path}/${id}` : id;
+      const own = join(level.path, id);
       return holds(own, path) && !holds(own, chosen);
     });
     if (index >= 0) return ends(one, index);
@@ -113,9 +113,7 @@ function smallest(shown: Shown[], path: string, chosen: string): Ends | null {
 /** The operation of a level that leads to a path. */
 export function openedIn(level: Level, path: string | null): number {
   if (path === null || path === level.path) return -1;
-  return level.wire.operations.id.findIndex((id) =>
-    isOpened(level.path ? `${level.path}/${id}` : id, path),
-  );
+  return level.wire.operations.id.findIndex((id) => isOpened(join(level.path, id), path));
 }
 
 export function Arrows({ arrows }: { arrows: ReadonlySignal<Arrow[]> }): JSX.Element {

@@ -1,7 +1,8 @@
 import type { JSX } from "preact";
+import { useMemo } from "preact/hooks";
 import { count, duration, percent } from "../../base/format";
 import type { Level, Operation } from "../../model/level";
-import type { Store } from "../../state/store";
+import { isOpened, type Store } from "../../state/store";
 import { Table, type Column } from "../../widgets/table";
 import { Bound } from "../overview";
 import { activate } from "./level";
@@ -26,15 +27,15 @@ export function LevelTables({ store }: { store: Store }): JSX.Element {
 function LevelTable({ store, level }: { store: Store; level: Level }): JSX.Element {
   const { chosen, path } = store.view.value;
   const hits = store.hits.value?.get(level.path) ?? null;
+  const rows = useMemo(() => level.inOrder().map((index) => level.operation(index)), [level]);
+  const shown = useMemo(() => columns(level, hits), [level, hits]);
   return (
     <Table
       caption={`Operations of ${level.title}, in order of time`}
-      columns={columns(level, hits)}
-      rows={level.inOrder().map((index) => level.operation(index))}
+      columns={shown}
+      rows={rows}
       keyOf={(one) => one.path}
-      marked={(one) =>
-        one.path === chosen || (path ?? "").startsWith(`${one.path}/`) || path === one.path
-      }
+      marked={(one) => one.path === chosen || isOpened(one.path, path)}
       showKey={chosen}
       onChoose={(one) => activate(store, level, one.index)}
     />

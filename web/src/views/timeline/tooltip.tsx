@@ -8,7 +8,9 @@ import { hover } from "./scene";
 /** What the pointer is on, beside it and never off the screen. */
 export function Tooltip({ store }: { store: Store }): JSX.Element | null {
   const box = useRef<HTMLDivElement>(null);
-  const now = hover.value;
+  // What was below the pointer may be gone without the pointer having moved.
+  const levels = store.view.value.asTable ? null : store.levels.value.value;
+  const now = hover.value && levels?.includes(hover.value.level) ? hover.value : null;
   useLayoutEffect(() => {
     if (!now || !box.current) return;
     const { offsetWidth: width, offsetHeight: height, style } = box.current;
@@ -16,7 +18,7 @@ export function Tooltip({ store }: { store: Store }): JSX.Element | null {
     const below = now.y + 18 + height < innerHeight;
     style.transform = `translate(${Math.max(left, 8)}px, ${below ? now.y + 18 : now.y - height - 12}px)`;
   });
-  if (!now || now.operation >= now.level.size) return null;
+  if (!now) return null;
   const one = now.level.operation(now.operation);
   const hits = store.hits.value?.get(now.level.path)?.[now.operation] ?? 0;
   return (

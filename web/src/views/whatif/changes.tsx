@@ -1,3 +1,4 @@
+import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import type { Change, Parameter } from "../../api/whatif_types";
 import { missing, moved, parseRequest, valueOf, withValue } from "../../model/changes";
@@ -123,6 +124,8 @@ function Field(props: {
 }): JSX.Element {
   const { text, parameter, onText } = props;
   const value = valueOf(text, parameter);
+  // What is being typed stays when an answer comes meanwhile.
+  const typed = useSignal<string | null>(null);
   const change = (now: string): void => onText(withValue(text, parameter, now));
   return (
     <label class="whatif-field" title={parameter.meaning || undefined}>
@@ -138,8 +141,10 @@ function Field(props: {
           type={parameter.type === "str" ? "text" : "number"}
           step={parameter.type === "int" ? 1 : "any"}
           spellcheck={false}
-          value={value}
+          value={typed.value ?? value}
           placeholder={parameter.default === null ? "has to be given" : ""}
+          onInput={(event) => (typed.value = event.currentTarget.value)}
+          onBlur={() => (typed.value = null)}
           onChange={(event) => change(event.currentTarget.value)}
         />
       )}

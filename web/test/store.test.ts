@@ -1,0 +1,78 @@
+import { describe, expect, it } from "vitest";
+import type { Host } from "../src/api/host";
+import type { Traces } from "../src/api/types";
+import { Store } from "../src/state/store";
+
+/** A server that answers when the test says so. */
+class Slow implements Host {
+  readonly live = true;
+  readonly leftOut: string[] = [];
+  private readonly waiting = new Map<string, [(answer: unknown) => void, (why: Error) => void]>();
+
+  traces(): Promise<Traces> {
+    return new Promise(() => {});
+  }
+  ask(_trace: string, request: string): Promise<unknown> {
+    return new Promise((...how) => this.waiting.set(request, how));
+  }
+  async answer(request: string, answer: unknown): Promise<void> {
+    const [resolve, reject] = this.waiting.get(request)!;
+    if (answer instanceof Error) reject(answer);
+    else resolve(answer);
+    await new Promise((done) => setTimeout(done));
+  }
+}
+
+function shown(): { host: Slow; store: Store; at: () => (string | null)[] } {
+  const host = new Slow();
+  const store = new Store(host, "#path=s1.0");
+  const one = { id: "a", name: "a", path: "a", state: "ready", progress: 1, message: "" } as const;
+  store.traces.value = { version: "1", perfetto: null, traces: [one] };
+  return { host, store, at: () => [store.view.value.path, store.view.value.chosen] };
+}
+
+const place = (event: number) => ({
+  event,
+  path: `s1.0/t${event}/e${event}`,
+  level: `s1.0/t${event}`,
+});
+
+describe("an answer that leads somewhere", () => {
+  it("leads there", async () => {
+    const { host, store, at } = shown();
+    void store.goTo(1);
+    await host.answer("path?event=1", place(1));
+    expect(at()).toEqual(["s1.0/t1", "s1.0/t1/e1"]);
+  });
+
+  it("leads nowhere when it comes after that of a later click", async () => {
+    const { host, store, at } = shown();
+    void store.goTo(1);
+    void store.goTo(2);
+    await host.answer("path?event=2", place(2));
+    await host.answer("path?event=1", place(1));
+    expect(at()).toEqual(["s1.0/t2", "s1.0/t2/e2"]);
+  });
+
+  it("takes nobody away from where they went meanwhile", async () => {
+    const { host, store, at } = shown();
+    void store.descend("cpu");
+    void store.choosePart({ kernel: "gemm" });
+    await host.answer("levels?path=s1.0", new Error("too late to matter"));
+    expect(store.view.value.subject).toEqual({ kernel: "gemm" });
+    expect(store.notice.value).toBe("");
+    store.open("s1.0/t7");
+    await host.answer("select?kernel=gemm&path=s1.0", { target: place(3), title: "gemm" });
+    expect(at()).toEqual(["s1.0/t7", "s1.0/t7"]);
+  });
+
+  it("says why it leads nowhere", async () => {
+    const { host, store } = shown();
+    void store.descend("cpu");
+    await host.answer("levels?path=s1.0", new Error("no such step"));
+    expect(store.notice.value).toBe("no such step");
+    void store.choosePart({ kernel: "gemm" });
+    await host.answer("select?kernel=gemm&path=s1.0", { target: null, title: "gemm" });
+    expect(store.notice.value).toBe("gemm has no event in any step.");
+  });
+});
