@@ -1,4 +1,4 @@
-"""What a piece of device work computes, by its name, else by the operator that launched it."""
+"""What a piece of device work computes, by its name, its scope, or the operator of its launch."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.annotate.launches import launch_of
+from stepscope.annotate.scopes import primitives
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import DEVICE_WORK, KERNEL_KINDS, STAGES
-from stepscope.trace.table import Text
+from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 _CODE = {kind: code for code, kind in enumerate(KERNEL_KINDS)}
@@ -34,15 +35,18 @@ _RULES = tuple(
          r"|compute_grad_weight|krn_partial|linearize_index|dense_representation|unique"
          r"|bounds_check_indices|bucketize_sparse|permute_(indices|1d|2d)"
          r"|^aten::(_unsafe_)?index(\.|$)", "embedding"),
-        (r"(?<!fb)gemm|gemv|cutlass|cublas|nvjet|xmma|wmma|Cijk_|matmul|addmm|baddbmm|bmm|splitK"
+        (r"(?<!fb)gemm|gemv|^dot(_general)?(\.|$)|^ragged_dot|cutlass|cublas|nvjet|xmma|wmma|Cijk_|matmul|addmm|baddbmm|bmm|splitK"
          r"|epilogue::impl"
          r"|^aten::(mm|linear|dot|mv|addmv|einsum|_scaled_mm)$", "gemm"),
         (r"triton_(red|per)_|softmax|reduce|reduction|(?<![a-z])(sum|mean|amax|argmax|norm|topk)"
          r"(?![a-z])|cross_entropy|_loss|pool|cub::|cumsum|scan|sort|std_var", "reduction"),
-        (r"elementwise|vectorized|triton_poi_|pointwise|copy|fill|CatArray|(?<![a-z])cat(?![a-z])"
+        (r"elementwise|(loop|wrapped)_\w+|vectorized|triton_poi_|pointwise|copy|fill|CatArray|(?<![a-z])cat(?![a-z])"
          r"|dropout|relu|gelu|silu|sigmoid|tanh|transpose|permute|nchwToNhwc|nhwcToNchw|tensorTransform"
          r"|FillFunctor|SubTensorOp|masked|where|threshold|distribution|triu|tril|bernoulli|random"
          r"|nan_to_num|bucketize|zero_|(?<![a-z])(gt|ge|lt|le|eq|ne)(?![a-z])"
+         r"|^(add|sub|mul|div|max|min|neg|exp|log|log1p|rsqrt|sqrt|pow|integer_pow|logistic|erf|convert|compare"
+         r"|convert_element_type|broadcast(_in_dim)?|select_n?|iota|bitcast\w*|and|or|not|xor|reshape|concatenate"
+         r"|pad|slice|dynamic_(update_)?slice|square|sign|abs|clamp|shift_\w+|reduce_precision)(\.|$)"
          r"|^aten::(add|sub|mul|div|pow|sqrt|exp|log|neg|abs|clamp|to|_to_copy|clone|contiguous"
          r"|uniform_|normal_|zeros|ones)",
          "elementwise"),
@@ -64,6 +68,7 @@ def classify_kernels(trace: Trace) -> Trace:
     code = np.where(work, _by_name(events.text("name")), -1)
     for kind in ("memcpy", "memset", "communication"):
         code[work & category.mask(kind)] = _CODE[kind]
+    code = _by_scope(events, work, code)
     unknown = device & (code == _CODE["other"])
     code[unknown] = _by_operator(trace)[unknown]
     optimizer = work & (events["stage"] == STAGES.index("optimizer"))
@@ -103,6 +108,14 @@ def _by_name(names: Text) -> NDArray[np.int8]:
     table = np.array([_CODE[kind_of(name)] for name in names.values] + [-1], np.int8)
     result: NDArray[np.int8] = table[names.codes]
     return result
+
+
+def _by_scope(events: Table, work: NDArray[np.bool_], code: NDArray[np.int8]) -> NDArray[np.int8]:
+    """The kind of the operation that a compiled kernel without a telling name was made of."""
+    found = _by_name(primitives(events.text("scope")))
+    plain = _CODE["other"], _CODE["elementwise"]
+    told = work & np.isin(code, plain) & (found >= 0) & (found != _CODE["other"])
+    return np.where(told, found, code).astype(np.int8)
 
 
 def _by_operator(trace: Trace) -> NDArray[np.int8]:

@@ -47,6 +47,26 @@ _RULES = tuple(
     )
 )  # fmt: skip
 
+_RANGE_RULES = [(pattern, stage) for kinds, pattern, stage in _RULES if "annotation" in kinds]
+# A step as torch.profiler marks it, and as JAX's StepTraceAnnotation does.
+_STEP = re.compile(r"(?:^ProfilerStep#|#step_num=)(\d{1,9})$")
+
+
+def is_step(name: str) -> bool:
+    """Whether a range of this name is one step.
+
+    Example:
+        >>> [is_step(name) for name in ("ProfilerStep#5", "train#step_num=7", "train")]
+        [True, True, False]
+    """
+    return _STEP.search(name) is not None
+
+
+def step_number(name: str) -> int:
+    """The number of the step that a range of such a name is."""
+    found = _STEP.search(name)
+    return int(found[1]) if found else -1
+
 
 def stage_of_names(name: Text, category: Text) -> Text:
     """The stage that an event's own name tells, by its category; null where it tells none.
@@ -63,6 +83,16 @@ def stage_of_names(name: Text, category: Text) -> Text:
         told = names.map(lambda text, rules=rules: _first(rules, text))  # type: ignore[misc]
         codes[mask] = np.array([*(CODE[value] for value in told.values), -1])[told.codes]
     return Text(codes, STAGES)
+
+
+def stage_of_range(name: str) -> str | None:
+    """The stage that the name of a range tells, None where it tells none.
+
+    Example:
+        >>> stage_of_range("compute_loss"), stage_of_range("Dense_0")
+        ('loss', None)
+    """
+    return _first(_RANGE_RULES, name)
 
 
 def _first(rules: list[tuple[re.Pattern[str], str]], text: str) -> str | None:

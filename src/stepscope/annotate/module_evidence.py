@@ -1,11 +1,13 @@
 """Which modules a trace names, and which of its events are calls of them.
 
-Three kinds of evidence, the best first: the ranges that a stepscope capture writes, the `nn.Module`
-frames of torch.profiler's Python stacks, and a model tree given beside the trace (`matching`).
+Four kinds of evidence, the best first: the ranges that a stepscope capture writes, the `nn.Module`
+frames of torch.profiler's Python stacks, the named scopes that compiled operations bear, and a
+model tree given beside the trace (`matching`).
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,10 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.annotate.marks import MODULE_FRAME, MODULE_RANGE
+from stepscope.annotate.scopes import scope_of
 from stepscope.trace.nesting import inherit
+from stepscope.trace.schema import STAGES
+from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 Ids = NDArray[np.int32]
+_INSTANCE = re.compile(r"_\d+$")
 
 
 @dataclass
@@ -36,13 +42,15 @@ class Module:
 class Evidence:
     """Modules (parents before children) and the module of each event that is a call of one.
 
-    Where events tell a module without being calls of it, `calls` counts the calls.
+    Where events tell a module without being calls of it, `calls` counts the calls; where they tell
+    it whatever launched them or stands around them, `own` is true.
     """
 
     how: str
     modules: list[Module]
     call_of: Ids
     calls: NDArray[np.int64] | None = None
+    own: bool = False
 
 
 def from_ranges(trace: Trace) -> Evidence | None:
@@ -97,6 +105,54 @@ def from_frames(trace: Trace) -> Evidence | None:
     for code, index in number.items():
         table[code] = index
     return Evidence("nn_module", modules, table[call_of])
+
+
+def from_scopes(trace: Trace) -> Evidence | None:
+    """Modules from the scopes that compiled operations bear, of the passes of a model and its loss.
+
+    How often a module was called is how often the one of its operations ran that ran most often.
+    """
+    events = trace.events
+    text = events.text("scope")
+    passes = [STAGES.index(stage) for stage in ("forward", "loss", "backward")]
+    told = (text.codes >= 0) & np.isin(events["stage"], passes)
+    if not told.any():
+        return None
+    modules: list[Module] = []
+    number: dict[tuple[str, ...], int] = {}
+    used = set(text.codes[told].tolist())
+    module_of = [
+        _add_scope(scope_of(value).modules, modules, number) if code in used else -1
+        for code, value in enumerate(text.values)
+    ]
+    call_of = np.where(told, np.array([*module_of, -1], np.int32)[text.codes], -1)
+    if not modules:
+        return None
+    calls = _most_repeated(events, call_of, len(modules))
+    return Evidence("scopes", modules, call_of.astype(np.int32), calls, own=True)
+
+
+def _add_scope(
+    scope: tuple[str, ...], modules: list[Module], number: dict[tuple[str, ...], int]
+) -> int:
+    """The index of the module of a scope, -1 for the outermost; those around it are added first."""
+    if not scope:
+        return -1
+    if scope not in number:
+        parent = _add_scope(scope[:-1], modules, number)
+        number[scope] = len(modules)
+        modules.append(Module(".".join(scope), scope[-1], _INSTANCE.sub("", scope[-1]), parent))
+    return number[scope]
+
+
+def _most_repeated(events: Table, call_of: Ids, count: int) -> NDArray[np.int64]:
+    """For each module how often one operation of its forward pass ran, at most."""
+    rows = np.flatnonzero((call_of >= 0) & (events["stage"] != STAGES.index("backward")))
+    names = np.int64(events["name"].max(initial=0) + 1)
+    keys, times = np.unique(call_of[rows] * names + events["name"][rows], return_counts=True)
+    result = np.zeros(count, np.int64)
+    np.maximum.at(result, keys // names, times)
+    return result
 
 
 def _tree_of_instances(

@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 
 from stepscope.annotate.launches import launch_of
 from stepscope.annotate.matching import from_tree
-from stepscope.annotate.module_evidence import Evidence, Module, from_frames, from_ranges
+from stepscope.annotate.module_evidence import (
+    Evidence,
+    Module,
+    from_frames,
+    from_ranges,
+    from_scopes,
+)
 from stepscope.annotate.tracks import on_host
 from stepscope.trace.intervals import grouped_union
 from stepscope.trace.nesting import inherit
@@ -28,17 +34,22 @@ def attribute_modules(trace: Trace) -> Trace:
 
     Forward events belong to the innermost call around them; backward ones to the module of their
     forward event; what autograd does right after (gradient accumulation, the reducer's copies)
-    to the module of the gradient before it. Device work follows its launch.
+    to the module of the gradient before it. Device work follows its launch. What bears a scope of
+    its own belongs to the module of that.
     """
-    evidence = from_ranges(trace) or from_frames(trace) or from_tree(trace)
+    evidence = from_ranges(trace) or from_frames(trace) or from_scopes(trace) or from_tree(trace)
     if evidence is None:
         return trace
-    module = inherit(trace.events["parent"], evidence.call_of)
-    module = _backward(trace, module)
-    caller = launch_of(trace)
-    module = np.where(caller >= 0, module[caller], module).astype(np.int32)
+    module = evidence.call_of if evidence.own else _by_call(trace, evidence.call_of)
     trace = trace.with_events(module=module)
     return trace.with_table(_table(trace, evidence))
+
+
+def _by_call(trace: Trace, call_of: Ids) -> Ids:
+    """The module of each event from the calls around it, its forward event, and its launch."""
+    module = _backward(trace, inherit(trace.events["parent"], call_of))
+    caller = launch_of(trace)
+    return np.where(caller >= 0, module[caller], module).astype(np.int32)
 
 
 def _backward(trace: Trace, module: Ids) -> Ids:

@@ -38,7 +38,7 @@ def work_launched(trace: Trace) -> Launched:
     caller = launch_of(trace)
     device = np.flatnonzero(device_work(trace) & (caller >= 0))
     copy = events.text("name").where(
-        lambda name: name.startswith(("Memcpy HtoD", "CopyHostToDevice"))
+        lambda name: name.startswith(("Memcpy HtoD", "MemcpyH2D", "CopyHostToDevice"))
     )
     kernel = events.text("category").mask("kernel", "communication")
     levels = _levels_upward(events["parent"])

@@ -18,6 +18,7 @@ Times = NDArray[np.int64]
 Codes = NDArray[np.int64]
 _SHORT_GAP = 0.01
 _OTHER = STAGES.index("other")
+_BESIDE = tuple(STAGES.index(name) for name in ("optimizer", "forward", "loss"))
 _BACKWARD = STAGES.index("backward")
 _NONE = -1
 
@@ -25,8 +26,10 @@ _NONE = -1
 def find_runs(trace: Trace) -> Trace:
     """Fill the table of stages: the training loop's thread, cut where its stage changes.
 
-    While that thread waits, the threads that run autograd tell. A gap between two runs belongs to
-    the next one if it is short (1 % of the step), else it is a run of `other`.
+    While that thread waits, the threads that run autograd tell, or those that run what was
+    compiled. A gap between two runs belongs to the next one if it is short (1 % of the step), else
+    it is a run of `other`. A stage that runs on the device alone, as those of a compiled step do,
+    is a run without length on the CPU.
     """
     times, stages = _timeline(trace)
     pieces = [
@@ -39,7 +42,7 @@ def find_runs(trace: Trace) -> Trace:
         for part in range(3)
     )
     step = np.repeat(trace["steps"]["step"], count)
-    return trace.with_table(_table(trace, step, starts, ends, stage))
+    return trace.with_table(_table(trace, *_with_device_only(trace, step, starts, ends, stage)))
 
 
 def _timeline(trace: Trace) -> tuple[Times, Codes]:
@@ -47,14 +50,43 @@ def _timeline(trace: Trace) -> tuple[Times, Codes]:
     events = trace.events
     main = main_track(trace)
     times, stages = _changes(trace, events["track"] == main)
-    beside = on_host(trace) & (events["track"] != main) & (events["stage"] == _BACKWARD)
-    autograd = Intervals(
-        events["start_ns"][beside], (events["start_ns"] + events["duration_ns"])[beside]
-    )
-    moments = distinct(np.concatenate([times, autograd.starts, autograd.ends]))
+    beside = on_host(trace) & (events["track"] != main)
+    compiled = beside & (events["scope"] >= 0)
+    told = {stage: compiled & (events["stage"] == stage) for stage in _BESIDE}
+    told[_BACKWARD] = beside & (events["stage"] == _BACKWARD)
+    spans = {stage: _spans(events, rows) for stage, rows in told.items()}
+    edges = [edge for one in spans.values() for edge in (one.starts, one.ends)]
+    moments = distinct(np.concatenate([times, *edges]))
     here = _value_at(times, stages, moments)
-    there = autograd.within(moments, moments + 1) > 0
-    return moments, np.where((here == _NONE) & there, _BACKWARD, here)
+    idle = here == _NONE
+    idle |= (here == _OTHER) & compiled.any()  # the call that runs it and waits for it
+    for stage, span in spans.items():
+        here[idle & (span.within(moments, moments + 1) > 0)] = stage
+    return moments, here
+
+
+def _spans(events: Table, rows: NDArray[np.bool_]) -> Intervals:
+    start = events["start_ns"][rows]
+    return Intervals(start, start + events["duration_ns"][rows])
+
+
+def _with_device_only(
+    trace: Trace, step: NDArray[np.int32], starts: Times, ends: Times, stage: Codes
+) -> tuple[NDArray[np.int32], Times, Times, Codes]:
+    """The runs, and one without length for each stage of a step that only its device work has."""
+    events = trace.events
+    caller = launch_of(trace)
+    work = device_work(trace) & (events["step"] >= 0) & (events["stage"] >= 0)
+    called = np.where(caller >= 0, events["start_ns"][caller], events["start_ns"])
+    key = events["step"][work].astype(np.int64) * len(STAGES) + events["stage"][work]
+    missing = ~np.isin(key, step.astype(np.int64) * len(STAGES) + stage)
+    keys, first = np.unique(key[missing], return_index=True)
+    launched = called[work][missing][first]
+    step = np.concatenate([step, keys // len(STAGES)]).astype(np.int32)
+    starts, ends = np.concatenate([starts, launched]), np.concatenate([ends, launched])
+    stage = np.concatenate([stage, keys % len(STAGES)])
+    order = np.lexsort((starts, step))
+    return step[order], starts[order], ends[order], stage[order]
 
 
 def _changes(trace: Trace, on_track: NDArray[np.bool_]) -> tuple[Times, Codes]:
@@ -141,13 +173,12 @@ def _device_work(
     """Device work with a run of its step and stage: the last that began before its launch."""
     events = trace.events
     caller = launch_of(trace)
-    work = device_work(trace) & (caller >= 0)
-    device = np.flatnonzero(work & (events["step"] >= 0) & (events["stage"] >= 0))
+    device = np.flatnonzero(device_work(trace) & (events["step"] >= 0) & (events["stage"] >= 0))
     groups: dict[tuple[int, int], list[int]] = {}
     for row, key in enumerate(zip(step.tolist(), stage.tolist(), strict=True)):
         groups.setdefault(key, []).append(row)
     run = np.full(len(device), -1, np.intp)
-    launched = events["start_ns"][caller[device]]
+    launched = np.where(caller >= 0, events["start_ns"][caller], events["start_ns"])[device]
     of_step, of_stage = events["step"][device], events["stage"][device]
     for (one_step, one_stage), rows in groups.items():
         mine = np.flatnonzero((of_step == one_step) & (of_stage == one_stage))

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from stepscope.annotate.backward import is_backward, is_forward
 from stepscope.annotate.launches import launch_of
-from stepscope.annotate.marks import CODE, stage_of_names
+from stepscope.annotate.marks import CODE, is_step, stage_of_names
 from stepscope.annotate.places import tell_by_place, work_launched
+from stepscope.annotate.scopes import stages_by_scope
 from stepscope.annotate.steps import main_track
 from stepscope.annotate.tracks import on_host
 from stepscope.trace.nesting import depths, inherit
@@ -41,25 +42,28 @@ def assign_stages(trace: Trace) -> Trace:
 
     Events whose names tell a stage give it to all inside them. On a thread that runs autograd,
     everything is backward. What is left on the training loop's thread is told by its place between
-    the stages found. Device work has the stage of its launch.
+    the stages found. Device work has the stage of its launch. What was compiled tells its stage
+    itself, by its named scope, wherever it was launched from.
 
     Source: HOTLINE section 4.2.
     """
     events = trace.events
-    own = _own_stages(trace)
+    by_scope, repeated = stages_by_scope(trace)
+    own = _own_stages(trace, by_scope)
     stage, recompute = _settle(events, own)
     stage = _fill_backward_threads(trace, stage)
-    stage = _fill_main_thread(trace, stage)
-    recompute |= _recorded_in_backward(events, stage)
+    stage = _fill_main_thread(trace, stage, by_scope)
+    recompute |= _recorded_in_backward(events, stage) | repeated
     recompute = inherit(events["parent"], np.where(recompute, 1, _NONE)) > 0
-    return _through_launches(trace, stage, recompute)
+    return _through_launches(trace, stage, recompute, by_scope)
 
 
-def _own_stages(trace: Trace) -> Codes:
+def _own_stages(trace: Trace, by_scope: Codes) -> Codes:
     """What each event tells by itself, on CPU tracks."""
     events = trace.events
     own = stage_of_names(events.text("name"), events.text("category")).codes.copy()
     own[is_backward(events)] = CODE["backward"]
+    own = np.where(by_scope >= 0, by_scope, own)
     own[~on_host(trace)] = _NONE
     return own.astype(np.int8)
 
@@ -101,13 +105,18 @@ def _fill_backward_threads(trace: Trace, stage: Codes) -> Codes:
     )
 
 
-def _fill_main_thread(trace: Trace, stage: Codes) -> Codes:
-    """Tell what no name tells by its place in its step."""
+def _fill_main_thread(trace: Trace, stage: Codes, by_scope: Codes) -> Codes:
+    """Tell what no name tells by its place in its step.
+
+    Calls that start a compiled step are other: they are of no stage, or of all.
+    """
     events = trace.events
     result = stage.copy()
     work = _host_work(trace)
     launched = work_launched(trace)
     loose = work & (stage < 0) & (events["track"] == main_track(trace))
+    compiled = events["step"][by_scope == CODE["backward"]]
+    loose &= ~np.isin(events["step"], compiled)
     busy = np.flatnonzero(work)
     order = busy[np.argsort(events["step"][busy], kind="stable")]
     bounds = np.searchsorted(events["step"][order], np.append(trace["steps"]["step"], 2**31 - 1))
@@ -125,15 +134,16 @@ def _host_work(trace: Trace) -> Mask:
     work = on_host(trace) & events.text("category").mask(
         "cpu_op", "runtime", "annotation", "communication"
     )
-    step = events.text("name").where(lambda name: name.startswith("ProfilerStep#"))
+    step = events.text("name").where(is_step)
     result: Mask = work & on_host(trace) & (events["step"] >= 0) & ~step
     return result
 
 
-def _through_launches(trace: Trace, stage: Codes, recompute: Mask) -> Trace:
+def _through_launches(trace: Trace, stage: Codes, recompute: Mask, by_scope: Codes) -> Trace:
     caller = launch_of(trace)
     linked = caller >= 0
     stage, recompute = stage.copy(), recompute.copy()
     stage[linked] = stage[caller[linked]]
-    recompute[linked] = recompute[caller[linked]]
+    stage = np.where(by_scope >= 0, by_scope, stage).astype(np.int8)
+    recompute[linked] |= recompute[caller[linked]]
     return trace.with_events(stage=Text(stage, STAGES), recompute=recompute.astype(np.int8))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.annotate.launches import launch_of
+from stepscope.annotate.marks import is_step, step_number
 from stepscope.annotate.tracks import device_work, on_host
 from stepscope.errors import TraceError
 from stepscope.trace.intervals import grouped_union
@@ -16,7 +18,6 @@ from stepscope.trace.schema import STEPS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
-_PROFILER_STEP = re.compile(r"^ProfilerStep#\d+$")
 _OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#|^## optimizer ##$")
 _REGULAR = 0.9
 _LEAST_EVENTS = 8
@@ -27,9 +28,11 @@ Bounds = NDArray[np.int64]
 def find_steps(trace: Trace) -> Trace:
     """Fill the table of steps, and the step of every event.
 
-    The steps are torch.profiler's own; otherwise each ends with the optimizer that steps least
-    often; otherwise they are the repeats of a pattern of top-level work; otherwise all is one step.
-    CPU events belong to the step in which they start, device work to that of its launch.
+    The steps are the recorder's own, torch.profiler's or JAX's; otherwise each ends with the
+    optimizer that steps least often; otherwise they are the repeats of a pattern of top-level work;
+    otherwise all is one step.
+    CPU events belong to the step in which they start, device work to that of its launch; where a
+    device marks the steps itself and nothing tells of launches, to the one in which it starts.
 
     Source: HOTLINE section 4.2, widened.
     """
@@ -76,7 +79,10 @@ def main_track(trace: Trace) -> int:
     """The CPU track of the training loop: where the profiler's steps are, else the busiest."""
     events = trace.events
     on_cpu = on_host(trace)
-    named = on_cpu & events.text("name").where(lambda name: bool(_PROFILER_STEP.match(name)))
+    marks = events.text("name").where(is_step)
+    named = on_cpu & marks
+    if not named.any() and marks.any():
+        return int(events["track"][marks][0])
     if not named.any():
         named = on_cpu & events.text("category").mask("cpu_op", "python", "runtime")
     if not named.any():
@@ -86,9 +92,9 @@ def main_track(trace: Trace) -> int:
 
 
 def _by_profiler(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str] | None:
-    rows = _named(trace, _PROFILER_STEP)
+    rows = _named(trace, is_step)
     names = trace.events.text("name")
-    numbers = [int((names[row] or "").partition("#")[2]) for row in rows]
+    numbers = [step_number(names[row] or "") for row in rows]
     if recorded := trace.metadata.capture.get("steps_recorded"):
         # The profiler marks one more, which its end cuts off.
         rows = rows[np.isin(numbers, recorded)]
@@ -104,7 +110,7 @@ def _by_profiler(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str] | None:
 
 
 def _by_optimizer(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str] | None:
-    rows = _named(trace, _OPTIMIZER_STEP)
+    rows = _named(trace, lambda name: bool(_OPTIMIZER_STEP.match(name)))
     names = [trace.events.text("name")[row] for row in rows]
     if not names:
         return None
@@ -163,10 +169,10 @@ def _whole_steps(starts: Bounds, ends: Bounds) -> NDArray[np.bool_]:
     return whole
 
 
-def _named(trace: Trace, pattern: re.Pattern[str]) -> NDArray[np.int64]:
+def _named(trace: Trace, test: Callable[[str], bool]) -> NDArray[np.int64]:
     """Annotations of this name on the main track, in order."""
     events = trace.events
-    wanted = events.text("name").where(lambda name: bool(pattern.match(name)))
+    wanted = events.text("name").where(test)
     wanted &= events["track"] == main_track(trace)
     return np.flatnonzero(wanted)
 
@@ -179,7 +185,9 @@ def _step_of_events(trace: Trace, starts: Bounds, ends: Bounds) -> NDArray[np.in
     index = np.searchsorted(starts, begin, side="right") - 1
     inside = (index >= 0) & (begin < ends[np.maximum(index, 0)])
     step = np.where(inside, index, -1)
-    launched = np.where(caller >= 0, step[caller], -1)
+    marked = trace.events.text("name").where(is_step) & device
+    untold = step if marked.any() else -1
+    launched = np.where(caller >= 0, step[caller], untold)
     return np.where(device, launched, step)
 
 

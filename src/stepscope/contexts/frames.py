@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.annotate.marks import is_step
+
 _PYTHON = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$")
 _BUILTIN = re.compile(
     r"^<built-in (?:method|function) (\S+?)(?: of (.+?))?(?: at 0x[0-9a-fA-F]+)?>$"
 )
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_STEP = re.compile(r"^ProfilerStep#\d+$")
 _MODULE = re.compile(r"^(?:nn\.Module: |stepscope\.module: ?)(.*)$")
 _KINDS = {"cpu_op": "operator"}
 
@@ -70,7 +71,7 @@ def frame_of(name: str, category: str) -> Frame:
         return Frame("module", found[1])
     if category == "python":
         return _python_frame(name)
-    if _STEP.match(name):
+    if is_step(name):
         return Frame("step", "step")
     return Frame(_KINDS.get(category, category), name)
 

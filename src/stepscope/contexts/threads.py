@@ -7,11 +7,11 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.annotate.marks import is_step
 from stepscope.trace.trace import Trace
 
 Mask = NDArray[np.bool_]
 _IN_BRACKETS = re.compile(r"\(([^()]+)\)")
-_STEP = re.compile(r"^ProfilerStep#\d+$")
 _NUMBER = re.compile(r"^thread\b|-?\b\d+\b")
 
 
@@ -52,7 +52,7 @@ def _runs_backward(trace: Trace, host: Mask) -> Mask:
 def _main_tracks(trace: Trace, host: Mask) -> list[int]:
     """The training loop's track of each rank: where the steps are marked, else the busiest."""
     events, tracks = trace.events, len(trace["tracks"])
-    marks = host & events.text("name").where(lambda name: bool(_STEP.match(name)))
+    marks = host & events.text("name").where(is_step)
     calls = host & events.text("category").mask("cpu_op", "python", "runtime")
     found: list[int] = []
     for named in (marks, calls, host):

@@ -7,12 +7,12 @@ Further cuts come from outside: where a step begins, and where a thread begins o
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.annotate.marks import is_step
 from stepscope.annotate.tracks import on_host
 from stepscope.graph.window import Window
 from stepscope.trace.nesting import inherit
@@ -21,7 +21,6 @@ from stepscope.trace.trace import Trace
 Ids = NDArray[np.int64]
 Times = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-_STEP = re.compile(r"^ProfilerStep#\d+$")
 # At one moment: ends, where steps begin, where one thread takes over from another, starts, and
 # where a call that has begun at this moment stops waiting.
 _END, MARK, HANDOVER, _START, RETURN = range(5)
@@ -75,7 +74,7 @@ def host_events(trace: Trace, window: Window) -> Ids:
     start, end = events["start_ns"], events["start_ns"] + events["duration_ns"]
     told = events.text("category").mask("cpu_op", "runtime", "annotation", "communication")
     told[trace["launches"]["cpu_event"]] = True
-    told &= ~events.text("name").where(lambda name: bool(_STEP.match(name)))
+    told &= ~events.text("name").where(is_step)
     inside = (start < window.starts_ns[-1]) & (end >= window.starts_ns[0])
     return np.flatnonzero(told & on_host(trace) & (ranks == window.rank) & inside)
 

@@ -13,6 +13,8 @@ from stepscope.ingest.capture import read_capture
 from stepscope.ingest.foreign import refuse_foreign
 from stepscope.ingest.stream import Progress
 from stepscope.ingest.trace_events import read_trace_events
+from stepscope.ingest.xplane import read_xplane
+from stepscope.ingest.xspace import is_space
 from stepscope.trace.trace import Trace
 
 __all__ = ["READERS", "Reader", "is_trace", "read"]
@@ -33,6 +35,7 @@ class Reader:
 READERS = (
     Reader("stepscope capture", lambda head: head.startswith(b"PK"), read_capture),
     Reader("trace events", lambda head: _text_of(head)[:1] in (b"{", b"["), read_trace_events),
+    Reader("XLA profile", is_space, read_xplane),
 )
 
 
@@ -86,8 +89,9 @@ def _reader(file: BinaryIO) -> tuple[Reader, bool]:
             return reader, gzipped
     refuse_foreign(content)
     raise IngestError(
-        "expected a .stepscope capture or trace-event JSON (.json, .json.gz), found "
-        f"{_description(content)}; export the recording as JSON (a Chrome trace) and open that"
+        "expected a .stepscope capture, trace-event JSON (.json, .json.gz) or an XLA profile "
+        f"(.xplane.pb), found {_description(content)}; export the recording as JSON (a Chrome "
+        "trace) and open that"
     )
 
 

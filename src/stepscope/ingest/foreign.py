@@ -1,8 +1,7 @@
 """Formats that are told apart in order to say what to do instead; none of them is read.
 
-Sources: the formats' own specifications for the first bytes; XSpace and Perfetto's Trace both are
-protobuf messages whose field 1 is repeated (tsl/profiler/protobuf/xplane.proto,
-perfetto/trace/trace.proto).
+Sources: the formats' own specifications for the first bytes; Perfetto's Trace is a protobuf message
+whose field 1 is repeated (perfetto/trace/trace.proto).
 """
 
 from __future__ import annotations
@@ -12,9 +11,6 @@ from collections.abc import Callable
 
 from stepscope.errors import IngestError
 
-_XPLANE = re.compile(
-    rb"^\x0a[\x80-\xff]*[\x00-\x7f](?:\x08[\x80-\xff]*[\x00-\x7f])?\x12.{1,2}[/#]", re.DOTALL
-)
 _MESSAGE = re.compile(rb"^\x0a[\x80-\xff]{0,9}[\x00-\x7f][\x08-\xfa]", re.DOTALL)
 _SNAPSHOT_KEYS = (b"segments", b"device_traces", b"allocator_settings")
 
@@ -55,11 +51,6 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
         "record the run with torch.profiler or `stepscope run`",
     ),
     (
-        lambda head: bool(_XPLANE.match(head)),
-        "an XLA profile (.xplane.pb)",
-        "export it from XProf or TensorBoard as trace.json.gz and open that",
-    ),
-    (
         lambda head: b"\0" in head[:512] and bool(_MESSAGE.match(head)),
         "a protobuf message, as Perfetto writes",
         "convert it with Perfetto's `traceconv json` and open that",
@@ -84,5 +75,6 @@ def refuse_foreign(head: bytes) -> None:
     for matches, name, advice in FOREIGN:
         if matches(head):
             raise IngestError(
-                f"expected a .stepscope capture or trace-event JSON, found {name}; {advice}"
+                "expected a .stepscope capture, trace-event JSON or an XLA profile, found "
+                f"{name}; {advice}"
             )

@@ -108,7 +108,9 @@ def _each(table: Costs | DeviceParts, change: Callable[[Ids], Ids]) -> dict[str,
     return {name: change(column) for name, column in columns.items() if name != "parts"}
 
 
-def measure(index: Index, rows: Ids, bounds: Ids, span: tuple[int, int]) -> Costs:
+def measure(
+    index: Index, rows: Ids, bounds: Ids, span: tuple[int, int], stage: Ids | None = None
+) -> Costs:
     """The costs of operations, each of some events with all that is inside them.
 
     Args:
@@ -116,6 +118,8 @@ def measure(index: Index, rows: Ids, bounds: Ids, span: tuple[int, int]) -> Cost
         rows: event ids, none inside another, shape (rows,).
         bounds: operation i holds `rows[bounds[i]:bounds[i + 1]]`, at least one; (operations + 1,).
         span: start and end of the parent on the CPU, to which CPU times are clipped, ns.
+        stage: of each operation, where operations are stages: compiled work that is of another,
+            though launched in this one, is left to that.
     """
     count = len(bounds) - 1
     group = np.repeat(np.arange(count), np.diff(bounds))
@@ -125,6 +129,11 @@ def measure(index: Index, rows: Ids, bounds: Ids, span: tuple[int, int]) -> Cost
     end = np.clip(index.end[members], *span)
     first, last = index.inside(members)
     row, work = index.device_work(rows)
+    if stage is not None:
+        here = (index.events["scope"][work] < 0) | (
+            index.events["stage"][work] == stage[group[row]]
+        )
+        row, work = row[here], work[here]
     parts = _parts(index, group[row], work)
     pieces = np.bincount(group[row], minlength=count)
     return Costs(

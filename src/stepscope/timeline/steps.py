@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stepscope.timeline.index import Ids, Index
+from stepscope.timeline.index import Ids, Index, Mask
 from stepscope.timeline.measure import Costs, measure
 from stepscope.timeline.operation import Operation
 from stepscope.trace.table import Table
@@ -87,19 +87,34 @@ def find_stages(index: Index, step: int, rank: int) -> Stages:
     stages = index.trace["stages"]
     runs = np.flatnonzero((stages["step"] == step) & (stages["rank"] == rank))
     table = stages.take(runs)
+    lasting = np.flatnonzero(table["end_ns"] > table["start_ns"])
+    on_cpu = table.take(lasting)
     mine = (index.events["step"] == step) & (index.rank == rank)
     rows = np.flatnonzero(mine & ~index.on_device)
     run = np.full(len(index.events), -1, np.int64)
-    run[rows] = _run_of(index, rows, table)
+    run[rows] = _run_of(index, rows, on_cpu)
     track = _main_track(index, rows[run[rows] >= 0])
-    _keep_on_main(index, run, rows, track, table)
-    top = index.outermost(run >= 0)
+    _keep_on_main(index, run, rows, track, on_cpu)
+    placed = run >= 0
+    run[placed] = lasting[run[placed]]
+    top = np.concatenate([index.outermost(run >= 0), _on_device_alone(index, run, mine, table)])
     spanning = rows[run[rows] < 0]
     spanning = spanning[~_is_around(index, spanning)]
     beside = np.concatenate([spanning, _launched(index, rows[run[rows] < 0], spanning)])
     operations, costs = _stage_operations(index, table, runs, top, run[top], track)
     passed = int((run[rows] < 0).sum() - len(spanning))
     return Stages(operations, costs, index.in_order(beside), passed)
+
+
+def _on_device_alone(index: Index, run: Ids, mine: Mask, table: Table) -> Ids:
+    """The work of stages that only a device runs; `run` is told of it."""
+    work = mine & index.on_device
+    found = [np.zeros(0, np.int64)]
+    for row in np.flatnonzero(table["end_ns"] == table["start_ns"]).tolist():
+        rows = index.in_order(np.flatnonzero(work & (index.events["stage"] == table["stage"][row])))
+        run[rows] = row
+        found.append(rows)
+    return np.concatenate(found)
 
 
 def _run_of(index: Index, rows: Ids, table: Table) -> Ids:
@@ -138,7 +153,8 @@ def _stage_operations(
 ) -> tuple[list[Operation], Costs]:
     order = np.argsort(run, kind="stable")
     top, bounds = top[order], np.searchsorted(run[order], np.arange(len(table) + 1))
-    costs = measure(index, top, bounds, (int(table["start_ns"].min(initial=0)), 2**62))
+    span = int(table["start_ns"].min(initial=0)), 2**62
+    costs = measure(index, top, bounds, span, table["stage"])
     operations = [
         Operation(f"t{row}", "stage", stage or "", rows, track=track)
         for row, stage, rows in zip(
@@ -146,8 +162,14 @@ def _stage_operations(
         )
     ]
     busy = costs.cpu_ns
+    lasts = table["end_ns"] > table["start_ns"]
     costs = _on_cpu(costs, table)
-    return operations, replace(costs, self_ns=np.maximum(costs.cpu_ns - busy, 0))
+    return operations, replace(
+        costs,
+        start_ns=np.where(lasts, costs.start_ns, -1),
+        end_ns=np.where(lasts, costs.end_ns, -1),
+        self_ns=np.maximum(costs.cpu_ns - busy, 0),
+    )
 
 
 def _main_track(index: Index, rows: Ids) -> int:

@@ -161,6 +161,12 @@ EVENTS = Schema(
         ),
         Column("forward_thread", "i64", "autograd's number of the forward thread", nullable=True),
         Column(
+            "scope",
+            "text",
+            "the named scopes in which a compiled operation was traced, as recorded",
+            nullable=True,
+        ),
+        Column(
             "forward_event",
             "i32",
             "the forward event of a backward one",
@@ -259,7 +265,9 @@ MODULES = Schema(
         Column("path", "text", "path from the root, as `state_dict` has it"),
         Column("name", "text", "last part of the path"),
         Column("class", "text", "class of the module"),
-        Column("evidence", "text", "how its events were found: ranges, nn_module or matched"),
+        Column(
+            "evidence", "text", "how its events were found: ranges, nn_module, scopes or matched"
+        ),
         Column("calls", "i64", "forward calls seen"),
         Column("parameters", "i64", "parameters, those of its children included", nullable=True),
         Column("parameter_bytes", "i64", "their size", "B", nullable=True),

@@ -1,0 +1,329 @@
+"""Reader of XLA profiles, `.xplane.pb`: what `jax.profiler.trace` writes.
+
+A plane is the host or a device, a line one of its threads or streams. Threads of one number are one
+track, whichever plane they come from: the recorder of the GPU's runtime has a plane of its own.
+
+Source: xplane.proto, xplane_schema.cc and xplane_builder.h (https://github.com/openxla/xla).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.errors import IngestError
+from stepscope.ingest.columns import Interner
+from stepscope.ingest.distinct import distinct_rows
+from stepscope.ingest.hlo import METADATA_PLANE, Programs
+from stepscope.ingest.recorded import LONGEST_NS
+from stepscope.ingest.stream import Progress, chunks
+from stepscope.ingest.tally import Tally
+from stepscope.ingest.xevents import Batch, EventReader
+from stepscope.ingest.xspace import Plane, Source, read_space
+from stepscope.ingest.xtracks import HOST, SUMMARY, Track, Tracks
+from stepscope.trace.arguments import Arguments, Block
+from stepscope.trace.builder import Arrows, Parts, build
+from stepscope.trace.schema import CATEGORIES
+from stepscope.trace.table import Text
+from stepscope.trace.trace import Metadata, Trace
+
+LONGEST_BYTES = 2 << 30
+_LONGEST_PS = LONGEST_NS * 1000
+_LATEST_NS = 2**62
+Codes = NDArray[np.int64]
+_CODE = {name: code for code, name in enumerate(CATEGORIES)}
+_CALL, _COMPILED = 1, 2
+_API = re.compile(r"^(cu|cuda|hip|hsa_?)[A-Z]")
+_RUNTIME = re.compile(
+    r"::|^end: |^(Pjit|Py|pjit)\w*\(|^(ParseArguments|BlockHostUntilReady|"
+    r"\w*(Executable|Executor|Thunk|Transfer\w*Device)\w*( \(.*\))?)$"
+)
+_PYTHON = re.compile(r"^\$(?:(.+\.py):(\d+) )?(.*)$", re.DOTALL)
+_CONTROL = re.compile(r"^(while|conditional|call)(\.\d+)*$")
+_NO_SCOPE = "XlaModule"  # what a kernel of a whole program is told to be part of
+_SIZE = re.compile(r"\bsize:(\d{1,18})\b")
+
+
+def read_xplane(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
+    """Read an XLA profile.
+
+    Args:
+        file: an open binary file at its start.
+        gzipped: whether it is gzip.
+        progress: called with bytes read since the last call.
+
+    Returns:
+        The trace with its recorded facts; nothing derived yet.
+
+    Raises:
+        IngestError: if it is no such profile, or holds no event that could be read.
+    """
+    tally = Tally()
+    with closing(chunks(file, gzipped, tally, progress)) as pieces:
+        source = Source(_whole(pieces), tally)
+    planes, said = read_space(source)
+    for severity in ("errors", "warnings"):
+        for text in said[severity]:
+            tally(f"recorder_{severity[:-1]}", f"the recorder says: {text}")
+    profile = _Profile(source, planes)
+    parts = profile.parts(said["hostnames"])
+    tally(
+        "damaged_message",
+        "a message does not end where its length says, or cannot be read; read as far as it goes",
+        source.damage.count,
+    )
+    parts.warnings = tally.rows()
+    if not len(parts.events["start_ns"]):
+        names = ", ".join(repr(plane.name) for plane in planes[:8] if plane.name) or "no plane"
+        raise IngestError(
+            f"expected an XLA profile with events, found none that could be read in {names}"
+            + "".join(f"; {message}" for _, message, _ in parts.warnings)
+        )
+    return build(parts)
+
+
+def _whole(pieces: Generator[bytes, None, None]) -> bytes:
+    taken, size = [], 0
+    for piece in pieces:
+        taken.append(piece)
+        size += len(piece)
+        if size > LONGEST_BYTES:
+            raise IngestError(
+                f"expected an XLA profile of at most {LONGEST_BYTES >> 30} GiB, the most that a "
+                "protobuf message may have; found more: record fewer steps"
+            )
+    return b"".join(taken)
+
+
+class _Profile:
+    """Gathers the columns of all planes."""
+
+    def __init__(self, source: Source, planes: Sequence[Plane]) -> None:
+        self._source, self._planes = source, planes
+        self._programs = Programs(source, planes)
+        self._words, self._names, self._tracks = Interner(), Interner(), Tracks()
+        self._chunks: list[dict[str, Codes]] = []
+        self._arrows: list[dict[str, Codes]] = []
+        self._blocks: list[Block] = []
+        self._read = 0
+
+    def parts(self, hosts: Sequence[str]) -> Parts:
+        """Everything for the builder."""
+        for plane in self._planes:
+            if plane.name != METADATA_PLANE:
+                self._add(plane)
+        columns = _joined(self._chunks, _COLUMNS)
+        columns["correlation"] = self._tracks.tied(columns, columns.pop("run"))
+        names, words = (list(map(str, one)) for one in (self._names, self._words))
+        near = self._near(columns["start_ns"])
+        columns = {name: column[near] for name, column in columns.items()}
+        events: dict[str, Any] = {
+            **columns,
+            "name": Text(columns["name"].astype(np.int32), names),
+            "category": Text(columns["category"].astype(np.int8), CATEGORIES),
+            "scope": Text(columns["scope"].astype(np.int32), words),
+        }
+        return Parts(
+            events=events,
+            tracks=self._tracks.columns(),
+            arrows=self._arrow_ends(),
+            metadata=self._metadata(hosts),
+            arguments=Arguments(tuple(self._blocks)),
+        )
+
+    def _near(self, start: Codes) -> NDArray[np.bool_]:
+        """Events that lie near the others; the rest is counted and set aside."""
+        if not len(start):
+            return np.zeros(0, np.bool_)
+        near: NDArray[np.bool_] = np.abs(start - np.median(start)) <= LONGEST_NS
+        said = "an event lies over 104 days from the others; set aside"
+        self._source.tally("far_timestamp", said, int((~near).sum()))
+        return near
+
+    def _metadata(self, hosts: Sequence[str]) -> Metadata:
+        stats = {plane.name: plane.stats for plane in self._planes if plane.stats}
+        jax = any(name.startswith("jit_") for name in self._programs.names) or any(
+            str(name).startswith("PjitFunction") for name in self._names
+        )
+        return Metadata(
+            framework="jax" if jax else "xla",
+            devices=tuple(self._tracks.devices(self._planes)),
+            properties={
+                "hostnames": list(hosts),
+                "planes": {
+                    name: {
+                        key: value for key, value in found.items() if not isinstance(value, tuple)
+                    }
+                    for name, found in stats.items()
+                },
+            },
+        )
+
+    # -- one plane
+
+    def _add(self, plane: Plane) -> None:
+        tracks = self._tracks.of(plane)
+        reader = EventReader(self._source, plane, self._words)
+        for batch in reader:
+            self._add_batch(plane, batch, tracks)
+
+    def _add_batch(self, plane: Plane, batch: Batch, tracks: list[Track]) -> None:
+        columns = self._times(plane, batch)
+        rows = columns.pop("rows")
+        columns["track"] = np.array([one.number for one in tracks])[batch.line]
+        instruction, scope = self._instructions(batch)
+        columns["scope"] = scope
+        columns["correlation"], columns["run"] = map(batch.integers, ("correlation_id", "run_id"))
+        step = batch.integers("step_num")
+        columns["name"], columns["category"] = self._names_of(
+            plane, batch, tracks, _claims(columns, instruction), step
+        )
+        columns["bytes"] = self._bytes(batch)
+        columns = {name: column[rows] for name, column in columns.items()}
+        columns["source"] = np.arange(self._read, self._read + len(rows))
+        self._read += len(rows)
+        self._chunks.append(columns)
+        self._take_arrows(batch, rows, columns)
+        self._pack(batch.arguments(rows), columns["source"])
+
+    def _pack(self, texts: list[bytes], source: Codes) -> None:
+        kept = np.flatnonzero([bool(text) for text in texts])
+        if len(kept):
+            self._blocks.append(Block.of(source[kept], [texts[row] for row in kept.tolist()]))
+
+    def _times(self, plane: Plane, batch: Batch) -> dict[str, Codes]:
+        """Start and duration, rounded to the nearest nanosecond, and the events that have them."""
+        tally = self._source.tally
+        line = np.array([one.timestamp_ns for one in plane.lines], np.int64)[batch.line]
+        offset, length = batch.offset_ps, batch.duration_ps
+        wrong = (length < 0) | (length > _LONGEST_PS)
+        tally("long_duration", "an event lasts less than nothing or over 104 days; taken as 0",
+              int(wrong.sum()))  # fmt: skip
+        length = np.where(wrong, 0, length)
+        told = (line >= 0) & (line < _LATEST_NS) & (offset >= 0) & (offset <= _LONGEST_PS)
+        told &= batch.timed
+        tally("bad_timestamp", "an event has no time that can be told; set aside",
+              int((~told).sum()))  # fmt: skip
+        offset = np.where(told, offset, 0)
+        start = np.where(told, line, 0) + (offset + 500) // 1000
+        end = np.where(told, line, 0) + offset // 1000 + (offset % 1000 + length + 500) // 1000
+        return {"start_ns": start, "duration_ns": end - start, "rows": np.flatnonzero(told)}
+
+    def _instructions(self, batch: Batch) -> tuple[Codes, Codes]:
+        """Code of each event's HLO instruction, and of its scope: as compiled, else as told."""
+        op, module = batch.texts("hlo_op"), batch.texts("hlo_module")
+        program = batch.integers("program_id")
+        scope = batch.texts("tf_op")
+        words = [*self._words]
+        keys, inverse = distinct_rows(scope, op, module, program)
+        found = np.array([self._scope(words, *key) for key in keys], np.int64)
+        return op, found[inverse]
+
+    def _scope(self, words: list[Any], scope: int, op: int, module: int, program: int) -> int:
+        text = ""
+        if op >= 0:
+            name = words[module] if module >= 0 else ""
+            text = self._programs.find(program, name, words[op]).scope
+        if not text and scope >= 0:
+            text = words[scope].rstrip(":")
+        return self._words[text] if text and text != _NO_SCOPE else -1
+
+    def _names_of(
+        self, plane: Plane, batch: Batch, tracks: list[Track], claim: Codes, step: Codes
+    ) -> tuple[Codes, Codes]:
+        """Codes of name and of category, worked out once for each distinct case."""
+        role = np.array([one.role for one in tracks])[batch.line]
+        keys, inverse = distinct_rows(batch.kind, role, claim, step)
+        found = [self._name_and_category(plane, *key) for key in keys]
+        table = np.array(found, np.int64).reshape(-1, 2)[inverse]
+        return table[:, 0], table[:, 1]
+
+    def _name_and_category(
+        self, plane: Plane, kind: int, role: int, claim: int, step: int
+    ) -> tuple[int, int]:
+        name = self._recorded_name(plane, kind)
+        if step >= 0:
+            return self._names[f"{name}#step_num={step}"], _CODE["annotation"]
+        if role == HOST and (found := _PYTHON.match(name)):
+            file, line, function = found.groups()
+            written = f"{file}({line}): {function}" if file else function
+            return self._names[written], _CODE["python"]
+        return self._names[name], _CODE[_category(name, role, claim)]
+
+    def _recorded_name(self, plane: Plane, kind: int) -> str:
+        found = plane.kinds.get(kind)
+        if found is None:
+            said = "the name of an event is missing; it is called by its number"
+            self._source.tally("unnamed_event", said)
+            return f"event {kind}"
+        return found.display_name or found.name
+
+    def _bytes(self, batch: Batch) -> Codes:
+        details = batch.texts("memcpy_details")
+        ids, inverse = np.unique(details, return_inverse=True)
+        words = [*self._words]
+        found = [_SIZE.search(words[one]) if one >= 0 else None for one in ids.tolist()]
+        sizes = np.array([int(one[1]) if one else -1 for one in found], np.int64)
+        result: Codes = sizes[inverse]
+        return result
+
+    # -- arrows between threads
+
+    def _take_arrows(self, batch: Batch, rows: NDArray[np.intp], columns: dict[str, Codes]) -> None:
+        for head, kind, identity in ((0, "_pt", "_p"), (1, "_ct", "_c")):
+            number = batch.integers(identity)[rows]
+            have = np.flatnonzero(number != -1)
+            self._arrows.append(
+                {
+                    "kind": batch.integers(kind)[rows][have],
+                    "identity": number[have],
+                    "is_head": np.full(len(have), head),
+                    "time_ns": columns["start_ns"][have],
+                    "track": columns["track"][have],
+                }
+            )
+
+    def _arrow_ends(self) -> Arrows:
+        ends = _joined(self._arrows, ("kind", "identity", "is_head", "time_ns", "track"))
+        kinds, kind = np.unique(ends["kind"], return_inverse=True)
+        return Arrows(
+            kind=Text(kind, [f"flow {one}" for one in kinds.tolist()]),
+            identity=np.unique(ends["identity"], return_inverse=True)[1],
+            is_head=ends["is_head"] > 0,
+            time_ns=ends["time_ns"],
+            track=ends["track"].astype(np.int32),
+        )
+
+
+_COLUMNS = (
+    "start_ns", "duration_ns", "track", "scope", "correlation", "run", "name", "category", "bytes",
+    "source",
+)  # fmt: skip
+
+
+def _joined(chunks: Sequence[dict[str, Codes]], names: Sequence[str]) -> dict[str, Codes]:
+    empty = np.zeros(0, np.int64)
+    return {name: np.concatenate([empty, *(one[name] for one in chunks)]) for name in names}
+
+
+def _claims(columns: dict[str, Codes], instruction: Codes) -> Codes:
+    """What the numbers that an event bears make of it."""
+    told = [columns["correlation"] >= 0, instruction >= 0, columns["run"] >= 0]
+    return np.select(told, [_CALL, _COMPILED, _CALL], 0)
+
+
+def _category(name: str, role: int, claim: int) -> str:
+    if role == HOST:
+        if claim == _COMPILED and not _API.match(name):
+            return "cpu_op"
+        return "runtime" if claim or _API.match(name) or _RUNTIME.search(name) else "annotation"
+    if role == SUMMARY or _CONTROL.match(name):
+        return "annotation"
+    if name.startswith("Memcpy"):
+        return "memcpy"
+    return "memset" if name.startswith("Memset") else "kernel"

@@ -1,0 +1,154 @@
+"""XLA profiles written by hand, as small as a test needs.
+
+    xspace(
+        {"/host:CPU": {"python": [Slice("train", 0, 100, step_num=3)]},
+         "/device:GPU:0": {"Stream #7": [Slice("fusion", 20, 10, correlation_id=5)]}},
+        programs={"jit_step": {"fusion": Operation("fusion", "jit(step)/jvp(MLP)/add")}},
+    )
+
+Source: xplane.proto and hlo.proto, as the readers under test.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stepscope.ingest.xplane import read_xplane
+from stepscope.trace.trace import Trace
+
+ORIGIN_NS = 1_700_000_000_000_000_000
+_US = 1_000_000  # ps
+
+
+def varint(value: int) -> bytes:
+    """A number as protobuf writes it."""
+    value %= 2**64
+    octets = []
+    while value > 127:
+        octets.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*octets, value])
+
+
+def part(number: int, value: int | float | str | bytes) -> bytes:
+    """One field of a message."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    if isinstance(value, float):
+        return varint(number << 3 | 1) + struct.pack("<d", value)
+    content = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def message(*parts: tuple[int, int | float | str | bytes]) -> bytes:
+    """A message of some fields."""
+    return b"".join(part(number, value) for number, value in parts)
+
+
+class Slice:
+    """One event: its name, start and length in microseconds, and its stats."""
+
+    def __init__(self, name: str, start_us: float, duration_us: float, **stats: Any) -> None:
+        self.name, self.stats = name, stats
+        self.offset_ps, self.duration_ps = round(start_us * _US), round(duration_us * _US)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One instruction of a program: what it does, its named scope, its place in Python."""
+
+    opcode: str
+    scope: str = ""
+    file: str = ""
+    line: int = 0
+
+
+@dataclass
+class _Plane:
+    name: str
+    kinds: dict[str, int] = field(default_factory=dict)
+    stats: dict[str, int] = field(default_factory=dict)
+
+    def stat(self, name: str, value: Any) -> bytes:
+        key = self.stats.setdefault(name, len(self.stats) + 1)
+        forms = {int: 4, float: 2, str: 5, bytes: 6}
+        return message((1, key), (forms[type(value)], value))
+
+    def event(self, one: Slice) -> bytes:
+        kind = self.kinds.setdefault(one.name, len(self.kinds) + 1)
+        stats = [(4, self.stat(name, value)) for name, value in one.stats.items()]
+        return message((1, kind), (2, one.offset_ps), (3, one.duration_ps), *stats)
+
+    def line(self, number: int, name: str, slices: Sequence[Slice]) -> bytes:
+        events = [(4, self.event(one)) for one in slices]
+        return message((1, number), (2, name), (3, ORIGIN_NS), *events)
+
+    def whole(self, lines: Sequence[bytes], entries: Mapping[str, bytes] | None = None) -> bytes:
+        kinds = [
+            (
+                4,
+                message(
+                    (1, key), (2, message((1, key), (2, name)) + (entries or {}).get(name, b""))
+                ),
+            )
+            for name, key in self.kinds.items()
+        ]
+        stats = [
+            (5, message((1, key), (2, message((1, key), (2, name)))))
+            for name, key in self.stats.items()
+        ]
+        return message((2, self.name), *((3, line) for line in lines), *kinds, *stats)
+
+
+def xspace(
+    planes: Mapping[str, Mapping[str, Sequence[Slice]]],
+    programs: Mapping[str, Mapping[str, Operation]] | None = None,
+) -> bytes:
+    """A file of these planes, each of lines by name, numbered from 1, and of these programs."""
+    written = []
+    for name, lines in planes.items():
+        plane = _Plane(name)
+        found = [plane.line(n, line, slices) for n, (line, slices) in enumerate(lines.items(), 1)]
+        written.append(plane.whole(found))
+    if programs:
+        written.append(_metadata(programs))
+    return message(*((1, plane) for plane in written))
+
+
+def _metadata(programs: Mapping[str, Mapping[str, Operation]]) -> bytes:
+    plane = _Plane("/host:metadata")
+    entries = {}
+    for number, (name, operations) in enumerate(programs.items(), 1):
+        plane.kinds[f"{name}({number})"] = number
+        proto = message((1, message((1, name), (3, _computation(operations)))))
+        entries[f"{name}({number})"] = message((5, plane.stat("Hlo Proto", proto)))
+    return plane.whole([], entries)
+
+
+def _computation(operations: Mapping[str, Operation]) -> bytes:
+    instructions = [
+        message(
+            (1, name),
+            (2, one.opcode),
+            (7, message((2, one.scope), (3, one.file), (4, one.line))),
+        )
+        for name, one in operations.items()
+    ]
+    return message((1, "main"), *((2, one) for one in instructions), (5, 1))
+
+
+def read_bytes(data: bytes) -> Trace:
+    """The trace in a file of these bytes."""
+    return read_xplane(io.BytesIO(data), False, lambda size: None)
+
+
+def read_space(
+    planes: Mapping[str, Mapping[str, Sequence[Slice]]],
+    programs: Mapping[str, Mapping[str, Operation]] | None = None,
+) -> Trace:
+    """The same, read."""
+    return read_bytes(xspace(planes, programs))
