@@ -45,7 +45,7 @@ class Places:
         events = self._trace.events
         frame = self._frame[rows]
         code = np.where(frame >= 0, events["name"][frame], -1)
-        keys = (events["name"][rows], events["stage"][rows], events["module"][rows], code)
+        keys = (self._name[rows], events["stage"][rows], events["module"][rows], code)
         key = np.stack([column.astype(np.int64) for column in keys], axis=1)
         groups, number = np.unique(key, axis=0, return_inverse=True)
         number = number.reshape(-1)
@@ -98,6 +98,13 @@ class Places:
             if path and number >= 0 and not _LIBRARY.search(path):
                 return path, number, ""
         return "", None, ""
+
+    @cached_property
+    def _name(self) -> NDArray[np.int64]:
+        """The name of each event, as a number; the ranges of all steps have one."""
+        codes = self._names.codes.astype(np.int64)
+        step = self._names.where(lambda name: name.startswith("ProfilerStep#"))
+        return np.where(step, codes[step].min(initial=len(codes)), codes)
 
     @cached_property
     def _frame(self) -> NDArray[np.int32]:

@@ -37,7 +37,7 @@ def stretches(subject: Subject, gaps: Intervals) -> Stretches | None:
     """The gaps of 1 ms and more that come back between the same events in each step.
 
     What comes once, as where the machine lets a process wait, is not meant: the time at a place
-    counts if every step spends 1 ms there.
+    counts if every step spends 1 ms there. Nor are gaps beside which nothing at all was recorded.
 
     Args:
         subject: the steps.
@@ -55,7 +55,7 @@ def stretches(subject: Subject, gaps: Intervals) -> Stretches | None:
     place = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
     count = len(subject.steps)
     spent = np.bincount(place * count + step, end - start, (place.max() + 1) * count)
-    kept = spent.reshape(-1, count).min(axis=1)[place] >= LONG_NS
+    kept = (spent.reshape(-1, count).min(axis=1)[place] >= LONG_NS) & ((before >= 0) | (after >= 0))
     if not kept.any():
         return None
     longest = int(np.argmax(np.where(kept, end - start, 0)))

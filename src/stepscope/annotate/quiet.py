@@ -1,4 +1,4 @@
-"""When a training loop runs Python and nothing else."""
+"""When a training loop computes nothing: it runs Python, or waits for other ranks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
+
+Mask = NDArray[np.bool_]
 
 
 def python_time(trace: Trace, rank: int, steps: Table) -> Intervals:
@@ -21,22 +23,38 @@ def python_time(trace: Trace, rank: int, steps: Table) -> Intervals:
         steps: rows of its table of steps.
     """
     events = trace.events
-    mine = (trace["tracks"]["rank"][events["track"]] == rank) & np.isin(
-        events["step"], steps["step"]
-    )
-    works = events.text("category").mask("cpu_op", "runtime") & ~_is_ours(events)
-    works |= events.text("category").mask("communication")
+    works = _computes(events) | events.text("category").mask("communication")
     works |= events.text("stage").mask("data_loading")
-    rows = np.flatnonzero(mine & works)
+    busy = _spans(trace, rank, steps, works).union(_backward(trace["stages"], rank))
+    return Intervals(steps["start_ns"], steps["end_ns"]).minus(busy)
+
+
+def exposed_communication(trace: Trace, rank: int, steps: Table) -> Intervals:
+    """When a rank communicates and none of its threads computes, within some of its steps.
+
+    Args:
+        trace: an annotated trace.
+        rank: which rank.
+        steps: rows of its table of steps.
+    """
+    events = trace.events
+    speaks = _spans(trace, rank, steps, events.text("category").mask("communication"))
+    within = Intervals(steps["start_ns"], steps["end_ns"])
+    return speaks.intersect(within).minus(_spans(trace, rank, steps, _computes(events)))
+
+
+def _computes(events: Table) -> Mask:
+    """Operators and calls of a runtime; a capture's own ranges mark Python and compute nothing."""
+    ours = events.text("name").where(lambda name: name.startswith("stepscope."))
+    return events.text("category").mask("cpu_op", "runtime") & ~ours
+
+
+def _spans(trace: Trace, rank: int, steps: Table, chosen: Mask) -> Intervals:
+    events = trace.events
+    mine = trace["tracks"]["rank"][events["track"]] == rank
+    rows = np.flatnonzero(mine & np.isin(events["step"], steps["step"]) & chosen)
     start = events["start_ns"][rows]
-    busy = Intervals(start, start + events["duration_ns"][rows])
-    spans = Intervals(steps["start_ns"], steps["end_ns"])
-    return spans.minus(busy.union(_backward(trace["stages"], rank)))
-
-
-def _is_ours(events: Table) -> NDArray[np.bool_]:
-    """The ranges of a capture, which mark Python and compute nothing."""
-    return events.text("name").where(lambda name: name.startswith("stepscope."))
+    return Intervals(start, start + events["duration_ns"][rows])
 
 
 def _backward(runs: Table, rank: int) -> Intervals:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.annotate.quiet import python_time
+from stepscope.annotate.quiet import exposed_communication, python_time
 from stepscope.annotate.steps import ranks_with_steps
 from stepscope.summary.devices import Device, devices_of
 from stepscope.summary.kernels import Kernel, kernels_of, time_by_kind
@@ -101,7 +101,9 @@ def summarise(trace: Trace, rank: int | None = None, step: int | None = None) ->
         rank=part.rank,
         world_size=trace.metadata.world_size,
         steps=steps,
-        verdict=verdict(steps.mean_ms, stages, devices, None if devices else _python(part)),
+        verdict=verdict(
+            steps.mean_ms, stages, devices, *(() if devices else _without_device(part))
+        ),
         stages=stages,
         devices=devices,
         kinds=time_by_kind(part),
@@ -152,15 +154,20 @@ def _stage(part: Part, runs: Table, stage: str) -> Stage:
     )
 
 
-def _python(part: Part) -> dict[str, float]:
-    """The share of the steps by stage in which only Python runs; empty where no operator does."""
+def _without_device(part: Part) -> tuple[dict[str, float], float]:
+    """Shares of the steps in which only Python runs, by stage, and in which it only communicates.
+
+    Where no operator was recorded nobody knows what ran.
+    """
+    trace, steps = part.trace, part.steps
+    wall = int((steps["end_ns"] - steps["start_ns"]).sum()) or 1
+    speaks = exposed_communication(trace, part.rank, steps).total() / wall
     if not len(part.work):
-        return {}
-    runs = part.rows_of(part.trace["stages"])
-    quiet = python_time(part.trace, part.rank, part.steps)
-    wall = int((part.steps["end_ns"] - part.steps["start_ns"]).sum())
-    spent = np.bincount(runs["stage"], quiet.within(runs["start_ns"], runs["end_ns"]), len(STAGES))
-    return {STAGES[code]: float(spent[code] / wall) for code in np.flatnonzero(spent).tolist()}
+        return {}, speaks
+    runs = part.rows_of(trace["stages"])
+    quiet = python_time(trace, part.rank, steps).within(runs["start_ns"], runs["end_ns"])
+    spent = np.bincount(runs["stage"], quiet, len(STAGES)) / wall
+    return {STAGES[code]: float(spent[code]) for code in np.flatnonzero(spent).tolist()}, speaks
 
 
 def _modules_evidence(trace: Trace) -> str:

@@ -25,6 +25,8 @@ _SENTENCES = {
     "cpu_data": "The step waits for data: {share:.0%} of it goes by while a batch is loaded.",
     "cpu_python": "The step is held up by Python: "
     "for {share:.0%} of it no operator runs, most of all {where}.",
+    "cpu_communication": "The step waits for communication: "
+    "for {share:.0%} of it data is exchanged with others and no operator runs.",
     "cpu_other": "The step is held up by what the loop does beside training: {share:.0%} of it is "
     "neither data loading, nor forward, backward or optimizer.",
     "cpu": "The step is bound by computing on the CPU; the longest stage is {stage} ({share:.0%}).",
@@ -61,6 +63,7 @@ def verdict(
     stages: Sequence[_Stage],
     devices: Sequence[_Device],
     python: Mapping[str, float] | None = None,
+    communication: float = 0.0,
 ) -> Verdict:
     """Judge a step by its busiest device's idle time, or by its stages where there is no device.
 
@@ -68,13 +71,14 @@ def verdict(
         step_ms: mean length of a step, ms.
         stages: the step's stages.
         devices: the devices it uses.
-        python: by stage, the share of the step in which only Python runs; where there is no device.
+        python: by stage, the share of the step in which only Python runs; without a device.
+        communication: the share of the step in which it only communicates; without a device.
 
     Returns:
         `bound_by` is a cause of idle time, `device`, or `cpu`.
     """
     if not devices:
-        return _of_cpu(stages, python or {})
+        return _of_cpu(stages, python or {}, communication)
     device = max(devices, key=lambda one: one.computing_ms)
     window = device.window_ms or step_ms or 1.0
     cause = max(device.idle_ms, key=lambda one: device.idle_ms[one])
@@ -85,13 +89,16 @@ def verdict(
     return Verdict("device", share, _SENTENCES["device"].format(share=share))
 
 
-def _of_cpu(stages: Sequence[_Stage], python: Mapping[str, float]) -> Verdict:
+def _of_cpu(stages: Sequence[_Stage], python: Mapping[str, float], communication: float) -> Verdict:
     data = sum(one.share for one in stages if one.stage == "data_loading")
     idle = sum(python.values())
     if idle >= MOSTLY:
         stage = max(python, key=lambda one: python[one])
         where = _BESIDE if stage == "other" else f"in {stage.replace('_', ' ')}"
         return Verdict("host", idle, _SENTENCES["cpu_python"].format(share=idle, where=where))
+    if communication >= max(NOTABLE, data):
+        text = _SENTENCES["cpu_communication"].format(share=communication)
+        return Verdict("communication", communication, text)
     if data >= NOTABLE:
         return Verdict("data", data, _SENTENCES["cpu_data"].format(share=data))
     if not stages:

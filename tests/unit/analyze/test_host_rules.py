@@ -114,3 +114,10 @@ def test_python_that_only_one_step_has_is_not_told() -> None:
 def test_a_matrix_product_has_no_other_form_with_a_cheaper_gradient() -> None:
     """Its gradient are two more products: one that takes long had to wait for a core."""
     assert found("forward_backward", VIEWS.format(name="mm", node="Mm")) is None
+
+
+def test_python_all_over_is_told_with_the_longest_of_it_and_the_steps_as_one_place() -> None:
+    finding = found("cpu_latency", logged(0, 7.4) + logged(10_000, 7.4))
+    assert finding is not None
+    assert "7.4 ms at a stretch between the beginning of the step and aten::mm" in finding.what
+    assert [place.count for place in finding.evidence if "ProfilerStep" in place.name] == [1]

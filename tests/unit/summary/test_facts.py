@@ -140,3 +140,24 @@ def test_a_trace_without_events_has_no_facts_but_a_reason() -> None:
     nothing = drawn("", source="run.stepscope", capture={"message": "it never imported torch"})
     with pytest.raises(TraceError, match=r"run\.stepscope: .* it never imported torch"):
         summarise(nothing)
+
+
+def test_what_a_cpu_waits_for_is_neither_computing_nor_python() -> None:
+    """60 of 100 us the loop waits for other ranks, 10 it runs Python, and it computes for 30."""
+    found = summary("""
+        main   |  0 100 | ProfilerStep#1
+        main   |  0  20 | aten::mm | seq=1 fwd=0
+        main   | 30  40 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        others | 35 100 | gloo:all_reduce | cat=communication
+    """)
+    assert (found.verdict.bound_by, found.verdict.share) == ("communication", pytest.approx(0.6))
+
+
+def test_python_between_operators_holds_a_step_up() -> None:
+    found = summary("""
+        main | 0 100 | ProfilerStep#1
+        main | 60 70 | aten::mm | seq=1 fwd=0
+        main | 70 95 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main | 95 100 | Optimizer.step#SGD.step
+    """)
+    assert (found.verdict.bound_by, found.verdict.share) == ("host", pytest.approx(0.65))

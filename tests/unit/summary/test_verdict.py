@@ -74,3 +74,12 @@ def test_a_step_that_mostly_does_something_else_says_so() -> None:
     assert told.sentence.startswith(
         "The step is held up by what the loop does beside training: 60%"
     )
+
+
+def test_without_a_device_waiting_for_others_decides_where_it_is_longer_than_loading() -> None:
+    stages = [Stage("data_loading", 0.15), Stage("backward", 0.8)]
+    told = verdict(100.0, stages, [], {}, 0.3)
+    assert (told.bound_by, told.share) == ("communication", 0.3)
+    assert told.sentence.startswith("The step waits for communication: for 30% of it")
+    assert verdict(100.0, stages, [], {}, 0.12).bound_by == "data"
+    assert verdict(100.0, stages[1:], [], {}, 0.05).bound_by == "cpu"

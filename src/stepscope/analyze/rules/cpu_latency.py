@@ -99,12 +99,12 @@ def _during(subject: Subject, gaps: Intervals) -> tuple[Rows, NDArray[np.int64]]
 
 def _python(subject: Subject) -> Iterator[Finding]:
     """Time in which no thread runs an operator, by the range or frame that the loop is in."""
-    gaps, where = subject.quiet(), ""
+    gaps = subject.quiet()
+    found = stretches(subject, gaps)
     if share(subject, gaps) < LEAST_PYTHON:
-        found = stretches(subject, gaps)
         if found is None or share(subject, found.spans) < LEAST_LONG:
             return
-        gaps, where = found.spans, _between(subject, found)
+        gaps = found.spans
     rows, spent = _innermost(subject, gaps)
     if not len(rows):
         return
@@ -112,7 +112,7 @@ def _python(subject: Subject) -> Iterator[Finding]:
     frames = len(subject.find(category="python", on_device=False)) > 0
     yield subject.finding(
         f"For {part:.0%} of the step the training loop runs Python and no operator, most of all "
-        f"in {_name(subject, rows, spent)}{where}.",
+        f"in {_name(subject, rows, spent)}{_between(subject, found)}.",
         PYTHON if frames else f"{PYTHON} {NAMES}",
         rows,
         subject.bound(part * subject.step_ms, "at most the time between operators"),
@@ -133,8 +133,10 @@ def _plain(name: str) -> str:
     return name if module == name else f"module {module.strip() or 'model'}"
 
 
-def _between(subject: Subject, found: Stretches) -> str:
-    """How long at a stretch, and between which events."""
+def _between(subject: Subject, found: Stretches | None) -> str:
+    """How long at a stretch, and between which events; empty where nothing lasts."""
+    if found is None:
+        return ""
     begin = subject.trace.metadata.capture.get("step_ends_after") or "the beginning of the step"
     before = _plain(subject.name(found.before)) if found.before >= 0 else begin
     after = _plain(subject.name(found.after)) if found.after >= 0 else "its end"

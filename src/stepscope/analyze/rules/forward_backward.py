@@ -33,8 +33,8 @@ def forward_backward(subject: Subject) -> Iterator[Finding]:
     Twice is usual, as a matrix product has two gradients; a power or a mean comes to five.
 
     Silent where the recorder does not tell which backward belongs to which forward, or names an
-    operator of another name, about indexing, which has a rule of its own, and about matrix products,
-    whose gradient are two more of them.
+    operator of another name, about indexing, which has a rule of its own, and about matrix
+    products, whose gradient are two more of them.
 
     Source: DEEPCONTEXT section 4.3, "Forward/Backward Operator Analysis".
     """
