@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import TypeVar
 
 from stepscope.errors import IngestError
@@ -32,12 +34,22 @@ def on_each(
 
     Returns:
         For each file, in the order given, what `work` returned, or the IngestError that it raised.
+
+    Raises:
+        IngestError: if a process ends before its work is done.
     """
-    with _pool(files, executor) as pool:
-        futures = {pool.submit(partial(_attempt, work), file): file for file in files}
-        for future in as_completed(futures):
-            finished(futures[future])
-        return {file: future.result() for future, file in futures.items()}
+    try:
+        with _pool(files, executor) as pool:
+            with nullcontext() if executor else _without_main():
+                futures = {pool.submit(partial(_attempt, work), file): file for file in files}
+            for future in as_completed(futures):
+                finished(futures[future])
+            return {file: future.result() for future, file in futures.items()}
+    except BrokenExecutor as error:
+        raise IngestError(
+            f"expected to read {len(files)} files at once, found that a process ended before its "
+            "file was read, as when memory runs out; read them one by one, which keeps the results"
+        ) from error
 
 
 def _attempt(work: Callable[[Path], Result], file: Path) -> Result | IngestError:
@@ -45,6 +57,20 @@ def _attempt(work: Callable[[Path], Result], file: Path) -> Result | IngestError
         return work(file)
     except IngestError as error:
         return error
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Processes that are started meanwhile do not run the program's own script once more.
+
+    They would, in case their work was pickled from there, which ours is not; and a script that
+    opens a folder without asking for its `__name__` would open it again in each of them.
+    """
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 @contextmanager

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +188,41 @@ def test_processes_give_the_same_as_this_one(
     found = stepscope.open(tmp_path, cache=False)
     for name, table in expected.tables.items():
         assert list(found[name].rows()) == list(table.rows())
+
+
+SCRIPT = """
+import sys, stepscope
+from stepscope import parallel
+
+parallel._PROCESSES_PAY_BYTES, parallel.os.cpu_count = 0, lambda: 2
+print("ranks", *stepscope.open(sys.argv[1], cache=False).metadata.ranks)
+"""
+
+
+def test_a_script_that_opens_a_folder_is_not_run_again_by_the_processes(tmp_path: Path) -> None:
+    for rank in range(2):
+        write(tmp_path / f"rank{rank}.json", "ab", rank)
+    script = tmp_path / "look.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, str(script), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ranks 0 1\n", "")
+
+
+class Dying(Recording):
+    """An executor whose process has ended."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_exception(BrokenExecutor("a process was terminated abruptly"))
+        return future
+
+
+def test_a_process_that_is_killed_is_told(tmp_path: Path) -> None:
+    for rank in range(2):
+        write(tmp_path / f"rank{rank}.json", "ab", rank)
+    with pytest.raises(IngestError, match="a process ended before its file was read"):
+        stepscope.open(tmp_path, executor=Dying(), cache=False)
 
 
 def test_eight_real_ranks(traces: Path) -> None:
