@@ -23,6 +23,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     await client?.dispose().catch(() => undefined);
     client = undefined;
     status.reset();
+    gutter.reset();
     client = await startServer(log, (one) => {
       one.onNotification(MARKS, (marks: Marks) => gutter.show(marks));
       one.onNotification(STATE, (state: State) => {
@@ -33,6 +34,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
         void vscode.commands.executeCommand("setContext", "stepscope.measured", [...measured]);
       });
     });
+    panel.changed(); // what it shows is the old one's
     return client;
   };
   const start = () => {
@@ -71,7 +73,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
 }
 
 export async function deactivate(): Promise<void> {
-  await client?.dispose();
+  await (await starting?.catch(() => undefined))?.dispose();
 }
 
 async function onPython(act: (document: vscode.TextDocument) => unknown): Promise<void> {

@@ -40,6 +40,12 @@ export class Gutter implements vscode.Disposable {
       .forEach((editor) => this.paint(editor));
   }
 
+  /** Forget all marks: the server that told them is gone. */
+  reset(): void {
+    this.marks.clear();
+    vscode.window.visibleTextEditors.forEach((editor) => this.paint(editor));
+  }
+
   dispose(): void {
     [...this.fresh, this.stale, this.watch].forEach((one) => one.dispose());
   }

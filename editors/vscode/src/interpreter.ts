@@ -12,7 +12,7 @@ interface PythonApi {
 /** The Python that runs the server: the setting's, else the Python extension's, else `python3`. */
 export async function interpreter(): Promise<string> {
   const chosen = vscode.workspace.getConfiguration("stepscope").get<string>("interpreter", "");
-  return chosen || (await ofPythonExtension()) || "python3";
+  return chosen || (await ofPythonExtension().catch(() => undefined)) || "python3";
 }
 
 async function ofPythonExtension(): Promise<string | undefined> {

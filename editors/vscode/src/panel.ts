@@ -33,18 +33,19 @@ export class Panel implements vscode.Disposable {
     this.uri = document.uri.toString();
     if (this.panel) this.panel.reveal(undefined, true);
     else this.create();
-    this.changed(this.uri);
+    this.changed();
   }
 
-  /** Tell the page that there is something new about a file. */
-  changed(uri: string): void {
+  /** Tell the page that there is something new about a file; without one, about its own. */
+  changed(uri = this.uri): void {
     if (vscode.Uri.parse(uri).toString() === this.uri) this.post({ kind: "changed" });
   }
 
   /** The text of a file was edited; once typing pauses the page asks what is written there. */
   edited(document: vscode.TextDocument): void {
+    if (document.uri.toString() !== this.uri) return;
     clearTimeout(this.pause);
-    this.pause = setTimeout(() => this.changed(document.uri.toString()), TYPING_PAUSE_MS);
+    this.pause = setTimeout(() => this.changed(), TYPING_PAUSE_MS);
   }
 
   /** Show in the page the line that the cursor is on. */
@@ -93,7 +94,9 @@ export class Panel implements vscode.Disposable {
   }
 
   private async ask(request: string): Promise<unknown> {
-    return this.client()?.sendRequest(ANSWER, { uri: this.uri, request });
+    const client = this.client();
+    if (!client) throw new Error("The language server is not running: see its log.");
+    return client.sendRequest(ANSWER, { uri: this.uri, request });
   }
 
   private async answer(id: number, find: () => Promise<unknown>): Promise<void> {
