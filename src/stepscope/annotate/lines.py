@@ -15,4 +15,4 @@ def parse_lines(name: str) -> tuple[Line, ...]:
     """
     places = name.removeprefix(LINES_RANGE).split("|")
     pairs = (place.rpartition(":") for place in places)
-    return tuple((file, int(line)) for file, _, line in pairs if line.isdigit())
+    return tuple((file, int(line)) for file, _, line in pairs if line.isdecimal())

@@ -18,11 +18,12 @@ class Rank:
 
     @classmethod
     def from_environment(cls) -> Rank:
-        """RANK and WORLD_SIZE; a single process where they are absent or not numbers."""
+        """RANK and WORLD_SIZE; a single process where they are absent or no rank of so many."""
         try:
-            return cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+            told = cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
         except (KeyError, ValueError):
             return cls()
+        return told if 0 <= told.rank < told.world_size else cls()
 
 
 def target_path(output: str | Path | None, name: str, rank: Rank) -> Path:

@@ -5,18 +5,19 @@ Nothing is extracted: four members are read by their exact names, none beyond a 
 
 from __future__ import annotations
 
-import json
 import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, BinaryIO, Literal, cast
+from typing import Annotated, Any, BinaryIO, Literal, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from stepscope.errors import IngestError
 from stepscope.ingest.contexts import parse_contexts
+from stepscope.ingest.json_text import parse_json
+from stepscope.ingest.metadata import MOST_RANKS
 from stepscope.ingest.model import parse_model
 from stepscope.ingest.stream import Progress
 from stepscope.ingest.trace_events import read_trace_events
@@ -30,8 +31,14 @@ _LIMITS = {_MANIFEST: 16 << 20, _MODULES: 256 << 20, _TRACE: 64 << 30, _CONTEXTS
 _AGAIN = "copy the file again or record it anew"
 
 
+class Loader(Struct):
+    """What of a data loader counts."""
+
+    workers: int | None = None
+
+
 class Manifest(Struct):
-    """What a manifest must hold; other keys may stand beside these."""
+    """What a manifest must hold, where it holds it; other keys may stand beside these."""
 
     format: Literal["stepscope capture"]
     version: int
@@ -40,8 +47,15 @@ class Manifest(Struct):
     framework: str | None = None
     framework_version: str | None = None
     devices: list[dict[str, Any]] = []
-    rank: int = 0
-    world_size: int = 1
+    rank: Annotated[int, Meta(lt=MOST_RANKS)] = 0
+    world_size: Annotated[int, Meta(le=MOST_RANKS)] = 1
+    cwd: str | None = None
+    created_unix_ns: int | None = None
+    cpu_count: int | None = None
+    cpus_usable: int | None = None
+    threads: int | None = None
+    steps_recorded: list[int] = []
+    loaders: list[Loader] = []
     warnings: list[str] = []
 
 
@@ -131,7 +145,7 @@ def _warnings(manifest: Manifest, members: list[str]) -> list[tuple[str, str, in
 
 def _manifest(text: bytes) -> tuple[dict[str, Any], Manifest]:
     try:
-        recorded = json.loads(text)
+        recorded = parse_json(text.decode("utf-8"))
         manifest = msgspec.convert(recorded, Manifest)
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise IngestError(

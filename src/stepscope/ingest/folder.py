@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 from stepscope.errors import IngestError
 from stepscope.ingest import is_trace
+from stepscope.ingest.metadata import MOST_RANKS
 from stepscope.trace.trace import Metadata
 
 _IN_NAME = re.compile(r"(?<![a-z])(?:rank|worker|process|proc|gpu)[-_.=]?(\d+)", re.IGNORECASE)
+_RUNS = "plugins/profile/*"
+_DIGITS = 18
+_SHOWN = 8
 Warning_ = tuple[str, str, int]
 
 
 def trace_files(folder: Path) -> tuple[list[Path], list[Warning_]]:
     """The files of a folder (not of those inside it) that can be read, in natural order of name.
+
+    Of a folder that JAX's profiler wrote it is the files of the last run in it.
 
     Returns:
         The files, and a warning about those of other kinds.
@@ -25,25 +31,37 @@ def trace_files(folder: Path) -> tuple[list[Path], list[Warning_]]:
         IngestError: if there is none.
     """
     try:
+        folder, warnings = _last_run(folder)
         found = [path for path in folder.iterdir() if path.is_file() and path.name[:1] != "."]
     except OSError as error:
         raise IngestError(
             f"{folder}: expected a folder that can be listed: {error.strerror}"
         ) from error
-    files = sorted(filter(is_trace, found), key=lambda path: _natural(path.name))
+    readable = sorted(filter(is_trace, found), key=lambda path: _natural(path.name))
+    # Beside a profile JAX writes some of the same as JSON.
+    files = [path for path in readable if ".xplane.pb" in path.name] or readable
     if not files:
         raise IngestError(
-            f"{folder}: expected a .stepscope or .json(.gz) file for each rank, found none in "
-            f"{len(found)} files; folders inside are not searched"
+            f"{folder}: expected a .stepscope, .json(.gz) or .xplane.pb file for each rank, found "
+            f"none in {len(found)} files; folders inside are not searched"
         )
-    others = sorted({path.name for path in found} - {path.name for path in files})
+    others = sorted({path.name for path in found} - {path.name for path in readable})
     message = f"files of other kinds are not read: {_shown(others)}"
-    return files, [("other_file", message, len(others))] if others else []
+    return files, warnings + ([("other_file", message, len(others))] if others else [])
+
+
+def _last_run(folder: Path) -> tuple[Path, list[Warning_]]:
+    """Where the files of the last run are: JAX makes a folder for each, named by its date."""
+    runs = sorted(path for path in folder.glob(_RUNS) if path.is_dir())
+    if not runs:
+        return folder, []
+    said = f"the last of {len(runs)} runs is read, {runs[-1].name}; give the folder of another"
+    return runs[-1], [("other_run", said, len(runs) - 1)] if runs[:-1] else []
 
 
 def _natural(name: str) -> list[int | str]:
     """A key that puts rank10 after rank9; text and numbers alternate, so they never meet."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def number_ranks(
@@ -80,7 +98,8 @@ def _rank(path: Path, metadata: Metadata) -> int | None:
     if metadata.capture or isinstance(metadata.properties.get("distributedInfo"), Mapping):
         return metadata.ranks[0]
     found = _IN_NAME.search(path.name)
-    return int(found[1]) if found else None
+    number = int(found[1][-_DIGITS:]) if found else MOST_RANKS
+    return number if number < MOST_RANKS else None  # a date, or a moment
 
 
 def _renumbered(path: Path, rank: int | None, given: int) -> Warning_:
@@ -91,12 +110,14 @@ def _renumbered(path: Path, rank: int | None, given: int) -> Warning_:
 
 
 def _missing(ranks: Sequence[int], world_size: int) -> list[Warning_]:
-    missing = sorted(set(range(max(world_size, max(ranks) + 1))) - set(ranks))
-    if not missing:
+    """A warning where fewer ranks are there than the job had, as far as is known."""
+    there = {rank for rank in ranks if rank >= 0}
+    size = max(world_size, max(ranks) + 1)
+    if not (missing := size - len(there)):
         return []
-    message = f"no file is of rank {_shown(missing)} of {len(ranks) + len(missing)}"
-    return [("rank_missing", message, len(missing))]
+    first = islice((rank for rank in range(size) if rank not in there), min(missing, _SHOWN + 1))
+    return [("rank_missing", f"no file is of rank {_shown(list(first))} of {size}", missing)]
 
 
 def _shown(things: Sequence[object]) -> str:
-    return ", ".join(map(str, things[:8])) + (", …" if len(things) > 8 else "")
+    return ", ".join(map(str, things[:_SHOWN])) + (", …" if len(things) > _SHOWN else "")

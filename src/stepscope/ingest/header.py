@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 from stepscope.errors import IngestError
+from stepscope.ingest.json_text import parse_json
 from stepscope.ingest.patient import excerpt
 from stepscope.ingest.records import Written, whole
 
 _ARRAY = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def find_array(text: bytes) -> tuple[dict[str, Any], int] | None:
@@ -76,9 +76,6 @@ def no_array(text: bytes) -> IngestError:
 def load(text: bytes) -> Any:
     """Parsed JSON as recorders write it, or None where it is not even that."""
     try:
-        value = json.loads(text.decode("utf-8", "replace"), strict=False)
-        if _SURROGATE.search(text):  # a lone one could not be stored or printed
-            value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+        return parse_json(text.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
-    return value

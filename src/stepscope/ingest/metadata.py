@@ -8,6 +8,7 @@ from typing import Any
 from stepscope.ingest.tally import Tally
 from stepscope.trace.trace import Metadata
 
+MOST_RANKS = 1 << 24  # no job has more: a higher number is no rank
 _ELSEWHERE = ("deviceProperties",)
 _UNREAD = ("samples", "stackFrames", "systemTraceEvents", "controllerTraceDataKey")
 
@@ -25,8 +26,8 @@ def metadata_of(properties: Mapping[str, Any], tally: Tally) -> Metadata:
         framework="pytorch" if "schemaVersion" in properties else "",
         framework_version=_text(properties.get("pytorch_version")),
         devices=tuple(one for one in devices if isinstance(one, Mapping)),
-        ranks=(_count(info.get("rank"), 0),),
-        world_size=_count(info.get("world_size"), 1),
+        ranks=(_count(info.get("rank"), 0, MOST_RANKS - 1),),
+        world_size=_count(info.get("world_size"), 1, MOST_RANKS),
         properties={key: value for key, value in properties.items() if key not in _ELSEWHERE},
     )
 
@@ -39,5 +40,5 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _count(value: Any, default: int) -> int:
-    return value if isinstance(value, int) and value >= 0 else default
+def _count(value: Any, default: int, most: int) -> int:
+    return value if isinstance(value, int) and 0 <= value <= most else default

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, field
 
 from stepscope.errors import IngestError
+from stepscope.ingest.json_text import parse_json
 
 
 class Module(Struct):
@@ -58,7 +59,7 @@ def read_model(path: Path) -> dict[str, Any]:
 def parse_model(text: bytes) -> dict[str, Any]:
     """A model tree from JSON text; raises IngestError where its shape is another."""
     try:
-        tree = json.loads(text)
+        tree = parse_json(text.decode(json.detect_encoding(text)))
         if isinstance(tree, dict):
             msgspec.convert(tree, Forest if "roots" in tree else Module)
             return tree

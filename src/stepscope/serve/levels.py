@@ -125,7 +125,7 @@ def _longest(opened: OpenTrace, query: Query, found: Marks, limit: int) -> list[
 def in_step_of(opened: OpenTrace, query: Query, rows: Any) -> Any:
     """Which events are of the step on screen; all of none where only steps are."""
     step, _, rank = query.text("path").partition("/")[0].removeprefix("s").partition(".")
-    if not (step.isdigit() and rank.isdigit()):
+    if not (step.isdecimal() and rank.isdecimal()):
         return np.zeros(len(rows), np.bool_)
     index = opened.timeline.index
     return (index.events["step"][rows] == int(step)) & (index.rank[rows] == int(rank))

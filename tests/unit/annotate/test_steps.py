@@ -163,3 +163,8 @@ def test_a_trace_without_steps_is_refused_with_the_reason() -> None:
     with pytest.raises(TraceError, match="contexts of a whole run; look at the page"):
         require_steps(contexts, "look at the page")
     require_steps(annotate(drawn_trace("main | 0 5 | ProfilerStep#1")))
+
+
+def test_a_number_that_no_step_has_marks_none() -> None:
+    trace = stepped(f"main | 0 98 | ProfilerStep#{'9' * 5000}\nmain | 10 20 | aten::mm")
+    assert steps(trace) == [(0, 0, 98, "whole_trace")]

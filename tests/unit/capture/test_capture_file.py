@@ -97,6 +97,10 @@ def test_the_rank_comes_from_the_environment(monkeypatch):
     monkeypatch.setenv("RANK", "none")
     assert Rank.from_environment() == Rank()
 
+    for rank in ("-1", "8"):  # launchers say so of a single process
+        monkeypatch.setenv("RANK", rank)
+        assert Rank.from_environment() == Rank()
+
 
 def test_steps_are_found_across_chunks(tmp_path, monkeypatch):
     trace = tmp_path / "trace.json"

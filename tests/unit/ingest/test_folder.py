@@ -20,7 +20,7 @@ UNTOLD = Metadata()
 
 
 def test_files_are_found_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    for name in ("rank10.json", "rank9.json", "rank2.json"):
+    for name in ("rank10.json", "rank9.json", "rank2.json", "x7²8.json"):
         (tmp_path / name).write_text(json.dumps([EVENT]))
     write_capture(tmp_path / "rank1.stepscope")
     (tmp_path / "notes.txt").write_text("hello")
@@ -28,7 +28,7 @@ def test_files_are_found_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     (tmp_path / "inside").mkdir()
     files, warnings = trace_files(tmp_path)
     assert [file.name for file in files] == [
-        "rank1.stepscope", "rank2.json", "rank9.json", "rank10.json",
+        "rank1.stepscope", "rank2.json", "rank9.json", "rank10.json", "x7²8.json",
     ]  # fmt: skip
     assert warnings == [("other_file", "files of other kinds are not read: notes.txt", 1)]
 
@@ -51,6 +51,7 @@ def test_a_folder_without_traces_is_told(tmp_path: Path) -> None:
         (["a", "b", "c"], [recorded(1), UNTOLD, recorded(0)], [1, 2, 0], ["rank_untold"]),
         (["a", "b"], [recorded(0), recorded(0)], [0, 1], ["rank_twice"]),
         (["a", "b"], [recorded(0, 4), recorded(2, 4)], [0, 2], ["rank_missing"]),
+        (["gpu20240101.json", "proc1712195495505.json"], [UNTOLD] * 2, [0, 1], ["rank_untold"] * 2),
     ],
 )
 def test_ranks(
@@ -64,3 +65,6 @@ def test_ranks(
 def test_missing_ranks_are_named() -> None:
     warnings = number_ranks([Path("a"), Path("b")], [recorded(0, 4), recorded(2, 4)])[1]
     assert warnings == [("rank_missing", "no file is of rank 1, 3 of 4", 2)]
+    warnings = number_ranks([Path("a")], [recorded(0, 1 << 24)])[1]
+    message = "no file is of rank 1, 2, 3, 4, 5, 6, 7, 8, … of 16777216"
+    assert warnings == [("rank_missing", message, (1 << 24) - 1)]

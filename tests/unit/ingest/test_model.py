@@ -40,3 +40,12 @@ def test_another_shape_is_told(text: str, message: str) -> None:
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(IngestError, match=r"model\.json: expected a model tree \(--model\)"):
         read_model(tmp_path / "model.json")
+
+
+def test_half_a_letter_is_replaced_as_nothing_could_store_it() -> None:
+    text = b'{"name": "a\\ud800b", "class": "Net\\ud83d\\ude00"}'
+    assert parse_model(text) == {"name": "a?b", "class": "Net😀"}
+
+
+def test_another_encoding_is_told_by_its_first_bytes() -> None:
+    assert parse_model(json.dumps(TREE).encode("utf-16")) == TREE

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import zipfile
 from pathlib import Path
@@ -169,3 +170,28 @@ def test_the_trace_s_own_words_fill_what_the_manifest_leaves_open(path: Path) ->
     trace = read(write_capture(path, manifest, trace={**TRACE, "deviceProperties": devices}))
     assert trace.metadata.framework == "pytorch"
     assert trace.metadata.devices == ({"name": "V100"},)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("threads", "many", r"Expected `int \| null`, got `str` - at `\$\.threads`"),
+        ("cpu_count", [2], r"at `\$\.cpu_count`"),
+        ("steps_recorded", ["five"], r"at `\$\.steps_recorded\[0\]`"),
+        ("loaders", [{"workers": "x"}], r"at `\$\.loaders\[0\]\.workers`"),
+        ("rank", 2**40, r"at `\$\.rank`"),
+        ("world_size", 2**63, r"at `\$\.world_size`"),
+    ],
+)
+def test_a_fact_of_another_type_is_refused_at_once(
+    path: Path, key: str, value: object, message: str
+) -> None:
+    with pytest.raises(IngestError, match=message):
+        read(write_capture(path, {**MANIFEST, key: value}))
+
+
+def test_half_a_letter_in_a_manifest_is_replaced(path: Path) -> None:
+    manifest = json.dumps(MANIFEST).replace("recorded steps", "recorded\\udfff steps")
+    assert read(write_capture(path, manifest)).metadata.capture["message"] == (
+        "recorded? steps 5 to 7 of 100"
+    )

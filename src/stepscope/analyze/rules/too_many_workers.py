@@ -18,7 +18,7 @@ def too_many_workers(subject: Subject) -> Iterator[Finding]:
     """
     capture = subject.trace.metadata.capture
     cores = capture.get("cpus_usable") or capture.get("cpu_count")
-    workers = max((one.get("workers", 0) for one in capture.get("loaders") or []), default=0)
+    workers = max((one.get("workers") or 0 for one in capture.get("loaders") or []), default=0)
     if not cores or workers <= cores:
         return
     gain = subject.whatif("dataloader")
