@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
+from stepscope.calibration import Calibration, Machine
+from stepscope.calibration.calibration import keep_calibration
 from stepscope.calibration.measure import fused_steps, measure
 from stepscope.calibration.operators import Operator, find_operators
 from stepscope.calibration.replay import prepare
+from stepscope.errors import ChangeError
 from stepscope.testing import drawn_trace
 
 
@@ -98,3 +102,13 @@ def test_only_outermost_operators_count_and_what_they_call_is_part_of_them() -> 
     assert matmul is not None
     assert matmul.floats == ((4, 6), (6, 4))
     assert relu is None
+
+
+def test_a_calibration_that_cannot_be_kept_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path / "file" / "cache"))
+    calibration = Calibration(Machine("a CPU", 2, "2.13.0", 2), "2026-11-21")
+    with pytest.raises(ChangeError, match="the calibration cannot be kept: Not a directory; set"):
+        keep_calibration(calibration)

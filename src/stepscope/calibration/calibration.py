@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from stepscope.errors import ChangeError
 from stepscope.trace.cache import cache_folder
 from stepscope.trace.trace import Metadata
 
@@ -145,14 +146,24 @@ def find_calibration(metadata: Metadata) -> Calibration | None:
 
 
 def keep_calibration(calibration: Calibration) -> None:
-    """Store it in place of an earlier one; does nothing where nothing is kept."""
+    """Store it in place of an earlier one; does nothing where nothing is kept.
+
+    Raises:
+        ChangeError: if it cannot be written.
+    """
     path = calibration_path(calibration.machine)
     if path is None:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(calibration.to_json()), "utf-8")
-    partial.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        partial.write_text(json.dumps(calibration.to_json()), "utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise ChangeError(
+            f"{path}: the calibration cannot be kept: {error.strerror}; set $STEPSCOPE_CACHE to a "
+            "folder that can be written to"
+        ) from error
 
 
 def kept_calibrations() -> list[Path]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
+from stepscope.cli.facts import echo_json
 from stepscope.cli.options import takes_trace
 
 if TYPE_CHECKING:
@@ -25,10 +25,13 @@ def calibrate(trace: Trace, afresh: bool, as_json: bool) -> None:
     `stepscope verify`.
     """
     from stepscope.calibration import calibrate as measure
+    from stepscope.calibration.calibration import calibration_path
 
     calibration = measure(trace, afresh=afresh)
+    if calibration_path(calibration.machine) is None:
+        click.echo("! not kept, as $STEPSCOPE_CACHE is off: no other command finds it", err=True)
     if as_json:
-        click.echo(json.dumps(calibration.to_json(), indent=1))
+        echo_json(calibration.to_json())
         return
     known = sum(half is not None for _, half in calibration.operators.values())
     click.echo(f"{calibration}: {known} of {len(calibration.operators)} operators in 16 bits too")

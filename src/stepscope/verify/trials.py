@@ -67,8 +67,10 @@ def execute(run: Run, show: Show) -> dict[str, Any]:
     with TemporaryDirectory(prefix="stepscope-") as folder:
         results = [Path(folder, f"{rank}.json") for rank in range(run.processes)]
         port = os.environ.get("MASTER_PORT") or _free_port()
-        children = [_Child(run, rank, result, port, show) for rank, result in enumerate(results)]
+        children: list[_Child] = []
         try:
+            for rank, result in enumerate(results):
+                children.append(_Child(run, rank, result, port, show))
             _wait(children)
         finally:
             for child in children:
@@ -85,11 +87,8 @@ class _Child:
         self._run, self._rank, self._result, self._show = run, rank, result, show
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
         self.stopped = False
-        self._process = subprocess.Popen(
-            _command(run, rank, result), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace",
-            env={**os.environ, **_distributed(run, rank, port)},
-        )  # fmt: skip
+        environment = {**os.environ, **_distributed(run, rank, port)}
+        self._process = _started(_command(run, rank, result), environment)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -149,6 +148,18 @@ def _wait(children: Sequence[_Child]) -> None:
         time.sleep(_POLL_S)
 
 
+def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", env=environment,
+        )  # fmt: skip
+    except OSError as error:
+        raise CaptureError(
+            f"expected a program to run, found that {command[0]!r} cannot be: {error.strerror}"
+        ) from error
+
+
 def _command(run: Run, rank: int, result: Path) -> list[str]:
     trial = {
         "target": run.script.target,
@@ -160,8 +171,15 @@ def _command(run: Run, rank: int, result: Path) -> list[str]:
         "changes": [[name, dict(values)] for name, values in run.changes],
         "capture": None if run.capture is None else str(run.capture),
     }
-    prefix = shlex.split(run.prefix.replace("{rank}", str(rank)))
-    return [*prefix, sys.executable, "-m", "stepscope.capture.trial", json.dumps(trial)]
+    words = [sys.executable, "-m", "stepscope.capture.trial", json.dumps(trial)]
+    return [*_prefix(run.prefix, rank), *words]
+
+
+def _prefix(text: str, rank: int) -> list[str]:
+    try:
+        return shlex.split(text.replace("{rank}", str(rank)))
+    except ValueError as error:
+        raise CaptureError(f"expected words for --prefix, found {text!r}: {error}") from error
 
 
 def _distributed(run: Run, rank: int, port: str) -> dict[str, str]:

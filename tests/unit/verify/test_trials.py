@@ -1,0 +1,42 @@
+"""What is said where a run's processes cannot be started."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from stepscope.errors import CaptureError
+from stepscope.verify import Script
+from stepscope.verify.trials import Run, execute
+
+
+@pytest.mark.parametrize(
+    ("prefix", "message"),
+    [
+        ("no-such-program {rank}", "'no-such-program' cannot be: No such file or directory"),
+        ("env 'X=1", 'expected words for --prefix, found "env \'X=1": No closing quotation'),
+    ],
+)
+def test_a_prefix_that_is_no_command_is_told(prefix: str, message: str) -> None:
+    run = Run(Script("train.py"), 1, 1, prefix=prefix)
+    with pytest.raises(CaptureError, match=message):
+        execute(run, lambda label, line: None)
+
+
+def test_the_first_process_is_ended_where_the_second_cannot_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[subprocess.Popen[str]] = []
+    start = subprocess.Popen
+
+    def once(*words: object, **rest: object) -> object:
+        if started:
+            raise FileNotFoundError(2, "No such file or directory")
+        started.append(start(["sleep", "60"], stdout=subprocess.PIPE, text=True))
+        return started[0]
+
+    monkeypatch.setattr("stepscope.verify.trials.subprocess.Popen", once)
+    with pytest.raises(CaptureError, match="expected a program to run"):
+        execute(Run(Script("train.py"), 1, 1, processes=2), lambda label, line: None)
+    assert started[0].returncode == -9
