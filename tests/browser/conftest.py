@@ -84,6 +84,14 @@ def serving(home: Path, *arguments: str) -> Iterator[str]:
         process.communicate(timeout=60)
 
 
+def single_file_of(capture: Path) -> Path:
+    """What `stepscope report --html` writes of a capture."""
+    out = capture.with_suffix(".html")
+    command = [sys.executable, "-m", "stepscope", "report", str(capture), "--html", str(out)]
+    subprocess.run(command, cwd=_ROOT, check=True, capture_output=True)
+    return out
+
+
 @pytest.fixture(scope="session")
 def resnet_url(home: Path, traces: Path) -> Iterator[str]:
     """ResNet-50 of Kineto's samples, with the tree of its modules."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from browsing import Workbench
-from conftest import serving
+from conftest import serving, single_file_of
 
 _SOURCE = "import torch\n\ndef step():\n    return linear(x)\n\nstep()\n"
 _MANIFEST = {
@@ -28,8 +28,8 @@ _STEPS = [
 ]
 
 
-def _contexts(file: str) -> dict[str, object]:
-    strings = ["", "main", "<module>", "step", file, "aten::linear", "AddmmBackward0"]
+def _contexts(file: str, operator: str = "aten::linear") -> dict[str, object]:
+    strings = ["", "main", "<module>", "step", file, operator, "AddmmBackward0"]
     return {
         "format": "stepscope contexts", "version": 1, "strings": strings,
         "kinds": ["root", "thread", "python", "operator"],
@@ -47,14 +47,18 @@ def _contexts(file: str) -> dict[str, object]:
     }  # fmt: skip
 
 
+def _write(capture: Path, contexts: dict[str, object]) -> None:
+    with zipfile.ZipFile(capture, "w") as archive:
+        archive.writestr("manifest.json", json.dumps(_MANIFEST))
+        archive.writestr("contexts.json", json.dumps(contexts))
+
+
 @pytest.fixture(scope="module")
 def contexts_url(home: Path) -> Iterator[str]:
     source = home / "train_contexts.py"
     source.write_text(_SOURCE)
     capture = home / "contexts.stepscope"
-    with zipfile.ZipFile(capture, "w") as archive:
-        archive.writestr("manifest.json", json.dumps(_MANIFEST))
-        archive.writestr("contexts.json", json.dumps(_contexts(str(source))))
+    _write(capture, _contexts(str(source)))
     trace = home / "steps.json"
     trace.write_text(json.dumps(_STEPS))
     with serving(home, str(capture), str(trace)) as url:
@@ -72,6 +76,7 @@ def test_it_is_a_flame_graph_and_says_why_there_is_no_timeline(page: Workbench) 
     assert "there is no timeline" in page.page.locator(".alone-line").inner_text()
     assert [tab.inner_text() for tab in page.page.get_by_role("tab").all()] == [
         "Flame graph",
+        "Findings",
         "Source",
     ]
     assert "42.0\u202fms" in page.page.locator(".flame-tools [role=status]").inner_text()
@@ -116,3 +121,32 @@ def test_from_a_trace_with_steps_to_one_without_and_back(page: Workbench) -> Non
     page.page.get_by_label("Trace", exact=True).select_option("steps")
     page.page.locator(".level canvas").first.wait_for()
     page.settle()
+
+
+@pytest.fixture(scope="module")
+def contexts_file(home: Path) -> Path:
+    """The single file of a run that mostly sorts."""
+    source = home / "train_sorting.py"
+    source.write_text(_SOURCE)
+    capture = home / "sorting.stepscope"
+    _write(capture, _contexts(str(source), "aten::sort"))
+    return single_file_of(capture)
+
+
+def test_the_single_file_shows_flame_graph_findings_and_source(
+    workbench: Workbench, contexts_file: Path
+) -> None:
+    workbench.context.set_offline(True)
+    page = workbench.page
+    page.goto(contexts_file.as_uri())
+    page.locator(".flame-frame canvas").first.wait_for()
+    assert "there is no timeline" in page.locator(".alone-line").inner_text()
+    page.locator(".flame-tools [role=status]", has_text="42.0").wait_for()
+    page.get_by_label("Bottom up").check()
+    workbench.until("location.hash.includes('up=1')")
+    page.locator(".flame-frame canvas").first.wait_for()
+    workbench.pane("findings")
+    page.locator('.finding[data-rule="hotspot"] .finding-head').click()
+    page.locator('tr.marked[data-line="4"]').wait_for()
+    assert "linear(x)" in page.locator('tr.marked[data-line="4"]').inner_text()
+    assert page.locator(".foot").count() == 0

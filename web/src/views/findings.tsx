@@ -6,6 +6,7 @@ import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { ShareBar } from "../widgets/bars";
 import type { Pane } from "./pane";
+import { showLine } from "./source";
 
 const findingsOf = perStore((store) => store.follow((client) => client.findings()));
 
@@ -49,6 +50,7 @@ function Card({ store, finding }: { store: Store; finding: Finding }): JSX.Eleme
   const chosen = subject !== null && "finding" in subject && subject.finding === finding.id;
   const place = chosen && "place" in subject ? subject.place : undefined;
   const choose = (index?: number): void => {
+    if (store.stepless.value) return showPlace(store, finding.evidence[index ?? 0]!);
     const which = index === undefined ? {} : { place: index };
     void store.choosePart({ finding: finding.id, ...which });
   };
@@ -58,7 +60,7 @@ function Card({ store, finding }: { store: Store; finding: Finding }): JSX.Eleme
         type="button"
         class="finding-head"
         aria-pressed={chosen && place === undefined}
-        title="Mark its evidence everywhere"
+        title={store.stepless.value ? "Show where it is" : "Mark its evidence everywhere"}
         onClick={() => choose()}
       >
         <span class="severity">{finding.severity}</span>
@@ -104,6 +106,13 @@ function Evidence(props: {
       {places > evidence.length && <li class="dim">and in {places - evidence.length} more</li>}
     </ul>
   );
+}
+
+/** Without a timeline to mark: a line leads to the source, all else to its boxes. */
+function showPlace(store: Store, place: FindingPlace): void {
+  const { file, line, name } = place;
+  if (file && line !== null) showLine(store, { file, line });
+  else store.set({ pane: "flame", flame: { ...store.view.value.flame, find: name } });
 }
 
 /** The module, and the line that led there. */

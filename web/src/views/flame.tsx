@@ -78,7 +78,7 @@ function partsOf(choice: ReadonlySignal<FlameView>) {
 const findingsOf = perStore((store) => {
   const { by, up, against } = partsOf(choiceOf(store));
   return store.inScope((client, scope) => {
-    if (!scope || !flameOf(store).value.value || against.value) return null;
+    if (!flameOf(store).value.value || against.value) return null;
     const asked = { ...scope, by: by.value, up: up.value };
     return client.ask<{ findings: NodeFinding[] }>("context_findings", asked);
   });
@@ -88,7 +88,6 @@ export const flame: Pane = {
   id: "flame",
   title: "Flame graph",
   hint: "Time by calling context: Python line, module, operator, kernel",
-  needsNoStep: true,
   View: ({ store }) => (
     <>
       <WithAnswer answer={flameOf(store)}>

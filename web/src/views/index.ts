@@ -9,3 +9,6 @@ import { whatif } from "./whatif/pane";
 
 /** The panes below the timeline, by their order on screen: the first nine have the keys 1 to 9. */
 export const PANES: Pane[] = [overview, findings, whatif, flame, modules, kernels, source];
+
+/** Those that tell something of a file without steps, which holds contexts alone. */
+export const PANES_WITHOUT_STEPS: Pane[] = [flame, findings, source];

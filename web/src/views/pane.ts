@@ -7,7 +7,5 @@ export interface Pane {
   id: string;
   title: string;
   hint: string;
-  /** Whether it tells something of a file without steps, which holds contexts alone. */
-  needsNoStep?: boolean;
   View: (props: { store: Store }) => JSX.Element;
 }

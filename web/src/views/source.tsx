@@ -62,7 +62,6 @@ export const source: Pane = {
   id: "source",
   title: "Source",
   hint: "Your source, each line with what it costs",
-  needsNoStep: true,
   View: ({ store }) => (
     <WithAnswer answer={filesOf(store)}>
       {(value) => <Files store={store} value={value} />}

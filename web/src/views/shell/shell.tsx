@@ -7,7 +7,7 @@ import { ErrorLine } from "../../widgets/answer";
 import { Splitter } from "../../widgets/splitter";
 import { Tabs } from "../../widgets/tabs";
 import { DetailsPane } from "../details";
-import { PANES } from "../index";
+import { PANES, PANES_WITHOUT_STEPS } from "../index";
 import { Warnings } from "../overview";
 import type { Pane } from "../pane";
 import { Timeline } from "../timeline/timeline";
@@ -66,7 +66,7 @@ function WithoutSteps({ store, value }: { store: Store; value: Overview }): JSX.
             records one.
           </p>
           <Warnings warnings={value.warnings} />
-          <Dock store={store} panes={PANES.filter((one) => one.needsNoStep)} />
+          <Dock store={store} panes={PANES_WITHOUT_STEPS} />
         </>
       ) : (
         <ErrorLine text={value.why} />
