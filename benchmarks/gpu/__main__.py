@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.gpu.parts import PARTS
+from benchmarks.gpu.places import ROOT, SITE
 
-ROOT = Path(__file__).parents[2]
 _REFUSED, _GO_ON = 2, 3
 _PROCESSES = 12
 _GRACE_S = 60  # for the measurement that runs when the time is over
@@ -29,24 +31,33 @@ def run_part(name: str, options: list[str], seconds: float) -> int:
     code = 1
     for _ in range(_PROCESSES):
         left = deadline - time.monotonic()
-        code = _in_process(name, [*options, "--seconds", f"{left:.0f}"], left + _GRACE_S)
+        command = [sys.executable, "-m", "benchmarks.gpu.part", name, *options]
+        code = in_process([*command, "--seconds", f"{left:.0f}"], left + _GRACE_S)
         died = code < 0  # by a signal
         if not (died or code == _GO_ON) or time.monotonic() > deadline:
             break
     return code
 
 
-def _in_process(name: str, options: list[str], timeout_s: float) -> int:
-    command = [sys.executable, "-m", "benchmarks.gpu.part", name, *options]
+def in_process(command: list[str], timeout_s: float) -> int:
+    """The code that a command ends with; whatever it has started ends with it.
+
+    Its group is its own, but not its session: what ends all of this session ends it, too.
+    """
+    process = subprocess.Popen(command, cwd=ROOT, env=environment(), preexec_fn=os.setpgrp)
     try:
-        return subprocess.run(command, cwd=ROOT, env=environment(), timeout=timeout_s).returncode
+        return process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         return 1
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def environment() -> dict[str, str]:
     """Where this kit and stepscope are found, installed or not; the profiler's log is silenced."""
-    path = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    path = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", ""), str(SITE)]
     quiet = {"KINETO_LOG_LEVEL": "99"}
     return {**quiet, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
@@ -79,6 +90,7 @@ def main() -> int:
         for name, part in PARTS.items():
             print(f"{name:12} {part.minutes:2} min  {part.about}")
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # no part stays
     end = time.monotonic() + 60 * args.minutes
     codes = {}
     for name in args.part or PARTS:

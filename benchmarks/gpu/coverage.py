@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 import stepscope
 from stepscope.annotate.tracks import device_work
+from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 Json = dict[str, Any]
@@ -42,7 +43,7 @@ def coverage(path: Path) -> Json:
         "work": "device" if device_work(trace).any() else "operators",
         "events": len(trace.events),
         "steps": steps["step"].tolist(),
-        "steps_ms": ((steps["end_ns"] - steps["start_ns"]) * 1e-6).tolist(),
+        "ms_per_step": _ms_per_step(steps),
         "device_busy_ms": (steps["device_busy_ns"] * 1e-6).tolist(),
         "staged": _share(work & staged, work, length),
         "in_modules": _share(in_modules, of_model, length),
@@ -53,6 +54,14 @@ def coverage(path: Path) -> Json:
         "modules_evidence": trace["modules"].text("evidence")[0] if len(trace["modules"]) else None,
         "warnings": list(trace["warnings"].rows()),
     }
+
+
+def _ms_per_step(steps: Table) -> float:
+    """From the start of the first step to the end of the last one's device work, over the steps."""
+    if not len(steps):
+        return 0.0
+    last = max(steps["end_ns"].max(), steps["device_end_ns"].max())
+    return float(last - steps["start_ns"].min()) * 1e-6 / len(steps)
 
 
 def _work(trace: Trace) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.parts import PARTS
+from benchmarks.gpu.places import RESULTS
 from benchmarks.gpu.results import MEASURED, read_results
 
 Json = dict[str, Any]
-RESULTS = Path(__file__).parent / "results"
 _HEAD = """# Measured on GPUs
 
 This page is generated from the files beside it: `python -m benchmarks.gpu.index`. What each part
@@ -54,6 +54,7 @@ def _machine(content: Json) -> str:
         f"Python {machine['python']}",
         *packages,
         f"{machine['processor']}, {machine['cpu_count']} cores",
+        f"commit {machine.get('commit')}",
     ]
     quick = "Quick mode: tiny models, no evidence. " if content["quick"] else ""
     return f"{quick}{'; '.join(facts)}.\n"
@@ -131,11 +132,17 @@ def _percent(share: float) -> str:
 
 def _overheads(measured: Json) -> str:
     rows = (
-        [model, tool, f"{cost['step_ms']['median']:.2f}", _ratio(cost["against_nothing"])]
+        [model, tool, *_cost(cost)]
         for model, one in measured.items()
         for tool, cost in one["tools"].items()
     )
     return table(["model", "tool", "step, ms", "times nothing (quartiles)"], rows)
+
+
+def _cost(cost: Json) -> list[str]:
+    if "error" in cost:
+        return ["failed", cost["error"].partition("\n")[0]]
+    return [f"{cost['step_ms']['median']:.2f}", _ratio(cost["against_nothing"])]
 
 
 def _ratio(ratio: Json) -> str:

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.gpu.commit import commit
 
 Json = dict[str, Any]
-_PACKAGES = ("torch", "triton", "transformers", "numpy", "pyarrow", "msgspec", "duckdb")
+_PACKAGES = (
+    "torch", "triton", "transformers", "nvidia-cuda-cupti", "numpy", "pyarrow", "msgspec", "duckdb",
+)  # fmt: skip
 _CLOCKS = ("clocks.sm", "clocks.mem", "power.draw", "temperature.gpu")
 _CARD = ("driver_version", "clocks.max.sm", "clocks.max.mem", "power.limit", "persistence_mode")
 
@@ -29,7 +32,7 @@ def machine_facts(device: str) -> Json:
         "packages": {name: found for name in _PACKAGES if (found := _version(name))},
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
-        "commit": _said("git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"),
+        "commit": commit(),
     }
 
 

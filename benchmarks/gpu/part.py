@@ -22,7 +22,7 @@ from benchmarks.gpu.timing import release
 
 REFUSED, INCOMPLETE, GO_ON = 2, 1, 3
 # Libraries that PyTorch calls say it in words of their own.
-_NO_MEMORY = ("out of memory", "ALLOC_FAILED")
+_NO_MEMORY = ("out of memory", "ALLOC_FAILED", "unable to find an engine")
 
 
 def take(name: str, setting: Setting, results: Results, seconds: float) -> None:
@@ -38,7 +38,7 @@ def take(name: str, setting: Setting, results: Results, seconds: float) -> None:
             found = outcome(measure, setting.device)
             results.add(key, found)
             say(name, key, found)
-            if setting.on_gpu and found["outcome"] == "failed":
+            if setting.on_gpu and (PARTS[name].apart or found["outcome"] == "failed"):
                 sys.exit(GO_ON)  # a failed graph or kernel can spoil all that follows in a process
     results.end()
 

@@ -1,6 +1,6 @@
 """What stepscope predicts from the FP32 captures alone, beside what was measured.
 
-    python -m benchmarks.gpu.predictions [RESULTS/DEVICE …]    # the tables of docs/accuracy.md
+`accuracy.py` makes tables of it.
 
 A predicted step is the step that nothing watched over the predicted speedup, since recording slows
 the captured one. A model's run time and memory over the batch size are made of three of the sizes
@@ -10,14 +10,11 @@ that were measured, as SKYLINE makes them; they predict the others, from a quart
 from __future__ import annotations
 
 import re
-import statistics
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.index import RESULTS, table
 from benchmarks.gpu.models import MODELS
 from benchmarks.gpu.results import MEASURED, read_results
 
@@ -138,10 +135,11 @@ def _asked(change: str, graph: Graph, model: str) -> list[str]:
 
 
 def _step_times(device: Path, part: str) -> dict[str, float]:
-    return {key: one["step_ms"]["median"] for key, one in _measured(device, part).items()}
+    return {key: one["step_ms"]["median"] for key, one in measured(device, part).items()}
 
 
-def _measured(device: Path, part: str) -> Mapping[str, Json]:
+def measured(device: Path, part: str) -> Mapping[str, Json]:
+    """The measurements of a part that came to an end; none where it was not taken."""
     path = device / f"{part}.json"
     found = read_results(path)["measurements"] if path.exists() else {}
     return {key: one for key, one in found.items() if one["outcome"] == MEASURED}
@@ -163,7 +161,7 @@ class Sizes:
 
 def batch_sizes(device: Path) -> Iterator[Sizes]:
     """SKYLINE's experiment, where more than three sizes were measured."""
-    found = _measured(device, "batch_sizes")
+    found = measured(device, "batch_sizes")
     for model in MODELS:
         mine = [one for key, one in found.items() if key.startswith(f"{model}/")]
         points = sorted(map(_point, mine), key=lambda point: point.batch)
@@ -192,52 +190,3 @@ def _sizes(model: str, points: list[Point]) -> Sizes:
         tuple(abs(one["throughput"] / point.throughput - 1) for one, point in pairs),
         tuple(abs(one["bytes"] / point.bytes - 1) for one, point in pairs if point.bytes),
     )
-
-
-# -- tables
-
-
-def report(device: Path) -> str:
-    """The tables of one device, as Markdown."""
-    replays = replay_errors(device)
-    worst = max(map(abs, replays.values()), default=0.0)
-    return "\n".join(
-        [
-            f"Unchanged replay of {len(replays)} captures: greatest error {worst:.3%}.\n",
-            table(
-                ["model", "change", "before, ms", "predicted, ms", "measured, ms", "error"],
-                map(_outcome_row, outcomes(device)),
-            ),
-            table(
-                ["model", "fitted", "predicted", "throughput error, mean / max",
-                 "memory error, mean / max"],
-                map(_sizes_row, batch_sizes(device)),
-            ),
-        ]
-    )  # fmt: skip
-
-
-def _outcome_row(one: Outcome) -> list[str]:
-    predicted = one.reason if one.predicted_ms is None else f"{one.predicted_ms:.2f}"
-    error = "" if one.error is None else f"{one.error:+.1%}"
-    return [one.model, one.change, f"{one.before_ms:.2f}", predicted, f"{one.measured_ms:.2f}",
-            error]  # fmt: skip
-
-
-def _sizes_row(one: Sizes) -> list[str]:
-    named = (", ".join(map(str, sizes)) for sizes in (one.fitted, one.predicted))
-    return [one.model, *named, _mean_max(one.throughput, 1), _mean_max(one.memory, 2)]
-
-
-def _mean_max(errors: Sequence[float], digits: int) -> str:
-    if not errors:
-        return ""
-    return f"{statistics.mean(errors):.{digits}%} / {max(errors):.{digits}%}"
-
-
-if __name__ == "__main__":
-    folders = [Path(name) for name in sys.argv[1:]] or sorted(RESULTS.glob("*/"))
-    for folder in folders:
-        print(f"## {folder.name}\n\n{report(folder)}")
-    if not folders:
-        print(f"no results of a GPU yet: nothing in {RESULTS}", file=sys.stderr)

@@ -1,52 +1,66 @@
 """Downloads, as wheels, what stepscope needs on a machine that reaches no network.
 
-    python -m benchmarks.gpu.prepare_wheels [--python 3.12] [--there numpy --there pyarrow …]
+    python -m benchmarks.gpu.prepare_wheels [--python 3.12] [--there NAME …]
 
-Run it where there is a network; it fills `benchmarks/gpu/wheels/`, which git ignores. On the other
-machine, from the same checkout:
-
-    wheels=$PWD/benchmarks/gpu/wheels
-    python -m pip install --no-index --no-deps --target $wheels/site $wheels/*.whl
-    export PYTHONPATH=$wheels/site:$PWD/src
-
-Recording needs none of them, only PyTorch and click.
+Run it where there is a network; it fills `benchmarks/gpu/wheels/`, which git ignores, and notes
+there which commit the wheels travel with. `benchmarks/gpu/sitting.py` installs them on the other
+machine. Recording needs none of them, only PyTorch and click;
+collecting contexts also platformdirs.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 from importlib.metadata import requires
 from pathlib import Path
 
 import tomllib
+from benchmarks.gpu.commit import note_commit
+from benchmarks.gpu.places import ROOT, SITE, WHEELS
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-FOLDER = Path(__file__).parent / "wheels"
-_PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 # What an environment for PyTorch usually holds already.
 _THERE = (
     "numpy", "pyarrow", "numba", "llvmlite", "click", "rich", "pygments", "markdown-it-py", "mdurl",
+    "typing-extensions",
 )  # fmt: skip
+# For `stepscope query` alone, and larger than all others together.
+_LEFT_OUT = ("duckdb",)
 _PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 
 
-def missing(there: set[str]) -> list[str]:
+def missing(there: set[str], python: str) -> list[str]:
     """What stepscope needs, and what that needs, without what is there."""
-    project = tomllib.loads(_PROJECT.read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     waiting, found = list(map(Requirement, project["dependencies"])), {}
     while waiting:
         needed = waiting.pop()
-        if needed.name.lower() in there | found.keys() or not _applies(needed):
+        name = canonicalize_name(needed.name)
+        if name in there | found.keys() or not applies(needed, python):
             continue
-        found[needed.name.lower()] = str(needed)
-        waiting += map(Requirement, requires(needed.name) or ())
+        found[name] = f"{name}{needed.specifier}"
+        waiting += map(Requirement, requires(name) or ())
     return sorted(found.values())
 
 
-def _applies(needed: Requirement) -> bool:
-    return needed.marker is None or needed.marker.evaluate({"extra": ""})
+def applies(needed: Requirement, python: str) -> bool:
+    """Whether it is needed on the other machine."""
+    other = {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "os_name": "posix",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": "x86_64",
+        "extra": "",
+    }
+    return needed.marker is None or needed.marker.evaluate(other)
 
 
 def download_command(packages: list[str], python: str, folder: Path) -> list[str]:
@@ -64,10 +78,18 @@ def main() -> int:
     parser.add_argument("--python", default="3.12", help="of the other machine")
     parser.add_argument("--there", action="append", help="a package that is there (repeatable)")
     args = parser.parse_args()
-    packages = missing(set(args.there or _THERE))
-    for old in FOLDER.glob("*.whl"):  # two versions of one package cannot be installed together
+    there = {canonicalize_name(name) for name in args.there or _THERE}
+    packages = missing(there | set(_LEFT_OUT), args.python)
+    WHEELS.mkdir(exist_ok=True)
+    shutil.rmtree(SITE, ignore_errors=True)
+    for old in WHEELS.glob("*.whl"):  # two versions of one package cannot be installed together
         old.unlink()
-    return subprocess.run(download_command(packages, args.python, FOLDER)).returncode
+    code = subprocess.run(download_command(packages, args.python, WHEELS)).returncode
+    if code == 0:
+        note_commit()
+        sizes = [wheel.stat().st_size for wheel in WHEELS.glob("*.whl")]
+        print(f"{len(sizes)} wheels, {sum(sizes) / 2**20:.0f} MiB, in {WHEELS}")
+    return code
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from benchmarks.gpu.places import RESULTS
 
-RESULTS = Path(__file__).parent / "results"
 # A quick run takes these models only, except where every model is built.
 _QUICK = ("dlrm", "resnet50")
 

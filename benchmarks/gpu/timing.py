@@ -31,7 +31,7 @@ class Effort:
     warmup: int = 5
     least: int = 10
     most: int = 50
-    seconds: float = 4.0
+    seconds: float = 2.5
 
 
 QUICK = Effort(warmup=1, least=3, most=3)

@@ -86,6 +86,8 @@ def on_device(batch: Batch, device: str) -> Batch:
 
 def repeat_in_backward(model: nn.Module, classes: tuple[str, ...]) -> None:
     """Keep no activations of the modules of some classes: compute them again in backward."""
+    if hasattr(model, "config"):
+        model.config.use_cache = False  # it would get keys and values a second time
     for module in model.modules():
         if type(module).__name__ in classes:
             module.forward = functools.partial(checkpoint, module.forward, use_reentrant=False)

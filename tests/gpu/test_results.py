@@ -15,18 +15,15 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2]))
 
 from benchmarks.gpu.coverage import coverage
-from benchmarks.gpu.index import RESULTS
 from benchmarks.gpu.models import MODELS
-from benchmarks.gpu.parts.captures import LARGEST_BYTES
-from benchmarks.gpu.predictions import batch_sizes, outcomes, replay_errors
-from benchmarks.gpu.results import MEASURED
+from benchmarks.gpu.places import RESULTS
+from benchmarks.gpu.predictions import batch_sizes, measured, outcomes, replay_errors
 
 import stepscope
 from stepscope.contexts import build_contexts
 
-Json = dict[str, Any]
 ALL_BYTES = 40 * 2**20
-# A recorded step carries the recorder; it cannot be much shorter than one that nothing watched.
+# Steps carry the recorder; they cannot take much less than those that nothing watched.
 SHORTEST = 0.9
 
 
@@ -37,12 +34,6 @@ def each(pattern: str) -> list[Any]:
     return [pytest.param(path, id=f"{path.parent.name}/{path.name}") for path in found] or [
         pytest.param(None, marks=skip)
     ]
-
-
-def measured(device: Path, part: str) -> dict[str, Json]:
-    """The measurements of one part that came to an end."""
-    content = json.loads((device / f"{part}.json").read_text())
-    return {key: one for key, one in content["measurements"].items() if one["outcome"] == MEASURED}
 
 
 @pytest.mark.parametrize("path", each("*/captures/*.stepscope"))
@@ -58,8 +49,10 @@ def test_stages_and_modules_are_found_for_what_the_device_does(path):
 @pytest.mark.parametrize("path", each("*/captures/*.plain.stepscope"))
 def test_a_recorded_step_is_no_shorter_than_one_that_nothing_watched(path):
     model = path.name.partition(".")[0]
-    truth = measured(path.parents[1], "precision")[f"{model}/fp32"]["step_ms"]["median"]
-    assert max(coverage(path)["steps_ms"]) >= SHORTEST * truth
+    truth = measured(path.parents[1], "precision").get(f"{model}/fp32")
+    if truth is None:
+        pytest.skip(f"no step of {model} was measured without a recorder")
+    assert coverage(path)["ms_per_step"] >= SHORTEST * truth["step_ms"]["median"]
 
 
 @pytest.mark.parametrize("path", each("*/captures.json"))
@@ -90,11 +83,10 @@ def test_batch_sizes_are_predicted_as_well_as_skyline_did(path):
 
 
 @pytest.mark.parametrize("path", each("*/captures.json"))
-def test_captures_are_small_enough_to_keep(path):
+def test_results_are_small_enough_to_keep(path):
     captures = list((path.parent / "captures").glob("*.stepscope"))
-    sizes = [capture.stat().st_size for capture in captures]
-    assert max(sizes) <= 2 * LARGEST_BYTES
-    assert sum(sizes) <= ALL_BYTES
+    files = [file for file in path.parent.rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) <= ALL_BYTES
     assert {one["file"] for one in measured(path.parent, "captures").values()} == {
         f"captures/{capture.name}" for capture in captures
     }
@@ -117,11 +109,20 @@ def test_memory_in_use_is_within_what_is_held(path):
 @pytest.mark.parametrize("path", each("*/batch_sizes.json"))
 def test_memory_grows_with_the_batch_size(path):
     found = measured(path.parent, "batch_sizes")
-    for model in {key.partition("/")[0] for key in found}:
+    put_off = {key.partition("/")[0] for key in json.loads(path.read_text())["not_measured"]}
+    for model in {key.partition("/")[0] for key in found} - put_off:
         mine = [one for key, one in found.items() if key.startswith(f"{model}/")]
         mine.sort(key=lambda one: one["samples"])
         assert mine[-1]["peak_allocated_bytes"] > mine[0]["peak_allocated_bytes"]
         assert len(mine) >= 9, model
+
+
+@pytest.mark.parametrize("path", each("*/overheads.json"))
+def test_the_cost_of_contexts_is_that_of_a_collector_that_follows_the_device(path):
+    for one in measured(path.parent, "overheads").values():
+        cost = one["tools"]["stepscope contexts"]
+        assert cost["follows_device"], cost["notes"]
+        assert cost["collector"] == "native"
 
 
 @pytest.mark.parametrize("path", each("*/stalls.json"))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
 import subprocess
 import sys
+import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +17,26 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
 
+from benchmarks.gpu.__main__ import in_process
+from benchmarks.gpu.accuracy import BEGIN, END, NOTHING, PAGE, devices, report, written
 from benchmarks.gpu.case import Case
-from benchmarks.gpu.index import RESULTS, index
+from benchmarks.gpu.index import index
 from benchmarks.gpu.models import MODELS
 from benchmarks.gpu.part import outcome
 from benchmarks.gpu.parts import PARTS
 from benchmarks.gpu.parts.batch_sizes import next_size
-from benchmarks.gpu.parts.captures import KINDS, wanted
+from benchmarks.gpu.parts.captures import KINDS, keep_below, wanted
+from benchmarks.gpu.parts.layouts import cases
+from benchmarks.gpu.parts.optimizers import ADAMS
+from benchmarks.gpu.parts.overheads import Turns, judged
+from benchmarks.gpu.parts.precision import PRECISIONS
 from benchmarks.gpu.parts.stalls import summary
-from benchmarks.gpu.predictions import Outcome, batch_sizes, outcomes, replay_errors, report
+from benchmarks.gpu.places import RESULTS
+from benchmarks.gpu.predictions import Outcome, batch_sizes, outcomes, replay_errors
 from benchmarks.gpu.results import OtherRun, Results
 from benchmarks.gpu.script import STEPS, training_script
-from benchmarks.gpu.setting import Setting
+from benchmarks.gpu.setting import Setting, Unavailable
+from benchmarks.gpu.sitting import SITTINGS, pack
 from benchmarks.gpu.training import Training
 from stand_in import build_stand_in
 
@@ -105,7 +116,9 @@ def check_step_times(measured: dict[str, dict[str, Json]]) -> None:
         "plain", "channels_last", "bf16", "bf16 channels_last", "checkpointing",
     }  # fmt: skip
     tools = measured["overheads"]["dlrm"]["tools"]
-    assert {"nothing", "torch.profiler", "stepscope", "stepscope contexts"} < set(tools)
+    assert set(tools) == {"nothing", "torch.profiler", "stepscope", "stepscope contexts"}
+    assert all("error" not in cost for cost in tools.values()), tools
+    assert tools["stepscope contexts"]["collector"] in ("native", "python")
 
 
 def check_captures(out: Path, measured: dict[str, dict[str, Json]]) -> None:
@@ -132,7 +145,18 @@ def check_predictions(device: Path) -> None:
     (sizes,) = (one for one in batch_sizes(device) if one.model == "dlrm")
     assert sizes.fitted == (128, 256, 512)
     assert sizes.predicted == (32, 64)
-    assert "| dlrm | amp (bf16) |" in report(device)
+    check_report(report(device))
+
+
+def check_report(told: str) -> None:
+    assert told.startswith("### cpu\n")
+    assert "| dlrm.plain.stepscope | operators |" in told
+    assert "| mean |" in told
+    assert "The unchanged replay of 4 captures" in told
+    assert "| dlrm | amp (bf16) |" in told
+    assert "DAYDREAM: at most 13 %" in told
+    assert "| all |" in told
+    assert "| dlrm | stepscope contexts |" in told
 
 
 # -- what is predicted from it
@@ -165,6 +189,17 @@ def test_batch_sizes_are_fitted_from_the_usual_one_on(tmp_path):
 
 
 # -- what is measured
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_takes_a_step_in_every_way(model, tmp_path):
+    ways = [Case(model, precision=precision) for precision in PRECISIONS]
+    ways += [Case(model, adam=adam) for adam in ADAMS]
+    ways += cases(model).values()
+    if model == "gnmt":  # which oneDNN has no kernels for
+        ways.remove(Case(model, precision="fp16"))
+    for case in dict.fromkeys(ways):
+        assert math.isfinite(Training(case, Setting("cpu", True, tmp_path)).step().item()), case
 
 
 def test_the_models_are_those_that_are_known_by_their_names():
@@ -302,6 +337,25 @@ def test_the_page_tells_what_kernels_wait_for(tmp_path):
     assert told in index(tmp_path)
 
 
+def test_a_tool_that_fails_leaves_the_others_their_figures():
+    plain, slower = [{"ms": 10.0}, {"ms": 20.0}], [{"ms": 15.0}, {"ms": 40.0, "about": {"n": 1}}]
+    broken = [{"error": "RuntimeError: no"}]
+    found = judged({"nothing": plain, "slow": slower, "broken": broken}, steps=8)
+    assert found["step_ms"]["median"] == 15
+    assert found["tools"]["slow"]["against_nothing"]["median"] == pytest.approx(1.75)
+    assert found["tools"]["slow"]["n"] == 1
+    assert found["tools"]["broken"] == {"error": "RuntimeError: no"}
+    with pytest.raises(RuntimeError, match="no"):
+        judged({"nothing": broken, "slow": slower}, steps=8)
+
+
+def test_a_tool_whose_process_dies_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with Turns("dlrm", "nothing", 1, Setting("cpu", True, tmp_path)) as turns:
+        assert turns.answer() == {"error": "its process ended: 1"}
+        assert turns.take() == {"error": "its process ended: 1"}
+
+
 # -- failures
 
 
@@ -411,7 +465,79 @@ def test_a_cpu_makes_no_evidence_by_default():
     assert "--out" in refused.stderr
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_what_a_part_has_started_ends_with_it(tmp_path):
+    pid = tmp_path / "pid"
+    (tmp_path / "endless.py").write_text(
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen(['sleep', '600'])\n"
+        f"open({str(pid)!r}, 'w').write(str(child.pid))\n"
+    )
+    assert in_process([sys.executable, str(tmp_path / "endless.py")], timeout_s=60) == 0
+    while runs(pid.read_text()):  # until it has been told
+        time.sleep(0.01)
+
+
+def runs(pid: str) -> bool:
+    try:
+        return Path("/proc", pid, "stat").read_text().split()[2] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+# -- what is carried home
+
+
+def test_sittings_take_every_part_once():
+    parts = [part for sitting in SITTINGS.values() for part in sitting]
+    assert sorted(parts) == sorted(PARTS)
+
+
+def test_results_are_packed_in_pieces_that_go_together_again(tmp_path):
+    results, folder, home = (tmp_path / name for name in ("results", "folder", "home"))
+    (results / "d" / "captures").mkdir(parents=True)
+    content = os.urandom(50_000)
+    (results / "d" / "captures" / "a.stepscope").write_bytes(content)
+    folder.mkdir()
+    for size in (9_000, 20_000):  # the second has fewer pieces, and leaves none of the first
+        pieces = pack(results, folder, most=size)
+        assert sorted(folder.iterdir()) == pieces
+        assert max(piece.stat().st_size for piece in pieces) <= size
+    whole = b"".join(piece.read_bytes() for piece in pieces)
+    with tarfile.open(fileobj=io.BytesIO(whole)) as archive:
+        archive.extractall(home, filter="data")
+    assert (home / "d" / "captures" / "a.stepscope").read_bytes() == content
+
+
+def test_a_sitting_leaves_its_results_and_what_was_said(tmp_path):
+    done = kit("2", tmp_path / "folder", *QUICK, "--out", tmp_path / "r" / "cpu", "--minutes", "0",
+               "--no-wheels", module="benchmarks.gpu.sitting")  # fmt: skip
+    assert done.returncode == 1
+    said = (tmp_path / "folder" / "sitting2.log").read_text()
+    assert [line.split()[0] for line in said.splitlines()] == list(SITTINGS["2"])
+    assert said in done.stdout
+    assert (tmp_path / "folder" / "results.tar.00").stat().st_size > 0
+
+
 # -- what is kept
+
+
+def test_a_capture_that_there_is_no_room_for_is_not_kept(tmp_path):
+    first, second = tmp_path / "a.stepscope", tmp_path / "b.stepscope"
+    first.write_bytes(bytes(60))
+    keep_below(100, first)
+    second.write_bytes(bytes(50))
+    with pytest.raises(Unavailable, match="it takes 50 bytes, and 40 of 100 are left"):
+        keep_below(100, second)
+    assert (first.exists(), second.exists()) == (True, False)
+
+
+def test_git_keeps_every_capture_of_a_device():
+    if not (ROOT / ".git").exists():
+        pytest.skip("no checkout of git")
+    for folder in ("captures", "stalls"):
+        path = f"benchmarks/gpu/results/d/{folder}/a.stepscope"
+        assert subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT).returncode == 1
 
 
 def test_the_page_of_results_is_up_to_date():
@@ -424,11 +550,29 @@ def test_where_nothing_was_measured_the_page_says_so(tmp_path):
 
 def test_the_wheels_are_those_that_stepscope_needs_and_are_not_there():
     pytest.importorskip("tomllib")
-    from benchmarks.gpu.prepare_wheels import download_command, missing
+    from benchmarks.gpu.prepare_wheels import applies, download_command, missing
+    from packaging.requirements import Requirement
 
-    names = {requirement.split(">")[0] for requirement in missing({"numpy", "rich"})}
+    names = {requirement.split(">")[0] for requirement in missing({"numpy", "rich"}, "3.12")}
     assert {"msgspec", "duckdb", "pyarrow"} <= names
     assert names.isdisjoint({"numpy", "rich", "torch", "pygments"})
     command = download_command(sorted(names), "3.12", Path("wheels"))
     assert "--python-version=3.12" in command
     assert "--no-deps" in command
+    assert not any("libcst" in name for name in missing({"libcst"}, "3.12"))
+    only_before = Requirement("tomli; python_version < '3.11'")
+    assert [applies(only_before, python) for python in ("3.10", "3.12")] == [True, False]
+
+
+def test_the_page_of_accuracy_has_a_place_for_what_is_measured():
+    page = PAGE.read_text()
+    between = page.partition(BEGIN)[2].partition(END)[0]
+    assert between
+    assert (between == NOTHING) == (not list(devices()))
+    assert written(page, between) == page
+    assert f"{BEGIN}a table\n{END}" in written(page, "a table\n")
+
+
+def test_without_its_marks_the_page_is_left_alone():
+    with pytest.raises(ValueError, match="expected the lines"):
+        written("# Accuracy\n", "a table\n")

@@ -18,24 +18,33 @@ Measurement = tuple[str, Callable[[], Json]]
 
 @dataclass(frozen=True)
 class Part:
-    """What a part measures, and the minutes that it may take on a GPU."""
+    """What a part measures, and how.
+
+    Attributes:
+        about: in words.
+        minutes: what it may take on a GPU.
+        apart: each measurement on a GPU has a process of its own.
+    """
 
     about: str
     minutes: float
+    apart: bool = False
 
 
 # What shows most comes first; what may take the process down comes late.
 PARTS = {
     "models": Part("every model trains: parameters, memory, losses of a few steps", 2),
-    "captures": Part("stepscope captures: plain, with memory, with Python stacks", 8),
+    "captures": Part("stepscope captures: plain, with memory, with Python stacks", 7),
     "annotation": Part("how much of each capture stepscope finds stages and modules for", 3),
     "precision": Part("step time and memory in FP32, TF32, bf16 and fp16", 4),
     "optimizers": Part("step time and memory with Adam for-loop, foreach and fused", 3),
-    "overheads": Part("steps under nothing, torch.profiler and stepscope", 4),
+    "overheads": Part("steps under nothing, torch.profiler, stepscope and Proton", 3),
     "layouts": Part("channels_last, activation checkpointing, CUDA graphs", 4),
     "loading": Part("step time with a data loader that keeps up and one that does not", 2),
-    "batch_sizes": Part("step time and memory from small batches to the edge of memory", 8),
+    "batch_sizes": Part("step time and memory from small batches to the edge of memory", 5),
     "snapshot": Part("the allocator's history of two steps of one model", 1),
-    "stalls": Part("what the instructions of hot kernels wait for, and what sampling costs", 3),
+    "stalls": Part(
+        "what the instructions of hot kernels wait for, and what sampling costs", 3, apart=True
+    ),
     "compiled": Part("step time and memory under torch.compile", 8),
 }

@@ -1,37 +1,28 @@
-"""What watching costs: nothing, torch.profiler, stepscope and Proton, in turn in one process.
+"""What watching costs: nothing, torch.profiler, stepscope and Proton, in turn.
 
 The stepscope steps are those that `stepscope run` records, under the recorder that it attaches;
 `contexts` are those of `stepscope run --contexts`. Triton's Proton is there where it is installed
 and there is a GPU.
 Each figure is wall time of neighbouring steps, with the device waited for before and after them;
-ratios are taken within a round.
+ratios are taken within a round. Each tool has a process of its own, and they take turns.
 """
 
 from __future__ import annotations
 
-import gc
+import json
+import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
+from threading import TIMEOUT_MAX, Timer
 
-import torch
-from benchmarks.gpu.case import Case
 from benchmarks.gpu.parts import Json, Measurement
 from benchmarks.gpu.setting import Setting
-from benchmarks.gpu.timing import spread, wait_for
-from benchmarks.gpu.training import Training
+from benchmarks.gpu.timing import spread
+from benchmarks.gpu.tools import tools_for
 
-from stepscope.capture import record_contexts
-from stepscope.capture.manifest import Run
-from stepscope.capture.options import Options
-from stepscope.capture.session import Ending, Session
-
-_SETTLING_STEPS = 2
+_ANSWER_WITHIN_S = 150.0  # a first turn may have a collector to build
 
 
 def measurements(setting: Setting, done: Mapping[str, Json]) -> Iterator[Measurement]:
@@ -44,26 +35,38 @@ def measurements(setting: Setting, done: Mapping[str, Json]) -> Iterator[Measure
 def compare(model: str, setting: Setting) -> Json:
     """Milliseconds a step under each tool, and each against nothing."""
     rounds, steps = (2, 2) if setting.quick else (5, 8)
-    training = Training(Case(model), setting)
-    for _ in range(_SETTLING_STEPS):
-        training.step()
-    tools = tools_for(setting)
-    taken: dict[str, list[float]] = {tool: [] for tool in tools}
-    for turn in range(rounds):
-        for tool in _from(turn, list(tools)):
-            taken[tool].append(tools[tool](training, steps))
-    nothing = taken["nothing"]
+    with ExitStack() as stack:
+        processes = {
+            tool: stack.enter_context(Turns(model, tool, steps, setting))
+            for tool in tools_for(setting)
+        }
+        answers = {tool: [process.answer()] for tool, process in processes.items()}
+        for turn in range(rounds):
+            for tool in _from(turn, list(processes)):
+                if "error" not in answers[tool][-1]:
+                    answers[tool].append(processes[tool].take())
+    return judged({tool: taken[1:] or taken for tool, taken in answers.items()}, steps)
+
+
+def judged(answers: Mapping[str, list[Json]], steps: int) -> Json:
+    """The result, from what each tool's process answered in each round."""
+    if error := answers["nothing"][-1].get("error"):
+        raise RuntimeError(error)
+    nothing = [taken["ms"] for taken in answers["nothing"]]
     return {
         "step_ms": spread(nothing),
         "steps_each": steps,
-        "tools": {
-            tool: {
-                "step_ms": spread(lengths),
-                "against_nothing": spread([a / b for a, b in zip(lengths, nothing, strict=True)]),
-            }
-            for tool, lengths in taken.items()
-        },
+        "tools": {tool: _cost(taken, nothing) for tool, taken in answers.items()},
     }
+
+
+def _cost(taken: list[Json], nothing: list[float]) -> Json:
+    """A tool's steps, and those against the steps of the same round that nothing watched."""
+    if "error" in taken[-1]:
+        return taken[-1]
+    lengths = [one["ms"] for one in taken]
+    against = spread([mine / plain for mine, plain in zip(lengths, nothing, strict=True)])
+    return {"step_ms": spread(lengths), "against_nothing": against, **taken[-1].get("about", {})}
 
 
 def _from(turn: int, tools: list[str]) -> list[str]:
@@ -72,71 +75,41 @@ def _from(turn: int, tools: list[str]) -> list[str]:
     return tools[first:] + tools[:first]
 
 
-def _timed(training: Training, steps: int) -> float:
-    """Milliseconds a step, without the collector, which would pay for another tool's garbage."""
-    gc.collect()
-    gc.disable()
-    for _ in range(_SETTLING_STEPS):
-        training.step()
-    wait_for(training.device)
-    begin = time.perf_counter()
-    for _ in range(steps):
-        training.step()
-    wait_for(training.device)
-    gc.enable()
-    return 1e3 * (time.perf_counter() - begin) / steps
+class Turns:
+    """A process in which one tool takes turns; it starts at once, and ends with the block."""
 
+    def __init__(self, model: str, tool: str, steps: int, setting: Setting) -> None:
+        options = ["--device", setting.device, "--steps", str(steps), "--seed", str(setting.seed)]
+        options += ["--quick"] if setting.quick else []
+        self._limit_s = _ANSWER_WITHIN_S if setting.on_gpu else None
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.gpu.tools", model, tool, *options],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
 
-def _under_profiler(training: Training, steps: int, stacks: bool = False) -> float:
-    profiler = torch.profiler.profile(record_shapes=True, with_stack=stacks)
-    profiler.start()
-    taken = _timed(training, steps)
-    profiler.stop()
-    return taken
+    def take(self) -> Json:
+        """A turn, and what it took."""
+        assert self._process.stdin
+        with suppress(BrokenPipeError):  # then there is no answer either
+            print(file=self._process.stdin, flush=True)
+        return self.answer()
 
+    def answer(self) -> Json:
+        """What the process says next; a process that does not answer is ended."""
+        assert self._process.stdout
+        limit = Timer(self._limit_s or TIMEOUT_MAX, self._process.kill)
+        limit.start()
+        line = self._process.stdout.readline()
+        limit.cancel()
+        return json.loads(line) if line else {"error": f"its process ended: {self._process.wait()}"}
 
-def _under_stepscope(training: Training, steps: int, stacks: bool = False) -> float:
-    """Steps inside the recorded window; it opens before them and closes after them."""
-    options = Options(warmup=1, steps=_SETTLING_STEPS + steps + 1, stack=stacks)
-    with tempfile.TemporaryDirectory() as folder:
-        session = Session(Run(sys.argv, options), Path(folder, "run.stepscope"))
-        session.attach()
-        training.step()
-        taken = _timed(training, steps)
-        session.finish(Ending())
-    if not (session.result and session.result.steps_recorded):
-        raise RuntimeError(f"expected recorded steps, found {session.failure or session.result}")
-    return taken
+    def __enter__(self) -> Turns:
+        return self
 
-
-def _under_contexts(training: Training, steps: int) -> float:
-    """Contexts collected; the collector is built or loaded before the clock runs."""
-    with tempfile.TemporaryDirectory() as folder, record_contexts(Path(folder, "run.stepscope")):
-        training.step()
-        return _timed(training, steps)
-
-
-def _under_proton(training: Training, steps: int) -> float:
-    proton = import_module("triton.profiler")
-    with tempfile.TemporaryDirectory() as folder:
-        session = proton.start(str(Path(folder, "run")), context="python")
-        training.step()
-        taken = _timed(training, steps)
-        proton.finalize(session)
-    return taken
-
-
-def tools_for(setting: Setting) -> dict[str, Callable[[Training, int], float]]:
-    """The tools that can be compared here."""
-    proton = setting.device != "cpu" and find_spec("triton") is not None
-    return {**TOOLS, **({"Proton with Python's frames": _under_proton} if proton else {})}
-
-
-TOOLS: dict[str, Callable[[Training, int], float]] = {
-    "nothing": _timed,
-    "torch.profiler": _under_profiler,
-    "stepscope": _under_stepscope,
-    "torch.profiler with stacks": partial(_under_profiler, stacks=True),
-    "stepscope with stacks": partial(_under_stepscope, stacks=True),
-    "stepscope contexts": _under_contexts,
-}
+    def __exit__(self, *_: object) -> None:
+        """The end of its input ends it, as would the end of this process."""
+        try:
+            self._process.communicate(timeout=self._limit_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()

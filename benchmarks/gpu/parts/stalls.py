@@ -1,20 +1,20 @@
 """What the instructions of the hottest kernels wait for, and what sampling them costs.
 
 A few steps with nothing, then as many under `record_contexts(stalls=True)`. The file is kept and is
-read here without stepscope, whose reader may not be installed beside the GPU.
+read here without stepscope, whose reader may not be installed beside the GPU. Each model has a
+process of its own, since what samples instructions cannot be counted on to begin anew in one.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
-import zipfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from benchmarks.gpu.case import Case
+from benchmarks.gpu.contexts_file import read_contexts
 from benchmarks.gpu.parts import Json, Measurement
 from benchmarks.gpu.parts.captures import LARGEST_BYTES, pack_tightly
 from benchmarks.gpu.setting import Setting, Unavailable
@@ -69,13 +69,6 @@ def _kept(path: Path) -> Json:
         return {"file": f"stalls/{path.name}", "bytes": size}
     path.unlink()
     return {"file": None, "bytes": size}
-
-
-def read_contexts(path: Path) -> Json:
-    """contexts.json of a capture."""
-    with zipfile.ZipFile(path) as archive:
-        content: Json = json.loads(archive.read("contexts.json"))
-    return content
 
 
 # -- what a file of contexts holds

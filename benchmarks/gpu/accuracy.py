@@ -1,0 +1,221 @@
+"""What stepscope makes of a device's captures, beside what was measured and what papers report.
+
+python -m benchmarks.gpu.accuracy [RESULTS/DEVICE …]    prints Markdown
+python -m benchmarks.gpu.accuracy --write               puts it into docs/accuracy.md
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.coverage import coverage
+from benchmarks.gpu.index import table
+from benchmarks.gpu.places import RESULTS, ROOT
+from benchmarks.gpu.predictions import (
+    Outcome,
+    Sizes,
+    batch_sizes,
+    measured,
+    outcomes,
+    replay_errors,
+)
+from benchmarks.gpu.results import read_results
+
+Json = dict[str, Any]
+PAGE = ROOT / "docs" / "accuracy.md"
+BEGIN, END = "<!-- benchmarks.gpu.accuracy: begin -->\n", "<!-- benchmarks.gpu.accuracy: end -->\n"
+NOTHING = "Nothing has been measured on a GPU yet (gpu_evidence.md).\n"
+_PAPERS = {
+    "amp (bf16)": "DAYDREAM: at most 13 %",
+    "amp (fp16)": "DAYDREAM: at most 13 %",
+    "fused_optimizer (fused)": "DAYDREAM: at most 13 %",
+}
+
+
+def report(device: Path) -> str:
+    """The tables of one device; those of parts that were not taken are left out."""
+    sections = [section(device) for section in _SECTIONS]
+    return "\n".join([f"### {_name(device)}\n", *filter(None, sections)])
+
+
+def _name(device: Path) -> str:
+    first = next(iter(sorted(device.glob("*.json"))), None)
+    return str(read_results(first)["device"]) if first else device.name
+
+
+# -- what is slow
+
+
+def _annotation(device: Path) -> str:
+    """How much of the work has a stage, a module and a launch."""
+    found = {path.name: coverage(path) for path in _captures(device)}
+    shares = [[one["staged"], one["in_modules"], one["launched"]] for one in found.values()]
+    rows = [
+        [name, one["work"], one["events"], *map(_percent, mine)]
+        for (name, one), mine in zip(found.items(), shares, strict=True)
+    ]
+    if rows:
+        rows.append(["mean", "", "", *map(_mean, zip(*shares, strict=True))])
+    head = ["capture", "work", "events", "in a stage", "forward and backward in a module",
+            "with its launch"]  # fmt: skip
+    return _told(
+        "Work that has a stage, a module and a launch, by its length (launches by count). "
+        "HOTLINE places 97 to 99 % of operations right.",
+        table(head, rows),
+    )
+
+
+def _captures(device: Path) -> list[Path]:
+    return sorted((device / "captures").glob("*.stepscope"))
+
+
+# -- what a change would bring
+
+
+def _replays(device: Path) -> str:
+    errors = replay_errors(device)
+    if not errors:
+        return ""
+    sizes = [abs(error) for error in errors.values()]
+    worst = max(errors, key=lambda name: abs(errors[name]))
+    return (
+        f"The unchanged replay of {len(errors)} captures: mean error {statistics.mean(sizes):.3%}, "
+        f"greatest {max(sizes):.3%} ({worst}).\n"
+    )
+
+
+def _changes(device: Path) -> str:
+    """Each change to each model, and each change over all models."""
+    found = list(outcomes(device))
+    each = table(
+        ["model", "change", "before, ms", "predicted, ms", "measured, ms", "error"],
+        map(_outcome_row, found),
+    )
+    names = dict.fromkeys(one.change for one in found)
+    over_all = table(
+        ["change", "models", "error, mean / greatest", "wrong signs", "paper"],
+        [_change_row(name, [one for one in found if one.change == name]) for name in names],
+    )
+    return _told(
+        "Changes, predicted from the FP32 captures alone: predicted is the step that nothing "
+        "watched over the predicted speedup.",
+        "\n".join(filter(None, (each, over_all))),
+    )
+
+
+def _outcome_row(one: Outcome) -> list[str]:
+    predicted = one.reason if one.predicted_ms is None else f"{one.predicted_ms:.2f}"
+    error = "" if one.error is None else f"{one.error:+.1%}"
+    return [one.model, one.change, f"{one.before_ms:.2f}", predicted, f"{one.measured_ms:.2f}",
+            error]  # fmt: skip
+
+
+def _change_row(name: str, found: Sequence[Outcome]) -> list[str]:
+    errors = [abs(one.error) for one in found if one.error is not None]
+    wrong = sum(not one.right_sign for one in found)
+    return [name, str(len(errors)), _mean_max(errors, 1), str(wrong), _PAPERS.get(name, "")]
+
+
+# -- which batch size
+
+
+def _batch_sizes(device: Path) -> str:
+    found = list(batch_sizes(device))
+    rows = [_sizes_row(one) for one in found]
+    if rows:
+        both = ([error for one in found for error in kind(one)] for kind in _ERRORS)
+        throughput, memory = both
+        rows.append(["all", "", "", _mean_max(throughput, 1), _mean_max(memory, 2)])
+    head = ["model", "fitted", "predicted", "throughput error, mean / greatest",
+            "memory error, mean / greatest"]  # fmt: skip
+    return _told(
+        "Batch sizes, from three of those measured. SKYLINE: throughput 3.7 % (greatest 10 %), "
+        "memory 0.19 % (greatest 1.1 %).",
+        table(head, rows),
+    )
+
+
+_ERRORS: tuple[Callable[[Sizes], tuple[float, ...]], ...] = (
+    lambda one: one.throughput,
+    lambda one: one.memory,
+)
+
+
+def _sizes_row(one: Sizes) -> list[str]:
+    named = (", ".join(map(str, sizes)) for sizes in (one.fitted, one.predicted))
+    return [one.model, *named, _mean_max(one.throughput, 1), _mean_max(one.memory, 2)]
+
+
+# -- what watching costs
+
+
+def _overheads(device: Path) -> str:
+    rows = [
+        [model, tool, f"{cost['step_ms']['median']:.2f}",
+         f"{cost['against_nothing']['median']:.3f}"]
+        for model, one in measured(device, "overheads").items()
+        for tool, cost in one["tools"].items()
+        if "error" not in cost
+    ]  # fmt: skip
+    return _told(
+        "What watching costs, as a ratio to steps that nothing watched, taken in turn. "
+        "DEEPCONTEXT: 1.12.",
+        table(["model", "tool", "step, ms", "times nothing"], rows),
+    )
+
+
+# -- Markdown
+
+
+_SECTIONS = (_annotation, _replays, _changes, _batch_sizes, _overheads)
+
+
+def _told(sentence: str, rows: str) -> str:
+    return f"{sentence}\n\n{rows}" if rows else ""
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.2%}"
+
+
+def _mean(shares: Sequence[float | None]) -> str:
+    known = [share for share in shares if share is not None]
+    return _percent(statistics.mean(known)) if known else ""
+
+
+def _mean_max(errors: Sequence[float], digits: int) -> str:
+    if not errors:
+        return ""
+    return f"{statistics.mean(errors):.{digits}%} / {max(errors):.{digits}%}"
+
+
+def devices() -> Iterator[Path]:
+    """The folders of results."""
+    return (folder for folder in sorted(RESULTS.glob("*/")) if list(folder.glob("*.json")))
+
+
+def written(page: str, text: str) -> str:
+    """`page` with `text` between its two marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"expected the lines {BEGIN!r} and {END!r} in {PAGE}")
+    return before + BEGIN + text + END + after
+
+
+def main() -> None:
+    names = [name for name in sys.argv[1:] if name != "--write"]
+    folders = [Path(name) for name in names] or list(devices())
+    text = "\n".join(map(report, folders)) or NOTHING
+    if "--write" in sys.argv:
+        PAGE.write_text(written(PAGE.read_text(), text))
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
