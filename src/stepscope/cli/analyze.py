@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from stepscope.cli.facts import echo_json
 from stepscope.cli.options import takes_trace
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def analyze(
     subject = Subject(trace, rank)
     findings = apply_rules(subject, rules)
     if as_json:
-        click.echo(json.dumps({"findings": [one.to_json() for one in findings]}, indent=1))
+        echo_json({"findings": [one.to_json() for one in findings]})
     else:
         from rich.console import Console
 

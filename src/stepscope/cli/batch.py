@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from stepscope.cli.facts import echo_json
+from stepscope.cli.options import FiniteRange
+from stepscope.cli.script import tell_of_options_behind
 from stepscope.cli.writing import OutputFile, write_text
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         if isinstance(value, tuple):  # the default
             return value
         words = [word.strip() for word in str(value).split(",") if word.strip()]
-        if not words or not all(word.isdigit() and int(word) > 0 for word in words):
+        if not words or not all(word.isdecimal() and int(word) > 0 for word in words):
             self.fail(f"expected batch sizes as 16,32,64, found {value!r}", param, ctx)
         return tuple(int(word) for word in words)
 
@@ -50,7 +52,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @click.option("--estimate/--no-estimate", default=True, show_default=True,
               help="Without a GPU, also estimate memory without computing.")  # fmt: skip
 @click.option("--find", is_flag=True, help="Only tell which batch size would be used; run nothing.")
-@click.option("--timeout", type=float, default=600.0, show_default=True,
+@click.option("--timeout", type=FiniteRange(min=0, min_open=True), default=600.0, show_default=True,
               help="Seconds after which a run is given up.")  # fmt: skip
 @click.option("--python", metavar="PATH", help="The interpreter to run the script with.")
 @click.option("--html", "page", type=OutputFile(), metavar="OUT",
@@ -78,6 +80,7 @@ def batch(
     from stepscope.predict import open_entry
     from stepscope.predict.capacity import find_capacity
 
+    tell_of_options_behind(entry, arguments)
     capacities = [find_capacity(target) for target in targets]
     opened = open_entry(entry, arguments, choice=choice)
     if find:
@@ -90,7 +93,7 @@ def batch(
     fits = [result.fits(capacity) for capacity in capacities]
     if as_json:
         facts = result.to_json(at) | ({"fits": fits} if fits else {})
-        click.echo(json.dumps(facts, indent=1))
+        echo_json(facts)
         return
     from rich.console import Console
 
@@ -124,6 +127,6 @@ def _write_page(result: Result, capacities: Sequence[Capacity], out: Path) -> No
 def _print_sites(opened: Any, as_json: bool) -> None:
     site = opened.site
     if as_json:
-        click.echo(json.dumps({"batch": opened.batch, "site": site.to_json()}, indent=1))
+        echo_json({"batch": opened.batch, "site": site.to_json()})
         return
     click.echo(f"{site.where}: {site.kind} {site.name} = {opened.batch}")

@@ -6,6 +6,7 @@ import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from io import TextIOWrapper
 from typing import Any, NamedTuple
 
 import click
@@ -63,6 +64,15 @@ class Commands(click.Group):
         command: click.Command = getattr(import_module(COMMANDS[cmd_name].module), cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand that is called."""
+        found = super().resolve_command(ctx, args)
+        if found[0] != "run":  # which has the script print, and not us
+            _print_anything()
+        return found
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the subcommands without loading them."""
         with formatter.section("Commands"):
@@ -76,12 +86,38 @@ class Commands(click.Group):
         except StepscopeError as error:
             raise Refusal(error) from error
         except BrokenPipeError:
-            # Whoever read the output has had enough; Python would complain when it flushes at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            _drop_output()  # whoever read it has had enough
             ctx.exit(_BROKEN_PIPE)
+        except OSError as error:
+            _flush()
+            raise Refusal(StepscopeError(_told(error))) from error
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)
         return result
+
+
+def _print_anything() -> None:
+    """A letter for which the terminal has no code is shown as `?`: names in a trace hold any."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _flush() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
+
+
+def _drop_output() -> None:
+    """Python would complain of what it cannot write when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _told(error: OSError) -> str:
+    """What the system refused: a full disk, a folder that is gone, no right to write."""
+    what = error.strerror or str(error)
+    return f"{error.filename}: {what}" if error.filename else what
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

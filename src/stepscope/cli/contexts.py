@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.options import takes_trace
+from stepscope.cli.options import FiniteRange, takes_trace
 from stepscope.cli.writing import OutputFile, write_text
 from stepscope.errors import TraceError
 
@@ -30,7 +30,7 @@ FORMATS = ("table", "json", "speedscope", "folded")
               help="What to go by: cpu, device, calls, work, launches, allocated, …, or a metric "
               "of the tree; by default device time, or CPU time without a device.")  # fmt: skip
 @click.option("--depth", type=click.IntRange(1), help="How deep the table goes.")
-@click.option("--least", type=click.FloatRange(0, 100), default=1.0, show_default=True,
+@click.option("--least", type=FiniteRange(0, 100), default=1.0, show_default=True,
               help="The table leaves out what has a smaller share, in per cent.")  # fmt: skip
 @click.option("--focus", metavar="REGEX", help="Only the paths through nodes of such a name.")
 @click.option("--hide", metavar="REGEX", help="Take nodes of such a name or file out of the paths.")

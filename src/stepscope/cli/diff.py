@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.options import tell_of_ranks_without_steps
+from stepscope.cli.facts import echo_json
+from stepscope.cli.options import FiniteRange, tell_of_ranks_without_steps
 from stepscope.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("before", metavar="A", type=click.Path())
 @click.argument("after", metavar="B", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
-@click.option("--fail-above", metavar="PERCENT", type=click.FloatRange(0),
+@click.option("--fail-above", metavar="PERCENT", type=FiniteRange(0),
               help="Exit with 1 if B's step is slower than A's by more than this.")  # fmt: skip
 @click.option("--rank", type=int, help="Whose steps, in a folder of ranks; by default the first.")
 @click.option("--to-rank", type=int, help="The rank of B, where it is another one.")
@@ -56,7 +56,7 @@ def diff(
     sides = [_opened(path, model, not no_cache) for path in (before, after)]
     found = compare(*sides, rank=rank, to_rank=to_rank)
     if as_json:
-        click.echo(json.dumps(found.to_json(), indent=1))
+        echo_json(found.to_json())
     else:
         from rich.console import Console
 

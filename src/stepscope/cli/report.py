@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from stepscope.cli.facts import echo_json
 from stepscope.cli.options import takes_trace
 from stepscope.cli.writing import OutputFile, write_text
 
@@ -50,7 +50,7 @@ def report(
     summaries = [summarise(trace, one, step) for one in ranks]
     if as_json:
         facts = [summary.to_json() for summary in summaries]
-        click.echo(json.dumps(facts[0] if len(facts) == 1 else {"ranks": facts}, indent=1))
+        echo_json(facts[0] if len(facts) == 1 else {"ranks": facts})
         return
     from stepscope.summary.text import picture, print_report
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from stepscope.cli.facts import finite
+
 _BATCH_ROWS = 8192
 _NULL = "null"
 _WIDEST_CELL = 80  # kernel names run to thousands of letters; the other formats have all of them
@@ -39,7 +41,7 @@ def as_json(result: pa.Table) -> Iterator[str]:
     yield "["
     for number, row in enumerate(_rows(result)):
         values = dict(zip(result.schema.names, row, strict=True))
-        yield ("," if number else " ") + json.dumps(values, default=str)
+        yield ("," if number else " ") + json.dumps(finite(values), default=str)
     yield "]"
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from stepscope.cli.facts import echo_json
+from stepscope.cli.script import tell_of_options_behind
 
 if TYPE_CHECKING:
     from stepscope.verify import Comparison, Measured
@@ -40,7 +42,7 @@ def verify(
     CHANGE is what PyTorch can do by itself: amp (autocast to bfloat16), fused_optimizer,
     dataloader:workers=N, compile, and in N local gloo processes ddp:workers=N, zero:workers=N or
     fsdp:workers=N,unit=GLOB; several are joined by +, as ddp+compress (gradients in 16 bits). The
-    script runs once recorded and then several times in turn, each time in a fresh process that ends
+    script is recorded twice, and runs several times in turn, each time in a fresh process that ends
     after the steps asked for. What it prints goes to stderr.
     """
     from stepscope.verify import Plan, Script, verify_change
@@ -53,12 +55,14 @@ def verify(
     def say(text: str) -> None:
         click.echo(f"stepscope: {text}", err=True)
 
+    if not as_module:
+        tell_of_options_behind(script, arguments)
     wishes = parse_wishes(change)
     comparison = verify_change(
         Script(script, arguments, as_module), wishes, Plan(**plan), show, say
     )
     if as_json:
-        click.echo(json.dumps(comparison.to_json(), indent=1))
+        echo_json(comparison.to_json())
         return
     for line in _lines(comparison):
         click.echo(line)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from stepscope.cli.facts import echo_json
 from stepscope.cli.options import takes_trace
 
 if TYPE_CHECKING:
@@ -18,10 +18,25 @@ if TYPE_CHECKING:
 _LEAST_MS = 0.0005  # less would be shown as 0.000
 
 
-@click.command()
+class _Whatif(click.Command):
+    """Lists the changes without asking for a FILE, and refuses what cannot be asked together."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line."""
+        if "--list" in args:
+            _print_list("--json" in args)
+            ctx.exit()
+        rest = super().parse_args(ctx, args)
+        if ctx.params.get("ranking") and ctx.params.get("changes"):
+            raise click.UsageError("--rank tries every change on its own; leave out CHANGE, or it")
+        return rest
+
+
+@click.command(cls=_Whatif)
 @takes_trace
 @click.argument("changes", nargs=-1, metavar="[CHANGE[:KEY=VALUE,…]]…")
-@click.option("--list", "as_list", is_flag=True, help="List the changes and their parameters.")
+@click.option("--list", is_flag=True, expose_value=False,
+              help="List the changes and their parameters; needs no FILE.")  # fmt: skip
 @click.option("--rank", "ranking", is_flag=True, help="Try every change, and list them by gain.")
 @click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
 @click.option("--step", type=int, help="One step; by default the longest row of consecutive ones.")
@@ -29,7 +44,6 @@ _LEAST_MS = 0.0005  # less would be shown as 0.000
 def whatif(
     trace: Trace,
     changes: tuple[str, ...],
-    as_list: bool,
     ranking: bool,
     as_json: bool,
     step: int | None,
@@ -39,9 +53,6 @@ def whatif(
 
     For example: amp, bandwidth:factor=2, scale:select=stage=backward+kind=gemm,factor=0.5.
     """
-    if as_list:
-        _print_list(as_json)
-        return
     graph = _graph(trace, step, of_rank)
     if ranking:
         _print_ranking(graph, as_json)
@@ -72,7 +83,7 @@ def _print_list(as_json: bool) -> None:
     rows = [(one.name, [*one.parameters], one.summary) for one in CHANGES.values()]
     if as_json:
         keys = ("name", "parameters", "summary")
-        _echo_json([dict(zip(keys, row, strict=True)) for row in rows])
+        echo_json([dict(zip(keys, row, strict=True)) for row in rows])
         return
     for name, parameters, summary in rows:
         call = f"{name}:{','.join(f'{key}=…' for key in parameters)}" if parameters else name
@@ -84,7 +95,7 @@ def _print_ranking(graph: Graph, as_json: bool) -> None:
 
     gains, reasons = rank_changes(graph)
     if as_json:
-        _echo_json({"changes": [one.to_json() for one in gains], "not_applicable": reasons})
+        echo_json({"changes": [one.to_json() for one in gains], "not_applicable": reasons})
         return
     for one in gains:
         click.echo(
@@ -97,7 +108,7 @@ def _print_ranking(graph: Graph, as_json: bool) -> None:
 
 def _print_prediction(answer: Prediction, as_json: bool) -> None:
     if as_json:
-        _echo_json(answer.to_json())
+        echo_json(answer.to_json())
         return
     for line in _lines(answer):
         click.echo(line)
@@ -133,7 +144,3 @@ def _doubt(answer: Prediction) -> str:
 
 def _row(label: str, before: float, after: float) -> str:
     return f"  {label:<20}{before:>12.3f}{after:>12.3f}"
-
-
-def _echo_json(facts: Any) -> None:
-    click.echo(json.dumps(facts, indent=1))

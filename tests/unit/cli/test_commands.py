@@ -12,6 +12,8 @@ from click.testing import CliRunner
 
 from stepscope.annotate import annotate
 from stepscope.cli.commands import COMMANDS, Entry, stepscope
+from stepscope.cli.facts import finite
+from stepscope.errors import StepscopeError
 from stepscope.testing import drawn_trace
 from stepscope.trace.concat import concat
 from stepscope.trace.trace import Metadata, Trace
@@ -230,3 +232,84 @@ def test_a_rank_that_failed_before_its_first_step_leaves_the_others_to_go_on_wit
     assert out
     code, _, err = call("report", "job", "--rank", "0")
     assert (code, "expected a rank of [1], found 0" in err) == (2, True)
+
+
+def test_what_the_system_refuses_is_one_line_and_code_2(
+    monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", "/tmp/x")
+
+    monkeypatch.setattr("stepscope.opening.open", full)
+    assert call("report", file) == (2, "", "Error: /tmp/x: No space left on device\n")
+
+
+def test_numbers_that_are_not_finite_are_null_in_json() -> None:
+    facts = {"speedup": float("inf"), "range": (1.0, float("nan")), "of": [{"n": 2}]}
+    assert finite(facts) == {"speedup": None, "range": [1.0, None], "of": [{"n": 2}]}
+
+
+def test_query_gives_json_that_every_reader_takes(file: str) -> None:
+    sql = "select 'inf'::double as x, [1.0, 'nan'::double] as list"
+    assert json.loads(call("query", file, sql, "--format", "json")[1]) == [
+        {"x": None, "list": [1.0, None]}
+    ]
+
+
+def test_two_answers_at_once_are_refused_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    monkeypatch.setattr("stepscope.opening.open", None)
+    code, _, err = call("report", file, "--json", "--svg", "out.svg")
+    assert (code, "expected one answer to be asked for, found --json and --svg" in err) == (2, True)
+    code, _, err = call("whatif", file, "--rank", "amp")
+    assert (code, "--rank tries every change on its own" in err) == (2, True)
+
+
+def test_the_changes_are_listed_without_a_file() -> None:
+    code, out, _ = call("whatif", "--list")
+    assert (code, out.startswith("amp:estimate=…\n    Automatic mixed precision")) == (0, True)
+    listed = json.loads(call("whatif", "--json", "--list")[1])
+    assert listed[0]["name"] == "amp"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["diff", "--fail-above", "nan", "a", "b"], "expected a number, found 'nan'"),
+        (["contexts", "--least", "nan", "a"], "expected a number, found 'nan'"),
+        (["batch", "--timeout", "0", "a.py"], "0.0 is not in the range x>0"),
+        (["batch", "--timeout", "inf", "a.py"], "expected a number, found 'inf'"),
+        (["batch", "--at", "2²", "a.py"], "expected batch sizes as 16,32,64, found '2²'"),
+    ],
+)
+def test_what_is_no_number_is_refused(words: list[str], message: str) -> None:
+    code, _, err = call(*words)
+    assert (code, message in err) == (2, True), err
+
+
+SCRIPT = """
+parser.add_argument("--points")
+parser.add_argument("--warm_up")
+"""
+
+
+@pytest.mark.parametrize("words", [["batch"], ["verify", "amp"]])
+def test_options_behind_a_script_are_the_script_s_and_that_is_said(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(SCRIPT)
+    monkeypatch.setattr("stepscope.predict.open_entry", stopped)
+    monkeypatch.setattr("stepscope.verify.verify_change", stopped)
+    behind = ["--points=3", "--json", "--lr", "1", "entry", "--json"]
+    code, _, err = call(*words, "train.py", *behind)
+    assert (code, err) == (
+        2,
+        "! --json stands behind train.py, so it goes to the script; "
+        "options of stepscope stand before it\nError: stopped\n",
+    )
+
+
+def stopped(*_: object, **__: object) -> None:
+    raise StepscopeError("stopped")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +71,30 @@ def test_a_reader_who_has_had_enough_is_no_error(tmp_path: Path) -> None:
     errors = process.stderr.read()
     process.stderr.close()
     assert (process.wait(), errors) == (141, "")
+
+
+@pytest.fixture
+def odd_name(tmp_path: Path) -> str:
+    """A trace whose event has a name that few terminals can show."""
+    path = tmp_path / "trace.json"
+    event = {"ph": "X", "name": "Größe 😀", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
+    path.write_text(json.dumps([event]))
+    return str(path)
+
+
+def test_letters_that_a_terminal_lacks_are_question_marks(odd_name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, "query", odd_name, "select name from events"],
+        capture_output=True, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, b"name\n-------\nGr\xf6\xdfe ?\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+def test_a_full_disk_is_one_line(odd_name: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", MAIN, "query", odd_name, "select name from events"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, "Error: No space left on device\n")
