@@ -54,7 +54,7 @@ _FRAMES = """
   const step = now => {
     frames.push(now);
     if (resize) left.style.width = `${full * (0.8 + 0.2 * Math.cos((now - begin) / 300))}px`;
-    if (now - begin < seconds * 1000) requestAnimationFrame(step);
+    if (now - begin < seconds * 1000 || frames.length < 10) requestAnimationFrame(step);
     else { left.style.width = ''; done(frames); }
   };
   requestAnimationFrame(step);
@@ -67,14 +67,17 @@ seconds => {
   const canvas = level.querySelector('canvas[aria-hidden]');
   const box = level.querySelector('.level-bars').getBoundingClientRect();
   const rows = [...level.querySelectorAll('.row-name')].map(row => row.offsetTop);
+  let steps = 0;
   window.met = 0;
+  window.walking = true;
   const step = now => {
     window.met += document.querySelectorAll('.tooltip-name').length;
     const x = box.width * (0.5 + 0.49 * Math.sin((now - begin) / 400));
     const y = rows[(now / 200 | 0) % rows.length] + 8;
     canvas.dispatchEvent(new PointerEvent('pointermove',
       {bubbles: true, clientX: box.left + x, clientY: box.top + y}));
-    if (now - begin < seconds * 1000) requestAnimationFrame(step);
+    window.walking = now - begin < seconds * 1000 || ++steps < 60;
+    if (window.walking) requestAnimationFrame(step);
   };
   requestAnimationFrame(step);
 }
@@ -272,8 +275,10 @@ def frames(page: Page, seconds: float, resize: bool) -> dict[str, float]:
     if not resize:
         page.evaluate(_WALK_POINTER, seconds)
     times = np.diff(page.evaluate(_FRAMES, [seconds, resize]))
-    if not resize and not page.evaluate("window.met"):
-        raise RuntimeError("the pointer met no bar")
+    if not resize:
+        wait(page, "!window.walking")
+        if not page.evaluate("window.met"):
+            raise RuntimeError("the pointer met no bar")
     return {
         "frames a second": 1000 / float(times.mean()),
         "frame, median ms": float(np.median(times)),

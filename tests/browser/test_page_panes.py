@@ -180,6 +180,28 @@ def test_another_trace_is_picked(workbench: Workbench, several_url: str) -> None
     assert workbench.page.title() == "tiny.stepscope · stepscope"
 
 
+_READING = """
+const told = window.fetch;
+window.fetch = async (url, ...more) => {
+  const answer = await told(url, ...more);
+  if (!url.endsWith("/api/traces")) return answer;
+  const open = await answer.json();
+  open.traces[1].state = "loading";
+  return new Response(JSON.stringify(open));
+};
+"""
+
+
+def test_who_waits_for_a_trace_can_go_to_another(workbench: Workbench, several_url: str) -> None:
+    workbench.context.add_init_script(_READING)
+    workbench.open(several_url)
+    workbench.page.get_by_label("Trace", exact=True).select_option("dlrm_8rank_v100")
+    workbench.page.get_by_role("progressbar").wait_for()
+    workbench.page.get_by_label("Open here").get_by_role("button", name="tiny").click()
+    workbench.page.locator(".level canvas").first.wait_for()
+    assert workbench.trace == "tiny"
+
+
 def test_activation_checkpointing_is_told_as_recomputed(
     workbench: Workbench, several_url: str
 ) -> None:

@@ -32,6 +32,7 @@ export function Waiting({ store }: { store: Store }): JSX.Element {
   return (
     <Page title={`Reading ${now.name}`}>
       <Progress entry={now} />
+      <Others store={store} id={now.id} />
     </Page>
   );
 }
@@ -56,9 +57,10 @@ function Unknown({ store, id }: { store: Store; id: string }): JSX.Element {
   );
 }
 
-/** The other traces that are open, to go on with. */
+/** The other traces that are read, to go on with. */
 function Others({ store, id }: { store: Store; id: string }): JSX.Element | null {
-  const others = (store.traces.value?.traces ?? []).filter((one) => one.id !== id);
+  const all = store.traces.value?.traces ?? [];
+  const others = all.filter((one) => one.id !== id && one.state === "ready");
   if (!others.length) return null;
   return (
     <ul aria-label="Open here">
