@@ -151,6 +151,11 @@ class Table:
         text = values if isinstance(values, Text) else Text.of(values)
         return text.recoded(column.values) if column.values else text
 
+    def __repr__(self) -> str:
+        """What a prompt or a notebook shows: `<Table steps: 3 rows of step, rank, …>`."""
+        names = ", ".join(column.name for column in self.schema.columns)
+        return f"<Table {self.schema.name}: {self._length} rows of {names}>"
+
     def __len__(self) -> int:
         return self._length
 

@@ -86,6 +86,11 @@ class Trace:
         self.metadata = metadata or Metadata()
         self.arguments = arguments or Arguments()
 
+    def __repr__(self) -> str:
+        """What a prompt or a notebook shows: `<Trace train.stepscope: events 1234, steps 3>`."""
+        rows = [f"{name} {len(table)}" for name, table in self._tables.items() if len(table)]
+        return f"<Trace {self.metadata.source or '(drawn)'}: {', '.join(rows) or 'empty'}>"
+
     def __getitem__(self, name: str) -> Table:
         """The table called `name`; raises TraceError where there is none."""
         try:

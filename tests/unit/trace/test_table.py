@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from stepscope.trace.schema import STEPS, TRACKS
 from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Metadata, Trace
 
 texts = st.lists(st.sampled_from(["a", "b", "ü", "", None]))
 
@@ -72,3 +73,11 @@ def test_unknown_columns_and_uneven_ones_are_refused() -> None:
 def test_numbers_are_not_text() -> None:
     with pytest.raises(TypeError, match="numbers"):
         Table(STEPS, {"step": [1]}).text("step")
+
+
+def test_a_prompt_shows_what_is_in_a_table_and_in_a_trace() -> None:
+    steps = Table(STEPS, {"step": [0, 1], "start_ns": [0, 5], "end_ns": [5, 9]})
+    assert repr(steps).startswith("<Table steps: 2 rows of step, rank, start_ns")
+    trace = Trace({"steps": steps}, Metadata(source="train.stepscope"))
+    assert repr(trace) == "<Trace train.stepscope: steps 2>"
+    assert repr(Trace({})) == "<Trace (drawn): empty>"
