@@ -69,9 +69,13 @@ def hotspot(subject: Subject) -> Iterator[Finding]:
         name = subject.events.text("name").values[code]
         yield subject.finding(
             f"{short_name(name, 50)} takes {spent[code] / whole:.0%} of the step, "
-            f"{subject.calls(chosen):.4g} times a step{subject.place(int(chosen[0]))}.",
+            f"{_times(subject.calls(chosen))} a step{subject.place(int(chosen[0]))}.",
             next(text for pattern, text in ADVICE if re.search(pattern, name)),
             chosen,
             subject.gain(chosen, f"scale:select=name={glob(name)},factor=0.5",
                          note="if it took half as long", part=0.5),
         )  # fmt: skip
+
+
+def _times(calls: float) -> str:
+    return "once" if calls == 1 else f"{calls:.4g} times"
