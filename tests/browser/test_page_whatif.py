@@ -77,6 +77,16 @@ def test_what_does_not_apply_says_why(workbench: Workbench, resnet_url: str) -> 
     sentence(workbench, "A step takes")  # as without it
 
 
+def test_what_does_not_apply_behind_others_says_so_in_place_of_the_prediction(
+    workbench: Workbench, resnet_url: str
+) -> None:
+    workbench.open(resnet_url, "#pane=whatif&changes=dgc")
+    refusal = "dgc: no all-reduce in these steps; put ddp before it"
+    workbench.page.locator(".whatif-answer .error-line", has_text=refusal).wait_for()
+    switch(workbench, "dgc")
+    sentence(workbench, "A step takes")
+
+
 def test_both_timelines_are_on_one_scale_and_walked_by_keys(
     workbench: Workbench, resnet_url: str
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from stepscope.errors import ChangeError, GraphError
 from stepscope.serve.opened import OpenTrace
 from stepscope.serve.query import Query
 from stepscope.whatif.pane import Pane
@@ -23,11 +24,17 @@ def changes(opened: OpenTrace, query: Query) -> dict[str, Any]:
 def whatif(opened: OpenTrace, query: Query) -> dict[str, Any]:
     """What `changes`, one a line and in this order, would make of the step, with two timelines.
 
+    Where they do not apply there is only the `reason`.
+
     `rank` and `step` as for `changes`, `most` is how many rectangles each timeline has at most.
     """
     asked = [text for text in query.text("changes").split("\n") if text]
     most = min(query.number("most") or _FEW_RECTANGLES, _MOST_RECTANGLES)
-    return _pane(opened, query).answer(asked, most)
+    pane = _pane(opened, query)
+    try:
+        return {**pane.answer(asked, most), "reason": ""}
+    except (ChangeError, GraphError) as refusal:
+        return {"answer": None, "timeline": None, "reason": str(refusal)}
 
 
 def _pane(opened: OpenTrace, query: Query) -> Pane:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from serving import ask, opened
 
-from stepscope.errors import ChangeError, ServeError, StepscopeError
+from stepscope.errors import ServeError, StepscopeError
 from stepscope.serve.encoding import encode
 from stepscope.serve.opened import OpenTrace
 from stepscope.whatif import CHANGES
@@ -62,10 +62,22 @@ def test_a_timeline_has_as_many_rectangles_as_asked_for(trace: OpenTrace) -> Non
     assert sum(few["tasks"]) == len(many["name"]) > 1
 
 
-def test_what_does_not_apply_is_refused_with_its_reason(trace: OpenTrace) -> None:
-    with pytest.raises(ChangeError, match="no collective in these steps"):
-        ask(trace, "whatif", changes="bandwidth")
-    with pytest.raises(ChangeError, match="no change is called 'faster'"):
-        ask(trace, "whatif", changes="faster")
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ("bandwidth", "bandwidth: no collective in these steps"),
+        ("faster", "no change is called 'faster'; there are amp, "),
+        ("scale:select=kind=x,factor=1", "expected a kind of "),
+    ],
+)
+def test_what_does_not_apply_has_its_reason_and_no_answer(
+    trace: OpenTrace, changes: str, reason: str
+) -> None:
+    told = ask(trace, "whatif", changes=changes)
+    assert (told["answer"], told["timeline"]) == (None, None)
+    assert told["reason"].startswith(reason)
+
+
+def test_a_question_that_is_wrong_is_refused(trace: OpenTrace) -> None:
     with pytest.raises(ServeError, match="expected most to be a whole number"):
         ask(trace, "whatif", most="all")

@@ -27,6 +27,13 @@ export interface WhatIf {
   timeline: { threads: Thread[]; before: Rectangles; after: Rectangles };
 }
 
+/** Why changes do not apply, or are written wrongly. */
+export interface Refused {
+  answer: null;
+  timeline: null;
+  reason: string;
+}
+
 export interface Answer {
   measured_step_ms: number;
   replayed_step_ms: number;

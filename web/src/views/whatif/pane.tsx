@@ -1,6 +1,6 @@
 import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { JSX } from "preact";
-import type { Changes, WhatIf } from "../../api/whatif_types";
+import type { Changes, Refused, WhatIf } from "../../api/whatif_types";
 import { missing, parseRequest } from "../../model/changes";
 import type { Span } from "../../model/span";
 import { latest } from "../../state/latest";
@@ -61,9 +61,16 @@ const answerOf = perStore((store) =>
   latest(() => {
     const [client, asked] = [store.client.value, askedOf(store).value];
     const [changes, most] = [readyOf(store).value, mostOf(store).value];
-    return client && asked ? client.ask<WhatIf>("whatif", { ...asked, changes, most }) : null;
+    if (!client || !asked) return null;
+    return client.ask<WhatIf | Refused>("whatif", { ...asked, changes, most }).then(applied);
   }),
 );
+
+/** The answer; that there is none is what went wrong, to whoever looks. */
+function applied(told: WhatIf | Refused): WhatIf {
+  if (told.answer === null) throw new Error(told.reason);
+  return told;
+}
 
 export const whatif: Pane = {
   id: "whatif",
