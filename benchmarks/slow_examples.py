@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 
 FOLDER = Path(__file__).parents[1] / "examples" / "slow"
-ON_A_GPU = ("pageable_copies", "fp32_matmul", "odd_shapes")
+ON_A_GPU = ("pageable_copies", "fp32_matmul", "odd_shapes", "stall_reasons")
 ON_TWO_RANKS = ("exposed_communication", "straggling_rank")
 STEPS = {"recompilation": 12, "allocator_churn": 12, "too_many_workers": 48}
 # What counts is the whole run: the start of the workers, the steps that do communicate.

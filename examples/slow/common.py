@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +26,15 @@ def arguments(what: str | None) -> argparse.Namespace:
 def device() -> str:
     """A GPU where there is one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def require_cuda() -> None:
+    """End with one line and code 2 where there is no CUDA device."""
+    if not torch.cuda.is_available():
+        name = Path(sys.argv[0]).name
+        print(f"{name}: expected a CUDA device, found none; its defect shows on one only",
+              file=sys.stderr)  # fmt: skip
+        sys.exit(2)
 
 
 def train(step: Callable[[Any], object], batches: Iterable[Any]) -> None:

@@ -141,29 +141,45 @@ def test_options_of_contexts_need_contexts(script, tmp_path):
     assert "need --contexts" in done.stderr
 
 
-def test_compiled_kernels_stand_in_their_region_with_their_source_line(tmp_path):
+COMPILED = """
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(16, 16)
+
+        def forward(self, x):
+            y = self.linear(x)
+            return nn.functional.gelu(y) + 1
+
+    net = Net()
+    model = torch.compile(net)
+    for _ in range(3):
+        with torch.no_grad():
+            model(torch.randn(4, 16))
+    """
+
+
+def test_compiled_kernels_stand_in_their_region_below_their_source_line(tmp_path):
     path = tmp_path / "train.py"
-    path.write_text(
-        textwrap.dedent(
-            """
-            import torch
-
-            @torch.compile
-            def scaled(x):
-                return torch.nn.functional.gelu(x) + 1
-
-            for _ in range(2):
-                scaled(torch.randn(4, 4))
-            """
-        )
-    )
-    cache = str(tmp_path / "inductor")
-    done = start([*RUN, str(path)], tmp_path, TORCHINDUCTOR_CACHE_DIR=cache)
-    assert done.returncode == 0, done.stderr
-    run = Collected.read(tmp_path / "train.stepscope")
-    (kernel,) = [c for c in run.of_kind("operator") if "cpp_fused" in c.name]
-    assert any("Compiled Region" in c.name for c in kernel.path)
-    assert (kernel.count, kernel.file, kernel.line) == (2, str(path), 6)
+    path.write_text(textwrap.dedent(COMPILED))
+    for cached in (False, True):  # inductor takes the graph from its cache the second time
+        environment = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
+        done = start([*RUN, str(path)], tmp_path, **environment)
+        assert done.returncode == 0, done.stderr
+        run = Collected.read(tmp_path / "train.stepscope")
+        (kernel,) = [c for c in run.of_kind("operator") if "cpp_fused" in c.name]
+        assert "compiled region forward" in [c.name for c in kernel.path]
+        assert kernel.count == 3
+        assert (kernel.parent.file, kernel.parent.line) == (str(path), 12)
+        products = [c.lines(path)[-1] for c in run.named("aten::addmm")]
+        assert set(products) == {11}
+        if not cached:
+            assert (kernel.file, kernel.line) == (str(path), 12)
+        assert not [c.file for c in run.of_kind("python") if "inductor" in c.file]
+        assert run.counts()["compilation of forward"] == 1
 
 
 @pytest.fixture

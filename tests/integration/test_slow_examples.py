@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,7 +32,7 @@ SHOWN = {
     "allocator_churn": "aten::",
 }
 ON_A_GPU = {"pageable_copies", "fp32_matmul", "odd_shapes"}
-BY_SAMPLES = {"stall_reasons"}
+BY_SAMPLES = {"stall_reasons"}  # ends without a GPU
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +55,22 @@ def shown(folder: Path, rule: str, fixed: bool = False) -> list[Finding]:
     return [one for one in findings if any(SHOWN[rule] in place.name for place in one.evidence)]
 
 
-def test_each_rule_has_a_script_but_the_one_that_needs_samples() -> None:
+def test_each_rule_has_a_script() -> None:
     scripts = {path.stem for path in FOLDER.glob("*.py")} - {"common"}
-    assert scripts == {rule.name for rule in RULES} - BY_SAMPLES
-    assert scripts == {*SHOWN} | ON_A_GPU | ON_TWO_RANKS
+    assert scripts == {rule.name for rule in RULES}
+    assert scripts == {*SHOWN} | ON_A_GPU | BY_SAMPLES | ON_TWO_RANKS
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_the_script_that_needs_a_device_says_so_in_one_line(fixed: bool) -> None:
+    script = FOLDER / "stall_reasons.py"
+    command = [sys.executable, str(script), *(["--fixed"] if fixed else [])]
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, capture_output=True, text=True, env=hidden)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "stall_reasons.py: expected a CUDA device, found none; its defect shows on one only\n"
+    )
 
 
 @pytest.mark.parametrize("rule", sorted(SHOWN))

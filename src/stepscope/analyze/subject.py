@@ -15,6 +15,9 @@ from stepscope.contexts import ContextTree
 
 __all__ = ["Mask", "Rows", "Subject", "glob"]
 
+# A compilation's annotation has the line of its function.
+_TELL_LINES = ("python", "annotation")
+
 
 class Subject(Gains):
     """The steps of one rank of a trace: `Search`, `Measures`, `Gains`, and findings of them.
@@ -60,7 +63,7 @@ class Subject(Gains):
 
     def _place_in_tree(self, tree: ContextTree, node: int) -> Place:
         path = list(tree.nodes.take(tree.path(node)).rows())
-        lines = [one for one in path if one["kind"] == "python" and one["line"]]
+        lines = [one for one in path if one["kind"] in _TELL_LINES and one["line"]]
         modules = [one["name"] for one in path if one["kind"] == "module"]
         count, ns = _measured(tree, node)
         return Place(
@@ -69,7 +72,7 @@ class Subject(Gains):
             module=modules[-1] if modules else "",
             file=lines[-1]["file"] if lines else "",
             line=lines[-1]["line"] if lines else None,
-            function=lines[-1]["name"] if lines else "",
+            function=lines[-1]["name"] if lines and lines[-1]["kind"] == "python" else "",
             count=count / self.count,
             ms=ns / 1e6 / self.count,
             contexts=(node,),

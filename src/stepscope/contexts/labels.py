@@ -24,7 +24,7 @@ def short_label(tree: ContextTree, node: int, width: int = _WIDEST) -> str:
     name = _short(tree.label(node), kind)
     if kind == "module":
         name = _relative(tree, node)
-    if kind in ("python", "native") and file:
+    if file and kind != "module":
         name = f"{name} {_base(file)}{f':{line}' if line >= 0 else ''}"
     return name if len(name) <= width else name[: max(width - 1, 1)] + "…"
 

@@ -23,8 +23,8 @@ class Adapter(Protocol):
     def detach(self) -> None:
         """Leave the framework as it was."""
 
-    def name_modules(self) -> None:
-        """Give the modules met so far the names that the file shows."""
+    def name_contexts(self) -> None:
+        """Give what is named later than it runs the names that the file shows."""
 
 
 class PyTorchAdapter:
@@ -41,7 +41,7 @@ class PyTorchAdapter:
         self._extension = extension
         self._options = options
         self._paths: Any = None
-        self._compiler = CompilerWatch(extension.locate, self._tell_compilation)
+        self._compiler = CompilerWatch(extension, self._tell_compilation)
 
     def attach(self) -> None:
         """From now on tell of every operator, in all threads."""
@@ -62,10 +62,11 @@ class PyTorchAdapter:
         self._compiler.remove()
         self._extension.watch_memory(False)
 
-    def name_modules(self) -> None:
-        """Give the modules met so far the names that the file shows."""
+    def name_contexts(self) -> None:
+        """Give modules and compiled code met so far the names that the file shows."""
         if self._paths is not None:
             self._paths.name_all()
+        self._compiler.name_all()
 
     def _tell_compilation(self, phase: str, name: str) -> None:
         self._extension.tell(COMPILATION, BEGIN if phase == "begin" else END, name)

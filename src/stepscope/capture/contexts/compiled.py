@@ -1,4 +1,4 @@
-"""What torch.compile tells: when it compiles, and which source line a kernel of its own comes from.
+"""What torch.compile tells: when it compiles, and which source line its code comes from.
 
 Nothing of the compiler is imported here; each part is set up when the program imports it.
 """
@@ -9,25 +9,34 @@ import functools
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from stepscope.capture.contexts.compilations import Compilations, Told
 from stepscope.capture.imports import AfterImport
 
-_PLACE = re.compile(r'File "([^"]+)", line (\d+)')
-Locate = Callable[[str, str, int], object]
+# Frames of the compiler's own, left out: torch's, and those of code that it made.
+HIDDEN = ["*/torch/_dynamo/", "*/torch/_functorch/", "*/torch/_inductor/", "*<eval_with_key>",
+          "torch/_compile.py", "torch/_utils_internal.py", "torch/fx/graph_module.py",
+          "torch/autograd/function.py:Function.apply",
+          "torch/autograd/function.py:BackwardCFunction.apply_boxed"]  # fmt: skip
+# Where a compilation's context is begun: that is no place in the program.
+ANNOTATOR = "stepscope/capture/contexts/compilations.py"
+_PLACE = re.compile(r'File "([^"]+)", line (\d+), in (.+)')
+Place = tuple[str, str, int]
 
 
 class CompilerWatch:
-    """Makes compiled kernels show, with their source lines.
+    """Makes what was compiled show as such, with its source lines.
 
     Args:
-        locate: called with a kernel's name, and the file and line it comes from.
-        on_compile: called with "begin" or "end" and the compilation's id.
+        extension: the collector.
+        tell: called with "begin" or "end" and a compilation's number.
     """
 
-    def __init__(self, locate: Locate, on_compile: Callable[[str, str], object]) -> None:
-        self._locate = locate
-        self._on_compile = on_compile
+    def __init__(self, extension: Any, tell: Told) -> None:
+        self._extension = extension
+        self._compilations = Compilations(extension, tell)
         self._undo: list[Callable[[], object]] = []
         self._watches = [
             AfterImport("torch._inductor.config", self._show_kernels),
@@ -46,6 +55,17 @@ class CompilerWatch:
             watch.remove()
         while self._undo:
             self._undo.pop()()
+
+    def name_all(self) -> None:
+        """Give what has been compiled the names and lines that the file shows."""
+        self._compilations.name_all()
+        cache: Any = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
+        files = list(getattr(cache, "linemaps", ()))
+        for key, file, line in self._extension.lines_of(files) if files else ():
+            told = cache.stack_frames_for_code(file, line) or []
+            places = [(frame["name"], frame["filename"], frame["line"]) for frame in told]
+            if place := _users(places):
+                self._extension.describe(key, *place)
 
     def _show_kernels(self) -> None:
         config: Any = sys.modules["torch._inductor.config"]
@@ -68,8 +88,8 @@ class CompilerWatch:
         def traced(schedule: Any, kernel: str, *args: Any, **kwargs: Any) -> Any:
             handle = trace(schedule, kernel, *args, **kwargs)
             stacks = debug._inductor_kernel_stack_trace.get(f"{kernel}:{handle}", [])
-            for file, line in map(_innermost, stacks[:1]):
-                self._locate(_shown_name(kernel), file, line)
+            for _, file, line in filter(None, map(_innermost, stacks[:1])):
+                self._extension.locate(_shown_name(kernel), file, line)
             return handle
 
         debug.set_kernel_post_grad_provenance_tracing = traced
@@ -78,25 +98,20 @@ class CompilerWatch:
         )  # fmt: skip
 
     def _follow_compilations(self) -> None:
-        handler: Any = getattr(sys.modules["torch._dynamo.callback"], "callback_handler", None)
-        if handler is None:
-            return
-
-        def begin(what: Any = None) -> None:
-            self._on_compile("begin", str(getattr(what, "compile_id", "")))
-
-        def end(what: Any = None) -> None:
-            self._on_compile("end", str(getattr(what, "compile_id", "")))
-
-        handler.register_start_callback(begin)
-        handler.register_end_callback(end)
-        self._undo.append(lambda: handler.remove_start_callback(begin))
-        self._undo.append(lambda: handler.remove_end_callback(end))
+        self._undo.append(self._compilations.follow())
 
 
-def _innermost(stack: str) -> tuple[str, int]:
-    places = _PLACE.findall(stack)
-    return (places[-1][0], int(places[-1][1])) if places else ("", 0)
+def _innermost(stack: str) -> Place | None:
+    """The user's line of a stack as text, outermost first."""
+    found = _PLACE.findall(stack)
+    return _users([(name.strip(), file, int(line)) for file, line, name in reversed(found)])
+
+
+def _users(places: list[Place]) -> Place | None:
+    """The first of some places, innermost first, that is not in torch; else the innermost."""
+    home = str(Path(sys.modules["torch"].__file__ or "").parent)
+    outside = [place for place in places if not place[1].startswith(home)]
+    return next(iter(outside or places), None)
 
 
 def _shown_name(kernel: str) -> str:

@@ -7,21 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.capture import program
+from stepscope.capture.contexts import compiled
 from stepscope.capture.contexts.adapter import Adapter, PyTorchAdapter
 from stepscope.capture.contexts.options import SOURCES, ContextOptions
 from stepscope.capture.contexts.permission import permission_missing
 
-# Frames that say nothing: torch's own of a module call, which the module's frame stands for.
+# Frames that say nothing: torch's own of a module call, which the module's frame stands for, and
+# the compiler's.
 _HIDDEN = [
     "torch/nn/modules/module.py:Module._call_impl",
     "torch/nn/modules/module.py:Module._call_impl.<locals>.inner",
     "torch/nn/modules/module.py:_call_impl",
+    *compiled.HIDDEN,
 ]
 # The stack begins with what these files run.
 _BARRIERS = [str(Path(program.__file__))]
 # A range is opened in these files and goes on when they have returned.
 _ANNOTATORS = ["torch/autograd/profiler.py", "torch/_ops.py", "/contextlib.py",
-               "stepscope/capture/contexts/monitor.py"]  # fmt: skip
+               "stepscope/capture/contexts/monitor.py", compiled.ANNOTATOR]  # fmt: skip
 
 
 class NativeCollector:
@@ -89,7 +92,7 @@ class NativeCollector:
     def content(self, complete: bool) -> bytes | None:
         """contexts.json as it stands."""
         for adapter in self._adapters:
-            adapter.name_modules()
+            adapter.name_contexts()
         if self._follows_devices and not complete:
             self._extension.flush_devices()
         content: bytes | None = self._extension.snapshot(complete)

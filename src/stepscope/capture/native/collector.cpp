@@ -123,6 +123,7 @@ static Name* new_name(Thread& thread, const char* text, Kind kind, uint64_t hash
   Name* name = is_kept ? thread.name_store.back().get() : &thread.passing;
   name->text = text;
   name->is_engine = !name->text.rfind("autograd::engine::evaluate_function: ", 0);
+  if (is_of_compiler(name->text)) kind = Kind::annotation;
   name->key = thread.collector.keys.find(kind, plain_name(thread.collector, name->text, kind));
   if (is_kept) thread.texts.put(hash, name);
   return name;
@@ -229,12 +230,14 @@ void begin(Entry* entry, const Operator& op, uint64_t (*framework_thread)()) {
   if (!thread || thread->is_busy) return;
   thread->turn_over();
   unlink_ended(*thread);
+  if (thread->top && thread->top->encloses) return thread->turn_over();
   Name* name = name_of(*thread, op.name, op.kind);
   entry->thread = thread->serial;
   entry->session = thread->collector.session;
   entry->key = name->key;
   entry->stack = entry;
   entry->is_annotation = op.kind == Kind::annotation || op.is_from_python;
+  entry->encloses = op.encloses;
   entry->has_ended.store(false, std::memory_order_relaxed);
   entry->frame = thread->collector.options.sources & kPython ? innermost() : nullptr;
   if (entry->is_annotation) anchor(*thread, entry);
@@ -298,6 +301,10 @@ Slot* here(Thread* thread) {
   if (is_outside) thread->turn_over();
   Entry* top = thread->top;
   while (top && top->is_pending) top = top->below;  // its place is not for us to decide
+  if (top && top->encloses) {
+    if (is_outside) thread->turn_over();
+    return top->slot;
+  }
   Frame* frame = thread->is_busy ? thread->interrupted : innermost();
   if (!(thread->collector.options.sources & kPython)) frame = nullptr;
   Slot* slot = parent_slot(*thread, top, frame);

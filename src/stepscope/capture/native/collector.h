@@ -67,6 +67,7 @@ struct Operator {
   uint64_t forward_id = 0;   // the thread of the forward operator, in the framework's counting
   bool is_backward = false;
   bool is_from_python = false;  // begun by a function that returns before it ends
+  bool encloses = false;        // nothing that runs in it is counted apart
 };
 
 // Both return quickly where nothing is collected; `end` must get the same entry.

@@ -38,6 +38,17 @@ void Keys::rename(KeyId key, const std::string& name) {
   keys_[key & ~kBackward].name = intern(name);
 }
 
+std::vector<Keys::Line> Keys::lines_of(const std::set<std::string>& files) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<Line> lines;
+  for (size_t id = 0; id < keys_.size(); id++) {
+    const Key& key = keys_[id];
+    if (key.kind == Kind::python && files.count(strings_[key.file]))
+      lines.push_back({KeyId(id), strings_[key.file], key.line});
+  }
+  return lines;
+}
+
 Keys::Text Keys::text(KeyId id) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const Key& key = keys_[id & ~kBackward];

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -32,6 +33,13 @@ class Keys {
              const std::string& type = "");
   void locate(KeyId key, const std::string& file, uint32_t line);
   void rename(KeyId key, const std::string& name);
+  // The frames of Python that stand in some files.
+  struct Line {
+    KeyId key;
+    std::string file;
+    uint32_t line;
+  };
+  std::vector<Line> lines_of(const std::set<std::string>& files) const;
   struct Text {
     Kind kind;
     std::string name, file;

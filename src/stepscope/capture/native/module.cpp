@@ -149,6 +149,29 @@ PyObject* locate(PyObject*, PyObject* arguments) {
   Py_RETURN_NONE;
 }
 
+// What a frame is called, and where it is, once that is known.
+void describe(KeyId key, const char* name, const char* file, unsigned line) {
+  last->keys.rename(key, name);
+  last->keys.locate(key, file, line);
+}
+
+PyObject* describe_line(PyObject*, PyObject* arguments) {
+  const char *name, *file;
+  unsigned key, line;
+  if (!PyArg_ParseTuple(arguments, "IssI", &key, &name, &file, &line)) return nullptr;
+  if (last) describe(key, name, file, line);
+  Py_RETURN_NONE;
+}
+
+PyObject* describe_annotation(PyObject*, PyObject* arguments) {
+  const char *told, *name, *file;
+  unsigned line;
+  if (!PyArg_ParseTuple(arguments, "sssI", &told, &name, &file, &line)) return nullptr;
+  if (!last) Py_RETURN_NONE;
+  describe(last->keys.find(Kind::annotation, told), name, file, line);
+  Py_RETURN_NONE;
+}
+
 PyObject* module_died(PyObject*, PyObject*) {
   if (last) last->module_age++;
   Py_RETURN_NONE;
@@ -161,6 +184,19 @@ std::vector<std::string> strings_of(PyObject* list) {
   for (Py_ssize_t i = 0; i < PyList_Size(list); i++)
     strings.push_back(PyUnicode_AsUTF8(PyList_GetItem(list, i)));
   return strings;
+}
+
+PyObject* lines_of(PyObject*, PyObject* list) {
+  if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "expected a list of files");
+  std::vector<std::string> files = strings_of(list);
+  PyObject* found = PyList_New(0);
+  if (!last) return found;
+  for (auto& line : last->keys.lines_of({files.begin(), files.end()})) {
+    PyObject* item = Py_BuildValue("IsI", line.key, line.file.c_str(), line.line);
+    if (item) PyList_Append(found, item);
+    Py_XDECREF(item);
+  }
+  return found;
 }
 
 PyObject* hide(PyObject*, PyObject* arguments) {
@@ -269,6 +305,12 @@ void discard(PyObject* capsule) {
   if (!entry->is_linked) delete entry;  // else it was never ended, and stays on its stack
 }
 
+PyObject* token_of(const Operator& op) {
+  auto* entry = new Entry;
+  stepscope::begin(entry, op, [] { return uint64_t(PyThread_get_thread_ident()); });
+  return PyCapsule_New(entry, nullptr, discard);
+}
+
 PyObject* begin(PyObject*, PyObject* arguments) {
   Operator op{nullptr};
   int is_backward = 0;
@@ -280,9 +322,14 @@ PyObject* begin(PyObject*, PyObject* arguments) {
   op.is_backward = is_backward;
   op.forward_id = thread;
   op.is_from_python = true;
-  auto* entry = new Entry;
-  stepscope::begin(entry, op, [] { return uint64_t(PyThread_get_thread_ident()); });
-  return PyCapsule_New(entry, nullptr, discard);
+  return token_of(op);
+}
+
+PyObject* enclose(PyObject*, PyObject* arguments) {
+  Operator op{nullptr, Kind::annotation};
+  if (!PyArg_ParseTuple(arguments, "s", &op.name)) return nullptr;
+  op.is_from_python = op.encloses = true;
+  return token_of(op);
 }
 
 PyObject* end(PyObject*, PyObject* capsule) {
@@ -308,6 +355,9 @@ PyMethodDef methods[] = {
     {"module_key", module_key, METH_VARARGS, "module_key(name, file, line, class)"},
     {"rename", rename, METH_VARARGS, "rename(key, name)"},
     {"locate", locate, METH_VARARGS, "locate(operator, file, line)"},
+    {"describe", describe_line, METH_VARARGS, "describe(key, name, file, line)"},
+    {"describe_annotation", describe_annotation, METH_VARARGS, "describe_annotation(told, name, file, line)"},
+    {"lines_of", lines_of, METH_O, "lines_of(files): key, file and line of each frame in them"},
     {"module_died", module_died, METH_NOARGS, "module_died(): its address may come again."},
     {"hide", hide, METH_VARARGS, "hide(frames, barriers, annotators)"},
     {"watch_memory", memory, METH_VARARGS, "watch_memory(on): why it cannot be, or nothing."},
@@ -316,6 +366,7 @@ PyMethodDef methods[] = {
     {"tell", tell, METH_VARARGS, "tell(domain, phase, name, address, bytes)"},
     {"call_path", call_path, METH_VARARGS, "call_path(sources[, context])"},
     {"begin", begin, METH_VARARGS, "begin(name[, sequence, is_backward, forward_thread])"},
+    {"enclose", enclose, METH_VARARGS, "enclose(name): as begin, and nothing in it counts apart"},
     {"end", end, METH_O, "end(what begin returned)"},
     {"follow_pytorch", follow, METH_VARARGS, "follow_pytorch(on)"},
     {nullptr, nullptr, 0, nullptr},

@@ -56,6 +56,14 @@ static bool ends_with(const std::vector<std::string>* endings, const std::string
   });
 }
 
+// By a frame (`file:name`), a file, or what the file's path contains (`*folder/`).
+static bool is_hidden(const std::string& file, const std::string& name) {
+  if (ends_with(hidden_names, file + ":" + name) || ends_with(hidden_names, file)) return true;
+  return hidden_names && std::any_of(hidden_names->begin(), hidden_names->end(), [&](auto& part) {
+    return part[0] == '*' && file.find(part.substr(1)) != std::string::npos;
+  });
+}
+
 static PlaceKey describe(Collector& collector, Frame* frame, uintptr_t position) {
   Python python;
   PyCodeObject* code = code_of(frame);
@@ -69,7 +77,7 @@ static PlaceKey describe(Collector& collector, Frame* frame, uintptr_t position)
   auto known = known_code().find(code);
   if (known == known_code().end() && known_code().size() < kMostCode) {
     Py_INCREF(code);
-    uint8_t flags = (ends_with(hidden_names, file + ":" + name) ? kHidden : 0) |
+    uint8_t flags = (is_hidden(file, name) ? kHidden : 0) |
                     (ends_with(barrier_files, file) ? kBarrier : 0) |
                     (ends_with(annotator_files, file) ? kAnnotator : 0);
     known = known_code().emplace(code, flags).first;
@@ -250,8 +258,14 @@ void anchor(Thread& thread, Entry* entry) {
 
 constexpr uint32_t kMostOfAPattern = 64;
 
+bool is_of_compiler(const std::string& name) {
+  return !name.rfind("Torch-Compiled Region: ", 0) || !name.rfind("torch.compile ", 0) ||
+         name == "TorchDynamo Cache Lookup";
+}
+
 std::string plain_name(Collector& collector, const std::string& name, Kind kind) {
   if (kind != Kind::annotation && name.rfind("## Call CompiledFxGraph ", 0)) return name;
+  if (is_of_compiler(name)) return name;
   std::string pattern;
   bool ends_in_number = false;
   for (char c : name) {

@@ -12,6 +12,9 @@ Slot* parent_slot(Thread& thread, Entry* top, Frame* frame);
 // Remember where in the program an annotation was opened: its own frames will be gone.
 void anchor(Thread& thread, Entry* entry);
 // An annotation's name, without the numbers that would make every one new.
+// Whether torch.compile says this around what it does: no operator, though told as one. Numbers in
+// it are as many as there are compilations.
+bool is_of_compiler(const std::string& name);
 std::string plain_name(Collector& collector, const std::string& name, Kind kind);
 
 // Learn which frames of the stack run the program rather than being of it.

@@ -183,7 +183,8 @@ static void take(Thread& thread, int which) {
   put_figures(writer, samples, which, interval);
   // In the middle of a callback of ours the tables are not to be read.
   bool is_quiet = !(thread.turn.load(std::memory_order_relaxed) & 1);
-  if (is_quiet && (!top || is_placed) && (!top || top->is_annotation || innermost() != top->frame) &&
+  bool is_alone = !top || (is_placed && !top->encloses);
+  if (is_quiet && is_alone && (!top || top->is_annotation || innermost() != top->frame) &&
       thread.collector.options.sources & kPython)
     put_frames(writer, thread);
   writer.commit();

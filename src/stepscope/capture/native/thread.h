@@ -79,6 +79,7 @@ struct Entry {
   uint32_t session = 0;
   bool is_pending = false;     // its place is known once the first operator below it is
   bool is_annotation = false;  // the Python frames that opened it may be gone
+  bool encloses = false;       // nothing that runs in it is counted apart
   std::atomic<bool> is_linked{false}, has_ended{false};
   Anchor anchors[kAnchors];
 };
