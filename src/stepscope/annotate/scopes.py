@@ -64,12 +64,16 @@ def scope_of(text: str) -> Scope:
         ('backward', False, ('CNN', 'Dense_0'), 'dot_general')
     """
     *around, primitive = _split(text[:_LONGEST])
-    program, transforms, names, machinery = "", set(), [], set()
+    program, transforms, machinery = "", set[str](), set[str]()
+    names: list[str] = []
     for part in around if "(" not in primitive else (*around, primitive):
+        whole = part
         while found := _WRAPPED.match(part):
             transforms.add(found[1])
             program = program or (found[2] if found[1] in _CALLS else "")
             part = "" if found[1] in _CALLS else found[2]
+        if part != whole and part in names:  # a part transformed twice is written twice
+            del names[names.index(part) :]
         if _MACHINERY.match(part):
             machinery.add(part)
         elif part and _EINSUM not in part:

@@ -22,6 +22,7 @@ _OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#|^## optimizer ##$")
 _REGULAR = 0.9
 _LEAST_EVENTS = 8
 _CUT_OFF = 0.02
+_NOTABLE = 0.1
 Bounds = NDArray[np.int64]
 
 
@@ -46,6 +47,7 @@ def find_steps(trace: Trace) -> Trace:
     step = _step_of_events(trace, starts, ends)
     trace = trace.with_events(step=np.where(step < 0, -1, numbers[step]))
     trace = trace.with_table(_table(trace, step, numbers, starts, ends, evidence))
+    trace = _tell_of_work_outside(trace)
     return trace if evidence in ("profiler_step", "optimizer") else _tell(trace, evidence)
 
 
@@ -212,6 +214,24 @@ def _table(
             "evidence": Text.constant(why, len(numbers)),
         },
     )
+
+
+def _tell_of_work_outside(trace: Trace) -> Trace:
+    """Warn where threads run much of what was compiled after the step that asked for it has ended.
+
+    JAX returns before its work is done. A launch on a device tells the step; on a CPU nothing does.
+    """
+    events = trace.events
+    compiled = on_host(trace) & (events["scope"] >= 0)
+    outside = events["self_ns"][compiled & (events["step"] < 0)].sum()
+    whole = events["self_ns"][compiled].sum()
+    if outside <= _NOTABLE * whole:
+        return trace
+    said = (
+        f"{outside / 1e6:.3f} of {whole / 1e6:.3f} ms of compiled work on the CPU runs outside the "
+        "steps and belongs to none; wait for it in each step (`jax.block_until_ready`)"
+    )
+    return trace.with_warnings([("work_outside_steps", said, 1)])
 
 
 def _tell(trace: Trace, evidence: str) -> Trace:

@@ -88,7 +88,8 @@ def number_ranks(
     for path, rank in zip(files, told, strict=True):
         if rank is None or rank in ranks:
             given = next(free)
-            warnings.append(_renumbered(path, rank, given))
+            if len(files) > 1:
+                warnings.append(_renumbered(path, rank, given))
             rank = given
         ranks.append(rank)
     return ranks, warnings + _missing(ranks, max(one.world_size for one in metadata))

@@ -133,8 +133,10 @@ def signed(value: int) -> int:
 class Fields(NamedTuple):
     """The fields of many messages, shape (fields,) each; as `Field`, and whose each is.
 
+    The first fields of all messages come first, then the second ones, and so on.
+
     Attributes:
-        owner: index of the message; the fields of one message are in their order.
+        owner: index of the message.
         number: field number.
         kind: how it is written.
         value: a varint's value (its 64 bits as int64), else where the bytes start.
@@ -148,15 +150,16 @@ class Fields(NamedTuple):
     end: Offsets
 
     def of(self, number: int, kind: int) -> Fields:
-        """Those of one number that are written as they should be."""
-        rows = (self.number == number) & (self.kind == kind)
+        """Those of one number that are written as they should be, message by message."""
+        rows = np.flatnonzero((self.number == number) & (self.kind == kind))
+        rows = rows[np.argsort(self.owner[rows], kind="stable")]
         return Fields(*(column[rows] for column in self))
 
     def last(self, number: int, count: int, default: int = 0) -> Offsets:
         """A varint's value for each of `count` messages; the last counts, as the format says."""
-        found = self.of(number, VARINT)
+        rows = np.flatnonzero((self.number == number) & (self.kind == VARINT))
         result = np.full(count, default, np.int64)
-        result[found.owner] = found.value
+        result[self.owner[rows]] = self.value[rows]
         return result
 
 
@@ -175,7 +178,7 @@ def scan(octets: Octets, start: Offsets, end: Offsets, damage: Damage) -> Fields
         damage: told of what cannot be read.
 
     Returns:
-        The fields, sorted by message.
+        The fields, as `Fields` has them.
     """
     at, live = start.astype(np.int64), np.flatnonzero(start < end)
     rounds = [Fields(*(np.zeros(0, np.int64) for _ in Fields._fields))]
@@ -186,19 +189,7 @@ def scan(octets: Octets, start: Offsets, end: Offsets, damage: Damage) -> Fields
         rounds.append(found)
         at[found.owner] = found.end
         live = found.owner[found.end < end[found.owner]]
-    # A message has a field in each round up to its last, so where each belongs needs no sorting.
-    columns = Fields(*(np.concatenate(column) for column in zip(*rounds, strict=True)))
-    counts = np.bincount(columns.owner, minlength=len(start))
-    first = np.cumsum(counts) - counts
-    turn = np.repeat(np.arange(len(rounds)) - 1, [len(one.owner) for one in rounds])
-    place = first[columns.owner] + turn
-    return Fields(*(_placed(column, place) for column in columns))
-
-
-def _placed(values: Offsets, place: Offsets) -> Offsets:
-    result = np.empty_like(values)
-    result[place] = values
-    return result
+    return Fields(*(np.concatenate(column) for column in zip(*rounds, strict=True)))
 
 
 def _next_fields(
@@ -209,14 +200,15 @@ def _next_fields(
     kind, number = key & 7, key >> 3
     at = np.minimum(at, end)
     value, after = _varints(octets, at)
-    width = np.select([kind == FIXED64, kind == FIXED32], [8, 4], value)
-    begin = np.where(kind == BYTES, after, at)
+    is_varint, is_bytes = kind == VARINT, kind == BYTES
+    width = np.where(is_bytes, value, np.where(kind == FIXED64, 8, 4))
+    begin = np.where(is_bytes, after, at)
     room = (width >= 0) & (width <= end - begin)
-    stop = np.where(kind == VARINT, after, begin + np.where(room, width, 0))
-    known = np.isin(kind, (VARINT, FIXED64, BYTES, FIXED32))
+    stop = np.where(is_varint, after, begin + np.where(room, width, 0))
+    known = (kind <= BYTES) | (kind == FIXED32)
     known &= (key >= _LEAST_KEY) & (key < _MOST_KEY)
-    sound = known & (stop <= end) & (room | (kind == VARINT))
-    return Fields(owner, number, kind, np.where(kind == VARINT, value, begin), stop), sound
+    sound = known & (stop <= end) & (room | is_varint)
+    return Fields(owner, number, kind, np.where(is_varint, value, begin), stop), sound
 
 
 def _varints(octets: Octets, at: Offsets) -> tuple[Offsets, Offsets]:

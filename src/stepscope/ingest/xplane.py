@@ -45,7 +45,6 @@ _RUNTIME = re.compile(
 )
 _PYTHON = re.compile(r"^\$(?:(.+\.py):(\d+) )?(.*)$", re.DOTALL)
 _CONTROL = re.compile(r"^(while|conditional|call)(\.\d+)*$")
-_NO_SCOPE = "XlaModule"  # what a kernel of a whole program is told to be part of
 _SIZE = re.compile(r"\bsize:(\d{1,18})\b")
 
 
@@ -231,7 +230,7 @@ class _Profile:
             text = self._programs.find(program, name, words[op]).scope
         if not text and scope >= 0:
             text = words[scope].rstrip(":")
-        return self._words[text] if text and text != _NO_SCOPE else -1
+        return self._words[text] if "/" in text else -1  # else it names an argument, or nothing
 
     def _names_of(
         self, plane: Plane, batch: Batch, tracks: list[Track], claim: Codes, step: Codes

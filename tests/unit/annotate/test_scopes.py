@@ -42,8 +42,10 @@ def test_the_program_is_the_outermost_function() -> None:
 
 
 def test_forward_that_is_done_again_in_backward() -> None:
-    text = "jit(step)/transpose(jvp(Net))/checkpoint/rematted_computation/Block_1/sin"
+    text = "jit(step)/transpose(jvp(Net))/jvp(Net)/checkpoint/rematted_computation/Block_1/sin"
     assert scope_of(text) == Scope("step", "backward", True, ("Net", "Block_1"), "sin")
+    text = text.replace("rematted_computation/", "")
+    assert scope_of(text) == Scope("step", "backward", False, ("Net", "Block_1"), "sin")
 
 
 @pytest.mark.parametrize("text", ["(" * 10_000, "a(" * 10_000 + ")" * 10_000, "a/" * 100_000, "/"])

@@ -1,0 +1,82 @@
+"""What is known of real XLA profiles: of JAX on the CPU (`jax/record.py`), and on a GPU."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import stepscope
+from stepscope.trace.trace import Trace
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def cpu() -> Trace:
+    return stepscope.open(HERE / "jax/mlp_cpu.xplane.pb.gz", cache=False)
+
+
+def test_steps_are_those_that_the_script_annotates(cpu: Trace) -> None:
+    assert cpu["steps"]["step"].tolist() == [10, 11, 12, 13]
+    assert set(cpu["steps"].text("evidence")) == {"profiler_step"}
+    assert cpu.metadata.framework == "jax"
+    assert not len(cpu["warnings"])
+
+
+def test_stages_are_told_by_transformations_scopes_and_ranges(cpu: Trace) -> None:
+    stages = Counter((row["step"], row["stage"]) for row in cpu["stages"].rows())
+    for step in (10, 11, 12, 13):
+        for stage in ("data_loading", "forward", "loss", "backward"):
+            assert stages[step, stage] >= 1
+    operators = Counter(
+        row["stage"] for row in cpu.events.rows() if row["scope"] and row["step"] is not None
+    )
+    assert set(operators) == {"other", "forward", "loss", "backward", "optimizer", "data_loading"}
+
+
+def test_modules_are_the_named_scopes(cpu: Trace) -> None:
+    rows = {row["path"]: row for row in cpu["modules"].rows()}
+    assert set(rows) == {"MLP", "MLP.Dense_0", "MLP.Dense_1", "MLP.Dense_2", "loss"}
+    for path, row in rows.items():
+        assert row["evidence"] == "scopes"
+        assert row["calls"] == 4
+        assert min(row["forward_cpu_ns"], row["backward_cpu_ns"]) > 0, path
+    inner = sum(row["backward_cpu_ns"] for path, row in rows.items() if "." in path)
+    assert inner <= rows["MLP"]["backward_cpu_ns"]
+
+
+def test_an_operation_names_its_program_and_its_kind(cpu: Trace) -> None:
+    named = [row for row in cpu.events.rows() if row["name"] == "dot" and row["step"] == 10]
+    (dot,) = named
+    # XLA took a transposition into this product, and gave it the name of that.
+    assert dot["scope"] == "jit(train_step)/transpose(jvp(MLP))/Dense_0/transpose"
+    assert (dot["kind"], dot["stage"], dot["category"]) == ("gemm", "backward", "cpu_op")
+    assert cpu.event_arguments(dot["id"])["hlo_module"] == "jit_train_step"
+
+
+@pytest.fixture(scope="module")
+def mi300x(traces: Path) -> Trace:
+    return stepscope.open(traces / "jax_xplane/conv_mi300x.xplane.pb", cache=False)
+
+
+def test_five_runs_on_eight_devices(mi300x: Trace) -> None:
+    names = Counter(mi300x.events.text("name"))
+    assert names["input_transpose_fusion.kd"] == 5 * 8
+    tracks = mi300x["tracks"]
+    kernels = mi300x.events.text("category").mask("kernel")
+    assert set(tracks["device"][mi300x.events["track"][kernels]].tolist()) == set(range(8))
+    assert len(mi300x.metadata.devices) == 8
+
+
+def test_every_kernel_is_tied_to_its_launch(mi300x: Trace) -> None:
+    kernels = mi300x.events.text("category").mask("kernel")
+    assert len(mi300x["launches"]) == kernels.sum() == 235
+    assert (mi300x["launches"]["delay_ns"] > 0).all()
+
+
+def test_kernels_without_a_telling_name_are_known_by_their_scope(mi300x: Trace) -> None:
+    rows = [row for row in mi300x.events.rows() if row["name"] == "input_transpose_fusion.kd"]
+    assert {row["scope"] for row in rows} == {"jit(forward_3d_conv)/conv_general_dilated"}
+    assert {(row["kind"], row["stage"]) for row in rows} == {("convolution", "forward")}
