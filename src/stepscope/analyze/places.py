@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from stepscope.analyze.finding import Place
 from stepscope.annotate.launches import launch_of
 from stepscope.annotate.lines import LINES_RANGE, parse_lines
+from stepscope.annotate.marks import MODULE_RANGE
 from stepscope.trace.nesting import inherit
 from stepscope.trace.trace import Trace
 
@@ -122,6 +123,12 @@ class Places:
         around[forward] = np.where(around[origin[forward]] >= 0, around[origin[forward]],
                                    around[forward])  # fmt: skip
         return around
+
+
+def plain_name(name: str) -> str:
+    """The name of an event in the user's words: a capture's range is the module's."""
+    module = name.removeprefix(MODULE_RANGE)
+    return name if module == name else f"module {module.strip() or 'model'}"
 
 
 def _is_users(name: str) -> bool:

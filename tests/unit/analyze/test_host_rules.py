@@ -121,3 +121,10 @@ def test_python_all_over_is_told_with_the_longest_of_it_and_the_steps_as_one_pla
     assert finding is not None
     assert "7.4 ms at a stretch between the beginning of the step and aten::mm" in finding.what
     assert [place.count for place in finding.evidence if "ProfilerStep" in place.name] == [1]
+
+
+def test_a_function_of_a_library_is_named_with_who_called_it() -> None:
+    frames = "main | 10 3990 | train.py(7): write_log\nmain | 20 3980 | json/encoder.py(9): encode"
+    finding = found("cpu_latency", logged(0, 4) + frames)
+    assert finding is not None
+    assert "in json/encoder.py(9): encode, called by train.py:7 in write_log: 4 ms" in finding.what

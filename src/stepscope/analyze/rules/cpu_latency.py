@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.analyze.finding import Finding
+from stepscope.analyze.places import plain_name
 from stepscope.analyze.stretches import Stretches, share, stretches
 from stepscope.analyze.subject import Rows, Subject
-from stepscope.annotate.marks import MODULE_RANGE
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import STAGES
@@ -120,17 +120,18 @@ def _python(subject: Subject) -> Iterator[Finding]:
 
 
 def _name(subject: Subject, rows: Rows, spent: NDArray[np.int64]) -> str:
-    """The range or frame with most of the time, in the user's words."""
+    """The range or frame with most of the time, and who of the user's called it."""
     names = subject.events["name"][rows]
-    worst = subject.events.text("name").values[int(np.bincount(names, spent).argmax())]
-    if worst.startswith("ProfilerStep"):
+    worst = int(np.bincount(names, spent).argmax())
+    name = subject.events.text("name").values[worst]
+    if name.startswith("ProfilerStep"):
         return "the loop itself"
-    return _plain(worst)
-
-
-def _plain(name: str) -> str:
-    module = name.removeprefix(MODULE_RANGE)
-    return name if module == name else f"module {module.strip() or 'model'}"
+    row = int(rows[names == worst][0])
+    caller = subject.place(row).removeprefix(" in ")
+    is_frame = subject.events.text("category")[row] == "python"
+    if is_frame and caller and not caller.endswith(name.rpartition(" ")[2]):
+        return f"{name}, called by {caller}"
+    return plain_name(name)
 
 
 def _between(subject: Subject, found: Stretches | None) -> str:
@@ -138,8 +139,8 @@ def _between(subject: Subject, found: Stretches | None) -> str:
     if found is None:
         return ""
     begin = subject.trace.metadata.capture.get("step_ends_after") or "the beginning of the step"
-    before = _plain(subject.name(found.before)) if found.before >= 0 else begin
-    after = _plain(subject.name(found.after)) if found.after >= 0 else "its end"
+    before = plain_name(subject.name(found.before)) if found.before >= 0 else begin
+    after = plain_name(subject.name(found.after)) if found.after >= 0 else "its end"
     return f": {found.longest_ms:.3g} ms at a stretch between {before} and {after}"
 
 
