@@ -15,7 +15,7 @@ import pytest
 from browsing import Workbench
 
 _ROOT = Path(__file__).parents[2]
-_PATIENCE_MS = 60_000
+_PATIENCE_MS = 120_000
 _URL = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
 # Each answer to the page comes late by up to so many ms, in any order: no test may mind.
 _LATE_MS = int(os.environ.get("STEPSCOPE_LATE_ANSWERS", "0"))
