@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from stepscope.cli.facts import finite
+from stepscope.errors import QueryError
 
 _BATCH_ROWS = 8192
 _NULL = "null"
@@ -37,7 +38,17 @@ def as_table(result: pa.Table) -> Iterator[str]:
 
 
 def as_json(result: pa.Table) -> Iterator[str]:
-    """An array with one object a line."""
+    """An array with one object a line.
+
+    Raises:
+        QueryError: if two columns have one name, of which an object would lose one.
+    """
+    twice = sorted({name for name in result.schema.names if result.schema.names.count(name) > 1})
+    if twice:
+        raise QueryError(
+            f"expected each column to have a name of its own, found {' and '.join(twice)} twice; "
+            "give them names with AS"
+        )
     yield "["
     for number, row in enumerate(_rows(result)):
         values = dict(zip(result.schema.names, row, strict=True))

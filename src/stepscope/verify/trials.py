@@ -116,8 +116,10 @@ class _Child:
 
     def raise_failure(self) -> None:
         """Raise CaptureError if it failed by itself."""
+        if self.stopped:
+            return  # perhaps while it wrote its facts
         facts = self.facts()
-        if self.stopped or (facts and facts["failure"] is None and self.code == 0):
+        if facts and facts["failure"] is None and self.code == 0:
             return
         what = facts.get("failure") or f"{_ending(self.code)}{self._words()}"
         under = " and ".join(name for name, _ in self._run.changes)
@@ -215,6 +217,10 @@ def _free_port() -> str:
 
 def _complete(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
     """The facts, if all steps have been measured and every change found something."""
+    if facts.get("torch") is None:
+        raise CaptureError(
+            f"expected {run.script.target} to train with PyTorch, found that it never imports torch"
+        )
     got = facts["recorded"] if run.capture else len(facts["steps_ns"])
     if got < run.steps:
         raise CaptureError(

@@ -11,6 +11,7 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 
 _WORDS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+_MOST = 1e6  # beyond it a time would be none that a trace can hold
 
 
 def _bool(text: str) -> bool:
@@ -21,12 +22,24 @@ def _bool(text: str) -> bool:
 
 def _number(text: str) -> float:
     number = float(text)
-    if number != number:
+    if number and not 1 / _MOST <= abs(number) <= _MOST:  # nan neither
         raise ValueError(text)
     return number
 
 
-_READ: dict[str, Callable[[str], Any]] = {"float": _number, "int": int, "str": str, "bool": _bool}
+def _whole(text: str) -> int:
+    if abs(number := int(text)) > _MOST:
+        raise ValueError(text)
+    return number
+
+
+_READ: dict[str, Callable[[str], Any]] = {
+    "float": _number, "int": _whole, "str": str, "bool": _bool,
+}  # fmt: skip
+_READ_AS = {
+    "float": "a number from 1e-6 to 1e6, or 0", "int": "a whole number up to 1e6",
+    "bool": "true or false",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -130,4 +143,5 @@ def _value(change: Change, part: str) -> tuple[str, Any]:
     try:
         return key, _READ[kind](text)
     except ValueError:
-        raise ChangeError(f"{change.name}: expected {key} as {kind}, found {text!r}") from None
+        raise ChangeError(f"{change.name}: expected {key} as {_READ_AS[kind]}, "
+                          f"found {text!r}") from None  # fmt: skip

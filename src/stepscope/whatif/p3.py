@@ -13,6 +13,7 @@ from stepscope.whatif.layers import add_channel, begins_next
 from stepscope.whatif.network import Network
 
 Ids = NDArray[np.int64]
+_LEAST_KB = 0.1
 
 
 def p3(
@@ -43,8 +44,8 @@ def p3(
     propagation", MLSys 2019.
     """
     network = Network(workers, 1, bandwidth_gbps, latency_us).checked("p3")
-    if slice_kb <= 0:
-        raise ChangeError(f"p3: expected slices above 0 kB, found {slice_kb}")
+    if slice_kb < _LEAST_KB:
+        raise ChangeError(f"p3: expected slices of at least {_LEAST_KB} kB, found {slice_kb}")
     refuse_communication(graph, "p3")
     gradients = find_gradients(graph, "p3")
     if (gradients.used < 0).all():

@@ -256,6 +256,11 @@ def test_query_gives_json_that_every_reader_takes(file: str) -> None:
     ]
 
 
+def test_an_object_cannot_have_two_columns_of_one_name(file: str) -> None:
+    code, out, err = call("query", file, "select 1 as a, 2 as a", "--format", "json")
+    assert (code, out, "found a twice; give them names with AS" in err) == (2, "", True)
+
+
 def test_two_answers_at_once_are_refused_before_anything_is_read(
     monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,15 @@ def test_a_prefix_that_is_no_command_is_told(prefix: str, message: str) -> None:
     run = Run(Script("train.py"), 1, 1, prefix=prefix)
     with pytest.raises(CaptureError, match=message):
         execute(run, lambda label, line: None)
+
+
+def test_a_script_without_torch_is_told(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print('hi')")
+    for capture in (None, tmp_path / "x.stepscope"):
+        run = Run(Script(str(script)), 1, 1, capture=capture)
+        with pytest.raises(CaptureError, match="found that it never imports torch"):
+            execute(run, lambda label, line: None)
 
 
 def test_the_first_process_is_ended_where_the_second_cannot_start(

@@ -243,8 +243,11 @@ def test_changes_compose_in_their_order(forward: Graph) -> None:
     [
         ("fused_adam", "no change is called 'fused_adam'; there are amp, "),
         ("bandwidth:speed=2", "bandwidth: expected KEY=VALUE with KEY one of factor"),
-        ("bandwidth:factor=fast", "bandwidth: expected factor as float, found 'fast'"),
-        ("bandwidth:factor=nan", "bandwidth: expected factor as float, found 'nan'"),
+        ("bandwidth:factor=fast", "bandwidth: expected factor as a number from 1e-6"),
+        ("bandwidth:factor=nan", "bandwidth: expected factor as a number from 1e-6"),
+        ("scale:select=kind=gemm,factor=1e300", "scale: expected factor as a number from 1e-6 to"),
+        ("ddp:workers=10000000", "ddp: expected workers as a whole number up to 1e6"),
+        ("gist:lossy=perhaps", "gist: expected lossy as true or false, found 'perhaps'"),
         ("scale:factor=2", "scale needs select: scale:select="),
     ],
 )

@@ -207,7 +207,7 @@ def test_modules_are_units(graph: Graph) -> None:
         ("dgc", "no all-reduce in these steps; put ddp before it"),
         ("compress", "no all-reduce in these steps; put ddp before it"),
         ("dgc:ratio=0", "expected a ratio above 0 and at most 0.5, found 0.0"),
-        ("p3:slice_kb=0", "expected slices above 0 kB, found 0.0"),
+        ("p3:slice_kb=0", "expected slices of at least 0.1 kB, found 0.0"),
         ("zero:stage=4", "expected stage 1, 2 or 3, found 4"),
         ("zero:stage=3,workers=1", "zero: expected at least 2 workers"),
         ("fsdp:unit=nothing", "no module with parameters matches 'nothing'"),
