@@ -46,6 +46,6 @@ def _statistics(stats: Stats) -> dict[str, list[Any]]:
 
 
 def _plain(value: float) -> float | None:
-    if isinstance(value, float) and math.isnan(value):
+    if not math.isfinite(value):
         return None
     return int(value) if value == int(value) else value

@@ -1,13 +1,14 @@
 """Files of a tree for other tools, and the table and the data of the page."""
 
 import json
+import math
 import re
 
 import pytest
 from grown import drawn_tree, grown_tree
 
 from stepscope.contexts import ContextTree, bottom_up
-from stepscope.contexts.columns import to_columns
+from stepscope.contexts.columns import _plain, to_columns
 from stepscope.contexts.folded import to_folded
 from stepscope.contexts.labels import short_label
 from stepscope.contexts.speedscope import to_speedscope
@@ -98,6 +99,10 @@ def test_columns_tell_all_of_the_tree() -> None:
     assert cpu["inclusive"]["sum"] == [38, 38, 32, 30, 5]
     assert cpu["own"]["std"][3] == 5
     assert cpu["inclusive"]["count"] == [5, 5, 3, 2, 1]
+
+
+def test_what_is_no_number_is_null() -> None:
+    assert [_plain(value) for value in (2.0, 0.5, math.nan, math.inf)] == [2, 0.5, None, None]
 
 
 def test_labels_leave_out_what_everybody_knows() -> None:

@@ -94,9 +94,12 @@ def test_a_failure_keeps_what_was_measured_before():
 
 
 def test_settings_from_an_editor_that_sends_nonsense_are_the_defaults():
-    sent = {"stepscope": {"timeLimit": "soon", "hints": "lens", "arguments": ["--lr", "1"]}}
+    sent = {"stepscope": {"timeLimit": "soon", "hints": "lens", "arguments": ["--lr", 1]}}
     assert settings_of(sent) == Settings(hints="lens", arguments=("--lr", "1"))
     assert settings_of(None) == Settings()
+    nonsense = {"measureOnSave": "false", "arguments": "--lr 1", "timeLimit": -1, "hints": ["x"]}
+    assert settings_of(nonsense) == settings_of({"timeLimit": float("nan")}) == Settings()
+    assert settings_of({"measureOnSave": False, "timeLimit": 5}) == Settings(False, time_limit_s=5)
 
 
 @pytest.mark.parametrize(

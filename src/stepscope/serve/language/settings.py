@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,21 +26,29 @@ class Settings:
 
 
 _NAMES = {
-    "measureOnSave": ("measure_on_save", bool),
-    "arguments": ("arguments", tuple),
-    "timeLimit": ("time_limit_s", float),
-    "hints": ("hints", str),
+    "measureOnSave": "measure_on_save",
+    "arguments": "arguments",
+    "timeLimit": "time_limit_s",
+    "hints": "hints",
 }
+_HINTS = ("inlay", "lens", "off")
 
 
 def settings_of(values: Any) -> Settings:
     """Settings as an editor sends them; what is missing or makes no sense keeps its default."""
     if isinstance(values, Mapping) and isinstance(values.get("stepscope"), Mapping):
         values = values["stepscope"]
-    chosen: dict[str, Any] = {}
-    for name, (field, kind) in _NAMES.items() if isinstance(values, Mapping) else ():
-        try:
-            chosen[field] = kind(values[name])
-        except (KeyError, TypeError, ValueError):
-            continue
-    return Settings(**chosen)
+    if not isinstance(values, Mapping):
+        return Settings()
+    sent: dict[str, Any] = {field: values.get(name) for name, field in _NAMES.items()}
+    if isinstance(sent["arguments"], list | tuple):
+        sent["arguments"] = tuple(map(str, sent["arguments"]))
+    return Settings(**{field: value for field, value in sent.items() if _makes_sense(field, value)})
+
+
+def _makes_sense(field: str, value: Any) -> bool:
+    if field == "time_limit_s":
+        return type(value) in (int, float) and math.isfinite(value) and value > 0
+    if field == "hints":
+        return value in _HINTS
+    return isinstance(value, bool if field == "measure_on_save" else tuple)
