@@ -25,6 +25,7 @@ _PASSED = 0.005
 _LEAST_REST = 0.01
 _CALLERS = 3
 _GAP = 3
+_LEAST_NAME = 24
 _STYLES = {
     "thread": "bold", "step": "bold", "module": "green", "python": "cyan", "kernel": "blue",
     "memcpy": "blue", "memset": "blue", "communication": "magenta", "unlinked": "yellow",
@@ -159,9 +160,9 @@ class _Text:
     def name(self, chain: list[int], level: int) -> Text:
         last = chain[-1]
         kind = self.tree.nodes.text("kind")[last] or ""
-        text = Text("  " * level)
+        text = Text(self.indent(level))
         marks = self.marks(last)
-        room = max(self.room - 2 * level - len(marks), 12)
+        room = max(self.room - len(text) - len(marks), 12)
         if len(chain) > 1:
             names = [short_label(self.tree, node, max(room // 4, 8)) for node in chain[:-1]]
             text.append(passed := _passed(names, room // 2), "dim")
@@ -169,6 +170,10 @@ class _Text:
         style = "bold red" if last in self.spots else _STYLES.get(kind, "")
         text.append(short_label(self.tree, last, max(room, 8)), style)
         return text.append(marks, "magenta")
+
+    def indent(self, level: int) -> str:
+        """No deeper than leaves room for a name: else the numbers would be cut."""
+        return " " * min(2 * level, max(self.room - _LEAST_NAME, 0))
 
     def marks(self, node: int) -> str:
         """What is to be said of a node beside its name."""
@@ -181,7 +186,7 @@ class _Text:
         total = float(self.value[hidden].sum())
         if total / self.whole < _LEAST_REST:
             return
-        words = Text(f"{'  ' * level}… {len(hidden)} more", "dim")
+        words = Text(f"{self.indent(level)}… {len(hidden)} more", "dim")
         table.add_row(
             words, Text(self.write(total), "dim"), Text(percent(total / self.whole), "dim")
         )
@@ -189,6 +194,9 @@ class _Text:
     def footer(self) -> Text:
         marks = ["◀ hot path", "↩ backward of the call above it"] if not self.bottom_up else []
         text = Text("\n" + " · ".join([*marks, "red: takes a tenth itself"]), "dim")
+        if self.measure.name == "cpu" and self.tree.event_node is None:
+            text.append("\nOnly operators are in it; Python too: "
+                        "stepscope run --contexts --sample-real 200 …", "dim")  # fmt: skip
         for note in self.tree.notes:
             text.append(f"\n! {note.message} ({note.count} of them)", "yellow")
         return text

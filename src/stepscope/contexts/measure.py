@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.contexts.tree import ContextTree
+from stepscope.errors import TraceError
 
 Floats = NDArray[np.float64]
 
@@ -56,6 +57,10 @@ def measure(tree: ContextTree, name: str) -> Measure:
         TraceError: if the tree has no such metric.
     """
     metric, statistic, meaning = MEASURES.get(name, (name, "sum", name))
+    if metric not in tree.metrics:
+        known = ", ".join(measures(tree)) or "none"
+        source = tree.source or "the tree"
+        raise TraceError(f"no metric is called {name!r} here; {source} has {known}")
     own, whole = tree.own(metric), tree.inclusive(metric)
     return Measure(
         name=name,
@@ -75,5 +80,9 @@ def measures(tree: ContextTree) -> list[str]:
 
 
 def default_measure(tree: ContextTree) -> str:
-    """What to look at first: device time where there is any, else CPU time."""
-    return next((name for name in ("device", "cpu") if name in measures(tree)), "cpu")
+    """What to look at first: device time where there is any, else samples, else operators' time.
+
+    Whoever had samples taken wants to see them: they tell of Python too, operators do not.
+    """
+    known = measures(tree)
+    return next((name for name in ("device", "elapsed", "sampled") if name in known), "cpu")

@@ -127,3 +127,17 @@ def test_the_table_goes_to_a_file_too(file: str, tmp_path: Path) -> None:
     assert call(file, "-o", str(out))[0] == 0
     assert "aten::addmm" in out.read_text("utf-8")
     assert "\x1b" not in out.read_text("utf-8")
+
+
+def test_however_deep_a_call_is_its_numbers_are_whole(tmp_path: Path) -> None:
+    deep = [(f"train.py({n}): f{n}", "python_function", 20 * n, 2000 - 40 * n) for n in range(40)]
+    events = [
+        {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur}
+        for name, cat, ts, dur in [*deep, ("aten::mm", "cpu_op", 790, 420)]
+    ]
+    path = tmp_path / "deep.json"
+    path.write_text(json.dumps(events))
+    _, out, _ = call(str(path))
+    (row,) = [line.split() for line in out.splitlines() if "aten::mm" in line]
+    assert [row[0], row[2], row[3], row[-2]] == ["aten::mm", "0.42", "21%", "0.42"]
+    assert "Only operators" not in out

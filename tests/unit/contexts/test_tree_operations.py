@@ -237,5 +237,5 @@ def test_a_measure_is_a_metric_or_a_count_of_its_samples() -> None:
 
 
 def test_a_measure_that_was_not_taken_is_refused_with_those_that_were() -> None:
-    with pytest.raises(TraceError, match=r"no metric is called 'stalls' here; .* has cpu_ns"):
+    with pytest.raises(TraceError, match=r"no metric is called 'stalls' here; .* has cpu, calls"):
         measure(TREE, "stalls")
