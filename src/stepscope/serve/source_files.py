@@ -11,6 +11,7 @@ from stepscope.timeline.places import frame_place
 from stepscope.trace.trace import Trace
 
 _LARGEST_BYTES = 2_000_000
+_OURS = Path(__file__).parents[1]
 _PACKAGES = ("site-packages", "dist-packages")
 
 
@@ -70,8 +71,10 @@ class SourceFiles:
         path = Path(name)
         if not path.is_absolute():
             return False
-        library = Path(sysconfig.get_path("stdlib"))
-        return any(part in _PACKAGES for part in path.parts) or path.is_relative_to(library)
+        libraries = (Path(sysconfig.get_path("stdlib")), _OURS)
+        return any(part in _PACKAGES for part in path.parts) or any(
+            path.is_relative_to(library) for library in libraries
+        )
 
     def _find(self, name: str) -> Path | SourceText:
         """The file itself, or why it is not served."""

@@ -120,3 +120,10 @@ def test_a_kernel_whose_warps_mostly_issue_is_no_finding() -> None:
 def test_many_reasons_of_which_none_stands_out_are_no_finding() -> None:
     tree = sampled({"a": 25, "b": 25, "c": 25, "d": 25})
     assert not [one for one in findings(tree) if one.rule == "stall_reasons"]
+
+
+def test_of_python_between_operators_a_tree_tells_nothing() -> None:
+    """What lies beside what in a tree says nothing about when it ran."""
+    text = "main | 0 9000 | Optimizer.step#SGD.step\nmain | 10 8000 | aten::add"
+    tree = build_contexts(annotate(drawn_trace(text)))
+    assert not [one for one in findings(tree) if one.rule == "cpu_latency"]

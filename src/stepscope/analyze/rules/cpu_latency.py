@@ -100,7 +100,7 @@ def _during(subject: Subject, gaps: Intervals) -> tuple[Rows, NDArray[np.int64]]
 def _python(subject: Subject) -> Iterator[Finding]:
     """Time in which no thread runs an operator, by the range or frame that the loop is in."""
     gaps = subject.quiet()
-    found = stretches(subject, gaps)
+    found = None if subject.unfolded else stretches(subject, gaps)
     if share(subject, gaps) < LEAST_PYTHON:
         if found is None or share(subject, found.spans) < LEAST_LONG:
             return
