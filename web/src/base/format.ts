@@ -68,8 +68,8 @@ export function bytes(value: number): string {
 }
 
 /** `1 event`, `2 events`. */
-export function plural(value: number, noun: string): string {
-  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+export function plural(value: number, noun: string, several = `${noun}s`): string {
+  return `${count(value)} ${value === 1 ? noun : several}`;
 }
 
 /** `CPU`, or else as it is: `device`, `data`, `cuda:0`. */

@@ -202,7 +202,7 @@ function Tools(props: {
       />
       <span class="dim" role="status">
         {found
-          ? `${plural(found.count, "box")}, ${percent(found.share)}`.replace("boxs", "boxes")
+          ? `${plural(found.count, "box", "boxes")}, ${percent(found.share)}`
           : `${grouped(value.nodes)} contexts, ${figure(value.total, value.unit)} ${over(store)}`}
         {value.total_before !== null && ` (before: ${figure(value.total_before, value.unit)})`}
       </span>
