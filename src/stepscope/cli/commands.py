@@ -125,8 +125,8 @@ def _told(error: OSError) -> str:
 def stepscope() -> None:
     """See where a deep-learning training step spends its time.
 
-    FILE is a capture of `stepscope run`, a profiler's trace (.json, .json.gz), or a folder with one
-    of them for each rank.
+    FILE is a capture of `stepscope run`, a profiler's trace (.json, .json.gz, .xplane.pb), or a
+    folder with one of them for each rank.
     """
 
 
