@@ -10,8 +10,9 @@
 Each line is one event: its track, start and end in microseconds, name, and options. A track
 called `stream …` is a device's; `comm …` too, for collectives. The category follows from track
 and name (`cat=` overrides). Options: `corr` (correlation), `seq` (autograd sequence number),
-`fwd` (number of the forward thread), `bytes`, `cat`, and anything else as an argument of the
-event; its value is JSON or else text, and `_` in its key stands for a blank (`In_msg_nelems=10`).
+`fwd` (number of the forward thread), `bytes`, `scope` (of a compiled operation), `cat`, and
+anything else as an argument of the event; its value is JSON or else text, and `_` in its key stands
+for a blank (`In_msg_nelems=10`).
 A line whose second field is `arrow` ties two named events: `fwdbwd | arrow | aten::mm >
 MmBackward0`.
 """
@@ -35,6 +36,7 @@ _OPTIONS = {"corr": "correlation", "seq": "sequence", "fwd": "forward_thread", "
 _BY_NAME = (
     (re.compile(r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader\)|##|stepscope\.module:)"),
      "annotation"),
+    (re.compile(r"#step_num=\d+$"), "annotation"),
     (re.compile(r"^(cuda|hip)[A-Z]|^cuLaunch"), "runtime"),
     (re.compile(r"^nn\.Module: |\.py\(\d+\): "), "python"),
 )  # fmt: skip
@@ -85,6 +87,7 @@ def _draw(drawing: _Drawing, parts: list[str]) -> None:
             "track": drawing.tracks.setdefault(parts[0], len(drawing.tracks)),
             "name": parts[2],
             "category": options.pop("cat", None) or _category(parts[0], parts[2]),
+            "scope": options.pop("scope", None),
             "start_ns": round(start * _US),
             "duration_ns": round((end - start) * _US),
             **known,
@@ -115,7 +118,7 @@ def _is_device(track: str) -> bool:
 def _parts(drawing: _Drawing, metadata: Metadata) -> Parts:
     events = drawing.events
     columns: dict[str, Any] = {
-        name: Text.of(event[name] for event in events) for name in ("name", "category")
+        name: Text.of(event[name] for event in events) for name in ("name", "category", "scope")
     }
     columns |= {
         name: np.array([event.get(name, -1) for event in events], np.int64)

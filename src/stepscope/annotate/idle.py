@@ -22,6 +22,7 @@ Times = NDArray[np.int64]
 Spans = list[tuple[int, int, int]]
 _WAITS = re.compile(
     r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue"
+    r"|BlockHostUntilReady|Buffer::Await$"
 )
 _LEAST_NS = 1
 

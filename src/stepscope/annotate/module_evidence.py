@@ -128,7 +128,7 @@ def from_scopes(trace: Trace) -> Evidence | None:
     call_of = np.where(told, np.array([*module_of, -1], np.int32)[text.codes], -1)
     if not modules:
         return None
-    calls = _most_repeated(events, call_of, len(modules))
+    calls = _most_repeated(events, call_of, modules)
     return Evidence("scopes", modules, call_of.astype(np.int32), calls, own=True)
 
 
@@ -145,13 +145,20 @@ def _add_scope(
     return number[scope]
 
 
-def _most_repeated(events: Table, call_of: Ids, count: int) -> NDArray[np.int64]:
-    """For each module how often one operation of its forward pass ran, at most."""
+def _most_repeated(events: Table, call_of: Ids, modules: list[Module]) -> NDArray[np.int64]:
+    """For each module how often one operation of its forward pass ran, at most.
+
+    One without operations of its own was called as often as a module in it.
+    """
     rows = np.flatnonzero((call_of >= 0) & (events["stage"] != STAGES.index("backward")))
     names = np.int64(events["name"].max(initial=0) + 1)
     keys, times = np.unique(call_of[rows] * names + events["name"][rows], return_counts=True)
-    result = np.zeros(count, np.int64)
-    np.maximum.at(result, keys // names, times)
+    own = np.zeros(len(modules), np.int64)
+    np.maximum.at(own, keys // names, times)
+    result = own.copy()
+    for number, module in reversed(list(enumerate(modules))):
+        if module.parent >= 0 and not own[module.parent]:
+            result[module.parent] = max(result[module.parent], result[number])
     return result
 
 

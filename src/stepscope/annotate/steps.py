@@ -32,8 +32,8 @@ def find_steps(trace: Trace) -> Trace:
     The steps are the recorder's own, torch.profiler's or JAX's; otherwise each ends with the
     optimizer that steps least often; otherwise they are the repeats of a pattern of top-level work;
     otherwise all is one step.
-    CPU events belong to the step in which they start, device work to that of its launch; where a
-    device marks the steps itself and nothing tells of launches, to the one in which it starts.
+    CPU events belong to the step in which they start, device work to that of its launch; where
+    only a device marks the steps, to the one in which it starts.
 
     Source: HOTLINE section 4.2, widened.
     """
@@ -187,9 +187,10 @@ def _step_of_events(trace: Trace, starts: Bounds, ends: Bounds) -> NDArray[np.in
     index = np.searchsorted(starts, begin, side="right") - 1
     inside = (index >= 0) & (begin < ends[np.maximum(index, 0)])
     step = np.where(inside, index, -1)
-    marked = trace.events.text("name").where(is_step) & device
-    untold = step if marked.any() else -1
-    launched = np.where(caller >= 0, step[caller], untold)
+    launched = np.where(caller >= 0, step[caller], -1)
+    marks = trace.events.text("name").where(is_step)
+    if marks.any() and device[marks].all():
+        return step
     return np.where(device, launched, step)
 
 

@@ -24,8 +24,9 @@ from stepscope.ingest.recorded import LONGEST_NS
 from stepscope.ingest.stream import Progress, chunks
 from stepscope.ingest.tally import Tally
 from stepscope.ingest.xevents import Batch, EventReader
+from stepscope.ingest.xmemory import Allocations
 from stepscope.ingest.xspace import Plane, Source, read_space
-from stepscope.ingest.xtracks import HOST, SUMMARY, Track, Tracks
+from stepscope.ingest.xtracks import HOST, STEPS, WORK, Track, Tracks
 from stepscope.trace.arguments import Arguments, Block
 from stepscope.trace.builder import Arrows, Parts, build
 from stepscope.trace.schema import CATEGORIES
@@ -38,6 +39,7 @@ _LATEST_NS = 2**62
 Codes = NDArray[np.int64]
 _CODE = {name: code for code, name in enumerate(CATEGORIES)}
 _CALL, _COMPILED = 1, 2
+_DIGITS = 18
 _API = re.compile(r"^(cu|cuda|hip|hsa_?)[A-Z]")
 _RUNTIME = re.compile(
     r"::|^end: |^(Pjit|Py|pjit)\w*\(|^(ParseArguments|BlockHostUntilReady|"
@@ -107,6 +109,7 @@ class _Profile:
         self._programs = Programs(source, planes)
         self._words, self._names, self._tracks = Interner(), Interner(), Tracks()
         self._chunks: list[dict[str, Codes]] = []
+        self._memory = Allocations(self._names, self._words)
         self._arrows: list[dict[str, Codes]] = []
         self._blocks: list[Block] = []
         self._read = 0
@@ -131,6 +134,7 @@ class _Profile:
             events=events,
             tracks=self._tracks.columns(),
             arrows=self._arrow_ends(),
+            memory=self._memory.columns(columns["source"]),
             metadata=self._metadata(hosts),
             arguments=Arguments(tuple(self._blocks)),
         )
@@ -188,6 +192,7 @@ class _Profile:
         self._read += len(rows)
         self._chunks.append(columns)
         self._take_arrows(batch, rows, columns)
+        self._memory.take(batch, rows, columns)
         self._pack(batch.arguments(rows), columns["source"])
 
     def _pack(self, texts: list[bytes], source: Codes) -> None:
@@ -246,6 +251,8 @@ class _Profile:
         self, plane: Plane, kind: int, role: int, claim: int, step: int
     ) -> tuple[int, int]:
         name = self._recorded_name(plane, kind)
+        if role == STEPS and name.isascii() and name.isdigit():
+            name, step = "step", int(name[-_DIGITS:])
         if step >= 0:
             return self._names[f"{name}#step_num={step}"], _CODE["annotation"]
         if role == HOST and (found := _PYTHON.match(name)):
@@ -321,7 +328,7 @@ def _category(name: str, role: int, claim: int) -> str:
         if claim == _COMPILED and not _API.match(name):
             return "cpu_op"
         return "runtime" if claim or _API.match(name) or _RUNTIME.search(name) else "annotation"
-    if role == SUMMARY or _CONTROL.match(name):
+    if role != WORK or _CONTROL.match(name):
         return "annotation"
     if name.startswith("Memcpy"):
         return "memcpy"

@@ -15,21 +15,22 @@ from numpy.typing import NDArray
 from stepscope.ingest.xspace import Line, Plane
 
 Numbers = NDArray[np.int64]
-HOST, WORK, SUMMARY = range(3)
+HOST, WORK, SUMMARY, STEPS = range(4)
 
 
 _DEVICE = re.compile(r"^/device:(?P<what>.*?):?(?P<index>\d{1,6})?(?: .*)?$")
 _STREAM = re.compile(r"^Stream #(\d{1,9})")
 _OPERATIONS = ("XLA Ops", "Async XLA Ops")
+_STEPS = "Steps"
 _SUMMARIES = (
-    "Steps", "XLA Modules", "Framework Name Scope", "Framework Ops", "Source code", "Launch Stats",
+    _STEPS, "XLA Modules", "Framework Name Scope", "Framework Ops", "Source code", "Launch Stats",
     "XLA TraceMe", "_counters_",
 )  # fmt: skip
 _NAME_STATS = ("gpu_device_name", "device_type_string", "device_type")
 
 
 class Track(NamedTuple):
-    """One track's number, and whether it is a thread, works, or sums up what others do."""
+    """One track's number, and whether it is a thread, works, sums up what others do, or steps."""
 
     number: int
     role: int
@@ -65,7 +66,7 @@ class Tracks:
 
     def _device(self, plane: Plane, line: Line, index: int, works: bool) -> Track:
         key = (plane.name, line.id, line.name)
-        role = WORK if works else SUMMARY
+        role = WORK if works else STEPS if line.name == _STEPS else SUMMARY
         if key not in self._numbers:
             found = _STREAM.match(line.name)
             number = int(found[1]) if found else line.id if 0 <= line.id < 2**31 else -1

@@ -2,7 +2,8 @@
 
 Events next to each other that work for the same module, seen from the operation that is opened,
 are one call of it. A call that is an event itself (a recorded range or frame) stays one; backward
-work and matched models have no such events, and their calls are the unbroken runs.
+work, matched models and compiled operations have no such events, and their calls are the unbroken
+runs.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Contents:
     def lane(self, rows: Ids, context: int) -> Lane:
         """Events of one track in pre-order, none inside another, as calls and single events."""
         module = self.modules.seen_from(context)[self._module[rows]]
-        module[self.index.on_device[rows]] = -1
+        module[self.index.on_device[rows] & (self.index.events["scope"][rows] < 0)] = -1
         called = self.index.is_call[rows] & (module >= 0)
         module[called] = self._module[rows[called]]
         alone = (module < 0) | called

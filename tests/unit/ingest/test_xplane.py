@@ -115,7 +115,7 @@ def test_the_operations_of_a_tpu_are_tied_to_the_call_that_ran_their_program() -
     assert rows(trace, "name", "category", "correlation") == [
         ("TpuExecutable", "runtime", 88),
         ("x", "annotation", None),
-        ("4", "annotation", None),
+        ("step#step_num=4", "annotation", None),
         ("jit_step(1)", "annotation", None),
         ("while.3", "annotation", 88),
         ("fusion.1", "kernel", 88),
@@ -142,6 +142,20 @@ def test_every_stat_is_an_argument() -> None:
     trace = read_space({"/host:CPU": {"python": [Slice("a", 0, 1, **stats), Slice("b", 2, 1)]}})
     assert trace.event_arguments(0) == {**stats, "raw": "bytes"}
     assert trace.event_arguments(1) == {}
+
+
+def test_allocations_are_rows_of_memory() -> None:
+    stats = {"allocator_name": "GPU_1_bfc", "allocation_bytes": 512, "addr": 64}
+    line = [
+        Slice("MemoryAllocation", 0, 0, bytes_allocated=512, **stats),
+        Slice("MemoryDeallocation", 5, 0, bytes_allocated=0, **stats),
+    ]
+    trace = read_space({"/host:CPU": {"python": line}})
+    columns = ("time_ns", "device", "address", "bytes", "allocated_bytes")
+    assert [tuple(row[name] for name in columns) for row in trace["memory"].rows()] == [
+        (0, "gpu:1", 64, 512, 512),
+        (5000, "gpu:1", 64, -512, 0),
+    ]
 
 
 def test_arrows_between_threads() -> None:
