@@ -20,8 +20,9 @@ _NAME_WIDTH = 48
 
 
 def print_findings(
-    console: Console, findings: Sequence[Finding], source: str, rules: int, left_out: bool = False
-) -> None:
+    console: Console, findings: Sequence[Finding], source: str, rules: int, left_out: bool = False,
+    of_tree: bool = False,
+) -> None:  # fmt: skip
     """Print findings.
 
     Args:
@@ -30,17 +31,19 @@ def print_findings(
         source: of the trace.
         rules: how many rules were applied.
         left_out: whether a first step that warms up was left out.
+        of_tree: whether they are of a calling-context tree, which knows operators alone.
     """
-    console.print(Group(*_parts(findings, source, rules, left_out)), highlight=False)
+    console.print(Group(*_parts(findings, source, rules, left_out, of_tree)), highlight=False)
 
 
 def _parts(
-    findings: Sequence[Finding], source: str, rules: int, left_out: bool
+    findings: Sequence[Finding], source: str, rules: int, left_out: bool, of_tree: bool
 ) -> Iterator[RenderableType]:
     head = Text.assemble((source.rpartition("/")[2], "bold"))
     head.append(f"   {plural(len(findings), 'finding')} · {plural(rules, 'rule')}", "dim")
     if findings:
-        head.append(f" · a step of {ms(findings[0].step_ms)} ms", "dim")
+        step = f"{ms(findings[0].step_ms)} ms"
+        head.append(f" · {step} of operators a step" if of_tree else f" · a step of {step}", "dim")
         head.append(" (without the first, which warms up)" if left_out else "", "dim")
     yield head
     if not findings:

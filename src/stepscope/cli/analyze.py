@@ -42,8 +42,9 @@ def analyze(
         from stepscope.analyze.text import print_findings
 
         print_findings(
-            Console(), findings, trace.metadata.source, len(rules), subject.leaves_out_a_step
-        )
+            Console(), findings, trace.metadata.source, len(rules), subject.leaves_out_a_step,
+            subject.unfolded is not None,
+        )  # fmt: skip
     worst = max((_LEVELS.index(one.severity) for one in findings), default=-1)
     if fail_on and worst >= _LEVELS.index(fail_on):
         sys.exit(1)

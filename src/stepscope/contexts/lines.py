@@ -20,7 +20,8 @@ class LineTotal:
         file: as recorded.
         line: from 1.
         function: that it is in.
-        cpu_ns, device_ns: of what it called, and of the backward of that.
+        cpu_ns, device_ns: of what it called, and of the backward of that. Where samples of time
+            were taken, they tell the former: of Python too.
     """
 
     file: str
@@ -45,13 +46,10 @@ def line_totals(tree: ContextTree) -> list[LineTotal]:
     number = {place: line for line, place in enumerate(dict.fromkeys(places))}
     line = np.array([number[place] for place in places], np.int64)
     outer = _without_recursion(rows, tree.end[rows], line)
-    sums = {name: _sums(tree, name, rows[outer], line[outer], len(number))
-            for name in ("cpu_ns", "device_ns")}  # fmt: skip
-    return [
-        LineTotal(*place, sums["cpu_ns"][at], sums["device_ns"][at])
-        for place, at in number.items()
-        if place[0]
-    ]
+    sampled = (name for name in ("sampled_real_ns", "sampled_cpu_ns") if tree.has(name))
+    cpu, device = (_sums(tree, name, rows[outer], line[outer], len(number))
+                   for name in (next(sampled, "cpu_ns"), "device_ns"))  # fmt: skip
+    return [LineTotal(*place, cpu[at], device[at]) for place, at in number.items() if place[0]]
 
 
 def _without_recursion(node: Ids, end: Ids, line: Ids) -> NDArray[np.bool_]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from stepscope.annotate import annotate
-from stepscope.contexts import LineTotal, build_contexts, line_totals
+from stepscope.contexts import ContextTree, LineTotal, build_contexts, line_totals
+from stepscope.contexts.metrics import METRICS
+from stepscope.contexts.stats import Stats
 from stepscope.testing import drawn_trace
 
 FRAMES = """
@@ -43,6 +47,18 @@ def test_a_caller_has_what_its_calls_have_and_its_own() -> None:
     assert set(found) == {9, 20}
     assert found[9].cpu_ns == (100_000, 20_000)
     assert found[9].device_ns == found[20].device_ns
+
+
+def test_samples_tell_what_python_itself_took() -> None:
+    tree = build_contexts(annotate(drawn_trace(FRAMES)))
+    step = tree.search("step", kind="python")[0]
+    samples = Stats.of(np.array([step, step]), np.array([70_000, 5_000]), len(tree))
+    metrics = {**tree.metrics, "sampled_real_ns": samples}
+    known = {name: tree.metric(name) for name in tree.metrics}
+    known["sampled_real_ns"] = METRICS["sampled_real_ns"]
+    found = {one.line: one for one in line_totals(ContextTree(tree.nodes, metrics, known))}
+    assert found[20].cpu_ns == found[9].cpu_ns == (75_000, 0)
+    assert found[20].device_ns == (7_000, 11_000)
 
 
 def test_a_tree_without_python_names_no_line() -> None:
