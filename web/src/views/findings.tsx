@@ -30,7 +30,9 @@ function List({ store, value }: { store: Store; value: Findings }): JSX.Element 
         {number === 0
           ? `None of ${value.rules} rules found anything`
           : `${plural(number, "finding")} of ${value.rules} rules`}{" "}
-        in a step of {milliseconds(value.step_ms)}
+        in {store.stepless.value ? "" : "a step of "}
+        {milliseconds(value.step_ms)}
+        {store.stepless.value && " of operators a step"}
         {value.leaves_out_a_step && " (without the first, which warms up)"}
         {ranks > 1 ? ` on rank ${value.rank}` : ""}.
         {number > 1 && " Gains do not add up: each is of that change alone."}
@@ -99,7 +101,9 @@ function Evidence(props: {
               {count(place.count)} a step, {milliseconds(place.ms)} in all
               {place.stage ? `, ${words(place.stage)}` : ""}
             </span>
-            <span class="evidence-where">{whereOf(place)}</span>
+            <span class="evidence-where">
+              <bdi>{whereOf(place)}</bdi>
+            </span>
           </button>
         </li>
       ))}
