@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,5 +59,9 @@ def report(
         write_text(Path(svg), picture(summaries, depth))
         return
     from rich.console import Console
+    from rich.text import Text
 
-    print_report(Console(), summaries, depth)
+    console = Console()
+    print_report(console, summaries, depth)
+    file = shlex.quote(trace.metadata.source)
+    console.print(Text(f"\nWhat to do about it: stepscope analyze {file}", "dim"), soft_wrap=True)

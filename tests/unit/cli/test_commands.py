@@ -318,3 +318,11 @@ def test_options_behind_a_script_are_the_script_s_and_that_is_said(
 
 def stopped(*_: object, **__: object) -> None:
     raise StepscopeError("stopped")
+
+
+def test_a_report_ends_with_what_to_ask_next(tmp_path: Path) -> None:
+    path = tmp_path / "my run.json"
+    path.write_text(json.dumps(EVENTS))
+    code, out, _ = call("report", str(path))
+    assert code == 0
+    assert out.splitlines()[-1] == f"What to do about it: stepscope analyze '{path}'"
