@@ -23,7 +23,7 @@ LACKS = [
     "operators of threads other than the one that began to collect",
     "operators that only call others, and the time spent in them",
     "the link from backward operators to their forward call",
-    "annotations, C++ frames, samples, memory, and device work with its stalls",
+    "annotations, compilations, C++ frames, samples, memory, and device work with its stalls",
 ]
 
 _DispatchMode: Any = TorchDispatchMode
