@@ -22,6 +22,7 @@ from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 Json = dict[str, Any]
+_EARLIER = "launched_before_recording"
 _OF_THE_MODEL = ("forward", "backward")
 
 
@@ -84,8 +85,9 @@ def _share(part: NDArray[np.bool_], whole: NDArray[np.bool_], length: NDArray[np
 
 
 def _launched(trace: Trace) -> float | None:
-    """The share of device work, by count, whose launch was found."""
-    count = int(device_work(trace).sum())
+    """The share of device work, by count, whose launch was found, if that was recorded."""
+    earlier = (one["count"] for one in trace["warnings"].rows() if one["code"] == _EARLIER)
+    count = int(device_work(trace).sum()) - sum(earlier)
     return len(trace["launches"]) / count if count else None
 
 

@@ -11,6 +11,7 @@ FOLDER has the results so far, as archives of at most 15 MiB, and what was said.
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 import tarfile
@@ -63,10 +64,15 @@ def take(part: str, minutes: float, options: list[str], log: Path) -> int:
         assert process.stdout
         limit = Timer(60 * minutes + _PATIENCE_S, process.terminate)
         limit.start()
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            file.write(line)
-        limit.cancel()
+        try:
+            for line in process.stdout:
+                print(line, end="", flush=True)
+                file.write(line)
+        except BaseException:  # this process is to end
+            process.terminate()
+            raise
+        finally:
+            limit.cancel()
         return process.wait()
 
 
@@ -89,6 +95,7 @@ def pack(results: Path, folder: Path, most: int = _ARCHIVE_BYTES) -> list[Path]:
 
 def main() -> int:
     args, options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     args.folder.mkdir(parents=True, exist_ok=True)
     if args.wheels:
         install_wheels()

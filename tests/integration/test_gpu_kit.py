@@ -20,6 +20,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks.gpu.__main__ import in_process
 from benchmarks.gpu.accuracy import BEGIN, END, NOTHING, PAGE, devices, report, written
 from benchmarks.gpu.case import Case
+from benchmarks.gpu.coverage import coverage
 from benchmarks.gpu.index import index
 from benchmarks.gpu.models import MODELS
 from benchmarks.gpu.part import outcome
@@ -157,6 +158,16 @@ def check_report(told: str) -> None:
     assert "DAYDREAM: at most 13 %" in told
     assert "| all |" in told
     assert "| dlrm | stepscope contexts |" in told
+
+
+def test_work_of_a_device_is_told_from_that_of_operators(traces):
+    found = coverage(traces / "resnet_ddp_mi300x" / "rank0_act_checkpoint.json.gz")
+    assert found["work"] == "device"
+    assert found["launched"] == 1  # of what was launched while the profiler ran
+    assert found["staged"] == 1
+    assert 0.99 < found["in_modules"] < 1
+    assert found["steps"] == [15, 16, 17]
+    assert found["ms_per_step"] > max(found["device_busy_ms"]) > 0
 
 
 # -- what is predicted from it
