@@ -23,6 +23,7 @@ _LEAST_SHARE = 0.03
 _LEAST_REST = 0.01
 _KERNELS = 10
 _SKEWED = 0.1
+_UNEVEN = 3
 _STAGE_STYLE = {
     "data_loading": "yellow", "transfer": "cyan", "forward": "green", "loss": "magenta",
     "zero_grad": "bright_black", "backward": "blue", "optimizer": "red", "other": "bright_black",
@@ -239,6 +240,12 @@ class _Report:
         for device, peak in summary.peak_memory_bytes.items():
             facts.append(f"Peak memory on {device}: {size(peak)}.")
         text = Text("".join(f"\n{fact}" for fact in facts))
+        steps = summary.steps
+        if steps.max_ms > _UNEVEN * steps.min_ms > 0:
+            text.append("\n! ", "yellow").append(
+                f"the longest step takes {steps.max_ms / steps.min_ms:.3g} times the shortest, and "
+                "figures are means: look at one with --step, or record more of them"
+            )
         for warning in self.warnings():
             text.append("\n! ", "yellow").append(str(warning["message"]))
             text.append(f" ({warning['count']} times)" if warning["count"] > 1 else "", "dim")

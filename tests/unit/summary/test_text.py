@@ -103,3 +103,10 @@ def test_numbers_have_the_digits_that_matter() -> None:
     assert [count(value) for value in (999, 11_200_000)] == ["999", "11.2 M"]
     assert [size(value) for value in (12, 44_900_000)] == ["12 B", "44.9 MB"]
     assert [bar(share, 2) for share in (0, 0.25, 0.5, 2)] == ["", "▌", "█", "██"]
+
+
+@pytest.mark.parametrize(("end", "said"), [(600, True), (350, False)])
+def test_steps_that_differ_widely_are_said_to(end: int, said: bool) -> None:
+    text = f"main | 0 100 | ProfilerStep#0\nmain | 100 {end} | ProfilerStep#1"
+    trace = drawn(f"{text}\nmain | 5 40 | aten::mm\nmain | 105 140 | aten::mm")
+    assert ("the longest step takes 5 times the shortest" in printed(trace, 120)) == said
