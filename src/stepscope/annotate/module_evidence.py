@@ -120,16 +120,23 @@ def from_scopes(trace: Trace) -> Evidence | None:
         return None
     modules: list[Module] = []
     number: dict[tuple[str, ...], int] = {}
-    used = set(text.codes[told].tolist())
-    module_of = [
-        _add_scope(scope_of(value).modules, modules, number) if code in used else -1
-        for code, value in enumerate(text.values)
-    ]
+    module_of = [-1] * len(text.values)
+    for code in _in_order(events, told):
+        module_of[code] = _add_scope(scope_of(text.values[code]).modules, modules, number)
     call_of = np.where(told, np.array([*module_of, -1], np.int32)[text.codes], -1)
     if not modules:
         return None
     calls = _most_repeated(events, call_of, modules)
     return Evidence("scopes", modules, call_of.astype(np.int32), calls, own=True)
+
+
+def _in_order(events: Table, told: NDArray[np.bool_]) -> list[int]:
+    """Codes of the scopes of some events, in the order of the forward pass, then of the rest."""
+    rows = np.flatnonzero(told)
+    rows = rows[np.argsort(events["stage"][rows] == STAGES.index("backward"), kind="stable")]
+    codes, first = np.unique(events["scope"][rows], return_index=True)
+    order: list[int] = codes[np.argsort(first)].tolist()
+    return order
 
 
 def _add_scope(

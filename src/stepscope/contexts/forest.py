@@ -15,7 +15,7 @@ from stepscope.annotate.launches import launch_of
 from stepscope.annotate.tracks import device_work, on_host
 from stepscope.contexts.elements import Elements
 from stepscope.contexts.frames import Frame, Frames, frame_of
-from stepscope.contexts.modules import module_frames, wrap_in_modules
+from stepscope.contexts.modules import is_operator, module_frames, wrap_in_modules
 from stepscope.contexts.threads import thread_names
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import CATEGORIES, CONTEXT_KINDS, VIAS
@@ -60,8 +60,10 @@ def plant(trace: Trace) -> Forest:
     frame = _frames_of_events(trace, frames)
     kind = np.array([CONTEXT_KINDS.index(one.kind) for one in frames.all()], np.int64)[frame]
     parent, via = _callers(trace, host, thread)
-    parent = wrap_in_modules(trace, parent, kind, frames, beside)
+    parent = wrap_in_modules(trace, parent, is_operator(kind), kind, frames, beside)
     parent = _hang_device_work(trace, parent, device, kind, unlinked)
+    compiled = device & (trace.events["scope"] >= 0)
+    parent = wrap_in_modules(trace, parent, compiled, kind, frames, beside)
     return Forest(
         parent=np.concatenate([parent, beside.parents()]),
         frame=np.concatenate([frame, beside.frames()]),

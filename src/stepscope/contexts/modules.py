@@ -14,6 +14,7 @@ from stepscope.trace.schema import CONTEXT_KINDS
 from stepscope.trace.trace import Trace
 
 Ids = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 _TELLS = tuple(CONTEXT_KINDS.index(kind) for kind in ("module", "operator"))
 _ASKS = tuple(CONTEXT_KINDS.index(kind) for kind in ("operator", "runtime", "communication"))
 
@@ -32,15 +33,25 @@ def _place(row: dict[str, Any]) -> tuple[str, int]:
     return row[f"{where}file"] or "", -1 if line is None else line
 
 
-def wrap_in_modules(trace: Trace, parent: Ids, kind: Ids, frames: Frames, beside: Elements) -> Ids:
+def is_operator(kind: Ids) -> Mask:
+    """Whether elements of these kinds are operators, or calls that may stand in for one."""
+    result: Mask = np.isin(kind, _ASKS)
+    return result
+
+
+def wrap_in_modules(
+    trace: Trace, parent: Ids, asks: Mask, kind: Ids, frames: Frames, beside: Elements
+) -> Ids:
     """Put operators below their module where no frame of their path stands for it.
 
-    So it is where modules were matched by names, and for backward work without a forward call.
+    So it is where modules were matched by names, for backward work without a forward call, and for
+    kernels of what was compiled, which know their module themselves.
     Each caller gets one element for each such module and for those around that.
 
     Args:
         trace: annotated.
         parent: caller of each event, int64, shape (events,).
+        asks: which events to put below their modules, bool, shape (events,).
         kind: code of `CONTEXT_KINDS` of each event, int64, shape (events,).
         frames, beside: take up what is made.
 
@@ -53,7 +64,7 @@ def wrap_in_modules(trace: Trace, parent: Ids, kind: Ids, frames: Frames, beside
     outer = trace["modules"]["parent"].astype(np.int64)
     known = _known_module(parent, own, kind)
     around = _at(known, parent)
-    lacks = np.isin(kind, _ASKS) & (own >= 0) & (own != around) & (parent != -2)
+    lacks = asks & (own >= 0) & (own != around) & (parent != -2)
     rows = np.flatnonzero(lacks)
     rows = rows[_is_below(own[rows], around[rows], outer)]
     if not len(rows):

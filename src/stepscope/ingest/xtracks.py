@@ -20,6 +20,8 @@ HOST, WORK, SUMMARY, STEPS = range(4)
 
 _DEVICE = re.compile(r"^/device:(?P<what>.*?):?(?P<index>\d{1,6})?(?: .*)?$")
 _STREAM = re.compile(r"^Stream #(\d{1,9})")
+_NUMBERED = re.compile(r"/(?=-?\d+$)")
+_UNNAMED = "Host Threads"
 _OPERATIONS = ("XLA Ops", "Async XLA Ops")
 _STEPS = "Steps"
 _SUMMARIES = (
@@ -55,13 +57,12 @@ class Tracks:
     def _host(self, plane: Plane, line: Line) -> Track:
         """A thread: lines of one number, in any of the host's planes, are one."""
         key = ("host", line.id, "" if line.id else f"{plane.name} {line.name}")
+        name = _NUMBERED.sub(" ", line.name)  # a thread's number is no part of its name
         if key not in self._numbers:
-            self._append(
-                key, HOST, kind="cpu", name=line.name, process="host", device=-1, stream=-1
-            )
+            self._append(key, HOST, kind="cpu", name=name, process="host", device=-1, stream=-1)
         row = self._rows[self._numbers[key]]
-        if row["name"] in ("", str(line.id)) or row["name"].startswith("Host Threads/"):
-            row["name"] = line.name
+        if not row["name"] or row["name"].startswith(_UNNAMED):
+            row["name"] = name
         return Track(self._numbers[key], HOST)
 
     def _device(self, plane: Plane, line: Line, index: int, works: bool) -> Track:

@@ -31,6 +31,11 @@ def needed_calibration(graph: Graph, change: str) -> Calibration:
         ChangeError: if there is none; the message says how to make one.
     """
     metadata = graph.trace.metadata
+    if metadata.framework not in ("", "pytorch"):
+        raise ChangeError(
+            f"{change}: on a CPU this is predicted from what PyTorch's operators take on the "
+            f"machine; this trace is of {metadata.framework}"
+        )
     found = find_calibration(metadata)
     if found is None:
         raise ChangeError(

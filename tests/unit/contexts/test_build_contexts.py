@@ -237,3 +237,23 @@ def test_module_ranges_are_named_by_path() -> None:
         main | 3 30 | aten::linear
     """)
     assert [tree.label(node) for node in tree.search(kind="module")] == ["net", "net.fc"]
+
+
+def test_compiled_kernels_hang_below_the_modules_that_they_name() -> None:
+    tree = tree_of("""
+        main     |  0 50 | train#step_num=0
+        main     |  1 40 | PjitFunction(step) | cat=runtime
+        main     |  2  3 | cuLaunchKernel     | corr=1
+        main     |  4  5 | cuLaunchKernel     | corr=2
+        stream 7 | 10 14 | fusion             | corr=1 scope=jit(step)/jvp(MLP)/Dense_0/add
+        stream 7 | 20 22 | fusion_1           | corr=2 scope=jit(step)/transpose(jvp(MLP))/mul
+    """)
+    assert drawn(tree, "device_ns") == [
+        "all 0x 0 of 6",
+        "  main 0x 0 of 6",
+        "    step 0x 0 of 6",
+        "      MLP 0x 0 of 6",
+        "        fusion_1 1x 2 of 2",
+        "        MLP.Dense_0 0x 0 of 4",
+        "          fusion 1x 4 of 4",
+    ]
