@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -82,7 +83,8 @@ class Commands(click.Group):
         """Call a subcommand; what goes wrong by the user's hand ends without a traceback."""
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()
+            if sys.stdout:
+                sys.stdout.flush()
         except StepscopeError as error:
             raise Refusal(error) from error
         except BrokenPipeError:
@@ -97,7 +99,12 @@ class Commands(click.Group):
 
 
 def _print_anything() -> None:
-    """A letter for which the terminal has no code is shown as `?`: names in a trace hold any."""
+    """A letter for which the terminal has no code is shown as `?`: names in a trace hold any.
+
+    Where the shell closed the output (`>&-`), Python has none.
+    """
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w")
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 

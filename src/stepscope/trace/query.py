@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,11 +51,22 @@ def run_query(trace: Trace, sql: str) -> pa.Table:
             connection.register(name, arrow_table(table))
         if ARGUMENTS in sql.lower():
             connection.register(ARGUMENTS, _arguments(trace))
-        return connection.sql(statement).to_arrow_table()
+        return _answer(connection, statement)
     except duckdb.Error as error:
         raise QueryError(f"{error}\nthe tables and columns are in docs/schema.md") from error
     finally:
         connection.close()
+
+
+def _answer(connection: Any, statement: Any) -> pa.Table:
+    """The result of a statement, which Ctrl-C ends: DuckDB does not look for it meanwhile."""
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: connection.sql(statement).to_arrow_table())
+        try:
+            return asked.result()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            raise
 
 
 def _reading(statements: Sequence[Any]) -> Any:

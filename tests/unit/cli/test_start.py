@@ -98,3 +98,12 @@ def test_a_full_disk_is_one_line(odd_name: str) -> None:
             stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
     assert (done.returncode, done.stderr) == (2, "Error: No space left on device\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such shell")
+def test_a_closed_output_is_no_error(odd_name: str) -> None:
+    words = [sys.executable, "-c", MAIN, "query", odd_name, "select name from events"]
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *words], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -79,3 +82,9 @@ def test_pandas_gets_null_as_null() -> None:
     frame = TRACE.to_pandas("events")
     assert frame["parent"].isna().tolist() == [True, False, True]
     assert frame["name"].tolist() == ["aten::mm", "aten::empty", "sgemm"]
+
+
+def test_a_long_query_ends_with_ctrl_c() -> None:
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        TRACE.query("select sum(sin(n)) from range(1000000000000) as many(n)")
