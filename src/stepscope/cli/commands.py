@@ -104,7 +104,7 @@ def _print_anything() -> None:
     Where the shell closed the output (`>&-`), Python has none.
     """
     if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w")
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - until the end
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
