@@ -66,7 +66,11 @@ def by_protobuf(path: Path) -> int:
 def measure(reader: str, path: Path) -> None:
     """Print what one reader takes, in this process."""
     start = time.process_time()
-    events = {"ours": ours, "protobuf": by_protobuf}[reader](path)
+    try:
+        events = {"ours": ours, "protobuf": by_protobuf}[reader](path)
+    except ModuleNotFoundError as error:
+        print(f"{reader:9} not measured: {error}")
+        return
     spent = time.process_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     print(f"{reader:9} {events:,} events   {spent:.1f} s of CPU   {peak:,} MiB at its peak")

@@ -72,6 +72,12 @@ def test_ingest_reads_a_small_trace_with_every_tool_at_hand(traces, tmp_path):
     assert "fails" not in said
 
 
+def test_a_profile_of_xla_is_read():
+    said = run("xla_profile.py", "1")
+    assert "ours " in said
+    assert "MiB at its peak" in said
+
+
 def test_levels_of_the_timeline_are_timed(generated):
     said = run("timeline.py", generated, "--levels", "20")
     assert "20 levels, ms: " in said

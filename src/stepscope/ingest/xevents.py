@@ -6,6 +6,7 @@ Source: xplane.proto, messages XEvent and XStat; xplane_schema.cc for what the s
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -236,6 +237,8 @@ def _quoted(text: str) -> bytes:
 
 
 def _json(value: Any) -> bytes:
+    if isinstance(value, float) and not math.isfinite(value):
+        value = str(value)  # JSON has no such number
     return b'"bytes"' if isinstance(value, Span) else json.dumps(value, ensure_ascii=False).encode()
 
 

@@ -25,8 +25,9 @@ from stepscope.ingest.stream import Progress, chunks
 from stepscope.ingest.tally import Tally
 from stepscope.ingest.xevents import Batch, EventReader
 from stepscope.ingest.xmemory import Allocations
+from stepscope.ingest.xnames import Naming
 from stepscope.ingest.xspace import Plane, Source, read_space
-from stepscope.ingest.xtracks import HOST, STEPS, WORK, Track, Tracks
+from stepscope.ingest.xtracks import Track, Tracks
 from stepscope.trace.arguments import Arguments, Block
 from stepscope.trace.builder import Arrows, Parts, build
 from stepscope.trace.schema import CATEGORIES
@@ -37,16 +38,6 @@ LONGEST_BYTES = 2 << 30
 _LONGEST_PS = LONGEST_NS * 1000
 _LATEST_NS = 2**62
 Codes = NDArray[np.int64]
-_CODE = {name: code for code, name in enumerate(CATEGORIES)}
-_CALL, _COMPILED = 1, 2
-_DIGITS = 18
-_API = re.compile(r"^(cu|cuda|hip|hsa_?)[A-Z]")
-_RUNTIME = re.compile(
-    r"::|^end: |^(Pjit|Py|pjit)\w*\(|^(ParseArguments|BlockHostUntilReady|"
-    r"\w*(Executable|Executor|Thunk|Transfer\w*Device)\w*( \(.*\))?)$"
-)
-_PYTHON = re.compile(r"^\$(?:(.+\.py):(\d+) )?(.*)$", re.DOTALL)
-_CONTROL = re.compile(r"^(while|conditional|call)(\.\d+)*$")
 _SIZE = re.compile(r"\bsize:(\d{1,18})\b")
 
 
@@ -109,6 +100,7 @@ class _Profile:
         self._programs = Programs(source, planes)
         self._words, self._names, self._tracks = Interner(), Interner(), Tracks()
         self._chunks: list[dict[str, Codes]] = []
+        self._naming = Naming(self._names, source.tally)
         self._memory = Allocations(self._names, self._words)
         self._arrows: list[dict[str, Codes]] = []
         self._blocks: list[Block] = []
@@ -179,13 +171,9 @@ class _Profile:
         columns = self._times(plane, batch)
         rows = columns.pop("rows")
         columns["track"] = np.array([one.number for one in tracks])[batch.line]
-        instruction, scope = self._instructions(batch)
-        columns["scope"] = scope
+        columns["scope"] = self._scopes(batch)
         columns["correlation"], columns["run"] = map(batch.integers, ("correlation_id", "run_id"))
-        step = batch.integers("step_num")
-        columns["name"], columns["category"] = self._names_of(
-            plane, batch, tracks, _claims(columns, instruction), step
-        )
+        columns["name"], columns["category"] = self._naming.of(plane, batch, tracks, columns)
         columns["bytes"] = self._bytes(batch)
         columns = {name: column[rows] for name, column in columns.items()}
         columns["source"] = np.arange(self._read, self._read + len(rows))
@@ -218,15 +206,16 @@ class _Profile:
         end = np.where(told, line, 0) + offset // 1000 + (offset % 1000 + length + 500) // 1000
         return {"start_ns": start, "duration_ns": end - start, "rows": np.flatnonzero(told)}
 
-    def _instructions(self, batch: Batch) -> tuple[Codes, Codes]:
-        """Code of each event's HLO instruction, and of its scope: as compiled, else as told."""
+    def _scopes(self, batch: Batch) -> Codes:
+        """Code of each event's scope: as compiled, else as told."""
         op, module = batch.texts("hlo_op"), batch.texts("hlo_module")
         program = batch.integers("program_id")
         scope = batch.texts("tf_op")
         words = [*self._words]
         keys, inverse = distinct_rows(scope, op, module, program)
         found = np.array([self._scope(words, *key) for key in keys], np.int64)
-        return op, found[inverse]
+        scopes: Codes = found[inverse]
+        return scopes
 
     def _scope(self, words: list[Any], scope: int, op: int, module: int, program: int) -> int:
         text = ""
@@ -236,38 +225,6 @@ class _Profile:
         if not text and scope >= 0:
             text = words[scope].rstrip(":")
         return self._words[text] if "/" in text else -1  # else it names an argument, or nothing
-
-    def _names_of(
-        self, plane: Plane, batch: Batch, tracks: list[Track], claim: Codes, step: Codes
-    ) -> tuple[Codes, Codes]:
-        """Codes of name and of category, worked out once for each distinct case."""
-        role = np.array([one.role for one in tracks])[batch.line]
-        keys, inverse = distinct_rows(batch.kind, role, claim, step)
-        found = [self._name_and_category(plane, *key) for key in keys]
-        table = np.array(found, np.int64).reshape(-1, 2)[inverse]
-        return table[:, 0], table[:, 1]
-
-    def _name_and_category(
-        self, plane: Plane, kind: int, role: int, claim: int, step: int
-    ) -> tuple[int, int]:
-        name = self._recorded_name(plane, kind)
-        if role == STEPS and name.isascii() and name.isdigit():
-            name, step = "step", int(name[-_DIGITS:])
-        if step >= 0:
-            return self._names[f"{name}#step_num={step}"], _CODE["annotation"]
-        if role == HOST and (found := _PYTHON.match(name)):
-            file, line, function = found.groups()
-            written = f"{file}({line}): {function}" if file else function
-            return self._names[written], _CODE["python"]
-        return self._names[name], _CODE[_category(name, role, claim)]
-
-    def _recorded_name(self, plane: Plane, kind: int) -> str:
-        found = plane.kinds.get(kind)
-        if found is None:
-            said = "the name of an event is missing; it is called by its number"
-            self._source.tally("unnamed_event", said)
-            return f"event {kind}"
-        return found.display_name or found.name
 
     def _bytes(self, batch: Batch) -> Codes:
         details = batch.texts("memcpy_details")
@@ -315,21 +272,3 @@ _COLUMNS = (
 def _joined(chunks: Sequence[dict[str, Codes]], names: Sequence[str]) -> dict[str, Codes]:
     empty = np.zeros(0, np.int64)
     return {name: np.concatenate([empty, *(one[name] for one in chunks)]) for name in names}
-
-
-def _claims(columns: dict[str, Codes], instruction: Codes) -> Codes:
-    """What the numbers that an event bears make of it."""
-    told = [columns["correlation"] >= 0, instruction >= 0, columns["run"] >= 0]
-    return np.select(told, [_CALL, _COMPILED, _CALL], 0)
-
-
-def _category(name: str, role: int, claim: int) -> str:
-    if role == HOST:
-        if claim == _COMPILED and not _API.match(name):
-            return "cpu_op"
-        return "runtime" if claim or _API.match(name) or _RUNTIME.search(name) else "annotation"
-    if role != WORK or _CONTROL.match(name):
-        return "annotation"
-    if name.startswith("Memcpy"):
-        return "memcpy"
-    return "memset" if name.startswith("Memset") else "kernel"

@@ -138,9 +138,9 @@ def test_scopes_are_told_by_the_event_or_else_by_its_program() -> None:
 
 
 def test_every_stat_is_an_argument() -> None:
-    stats = {"whole": -5, "real": 0.5, "text": "é\n", "raw": b"\x00"}
+    stats = {"whole": -5, "real": 0.5, "text": "é\n", "raw": b"\x00", "none": float("inf")}
     trace = read_space({"/host:CPU": {"python": [Slice("a", 0, 1, **stats), Slice("b", 2, 1)]}})
-    assert trace.event_arguments(0) == {**stats, "raw": "bytes"}
+    assert trace.event_arguments(0) == {**stats, "raw": "bytes", "none": "inf"}
     assert trace.event_arguments(1) == {}
 
 
