@@ -17,7 +17,8 @@ from stepscope.trace.trace import Trace
 _KERNEL = re.compile(
     r"nccl|rccl|msccl|oneccl|hccl|nvshmem|rocshmem|deep_?ep"
     r"|cross_device_reduce|(one|two)_?shot_?all_?reduce|lamport|multimem"
-    r"|all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|sendrecv"
+    r"|all[-_]?reduce|reduce[-_]?scatter|all[-_]?gather|all[-_]?to[-_]?all|sendrecv"
+    r"|collective-(permute|broadcast)"
 )  # in lower case, which takes half the time of re.IGNORECASE
 _BACKENDS = "nccl|rccl|hccl|xccl|gloo|mpi|ucc"
 _CALL = re.compile(rf"^((({_BACKENDS}):)|c10d::|_?c10d_functional::|record_param_comms)")

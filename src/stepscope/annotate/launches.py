@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.annotate.tracks import device_work
+from stepscope.annotate.tracks import device_work, marked_on_devices
 from stepscope.trace.schema import DEVICE_WORK, LAUNCHES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 Rows = NDArray[np.int32]
 _EVIDENCE = ("correlation", "flow")
+_NOWHERE = "belongs to no step and no stage"
 
 
 def link_launches(trace: Trace) -> Trace:
@@ -89,13 +90,14 @@ def _tell(trace: Trace, unlinked: Rows) -> Trace:
         "launched_before_recording": ("device work launched before the recording began", earlier),
         "unlinked_device_work": ("device work without a launch in the file", ~earlier),
     }
+    where = "is of the step it runs in" if marked_on_devices(trace) else _NOWHERE
     return trace.with_warnings(
-        (code, _message(events, what, unlinked[mask]), int(mask.sum()))
+        (code, _message(events, what, unlinked[mask], where), int(mask.sum()))
         for code, (what, mask) in said.items()
         if mask.any()
     )
 
 
-def _message(events: Table, what: str, rows: Rows) -> str:
+def _message(events: Table, what: str, rows: Rows, where: str) -> str:
     total = events["duration_ns"][rows].sum() / 1e6
-    return f"{what} ({total:.3f} ms in all); it belongs to no step and no stage"
+    return f"{what} ({total:.3f} ms in all); it {where}"

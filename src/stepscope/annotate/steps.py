@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stepscope.annotate.launches import launch_of
 from stepscope.annotate.marks import is_step, step_number
-from stepscope.annotate.tracks import device_work, on_host
+from stepscope.annotate.tracks import device_work, marked_on_devices, on_host
 from stepscope.errors import TraceError
 from stepscope.trace.intervals import grouped_union
 from stepscope.trace.schema import STEPS
@@ -187,10 +187,9 @@ def _step_of_events(trace: Trace, starts: Bounds, ends: Bounds) -> NDArray[np.in
     index = np.searchsorted(starts, begin, side="right") - 1
     inside = (index >= 0) & (begin < ends[np.maximum(index, 0)])
     step = np.where(inside, index, -1)
-    launched = np.where(caller >= 0, step[caller], -1)
-    marks = trace.events.text("name").where(is_step)
-    if marks.any() and device[marks].all():
+    if marked_on_devices(trace):
         return step
+    launched = np.where(caller >= 0, step[caller], -1)
     return np.where(device, launched, step)
 
 

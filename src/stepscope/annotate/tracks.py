@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.annotate.marks import is_step
 from stepscope.trace.schema import DEVICE_WORK
 from stepscope.trace.trace import Trace
 
@@ -16,6 +17,12 @@ def on_host(trace: Trace) -> NDArray[np.bool_]:
     """
     host: NDArray[np.bool_] = (trace["tracks"]["device"] < 0)[trace.events["track"]]
     return host
+
+
+def marked_on_devices(trace: Trace) -> bool:
+    """Whether steps are marked, and on devices only, as in a TPU's profile without its host."""
+    marks = trace.events.text("name").where(is_step)
+    return bool(marks.any() and not on_host(trace)[marks].any())
 
 
 def device_work(trace: Trace) -> NDArray[np.bool_]:
