@@ -80,3 +80,11 @@ def test_kernels_without_a_telling_name_are_known_by_their_scope(mi300x: Trace) 
     rows = [row for row in mi300x.events.rows() if row["name"] == "input_transpose_fusion.kd"]
     assert {row["scope"] for row in rows} == {"jit(forward_3d_conv)/conv_general_dilated"}
     assert {(row["kind"], row["stage"]) for row in rows} == {("convolution", "forward")}
+
+
+def test_operations_name_the_line_that_they_were_traced_at(cpu: Trace) -> None:
+    lines = (HERE / "jax/record.py").read_text().splitlines()
+    (dot,) = (row for row in cpu.events.rows() if row["name"] == "dot" and row["step"] == 10)
+    file, _, line = cpu.event_arguments(dot["id"])["source"].rpartition(":")
+    assert file.endswith("/record.py")
+    assert "x @ layer" in lines[int(line) - 1]

@@ -43,6 +43,23 @@ class Stats(NamedTuple):
     text: Offsets
 
 
+class Further(NamedTuple):
+    """An argument of the events of a batch: its distinct values, and which each event has.
+
+    An empty value is none.
+    """
+
+    name: str
+    values: list[str]
+    which: Offsets
+
+    def json(self) -> list[list[bytes]]:
+        """Each value as parts of a JSON object: one, or none."""
+        return [
+            [b"%b:%b" % (_quoted(self.name), _quoted(one))] if one else [] for one in self.values
+        ]
+
+
 class Batch:
     """Some events of one plane, shape (events,) each.
 
@@ -102,14 +119,20 @@ class Batch:
 
         return self.per_kind(value)
 
-    def arguments(self, rows: NDArray[np.intp]) -> list[bytes]:
-        """All stats of some events as JSON objects, empty where an event has none."""
+    def arguments(self, rows: NDArray[np.intp], further: Further) -> list[bytes]:
+        """All stats of some events as JSON objects, empty where an event has none.
+
+        Args:
+            rows: which events.
+            further: one more argument, for all events of the batch.
+        """
         parts = self._reader.json_of(self._stats)
         bounds = np.searchsorted(self._stats.owner, np.arange(len(self) + 1)).tolist()
         shared = {kind: self._reader.shared_json(kind) for kind in self._kinds[0]}
+        more, which = further.json(), further.which.tolist()
         kinds = self.kind.tolist()
         texts = (
-            b",".join(shared[kinds[row]] + parts[bounds[row] : bounds[row + 1]])
+            b",".join(more[which[row]] + shared[kinds[row]] + parts[bounds[row] : bounds[row + 1]])
             for row in rows.tolist()
         )
         return [b"{%b}" % text if text else b"" for text in texts]

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from stepscope.errors import IngestError
 from stepscope.ingest.columns import Interner
 from stepscope.ingest.distinct import distinct_rows
-from stepscope.ingest.hlo import METADATA_PLANE, Programs
+from stepscope.ingest.hlo import METADATA_PLANE, Instruction, Programs
 from stepscope.ingest.recorded import LONGEST_NS
 from stepscope.ingest.stream import Progress, chunks
 from stepscope.ingest.tally import Tally
-from stepscope.ingest.xevents import Batch, EventReader
+from stepscope.ingest.xevents import Batch, EventReader, Further
 from stepscope.ingest.xmemory import Allocations
 from stepscope.ingest.xnames import Naming
 from stepscope.ingest.xspace import Plane, Source, read_space
@@ -171,7 +171,7 @@ class _Profile:
         columns = self._times(plane, batch)
         rows = columns.pop("rows")
         columns["track"] = np.array([one.number for one in tracks])[batch.line]
-        columns["scope"] = self._scopes(batch)
+        columns["scope"], place = self._compiled(batch)
         columns["correlation"], columns["run"] = map(batch.integers, ("correlation_id", "run_id"))
         columns["name"], columns["category"] = self._naming.of(plane, batch, tracks, columns)
         columns["bytes"] = self._bytes(batch)
@@ -181,7 +181,7 @@ class _Profile:
         self._chunks.append(columns)
         self._take_arrows(batch, rows, columns)
         self._memory.take(batch, rows, columns)
-        self._pack(batch.arguments(rows), columns["source"])
+        self._pack(batch.arguments(rows, place), columns["source"])
 
     def _pack(self, texts: list[bytes], source: Codes) -> None:
         kept = np.flatnonzero([bool(text) for text in texts])
@@ -206,24 +206,26 @@ class _Profile:
         end = np.where(told, line, 0) + offset // 1000 + (offset % 1000 + length + 500) // 1000
         return {"start_ns": start, "duration_ns": end - start, "rows": np.flatnonzero(told)}
 
-    def _scopes(self, batch: Batch) -> Codes:
-        """Code of each event's scope: as compiled, else as told."""
-        op, module = batch.texts("hlo_op"), batch.texts("hlo_module")
-        program = batch.integers("program_id")
-        scope = batch.texts("tf_op")
-        words = [*self._words]
-        keys, inverse = distinct_rows(scope, op, module, program)
-        found = np.array([self._scope(words, *key) for key in keys], np.int64)
-        scopes: Codes = found[inverse]
-        return scopes
+    def _compiled(self, batch: Batch) -> tuple[Codes, Further]:
+        """Code of each event's scope, as compiled, else as told; and the place in the source."""
+        numbers = map(batch.texts, ("tf_op", "hlo_op", "hlo_module"))
+        keys, which = distinct_rows(*numbers, batch.integers("program_id"))
+        words = list(map(str, self._words))
+        found = [self._instruction(words, *key) for key in keys]
+        told = [words[key[0]].rstrip(":") if key[0] >= 0 else "" for key in keys]
+        scopes = [self._scope(one.scope or text) for one, text in zip(found, told, strict=True)]
+        return np.array(scopes, np.int64)[which], Further(
+            "source", [o.source for o in found], which
+        )
 
-    def _scope(self, words: list[Any], scope: int, op: int, module: int, program: int) -> int:
-        text = ""
-        if op >= 0:
-            name = words[module] if module >= 0 else ""
-            text = self._programs.find(program, name, words[op]).scope
-        if not text and scope >= 0:
-            text = words[scope].rstrip(":")
+    def _instruction(
+        self, words: list[str], scope: int, op: int, module: int, program: int
+    ) -> Instruction:
+        if op < 0:
+            return Instruction()
+        return self._programs.find(program, words[module] if module >= 0 else "", words[op])
+
+    def _scope(self, text: str) -> int:
         return self._words[text] if "/" in text else -1  # else it names an argument, or nothing
 
     def _bytes(self, batch: Batch) -> Codes:

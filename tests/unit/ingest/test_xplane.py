@@ -135,6 +135,8 @@ def test_scopes_are_told_by_the_event_or_else_by_its_program() -> None:
     assert rows(trace, "name", "scope") == [
         ("a", SCOPE), ("b", SCOPE), ("c", SCOPE), ("d", None), ("e", None),
     ]  # fmt: skip
+    assert trace.event_arguments(2)["source"] == "train.py:12"
+    assert "source" not in trace.event_arguments(3)
 
 
 def test_every_stat_is_an_argument() -> None:
