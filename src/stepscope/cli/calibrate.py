@@ -21,8 +21,8 @@ def calibrate(trace: Trace, afresh: bool, as_json: bool) -> None:
     """Time operators alone on this machine, for what-ifs of steps that a CPU computes.
 
     The operators of the trace, in 32 bits and in 16, casts, fused optimizers, batches from a worker
-    and all-reduces; about ten seconds. What was measured is kept and used by `stepscope whatif` and
-    `stepscope verify`.
+    and all-reduces; about fifteen seconds. What was measured is kept and used by `stepscope whatif`
+    and `stepscope verify`.
     """
     from stepscope.calibration import calibrate as measure
     from stepscope.calibration.calibration import calibration_path

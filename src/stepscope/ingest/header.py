@@ -64,7 +64,7 @@ def no_array(text: bytes) -> IngestError:
     if "traceEvents" in data:
         kind = type(data["traceEvents"]).__name__
         return IngestError(f"expected `traceEvents` to be an array, found {kind}")
-    keys = ", ".join(list(data)[:8]) or "nothing"
+    keys = f"the keys {', '.join(list(data)[:8])}" if data else "nothing"
     hint = (
         "; this is a PyTorch execution trace: give the Kineto trace of the same run"
         if "nodes" in data and "schema" in data
