@@ -22,5 +22,8 @@ def cuda_graphs(graph: Graph) -> Graph:
         raise ChangeError("cuda_graphs: these steps launch CUDA graphs already")
     captured = np.any([select(graph, stage=s, on_device=False) for s in _CAPTURED], axis=0)
     if not captured.any():
-        raise ChangeError("cuda_graphs: no forward, backward or optimizer in these steps")
+        raise ChangeError(
+            "cuda_graphs: no call on the CPU is of forward, backward or optimizer; a step that was "
+            "compiled whole is launched as such already"
+        )
     return scale(graph, captured, 0, gaps=True)
