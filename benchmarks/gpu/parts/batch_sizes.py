@@ -26,7 +26,7 @@ _EFFORT = Effort(warmup=3, least=5, most=30, seconds=1.5)
 
 def measurements(setting: Setting, done: Mapping[str, Json]) -> Iterator[Measurement]:
     """Every model at one batch size after the other, each chosen from what was found before."""
-    for model in setting.of(MODELS):
+    for model in setting.of(MODELS)[: 1 if setting.quick else None]:
         for size in sizes(model, setting, done):
             yield f"{model}/{size}", partial(measure, model, size, setting)
 

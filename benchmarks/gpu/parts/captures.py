@@ -69,7 +69,7 @@ def capture(model: str, kind: str, setting: Setting) -> Json:
     path = folder / f"{model}.{kind}.stepscope"
     for steps in KINDS[kind].steps:
         command = ["--steps", str(steps), *KINDS[kind].options, "-o", str(path), str(script)]
-        said = _record(command, path)
+        said = _record(command, path, _TIMEOUT_S if setting.on_gpu else None)
         recorded_bytes, kept_bytes = path.stat().st_size, pack_tightly(path)
         if kept_bytes <= LARGEST_BYTES:
             break
@@ -84,9 +84,9 @@ def capture(model: str, kind: str, setting: Setting) -> Json:
     }
 
 
-def _record(command: list[str], path: Path) -> str:
+def _record(command: list[str], path: Path, timeout_s: float | None) -> str:
     try:
-        done = subprocess.run([*_RUN, *command], capture_output=True, text=True, timeout=_TIMEOUT_S)
+        done = subprocess.run([*_RUN, *command], capture_output=True, text=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:
         path.unlink(missing_ok=True)
         raise
