@@ -21,6 +21,9 @@ ONE = json.dumps(event())
 # -- what is no trace
 
 
+_A_ALONE = "expected a top-level array `traceEvents`; found the keys a"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -34,8 +37,8 @@ ONE = json.dumps(event())
         ('{"a": 1, "b": 2}', "expected a top-level array `traceEvents`; found the keys a, b"),
         ('{"traceEvents": null}', "expected `traceEvents` to be an array, found NoneType"),
         ('{"traceEvents": {}}', "expected `traceEvents` to be an array, found dict"),
-        ('{"a": {"traceEvents": [{}]}}', "expected a top-level array `traceEvents`; found"),
-        ('{"a": "\\"traceEvents\\": ["}', "expected a top-level array `traceEvents`; found"),
+        ('{"a": {"traceEvents": [{}]}}', _A_ALONE),
+        ('{"a": "\\"traceEvents\\": ["}', _A_ALONE),
         ("[]", "expected trace events, found none that could be read"),
         ('{"traceEvents": []}', "expected trace events, found none that could be read"),
     ],
