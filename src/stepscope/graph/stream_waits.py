@@ -37,6 +37,7 @@ def _told(trace: Trace, rows: Ids, work: Work) -> Pairs | None:
     sync = np.flatnonzero(events.text("name").mask("Stream Wait Event"))
     if not len(sync):
         return None
+    rows = rows[events["correlation"][rows] >= 0]
     called = {int(events["correlation"][row]): int(events["start_ns"][row]) for row in rows}
     records = record_times(trace)
     pairs: Pairs = set()

@@ -92,7 +92,8 @@ def _last_per_stream(trace: Trace, calls: Ids, work: Work) -> Ids:
 def _told(trace: Trace, calls: Ids) -> dict[int, tuple[int, int]]:
     """Of calls with a `cuda_sync` event: the stream, and the moment of the record waited for."""
     events = trace.events
-    by_correlation = {int(events["correlation"][call]): int(call) for call in calls}
+    known = calls[events["correlation"][calls] >= 0]
+    by_correlation = {int(events["correlation"][call]): int(call) for call in known}
     records = record_times(trace)
     result: dict[int, tuple[int, int]] = {}
     for row in np.flatnonzero(events.text("category").mask("sync")).tolist():

@@ -46,7 +46,7 @@ class Entry:
     def batch(self) -> int:
         """The batch size as things are: of the command line, or as written."""
         given = given_option(self.arguments, self.site.option) if self.site.option else None
-        return int(given) if given and given.isdigit() else self.site.value
+        return int(given) if given and given.isdecimal() else self.site.value
 
     @property
     def may_fork(self) -> bool:
