@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
@@ -12,7 +11,6 @@ from stepscope.capture.contexts.options import ContextOptions
 from stepscope.capture.launch import run_program
 from stepscope.capture.options import Options
 from stepscope.capture.program import Program
-from stepscope.cli.script import tell_of_options_behind
 from stepscope.errors import CaptureError
 
 
@@ -68,8 +66,6 @@ def run(
         raise click.UsageError(
             "--native, --sample, --sample-real, --perf and --stalls need --contexts"
         )
-    if not as_module and os.environ.get("RANK", "0") == "0":
-        tell_of_options_behind(script, arguments)
     try:
         run_program(Program(script, arguments, as_module), what, output)
     except CaptureError as error:
