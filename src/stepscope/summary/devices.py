@@ -47,7 +47,7 @@ def _device(part: Part, idle: Table, device: int) -> Device:
     spoken = _communication_ms(part, device)
     return Device(
         device=device,
-        name=_name(part, device),
+        name=str(part.trace.metadata.device(device).get("name", "")),
         window_ms=window,
         computing_ms=window - sum(causes.values()),
         idle_ms=causes,
@@ -64,9 +64,3 @@ def _communication_ms(part: Part, device: int) -> float:
     start = events["start_ns"][rows]
     spoken = Intervals(start, start + events["duration_ns"][rows])
     return sum(spoken.clip(*span).total() for span in part.windows) * _MS / part.count
-
-
-def _name(part: Part, device: int) -> str:
-    known = part.trace.metadata.devices
-    names = (str(one.get("name", "")) for one in known if one.get("id", one.get("index")) == device)
-    return next(names, "")

@@ -62,9 +62,13 @@ class Arguments:
 
     def of(self, source: int) -> dict[str, Any]:
         """The arguments of the event at position `source`, empty where it has none."""
-        index = bisect_right(self._firsts, source) - 1
-        text = self.blocks[index].find(source) if index >= 0 else None
+        text = self.text(source)
         return parse(text) if text is not None else {}
+
+    def text(self, source: int) -> bytes | None:
+        """Their JSON text, None where it has none."""
+        index = bisect_right(self._firsts, source) - 1
+        return self.blocks[index].find(source) if index >= 0 else None
 
     def items(self) -> Iterable[tuple[int, bytes]]:
         """Every (position, JSON text), block by block."""

@@ -50,6 +50,17 @@ class Metadata:
     model: Mapping[str, Any] = field(default_factory=dict)
     properties: Mapping[str, Any] = field(default_factory=dict)
 
+    def device(self, number: int) -> Mapping[str, Any]:
+        """What is known of the device of this number, empty where nothing is.
+
+        On AMD events count CPUs among the devices and the list does not: where all in it have one
+        name, that one is meant.
+        """
+        known = enumerate(self.devices)
+        mine = [one for place, one in known if one.get("id", one.get("index", place)) == number]
+        alike = len({str(one.get("name", "")) for one in self.devices}) == 1
+        return next(iter([*mine, *(self.devices if alike else ())]), {})
+
     def to_json(self) -> dict[str, Any]:
         """A dict that `json` can write and `from_json` can read."""
         return asdict(self)

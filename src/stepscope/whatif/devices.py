@@ -10,7 +10,5 @@ from stepscope.graph import Graph
 
 def device_of(graph: Graph) -> Mapping[str, Any]:
     """What the trace tells of the first device that works, empty where it tells nothing."""
-    numbers = set(graph.threads["device"][graph.threads["device"] >= 0].tolist())
-    devices = graph.trace.metadata.devices
-    mine = (one for number, one in enumerate(devices) if one.get("id", number) in numbers)
-    return next(mine, {})
+    numbers = graph.threads["device"][graph.threads["device"] >= 0]
+    return graph.trace.metadata.device(int(numbers.min())) if len(numbers) else {}

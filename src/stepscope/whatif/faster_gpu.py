@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale
+from stepscope.roofline import known_gpus, rates_of
 from stepscope.whatif.devices import device_of
-from stepscope.whatif.kernels import compute_bound, in_half, in_tf32, memory_bound
-from stepscope.whatif.roofline import known_gpus, rates_of, times_ns, work_of_tasks
+from stepscope.whatif.kernels import compute_bound, memory_bound
+from stepscope.whatif.roofline import precision_of_tasks, times_ns, work_of_tasks
 
 Rates = Mapping[str, Any]
 Floats = NDArray[np.float64]
@@ -49,7 +50,8 @@ def faster_gpu(graph: Graph, to: str = "H100", estimate: str = "typical") -> Gra
 
 def _by_kind(graph: Graph, old: Rates, new: Rates) -> Floats:
     """How many times faster each kernel is by its kind and precision; nan for other tasks."""
-    compute, half, tf32 = compute_bound(graph), in_half(graph), in_tf32(graph)
+    compute, precision = compute_bound(graph), precision_of_tasks(graph)
+    half, tf32 = precision.mask("half"), precision.mask("tf32")
     parts = (
         (memory_bound(graph), "bandwidth"),
         (compute & half, "half"),

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, insert_device_work
+from stepscope.roofline.shapes import call_of
 from stepscope.whatif.layers import Layers, calls_of, find_layers, neighbour
 from stepscope.whatif.roofline import memory_rate
-from stepscope.whatif.shapes import call_of
 
 Ids = NDArray[np.int64]
 Job = tuple[str, int, int, float]  # name, task behind which it goes, row of the layer, passes

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, select, simulate
+from stepscope.roofline.shapes import call_of
 from stepscope.trace.nesting import inherit
 from stepscope.whatif.layers import first_of, in_backward, operators, step_ends, working
-from stepscope.whatif.shapes import call_of
 
 Ids = NDArray[np.int64]
 _ACCUMULATE = "torch::autograd::AccumulateGrad"

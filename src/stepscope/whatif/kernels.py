@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.graph import Graph, select
+from stepscope.roofline.precision import is_half, is_tf32
 
 Mask = NDArray[np.bool_]
 _COMPUTE = ("gemm", "convolution", "attention")
-_HALF = re.compile(r"bf16|f16|half|bfloat|hgemm|[hs]884|[hs]16816|h1688", re.IGNORECASE)
-_TENSOR = re.compile(r"tf32|s1688", re.IGNORECASE)
 
 
 def compute_bound(graph: Graph) -> Mask:
@@ -29,19 +25,9 @@ def memory_bound(graph: Graph) -> Mask:
 
 def in_half(graph: Graph) -> Mask:
     """Tasks whose name tells of 16 bits."""
-    return graph.tasks.text("name").where(_is_half)
+    return graph.tasks.text("name").where(is_half)
 
 
 def in_tf32(graph: Graph) -> Mask:
     """Tasks whose name tells of TF32."""
-    return graph.tasks.text("name").where(_is_tf32) & ~in_half(graph)
-
-
-@lru_cache(maxsize=1 << 16)
-def _is_half(name: str) -> bool:
-    return bool(_HALF.search(name))
-
-
-@lru_cache(maxsize=1 << 16)
-def _is_tf32(name: str) -> bool:
-    return bool(_TENSOR.search(name))
+    return graph.tasks.text("name").where(is_tf32)

@@ -6,20 +6,20 @@ bandwidth. The longer of the two binds it (Williams et al., "Roofline", CACM 52(
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.annotate.launches import launch_of
 from stepscope.graph import Graph
-from stepscope.trace.nesting import inherit
-from stepscope.whatif.kernels import compute_bound, in_half, in_tf32
-from stepscope.whatif.work import COMPUTE_KINDS, work_of_operators
+from stepscope.roofline import precisions, rates_of
+from stepscope.roofline.operators import Operators
+from stepscope.roofline.pieces import PRODUCTS, share_of_operator
+from stepscope.roofline.precision import PRECISIONS
+from stepscope.trace.table import Text
+from stepscope.whatif.kernels import compute_bound
 
 Mask = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -32,14 +32,13 @@ def work_of_tasks(graph: Graph) -> tuple[Floats, Floats]:
     known. Of the several tasks of one operator each does its share by time; where one of them
     multiplies matrices, the operations are its own.
     """
-    flops, size = work_of_operators(graph.trace)
-    operator = _operators(graph, ~np.isnan(size))
-    known = operator >= 0
+    operators, operator = Operators.of(graph.trace), _operators(graph)
+    flops, size = np.append(operators.flops, np.nan), np.append(operators.bytes, np.nan)
     time = np.maximum(graph.tasks["duration_ns"], 1).astype(np.float64)
-    multiplies = np.isin(graph.tasks["kind"], COMPUTE_KINDS)
+    multiplies = np.isin(graph.tasks["kind"], PRODUCTS)
     return (
-        np.where(known, flops[operator] * _share(operator, time, multiplies), np.nan),
-        np.where(known, size[operator] * _share(operator, time), np.nan),
+        flops[operator] * share_of_operator(operator, time, multiplies),
+        size[operator] * share_of_operator(operator, time),
     )
 
 
@@ -60,14 +59,21 @@ def bound_by_memory(graph: Graph) -> Mask:
     return kernels & np.where(told, moving > computing, by_kind)
 
 
+def precision_of_tasks(graph: Graph) -> Text:
+    """`half`, `tf32`, `fp32` or nothing, for tasks that are products."""
+    width = np.append(Operators.of(graph.trace).width, np.int8(0))[_operators(graph)]
+    return precisions(graph.tasks.text("name"), width)
+
+
 def times_ns(
     graph: Graph, flops: Floats, size: Floats, rates: Mapping[str, Any]
 ) -> tuple[Floats, Floats]:
     """The least time in which a device computes the operations, and moves the bytes, ns."""
     peak = np.full(len(graph), rates["fp32"] or np.nan, np.float64)
-    multiplies = np.isin(graph.tasks["kind"], COMPUTE_KINDS)
-    for precise, name in ((in_tf32(graph), "tf32"), (in_half(graph), "half")):
-        peak[multiplies & precise] = rates[name] or np.nan
+    multiplies, precision = np.isin(graph.tasks["kind"], PRODUCTS), precision_of_tasks(graph)
+    for name in PRECISIONS:
+        peak[multiplies & precision.mask(name)] = rates[name] or np.nan
+    peak[multiplies & precision.mask("")] = np.nan
     return flops / (peak * 1e3), size / rates["bandwidth"]
 
 
@@ -101,47 +107,12 @@ def rates_of_graph(graph: Graph) -> dict[str, Any] | None:
     return rates_of(str(device_of(graph).get("name", "")))
 
 
-def rates_of(name: str) -> dict[str, Any] | None:
-    """Peak rates by a device's name, short or as traces have it, from `data/gpus.json`."""
-    known = (
-        gpu
-        for gpu in known_gpus()
-        if gpu["name"].lower() == name.lower() or _is_in(gpu["match"], name)
-    )
-    return next(known, None)
-
-
-def _is_in(known: str, name: str) -> bool:
-    """Whether a name holds another as words of its own: a GH200 is no H200, an A1000 no A100."""
-    words = rf"(?<![A-Za-z0-9]){re.escape(known)}(?![A-Za-z0-9])"
-    return re.search(words, name, re.IGNORECASE) is not None
-
-
-@cache
-def known_gpus() -> tuple[dict[str, Any], ...]:
-    """Every device of `data/gpus.json`."""
-    text = files("stepscope.whatif").joinpath("data/gpus.json").read_text("utf-8")
-    return tuple(json.loads(text)["gpus"])
-
-
-def _operators(graph: Graph, known: Mask) -> NDArray[np.int64]:
+def _operators(graph: Graph) -> NDArray[np.int64]:
     """For each task the innermost operator around it, or its launch, of known work; or -1."""
-    trace = graph.trace
-    inner = inherit(trace.events["parent"], np.where(known, trace.events["id"], -1)).astype(
-        np.int64
-    )
-    launches = trace["launches"]
-    inner[launches["device_event"]] = inner[launches["cpu_event"]]
-    operator: NDArray[np.int64] = np.append(inner, -1)[graph.tasks["event"]]
-    works = graph.on_device if graph.on_device.any() else np.ones(len(graph), np.bool_)
-    return np.where(works, operator, -1)
-
-
-def _share(operator: NDArray[np.int64], time: Floats, prefer: Mask | None = None) -> Floats:
-    """Each task's part of its operator's time; only of the preferred tasks, where there are any."""
-    count = int(operator.max(initial=-1)) + 2
-    if prefer is not None:
-        some = np.bincount(operator[prefer] + 1, minlength=count) > 0
-        time = np.where(some[operator + 1] & ~prefer, 0, time)
-    total = np.bincount(operator + 1, time, count)
-    return np.asarray(time / np.maximum(total[operator + 1], 1e-9), np.float64)
+    event, works = graph.tasks["event"], graph.on_device
+    works = (works if works.any() else np.ones(len(graph), np.bool_)) & (event >= 0)
+    caller = launch_of(graph.trace)[event[works]]
+    operator = np.full(len(graph), -1, np.int64)
+    host = np.where(caller >= 0, caller, event[works])
+    operator[works] = Operators.of(graph.trace).known_around(host)
+    return operator

@@ -15,10 +15,10 @@ from stepscope.graph import (
     numbers_after,
     typical_launch,
 )
+from stepscope.roofline.shapes import call_of
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Text
 from stepscope.whatif.layers import Layers, calls_of, find_layers, neighbour
-from stepscope.whatif.shapes import call_of
 
 Ids = NDArray[np.int64]
 

@@ -221,7 +221,8 @@ def test_a_faster_gpu_by_compute_and_by_memory() -> None:
         22 + 440 * 15.7 / 19.5, abs=0.01
     )
     assert refusal(graph, "faster_gpu:to=Z9") == (
-        "faster_gpu: rates are known for H200, H100, A100-80GB, A100, V100; found 'Z9'"
+        "faster_gpu: rates are known for B200, H200, H100, H100-PCIe, A100-80GB, A100-80GB-PCIe, "
+        "A100, L40S, L4, A10, T4, RTX-4090, V100-PCIe, V100, MI300X, MI210; found 'Z9'"
     )
     on_cpu = "main | 0 50 | ProfilerStep#0\nmain | 5 40 | aten::mm"
     assert refusal(graph_of(on_cpu), "faster_gpu") == (

@@ -43,10 +43,14 @@ class Call:
     Attributes:
         inputs: for each argument its tensors: one, several for a list, none for anything else.
         values: for each argument its value as text, empty where not recorded.
+        recorded_flops: operations, where the recorder itself tells.
+        recorded_bytes: bytes moved, where the recorder itself tells.
     """
 
     inputs: tuple[tuple[Tensor, ...], ...]
     values: tuple[str, ...]
+    recorded_flops: float | None = None
+    recorded_bytes: float | None = None
 
     def tensor(self, place: int) -> Tensor | None:
         """The tensor at a place of the arguments, None where there is none."""
@@ -61,6 +65,19 @@ class Call:
             return None
         return [int(one) for one in value] if isinstance(value, list) else None
 
+    def is_true(self, place: int) -> bool:
+        """Whether the argument at a place is known to be true."""
+        return self.values[place : place + 1] == ("True",)
+
+    @property
+    def width(self) -> int:
+        """Bytes an element of what a product multiplies, 0 where not known.
+
+        Of all products the second argument is such; the first may be a bias, the last a sum.
+        """
+        second = self.tensor(1)
+        return second.width if second else 0
+
 
 def call_of(trace: Trace, event: int) -> Call:
     """What an operator was called with; without inputs where shapes were not recorded."""
@@ -70,14 +87,23 @@ def call_of(trace: Trace, event: int) -> Call:
 def read_call(arguments: Mapping[str, Any]) -> Call:
     """The same from an event's arguments.
 
-    Source: Kineto's trace format, `Input Dims`, `Input type` and `Concrete Inputs`.
+    Source: Kineto's trace format, `Input Dims`, `Input type` and `Concrete Inputs`; inductor,
+    `runtime/triton_heuristics.py`, `kernel_flop` and `kernel_num_gb`.
     """
     dims, types = arguments.get("Input Dims"), arguments.get("Input type")
     values = arguments.get("Concrete Inputs")
+    told = _positive(arguments.get("kernel_flop")), _positive(arguments.get("kernel_num_gb"))
+    recorded = told[0], None if told[1] is None else told[1] * 1e9
     if not isinstance(dims, list) or not isinstance(types, list):
-        return Call((), ())
+        return Call((), (), *recorded)
     inputs = tuple(_tensors(one, str(kind)) for one, kind in zip(dims, types, strict=False))
-    return Call(inputs, tuple(map(str, values)) if isinstance(values, list) else ())
+    texts = tuple(map(str, values)) if isinstance(values, list) else ()
+    return Call(inputs, texts, *recorded)
+
+
+def _positive(value: Any) -> float | None:
+    """A number that says something: 0 is what inductor writes where it does not know."""
+    return float(value) if isinstance(value, int | float) and value > 0 else None
 
 
 def _tensors(dims: Any, kind: str) -> tuple[Tensor, ...]:

@@ -1,0 +1,247 @@
+"""How many operations an operator computes and how many bytes it moves, by what it was called with.
+
+Formulas are for the least that has to be done: each input read once, each output written once; two
+operations a multiply and add.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from math import nan, prod
+from typing import NamedTuple
+
+from stepscope.roofline.shapes import Call, Tensor
+
+
+class Work(NamedTuple):
+    """Floating-point operations, and bytes read and written; nan for what is not known."""
+
+    flops: float
+    bytes: float
+
+
+Formula = Callable[[Call], "Work | None"]
+
+
+# -- products
+
+
+def _product(left: int, right: int, transposed: bool = False) -> Formula:
+    """A matrix product of the arguments at two places, batched or not."""
+
+    def formula(call: Call) -> Work | None:
+        a, b = call.tensor(left), call.tensor(right)
+        if not a or not b or len(a.shape) < 2 or len(b.shape) < 2:
+            return None
+        columns = b.shape[-2 if transposed else -1]
+        out = a.elements // max(a.shape[-1], 1) * columns
+        return Work(2 * out * a.shape[-1], a.bytes + b.bytes + out * a.width)
+
+    return formula
+
+
+def _matrix_vector(matrix: int) -> Formula:
+    def formula(call: Call) -> Work | None:
+        a = call.tensor(matrix)
+        return Work(2 * a.elements, a.bytes) if a and len(a.shape) == 2 else None
+
+    return formula
+
+
+def _convolution(call: Call) -> Work | None:
+    """Source: PyTorch, `torch.nn.Conv2d`, "Shape"."""
+    x, weight = call.tensor(0), call.tensor(1)
+    if not x or not weight or len(x.shape) != len(weight.shape) or len(x.shape) < 3:
+        return None
+    if call.is_true(6):  # transposed: every element of the input meets the filter
+        return Work(2 * x.elements * prod(weight.shape[1:]), nan)
+    places = _places(x, weight, call)
+    if places is None:
+        return None
+    out = x.shape[0] * weight.shape[0] * places
+    return Work(2 * out * prod(weight.shape[1:]), x.bytes + weight.bytes + out * x.width)
+
+
+def _places(x: Tensor, weight: Tensor, call: Call) -> int | None:
+    """How many places of the output a filter has; not told without stride, padding, dilation."""
+    lists = [call.numbers(place) for place in (3, 4, 5)]
+    known = [one for one in lists if one is not None]
+    if len(known) < len(lists):
+        return None
+    kernel, size = weight.shape[2:], x.shape[2:]
+    every = [one * len(kernel) if len(one) == 1 else one for one in known]
+    places = (
+        (n + 2 * pad - space * (k - 1) - 1) // stride + 1
+        for n, k, stride, pad, space in zip(size, kernel, *every, strict=False)
+    )
+    return int(prod(places))
+
+
+def _convolution_backward(call: Call) -> Work | None:
+    """Gradients of input and weight; each costs what forward did."""
+    gradient, x, weight = (call.tensor(place) for place in range(3))
+    if not gradient or not x or not weight:
+        return None
+    once = 2 * (x if call.is_true(7) else gradient).elements * prod(weight.shape[1:])
+    mask = call.values[-1].lower() if call.values else ""
+    wanted = sum("true" in one for one in mask.strip("[]").split(",")[:2]) or 2
+    return Work(wanted * once, gradient.bytes + wanted * (x.bytes + weight.bytes))
+
+
+def _one_gradient(call: Call) -> Work | None:
+    """PyTorch of 2021 has an operator around both gradients, and one in it for the input's.
+
+    So the kernels of the outer one alone are the weight's gradient.
+    """
+    gradient, weight = call.tensor(1), call.tensor(2)
+    if not gradient or not weight or len(weight.shape) < 3:
+        return None
+    return Work(2 * gradient.elements * prod(weight.shape[1:]), 2 * gradient.bytes + weight.bytes)
+
+
+def _told_by_its_gradient(call: Call) -> Work | None:
+    """What a convolution runs on one library: PyTorch of 2021 links its gradient to this one."""
+    return None
+
+
+def _attention(causal: int, heads_last: bool = False) -> Formula:
+    """Two products, of query and key, and of weights and value; half of them where causal.
+
+    Args:
+        causal: the place of the argument that says so.
+        heads_last: shapes are (batch, sequence, heads, size), not (batch, heads, sequence, size).
+
+    Source: Dao, "FlashAttention-2", 2023, section 4.1.
+    """
+
+    def formula(call: Call) -> Work | None:
+        query, key, value = (call.tensor(place) for place in range(3))
+        if not query or not key or not value or any(len(t.shape) != 4 for t in (query, key, value)):
+            return None
+        length = key.shape[-3 if heads_last else -2]
+        rows = query.elements // max(query.shape[-1], 1)
+        flops = 2 * rows * length * (query.shape[-1] + value.shape[-1])
+        out = rows * value.shape[-1] * query.width
+        half = 0.5 if call.is_true(causal) else 1
+        return Work(flops * half, query.bytes + key.bytes + value.bytes + out)
+
+    return formula
+
+
+def _attention_backward(causal: int, heads_last: bool = False) -> Formula:
+    """Five products where forward has two; the gradient of the output comes first."""
+    once = _attention(causal - 1, heads_last)
+
+    def formula(call: Call) -> Work | None:
+        forward = once(Call(call.inputs[1:], call.values[1:])) if call.tensor(0) else None
+        return Work(2.5 * forward.flops, 2 * forward.bytes) if forward else None
+
+    return formula
+
+
+# -- what moves memory
+
+
+def _embedding(call: Call) -> Work | None:
+    weight, index = call.tensor(0), call.tensor(1)
+    if not weight or not index or len(weight.shape) != 2:
+        return None
+    rows = index.elements * weight.shape[1] * weight.width
+    return Work(0, 2 * rows + index.bytes)
+
+
+def _pass(call: Call) -> Work | None:
+    """Every input is read, and as much as the largest of them is written."""
+    elements = max((sum(t.elements for t in tensors) for tensors in call.inputs), default=0)
+    sizes = [sum(tensor.bytes for tensor in tensors) for tensors in call.inputs]
+    return Work(elements, sum(sizes) + max(sizes)) if elements else None
+
+
+def _reduction(call: Call) -> Work | None:
+    """Every input is read; what is written is small."""
+    sizes = [tensor.bytes for tensors in call.inputs for tensor in tensors]
+    elements = sum(tensor.elements for tensors in call.inputs for tensor in tensors)
+    return Work(elements, sum(sizes)) if elements else None
+
+
+def _generated(call: Call) -> Work | None:
+    """A kernel that inductor generated is given its outputs too: each tensor is moved once.
+
+    One that it updates in place is moved twice, which nothing tells.
+    """
+    return _reduction(call)
+
+
+# The first that matches an operator's whole name counts.
+_PRODUCTS: tuple[tuple[str, Formula], ...] = (
+    (r"aten::(mm|bmm|matmul|_scaled_mm|_int_mm|_grouped_mm|_scaled_grouped_mm)(\.out)?",
+     _product(0, 1)),
+    (r"aten::(addmm_?|baddbmm_?|_addmm_activation)(\.out)?", _product(1, 2)),
+    (r"aten::(linear|mkldnn_linear|_mkl_linear)", _product(0, 1, transposed=True)),
+    (r"aten::mv", _matrix_vector(0)),
+    (r"aten::addmv_?", _matrix_vector(1)),
+    (r"aten::convolution_backward", _convolution_backward),
+    (r"aten::cudnn_convolution_backward(_input)?", _one_gradient),
+    (r"aten::_?convolution|aten::conv[123]d|aten::convolution_overrideable", _convolution),
+    (r"aten::(cudnn|miopen|mkldnn)_convolution", _told_by_its_gradient),
+    (r"aten::_scaled_dot_product_flash_attention(_for_cpu)?", _attention(4)),
+    (r"aten::_scaled_dot_product_(efficient|cudnn)_attention", _attention(6)),
+    (r"aten::_scaled_dot_product_fused_attention_overrideable", _attention(5)),
+    (r"aten::_scaled_dot_product_(flash|efficient)_attention_backward", _attention_backward(11)),
+    (r"aten::_scaled_dot_product_flash_attention_for_cpu_backward", _attention_backward(7)),
+    (r"aten::_scaled_dot_product_cudnn_attention_backward", _attention_backward(14)),
+    (r"aten::_scaled_dot_product_fused_attention_overrideable_backward", _attention_backward(13)),
+    (r"flash_attn::_flash_attn_forward", _attention(5, heads_last=True)),
+    (r"flash_attn::_flash_attn_backward", _attention_backward(11, heads_last=True)),
+)  # fmt: skip
+_OTHERS: tuple[tuple[str, Formula], ...] = (
+    (r"aten::embedding", _embedding),
+    (r"aten::(sum|mean|amax|argmax|norm|linalg_vector_norm|_foreach_norm|std|var)(\.\w+)?",
+     _reduction),
+    (r"aten::(add|sub|mul|div|copy|fill|zero|sqrt|rsqrt|exp|pow|neg|abs|lerp|addcmul|addcdiv"
+     r"|where|masked_fill|relu|gelu|silu|sigmoid|tanh|threshold_backward|clamp\w*|clone|cat"
+     r"|gelu_backward|silu_backward|sigmoid_backward|tanh_backward|hardtanh\w*|_softmax"
+     r"|_log_softmax|_softmax_backward_data|_log_softmax_backward_data|native_dropout"
+     r"|native_dropout_backward|native_batch_norm|native_layer_norm\w*|native_group_norm\w*"
+     r"|native_batch_norm_backward|cudnn_batch_norm\w*|miopen_batch_norm\w*|bernoulli"
+     r"|max_pool2d_with_indices\w*|avg_pool2d\w*|_foreach_\w+|_fused_\w+|gt|ge|lt|le|eq|ne"
+     r"|bitwise_\w+|logical_\w+|_to_copy)_?(\.\w+)?", _pass),
+    (r"triton_(poi|red|per)_\w+", _generated),
+    (r"triton_\w+", lambda call: None),  # which may say itself what it does
+)  # fmt: skip
+_FORMULAS = tuple((re.compile(pattern), formula) for pattern, formula in (*_PRODUCTS, *_OTHERS))
+
+
+def work_of(name: str, call: Call) -> Work | None:
+    """What an operator does, None where its name or what it was given does not tell.
+
+    Example:
+        >>> a = Tensor((8, 4), 4)
+        >>> work_of("aten::mm", Call(((a,), (Tensor((4, 2), 4),)), ()))
+        Work(flops=128, bytes=224)
+    """
+    formula = _formula(name)
+    found = formula(call) if formula else None
+    if call.recorded_flops is None and call.recorded_bytes is None:
+        return found
+    flops, size = found or Work(nan, nan)
+    return Work(
+        flops if call.recorded_flops is None else call.recorded_flops,
+        size if call.recorded_bytes is None else call.recorded_bytes,
+    )
+
+
+def has_formula(name: str) -> bool:
+    """Whether the work of an operator of this name may be known."""
+    return _formula(name) is not None
+
+
+def multiplies(name: str) -> bool:
+    """Whether an operator is a matrix product, a convolution or attention."""
+    formula = _formula(name)
+    return any(formula is product for _, product in _PRODUCTS)
+
+
+def _formula(name: str) -> Formula | None:
+    return next((formula for test, formula in _FORMULAS if test.fullmatch(name)), None)

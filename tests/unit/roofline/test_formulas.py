@@ -1,0 +1,134 @@
+"""Operations and bytes of operators by what they were called with, on paper."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from stepscope.roofline import work_of
+from stepscope.roofline.formulas import multiplies
+from stepscope.roofline.shapes import Call, Tensor, read_call
+
+
+def call(*shapes: list[int] | None, values: tuple[str, ...] = (), width: int = 4) -> Call:
+    """A call with tensors of these shapes, None for arguments that are no tensor."""
+    return Call(tuple(() if s is None else (Tensor(tuple(s), width),) for s in shapes), values)
+
+
+HEADS = [1, 2, 16, 8]  # 2 heads, 16 queries and keys of 8 numbers
+FORWARD = 2 * 2 * 2 * 16 * 16 * 8  # two products of 16 x 16 x 8 a head
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "flops", "moved"),
+    [
+        # [8, 4] by [4, 2]: 8 * 2 results of 4 products each.
+        ("aten::mm", call([8, 4], [4, 2]), 2 * 8 * 2 * 4, 4 * (32 + 8 + 16)),
+        ("aten::addmm", call([2], [8, 4], [4, 2]), 2 * 8 * 2 * 4, 4 * (32 + 8 + 16)),
+        ("aten::bmm", call([3, 8, 4], [3, 4, 2]), 3 * 2 * 8 * 2 * 4, 3 * 4 * (32 + 8 + 16)),
+        ("aten::linear", call([5, 8, 4], [2, 4]), 5 * 2 * 8 * 2 * 4, 4 * (160 + 8 + 80)),
+        ("aten::_scaled_mm", call([8, 4], [4, 2], width=1), 2 * 8 * 2 * 4, 32 + 8 + 16),
+        # 8 rows, each for one of 3 experts.
+        ("aten::_grouped_mm", call([8, 4], [3, 4, 2]), 2 * 8 * 2 * 4, 4 * (32 + 24 + 16)),
+        ("aten::mv", call([8, 4], [4]), 2 * 8 * 4, 4 * 32),
+        # 16 filters of 3 x 3 over 8 channels give 16 x 5 x 5 with stride 2, padding 1 on 10 x 10.
+        (
+            "aten::convolution",
+            call([1, 8, 10, 10], [16, 8, 3, 3], None,
+                 values=("", "", "", "[2, 2]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1")),
+            2 * 16 * 25 * 72,
+            4 * (800 + 1152 + 400),
+        ),
+        (
+            "aten::convolution_backward",
+            call([1, 16, 5, 5], [1, 8, 10, 10], [16, 8, 3, 3], values=("", "[False, True, False]")),
+            2 * 16 * 25 * 72,
+            4 * (400 + 800 + 1152),
+        ),
+        # Transposed, the filters lie around each of the 25 places of the 16 channels that go in.
+        (
+            "aten::convolution_backward",
+            call([1, 8, 10, 10], [1, 16, 5, 5], [16, 8, 3, 3],
+                 values=(*[""] * 7, "True", "[0, 0]", "1", "[True, True, False]")),
+            2 * 2 * 16 * 25 * 72,
+            4 * (800 + 2 * (400 + 1152)),
+        ),
+        ("aten::cudnn_convolution_backward_input", call(None, [1, 16, 5, 5], [16, 8, 3, 3]),
+         2 * 16 * 25 * 72, 4 * (2 * 400 + 1152)),
+        ("aten::_scaled_dot_product_flash_attention", call(HEADS, HEADS, HEADS, width=2),
+         FORWARD, 2 * 4 * 256),
+        ("aten::_scaled_dot_product_flash_attention",
+         call(HEADS, HEADS, HEADS, values=("", "", "", "0.", "True")), FORWARD / 2, 4 * 4 * 256),
+        # Here the fifth argument keeps the sums for backward, and the seventh tells of a mask.
+        ("aten::_scaled_dot_product_efficient_attention",
+         call(HEADS, HEADS, HEADS, values=("", "", "", "", "True", "0.", "False")),
+         FORWARD, 4 * 4 * 256),
+        ("aten::_scaled_dot_product_efficient_attention",
+         call(HEADS, HEADS, HEADS, values=("", "", "", "", "True", "0.", "True")),
+         FORWARD / 2, 4 * 4 * 256),
+        # Values of half the size: the second product is half as large.
+        ("aten::_scaled_dot_product_flash_attention", call(HEADS, HEADS, [1, 2, 16, 4]),
+         FORWARD * 0.75, 4 * (256 + 256 + 128 + 128)),
+        ("aten::_scaled_dot_product_flash_attention_backward", call(HEADS, HEADS, HEADS, HEADS),
+         2.5 * FORWARD, 2 * 4 * 4 * 256),
+        # The library's own operators: batch, sequence, heads, size.
+        ("flash_attn::_flash_attn_forward", call([1, 16, 2, 8], [1, 16, 2, 8], [1, 16, 2, 8]),
+         FORWARD, 4 * 4 * 256),
+        ("aten::add_", call([100], [100]), 100, 4 * 300),
+        ("aten::sum", call([100]), 100, 400),
+        ("aten::embedding", call([1000, 8], [3]), 0, 2 * 3 * 8 * 4 + 3 * 4),
+        # What inductor generates is given its output too.
+        ("triton_poi_fused_add_0", call([100], [100], [100], None), 300, 4 * 300),
+    ],
+)  # fmt: skip
+def test_work_by_shapes(name: str, given: Call, flops: float, moved: float) -> None:
+    assert work_of(name, given) == (flops, moved)
+
+
+def test_a_transposed_convolution_tells_its_operations_and_not_what_it_writes() -> None:
+    strides = ("", "", "", "[2, 2]", "[1, 1]", "[1, 1]", "True", "[0, 0]", "1")
+    found = work_of("aten::convolution", call([1, 16, 5, 5], [16, 8, 3, 3], None, values=strides))
+    assert found is not None
+    assert found.flops == 2 * 16 * 25 * 72
+    assert math.isnan(found.bytes)
+
+
+def test_what_inductor_says_itself_counts() -> None:
+    told = read_call({"kernel_flop": 128, "kernel_num_gb": 2e-6, "kernel_backend": "triton"})
+    assert work_of("triton_tem_fused_mm_1", told) == (128, 2000)
+    nothing = read_call({"kernel_flop": 0, "Input Dims": [[8, 4], [4, 2]], "Input type": []})
+    assert work_of("triton_tem_fused_mm_1", nothing) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("aten::mm", call()),
+        ("aten::view", call([8, 4])),
+        ("aten::convolution", call([1, 8, 10, 10], [16, 8, 3, 3])),
+        ("my::operator", call([8, 4])),
+    ],
+)
+def test_work_that_nothing_tells(name: str, given: Call) -> None:
+    assert work_of(name, given) is None
+
+
+def test_arguments_are_read_as_recorded() -> None:
+    given = read_call({
+        "Input Dims": [[8, 4], [], [[2, 3], [5]], []],
+        "Input type": ["c10::BFloat16", "Scalar", "TensorList", "float"],
+        "Concrete Inputs": ["", "[1, 2]", "", "x"],
+    })  # fmt: skip
+    assert given.inputs[0] == (Tensor((8, 4), 2),)
+    assert given.inputs[1] == ()
+    assert [tensor.elements for tensor in given.inputs[2]] == [6, 5]
+    assert given.inputs[3] == (Tensor((), 4),)
+    assert given.numbers(1) == [1, 2]
+    assert given.numbers(3) is None
+    assert read_call({}) == Call((), ())
+
+
+def test_products_are_told_from_what_moves_memory() -> None:
+    names = ("aten::mm", "aten::convolution_backward", "aten::add_", "aten::view", "my::operator")
+    assert [multiplies(name) for name in names] == [True, True, False, False, False]
