@@ -7,7 +7,12 @@ Time: CPU time of a training step with no tool, with operators alone, with Pytho
 (operators alone, and with Python stacks). The variants take turns in one process, every round
 beginning with another one, so that a busy machine slows all alike; a figure is the median over
 rounds of the ratio within a round, with its quartiles. What torch.profiler needs to stop is not in
-its steps and shown beside them.
+its steps and shown beside them. `own` is the collector's time by its own count, in percent of the
+step: what PyTorch spends to call it is not in it, nor is the machine's noise.
+
+The C library keeps the memory that it was given (see `_KEPT`). Usually it gives some back in every
+step and has it anew, some 2 µs a page, and how much changes with each small block that lies in its
+way: `--usual-heap` shows what a step of no tool then varies by. `faults` are page faults a step.
 
 Memory: what the process holds more after N iterations of the tiny GPT-2 than after the first 200.
 """
@@ -17,6 +22,7 @@ import gc
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -36,6 +42,8 @@ from stepscope.capture.contexts import build
 from stepscope.capture.contexts.native import NativeCollector
 from stepscope.capture.contexts.options import ContextOptions
 
+_KEPT = {"MALLOC_TRIM_THRESHOLD_": str(8 << 30), "MALLOC_MMAP_MAX_": "0",
+         "MALLOC_TOP_PAD_": str(64 << 20)}  # fmt: skip
 WARM_UP_ITERATIONS = 200
 SETTLING_STEPS = 2
 STEPS = {"tiny": 6, "large": 2}
@@ -80,10 +88,13 @@ MODELS = {
 
 @dataclass
 class Cost:
-    """Seconds of CPU time of one step, and of stopping the tool."""
+    """Seconds of CPU time of a step, of stopping the tool, and in a step by its own count; page
+    faults of a step."""
 
     step: float
     stop: float = 0.0
+    own: float | None = None
+    faults: float = 0.0
 
 
 @dataclass
@@ -93,31 +104,39 @@ class Bench:
     training: Training
     steps: int
 
-    def measure(self) -> float:
-        """The median step. The first ones are let pass: a run has met its contexts long ago."""
+    def measure(self, when_settled: Callable[[], None] = lambda: None) -> Cost:
+        """The median step. The first ones, from the same line of the program so that all contexts
+        have been met, are let pass."""
         gc.collect()
         gc.disable()
         costs = []
-        for _ in range(SETTLING_STEPS + self.steps):
+        for turn in range(SETTLING_STEPS + self.steps):
+            if turn == SETTLING_STEPS:
+                when_settled()
+                faults = page_faults()
             begun = time.process_time()
             self.training.step()
             costs.append(time.process_time() - begun)
+        faults = page_faults() - faults
         gc.enable()
-        return statistics.median(costs[SETTLING_STEPS:])
+        return Cost(statistics.median(costs[SETTLING_STEPS:]), faults=faults / self.steps)
 
     def plain(self) -> Cost:
-        return Cost(self.measure())
+        return self.measure()
 
     def contexts(self, **options: bool) -> Cost:
         extension = build.load(torch)
         collector = NativeCollector(extension, ContextOptions(device=False, **options), torch)
         collector.start()
-        cost = self.measure()
+        before: list[float] = []
+        cost = self.measure(lambda: before.append(own_time(collector)))
+        cost.own = (own_time(collector) - before[0]) / self.steps
         begun = time.process_time()
         collector.stop()
         collector.content(True)
         collector.release()
-        return Cost(cost, time.process_time() - begun)
+        cost.stop = time.process_time() - begun
+        return cost
 
     def profiler(self, **options: bool) -> Cost:
         activities = [torch.profiler.ProfilerActivity.CPU]
@@ -126,7 +145,16 @@ class Bench:
         cost = self.measure()
         begun = time.process_time()
         profiler.stop()
-        return Cost(cost, (time.process_time() - begun))
+        cost.stop = time.process_time() - begun
+        return cost
+
+
+def page_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def own_time(collector: NativeCollector) -> float:
+    return json.loads(collector.content(False) or b"")["totals"]["collector_ns"] / 1e9
 
 
 VARIANTS: dict[str, Callable[[Bench], Cost]] = {
@@ -162,18 +190,27 @@ def compare(costs: dict[str, list[Cost]]) -> dict[str, dict[str, Any]]:
             "ratio_quartiles": statistics.quantiles(ratios, n=4),
             "ratio_of_minima": min(cost.step for cost in measured) / min(plain),
             "stop_ms": 1e3 * statistics.median(cost.stop for cost in measured),
+            "own_percent": own_percent(measured),
+            "faults": statistics.median(cost.faults for cost in measured),
         }
     return table
 
 
+def own_percent(measured: list[Cost]) -> float | None:
+    shares = [100 * cost.own / cost.step for cost in measured if cost.own is not None]
+    return statistics.median(shares) if shares else None
+
+
 def show(title: str, table: dict[str, dict[str, Any]]) -> None:
     print(f"\n{title}")
-    print(f"  {'':24}{'ms/step':>8}   {'CPU ratio (quartiles)':26}{'of minima':>9}  stop, ms")
+    heads = f"{'ms/step':>8}   {'CPU ratio (quartiles)':26}{'of minima':>9}"
+    print(f"  {'':24}{heads}  stop, ms  faults  own, %")
     for name, row in table.items():
         low, middle, high = row["ratio_quartiles"]
         print(
             f"  {name:24}{row['step_ms']:8.2f}   {middle:.3f} ({low:.3f} … {high:.3f})".ljust(63)
-            + f"{row['ratio_of_minima']:7.3f}  {row['stop_ms']:8.1f}"
+            + f"{row['ratio_of_minima']:7.3f}  {row['stop_ms']:8.1f}{row['faults']:8.0f}"
+            + (f"{row['own_percent']:8.2f}" if row["own_percent"] is not None else "")
         )
 
 
@@ -211,7 +248,8 @@ def memory(iterations: int) -> dict[str, dict[str, float]]:
         ("no tool", iterations), ("contexts", iterations), ("torch.profiler", iterations // 20),
     ):  # fmt: skip
         command = [sys.executable, __file__, "--grow", variant, "--iterations", str(turns)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        usual = {name: value for name, value in os.environ.items() if name not in _KEPT}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=usual)
         table[variant] = json.loads(done.stdout.splitlines()[-1])
         row = table[variant]
         print(f"  {variant:16} {row['growth_mib']:9.1f} MiB over {row['iterations']} iterations")
@@ -225,9 +263,12 @@ def main() -> None:
     parser.add_argument("--only", choices=["time", "memory"])
     parser.add_argument("--model", choices=["GPT-2", "ResNet"], help="both by default")
     parser.add_argument("--size", choices=list(STEPS), help="of the models; both by default")
+    parser.add_argument("--usual-heap", action="store_true", help="see above")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--grow", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if not (arguments.grow or arguments.usual_heap) and _KEPT.items() - os.environ.items():
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | _KEPT)
     torch.set_num_threads(1)
     if arguments.grow:
         print(json.dumps(grow(arguments.grow, arguments.iterations)), flush=True)

@@ -118,6 +118,14 @@ def test_an_operator_takes_no_less_than_what_it_calls(net, tmp_path):
     assert run.content["totals"]["operators"] == sum(run.counts().values())
 
 
+def test_the_collector_tells_what_it_took_itself(net, tmp_path):
+    """In begin and end of operators; with those operators' times it fills no more than the run."""
+    run = collect(lambda: train(net, torch.randn(2, 8), steps=5), tmp_path)
+    totals = run.content["totals"]
+    assert totals["collector_ns"] > 0
+    assert totals["cpu_ns"] + totals["collector_ns"] < run.content["elapsed_ns"]
+
+
 def assert_children_fit(run):
     for context in run.contexts:
         called = [c for c in context.children if not c.backward]

@@ -213,7 +213,7 @@ static void place(Thread& thread, Entry* entry, const Operator& op) {
 static void tell_of_begin(Thread& thread, Entry* entry, const char* name) {
   uint64_t entered = ticks();
   tell({Domain::op, Phase::begin, name, 0, 0, 0, entry->node});
-  thread.own += ticks() - entered;  // a watcher's time is none of the operator's
+  thread.totals.own += ticks() - entered;  // a watcher's time is none of the operator's
 }
 
 static void tell_of_end(Thread& thread, Entry* entry) {
@@ -252,8 +252,8 @@ void begin(Entry* entry, const Operator& op, uint64_t (*framework_thread)()) {
   thread->top = entry;
   entry->is_linked.store(true, std::memory_order_relaxed);
   entry->start = ticks();
-  thread->own += entry->start - entered;
-  entry->own = thread->own;
+  thread->totals.own += entry->start - entered;
+  entry->own = thread->totals.own;
   thread->turn_over();
   if (is_watched(Domain::op)) tell_of_begin(*thread, entry, op.name);
 }
@@ -277,14 +277,14 @@ void end(Entry* entry) {
   if (!thread || !entry->thread || entry->session != thread->collector.session) return;
   thread->turn_over();
   if (entry->thread == thread->serial) {
-    uint64_t time = ended - entry->start - (thread->own - entry->own);
+    uint64_t time = ended - entry->start - (thread->totals.own - entry->own);
     settle(*thread, entry);
     if (is_watched(Domain::op)) tell_of_end(*thread, entry);
     entry->slot->time.add(time);
     unlink(*thread, entry);
     thread->totals.operators++;
     if (!thread->top) thread->totals.time += time;
-    thread->own += ticks() - ended;
+    thread->totals.own += ticks() - ended;
   } else if (!entry->is_pending) {  // begun in another thread, whose own time is not known here
     thread->of_node(entry->node)->time.add(ended - entry->start);
     thread->totals.operators++;

@@ -196,7 +196,7 @@ OwnTime::~OwnTime() {
   if (!thread) return;
   bool is_outside = !(thread->turn.load(std::memory_order_relaxed) & 1);
   if (is_outside) thread->turn_over();
-  thread->own += ticks() - since_;
+  thread->totals.own += ticks() - since_;
   if (is_outside) thread->turn_over();
 }
 

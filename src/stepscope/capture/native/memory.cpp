@@ -32,7 +32,7 @@ void count(Metric metric, size_t bytes) {
     std::lock_guard<std::mutex> lock(thread->extra_mutex);
     thread->extra[uint64_t(metric) << 32 | slot->node].add(bytes);
   }
-  thread->own += ticks() - entered;
+  thread->totals.own += ticks() - entered;
 }
 
 }  // namespace

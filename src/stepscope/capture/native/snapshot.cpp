@@ -99,7 +99,7 @@ void add_running(Thread& thread, Figures& figures) {
     uint32_t turn = thread.turn.load(std::memory_order_acquire);
     depth = 0;
     now = ticks();
-    own = thread.own;
+    own = thread.totals.own;
     for (Entry* entry = thread.top; entry && depth < 256; entry = entry->below)
       if (entry->slot && !entry->is_pending)
         running[depth++] = {entry->slot->node, entry->start, entry->own, !entry->below};
@@ -203,6 +203,7 @@ void write_totals(Json& json, Collector& collector, const Totals& totals, double
   json.field("totals");
   json.text += '{';
   json.integer("cpu_ns", std::llround(double(totals.time) * scale));
+  json.integer("collector_ns", std::llround(double(totals.own) * scale));
   json.integer("operators", totals.operators);
   json.integer("backward", totals.backward);
   json.integer("backward_linked", totals.linked);

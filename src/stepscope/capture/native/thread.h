@@ -188,10 +188,12 @@ struct PlaceKey {
 enum : uint8_t { kHidden = 1, kBarrier = 2, kAnnotator = 4 };
 
 struct Totals {
-  uint64_t time = 0, operators = 0, backward = 0, linked = 0, missed = 0, dropped = 0;
+  uint64_t time = 0, own = 0;  // ticks of the program's operators, and of this collector
+  uint64_t operators = 0, backward = 0, linked = 0, missed = 0, dropped = 0;
   void add(const Totals& other) {
-    time += other.time, operators += other.operators, backward += other.backward;
-    linked += other.linked, missed += other.missed, dropped += other.dropped;
+    time += other.time, own += other.own, operators += other.operators;
+    backward += other.backward, linked += other.linked;
+    missed += other.missed, dropped += other.dropped;
   }
 };
 
@@ -219,7 +221,6 @@ struct Thread {
   Collector& collector;
   Entry* top = nullptr;
   Slot* ground = nullptr;  // the thread's own node
-  uint64_t own = 0;        // ticks spent in here rather than in the program
   void turn_over() {
     turn.store(turn.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
