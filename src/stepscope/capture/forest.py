@@ -24,7 +24,7 @@ class Forest:
 
     def plant(self, module: Any, name: str | None) -> Node:
         """Make `module` a root, named by its class where it has no parameters or no name."""
-        if name is None or _is_bare(module):
+        if name is None or is_bare(module):
             name = type(unwrap(module)).__name__
         root = build_tree(module, self._unused(name))
         self.roots.append(root)
@@ -70,7 +70,7 @@ class Forest:
 
     def _set_path(self, root: Node) -> None:
         """A single model needs no prefix; bare modules beside it do not count."""
-        models = [root for root in self.roots if not _is_bare(root.module)]
+        models = [root for root in self.roots if not is_bare(root.module)]
         root.set_prefix("" if models == [root] else root.name)
 
     def _find(self, parent: Node, module: Any) -> Node | None:
@@ -80,9 +80,9 @@ class Forest:
 
     def _root_for(self, module: Any, name: str | None) -> Node:
         """Loss modules are often made anew for each call: those of one class share a root."""
-        if _is_bare(module):
+        if is_bare(module):
             for root in self.roots:
-                if type(root.module) is type(module) and _is_bare(root.module):
+                if type(root.module) is type(module) and is_bare(root.module):
                     return root
         return self.plant(module, name)
 
@@ -121,6 +121,6 @@ def profiler_runs() -> bool:
     return bool(autograd._profiler_enabled())
 
 
-def _is_bare(module: Any) -> bool:
+def is_bare(module: Any) -> bool:
     """Whether a module has nothing to train: a loss, a transform."""
     return next(iter(module.parameters()), None) is None

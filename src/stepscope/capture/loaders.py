@@ -36,6 +36,11 @@ class LoaderWatch:
         if _Iterator.__init__ is self._watched:
             _Iterator.__init__ = self._original
 
+    @property
+    def are_in_use(self) -> bool:
+        """Whether the program keeps one, to ask it for more."""
+        return len(self._iterators) > 0
+
     def describe(self) -> list[dict[str, Any]]:
         """The loaders that are in use, those with most workers first."""
         found = [

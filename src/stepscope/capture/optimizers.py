@@ -20,11 +20,15 @@ _Optimizer: Any = torch_optimizer.Optimizer
 
 
 class OptimizerWatch:
-    """Calls `on_step(optimizer)` after every optimizer step, until closed."""
+    """Calls `on_step(optimizer)` after every optimizer step, until closed.
+
+    `has_seen_one` is whether an optimizer has been made: one that may step yet.
+    """
 
     def __init__(self, on_step: Callable[[Any], None]) -> None:
         self._on_step = on_step
         self._open = True
+        self.has_seen_one = False
         self._running: set[int] = set()
         self._wrapped: list[tuple[type, Step, Step]] = []
         self._replaced: list[tuple[Any, Step, Step]] = []
@@ -51,6 +55,7 @@ class OptimizerWatch:
         """torch passes each class's `step` through here when its first instance is made."""
 
         def profile_hook_step(step: Step) -> Step:
+            self.has_seen_one = True
             return self._wrap(self._profile_hook_step(step))
 
         _Optimizer.profile_hook_step = staticmethod(profile_hook_step)
@@ -59,6 +64,7 @@ class OptimizerWatch:
         for cls in _subclasses(_Optimizer):
             step: Any = vars(cls).get("step")
             if getattr(step, "hooked", False):
+                self.has_seen_one = True
                 ours = self._wrap(step)
                 type.__setattr__(cls, "step", ours)
                 self._wrapped.append((cls, ours, step))

@@ -27,7 +27,8 @@ Range: Any = getattr(
 class ModuleRanges:
     """Opens a range named by the module's path around every call of a known module.
 
-    Only the one installed last is at work: two would write every range twice.
+    Only the one installed last is at work: two would write every range twice. `on_outermost` is
+    told of each call that no other module makes, before its range opens.
     """
 
     _installed: ClassVar[ModuleRanges | None] = None
@@ -36,6 +37,7 @@ class ModuleRanges:
         self._running = _Running(forest.ground)
         self._forest = forest
         self._on = False
+        self.on_outermost: Callable[[Any], None] | None = None
         self.failure: str | None = None
         self._original: Callable[..., Any] = _Module.__call__
         self._call = self._make_call()
@@ -66,7 +68,7 @@ class ModuleRanges:
             _Module.__call__ = self._original
 
     def _make_call(self) -> Callable[..., Any]:
-        ranges, running = self, self._running
+        ranges, running, ground = self, self._running, self._forest.ground
 
         # torch.profiler's Python tracer takes the module that is called from a local named `self`.
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -74,6 +76,10 @@ class ModuleRanges:
                 return ranges._original(self, *args, **kwargs)
             nodes = running.nodes
             parent = nodes[-1]
+            if parent is ground and ranges.on_outermost is not None:
+                ranges._tell_outermost(self)
+                if not ranges._on:
+                    return ranges._original(self, *args, **kwargs)
             try:
                 node = parent.resolved[id(self)]
             except KeyError:
@@ -89,6 +95,11 @@ class ModuleRanges:
 
         hide_from_compiler(call.__code__)
         return call
+
+    def _tell_outermost(self, module: Any) -> None:
+        with CompilerPaused():
+            if self.on_outermost is not None:
+                self.on_outermost(module)
 
     def _resolve(self, parent: Node, module: Any) -> Node | None:
         """The call must go on whatever the user's objects do when we look at them."""
@@ -127,5 +138,9 @@ def hide_from_compiler(code: CodeType) -> None:
         frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, default))
 
 
-for _function in (ModuleRanges._resolve, CompilerPaused.__enter__):
+for _function in (
+    ModuleRanges._resolve,
+    ModuleRanges._tell_outermost,
+    CompilerPaused.__enter__,
+):
     hide_from_compiler(_function.__code__)

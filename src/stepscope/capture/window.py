@@ -24,7 +24,7 @@ class Window:
     profiler's start and opens the first range before recording begins.
     """
 
-    def __init__(self, options: Options, first: int, anchor: object) -> None:
+    def __init__(self, options: Options, first: int, anchor: Any) -> None:
         self.anchor = anchor
         self.complete: list[int] = []
         self._next = first
