@@ -63,8 +63,8 @@ class Gains(Measures):
     def graph(self) -> Graph:
         """The dependency graph of the steps: of all ranks, unless one was asked for."""
         if self._asked is not None or len(self.trace.metadata.ranks) == 1:
-            return build_graph(self.trace, self.rank)
-        return build_ranks(self.trace)
+            return build_graph(self._recorded, self.rank)
+        return build_ranks(self._recorded)
 
     @cached_property
     def _baseline(self) -> Baseline:

@@ -26,7 +26,7 @@ class Measures(Search):
     @cached_property
     def summary(self) -> Summary:
         """The facts of `stepscope report`."""
-        return summarise(self.trace, self.rank)
+        return summarise(self._recorded, self.rank)
 
     @property
     def step_ms(self) -> float:

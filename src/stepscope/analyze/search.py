@@ -14,14 +14,13 @@ from stepscope.analyze.unfolded import Unfolded, unfold
 from stepscope.annotate.launches import launch_of
 from stepscope.annotate.steps import main_track, ranks_with_steps, require_steps
 from stepscope.annotate.tracks import device_work
+from stepscope.annotate.warm_up import settled
 from stepscope.contexts import ContextTree, build_contexts
 from stepscope.errors import TraceError
 from stepscope.trace.arguments import parse
 from stepscope.trace.nesting import inherit
-from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-WARMING = 3
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 
@@ -36,8 +35,8 @@ class Search:
             trace = self.unfolded.trace
         self._asked = rank
         self.rank = _busiest(trace) if rank is None else rank
-        self._all_steps = trace["steps"]
-        self.trace = trace = trace.with_table(_settled(self._all_steps))
+        self._recorded = trace
+        self.trace = trace = trace.with_table(trace["steps"].take(settled(trace["steps"])))
         self.events = trace.events
         self.steps = trace["steps"].take(trace["steps"]["rank"] == self.rank)
         if not len(self.steps):
@@ -146,7 +145,7 @@ class Search:
     @property
     def leaves_out_a_step(self) -> bool:
         """Whether the rank's first step is left out, as it warms up."""
-        return int((self._all_steps["rank"] == self.rank).sum()) > len(self.steps)
+        return int((self._recorded["steps"]["rank"] == self.rank).sum()) > len(self.steps)
 
     @cached_property
     def caller(self) -> NDArray[np.int32]:
@@ -197,17 +196,6 @@ def _busiest(trace: Trace) -> int:
     ranks = np.unique(steps["rank"])
     busy = [int(steps["device_busy_ns"][steps["rank"] == rank].sum()) for rank in ranks]
     return int(ranks[int(np.argmax(busy))])
-
-
-def _settled(steps: Table) -> Table:
-    """The steps without a rank's first where that takes over 3 times their median: it warms up."""
-    length = steps["end_ns"] - steps["start_ns"]
-    keep = np.ones(len(steps), np.bool_)
-    for rank in np.unique(steps["rank"]):
-        mine = np.flatnonzero(steps["rank"] == rank)
-        if len(mine) > 2 and length[mine[0]] > WARMING * np.median(length[mine]):
-            keep[mine[0]] = False
-    return steps.take(keep)
 
 
 def _is_shape(value: Any) -> bool:

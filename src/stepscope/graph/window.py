@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.annotate.steps import ranks_with_steps, require_steps
+from stepscope.annotate.warm_up import settled
 from stepscope.errors import TraceError
+from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 _NEXT_TO = 0.05
@@ -42,13 +44,17 @@ def find_window(
 ) -> Window:
     """The steps `first` to `last` of a rank, by default its longest row of consecutive steps.
 
+    By default a first step that warms up is left out.
+
     Raises:
         TraceError: if there is no such step, the steps do not follow each other, or one has no
             length.
     """
     require_steps(trace)
     rank = ranks_with_steps(trace)[0] if rank is None else rank
-    rows = [row for row in _rows(trace, rank) if steps is None or _holds(row, *steps)]
+    table = trace["steps"]
+    known = table.take(settled(table)) if steps is None else table
+    rows = [row for row in _rows(known, rank) if steps is None or _holds(row, *steps)]
     if not rows:
         raise TraceError(f"{trace.metadata.source}: {_lacking(trace, rank, steps)}")
     row = max(rows, key=len)
@@ -75,9 +81,8 @@ def _holds(row: list[tuple[int, int, int, int]], first: int, last: int) -> bool:
     return first in numbers and last in numbers and first <= last
 
 
-def _rows(trace: Trace, rank: int) -> list[list[tuple[int, int, int, int]]]:
+def _rows(table: Table, rank: int) -> list[list[tuple[int, int, int, int]]]:
     """Rows of (number, start, end on the CPU, device end) of steps that follow each other."""
-    table = trace["steps"]
     rows: list[list[tuple[int, int, int, int]]] = []
     columns = (table[name].tolist() for name in ("step", "start_ns", "end_ns", "device_end_ns"))
     for mine, *facts in zip(table["rank"].tolist(), *columns, strict=True):

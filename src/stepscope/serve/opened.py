@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.annotate.warm_up import settled
 from stepscope.errors import ServeError, TraceError
 from stepscope.serve.query import Query
 from stepscope.serve.source_files import SourceFiles
@@ -73,10 +74,12 @@ class OpenTrace:
         return SourceFiles(self.trace)
 
     def chosen(self, rank: int, step: int | None) -> NDArray[np.bool_]:
-        """Events of one step, or of all, on a rank, bool, shape (events,)."""
-        steps = self.trace.events["step"]
-        mine: NDArray[np.bool_] = (self.timeline.index.rank == rank) & (
-            steps >= 0 if step is None else steps == step
+        """Events of one step on a rank, or of all but one that warms up, bool, shape (events,)."""
+        table = self.trace["steps"]
+        of_rank = (table["rank"] == rank) & settled(table)
+        wanted = table["step"][of_rank] if step is None else np.array([step])
+        mine: NDArray[np.bool_] = (self.timeline.index.rank == rank) & np.isin(
+            self.trace.events["step"], wanted
         )
         if not mine.any():
             what = "steps" if step is None else f"step {step}"

@@ -35,7 +35,8 @@ def source(opened: OpenTrace, query: Query) -> dict[str, Any]:
     found = opened.sources.read(name)
     costs, steps = _costs(opened, query)
     longest = max((_longer_side(one) for one in costs), default=1) or 1
-    lines = [_line(one, steps, longest) for one in costs if one.place.file == name]
+    recorded = max(int((opened.trace["steps"]["rank"] == opened.rank_of(query)).sum()), 1)
+    lines = [_line(one, steps, recorded, longest) for one in costs if one.place.file == name]
     return {
         "file": name,
         "readable": found.text is not None,
@@ -86,7 +87,7 @@ def _file(opened: OpenTrace, name: str, lines: Iterable[LineCost], steps: int) -
     }
 
 
-def _line(one: LineCost, steps: int, longest: int) -> dict[str, Any]:
+def _line(one: LineCost, steps: int, recorded: int, longest: int) -> dict[str, Any]:
     times = {
         f"{phase}_{side}_ms": times[number] * _MS / steps
         for number, phase in enumerate(PHASES)
@@ -98,7 +99,7 @@ def _line(one: LineCost, steps: int, longest: int) -> dict[str, Any]:
         "name": one.place.name,
         **times,
         "share": _longer_side(one) / longest,
-        "calls": one.calls / steps,
+        "calls": one.calls / recorded,
         "modules": one.modules,
     }
 

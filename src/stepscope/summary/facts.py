@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepscope.annotate.quiet import exposed_communication, python_time
 from stepscope.annotate.steps import ranks_with_steps
@@ -23,8 +24,16 @@ _MS = 1e-6
 
 
 @dataclass(frozen=True)
+class WarmUp:
+    """A first step that is left out of all means, as it takes far longer than the others."""
+
+    step: int
+    ms: float
+
+
+@dataclass(frozen=True)
 class StepTimes:
-    """Times of the chosen steps: how many, which, and their spread, ms."""
+    """Times of the chosen steps: how many, which, and their spread, ms; and what is left out."""
 
     numbers: list[int]
     evidence: str
@@ -33,6 +42,7 @@ class StepTimes:
     min_ms: float
     max_ms: float
     std_ms: float
+    warm_up: WarmUp | None
 
 
 @dataclass(frozen=True)
@@ -81,7 +91,7 @@ def summarise(trace: Trace, rank: int | None = None, step: int | None = None) ->
     Args:
         trace: an annotated trace.
         rank: which rank; by default the first that has steps.
-        step: one step's number; by default the mean over all steps.
+        step: one step's number; by default the mean over all but a first one that warms up.
 
     Returns:
         Times are milliseconds a step.
@@ -121,7 +131,8 @@ def summarise(trace: Trace, rank: int | None = None, step: int | None = None) ->
 
 
 def _step_times(part: Part) -> StepTimes:
-    length = (part.steps["end_ns"] - part.steps["start_ns"]) * _MS
+    length = _lengths(part.steps)
+    left_out = zip(part.warming["step"].tolist(), _lengths(part.warming).tolist(), strict=True)
     return StepTimes(
         numbers=part.steps["step"].tolist(),
         evidence=part.steps.text("evidence")[0] or "",
@@ -130,7 +141,14 @@ def _step_times(part: Part) -> StepTimes:
         min_ms=float(length.min()),
         max_ms=float(length.max()),
         std_ms=float(length.std()),
+        warm_up=next((WarmUp(*one) for one in left_out), None),
     )
+
+
+def _lengths(steps: Table) -> NDArray[np.float64]:
+    """How long each step lasts, ms."""
+    length: NDArray[np.float64] = (steps["end_ns"] - steps["start_ns"]) * _MS
+    return length
 
 
 def _stages(part: Part) -> list[Stage]:

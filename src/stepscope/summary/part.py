@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from stepscope.annotate.idle import windows
 from stepscope.annotate.steps import ranks_with_steps, require_steps
+from stepscope.annotate.warm_up import settled
 from stepscope.errors import TraceError
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -20,7 +21,12 @@ class Part:
     Args:
         trace: an annotated trace.
         rank: which rank.
-        step: one step's number; None for all.
+        step: one step's number; None for all but a first one that warms up.
+
+    Attributes:
+        steps: their rows of the table of steps.
+        count: how many they are.
+        warming: the row of the step that is left out, or none.
 
     Raises:
         TraceError: if there is no such rank or step.
@@ -38,7 +44,8 @@ class Part:
             mine &= steps["step"] == step
             if not mine.any():
                 raise TraceError(f"expected a step of {known}, found {step}")
-        self.steps = steps.take(mine)
+        chosen = mine & settled(steps) if step is None else mine
+        self.steps, self.warming = steps.take(chosen), steps.take(mine & ~chosen)
         self.count = len(self.steps)
 
     def rows_of(self, table: Table) -> Table:

@@ -90,7 +90,8 @@ class _Report:
     def header(self) -> Text:
         summary, ranks = self.main, max(self.main.world_size, len(self.all))
         names = sorted({device.name for device in summary.devices if device.name})
-        facts = [summary.framework, *names, plural(len(summary.steps.numbers), "step")]
+        steps = len(summary.steps.numbers) + (summary.steps.warm_up is not None)
+        facts = [summary.framework, *names, plural(steps, "step")]
         facts += [f"rank {summary.rank} of {ranks}"] if ranks > 1 else []
         line = Text.assemble((summary.source.rpartition("/")[2], "bold"))
         line.append("   " + " · ".join(fact for fact in facts if fact), "dim")
@@ -107,6 +108,9 @@ class _Report:
             text.append(f"   {spread} over {len(steps.numbers)} steps", "dim")
         if steps.evidence in _EVIDENCE:
             text.append(f"   {_EVIDENCE[steps.evidence]}", "yellow")
+        if steps.warm_up:
+            left_out = f"step {steps.warm_up.step} ({ms(steps.warm_up.ms)} ms)"
+            text.append(f"\nwithout {left_out}, which warms up", "dim")
         style = _TIME_STYLE.get(self.main.verdict.bound_by, "green")
         return text.append("\n▶ ", style).append(self.main.verdict.sentence, "bold")
 

@@ -69,18 +69,23 @@ def module_tree(trace: Trace, rank: int, chosen: NDArray[np.bool_], steps: int) 
         rank: whose modules.
         chosen: bool, shape (events,), the events of the chosen steps.
         steps: how many steps these are; times are divided by it.
+
+    Returns:
+        The outermost modules. Calls are means over all recorded steps, as the table counts them.
     """
-    builder = _Builder(
-        trace["modules"], module_costs(trace, trace["modules"]["parent"], chosen), steps
-    )
     modules = trace["modules"]
+    costs = module_costs(trace, modules["parent"], chosen)
+    recorded = int((trace["steps"]["rank"] == rank).sum())
+    builder = _Builder(modules, costs, steps, recorded)
     roots = np.flatnonzero((modules["parent"] < 0) & (modules["rank"] == rank)).tolist()
     return builder.level([roots])
 
 
 class _Builder:
-    def __init__(self, modules: Table, costs: dict[str, NDArray[np.int64]], steps: int) -> None:
-        self.modules, self.steps = modules, steps
+    def __init__(
+        self, modules: Table, costs: dict[str, NDArray[np.int64]], steps: int, recorded: int
+    ) -> None:
+        self.modules, self.recorded = modules, recorded
         self.costs = {name.replace("_ns", "_ms"): ns * _MS / steps for name, ns in costs.items()}
         self.total = sum(self.costs.values(), np.zeros(len(modules)))
         self.names, self.kinds = list(modules.text("name")), list(modules.text("class"))
@@ -141,7 +146,7 @@ class _Builder:
             path=self.modules.text("path")[first] or "",
             kind=self.kinds[first] or "",
             count=len(indices),
-            calls=float(self.modules["calls"][indices].sum() / self.steps),
+            calls=float(self.modules["calls"][indices].sum() / self.recorded),
             **{name: float(ms[indices].sum()) for name, ms in self.costs.items()},
             parameters=int(parameters.sum()) if (parameters >= 0).all() else None,
             file=self.modules.text("file")[first] or "",

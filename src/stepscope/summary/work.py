@@ -58,7 +58,7 @@ def work_by_name(trace: Trace, rank: int, step: int | None = None) -> Work:
     Args:
         trace: an annotated trace.
         rank: which rank.
-        step: one step's number; by default the mean over all.
+        step: one step's number; by default the mean over all but a first one that warms up.
 
     Raises:
         TraceError: if there is no such rank or step.

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from stepscope.annotate.warm_up import settled
 from stepscope.errors import TraceError
 from stepscope.timeline.chrome import chrome_trace
 from stepscope.timeline.index import Ids, Mask
@@ -68,9 +69,16 @@ class Timeline:
         return [self._level(parts[:depth], every) for depth in range(len(parts) + 1)]
 
     def start(self) -> str:
-        """The path to begin with: the slowest step of the rank whose steps take longest."""
-        steps = self._level((), False)
-        return steps.operations[int(steps.costs.runtime_ns.argmax())].id if len(steps) else ""
+        """The path to begin with: the slowest step of the rank whose steps take longest.
+
+        One that warms up is not meant.
+        """
+        steps, table = self._level((), False), self.trace["steps"]
+        warming = table.take(~settled(table)).rows()
+        left_out = {f"s{one['step']}.{one['rank']}" for one in warming}
+        warms_up = [one.id in left_out for one in steps.operations]
+        runtime = np.where(warms_up, -1, steps.costs.runtime_ns)
+        return steps.operations[int(runtime.argmax())].id if len(steps) else ""
 
     def find(self, path: str) -> tuple[Level, int]:
         """The level that lists an operation, the shown ones first, and its number there.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from stepscope.analyze import (
 )
 from stepscope.annotate import annotate
 from stepscope.errors import RuleError, TraceError
+from stepscope.summary import summarise
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -110,6 +112,23 @@ def test_the_first_step_is_left_out_where_it_warms_up() -> None:
     )
     assert Subject(trace).step_ms == pytest.approx(0.1)
     assert apply_rules(Subject(trace), RULES) == []
+
+
+def test_the_report_and_what_ifs_leave_out_the_same_step_and_no_other() -> None:
+    """The second step, too, is long beside those that are left, but only a first one warms up."""
+    begins = [0, 1000, 1400, 1500, 1600, 1700]
+    trace = annotate(
+        drawn_trace(
+            "\n".join(
+                f"main | {begin} {end} | ProfilerStep#{step}"
+                for step, (begin, end) in enumerate(pairwise([*begins, 1800]))
+            )
+        )
+    )
+    subject = Subject(trace)
+    assert subject.steps["step"].tolist() == [1, 2, 3, 4, 5]
+    assert subject.summary.steps.numbers == summarise(trace).steps.numbers == [1, 2, 3, 4, 5]
+    assert subject.graph.window.steps == (1, 2, 3, 4, 5)
 
 
 def test_a_trace_without_steps_is_refused() -> None:

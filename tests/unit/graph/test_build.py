@@ -245,3 +245,15 @@ def test_a_step_without_length_is_refused() -> None:
 def test_the_compiler_is_loaded_by_the_first_simulation_only() -> None:
     code = "import sys, stepscope.graph, stepscope.whatif; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_first_step_that_warms_up_is_left_out_unless_it_is_asked_for() -> None:
+    trace = annotate(
+        drawn_trace("""
+            main |   0 500 | ProfilerStep#3
+            main | 500 600 | ProfilerStep#4
+            main | 600 700 | ProfilerStep#5
+        """)
+    )
+    assert build_graph(trace).window.steps == (4, 5)
+    assert build_graph(trace, steps=(3, 5)).window.steps == (3, 4, 5)

@@ -10,6 +10,7 @@ import pytest
 from stepscope.annotate import annotate
 from stepscope.errors import TraceError
 from stepscope.summary import Summary, summarise
+from stepscope.summary.facts import WarmUp
 from stepscope.testing import drawn_trace
 from stepscope.trace.concat import concat
 from stepscope.trace.trace import Trace
@@ -161,3 +162,37 @@ def test_python_between_operators_holds_a_step_up() -> None:
         main | 95 100 | Optimizer.step#SGD.step
     """)
     assert (found.verdict.bound_by, found.verdict.share) == ("host", pytest.approx(0.65))
+
+
+WARMING = """
+    main |    0 1000 | ProfilerStep#0
+    main |   10  900 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+    main | 1000 1100 | ProfilerStep#1
+    main | 1001 1099 | aten::mm
+    main | 1100 1200 | ProfilerStep#2
+    main | 1101 1199 | aten::mm
+"""
+
+
+def test_a_first_step_that_warms_up_is_no_part_of_the_means() -> None:
+    found = summary(WARMING)
+    assert (found.steps.numbers, found.steps.warm_up) == ([1, 2], WarmUp(0, pytest.approx(1)))
+    assert (found.steps.mean_ms, found.steps.max_ms) == pytest.approx((0.1, 0.1))
+    assert (found.verdict.bound_by, found.data_wait_ms) == ("cpu", 0)
+    assert [(one.name, one.count) for one in found.kernels] == [("aten::mm", 1)]
+
+
+def test_a_step_that_warms_up_can_be_looked_at_alone() -> None:
+    found = summary(WARMING, step=0)
+    assert (found.steps.numbers, found.steps.warm_up) == ([0], None)
+    assert found.verdict.bound_by == "data"
+
+
+def test_of_two_steps_nobody_knows_which_is_usual() -> None:
+    two = WARMING.partition("    main | 1100")[0]
+    assert summary(two).steps.numbers == [0, 1]
+
+
+def test_a_later_step_that_takes_long_counts() -> None:
+    late = "main | 0 100 | ProfilerStep#0\nmain | 100 200 | ProfilerStep#1\n"
+    assert summary(late + "main | 200 900 | ProfilerStep#2").steps.numbers == [0, 1, 2]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from test_facts import TWO_STEPS, drawn
+from test_facts import TWO_STEPS, WARMING, drawn
 
 from stepscope.annotate.kernel_names import short_name
 from stepscope.summary import summarise
@@ -110,3 +110,10 @@ def test_steps_that_differ_widely_are_said_to(end: int, said: bool) -> None:
     text = f"main | 0 100 | ProfilerStep#0\nmain | 100 {end} | ProfilerStep#1"
     trace = drawn(f"{text}\nmain | 5 40 | aten::mm\nmain | 105 140 | aten::mm")
     assert ("the longest step takes 5 times the shortest" in printed(trace, 120)) == said
+
+
+def test_a_step_that_warms_up_is_told_beside_the_mean() -> None:
+    out = printed(drawn(WARMING, source="/tmp/step.json"), 80)
+    assert "step.json   3 steps" in out
+    assert "Step 0.10 ms   0.10 to 0.10, ± 0.00 over 2 steps" in out
+    assert "without step 0 (1.00 ms), which warms up" in out

@@ -63,3 +63,13 @@ def test_numbered_leaves_and_named_layers_stay_apart() -> None:
         *(str(index) for index in range(4)),
         *(f"layer{index}" for index in range(4)),
     ]
+
+
+def test_calls_are_a_steps_however_many_steps_are_looked_at() -> None:
+    steps = "".join(
+        f"main | {at} {at + 100} | ProfilerStep#{at // 100}\n"
+        f"main | {at + 1} {at + 90} | stepscope.module:\n"
+        for at in (0, 100, 200)
+    )
+    trace = annotate(drawn_trace(steps, model=node("net", "Net")))
+    assert [summarise(trace, step=step).modules[0].calls for step in (None, 1)] == [1, 1]

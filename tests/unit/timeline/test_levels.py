@@ -62,6 +62,15 @@ def test_one_begins_with_the_slowest_step() -> None:
     assert timeline.start() == "s2.0"
 
 
+def test_one_does_not_begin_with_a_step_that_warms_up() -> None:
+    timeline = drawn("""
+        main | 0   100 | ProfilerStep#1
+        main | 100 110 | ProfilerStep#2
+        main | 110 125 | ProfilerStep#3
+    """)
+    assert timeline.start() == "s3.0"
+
+
 def test_a_step_is_its_stages(step: Timeline) -> None:
     assert rows(opened(step, "step 1")) == [
         ("stage", "other", 10, 0),

@@ -63,6 +63,8 @@ export interface Facts {
     min_ms: number;
     max_ms: number;
     std_ms: number;
+    /** A first step that is left out of all means, as it takes far longer than the others. */
+    warm_up: { step: number; ms: number } | null;
   };
   verdict: { bound_by: string; share: number; sentence: string };
   stages: StageFacts[];

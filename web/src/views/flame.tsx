@@ -228,9 +228,10 @@ function Notes({ notes }: { notes: readonly string[] }): JSX.Element | null {
 
 /** What figures add up, as those of the other panes are means a step. */
 function over(store: Store): string {
-  const steps = store.facts.value.value?.facts?.steps.numbers ?? [];
+  const { numbers = [], warm_up } = store.facts.value.value?.facts?.steps ?? {};
   if (store.stepless.value) return "in the whole recording";
-  return steps.length === 1 ? `in step ${steps[0]}` : `in ${plural(steps.length, "step")}`;
+  if (numbers.length === 1) return `in step ${numbers[0]}`;
+  return `in ${plural(numbers.length + (warm_up ? 1 : 0), "step")}`;
 }
 
 /** The colours of what there is: of kinds, or of what changed. */

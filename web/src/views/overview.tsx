@@ -76,6 +76,8 @@ function Numbers({ facts }: { facts: Facts }): JSX.Element {
       "Fastest to slowest",
       `${milliseconds(steps.min_ms)} – ${milliseconds(steps.max_ms)}`,
     ]);
+  if (steps.warm_up)
+    rows.push([`Left out: step ${steps.warm_up.step}, warms up`, milliseconds(steps.warm_up.ms)]);
   rows.push(["Waiting for data", milliseconds(facts.data_wait_ms)]);
   if (facts.parameters !== null) rows.push(["Parameters", grouped(facts.parameters)]);
   if (facts.parameter_bytes !== null) rows.push(["Parameter memory", bytes(facts.parameter_bytes)]);
