@@ -32,6 +32,20 @@ class Subject(Gains):
         TraceError: if there is no such rank, or no step.
     """
 
+    @property
+    def is_jax(self) -> bool:
+        """Whether the trace is of JAX, or of another program that XLA compiled."""
+        return self.trace.metadata.framework in ("jax", "xla")
+
+    def in_words(self, pytorch: str, *, jax: str) -> str:
+        """What to do, in the words of the framework that the trace is of.
+
+        Args:
+            pytorch: for PyTorch, and where no framework is known.
+            jax: for JAX.
+        """
+        return jax if self.is_jax else pytorch
+
     def finding(self, what: str, advice: str, rows: Rows, gain: Gain) -> Finding:
         """A finding with its evidence.
 

@@ -21,7 +21,7 @@ _NAME_WIDTH = 48
 
 def print_findings(
     console: Console, findings: Sequence[Finding], source: str, rules: int, left_out: bool = False,
-    of_tree: bool = False,
+    of_tree: bool = False, of_jax: bool = False,
 ) -> None:  # fmt: skip
     """Print findings.
 
@@ -32,8 +32,11 @@ def print_findings(
         rules: how many rules were applied.
         left_out: whether a first step that warms up was left out.
         of_tree: whether they are of a calling-context tree, which knows operators alone.
+        of_jax: whether they are of JAX, whose lines `stepscope run` does not record.
     """
-    console.print(Group(*_parts(findings, source, rules, left_out, of_tree)), highlight=False)
+    parts = _parts(findings, source, rules, left_out, of_tree)
+    hint = () if of_jax else _hint(findings)
+    console.print(Group(*parts, *hint), highlight=False)
 
 
 def _parts(
@@ -56,6 +59,10 @@ def _parts(
         yield Padding(table, (1, 0, 0, 0))
     if findings:
         yield Text("\nGains do not add up: each is of that change alone.", "dim")
+
+
+def _hint(findings: Sequence[Finding]) -> Iterator[Text]:
+    """How to get lines, where none is told."""
     if findings and not any(place.line for one in findings for place in one.evidence):
         yield Text("For the lines of these calls record with `stepscope run --contexts`.", "dim")
 

@@ -43,7 +43,7 @@ def analyze(
 
         print_findings(
             Console(), findings, trace.metadata.source, len(rules), subject.leaves_out_a_step,
-            subject.unfolded is not None,
+            subject.unfolded is not None, subject.is_jax,
         )  # fmt: skip
     worst = max((_LEVELS.index(one.severity) for one in findings), default=-1)
     if fail_on and worst >= _LEVELS.index(fail_on):

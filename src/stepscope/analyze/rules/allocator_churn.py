@@ -15,6 +15,15 @@ _CALLS = (
 )
 _BIG_BYTES = 32 << 20  # glibc gives larger pieces back to the system at once (M_MMAP_THRESHOLD_MAX)
 LEAST_BIG = 4
+ADVICE = (
+    "Leave it room (a smaller batch, no torch.cuda.empty_cache() in the loop), or let blocks grow "
+    "where sizes vary: PYTORCH_ALLOC_CONF=expandable_segments:True."
+)
+JAX = (
+    "Let JAX take its memory once (no XLA_PYTHON_CLIENT_PREALLOCATE=false and no "
+    "XLA_PYTHON_CLIENT_ALLOCATOR=platform), and donate what a step replaces: jax.jit(step, "
+    "donate_argnums=…)."
+)
 
 
 def allocator_churn(subject: Subject) -> Iterator[Finding]:
@@ -39,8 +48,7 @@ def _by_driver(subject: Subject) -> Iterator[Finding]:
     yield subject.finding(
         f"Each step takes memory from the driver or gives it back {subject.calls(rows):.4g} times, "
         f"{subject.ms(rows):.3g} ms: the caching allocator cannot keep what the step needs.",
-        "Leave it room (a smaller batch, no torch.cuda.empty_cache() in the loop), or let blocks "
-        "grow where sizes vary: PYTORCH_ALLOC_CONF=expandable_segments:True.",
+        subject.in_words(ADVICE, jax=JAX),
         rows,
         subject.gain(rows, *(f"scale:select=name={name},factor=0" for name in names)),
     )

@@ -19,6 +19,10 @@ ADVICE = (
     "Launch less and larger work: torch.compile (mode='reduce-overhead' replays CUDA graphs), a "
     "larger batch, a fused optimizer; keep Python out of the inner loop."
 )
+JAX = (
+    "Launch less and larger work: the whole step under one jax.jit, several steps in one call "
+    "(jax.lax.scan over batches), a larger batch; keep Python out of the inner loop."
+)
 LEAST = 0.15
 RATIO = 2
 MOSTLY = 0.5
@@ -28,7 +32,12 @@ PYTHON = (
     "Replace loops over elements by operators on whole tensors, log and save every many steps or "
     "in another thread, and leave what prepares data to the data loader's workers."
 )
+PYTHON_OF_JAX = (
+    "Put loops over elements under jax.jit (jax.vmap, jax.lax.scan), log and save every many steps "
+    "or in another thread, and prepare batches in another thread or process."
+)
 NAMES = "`stepscope run --stack` names the functions."
+NAMES_OF_JAX = "Recorded with python_tracer_level=1 the trace names the functions."
 
 
 def cpu_latency(subject: Subject) -> Iterator[Finding]:
@@ -64,7 +73,7 @@ def _frames(subject: Subject) -> Iterator[Finding]:
     yield subject.finding(
         f"The CPU takes {cpu:.3g} ms a step to call for what the device does in {device:.3g} ms, "
         f"most of all in {subject.name(worst)}{subject.place(int(worst))}.",
-        ADVICE,
+        subject.in_words(ADVICE, jax=JAX),
         calls[slower],
         subject.bound(cpu - device, "at most the CPU's time beyond the device's"),
     )
@@ -81,7 +90,7 @@ def _launching(subject: Subject) -> Iterator[Finding]:
     yield subject.finding(
         f"For {idle / subject.step_ms:.0%} of the step the device idles because the CPU is slower "
         f"at launching work than the device at doing it, most of all in {worst}.",
-        ADVICE,
+        subject.in_words(ADVICE, jax=JAX),
         rows,
         subject.whatif("cuda_graphs") or subject.bound(idle, "at most the time that it idles so"),
     )
@@ -110,10 +119,11 @@ def _python(subject: Subject) -> Iterator[Finding]:
         return
     part = share(subject, gaps)
     frames = len(subject.find(category="python", on_device=False)) > 0
+    advice = subject.in_words(PYTHON, jax=PYTHON_OF_JAX)
     yield subject.finding(
         f"For {part:.0%} of the step the training loop runs Python and no operator, most of all "
         f"in {_name(subject, rows, spent)}{_between(subject, found)}.",
-        PYTHON if frames else f"{PYTHON} {NAMES}",
+        advice if frames else f"{advice} {subject.in_words(NAMES, jax=NAMES_OF_JAX)}",
         rows,
         subject.bound(part * subject.step_ms, "at most the time between operators"),
     )

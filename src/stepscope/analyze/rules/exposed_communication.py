@@ -9,6 +9,16 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.subject import Subject
 
 LEAST = 0.05
+ADVICE = (
+    "Let collectives run while backward goes on (DistributedDataParallel, bucket_cap_mb, FSDP "
+    "prefetching), send less (16 bits) or less often (gradient accumulation with no_sync()), or "
+    "see whether one rank is late."
+)
+JAX = (
+    "Let collectives run while other work goes on (XLA_FLAGS=--xla_gpu_enable_latency_hiding_"
+    "scheduler=true), send less (gradients in jnp.bfloat16) or less often (several batches for one "
+    "update), or see whether one rank is late."
+)
 
 
 def exposed_communication(subject: Subject) -> Iterator[Finding]:
@@ -30,9 +40,7 @@ def exposed_communication(subject: Subject) -> Iterator[Finding]:
         f"Communication is exposed for {exposed:.3g} ms of the step "
         f"({exposed / subject.step_ms:.0%}); {max(hidden, 0):.3g} ms more are hidden behind "
         "computing.",
-        "Let collectives run while backward goes on (DistributedDataParallel, bucket_cap_mb, FSDP "
-        "prefetching), send less (16 bits) or less often (gradient accumulation with no_sync()), "
-        "or see whether one rank is late.",
+        subject.in_words(ADVICE, jax=JAX),
         rows,
         _gain(subject, exposed),
     )

@@ -31,13 +31,28 @@ def fp32_matmul(subject: Subject) -> Iterator[Finding]:
     gain = subject.whatif("amp")
     if gain is None:
         return
-    quick = "torch.set_float32_matmul_precision('high') for TF32, or " if major >= _TF32_SINCE \
-        else ""  # fmt: skip
     yield subject.finding(
         f"{subject.calls(rows):.4g} kernels a step, {subject.ms(rows):.3g} ms, multiply matrices "
         f"in FP32 on a device with tensor cores.",
-        f"Use {quick}torch.autocast with {'bfloat16' if major >= _TF32_SINCE else 'float16'}"
-        f"{'' if major >= _TF32_SINCE else ' and a GradScaler'}.",
+        subject.in_words(_advice(major), jax=_jax(major)),
         rows,
         gain,
     )
+
+
+def _advice(major: int) -> str:
+    if major >= _TF32_SINCE:
+        return (
+            "Use torch.set_float32_matmul_precision('high') for TF32, or torch.autocast with "
+            "bfloat16."
+        )
+    return "Use torch.autocast with float16 and a GradScaler."
+
+
+def _jax(major: int) -> str:
+    if major >= _TF32_SINCE:
+        return (
+            "Use jax.config.update('jax_default_matmul_precision', 'tensorfloat32'), or compute in "
+            "jnp.bfloat16."
+        )
+    return "Compute in jnp.float16, with the loss scaled (jmp.DynamicLossScale)."

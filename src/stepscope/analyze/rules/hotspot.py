@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,37 +12,53 @@ from stepscope.analyze.finding import Finding
 from stepscope.analyze.subject import Subject, glob
 from stepscope.annotate.kernel_names import short_name
 
-ADVICE = (
-    (
+
+class Remedy(NamedTuple):
+    """What to do about kernels and operators of such a name; `jax` where it differs there."""
+
+    pattern: str
+    advice: str
+    jax: str = ""
+
+
+# The first that matches counts.
+REMEDIES = (
+    Remedy(
         r"::(uniform_|normal_|trunc_normal|bernoulli_|random_|exponential_|erfinv_?|randn?|randint)$",
         "If these set up weights, do so once, before the training loop; noise and masks may be "
         "drawn in the data loader's workers, or on the device.",
     ),
-    (
+    Remedy(
         r"(?i)softmax",
-        "In attention use F.scaled_dot_product_attention, which never writes the "
-        "softmax to memory; in a loss F.cross_entropy.",
+        "In attention use F.scaled_dot_product_attention, which never writes the softmax to "
+        "memory; in a loss F.cross_entropy.",
+        "In attention use jax.nn.dot_product_attention, which need not write the softmax to "
+        "memory; in a loss optax.softmax_cross_entropy_with_integer_labels.",
     ),
-    (
+    Remedy(
         r"(?i)naive_conv|slow_conv",
-        "This is a library's fallback: see that shapes, type and layout "
-        "suit a fast convolution (channels_last, multiples of 8), and let the library search "
+        "This is a library's fallback: see that shapes, type and layout suit a fast convolution "
+        "(channels_last, multiples of 8), and let the library search "
         "(torch.backends.cudnn.benchmark=True).",
+        "This is a library's fallback: see that shapes, type and layout suit a fast convolution "
+        "(NHWC, multiples of 8).",
     ),
-    (
+    Remedy(
         r"(?i)sort|topk|unique",
         "Sort fewer elements, or once for several steps; a mask or a running maximum may do.",
     ),
-    (
+    Remedy(
         r"(?i)cumsum|cumprod|scan",
         "See whether a reduction does, or a matrix product with a triangular matrix.",
     ),
-    (
+    Remedy(
         r"(?i)copy|cat|clone|contiguous|transpose",
-        "See which copies are needed: write into one "
-        "tensor allocated before (out=, slices), keep one layout, avoid .contiguous().",
+        "See which copies are needed: write into one tensor allocated before (out=, slices), keep "
+        "one layout, avoid .contiguous().",
+        "See which copies are needed: donate what a step replaces (jax.jit with donate_argnums), "
+        "update in place with .at[…].set under jax.jit, keep one layout.",
     ),
-    (r"", "See whether it needs to run, runs on more than it must, or has a faster form."),
+    Remedy(r"", "See whether it needs to run, runs on more than it must, or has a faster form."),
 )
 LEAST = 0.15
 MOST_FINDINGS = 3
@@ -70,11 +87,16 @@ def hotspot(subject: Subject) -> Iterator[Finding]:
         yield subject.finding(
             f"{short_name(name, 50)} takes {spent[code] / whole:.0%} of the step, "
             f"{_times(subject.calls(chosen))} a step{subject.place(int(chosen[0]))}.",
-            next(text for pattern, text in ADVICE if re.search(pattern, name)),
+            _advice(subject, name),
             chosen,
             subject.gain(chosen, f"scale:select=name={glob(name)},factor=0.5",
                          note="if it took half as long", part=0.5),
         )  # fmt: skip
+
+
+def _advice(subject: Subject, name: str) -> str:
+    found = next(one for one in REMEDIES if re.search(one.pattern, name))
+    return subject.in_words(found.advice, jax=found.jax or found.advice)
 
 
 def _times(calls: float) -> str:

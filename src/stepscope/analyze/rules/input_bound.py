@@ -13,6 +13,11 @@ TOGETHER = (
     "Give the DataLoader more workers or a larger prefetch_factor, or do less for each sample: "
     "smaller files, decoding and augmenting on the device, caching."
 )
+JAX = (
+    "Load the next batch while the step runs, in another thread or process (grain, tf.data with "
+    "prefetch, a loader with workers), and send it ahead with jax.device_put; do less for each "
+    "sample."
+)
 
 
 def input_bound(subject: Subject) -> Iterator[Finding]:
@@ -30,7 +35,7 @@ def input_bound(subject: Subject) -> Iterator[Finding]:
     how = ", by the training loop's own process (num_workers=0)." if alone else "."
     yield subject.finding(
         f"For {waits / subject.step_ms:.0%} of the step {who} while a batch is loaded{how}",
-        ALONE if alone else TOGETHER,
+        subject.in_words(ALONE if alone else TOGETHER, jax=JAX),
         rows,
         subject.gain(rows, "dataloader"),
     )

@@ -13,6 +13,14 @@ from stepscope.analyze.subject import Rows, Subject
 
 SMALL_NS = 10_000  # about what a launch costs: shorter kernels cannot keep the device busy
 MANY = 20
+ADVICE = (
+    "Fuse them: torch.compile the model or the function they are in, or use the library's own "
+    "operator (F.gelu, F.layer_norm, F.cross_entropy)."
+)
+JAX = (
+    "XLA fuses what one program holds: put the whole step under one jax.jit, with no Python and no "
+    "jax.block_until_ready between its parts."
+)
 _CONVOLUTION = re.compile("conv", re.IGNORECASE)
 _STAGES = ("forward", "loss", "backward")
 
@@ -41,8 +49,7 @@ def kernel_fusion(subject: Subject) -> Iterator[Finding]:
     yield subject.finding(
         f"{subject.calls(rows):.4g} small elementwise {what} a step, {typical_ns / 1e3:.2g} µs "
         f"each, follow each other in {len(np.unique(chain)) / subject.count:.4g} chains.",
-        "Fuse them: torch.compile the model or the function they are in, or use the library's own "
-        "operator (F.gelu, F.layer_norm, F.cross_entropy).",
+        subject.in_words(ADVICE, jax=JAX),
         rows,
         _gain(subject, rows) if subject.has_device else _fused(subject, rows, chain),
     )

@@ -15,6 +15,14 @@ _KERNELS = (
 )
 _CONVOLUTION = r"^aten::_?(\w+_)?conv(olution)?\w*$"
 LEAST_A_STEP = 4
+ADVICE = (
+    "Keep one layout throughout: model.to(memory_format=torch.channels_last), the input too, and "
+    "layers (norms, permutes) that keep it."
+)
+JAX = (
+    "Keep one layout throughout: NHWC for images and in dimension_numbers of convolutions, without "
+    "jnp.transpose between layers."
+)
 
 
 def layout_conversions(subject: Subject) -> Iterator[Finding]:
@@ -33,8 +41,7 @@ def layout_conversions(subject: Subject) -> Iterator[Finding]:
     yield subject.finding(
         f"{subject.calls(rows):.4g} times a step a tensor changes its layout around a convolution, "
         f"{subject.ms(rows):.3g} ms.",
-        "Keep one layout throughout: model.to(memory_format=torch.channels_last), the input too, "
-        "and layers (norms, permutes) that keep it.",
+        subject.in_words(ADVICE, jax=JAX),
         rows,
         subject.gain(rows, *(f"scale:select=name={glob(name)},factor=0" for name in names))
         if subject.has_device

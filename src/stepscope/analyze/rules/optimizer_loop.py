@@ -12,6 +12,10 @@ _FUSED = r"_fused_|[Ff]used_?(Adam|SGD|LAMB|Adagrad|adam|sgd)|FusedOptimizer"
 _FOREACH = r"^aten::_foreach_"
 _STEP = r"^Optimizer\.step#"
 _UPDATE = rf"{_STEP}(?!LBFGS\.)"
+JAX = (
+    "Update all weights as one vector (optax.flatten around the optimizer), and keep the update "
+    "under the jax.jit of the step."
+)
 
 
 def optimizer_loop(subject: Subject) -> Iterator[Finding]:
@@ -39,8 +43,11 @@ def optimizer_loop(subject: Subject) -> Iterator[Finding]:
     first = "fused=True, or foreach=True where that is not supported" if looped else "fused=True"
     yield subject.finding(
         f"The optimizer updates the weights {form}: {number} a step.",
-        f"Create the optimizer with {first} (Adam, AdamW, SGD and Adagrad of torch.optim); for "
-        "another optimizer torch.compile its step.",
+        subject.in_words(
+            f"Create the optimizer with {first} (Adam, AdamW, SGD and Adagrad of torch.optim); for "
+            "another optimizer torch.compile its step.",
+            jax=JAX,
+        ),
         kernels if subject.has_device else rows,
         _gain(subject, rows, updates),
     )

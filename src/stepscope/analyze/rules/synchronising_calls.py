@@ -37,9 +37,19 @@ CALLS = (
         "or nonzero_static.",
     ),
 )
+COPIES = ".cpu(), .to('cpu'), .tolist(), .numpy(), print"
+COPIES_OF_JAX = "float(x), x.item(), np.asarray(x), jax.device_get, print"
+ADVICE = (
+    "Copy into pinned memory with non_blocking=True and read it a step later, or copy once every "
+    "many steps."
+)
+JAX = (
+    "Keep it on the device and read it once every many steps, or begin the copy with "
+    "x.copy_to_host_async() and read it a step later."
+)
 # On a CPU torch.optim reads its own counters; with a device nothing waits for these.
 _NOT_TORCHS_OWN = tuple(stage for stage in STAGES if stage != "optimizer")
-_TO_HOST = r"Memcpy DtoH|CopyDeviceToHost"
+_TO_HOST = r"Memcpy DtoH|MemcpyD2H|CopyDeviceToHost"
 _EXPLICIT = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize$"
 
 
@@ -65,6 +75,7 @@ def synchronising_calls(subject: Subject) -> Iterator[Finding]:
         yield subject.finding(what, call.advice, rows, _gain(subject, rows))
     if subject.has_device:
         yield from _copies(subject, told)
+    if subject.has_device and not subject.is_jax:  # where the runtime itself waits so
         yield from _explicit(subject)
 
 
@@ -106,9 +117,8 @@ def _copies(subject: Subject, told: Rows) -> Iterator[Finding]:
         names = sorted({glob(subject.name(row)) for row in rows.tolist()})
         yield subject.finding(
             f"The step copies from the device {subject.calls(rows):.4g} times "
-            "while the CPU stands waiting (.cpu(), .to('cpu'), .tolist(), .numpy(), print).",
-            "Copy into pinned memory with non_blocking=True and read it a step later, "
-            "or copy once every many steps.",
+            f"while the CPU stands waiting ({subject.in_words(COPIES, jax=COPIES_OF_JAX)}).",
+            subject.in_words(ADVICE, jax=JAX),
             rows,
             subject.gain(rows, *(f"no_sync:awaits={name}" for name in names)),
         )

@@ -1,0 +1,85 @@
+"""What rules say of a trace of JAX: in its words, or nothing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from click.testing import CliRunner
+from drawn_findings import A100, V100, found
+from test_device_rules import DRAWN
+from test_host_rules import logged
+
+from stepscope.annotate import annotate
+from stepscope.cli.commands import stepscope
+from stepscope.testing import drawn_trace
+
+# Rules that know kernels, stages and ranges; the others look for operators of PyTorch.
+OF_ANY_FRAMEWORK = (
+    "hotspot", "kernel_fusion", "cpu_latency", "input_bound", "layout_conversions",
+    "optimizer_loop", "fp32_matmul", "exposed_communication", "allocator_churn",
+)  # fmt: skip
+PYTORCHS = re.compile(
+    r"torch|DataLoader|\bF\.|(?<!jax\.)\bnn\.|\.cpu\(|num_workers|no_sync|channels_last|fused=|--stack"
+)
+COPYING_BACK = """
+    main     |    0 1000 | train#step_num=0  | cat=annotation
+    main     |   10   20 | cudaLaunchKernel  | corr=1
+    stream 7 |   20  420 | gemm_fusion       | corr=1
+    main     |   30  440 | cuMemcpyDtoHAsync | corr=2 cat=runtime
+    stream 7 |  421  422 | MemcpyD2H         | corr=2 cat=memcpy
+    main     |  500  504 | cudaLaunchKernel  | corr=3
+    stream 7 |  510  990 | gemm_fusion       | corr=3
+"""
+SYNCHRONISING = """
+    main     |    0 1000 | train#step_num=0  | cat=annotation
+    main     |   10   20 | cudaLaunchKernel  | corr=1
+    stream 7 |   20  420 | gemm_fusion       | corr=1
+    main     |   30  440 | cuStreamSynchronize | cat=runtime
+    main     |  500  504 | cudaLaunchKernel  | corr=3
+    stream 7 |  510  990 | gemm_fusion       | corr=3
+"""
+
+
+@pytest.mark.parametrize("rule", OF_ANY_FRAMEWORK)
+@pytest.mark.parametrize("devices", [V100, A100], ids=["V100", "A100"])
+def test_it_speaks_of_what_jax_has(rule: str, devices: tuple[dict[str, object], ...]) -> None:
+    loading = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    text = DRAWN[rule][0].replace(loading, "load_batch | cat=annotation")
+    finding = found(rule, text, devices=devices, framework="jax")
+    assert finding is not None
+    assert not PYTORCHS.search(f"{finding.what} {finding.advice}")
+    of_torch = found(rule, text, devices=devices, framework="pytorch")
+    assert of_torch is not None
+    assert of_torch.advice != finding.advice
+
+
+def test_a_result_that_is_read_in_each_step() -> None:
+    finding = found("synchronising_calls", COPYING_BACK, framework="jax", devices=V100)
+    assert finding is not None
+    assert "float(x), x.item(), np.asarray(x)" in finding.what
+    assert "x.copy_to_host_async()" in finding.advice
+
+
+def test_waiting_by_the_runtime_is_not_the_programs() -> None:
+    assert found("synchronising_calls", SYNCHRONISING, framework="pytorch", devices=V100)
+    assert found("synchronising_calls", SYNCHRONISING, framework="jax", devices=V100) is None
+
+
+def test_python_between_the_steps_on_a_cpu() -> None:
+    finding = found("cpu_latency", logged(0, 4) + logged(10_000, 3), framework="jax")
+    assert finding is not None
+    assert "jax.jit" in finding.advice
+    assert "python_tracer_level=1" in finding.advice
+    assert not PYTORCHS.search(finding.advice)
+
+
+@pytest.mark.parametrize(("framework", "told"), [("pytorch", True), ("jax", False)])
+def test_no_recording_is_advised_that_cannot_tell_lines_of_jax(
+    framework: str, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = annotate(drawn_trace(DRAWN["hotspot"][0], framework=framework, devices=V100))
+    monkeypatch.setattr("stepscope.opening.open", lambda *_, **__: trace)
+    out = CliRunner().invoke(stepscope, ["analyze", "trace"]).output
+    assert "hotspot" in out
+    assert ("record with `stepscope run --contexts`" in out) == told
