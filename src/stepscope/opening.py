@@ -48,6 +48,8 @@ def open(
         >>> trace = stepscope.open("train.stepscope")  # doctest: +SKIP
         >>> trace.query("select step, end_ns - start_ns from steps")  # doctest: +SKIP
     """
+    if not os.fspath(path):
+        raise IngestError("expected the path of a file or folder, found an empty one")
     source, tree = Path(path), _read_model(model)
     if source.is_dir():
         return _open_folder(source, tree, executor, progress, cache)

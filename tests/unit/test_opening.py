@@ -231,3 +231,8 @@ def test_eight_real_ranks(traces: Path) -> None:
     assert trace.metadata.world_size == 8
     assert sorted(set(trace["steps"]["rank"].tolist())) == list(range(8))
     assert set(trace["warnings"].text("code")) <= {"launched_before_recording"}
+
+
+def test_an_empty_path_is_refused() -> None:
+    with pytest.raises(IngestError, match="expected the path of a file or folder, found an empty"):
+        stepscope.open("")

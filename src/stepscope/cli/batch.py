@@ -10,8 +10,9 @@ import click
 
 from stepscope.cli.facts import echo_json
 from stepscope.cli.options import FiniteRange
+from stepscope.cli.paths import NamedPath, OutputFile
 from stepscope.cli.script import tell_of_options_behind
-from stepscope.cli.writing import OutputFile, write_text
+from stepscope.cli.writing import write_text
 
 if TYPE_CHECKING:
     from stepscope.predict import Result
@@ -58,7 +59,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @click.option("--html", "page", type=OutputFile(), metavar="OUT",
               help="Also write a page with bars to drag, as one file.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
-@click.argument("entry", type=click.Path())
+@click.argument("entry", type=NamedPath())
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def batch(
     entry: str,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from stepscope.cli.options import FiniteRange, takes_trace
-from stepscope.cli.writing import OutputFile, write_text
+from stepscope.cli.paths import OutputFile
+from stepscope.cli.writing import write_text
 from stepscope.errors import TraceError
 
 if TYPE_CHECKING:
@@ -21,17 +22,34 @@ if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
 
 FORMATS = ("table", "json", "speedscope", "folded")
+_LEAST = 1.0
 
 
-@click.command()
+class _Contexts(click.Command):
+    """Refuses what shapes the table where another format is asked for, before anything is read."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line."""
+        rest = super().parse_args(ctx, args)
+        given = [f"--{name}" for name in ("depth", "least") if ctx.params.get(name) is not None]
+        if given and ctx.params.get("form") != "table":
+            raise click.UsageError(
+                f"{' and '.join(given)}: only the table is cut; --format {ctx.params['form']} "
+                "holds all contexts, use --focus and --hide to choose among them"
+            )
+        return rest
+
+
+@click.command(cls=_Contexts)
 @takes_trace
 @click.option("--bottom-up", is_flag=True, help="Each place once, with its callers below it.")
 @click.option("--metric", metavar="M",
               help="What to go by: cpu, device, calls, work, launches, allocated, …, or a metric "
               "of the tree; by default device time, or CPU time without a device.")  # fmt: skip
 @click.option("--depth", type=click.IntRange(1), help="How deep the table goes.")
-@click.option("--least", type=FiniteRange(0, 100), default=1.0, show_default=True,
-              help="The table leaves out what has a smaller share, in per cent.")  # fmt: skip
+@click.option("--least", type=FiniteRange(0, 100),
+              help="The table leaves out what has a smaller share, in per cent "
+              f"[default: {_LEAST:g}].")  # fmt: skip
 @click.option("--focus", metavar="REGEX", help="Only the paths through nodes of such a name.")
 @click.option("--hide", metavar="REGEX", help="Take nodes of such a name or file out of the paths.")
 @click.option("--step", type=int, help="One step; by default all of them together.")
@@ -44,7 +62,7 @@ def contexts(
     bottom_up: bool,
     metric: str | None,
     depth: int | None,
-    least: float,
+    least: float | None,
     focus: str | None,
     hide: str | None,
     step: int | None,
@@ -68,7 +86,8 @@ def contexts(
     if form == "table":
         from stepscope.cli.contexts_text import print_contexts
 
-        print_contexts(tree, by, depth=depth, least=least / 100, bottom_up=bottom_up, path=output)
+        share = (_LEAST if least is None else least) / 100
+        print_contexts(tree, by, depth=depth, least=share, bottom_up=bottom_up, path=output)
         return
     lines = _exported(tree, by if metric else "", form)
     if output is None:

@@ -9,6 +9,7 @@ import click
 
 from stepscope.cli.facts import echo_json
 from stepscope.cli.options import FiniteRange, tell_of_ranks_without_steps
+from stepscope.cli.paths import NamedPath
 from stepscope.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("before", metavar="A", type=click.Path())
-@click.argument("after", metavar="B", type=click.Path())
+@click.argument("before", metavar="A", type=NamedPath())
+@click.argument("after", metavar="B", type=NamedPath())
 @click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
 @click.option("--fail-above", metavar="PERCENT", type=FiniteRange(0),
               help="Exit with 1 if B's step is slower than A's by more than this.")  # fmt: skip
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--to-rank", type=int, help="The rank of B, where it is another one.")
 @click.option("--rows", type=click.IntRange(0), default=8, show_default=True,
               help="How many changes of each kind to list.")  # fmt: skip
-@click.option("--model", metavar="JSON", type=click.Path(),
+@click.option("--model", metavar="JSON", type=NamedPath(),
               help="The model tree, for traces that name no module themselves.")  # fmt: skip
 @click.option("--no-cache", is_flag=True, help="Neither use nor keep earlier results.")
 @click.pass_context

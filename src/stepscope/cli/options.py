@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from stepscope.cli.paths import NamedPath
 from stepscope.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ def takes_trace(command: Command) -> Command:
             click.echo(len(trace.events))
     """
 
-    @click.argument("file", type=click.Path())
-    @click.option("--model", metavar="JSON", type=click.Path(),
+    @click.argument("file", type=NamedPath())
+    @click.option("--model", metavar="JSON", type=NamedPath(),
                   help="The model tree, for a trace that names no module itself.")  # fmt: skip
     @click.option("--no-cache", is_flag=True, help="Neither use nor keep earlier results.")
     @wraps(command)

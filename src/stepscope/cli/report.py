@@ -10,7 +10,8 @@ import click
 
 from stepscope.cli.facts import echo_json
 from stepscope.cli.options import takes_trace
-from stepscope.cli.writing import OutputFile, write_text
+from stepscope.cli.paths import OutputFile
+from stepscope.cli.writing import write_text
 
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace

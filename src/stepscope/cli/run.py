@@ -11,6 +11,7 @@ from stepscope.capture.contexts.options import ContextOptions
 from stepscope.capture.launch import run_program
 from stepscope.capture.options import Options
 from stepscope.capture.program import Program
+from stepscope.cli.paths import NamedPath
 from stepscope.errors import CaptureError
 
 
@@ -34,9 +35,10 @@ from stepscope.errors import CaptureError
               help="With --contexts: hardware counters with each sample.")  # fmt: skip
 @click.option("--stalls", is_flag=True,
               help="With --contexts: what instructions on the GPU wait for.")  # fmt: skip
-@click.option("-o", "--output", metavar="FILE", help="Where to write [default: SCRIPT.stepscope].")
+@click.option("-o", "--output", metavar="FILE", type=NamedPath(),
+              help="Where to write [default: SCRIPT.stepscope].")  # fmt: skip
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
-@click.argument("script")
+@click.argument("script", type=NamedPath())
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def run(
     script: str,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepscope.cli.facts import echo_json
+from stepscope.cli.paths import NamedPath
 from stepscope.cli.script import tell_of_options_behind
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.argument("change", metavar="CHANGE[:KEY=VALUE,…]")
-@click.argument("script")
+@click.argument("script", type=NamedPath())
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def verify(
     change: str,

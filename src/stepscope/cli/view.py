@@ -6,13 +6,15 @@ from pathlib import Path
 
 import click
 
+from stepscope.cli.paths import NamedPath
+
 
 @click.command()
-@click.argument("files", metavar="FILE…", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", metavar="FILE…", nargs=-1, required=True, type=NamedPath(path_type=Path))
 @click.option("--port", type=click.IntRange(1, 65535),
               help="Where to listen [default: the first free one from 8765 on].")  # fmt: skip
 @click.option("--no-browser", is_flag=True, help="Print the URL, open no browser.")
-@click.option("--model", metavar="JSON", type=click.Path(path_type=Path),
+@click.option("--model", metavar="JSON", type=NamedPath(path_type=Path),
               help="The model tree, for traces that name no module themselves.")  # fmt: skip
 @click.option("--no-cache", is_flag=True, help="Neither use nor keep earlier results.")
 def view(

@@ -1,4 +1,4 @@
-"""Files that a command writes: refused at once where they cannot be, written whole or never."""
+"""Files that a command writes: whole or never."""
 
 from __future__ import annotations
 
@@ -6,28 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkstemp
-from typing import Any
-
-import click
 
 from stepscope.errors import ServeError
-
-
-class OutputFile(click.Path):
-    """The type of an option that names a file to write: its folder is there and can be written."""
-
-    def __init__(self) -> None:
-        super().__init__(dir_okay=False, writable=True)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path as given."""
-        path = str(super().convert(value, param, ctx))
-        folder = Path(path).absolute().parent
-        if not folder.is_dir():
-            self.fail(f"expected a folder to write {path} to, found none at {folder}", param, ctx)
-        if not os.access(folder, os.W_OK):
-            self.fail(f"{path}: the folder {folder} cannot be written to", param, ctx)
-        return path
 
 
 def write_text(out: Path, text: str) -> None:

@@ -124,6 +124,27 @@ def test_bad_use_is_one_clear_message_and_code_2(
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", ""], ["query", "", "select 1"], ["contexts", ""], ["analyze", ""],
+        ["whatif", ""], ["calibrate", ""], ["view", ""], ["view", "FILE", ""], ["run", ""],
+        ["diff", "FILE", ""], ["diff", "", "FILE"], ["batch", ""], ["verify", "amp", ""],
+        ["report", "FILE", "--svg", ""],
+        ["report", "FILE", "--model", ""], ["contexts", "FILE", "-o", ""],
+        ["run", "-o", "", "FILE"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_an_empty_path_is_not_the_folder_that_one_stands_in(
+    words: list[str], file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepscope.opening.open", None)  # nothing is read
+    code, out, err = call(*(file if word == "FILE" else word for word in words))
+    assert (code, out) == (2, "")
+    assert "expected a path, found an empty one" in err
+
+
 def test_no_cache_keeps_nothing(file: str, cache_folder: Path) -> None:
     assert call("query", file, "select 1", "--no-cache")[0] == 0
     assert list(cache_folder.iterdir()) == []

@@ -141,3 +141,15 @@ def test_however_deep_a_call_is_its_numbers_are_whole(tmp_path: Path) -> None:
     (row,) = [line.split() for line in out.splitlines() if "aten::mm" in line]
     assert [row[0], row[2], row[3], row[-2]] == ["aten::mm", "0.42", "21%", "0.42"]
     assert "Only operators" not in out
+
+
+@pytest.mark.parametrize("form", ["json", "speedscope", "folded"])
+@pytest.mark.parametrize("cut", [["--depth", "2"], ["--least", "5"], ["--depth=2", "--least=0"]])
+def test_what_cuts_the_table_is_refused_of_other_formats_before_anything_is_read(
+    form: str, cut: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepscope.opening.open", None)
+    code, out, err = call("trace.json", "--format", form, *cut)
+    assert (code, out) == (2, "")
+    assert f"only the table is cut; --format {form} holds all contexts" in " ".join(err.split())
+    assert all(one.split("=")[0] in err for one in cut if one.startswith("--"))
