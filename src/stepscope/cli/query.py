@@ -28,14 +28,16 @@ def query(trace: Trace, sql: str, form: str) -> None:
     stepscope query run.stepscope "select * from steps"
     """
     from stepscope.cli.rows import FORMATS
+    from stepscope.contexts import build_contexts, with_contexts
 
     if any(name in sql.lower() for name in ("findings", "evidence")):
         from stepscope.analyze import RULES, Subject, apply_rules, with_findings
 
-        trace = with_findings(trace, apply_rules(Subject(trace), RULES))
+        subject = Subject(trace)
+        trace = with_findings(trace, apply_rules(subject, RULES))
+        if subject.contexts is not None:  # whose nodes the evidence names
+            trace = with_contexts(trace, subject.contexts)
     asks_contexts = any(name in sql.lower() for name in ("contexts", "context_metrics"))
     if asks_contexts and not len(trace["contexts"]):
-        from stepscope.contexts import build_contexts, with_contexts
-
         trace = with_contexts(trace, build_contexts(trace))
     sys.stdout.writelines(f"{line}\n" for line in FORMATS[form](trace.query(sql)))

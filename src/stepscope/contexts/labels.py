@@ -50,4 +50,6 @@ def _short(name: str, kind: str) -> str:
 
 
 def _base(file: str) -> str:
-    return file.replace("\\", "/").rpartition("/")[2]
+    """The file without its folders; of a package its name, too."""
+    folder, _, name = file.replace("\\", "/").rpartition("/")
+    return f"{folder.rpartition('/')[2]}/{name}" if folder and name == "__init__.py" else name
