@@ -22,6 +22,8 @@ _CODE = {kind: code for code, kind in enumerate(KERNEL_KINDS)}
 _RULES = tuple(
     (re.compile(pattern.lower()), kind)
     for pattern, kind in (
+        (r"^(nccl|rccl|hccl|xccl|gloo|mpi|ucc):|^_?c10d(_functional)?::|^record_param_comms$",
+         "communication"),
         (r"multi_tensor_apply|fused_?(adam|sgd|lamb|adagrad)|adam|lamb_|sgd_?(momentum|update)"
          r"|_foreach_", "optimizer"),
         (r"flash|fmha|attention|sdpa|mha_|_attn_|paged_", "attention"),
@@ -122,7 +124,9 @@ def _by_operator(trace: Trace) -> NDArray[np.int8]:
     """The kind of the innermost operator around each event's launch that has one."""
     events = trace.events
     kinds = _by_name(events.text("name"))
-    tells = events.text("category").mask("cpu_op") & (kinds != _CODE["other"])
+    # What a collective launches communicates, or is a copy, and both are told already.
+    silent = _CODE["other"], _CODE["communication"]
+    tells = events.text("category").mask("cpu_op") & ~np.isin(kinds, silent)
     around = inherit(events["parent"], np.where(tells, kinds, -1))
     caller = launch_of(trace)
     found = np.where(caller >= 0, around[caller], -1)

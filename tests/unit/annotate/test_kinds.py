@@ -9,6 +9,15 @@ from stepscope.annotate import annotate
 from stepscope.annotate.kinds import kind_of
 from stepscope.testing import drawn_trace
 
+# The operators of torch/csrc/distributed/c10d/Ops.cpp.
+COLLECTIVES = (
+    "broadcast_", "allreduce_", "allreduce_coalesced_", "allgather_", "_allgather_base_",
+    "allgather_coalesced_", "allgather_into_tensor_coalesced_", "reduce_scatter_",
+    "_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_", "reduce_", "gather_", "scatter_",
+    "alltoall_", "alltoall_base_", "barrier", "monitored_barrier_", "send", "recv_",
+    "recv_any_source_",
+)  # fmt: skip
+
 
 @pytest.mark.parametrize(
     ("name", "kind"),
@@ -52,6 +61,10 @@ from stepscope.testing import drawn_trace
         ("aten::convolution_backward", "convolution"),
         ("aten::scaled_dot_product_attention", "attention"),
         ("aten::index.Tensor", "embedding"),
+        *((f"c10d::{name}", "communication") for name in COLLECTIVES),
+        ("_c10d_functional::reduce_scatter_tensor", "communication"),
+        ("_c10d_functional::wait_tensor", "communication"),
+        ("record_param_comms", "communication"),
         ("k_42", "other"),
     ],
 )  # fmt: skip
@@ -110,3 +123,10 @@ def test_collectives_of_the_cpu_leave_operators_their_kinds() -> None:
     )
     kinds = dict(zip(trace.events.text("name"), trace.events.text("kind"), strict=True))
     assert (kinds["aten::mm"], kinds["gloo:all_reduce"]) == ("gemm", "communication")
+
+
+def test_an_operator_that_communicates_without_a_device_is_no_reduction() -> None:
+    trace = annotate(drawn_trace("main | 0 20 | c10d::allreduce_\nmain | 30 40 | aten::sum"))
+    assert of_events(trace, "kind") == {
+        "c10d::allreduce_": "communication", "aten::sum": "reduction",
+    }  # fmt: skip
