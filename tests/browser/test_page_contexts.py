@@ -109,6 +109,20 @@ def test_boxes_are_walked_by_keys(page: Workbench) -> None:
     page.page.locator(".flame-path button", has_text="step train").wait_for(state="detached")
 
 
+def test_the_keys_1_to_9_count_the_panes_that_are_shown(page: Workbench) -> None:
+    for key, pane in (("2", "findings"), ("3", "source"), ("1", "flame")):
+        page.page.keyboard.press(key)
+        page.page.locator(f'.pane[data-pane="{pane}"]').wait_for()
+    page.page.keyboard.press("?")
+    keys = page.page.locator(".keys > div").all_inner_texts()
+    assert [" ".join(one.split()) for one in keys[-3:]] == [
+        "1 Flame graph",
+        "2 Findings",
+        "3 Source",
+    ]
+    page.page.keyboard.press("Escape")
+
+
 def test_from_a_trace_with_steps_to_one_without_and_back(page: Workbench) -> None:
     """Nothing is asked of one by the rank and the step of the other: that would be refused."""
     page.page.get_by_label("Trace", exact=True).select_option("steps")

@@ -1,3 +1,4 @@
+import type { Store } from "../state/store";
 import { findings } from "./findings";
 import { flame } from "./flame";
 import { kernels } from "./kernels";
@@ -7,8 +8,13 @@ import type { Pane } from "./pane";
 import { source } from "./source";
 import { whatif } from "./whatif/pane";
 
-/** The panes below the timeline, by their order on screen: the first nine have the keys 1 to 9. */
-export const PANES: Pane[] = [overview, findings, whatif, flame, modules, kernels, source];
+/** The panes below the timeline, by their order on screen. */
+const PANES: Pane[] = [overview, findings, whatif, flame, modules, kernels, source];
 
 /** Those that tell something of a file without steps, which holds contexts alone. */
-export const PANES_WITHOUT_STEPS: Pane[] = [flame, findings, source];
+const PANES_WITHOUT_STEPS: Pane[] = [flame, findings, source];
+
+/** The panes that are shown: the first nine have the keys 1 to 9. */
+export function panesOf(store: Store): Pane[] {
+  return store.stepless.value ? PANES_WITHOUT_STEPS : PANES;
+}

@@ -25,7 +25,9 @@ export function BreakdownView({ store }: { store: BatchStore }): JSX.Element {
       {inside.length === 0 && <p class="nothing">Nothing further is known inside.</p>}
       <ul>
         {inside.map((node) => (
-          <Row key={keyOf(node)} store={store} node={node} metric={metric} whole={whole} />
+          <li key={keyOf(node)}>
+            <Row store={store} node={node} metric={metric} whole={whole} />
+          </li>
         ))}
       </ul>
     </section>
@@ -94,16 +96,19 @@ function Row({ store, node, metric, whole }: RowProps): JSX.Element {
   const cursor = store.cursor.value;
   const here = cursor && cursor.file === node.file && cursor.line === node.line;
   const reveal = () => node.file && node.line && store.host.reveal(node.file, node.line);
+  const acts = descends || Boolean(node.file && node.line);
   const press = (event: KeyboardEvent) => {
     if (event.key === "Enter" && descends) store.descend(node);
-    else if (event.key === " ") reveal();
+    else if (event.key === "Enter" || event.key === " ") reveal();
     else return;
     event.preventDefault();
   };
   return (
-    <li
+    <div
       class={`cost${here ? " at-cursor" : ""}${descends ? " descends" : ""}`}
-      tabIndex={0}
+      role={acts ? "button" : undefined}
+      tabIndex={acts ? 0 : undefined}
+      aria-current={here ? "location" : undefined}
       onClick={reveal}
       onDblClick={() => descends && store.descend(node)}
       onKeyDown={press}
@@ -121,7 +126,7 @@ function Row({ store, node, metric, whole }: RowProps): JSX.Element {
       <span class="cost-bar" aria-hidden="true">
         <Bar node={node} metric={metric} whole={whole} />
       </span>
-    </li>
+    </div>
   );
 }
 
@@ -174,6 +179,9 @@ function place(node: CostNode): string {
 
 function hint(node: CostNode, descends: boolean): string {
   const times = `forward ${milliseconds(node.forward_ms)}, backward ${milliseconds(node.backward_ms)}`;
-  const keys = [node.file ? "click: its line" : "", descends ? "double click: what is inside" : ""];
+  const keys = [
+    node.file ? "click or space: its line" : "",
+    descends ? "double click or Enter: what is inside" : "",
+  ];
   return [times, keys.filter(Boolean).join(", ")].filter(Boolean).join("\n");
 }

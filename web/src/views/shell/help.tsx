@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { Store } from "../../state/store";
-import { PANES } from "../index";
+import { panesOf } from "../index";
 
 const KEYS: [string, string][] = [
   ["← →", "the operation before or after, within a level"],
@@ -28,7 +28,8 @@ export function Help({ store }: { store: Store }): JSX.Element {
     if (shown) dialog.current?.showModal();
     else dialog.current?.close();
   }, [shown]);
-  const panes = PANES.slice(0, 9).map((one, i): [string, string] => [String(i + 1), one.title]);
+  const first = panesOf(store).slice(0, 9);
+  const panes = first.map((one, i): [string, string] => [String(i + 1), one.title]);
   return (
     <dialog
       ref={dialog}

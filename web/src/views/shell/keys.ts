@@ -1,6 +1,6 @@
 import type { Store } from "../../state/store";
 import { toggleTheme } from "../../state/theme";
-import { PANES } from "../index";
+import { panesOf } from "../index";
 import { openInPerfetto } from "../raw_events";
 import { walk } from "../timeline/keys";
 import { SEARCH_BOX } from "./search";
@@ -9,7 +9,7 @@ import { SEARCH_BOX } from "./search";
 export function pressed(store: Store, event: KeyboardEvent): void {
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
   if (store.helpShown.value && event.key !== "?") return; // the page is behind it
-  const act = ACTIONS[event.key] ?? paneKey(event.key);
+  const act = ACTIONS[event.key] ?? paneKey(store, event.key);
   if (act) {
     act(store);
     event.preventDefault();
@@ -36,9 +36,9 @@ const ACTIONS: Record<string, (store: Store) => void> = {
   },
 };
 
-function paneKey(key: string): ((store: Store) => void) | undefined {
-  const pane = PANES[Number(key) - 1];
-  return pane && ((store) => store.set({ pane: pane.id }));
+function paneKey(store: Store, key: string): (() => void) | undefined {
+  const pane = panesOf(store)[Number(key) - 1];
+  return pane && (() => store.set({ pane: pane.id }));
 }
 
 function isTyping(target: EventTarget | null): boolean {

@@ -7,9 +7,8 @@ import { ErrorLine } from "../../widgets/answer";
 import { Splitter } from "../../widgets/splitter";
 import { Tabs } from "../../widgets/tabs";
 import { DetailsPane } from "../details";
-import { PANES, PANES_WITHOUT_STEPS } from "../index";
+import { panesOf } from "../index";
 import { Warnings } from "../overview";
-import type { Pane } from "../pane";
 import { Timeline } from "../timeline/timeline";
 import { Header } from "./header";
 import { Help } from "./help";
@@ -66,7 +65,7 @@ function WithoutSteps({ store, value }: { store: Store; value: Overview }): JSX.
             records one.
           </p>
           <Warnings warnings={value.warnings} />
-          <Dock store={store} panes={PANES_WITHOUT_STEPS} />
+          <Dock store={store} />
         </>
       ) : (
         <ErrorLine text={value.why} />
@@ -91,12 +90,13 @@ function Left({ store }: { store: Store }): JSX.Element {
         share={share.value}
         onMove={(to) => (share.value = to)}
       />
-      <Dock store={store} panes={PANES} />
+      <Dock store={store} />
     </div>
   );
 }
 
-function Dock({ store, panes }: { store: Store; panes: Pane[] }): JSX.Element {
+function Dock({ store }: { store: Store }): JSX.Element {
+  const panes = panesOf(store);
   const pane = panes.find((one) => one.id === store.view.value.pane) ?? panes[0]!;
   return (
     <section class="dock" aria-label="Panes">
