@@ -175,7 +175,7 @@ def _cpu(trace: Trace, rows: NDArray[np.bool_], parent: Ids) -> Times:
     events = trace.events
     on_cpu = rows & on_host(trace)
     own = np.bincount(events["module"][on_cpu], events["self_ns"][on_cpu], len(parent))
-    return _rolled_up(own.astype(np.int64), parent)
+    return rolled_up(own.astype(np.int64), parent)
 
 
 def _device(trace: Trace, rows: NDArray[np.bool_], parent: Ids) -> Times:
@@ -190,12 +190,12 @@ def _device(trace: Trace, rows: NDArray[np.bool_], parent: Ids) -> Times:
     end = start + events["duration_ns"][work]
     if (start[1:] >= np.maximum.accumulate(end)[:-1]).all():
         own = np.bincount(module, end - start, len(parent))  # nothing overlaps: sums are unions
-        return _rolled_up(own.astype(np.int64), parent)
+        return rolled_up(own.astype(np.int64), parent)
     group, event = _with_ancestors(module, parent)
     return grouped_union(group, start[event], end[event], len(parent))
 
 
-def _rolled_up(own: Times, parent: Ids) -> Times:
+def rolled_up(own: NDArray[Any], parent: Ids) -> NDArray[Any]:
     """Each module's value with those of all below it; parents come before children."""
     total = own.copy()
     for index in range(len(parent) - 1, -1, -1):

@@ -151,6 +151,25 @@ def _embedding(call: Call) -> Work | None:
     return Work(0, 2 * rows + index.bytes)
 
 
+def _elementwise(inputs: int) -> Formula:
+    """The inputs are read, and as much as the largest tensor is written.
+
+    A tensor behind the inputs is where the result goes.
+    """
+
+    def formula(call: Call) -> Work | None:
+        whole = _pass(call)
+        sizes = [sum(tensor.bytes for tensor in tensors) for tensors in call.inputs]
+        return Work(whole.flops, sum(sizes[:inputs]) + max(sizes)) if whole else None
+
+    return formula
+
+
+def _copy(call: Call) -> Work | None:
+    """The second tensor is read, the first written."""
+    return _reduction(Call(call.inputs[:2], ()))
+
+
 def _pass(call: Call) -> Work | None:
     """Every input is read, and as much as the largest of them is written."""
     elements = max((sum(t.elements for t in tensors) for tensors in call.inputs), default=0)
@@ -199,14 +218,17 @@ _OTHERS: tuple[tuple[str, Formula], ...] = (
     (r"aten::embedding", _embedding),
     (r"aten::(sum|mean|amax|argmax|norm|linalg_vector_norm|_foreach_norm|std|var)(\.\w+)?",
      _reduction),
-    (r"aten::(add|sub|mul|div|copy|fill|zero|sqrt|rsqrt|exp|pow|neg|abs|lerp|addcmul|addcdiv"
-     r"|where|masked_fill|relu|gelu|silu|sigmoid|tanh|threshold_backward|clamp\w*|clone|cat"
-     r"|gelu_backward|silu_backward|sigmoid_backward|tanh_backward|hardtanh\w*|_softmax"
+    (r"aten::copy_", _copy),
+    (r"aten::(fill|zero)_", _elementwise(0)),
+    (r"aten::(sqrt|rsqrt|exp|neg|abs|relu|gelu|silu|sigmoid|tanh|clamp\w*|clone|_to_copy)_?",
+     _elementwise(1)),
+    (r"aten::(add|sub|mul|div|pow|threshold_backward|(gelu|silu|sigmoid|tanh)_backward"
+     r"|gt|ge|lt|le|eq|ne|bitwise_\w+|logical_\w+)_?(\.\w+)?", _elementwise(2)),
+    (r"aten::(lerp|addcmul|addcdiv|where|masked_fill|cat|hardtanh\w*|_softmax"
      r"|_log_softmax|_softmax_backward_data|_log_softmax_backward_data|native_dropout"
      r"|native_dropout_backward|native_batch_norm|native_layer_norm\w*|native_group_norm\w*"
      r"|native_batch_norm_backward|cudnn_batch_norm\w*|miopen_batch_norm\w*|bernoulli"
-     r"|max_pool2d_with_indices\w*|avg_pool2d\w*|_foreach_\w+|_fused_\w+|gt|ge|lt|le|eq|ne"
-     r"|bitwise_\w+|logical_\w+|_to_copy)_?(\.\w+)?", _pass),
+     r"|max_pool2d_with_indices\w*|avg_pool2d\w*|_foreach_\w+|_fused_\w+)_?(\.\w+)?", _pass),
     (r"triton_(poi|red|per)_\w+", _generated),
     (r"triton_\w+", lambda call: None),  # which may say itself what it does
 )  # fmt: skip

@@ -87,19 +87,18 @@ class Operators:
             found[lost] = np.where(above >= 0, self._around[above], -1)
 
     def around_products(self, rows: Rows) -> Rows:
-        """The operators around those of `rows` that are products: their work is done inside them.
+        """The events around those of `rows` that are products: their work is done inside them.
 
         Returns:
             events.id, shape (m,).
         """
-        parent, found = self._events["parent"], []
-        inner = distinct(rows[self._names.where(multiplies)[rows] & (self.flops[rows] > 0)])
-        while len(inner):
-            above = parent[inner]
-            inner = distinct(self._around[above[above >= 0]])
-            inner = inner[inner >= 0]
-            found.append(inner)
-        return distinct(np.concatenate([*found, np.empty(0, np.int32)]))
+        parent, found = self._events["parent"], [np.empty(0, np.int32)]
+        products = rows[self._names.where(multiplies)[rows] & (self.flops[rows] > 0)]
+        around = distinct(parent[products])
+        while len(around := around[around >= 0]):
+            found.append(around)
+            around = distinct(parent[around])
+        return distinct(np.concatenate(found))
 
     def _look_at(self, rows: Rows) -> None:
         fresh = distinct(rows[~self._seen[rows]])

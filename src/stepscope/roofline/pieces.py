@@ -52,7 +52,7 @@ def work_of_pieces(trace: Trace, rows: Rows, time_ns: NDArray[np.int64]) -> Piec
     products = np.isin(trace.events["kind"][rows], PRODUCTS)
     time = np.maximum(time_ns, 1).astype(np.float64)
     own = operator[(operator >= 0) & (caller < 0)]
-    around = (caller < 0) & np.isin(operator, operators.around_products(own))
+    around = (caller < 0) & np.isin(rows, operators.around_products(own))
     flops = np.where(around, 0, np.append(operators.flops, np.nan)[operator])
     return Pieces(
         flops * share_of_operator(operator, time, products),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from stepscope.annotate.quiet import exposed_communication, python_time
 from stepscope.annotate.steps import ranks_with_steps
 from stepscope.summary.devices import Device, devices_of
+from stepscope.summary.efficiency import Efficiency, Used, efficiency_of, flops_of_modules
 from stepscope.summary.kernels import Kernel, kernels_of, time_by_kind
 from stepscope.summary.part import Part
 from stepscope.summary.tree import Node, module_tree
@@ -68,6 +69,7 @@ class Summary:
     verdict: Verdict
     stages: list[Stage]
     devices: list[Device]
+    efficiency: Efficiency | None
     kinds: dict[str, float]
     kernels: list[Kernel]
     kernels_are: str
@@ -104,6 +106,7 @@ def summarise(trace: Trace, rank: int | None = None, step: int | None = None) ->
     """
     part = Part(trace, ranks_with_steps(trace)[0] if rank is None else rank, step)
     devices, stages, steps = devices_of(part), _stages(part), _step_times(part)
+    used = Used(part, devices)
     names = trace.metadata.framework, trace.metadata.framework_version
     return Summary(
         source=trace.metadata.source,
@@ -116,10 +119,13 @@ def summarise(trace: Trace, rank: int | None = None, step: int | None = None) ->
         ),
         stages=stages,
         devices=devices,
+        efficiency=efficiency_of(part, used, devices),
         kinds=time_by_kind(part),
-        kernels=kernels_of(part),
+        kernels=kernels_of(part, used),
         kernels_are="kernels" if devices else "operators",
-        modules=module_tree(trace, part.rank, part.chosen_events, part.count),
+        modules=module_tree(
+            trace, part.rank, part.chosen_events, part.count, flops_of_modules(part, used)
+        ),
         modules_evidence=_modules_evidence(trace),
         data_wait_ms=sum(one.cpu_ms for one in stages if one.stage == "data_loading"),
         parameters=_of_roots(part, "parameters"),

@@ -30,12 +30,17 @@ def size(value: int) -> str:
     return _scaled(value, (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)), " B")
 
 
+def operations(value: float) -> str:
+    """Floating-point operations as 1.5 TFLOP."""
+    return _scaled(value, (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)), " ") + "FLOP"
+
+
 def plural(number: int, noun: str) -> str:
     """`1 step`, `2 steps`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _scaled(value: int, units: tuple[tuple[str, int], ...], otherwise: str) -> str:
+def _scaled(value: float, units: tuple[tuple[str, int], ...], otherwise: str) -> str:
     for unit, scale in units:
         if value >= scale:
             return f"{value / scale:.1f} {unit}"

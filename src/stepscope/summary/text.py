@@ -12,7 +12,9 @@ from rich.text import Text
 
 from stepscope.annotate.kernel_names import short_name
 from stepscope.summary.devices import Device
+from stepscope.summary.efficiency_text import efficiency_parts
 from stepscope.summary.facts import StepTimes, Summary
+from stepscope.summary.kernels import Kernel
 from stepscope.summary.numbers import bar, count, ms, percent, plural, size
 from stepscope.summary.tables import plain_table as _table
 from stepscope.summary.tree import Node
@@ -78,6 +80,8 @@ class _Report:
             yield self.ranks()
         yield self.stages()
         yield from (self.device(device) for device in self.main.devices)
+        if self.main.efficiency:
+            yield from efficiency_parts(self.main.efficiency)
         if self.main.modules:
             yield self.model()
         if self.main.kernels:
@@ -214,18 +218,26 @@ class _Report:
     # -- kernels and the rest
 
     def kernels(self) -> Table:
-        wide = self.width >= _WIDE
+        wide, peak = self.width >= _WIDE, self.tells_of_peak
         heads = ["", *(["kind"] if wide else []), "stage", "count>", "ms>", ">"]
+        heads += ["of peak>", ""] if peak else []
         table = _table(f"Longest {self.main.kernels_are}, a step", *heads)
-        room = self.width - (60 if wide else 40)
+        room = self.width - (60 if wide else 40) - (20 if peak else 0)
         for kernel in self.main.kernels[:_KERNELS]:
             stage = kernel.stage.replace("_", " ")
             table.add_row(
                 short_name(kernel.name, room), *([Text(kernel.kind, "dim")] if wide else []),
                 Text(stage, _STAGE_STYLE.get(kernel.stage, "dim")),
                 f"{kernel.count:.4g}", ms(kernel.total_ms), percent(kernel.share),
+                *(_of_peak(kernel) if peak else []),
             )  # fmt: skip
         return table
+
+    @property
+    def tells_of_peak(self) -> bool:
+        """Whether there is room to tell how near kernels come to the device's rates, and any do."""
+        shown = self.main.kernels[:_KERNELS]
+        return self.width >= _WIDE and any(one.of_peak is not None for one in shown)
 
     def kinds(self) -> Text:
         whole = sum(self.main.kinds.values()) or 1.0
@@ -262,6 +274,11 @@ class _Report:
 
     def bar(self, share: float, style: str) -> Text:
         return Text(bar(share, self.bar_width), style)
+
+
+def _of_peak(kernel: Kernel) -> tuple[str, Text]:
+    share = "" if kernel.of_peak is None else percent(kernel.of_peak)
+    return share, Text(kernel.limit, "dim")
 
 
 def _is_skewed(steps: StepTimes) -> bool:

@@ -22,8 +22,10 @@ _LEAST_REPEATS = 3
 class Node:
     """A module, or `count` alike ones in a row; times are means a step, ms, of all together.
 
-    `spread_ms` is the shortest and the longest of the folded modules' own times; `path` is that of
-    the first of them, `modules` are the ids of all, and `copies` each of them alone, childless.
+    `flops` are the operations of matrix products, convolutions and attention, a step; None where
+    those of none are known. `spread_ms` is the shortest and the longest of the folded modules' own
+    times; `path` is that of the first of them, `modules` are the ids of all, and `copies` each of
+    them alone, childless.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Node:
     backward_device_ms: float
     recompute_cpu_ms: float
     recompute_device_ms: float
+    flops: float | None
     parameters: int | None
     file: str
     line: int | None
@@ -58,7 +61,13 @@ class Node:
         return self.forward_device_ms + self.backward_device_ms + self.recompute_device_ms
 
 
-def module_tree(trace: Trace, rank: int, chosen: NDArray[np.bool_], steps: int) -> list[Node]:
+def module_tree(
+    trace: Trace,
+    rank: int,
+    chosen: NDArray[np.bool_],
+    steps: int,
+    flops: NDArray[np.float64],
+) -> list[Node]:
     """The model tree of one rank with its costs over chosen events.
 
     Children of one class that are numbered (`h.0 … h.11`, `Bottleneck_3 …`) and stand in a row fold
@@ -69,6 +78,7 @@ def module_tree(trace: Trace, rank: int, chosen: NDArray[np.bool_], steps: int) 
         rank: whose modules.
         chosen: bool, shape (events,), the events of the chosen steps.
         steps: how many steps these are; times are divided by it.
+        flops: operations a step of each module with those inside it, shape (modules,), or nan.
 
     Returns:
         The outermost modules. Calls are means over all recorded steps, as the table counts them.
@@ -76,16 +86,21 @@ def module_tree(trace: Trace, rank: int, chosen: NDArray[np.bool_], steps: int) 
     modules = trace["modules"]
     costs = module_costs(trace, modules["parent"], chosen)
     recorded = int((trace["steps"]["rank"] == rank).sum())
-    builder = _Builder(modules, costs, steps, recorded)
+    builder = _Builder(modules, costs, steps, recorded, flops)
     roots = np.flatnonzero((modules["parent"] < 0) & (modules["rank"] == rank)).tolist()
     return builder.level([roots])
 
 
 class _Builder:
     def __init__(
-        self, modules: Table, costs: dict[str, NDArray[np.int64]], steps: int, recorded: int
+        self,
+        modules: Table,
+        costs: dict[str, NDArray[np.int64]],
+        steps: int,
+        recorded: int,
+        flops: NDArray[np.float64],
     ) -> None:
-        self.modules, self.recorded = modules, recorded
+        self.modules, self.recorded, self.flops = modules, recorded, flops
         self.costs = {name.replace("_ns", "_ms"): ns * _MS / steps for name, ns in costs.items()}
         self.total = sum(self.costs.values(), np.zeros(len(modules)))
         self.names, self.kinds = list(modules.text("name")), list(modules.text("class"))
@@ -138,6 +153,7 @@ class _Builder:
         first, last = indices[0], indices[-1]
         each = self.total[indices]
         parameters = self.modules["parameters"][indices]
+        flops = float(self.flops[indices].sum())
         name = self.names[first] or ""
         if len(indices) > 1 and self.names[last] != name:
             name = f"{name} … {(self.names[last] or '').rpartition('_')[2]}"
@@ -148,6 +164,7 @@ class _Builder:
             count=len(indices),
             calls=float(self.modules["calls"][indices].sum() / self.recorded),
             **{name: float(ms[indices].sum()) for name, ms in self.costs.items()},
+            flops=None if np.isnan(flops) else flops,
             parameters=int(parameters.sum()) if (parameters >= 0).all() else None,
             file=self.modules.text("file")[first] or "",
             line=_known(int(self.modules["line"][first])),

@@ -76,6 +76,11 @@ FORWARD = 2 * 2 * 2 * 16 * 16 * 8  # two products of 16 x 16 x 8 a head
         ("flash_attn::_flash_attn_forward", call([1, 16, 2, 8], [1, 16, 2, 8], [1, 16, 2, 8]),
          FORWARD, 4 * 4 * 256),
         ("aten::add_", call([100], [100]), 100, 4 * 300),
+        ("aten::copy_", call([100], [100], None), 200, 4 * 200),
+        ("aten::fill_", call([100], None), 100, 4 * 100),
+        ("aten::clamp_min", call([100], None), 100, 4 * 200),
+        ("aten::clamp_min", call([100], None, [100]), 100, 4 * 200),  # into a tensor that is there
+        ("aten::mul", call([100], [100], [100]), 100, 4 * 300),
         ("aten::sum", call([100]), 100, 400),
         ("aten::embedding", call([1000, 8], [3]), 0, 2 * 3 * 8 * 4 + 3 * 4),
         # What inductor generates is given its output too.
