@@ -71,6 +71,24 @@ def test_loading_a_batch_is_no_overhead_that_a_larger_one_would_share() -> None:
     assert finding.gain.ms == pytest.approx(0.99)
 
 
+CONVOLVING = """
+    main | 0 1000 | ProfilerStep#0
+    main | 10 800 | aten::conv2d        | Input_Dims=[[4,3,64,64],[8,3,3,3]] seq=1
+    main | 20 790 | aten::convolution   | Input_Dims=[[4,3,64,64],[8,3,3,3]] seq=1
+    main | 25 30  | aten::empty
+"""
+
+
+def test_an_operator_that_makes_room_for_its_result_works_all_the_same() -> None:
+    assert found("small_batch", CONVOLVING) is None
+
+
+def test_a_small_batch_of_inference_has_no_learning_rate() -> None:
+    finding = found("small_batch", "\n".join(SMALL.format(loaded=20).splitlines()[:-1]))
+    assert finding is not None
+    assert finding.advice == "Use larger batches, or pack several samples into one."
+
+
 def logged(begin: float, write_ms: float) -> str:
     """A step of 10 ms that begins with Python, as of a log that is written behind each step."""
     end = begin + 10_000

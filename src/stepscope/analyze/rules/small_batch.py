@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepscope.analyze.finding import Finding
+from stepscope.analyze.search import Mask, Rows
 from stepscope.analyze.subject import Subject
 from stepscope.trace.schema import STAGES
 
@@ -36,10 +38,18 @@ def small_batch(subject: Subject) -> Iterator[Finding]:
     yield subject.finding(
         f"Batches have {max(sizes)} rows, and {overhead / subject.step_ms:.0%} of the step is "
         "overhead that larger batches would share.",
-        "Use larger batches (and scale the learning rate), or pack several samples into one; "
-        "stepscope batch tells how far.",
+        _advice(subject),
         rows,
         subject.bound(overhead, "at most, for each sample: the overhead shared among many"),
+    )
+
+
+def _advice(subject: Subject) -> str:
+    if not len(subject.find(stage="backward")):
+        return "Use larger batches, or pack several samples into one."
+    return (
+        "Use larger batches (and scale the learning rate), or pack several samples into one; "
+        "stepscope batch tells how far."
     )
 
 
@@ -56,7 +66,19 @@ def _overhead_ms(subject: Subject) -> float:
     """Time a step in which nothing works that a larger batch would make longer."""
     if subject.has_device:
         return subject.launch_gaps().total() / 1e6 / subject.count
-    calls = subject.innermost_operators(subject.find(category="cpu_op", stage=_BUT_LOADING))
-    long = subject.events["duration_ns"][calls] >= WORK_NS
+    calls = subject.find(category="cpu_op", stage=_BUT_LOADING)
+    own = subject.events["self_ns"][calls]
+    working = own[(own >= WORK_NS) & _computes(subject, calls, own)].sum() / 1e6 / subject.count
     loading = subject.outermost(subject.find(stage="data_loading"))
-    return subject.step_ms - subject.ms(loading) - subject.ms(calls[long])
+    return float(subject.step_ms - subject.ms(loading) - working)
+
+
+def _computes(subject: Subject, calls: Rows, own: NDArray[np.int64]) -> Mask:
+    """Operators that call no other, and those that call some and mostly work themselves.
+
+    A convolution makes room for its result by an operator of its own.
+    """
+    names = subject.events["name"][calls]
+    medians = {name: np.median(own[names == name]) for name in np.unique(names).tolist()}
+    working = [name for name, median in medians.items() if median >= WORK_NS]
+    return np.isin(calls, subject.innermost_operators(calls)) | np.isin(names, working)
