@@ -141,10 +141,13 @@ def _open_folder(
 
 
 def _joined(traces: Mapping[Path, Trace]) -> Trace:
+    from stepscope.annotate.clocks import compare_clocks
     from stepscope.ingest.folder import number_ranks
     from stepscope.trace.concat import concat
     from stepscope.trace.ranks import of_rank
 
     ranks, warnings = number_ranks(list(traces), [trace.metadata for trace in traces.values()])
     ranked = sorted(zip(ranks, traces.values(), strict=True), key=lambda pair: pair[0])
-    return concat([of_rank(trace, rank) for rank, trace in ranked]).with_warnings(warnings)
+    clocks = compare_clocks([trace for _, trace in ranked])
+    joined = concat([of_rank(trace, rank) for rank, trace in ranked], clocks.ahead_ns)
+    return joined.with_warnings([*warnings, *clocks.warnings([rank for rank, _ in ranked])])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,9 @@ _KERNEL = re.compile(
 _BACKENDS = "nccl|rccl|hccl|xccl|gloo|mpi|ucc"
 _CALL = re.compile(rf"^((({_BACKENDS}):)|c10d::|_?c10d_functional::|record_param_comms)")
 _HOST_WORK = re.compile(r"^(gloo|mpi|ucc):")
+_KIND = re.compile(r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv|broadcast"
+                   r"|reduce|gather|scatter|barrier", re.IGNORECASE)  # fmt: skip
+_GROUP = ("Process Group Name", "Process Group Ranks", "Group size")
 _DTYPE_BYTES = {
     "byte": 1, "char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "half": 2,
     "bfloat16": 2, "short": 2, "int": 4, "float": 4, "long": 8, "double": 8,
@@ -96,3 +101,14 @@ def _size(trace: Trace, event: int) -> int:
     counts = [arguments.get(f"{way} msg nelems") for way in ("In", "Out")]
     known = [count for count in counts if isinstance(count, int)]
     return max(known) * width if width and known else -1
+
+
+def collective_key(name: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """The kind of a collective and its process group, as far as they are told.
+
+    Example:
+        >>> collective_key("ncclDevKernel_AllReduce_Sum_f32_RING_LL", {"Group size": 8})
+        ('allreduce', '', '', '8')
+    """
+    kind = str(arguments.get("Collective name") or (_KIND.search(name) or [name])[0])
+    return (kind.lower().replace("_", ""), *(str(arguments.get(key, "")) for key in _GROUP))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -10,6 +9,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.annotate.collectives import collective_key
 from stepscope.annotate.steps import ranks_with_steps
 from stepscope.errors import TraceError
 from stepscope.graph.build import build_graph
@@ -21,9 +21,6 @@ from stepscope.trace.trace import Trace
 
 Ids = NDArray[np.int64]
 Times = NDArray[np.int64]
-_KIND = re.compile(r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv|broadcast"
-                   r"|reduce|gather|scatter|barrier", re.IGNORECASE)  # fmt: skip
-_GROUP = ("Process Group Name", "Process Group Ranks", "Group size")
 
 
 def build_ranks(
@@ -157,6 +154,4 @@ def _same_collectives(graph: Graph) -> Iterator[Ids]:
 def _key(graph: Graph, task: int) -> tuple[str, ...]:
     """The kind of a collective and its process group, as far as they are told."""
     arguments = graph.trace.event_arguments(int(graph.tasks["event"][task]))
-    name = str(graph.tasks.text("name")[task])
-    kind = str(arguments.get("Collective name") or (_KIND.search(name) or [name])[0])
-    return (kind.lower().replace("_", ""), *(str(arguments.get(key, "")) for key in _GROUP))
+    return collective_key(str(graph.tasks.text("name")[task]), arguments)

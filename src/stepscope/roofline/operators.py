@@ -103,26 +103,32 @@ class Operators:
     def _look_at(self, rows: Rows) -> None:
         fresh = distinct(rows[~self._seen[rows]])
         self._seen[fresh] = True
-        sources = self._events["source"][fresh]
-        for row in fresh[np.argsort(sources, kind="stable")].tolist():
-            told = self._tell(row)
-            work = told.work
-            if np.isnan(work.flops) and not told.strides:
-                work = self._by_gradient.get(row, work)
-            self.flops[row], self.bytes[row], self.width[row] = *work, told.width
+        fresh = fresh[np.argsort(self._events["source"][fresh], kind="stable")]
+        texts = self._arguments.texts(self._events["source"][fresh])
+        names = self._names.codes[fresh].tolist()
+        told = [self._tell(name, text) for name, text in zip(names, texts, strict=True)]
+        if told:
+            self.flops[fresh], self.bytes[fresh] = zip(*(one.work for one in told), strict=True)
+            self.width[fresh] = [one.width for one in told]
+        for place in np.flatnonzero(np.isnan(self.flops[fresh])).tolist():
+            row = int(fresh[place])
+            if self._by_gradient and row in self._by_gradient and not told[place].strides:
+                self.flops[row], self.bytes[row] = self._by_gradient[row]
 
-    def _tell(self, row: int) -> _Told:
+    def _tell(self, name: int, text: bytes) -> _Told:
         """By name and arguments; calls that differ in nothing that matters are looked at once."""
-        text = self._arguments.text(int(self._events["source"][row])) or b"{}"
-        name = str(self._names[row])
-        try:
-            given = _DECODER.decode(text)
-        except MsgspecError:
-            return _told(name, read_call(parse(text)))
-        parts = (given.dims, given.types, given.values, given.flops, given.size)
-        key = (int(self._names.codes[row]), *map(bytes, parts))
+        if b'"Input Dims"' not in text and b'"kernel_' not in text:
+            key: tuple[object, ...] = (name,)
+        else:
+            try:
+                given = _DECODER.decode(text)
+            except MsgspecError:
+                return _told(self._names.values[name], read_call(parse(text)))
+            flops, size = given.flops, given.size
+            key = (name, bytes(given.dims), bytes(given.types), bytes(given.values))
+            key += (bytes(flops), bytes(size)) if flops or size else ()
         if key not in self._told:
-            self._told[key] = _told(name, read_call(parse(text)))
+            self._told[key] = _told(self._names.values[name], read_call(parse(text)))
         return self._told[key]
 
     @cached_property

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from stepscope.trace.table import Text
 
 PRECISIONS = ("half", "tf32", "fp32")
+_CODES = (*PRECISIONS, "")
 
 # cuBLAS of CUDA 12 and later names input, accumulator and output: nvjet_hsh_…, nvjet_tst_….
 _HALF = re.compile(
@@ -29,10 +30,12 @@ def precisions(kernels: Text, width: NDArray[np.integer]) -> Text:
         kernels: names, shape (n,).
         width: bytes an element of what the operator multiplies, shape (n,); 0 where not known.
     """
-    names = np.array([_by_name(name) for name in kernels.values] + [""], object)[kernels.codes]
-    given = np.where(names == "tf32", "tf32", "fp32")
-    told = np.select([width == 2, width == 4, width > 0], ["half", given, ""], names)
-    return Text.of(told.tolist())
+    half, tf32, fp32, unknown = range(len(_CODES))
+    by_name = [_CODES.index(_by_name(name)) for name in kernels.values]
+    named = np.array([*by_name, unknown], np.int8)[kernels.codes]
+    given = np.where(named == tf32, tf32, fp32)
+    told = np.select([width == 2, width == 4, width > 0], [half, given, unknown], named)
+    return Text(told.astype(np.int8), _CODES)
 
 
 @lru_cache(maxsize=1 << 16)

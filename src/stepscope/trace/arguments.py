@@ -45,6 +45,16 @@ class Block:
         start = int(self.ends[row - 1]) if row else 0
         return self.text()[start : int(self.ends[row])]
 
+    def find_all(self, sources: NDArray[np.integer]) -> list[bytes]:
+        """The JSON texts of the events at `sources`, `{}` where one has none."""
+        rows = np.minimum(self.sources.searchsorted(sources), len(self.sources) - 1)
+        starts = np.append(0, self.ends[:-1])[rows].tolist()
+        here, text = (self.sources[rows] == sources).tolist(), self.text()
+        return [
+            text[start:end] if there else b"{}"
+            for start, end, there in zip(starts, self.ends[rows].tolist(), here, strict=True)
+        ]
+
     def shifted(self, offset: int) -> Block:
         """The same block for events whose positions are `offset` higher."""
         return Block(self.sources + np.int32(offset), self.ends, self.packed)
@@ -69,6 +79,19 @@ class Arguments:
         """Their JSON text, None where it has none."""
         index = bisect_right(self._firsts, source) - 1
         return self.blocks[index].find(source) if index >= 0 else None
+
+    def texts(self, sources: NDArray[np.integer]) -> list[bytes]:
+        """The JSON text of many events, `{}` where one has none.
+
+        Args:
+            sources: positions in the file, ascending, shape (n,).
+        """
+        first = np.searchsorted(sources, self._firsts).tolist()
+        borders = [*first, len(sources)]
+        found = [b"{}"] * borders[0]
+        for block, start, end in zip(self.blocks, borders, borders[1:], strict=False):
+            found += block.find_all(sources[start:end]) if end > start else []
+        return found
 
     def items(self) -> Iterable[tuple[int, bytes]]:
         """Every (position, JSON text), block by block."""

@@ -21,7 +21,7 @@ from stepscope.trace.trace import Metadata, Trace
 Offsets = Mapping[str, int]
 
 
-def concat(traces: Sequence[Trace]) -> Trace:
+def concat(traces: Sequence[Trace], ahead_ns: Sequence[int] = ()) -> Trace:
     """One trace of several, each of a rank of its own.
 
     Times are put on the common clock of the recordings (`Metadata.origin_ns`) where these overlap,
@@ -29,6 +29,7 @@ def concat(traces: Sequence[Trace]) -> Trace:
 
     Args:
         traces: at least one; see `ranks.of_rank`.
+        ahead_ns: how far the clock of each is ahead, ns; by default they agree.
 
     Returns:
         A trace whose events are in order of start; tables without order keep that of the ranks.
@@ -39,7 +40,7 @@ def concat(traces: Sequence[Trace]) -> Trace:
     """
     if len(traces) == 1:
         return traces[0]
-    shifts, warnings = _shifts(traces)
+    shifts, warnings = _shifts(traces, ahead_ns or [0] * len(traces))
     offsets = _offsets(traces, shifts)
     tables = {name: _joined(schema, traces, offsets) for name, schema in SCHEMAS.items()}
     metadata = _merged(
@@ -51,9 +52,11 @@ def concat(traces: Sequence[Trace]) -> Trace:
 # -- time
 
 
-def _shifts(traces: Sequence[Trace]) -> tuple[list[int], list[tuple[str, str, int]]]:
+def _shifts(
+    traces: Sequence[Trace], ahead_ns: Sequence[int]
+) -> tuple[list[int], list[tuple[str, str, int]]]:
     """What to add to the times of each trace, ns."""
-    begins = np.array([_clock(trace.metadata) for trace in traces])
+    begins = np.array([clock_of(trace.metadata) for trace in traces]) - np.array(ahead_ns)
     together = Intervals(begins, begins + np.array([_length(trace) for trace in traces]) + 1)
     if len(together) == 1:
         return (begins - begins.min()).tolist(), []
@@ -64,7 +67,7 @@ def _shifts(traces: Sequence[Trace]) -> tuple[list[int], list[tuple[str, str, in
     return [0] * len(traces), [("clocks_apart", message, len(traces))]
 
 
-def _clock(metadata: Metadata) -> int:
+def clock_of(metadata: Metadata) -> int:
     """The common clock at a trace's zero: recent Kineto files count from a base of their own."""
     base = metadata.properties.get("baseTimeNanoseconds", 0)
     return metadata.origin_ns + (base if isinstance(base, int) and abs(base) < 2**61 else 0)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,10 @@ def test_each_event_gets_its_own(blocks: list[list[dict[str, object]]]) -> None:
         n: expected.get(n, {}) for n in range(-1, source + 1)
     }
     assert {n: parse(text) for n, text in arguments.items()} == expected
+    asked = np.arange(-1, source + 1)
+    assert [parse(text) for text in arguments.texts(asked)] == [
+        expected.get(n, {}) for n in asked.tolist()
+    ]
 
 
 def test_shifted_blocks_are_found_at_their_new_place() -> None:
