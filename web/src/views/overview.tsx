@@ -78,6 +78,7 @@ function Numbers({ facts }: { facts: Facts }): JSX.Element {
     ]);
   if (steps.warm_up)
     rows.push([`Left out: step ${steps.warm_up.step}, warms up`, milliseconds(steps.warm_up.ms)]);
+  if (typeof facts.capture.step_is === "string") rows.push(["A step is", facts.capture.step_is]);
   rows.push(["Waiting for data", milliseconds(facts.data_wait_ms)]);
   if (facts.parameters !== null) rows.push(["Parameters", grouped(facts.parameters)]);
   if (facts.parameter_bytes !== null) rows.push(["Parameter memory", bytes(facts.parameter_bytes)]);
