@@ -24,6 +24,7 @@ _RULES = tuple(
     for pattern, kind in (
         (r"^(nccl|rccl|hccl|xccl|gloo|mpi|ucc):|^_?c10d(_functional)?::|^record_param_comms$",
          "communication"),
+        (r"^triton_(tem_(?!.*(conv(?!ert)|attention))|mm|bmm)", "gemm"),
         (r"multi_tensor_apply|fused_?(adam|sgd|lamb|adagrad)|adam|lamb_|sgd_?(momentum|update)"
          r"|_foreach_", "optimizer"),
         (r"flash|fmha|attention|sdpa|mha_|_attn_|paged_", "attention"),
@@ -54,6 +55,11 @@ _RULES = tuple(
          "elementwise"),
     )
 )  # fmt: skip
+# What inductor generates bears the names of all that was fused: such a kernel adds the bias of a
+# product, and multiplies nothing.
+_GENERATED = re.compile(r"^triton_(poi|red|per|for)_")
+_PRODUCTS = ("gemm", "convolution", "attention")
+_FUSED_RULES = tuple(rule for rule in _RULES if rule[1] not in _PRODUCTS)
 
 
 def classify_kernels(trace: Trace) -> Trace:
@@ -88,7 +94,8 @@ def kind_of(name: str) -> str:
         ('gemm', 'gemm', 'other')
     """
     name = without_parameters(name).lower()
-    return next((kind for pattern, kind in _RULES if pattern.search(name)), "other")
+    rules = _FUSED_RULES if _GENERATED.match(name) else _RULES
+    return next((kind for pattern, kind in rules if pattern.search(name)), "other")
 
 
 def without_parameters(name: str) -> str:

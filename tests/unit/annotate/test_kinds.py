@@ -43,6 +43,16 @@ COLLECTIVES = (
         ("void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>>(int)",
          "elementwise"),
         ("triton_poi_fused_add_relu_0", "elementwise"),
+        # They add a bias, or take a softmax: what is multiplied are kernels of their own.
+        ("triton_poi_fused_addmm_gelu_1", "elementwise"),
+        ("triton_poi_fused_convolution_relu_1", "elementwise"),
+        ("triton_red_fused_addmm_sum_1", "reduction"),
+        ("triton_per_fused__scaled_dot_product_attention_2", "reduction"),
+        # Templates multiply.
+        ("triton_tem_fused_mm_5", "gemm"),
+        ("triton_tem_fused__to_copy_add_mm_1", "gemm"),
+        ("triton_tem_fused_convolution_relu_1", "convolution"),
+        ("triton_tem_fused_flex_attention_0", "attention"),
         ("triton_red_fused_native_layer_norm_3", "normalization"),
         ("triton_per_fused_sum_1", "reduction"),
         ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(int)", "reduction"),
