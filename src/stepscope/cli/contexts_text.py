@@ -96,7 +96,7 @@ class _Text:
         heads = {f"total{unit}": 8, "%": 4}
         heads |= {"": 10} if self.width >= _WIDE else {}
         heads |= {} if self.bottom_up else {f"own{unit}": 8}
-        heads |= {"count": 7}
+        heads |= {"samples" if self.sampled else "count": 7}
         return heads | ({f"mean{small}": 8, f"max{small}": 9} if self.tells_samples else {})
 
     @cached_property
@@ -148,8 +148,13 @@ class _Text:
 
     @property
     def tells_samples(self) -> bool:
-        """Whether there is room, and use, for what single samples are like."""
-        return self.width >= _VERY_WIDE and bool(self.measure.unit)
+        """Whether there is room, and use, for what single calls are like."""
+        return self.width >= _VERY_WIDE and bool(self.measure.unit) and not self.sampled
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the measure was sampled: then each is as long as the time between two samples."""
+        return self.measure.metric.startswith("sampled_")
 
     def small(self, value: float) -> str:
         """One sample's value: of time in microseconds."""

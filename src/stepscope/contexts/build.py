@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.contexts.forest import NOWHERE, Forest, plant
-from stepscope.contexts.imports import fold_imports
+from stepscope.contexts.imports import without_import_machinery
 from stepscope.contexts.paths import Paths, merge_paths
 from stepscope.contexts.recorded import recorded_contexts
 from stepscope.contexts.shares import own_shares
@@ -48,7 +48,7 @@ def build_contexts(
     Source: DEEPCONTEXT sections 4.1 (forward and backward) and 4.2 (calling-context tree).
     """
     if len(trace["contexts"]) and step is None and rank is None:
-        return fold_imports(recorded_contexts(trace))
+        return without_import_machinery(recorded_contexts(trace))
     wanted = _wanted(trace, step, rank)
     forest = plant(trace)
     paths, node = _merged(forest)
@@ -59,7 +59,7 @@ def build_contexts(
         source=trace.metadata.source,
         notes=tuple(_notes(trace, forest)),
     )
-    return fold_imports(without_unused(tree))
+    return without_import_machinery(without_unused(tree))
 
 
 def _wanted(trace: Trace, step: int | None, rank: int | None) -> Mask:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,39 +59,6 @@ def fold(rows: Table, into: NDArray[np.integer] | None = None, key: Ids | None =
     nodes = rows.take(kept[first]).with_columns(parent=paths.parent)
     facts = {name: _agreed(rows.text(name), kept, paths.node, len(nodes)) for name in _FACTS}
     return Folded(nodes.with_columns(**facts), paths.node[number[target]])
-
-
-def folded_tree(
-    tree: ContextTree, rows: Table, into: Ids, mixed: NDArray[np.bool_] | None = None
-) -> ContextTree:
-    """A tree with its rows put together.
-
-    Args:
-        tree: any.
-        rows: its nodes, perhaps under other names.
-        into: the row that each is to be part of, itself where it stays; int64, shape (nodes,).
-        mixed: rows whose nodes lose what does not add up, as `call_ns`; bool, shape (nodes,).
-    """
-    folded = fold(rows, into)
-    place = np.append(folded.place, -1)
-    stays = into == np.arange(len(into))
-    pure = np.ones(len(folded.nodes), np.bool_)
-    if mixed is not None:
-        pure[folded.place[mixed]] = False
-    # A call's whole length is no part of its caller's.
-    metrics = {
-        name: own if tree.metric(name).additive else own.where(stays)
-        for name, own in tree.metrics.items()
-    }
-    return replace(
-        tree,
-        nodes=folded.nodes,
-        metrics={
-            name: own if tree.metric(name).additive else own.where(pure)
-            for name, own in folded.metrics(metrics).items()
-        },
-        event_node=None if tree.event_node is None else place[tree.event_node],
-    )
 
 
 def identity(rows: Table, columns: Sequence[str] = IDENTITY) -> Ids:

@@ -10,6 +10,7 @@ from stepscope.contexts.tree import ContextTree
 _DEVICE = ("kernel", "communication")
 _ENGINE = "autograd::engine::evaluate_function: "
 _WIDEST = 200
+_TOP = "<module>"  # what Python calls lines outside all functions
 
 
 def short_label(tree: ContextTree, node: int, width: int = _WIDEST) -> str:
@@ -25,7 +26,8 @@ def short_label(tree: ContextTree, node: int, width: int = _WIDEST) -> str:
     if kind == "module":
         name = _relative(tree, node)
     if file and kind != "module":
-        name = f"{name} {_base(file)}{f':{line}' if line >= 0 else ''}"
+        place = f"{_base(file)}{f':{line}' if line >= 0 else ''}"
+        name = place if name == _TOP else f"{name} {place}"
     return name if len(name) <= width else name[: max(width - 1, 1)] + "…"
 
 

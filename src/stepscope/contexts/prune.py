@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.contexts.fold import folded_tree
+from stepscope.contexts.fold import fold
 from stepscope.contexts.measure import measure
 from stepscope.contexts.paths import levels
 from stepscope.contexts.tree import ContextTree
@@ -50,7 +52,7 @@ def put_together(tree: ContextTree, small: Mask) -> ContextTree:
     if not (top >= 0).any():
         return tree
     into = np.where(top >= 0, top, np.arange(len(tree)))
-    return folded_tree(tree, _renamed(tree.nodes, top == np.arange(len(tree))), into, top >= 0)
+    return _folded(tree, _renamed(tree.nodes, top == np.arange(len(tree))), into, top >= 0)
 
 
 def hide(tree: ContextTree, unwanted: Mask) -> ContextTree:
@@ -68,7 +70,7 @@ def hide(tree: ContextTree, unwanted: Mask) -> ContextTree:
     receives = np.zeros(len(tree), np.bool_)
     receives[into[~kept & (via != _CALL)]] = True
     rows = tree.nodes.with_columns(via=Text(via, VIAS))
-    return folded_tree(tree, rows, into, _leads_to(tree, receives))
+    return _folded(tree, rows, into, _leads_to(tree, receives))
 
 
 def _handed_down(tree: ContextTree, hidden: Mask) -> NDArray[np.int8]:
@@ -120,4 +122,27 @@ def _renamed(nodes: Table, changed: Mask) -> Table:
         name=Text(codes, [*names.values, OTHERS]),
         file=Text(np.where(changed, len(files.values), files.codes), [*files.values, ""]),
         line=np.where(changed, -1, nodes["line"]),
+    )
+
+
+def _folded(tree: ContextTree, rows: Table, into: Ids, mixed: Mask) -> ContextTree:
+    """The rows put together; nodes of mixed rows lose what does not add up, as `call_ns`."""
+    folded = fold(rows, into)
+    place = np.append(folded.place, -1)
+    stays = into == np.arange(len(into))
+    pure = np.ones(len(folded.nodes), np.bool_)
+    pure[folded.place[mixed]] = False
+    # A call's whole length is no part of its caller's.
+    metrics = {
+        name: own if tree.metric(name).additive else own.where(stays)
+        for name, own in tree.metrics.items()
+    }
+    return replace(
+        tree,
+        nodes=folded.nodes,
+        metrics={
+            name: own if tree.metric(name).additive else own.where(pure)
+            for name, own in folded.metrics(metrics).items()
+        },
+        event_node=None if tree.event_node is None else place[tree.event_node],
     )

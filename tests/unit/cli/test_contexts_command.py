@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from stepscope.annotate import annotate
 from stepscope.cli.commands import stepscope
+from stepscope.contexts import build_contexts, with_contexts
+from stepscope.testing import drawn_trace
+from stepscope.trace.trace import Trace
 
 CALLS = [
     ("ProfilerStep#1", "user_annotation", 0, 100),
@@ -153,3 +158,17 @@ def test_what_cuts_the_table_is_refused_of_other_formats_before_anything_is_read
     assert (code, out) == (2, "")
     assert f"only the table is cut; --format {form} holds all contexts" in " ".join(err.split())
     assert all(one.split("=")[0] in err for one in cut if one.startswith("--"))
+
+
+def test_a_sample_is_no_call_that_has_a_length_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trace = annotate(drawn_trace("main | 0 9 | ProfilerStep#0\nmain | 1 8 | train.py(7): step"))
+    tree = build_contexts(trace)
+    timed = with_contexts(Trace({}), tree)
+    spent = tree.own("cpu_ns")
+    sampled = with_contexts(Trace({}), replace(tree, metrics={"sampled_real_ns": spent}))
+    for trace, heads in ((timed, ["count", "mean", "µs", "max", "µs"]), (sampled, ["samples"])):
+        monkeypatch.setattr("stepscope.opening.open", lambda *_, found=trace, **__: found)
+        code, out, _ = call("run", width=140)
+        assert (code, out.splitlines()[3].split()[-len(heads) :]) == (0, heads), out

@@ -1,6 +1,8 @@
-"""Frames of Python's import machinery are one frame, in what was sampled and in what was traced."""
+"""Python's import machinery is left out, of what was sampled and of what was traced."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +11,8 @@ from test_build_contexts import drawn, tree_of
 
 from stepscope.cli.commands import stepscope
 from stepscope.contexts import with_contexts
-from stepscope.contexts.imports import fold_imports
+from stepscope.contexts.imports import without_import_machinery
+from stepscope.contexts.labels import short_label
 from stepscope.contexts.stats import Stats
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.schema import CONTEXTS
@@ -54,30 +57,28 @@ def sampled() -> ContextTree:
                                                 np.ones(count.sum()), len(depth))})  # fmt: skip
 
 
-def test_a_run_of_machinery_is_one_frame_above_what_it_imports() -> None:
-    tree = fold_imports(sampled())
+def test_a_line_calls_what_it_imports_and_has_the_time_of_the_machinery_between() -> None:
+    tree = without_import_machinery(sampled())
     found = [
         (int(tree.depth[row]), tree.label(row), tree.nodes.text("file")[row],
          int(tree.metrics["work"].sum[row]))
         for row in range(1, len(tree))
     ]  # fmt: skip
     assert found == [
-        (1, "<module>", "train.py", 0),
-        (2, "import", "", 6),
-        (3, "<module>", "net.py", 10),
-        (4, "import", "", 9),
-        (5, "<module>", "layers.py", 20),
-        (5, "<module>", "blocks.py", 30),
+        (1, "<module>", "train.py", 6),
+        (2, "<module>", "net.py", 19),
+        (3, "<module>", "layers.py", 20),
+        (3, "<module>", "blocks.py", 30),
         (1, "<module>", "train.py", 7),
     ]
 
 
 def test_a_tree_without_imports_is_left_as_it_is() -> None:
-    tree = fold_imports(sampled())
-    assert fold_imports(tree) is tree
+    tree = without_import_machinery(sampled())
+    assert without_import_machinery(tree) is tree
 
 
-def test_of_recorded_frames_too_with_the_length_of_the_whole_import() -> None:
+def test_of_recorded_frames_too() -> None:
     tree = tree_of(f"""
         main | 0 100 | ProfilerStep#0
         main | 10 90 | train.py(3): step
@@ -86,9 +87,9 @@ def test_of_recorded_frames_too_with_the_length_of_the_whole_import() -> None:
         main | 30 70 | lazy.py(1): <module> | cat=python
     """)
     calls = [line.strip() for line in drawn(tree, "call_ns")]
-    assert calls[-2:] == ["import 1x 60 of 60", "<module> 1x 40 of 40"]
+    assert calls[-2:] == ["step 1x 80 of 80", "<module> 1x 40 of 40"]
     own = [line.strip() for line in drawn(tree)]
-    assert own[-2:] == ["import 2x 20 of 60", "<module> 1x 40 of 40"]
+    assert own[-2:] == ["step 3x 40 of 80", "<module> 1x 40 of 40"]
 
 
 def test_findings_in_sql_name_the_nodes_of_the_table_beside_them(
@@ -113,3 +114,11 @@ def test_findings_in_sql_name_the_nodes_of_the_table_beside_them(
     sql = "select name from evidence join contexts on contexts.id = evidence.context"
     done = CliRunner().invoke(stepscope, ["query", "run", sql, "--format", "csv"])
     assert done.output.split() == ["name", "aten::sort"]
+
+
+def test_lines_outside_functions_are_called_by_their_file_of_a_package_by_its_name() -> None:
+    tree = without_import_machinery(sampled())
+    assert short_label(tree, 2) == "net.py:1"
+    package = Text.of(["", *["/lib/python3/site-packages/net/__init__.py"] * (len(tree) - 1)])
+    tree = replace(tree, nodes=tree.nodes.with_columns(file=package))
+    assert short_label(tree, 2) == "net/__init__.py:1"
