@@ -6,7 +6,7 @@ pass: a box begins where the one before it on its level ends, or where its calle
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from stepscope.contexts.labels import short_label
 from stepscope.contexts.measure import measure
 from stepscope.contexts.paths import levels, preorder
 from stepscope.contexts.tree import ContextTree
+from stepscope.trace.interner import Interner
+from stepscope.trace.table import Text
 
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -77,7 +79,7 @@ def flame(
     earlier = measure(before, by).inclusive if before is not None else None
     size = value if before is None else _widths(tree, before, by)
     boxes = _laid_out(tree, size, _shown(tree, size, start, most), start)
-    strings = _Strings()
+    strings: Interner[str] = Interner()
     return {
         "by": by,
         "meaning": found.meaning,
@@ -88,7 +90,7 @@ def flame(
         "total_before": None if earlier is None else float(earlier[start]),
         "nodes": int(tree.end[start] - start),
         "boxes": _columns(tree, boxes, by, marked, strings) | _compared(tree, boxes, size, earlier),
-        "strings": strings.all(),
+        "strings": list(strings),
     }
 
 
@@ -154,21 +156,22 @@ def _columns(
     boxes: Boxes,
     by: str,
     marked: Sequence[Sequence[int]],
-    strings: _Strings,
+    strings: Interner[str],
 ) -> dict[str, list[Any]]:
     found = measure(tree, by)
     hot = np.zeros(len(tree), np.int64)
     hot[hot_path(tree, by, int(boxes.node[0]))] = 1
     finding = np.full(len(tree), -1, np.int64)
-    for number, nodes in reversed(list(enumerate(marked))):
-        finding[list(nodes)] = number
+    for number, evidence in reversed(list(enumerate(marked))):
+        finding[list(evidence)] = number
     kinds, files = tree.nodes.text("kind"), tree.nodes.text("file")
+    nodes: list[int] = boxes.node.tolist()
     return {
-        "node": boxes.node.tolist(),
+        "node": nodes,
         "parent": boxes.parent.tolist(),
-        "name": strings.codes(_name(tree, boxes, box) for box in range(len(boxes.node))),
-        "kind": strings.codes(kinds[n] if n >= 0 else "others" for n in boxes.node.tolist()),
-        "file": strings.codes(files[n] if n >= 0 else "" for n in boxes.node.tolist()),
+        "name": strings.codes(_name(tree, boxes, box) for box in range(len(nodes))).tolist(),
+        "kind": strings.codes(_text(kinds, node, "others") for node in nodes).tolist(),
+        "file": strings.codes(_text(files, node, "") for node in nodes).tolist(),
         "line": _of(boxes, tree.nodes["line"], -1).tolist(),
         "value": _values(tree, boxes, found.inclusive),
         "own": _plain(_of(boxes, found.own, 0.0)),
@@ -194,6 +197,10 @@ def _name(tree: ContextTree, boxes: Boxes, box: int) -> str:
     return short_label(tree, node) if node >= 0 else f"{boxes.hidden[box]} more"
 
 
+def _text(column: Text, node: int, rest: str) -> str:
+    return column[node] or "" if node >= 0 else rest
+
+
 def _of(boxes: Boxes, values: NDArray[Any], rest: float) -> NDArray[Any]:
     """The nodes' values for the boxes, `rest` for a rest."""
     return np.where(boxes.node >= 0, values[np.maximum(boxes.node, 0)], rest)
@@ -207,16 +214,3 @@ def _values(tree: ContextTree, boxes: Boxes, whole: Floats) -> list[Any]:
 
 def _plain(values: NDArray[Any]) -> list[Any]:
     return [int(value) if value == int(value) else value for value in values.tolist()]
-
-
-class _Strings:
-    """Distinct strings, each told once and then by its number."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def codes(self, texts: Iterable[str | None]) -> list[int]:
-        return [self._numbers.setdefault(text or "", len(self._numbers)) for text in texts]
-
-    def all(self) -> list[str]:
-        return list(self._numbers)

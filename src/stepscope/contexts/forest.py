@@ -53,12 +53,12 @@ def plant(trace: Trace) -> Forest:
     """The forest of a trace's events."""
     frames, beside = Frames(), Elements(len(trace.events))
     host, device = _calls(trace), device_work(trace)
-    root = beside.add(-1, frames.number(Frame("root", "")))
+    root = beside.add(-1, frames[Frame("root", "")])
     thread = _threads(trace, host, root, frames, beside)
-    unlinked = beside.add(root, frames.number(Frame("unlinked", "work without a launch")))
-    untracked = beside.add(root, frames.number(Frame("unlinked", "memory outside all calls")))
+    unlinked = beside.add(root, frames[Frame("unlinked", "work without a launch")])
+    untracked = beside.add(root, frames[Frame("unlinked", "memory outside all calls")])
     frame = _frames_of_events(trace, frames)
-    kind = np.array([CONTEXT_KINDS.index(one.kind) for one in frames.all()], np.int64)[frame]
+    kind = np.array([CONTEXT_KINDS.index(one.kind) for one in frames], np.int64)[frame]
     parent, via = _callers(trace, host, thread)
     parent = wrap_in_modules(trace, parent, is_operator(kind), kind, frames, beside)
     parent = _hang_device_work(trace, parent, device, kind, unlinked)
@@ -70,7 +70,7 @@ def plant(trace: Trace) -> Forest:
         via=np.concatenate(
             [np.where(device, _LAUNCH, via), np.full(beside.next - len(via), _CALL)]
         ),
-        frames=frames.all(),
+        frames=list(frames),
         host=host,
         device=device,
         untracked=untracked,
@@ -88,7 +88,7 @@ def _frames_of_events(trace: Trace, frames: Frames) -> Ids:
         frame_of(names.values[pair // len(CATEGORIES)], CATEGORIES[pair % len(CATEGORIES)])
         for pair in np.flatnonzero(used).tolist()
     ]
-    frame: Ids = frames.numbers(made)[inverse]
+    frame: Ids = frames.codes(made).astype(np.int64)[inverse]
     is_module = np.array([one.kind == "module" for one in made], np.bool_)[inverse]
     known = is_module & (trace.events["module"] >= 0)
     if known.any():
@@ -110,10 +110,7 @@ def _calls(trace: Trace) -> Mask:
 def _threads(trace: Trace, host: Mask, root: int, frames: Frames, beside: Elements) -> Ids:
     """The element of each track's thread, int64, shape (tracks,)."""
     names = thread_names(trace, host)
-    made = {
-        name: beside.add(root, frames.number(Frame("thread", name)))
-        for name in dict.fromkeys(names)
-    }
+    made = {name: beside.add(root, frames[Frame("thread", name)]) for name in dict.fromkeys(names)}
     return np.array([made[name] for name in names], np.int64)
 
 

@@ -6,13 +6,10 @@ Source: DEEPCONTEXT section 4.2: Python frames are compared by file and line, op
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from stepscope.annotate.marks import is_step
+from stepscope.trace.interner import Interner
 
 _PYTHON = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$")
 _BUILTIN = re.compile(
@@ -32,32 +29,7 @@ class Frame(NamedTuple):
     line: int = -1
 
 
-class Frames:
-    """Distinct frames, each with a number.
-
-    Example:
-        >>> frames = Frames()
-        >>> [frames.number(Frame("operator", name)) for name in ("mm", "add", "mm")]
-        [0, 1, 0]
-    """
-
-    def __init__(self) -> None:
-        self._numbers: dict[Frame, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def number(self, frame: Frame) -> int:
-        """The number of a frame, a new one where it is new."""
-        return self._numbers.setdefault(frame, len(self._numbers))
-
-    def numbers(self, frames: Iterable[Frame]) -> NDArray[np.int64]:
-        """The numbers of some frames, int64."""
-        return np.array([self.number(frame) for frame in frames], np.int64)
-
-    def all(self) -> list[Frame]:
-        """The frames by their numbers."""
-        return list(self._numbers)
+Frames = Interner[Frame]
 
 
 def frame_of(name: str, category: str) -> Frame:

@@ -22,9 +22,10 @@ _ASKS = tuple(CONTEXT_KINDS.index(kind) for kind in ("operator", "runtime", "com
 def module_frames(trace: Trace, frames: Frames) -> Ids:
     """The frame of each module: its path, and the line that calls it, or that of its class."""
     rows = trace["modules"].rows()
-    return frames.numbers(
+    codes = frames.codes(
         Frame("module", row["path"] or row["name"] or "model", *_place(row)) for row in rows
     )
+    return codes.astype(np.int64)
 
 
 def _place(row: dict[str, Any]) -> tuple[str, int]:

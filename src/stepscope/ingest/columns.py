@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable
 from functools import cached_property
 from itertools import compress, islice
 from operator import attrgetter
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from stepscope.ingest.records import Record
 from stepscope.ingest.times import nanoseconds
 from stepscope.trace.arguments import Arguments, Block, parse
+from stepscope.trace.interner import Interner
 
 LABELS = ("process_name", "thread_name", "process_labels")
 
@@ -41,22 +41,8 @@ _FIELDS = dict(zip(Known.__struct_fields__, Known.__struct_encode_fields__, stri
 _DEFAULTS = Known()
 _LONG_BYTES = 150
 _OF_MEMORY = {"allocation", "address", "device_type", "device_id", "allocated"}
-
-
 _PLACE = attrgetter("ph", "cat", "pid", "tid")
 Codes = NDArray[np.int32]
-
-
-class Interner(dict[Hashable, int]):
-    """Numbers things in order of first appearance."""
-
-    def __missing__(self, key: Hashable) -> int:
-        code = self[key] = len(self)
-        return code
-
-    def codes(self, keys: Iterable[Hashable], count: int) -> NDArray[np.int32]:
-        """The number of each of `count` keys."""
-        return np.fromiter(map(self.__getitem__, keys), np.int32, count)
 
 
 class Columns:
@@ -71,11 +57,14 @@ class Columns:
     """
 
     def __init__(self) -> None:
-        self.phases, self.names, self.tracks, self.identities = (Interner() for _ in range(4))
+        self.phases: Interner[tuple[str, str]] = Interner()
+        self.names: Interner[str] = Interner()
+        self.tracks: Interner[tuple[Any, Any]] = Interner()
+        self.identities: Interner[Any] = Interner()
         self.labels: dict[tuple[Any, Any, str], str] = {}
         self._chunks: list[dict[str, NDArray[Any]]] = []
         self._blocks: list[Block] = []
-        self._places = Interner()
+        self._places: Interner[Any] = Interner()
         self._phase_of, self._track_of = array("i"), array("i")
         self._read = 0
 
@@ -97,7 +86,7 @@ class Columns:
     def _phases_and_tracks(self, records: list[Record]) -> tuple[Codes, Codes]:
         """Codes of phase and of track (-1 for metadata), told once for each distinct pair."""
         codes = self._places.codes(map(_PLACE, records), len(records))
-        fresh: Iterable[Any] = islice(self._places, len(self._phase_of), None)
+        fresh = islice(self._places, len(self._phase_of), None)
         for letter, category, process, thread in fresh:
             self._phase_of.append(self.phases[letter, category])
             self._track_of.append(-1 if letter == "M" else self.tracks[process, thread])

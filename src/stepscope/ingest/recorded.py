@@ -30,11 +30,11 @@ class Recorded:
 
     def __init__(self, columns: Columns, tally: Tally) -> None:
         self.columns, self.tally = columns, tally
-        self.phases: list[tuple[str, str]] = list(columns.phases)  # type: ignore[arg-type]
+        self.phases = list(columns.phases)
         self.phase = columns.column("phase")
         self.time_ns = columns.column("time_ns")
         self.track = columns.column("track")
-        self.name = Text(columns.column("name"), list(columns.names))  # type: ignore[arg-type]
+        self.name = Text(columns.column("name"), list(columns.names))
         self.usable = self._usable()
 
     def _usable(self) -> NDArray[np.bool_]:

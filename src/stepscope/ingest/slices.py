@@ -78,7 +78,7 @@ def _async(recorded: Recorded, last: int) -> Slices:
     marks: dict[tuple[Any, ...], list[Mark]] = defaultdict(list)
     tracks: dict[tuple[Any, ...], int] = {}
     identity = recorded.columns.column("identity")
-    keys: list[tuple[Any, Any]] = list(recorded.columns.tracks)  # type: ignore[arg-type]
+    keys = list(recorded.columns.tracks)
     for row in recorded.of_phase(*ASYNC).tolist():
         process, _ = keys[int(recorded.track[row])]
         recorded_category = recorded.phases[int(recorded.phase[row])][1]

@@ -18,7 +18,7 @@ _STREAM = re.compile(r"^stream (\d{1,9})$")
 
 def track_columns(recorded: Recorded, rank: int) -> dict[str, Any]:
     """Columns of the tracks table."""
-    keys: list[tuple[Any, Any]] = list(recorded.columns.tracks)  # type: ignore[arg-type]
+    keys = list(recorded.columns.tracks)
     device = _on_device(recorded, len(keys))
     on = device.tolist()
     return {

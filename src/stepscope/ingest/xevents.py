@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.ingest.columns import Interner
 from stepscope.ingest.distinct import distinct_rows
 from stepscope.ingest.wire import BYTES, FIXED64, VARINT, Offsets, Span, scan
 from stepscope.ingest.xspace import Plane, Source, inflated, read_stats, stat_name
+from stepscope.trace.interner import Interner
 
 _BATCH = 1 << 18  # events taken at once: enough for NumPy, and bounded memory
 _KIND_OF = np.array([-1, -1, FIXED64, VARINT, VARINT, BYTES, BYTES, VARINT, BYTES])
@@ -146,9 +146,9 @@ class EventReader:
         names: names of stats by code.
     """
 
-    def __init__(self, source: Source, plane: Plane, words: Interner) -> None:
+    def __init__(self, source: Source, plane: Plane, words: Interner[str]) -> None:
         self.source, self.plane, self.words = source, plane, words
-        self.names = Interner()
+        self.names: Interner[str] = Interner()
         self._shared_stats: dict[int, dict[str, Any]] = {}
 
     def __iter__(self) -> Iterator[Batch]:
@@ -211,7 +211,7 @@ class EventReader:
         """Each stat as a part of a JSON object."""
         told = np.where(stats.text >= 0, stats.text, stats.number)
         keys, inverse = distinct_rows(stats.name, np.where(stats.text >= 0, 0, stats.form), told)
-        names = [_quoted(str(one)) for one in self.names]
+        names = [_quoted(one) for one in self.names]
         parts = np.array([b"%b:%b" % (names[key[0]], self._json(*key[1:])) for key in keys], object)
         found: list[bytes] = parts[inverse].tolist()
         return found
@@ -244,7 +244,7 @@ class _Known(dict[bytes, int]):
 class _QuotedWords(dict[int, bytes]):
     """A text as JSON by its code."""
 
-    def __init__(self, words: Interner) -> None:
+    def __init__(self, words: Interner[str]) -> None:
         self._words = words
         self._texts: list[Any] = []
 

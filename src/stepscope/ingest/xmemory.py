@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.ingest.columns import Interner
 from stepscope.ingest.xevents import Batch
+from stepscope.trace.interner import Interner
 
 _DEVICE = re.compile(r"^GPU_(\d+)_")
 _RELEASE = "MemoryDeallocation"
@@ -23,7 +23,7 @@ Codes = NDArray[np.int64]
 class Allocations:
     """Gathers the allocations of a file; `names` and `words` are texts by their codes."""
 
-    def __init__(self, names: Interner, words: Interner) -> None:
+    def __init__(self, names: Interner[str], words: Interner[str]) -> None:
         self._names, self._words = names, words
         self._chunks = [np.zeros((len(_COLUMNS), 0), np.int64)]
 
@@ -46,7 +46,7 @@ class Allocations:
         if not table.shape[1]:
             return {}
         columns: dict[str, Any] = dict(zip(_COLUMNS, table, strict=True))
-        words = list(map(str, self._words))
+        words = list(self._words)
         columns["device"] = [_device(words[one]) for one in columns.pop("allocator").tolist()]
         columns["rank"] = 0 * columns.pop("source")
         return columns

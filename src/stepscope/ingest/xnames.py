@@ -11,12 +11,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.ingest.columns import Interner
 from stepscope.ingest.distinct import distinct_rows
 from stepscope.ingest.tally import Tally
 from stepscope.ingest.xevents import Batch
 from stepscope.ingest.xspace import Plane
 from stepscope.ingest.xtracks import HOST, STEPS, WORK, Track
+from stepscope.trace.interner import Interner
 from stepscope.trace.schema import CATEGORIES
 
 Codes = NDArray[np.int64]
@@ -35,7 +35,7 @@ _CONTROL = re.compile(r"^(while|conditional|call)(\.\d+)*$")
 class Naming:
     """Names and categories of events; `names` takes up the names."""
 
-    def __init__(self, names: Interner, tally: Tally) -> None:
+    def __init__(self, names: Interner[str], tally: Tally) -> None:
         self._names, self._tally = names, tally
 
     def of(

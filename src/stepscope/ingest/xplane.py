@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.errors import IngestError
-from stepscope.ingest.columns import Interner
 from stepscope.ingest.distinct import distinct_rows
 from stepscope.ingest.hlo import METADATA_PLANE, Instruction, Programs
 from stepscope.ingest.recorded import LONGEST_NS
@@ -30,6 +29,7 @@ from stepscope.ingest.xspace import Plane, Source, read_space
 from stepscope.ingest.xtracks import Track, Tracks
 from stepscope.trace.arguments import Arguments, Block
 from stepscope.trace.builder import Arrows, Parts, build
+from stepscope.trace.interner import Interner
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Metadata, Trace
@@ -98,7 +98,9 @@ class _Profile:
     def __init__(self, source: Source, planes: Sequence[Plane]) -> None:
         self._source, self._planes = source, planes
         self._programs = Programs(source, planes)
-        self._words, self._names, self._tracks = Interner(), Interner(), Tracks()
+        self._words: Interner[str] = Interner()
+        self._names: Interner[str] = Interner()
+        self._tracks = Tracks()
         self._chunks: list[dict[str, Codes]] = []
         self._naming = Naming(self._names, source.tally)
         self._memory = Allocations(self._names, self._words)
@@ -113,14 +115,13 @@ class _Profile:
                 self._add(plane)
         columns = _joined(self._chunks, _COLUMNS)
         columns["correlation"] = self._tracks.tied(columns, columns.pop("run"))
-        names, words = (list(map(str, one)) for one in (self._names, self._words))
         near = self._near(columns["start_ns"])
         columns = {name: column[near] for name, column in columns.items()}
         events: dict[str, Any] = {
             **columns,
-            "name": Text(columns["name"].astype(np.int32), names),
+            "name": Text(columns["name"].astype(np.int32), list(self._names)),
             "category": Text(columns["category"].astype(np.int8), CATEGORIES),
-            "scope": Text(columns["scope"].astype(np.int32), words),
+            "scope": Text(columns["scope"].astype(np.int32), list(self._words)),
         }
         return Parts(
             events=events,
@@ -143,7 +144,7 @@ class _Profile:
     def _metadata(self, hosts: Sequence[str]) -> Metadata:
         stats = {plane.name: plane.stats for plane in self._planes if plane.stats}
         jax = any(name.startswith("jit_") for name in self._programs.names) or any(
-            str(name).startswith("PjitFunction") for name in self._names
+            name.startswith("PjitFunction") for name in self._names
         )
         return Metadata(
             framework="jax" if jax else "xla",
@@ -210,7 +211,7 @@ class _Profile:
         """Code of each event's scope, as compiled, else as told; and the place in the source."""
         numbers = map(batch.texts, ("tf_op", "hlo_op", "hlo_module"))
         keys, which = distinct_rows(*numbers, batch.integers("program_id"))
-        words = list(map(str, self._words))
+        words = list(self._words)
         found = [self._instruction(words, *key) for key in keys]
         told = [words[key[0]].rstrip(":") if key[0] >= 0 else "" for key in keys]
         scopes = [self._scope(one.scope or text) for one, text in zip(found, told, strict=True)]
@@ -231,7 +232,7 @@ class _Profile:
     def _bytes(self, batch: Batch) -> Codes:
         details = batch.texts("memcpy_details")
         ids, inverse = np.unique(details, return_inverse=True)
-        words = [*self._words]
+        words = list(self._words)
         found = [_SIZE.search(words[one]) if one >= 0 else None for one in ids.tolist()]
         sizes = np.array([int(one[1]) if one else -1 for one in found], np.int64)
         result: Codes = sizes[inverse]

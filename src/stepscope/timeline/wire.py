@@ -6,7 +6,6 @@ draws it `shift_ns` to the left.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,22 +14,8 @@ from stepscope.timeline.index import Ids
 from stepscope.timeline.level import Level
 from stepscope.timeline.names import short_name
 from stepscope.timeline.operation import Operation
+from stepscope.trace.interner import Interner
 from stepscope.trace.trace import Trace
-
-
-class Strings:
-    """Distinct strings, each told once and then by its number."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def codes(self, texts: Iterable[str]) -> list[int]:
-        """The numbers of some strings."""
-        return [self._numbers.setdefault(text, len(self._numbers)) for text in texts]
-
-    def all(self) -> list[str]:
-        """The strings by their numbers."""
-        return list(self._numbers)
 
 
 def level_to_json(level: Level, trace: Trace) -> dict[str, Any]:
@@ -44,7 +29,7 @@ def level_to_json(level: Level, trace: Trace) -> dict[str, Any]:
         `operations` and `device` hold columns of one length each; `device` has a row for each
         operation and stream. -1 stands for nothing, and strings are numbers into `strings`.
     """
-    strings = Strings()
+    strings: Interner[str] = Interner()
     return {
         "path": "/".join(level.path),
         "name": level.name,
@@ -57,16 +42,17 @@ def level_to_json(level: Level, trace: Trace) -> dict[str, Any]:
         "resources": [vars(one) for one in level.resources],
         "operations": _operations(level, strings),
         "device": _device(level, trace, strings),
-        "strings": strings.all(),
+        "strings": list(strings),
     }
 
 
-def _operations(level: Level, strings: Strings) -> dict[str, list[Any]]:
+def _operations(level: Level, strings: Interner[str]) -> dict[str, list[Any]]:
     operations, costs = level.operations, level.costs
+    sides = ("device" if one else "cpu" for one in costs.bound_by_device)
     return {
         "id": [one.id for one in operations],
-        "name": strings.codes(one.name for one in operations),
-        "kind": strings.codes(one.kind for one in operations),
+        "name": strings.codes(one.name for one in operations).tolist(),
+        "kind": strings.codes(one.kind for one in operations).tolist(),
         "resource": [one.track for one in operations],
         "start_ns": _since(level, costs.start_ns),
         "end_ns": _since(level, costs.end_ns),
@@ -74,7 +60,7 @@ def _operations(level: Level, strings: Strings) -> dict[str, list[Any]]:
         "self_ns": costs.self_ns.tolist(),
         "recompute_ns": costs.recompute_ns.tolist(),
         "device_ns": costs.device_ns.tolist(),
-        "bound_by": strings.codes("device" if one else "cpu" for one in costs.bound_by_device),
+        "bound_by": strings.codes(sides).tolist(),
         "events": costs.events.tolist(),
         "opens": (costs.events > 1).astype(int).tolist(),
         "event": [one.event for one in operations],
@@ -99,7 +85,7 @@ def _spreads(operations: list[Operation]) -> dict[str, list[Any]]:
     }
 
 
-def _device(level: Level, trace: Trace, strings: Strings) -> dict[str, list[Any]]:
+def _device(level: Level, trace: Trace, strings: Interner[str]) -> dict[str, list[Any]]:
     shown = [one.id for one in level.resources if one.shown and one.kind != "rank"]
     parts = level.costs.parts
     keep = np.flatnonzero(np.isin(parts.track, shown) | (not level.path))
@@ -112,7 +98,7 @@ def _device(level: Level, trace: Trace, strings: Strings) -> dict[str, list[Any]
             for event, operation in zip(
                 parts.event[keep].tolist(), parts.operation[keep].tolist(), strict=True
             )
-        ),
+        ).tolist(),
         "event": parts.event[keep].tolist(),
         "start_ns": _since(level, parts.start_ns[keep]),
         "end_ns": _since(level, parts.end_ns[keep]),
