@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,15 @@ class Window:
         return ends - self.starts_ns[:-1]
 
 
+class _Step(NamedTuple):
+    """A row of the table of steps."""
+
+    number: int
+    start_ns: int
+    end_ns: int
+    device_end_ns: int
+
+
 def find_window(
     trace: Trace, rank: int | None = None, steps: tuple[int, int] | None = None
 ) -> Window:
@@ -59,9 +69,11 @@ def find_window(
         raise TraceError(f"{trace.metadata.source}: {_lacking(trace, rank, steps)}")
     row = max(rows, key=len)
     if steps is not None:
-        row = [step for step in row if steps[0] <= step[0] <= steps[1]]
-    starts = np.array([step[1] for step in row] + [row[-1][2]], np.int64)
-    window = Window(rank, tuple(step[0] for step in row), starts, max(row[-1][3], row[-1][2]))
+        row = [step for step in row if steps[0] <= step.number <= steps[1]]
+    last = row[-1]
+    starts = np.array([*(step.start_ns for step in row), last.end_ns], np.int64)
+    numbers = tuple(step.number for step in row)
+    window = Window(rank, numbers, starts, max(last.device_end_ns, last.end_ns))
     if not window.measured_ns.all():
         raise TraceError(f"{trace.metadata.source}: expected steps that last, found one of 0 ns")
     return window
@@ -76,23 +88,21 @@ def _lacking(trace: Trace, rank: int, steps: tuple[int, int] | None) -> str:
     return f"expected {wanted} of rank {rank}, found {known}"
 
 
-def _holds(row: list[tuple[int, int, int, int]], first: int, last: int) -> bool:
-    numbers = [step[0] for step in row]
+def _holds(row: list[_Step], first: int, last: int) -> bool:
+    numbers = [step.number for step in row]
     return first in numbers and last in numbers and first <= last
 
 
-def _rows(table: Table, rank: int) -> list[list[tuple[int, int, int, int]]]:
-    """Rows of (number, start, end on the CPU, device end) of steps that follow each other."""
-    rows: list[list[tuple[int, int, int, int]]] = []
+def _rows(steps: Table, rank: int) -> list[list[_Step]]:
+    """Rows of steps that follow each other; each lasts until the next begins."""
+    table = steps.take(steps["rank"] == rank)
     columns = (table[name].tolist() for name in ("step", "start_ns", "end_ns", "device_end_ns"))
-    for mine, *facts in zip(table["rank"].tolist(), *columns, strict=True):
-        number, start, end, device_end = facts
-        if mine != rank:
-            continue
-        follows = rows and abs(start - rows[-1][-1][2]) <= _NEXT_TO * (end - start)
-        if follows:
-            rows[-1][-1] = (*rows[-1][-1][:2], start, rows[-1][-1][3])
-            rows[-1].append((number, start, end, device_end))
+    rows: list[list[_Step]] = []
+    for step in map(_Step, *columns):
+        last = rows[-1][-1] if rows else None
+        if last and abs(step.start_ns - last.end_ns) <= _NEXT_TO * (step.end_ns - step.start_ns):
+            rows[-1][-1] = last._replace(end_ns=step.start_ns)
+            rows[-1].append(step)
         else:
-            rows.append([(number, start, end, device_end)])
+            rows.append([step])
     return rows
