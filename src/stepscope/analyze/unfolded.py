@@ -17,6 +17,7 @@ from stepscope.annotate.kinds import kind_of
 from stepscope.annotate.marks import stage_of_names
 from stepscope.contexts import ContextTree
 from stepscope.trace.nesting import inherit, self_times
+from stepscope.trace.order import inverse
 from stepscope.trace.schema import (
     CONTEXT_KINDS,
     DEVICE_WORK,
@@ -94,9 +95,7 @@ def unfold(tree: ContextTree, metadata: Metadata) -> Unfolded:
 def _by_start(start: Ids) -> tuple[Ids, Ids]:
     """The order of start, and the place in it of each event; that of -1 is -1."""
     order = np.argsort(start, kind="stable").astype(np.int64)
-    rank = np.full(len(order) + 1, -1, np.int64)
-    rank[order] = np.arange(len(order))
-    return order, rank
+    return order, np.append(inverse(order), -1)
 
 
 def _steps(tree: ContextTree) -> int:

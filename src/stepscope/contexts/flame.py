@@ -19,6 +19,7 @@ from stepscope.contexts.measure import measure
 from stepscope.contexts.paths import levels, preorder
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.interner import Interner
+from stepscope.trace.order import inverse
 from stepscope.trace.table import Text
 
 Ids = NDArray[np.int64]
@@ -127,10 +128,10 @@ def _laid_out(tree: ContextTree, size: Floats, shown: Mask, start: int) -> Boxes
     level = np.concatenate([tree.depth[nodes], tree.depth[rests] + 1])
     order = np.lexsort((weight, level))
     number = np.full(len(tree) + 1, -1, np.int64)  # the last for callers that are none
-    number[nodes] = np.argsort(order)[: len(nodes)]
+    number[nodes] = inverse(order)[: len(nodes)]
     place = preorder(number[caller[order]])
-    order = order[np.argsort(place, kind="stable")]
-    number[nodes] = np.argsort(order)[: len(nodes)]
+    order = order[inverse(place)]
+    number[nodes] = inverse(order)[: len(nodes)]
     hidden = _hidden_below(tree, missing, tops)
     return Boxes(
         node=node[order],

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.trace.nesting import depths
+from stepscope.trace.order import inverse
 
 Ids = NDArray[np.int64]
 
@@ -65,16 +66,14 @@ def distinct(codes: Ids) -> tuple[Ids, Ids, Ids]:
         >>> [part.tolist() for part in distinct(np.array([7, 3, 7]))]
         [[7, 3], [0, 1, 0], [0, 1]]
     """
-    values, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    values, first, number = np.unique(codes, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    return values[order], rank[inverse], first[order]
+    return values[order], inverse(order)[number], first[order]
 
 
 def _in_preorder(parent: Ids, key: Ids, node: Ids) -> Paths:
     place = preorder(parent)
-    order = np.argsort(place, kind="stable")
+    order = inverse(place)
     above = parent[order]
     return Paths(np.where(above >= 0, place[above], -1), key[order], place[node])
 

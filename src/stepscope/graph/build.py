@@ -16,6 +16,7 @@ from stepscope.graph.graph import Graph
 from stepscope.graph.schema import EDGE_KINDS, LINKS, THREADS
 from stepscope.graph.unlisted import with_unlisted_work
 from stepscope.graph.window import Window, find_window
+from stepscope.trace.order import inverse
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -49,8 +50,7 @@ def build_graph(
     host, device = _host_tasks(cpu, window), _device_tasks(trace, work, delays)
     track = np.concatenate([cpu.pieces.track, work.track])
     order = np.argsort(track, kind="stable")
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
+    place = inverse(order)
     tracks, thread = np.unique(track[order], return_inverse=True)
     columns = {name: np.concatenate([host[name], device[name]])[order] for name in host}
     tasks = task_table(trace.events, thread, columns)

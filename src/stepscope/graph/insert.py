@@ -13,6 +13,7 @@ from stepscope.graph.edges import LAUNCH, SYNC
 from stepscope.graph.graph import Graph
 from stepscope.graph.schema import EDGE_KINDS, LINKS, TASKS, THREADS
 from stepscope.graph.stack import stacked
+from stepscope.trace.order import inverse
 from stepscope.trace.table import Table, Text
 
 Ids = NDArray[np.int64]
@@ -82,8 +83,7 @@ def append(
     new = Table(TASKS, {"name": Text.of(names), **_filled({"thread": thread, **columns}, count)})
     both = stacked([graph.tasks, new])
     order = np.argsort(both["thread"], kind="stable")
-    number = np.empty(len(order), np.int64)
-    number[order] = np.arange(len(order))
+    number = inverse(order)
     links = _renumbered(graph.links, number)
     return replace(graph, tasks=both.take(order), links=links), number[len(graph) :]
 

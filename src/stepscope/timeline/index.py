@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from stepscope.annotate.launches import launch_of
 from stepscope.annotate.marks import MODULE_FRAME, MODULE_RANGE
+from stepscope.trace.order import inverse
 from stepscope.trace.trace import Trace
 
 Ids = NDArray[np.int64]
@@ -43,8 +44,7 @@ class Index:
         self.track: Ids = self.events["track"].astype(np.int64)
         self.parent: Ids = self.events["parent"].astype(np.int64)
         self.order: Ids = np.argsort(self.track, kind="stable")
-        self.place = np.empty_like(self.order)
-        self.place[self.order] = np.arange(len(self.order))
+        self.place = inverse(self.order)
         self.last = self._last_inside()
         self.launch: Ids = launch_of(trace).astype(np.int64)
         work = np.flatnonzero(self.launch >= 0)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from stepscope.trace.arguments import Arguments
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.order import inverse
 from stepscope.trace.schema import SCHEMAS, Column, Schema
 from stepscope.trace.table import Array, Table, Text
 from stepscope.trace.trace import Metadata, Trace
@@ -138,8 +139,7 @@ def joined_text(parts: Sequence[Text]) -> Text:
 def _in_order(tables: dict[str, Table]) -> dict[str, Table]:
     """The events in order of start, each rank's own order kept, and what refers to them."""
     order = np.argsort(tables["events"]["start_ns"], kind="stable")
-    place = np.append(np.empty_like(order), -1)  # so that null, -1, stays null
-    place[order] = np.arange(len(order))
+    place = np.append(inverse(order), -1)  # so that null, -1, stays null
     tables = {**tables, "events": tables["events"].take(order)}
     return {name: _renumbered(table, place) for name, table in tables.items()}
 

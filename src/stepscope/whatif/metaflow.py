@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, remove, scale
+from stepscope.trace.order import inverse
 from stepscope.whatif.layers import regions, working
 from stepscope.whatif.roofline import bound_by_memory
 
@@ -90,6 +91,4 @@ def _turn(graph: Graph, rows: Ids, layer: Ids) -> Ids:
     code = code.ravel()
     order = np.argsort(code, kind="stable")
     first = np.searchsorted(code[order], code)
-    place = np.empty(len(rows), np.int64)
-    place[order] = np.arange(len(rows))
-    return place - first
+    return inverse(order) - first

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, append
+from stepscope.trace.order import inverse
 from stepscope.whatif.ddp import refuse_communication
 from stepscope.whatif.gradients import Gradients, find_gradients
 from stepscope.whatif.layers import add_channel, begins_next
@@ -94,9 +95,7 @@ def order_of_use(gradients: Gradients) -> Ids:
     used = np.where(gradients.used < 0, np.iinfo(np.int64).max, gradients.used)
     order = np.lexsort((used, gradients.step))
     first = np.searchsorted(gradients.step[order], gradients.step)
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    return place - first
+    return inverse(order) - first
 
 
 def next_use(graph: Graph, gradients: Gradients) -> Ids:
