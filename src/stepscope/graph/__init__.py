@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stepscope.graph.build import build_graph
 from stepscope.graph.graph import Graph, Schedule
+from stepscope.graph.inherited import inherited
 from stepscope.graph.insert import (
     add_links,
     add_thread,
@@ -34,6 +35,7 @@ __all__ = [
     "build_ranks",
     "critical_ms",
     "critical_path",
+    "inherited",
     "insert",
     "insert_device_work",
     "numbers_after",

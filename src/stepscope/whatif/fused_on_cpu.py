@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from stepscope.calibration import Calibration
 from stepscope.calibration.calibration import between
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, remove
-from stepscope.trace.nesting import inherit
+from stepscope.graph import Graph, inherited, remove
 from stepscope.trace.trace import Trace
 from stepscope.whatif.calibrated import needed_calibration
 
@@ -69,8 +68,7 @@ def _step_of_tasks(graph: Graph) -> Ids:
     """The `Optimizer.step` event that each task is part of, or -1."""
     events = graph.trace.events
     named = events.text("name").where(lambda name: bool(_STEP.match(name)))
-    inner = inherit(events["parent"], np.where(named, events["id"], -1))
-    result: Ids = np.append(inner, -1)[graph.tasks["event"]].astype(np.int64)
+    result = inherited(graph, np.where(named, events["id"], -1))
     return np.where(graph.tasks["mark"] > 0, -1, result)
 
 

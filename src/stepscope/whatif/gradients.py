@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, select, simulate
+from stepscope.graph import Graph, inherited, select, simulate
 from stepscope.roofline.shapes import call_of
-from stepscope.trace.nesting import inherit
 from stepscope.whatif.layers import first_of, in_backward, operators, step_ends, working
 
 Ids = NDArray[np.int64]
@@ -90,8 +89,8 @@ def after_backward(graph: Graph, gradients: Gradients) -> dict[int, int]:
 def _accumulated(graph: Graph) -> Gradients:
     events, tasks = graph.trace.events, graph.tasks
     is_one = events.text("name").mask(_ACCUMULATE)
-    inner = np.append(inherit(events["parent"], np.where(is_one, events["id"], -1)), -1)
-    owner = np.where(graph.on_device, -1, inner[tasks["event"]])
+    accumulator = inherited(graph, np.where(is_one, events["id"], -1))
+    owner = np.where(graph.on_device, -1, accumulator)
     rows = np.flatnonzero(owner >= 0)
     _, place = np.unique(owner[rows][::-1], return_index=True)
     ends = np.sort(rows[::-1][place])

@@ -8,8 +8,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepscope.graph import Graph, add_thread, simulate
-from stepscope.trace.nesting import inherit
+from stepscope.graph import Graph, add_thread, inherited, simulate
 
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -21,16 +20,11 @@ def operators(graph: Graph) -> Ids:
     In forward it is the innermost operator around it, or around its launch, that has a backward; in
     backward the operator whose backward it is.
     """
-    trace = graph.trace
-    forward = trace.events["forward_event"]
+    forward = graph.trace.events["forward_event"]
     own = forward.astype(np.int64)
     told = forward[forward >= 0]
     own[told] = np.where(own[told] < 0, told, own[told])
-    inner = inherit(trace.events["parent"], own).astype(np.int64)
-    launches = trace["launches"]
-    inner[launches["device_event"]] = inner[launches["cpu_event"]]
-    result: Ids = np.append(inner, -1)[graph.tasks["event"]]
-    return result
+    return inherited(graph, own)
 
 
 def working(graph: Graph) -> Mask:
