@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, append, scale, simulate
 from stepscope.whatif.calibrated import on_cpu
 from stepscope.whatif.ddp import refuse_communication
 from stepscope.whatif.fsdp_on_cpu import fsdp_on_cpu
 from stepscope.whatif.gradients import after_backward, find_gradients
-from stepscope.whatif.layers import add_channel, last_updates, neighbour, working
+from stepscope.whatif.layers import add_channel, last_updates, neighbour, weight_update
 from stepscope.whatif.network import Network
 from stepscope.whatif.units import Unit, units_of
 
@@ -90,10 +89,7 @@ def shard_update(graph: Graph, change: str, workers: int) -> Graph:
     Raises:
         ChangeError: if there is none.
     """
-    update = working(graph) & graph.tasks.text("stage").mask("optimizer")
-    if not update.any():
-        raise ChangeError(f"{change}: no weight update in these steps")
-    return scale(graph, update, 1 / workers)
+    return scale(graph, weight_update(graph, change), 1 / workers)
 
 
 def _with_units(

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_thread, inherited, simulate
 
 Ids = NDArray[np.int64]
@@ -60,6 +61,18 @@ def begins_next(graph: Graph) -> dict[int, int]:
     for step, following in zip(graph.window.steps, graph.window.steps[1:], strict=False):
         result[step] = begins.get(following, result[step])
     return result
+
+
+def weight_update(graph: Graph, change: str) -> Mask:
+    """Tasks of the weight update that work.
+
+    Raises:
+        ChangeError: if there are none.
+    """
+    update = working(graph) & graph.tasks.text("stage").mask("optimizer")
+    if not update.any():
+        raise ChangeError(f"{change}: no weight update in these steps")
+    return update
 
 
 def last_updates(graph: Graph) -> dict[int, int]:

@@ -6,13 +6,12 @@ from heapq import heapreplace
 
 import numpy as np
 
-from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, append, scale
 from stepscope.whatif.blocking import hold_up
 from stepscope.whatif.calibrated import on_cpu
 from stepscope.whatif.ddp import buckets_of, with_all_reduces, with_bucket_copies
 from stepscope.whatif.gradients import Gradients
-from stepscope.whatif.layers import add_channel, begins_next, last_updates, working
+from stepscope.whatif.layers import add_channel, begins_next, last_updates, weight_update
 from stepscope.whatif.network import Network
 
 ASSUMED = (
@@ -79,9 +78,7 @@ def largest_share(size: list[int], workers: int) -> float:
 
 
 def _updated(graph: Graph, gradients: Gradients, workers: int) -> Graph:
-    update = working(graph) & graph.tasks.text("stage").mask("optimizer")
-    if not update.any():
-        raise ChangeError("zero: no weight update in these steps")
+    update = weight_update(graph, "zero")
     sizes = gradients.bytes[gradients.step == gradients.step[0]].tolist()
     share = largest_share(sizes, workers)
     graph = scale(graph, update, share)
