@@ -14,11 +14,11 @@ from stepscope.analyze.finding import Place
 from stepscope.annotate.launches import launch_of
 from stepscope.annotate.lines import LINES_RANGE, parse_lines
 from stepscope.annotate.marks import MODULE_RANGE
+from stepscope.trace.frame_name import FrameName
 from stepscope.trace.nesting import inherit
 from stepscope.trace.trace import Trace
 
 Rows = NDArray[np.integer]
-_FRAME = re.compile(r"^(.+\.py|<ipython-[^>]*>)\((\d+)\): (.+)$")
 _LIBRARY = re.compile(
     r"(^|/)(torch|torchvision|stepscope|site-packages|dist-packages|lib/python3)/"
 )
@@ -83,10 +83,10 @@ class Places:
         A profiler's Python frame tells the line on which its function begins, a range of lines the
         line that makes the call.
         """
-        frame = int(self._frame[event])
-        name = self._names[frame] or "" if frame >= 0 else ""
-        if found := _FRAME.match(name):
-            return found[1], int(found[2]), found[3]
+        row = int(self._frame[event])
+        name = self._names[row] or "" if row >= 0 else ""
+        if frame := FrameName.of(name):
+            return frame
         if lines := parse_lines(name) if name.startswith(LINES_RANGE) else ():
             return *lines[-1], ""
         module = int(self._trace.events["module"][event])
@@ -133,8 +133,10 @@ def plain_name(name: str) -> str:
 
 def _is_users(name: str) -> bool:
     """Whether a Python frame is neither torch's nor Python's own."""
-    found = _FRAME.match(name)
-    if not found or _LIBRARY.search(found[1]):
+    frame = FrameName.of(name)
+    if frame is None or _LIBRARY.search(frame.file):
         return False
-    top = PurePosixPath(found[1]).parts[0].removesuffix(".py")
+    if not frame.file.endswith(".py") and not frame.file.startswith("<ipython-"):
+        return False
+    top = PurePosixPath(frame.file).parts[0].removesuffix(".py")
     return not top.startswith("<frozen") and top not in sys.stdlib_module_names

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from stepscope.annotate.kinds import kind_of
 from stepscope.annotate.marks import stage_of_names
 from stepscope.contexts import ContextTree
+from stepscope.trace.frame_name import FrameName
 from stepscope.trace.nesting import inherit, self_times
 from stepscope.trace.order import inverse
 from stepscope.trace.schema import (
@@ -193,7 +194,7 @@ def _columns(tree: ContextTree, chosen: Ids) -> dict[str, Any]:
 
 def _name(row: dict[str, Any]) -> str:
     if row["kind"] == "python" and row["file"]:
-        return f"{row['file']}({row['line'] or 0}): {row['name']}"
+        return str(FrameName(row["file"], row["line"] or 0, row["name"]))
     return str(row["name"])
 
 

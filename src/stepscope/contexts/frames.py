@@ -9,9 +9,9 @@ import re
 from typing import NamedTuple
 
 from stepscope.annotate.marks import is_step
+from stepscope.trace.frame_name import FrameName
 from stepscope.trace.interner import Interner
 
-_PYTHON = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<name>.*)$")
 _BUILTIN = re.compile(
     r"^<built-in (?:method|function) (\S+?)(?: of (.+?))?(?: at 0x[0-9a-fA-F]+)?>$"
 )
@@ -49,8 +49,8 @@ def frame_of(name: str, category: str) -> Frame:
 
 
 def _python_frame(name: str) -> Frame:
-    if found := _PYTHON.match(name):
-        return Frame("python", found["name"], found["file"], int(found["line"]))
+    if frame := FrameName.of(name):
+        return Frame("python", frame.function, frame.file, frame.line)
     if found := _BUILTIN.match(name):
         owner = (found[2] or "").removesuffix(" object")
         return Frame("python", found[1] if owner in ("", "type") else f"{owner}.{found[1]}")

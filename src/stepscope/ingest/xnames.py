@@ -16,6 +16,7 @@ from stepscope.ingest.tally import Tally
 from stepscope.ingest.xevents import Batch
 from stepscope.ingest.xspace import Plane
 from stepscope.ingest.xtracks import HOST, STEPS, WORK, Track
+from stepscope.trace.frame_name import FrameName
 from stepscope.trace.interner import Interner
 from stepscope.trace.schema import CATEGORIES
 
@@ -28,7 +29,7 @@ _RUNTIME = re.compile(
     r"::|^end: |^(Pjit|Py|pjit)\w*\(|^(ParseArguments|BlockHostUntilReady|"
     r"\w*(Executable|Executor|Thunk|Transfer\w*Device)\w*( \(.*\))?)$"
 )
-_PYTHON = re.compile(r"^\$(?:(.+\.py):(\d+) )?(.*)$", re.DOTALL)
+_PYTHON = re.compile(r"^\$(?:(.+\.py):(\d{1,9}) )?(.*)$", re.DOTALL)
 _CONTROL = re.compile(r"^(while|conditional|call)(\.\d+)*$")
 
 
@@ -59,7 +60,7 @@ class Naming:
             return self._names[f"{name}#step_num={step}"], _CODE["annotation"]
         if role == HOST and (found := _PYTHON.match(name)):
             file, line, function = found.groups()
-            written = f"{file}({line}): {function}" if file else function
+            written = str(FrameName(file, int(line), function)) if file else function
             return self._names[written], _CODE["python"]
         return self._names[name], _CODE[_category(name, role, claim)]
 

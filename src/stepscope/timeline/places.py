@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from stepscope.annotate.marks import MODULE_FRAME, MODULE_RANGE
 from stepscope.timeline.index import Index
+from stepscope.trace.frame_name import FrameName
 
-_FRAME = re.compile(r"^(?P<file>[^<>]*\.py)\((?P<line>\d+)\): (?P<function>.+)$")
+_NO_FILE = ("<", MODULE_FRAME, MODULE_RANGE)
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ def frame_place(name: str) -> Place | None:
         >>> frame_place("train.py(12): step")
         Place(file='train.py', line=12, what='frame', name='step')
     """
-    found = _FRAME.match(name)
-    if found is None or name.startswith((MODULE_FRAME, MODULE_RANGE)):
+    frame = FrameName.of(name)
+    if frame is None or not frame.file.endswith(".py") or frame.file.startswith(_NO_FILE):
         return None
-    return Place(found["file"], int(found["line"]), "frame", found["function"])
+    return Place(frame.file, frame.line, "frame", frame.function)
 
 
 def module_places(index: Index, module: int) -> list[Place]:

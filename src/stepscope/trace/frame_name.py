@@ -1,0 +1,35 @@
+"""The names of events that are Python frames, as PyTorch's profiler writes them."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_FRAME = re.compile(r"^(.*)\((\d{1,9})\): (.*)$")  # a longer number is no line's
+
+
+class FrameName(NamedTuple):
+    """A Python frame; as text it is the name of an event.
+
+    Attributes:
+        file: as recorded; PyTorch leaves out the folder of its package.
+        line: PyTorch's is the one on which the function begins.
+        function: its name.
+
+    Example:
+        >>> FrameName.of("train.py(12): step"), str(FrameName("train.py", 12, "step"))
+        (FrameName(file='train.py', line=12, function='step'), 'train.py(12): step')
+    """
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}({self.line}): {self.function}"
+
+    @classmethod
+    def of(cls, name: str) -> FrameName | None:
+        """The frame that an event's name tells, None for other names."""
+        found = _FRAME.match(name)
+        return cls(found[1], int(found[2]), found[3]) if found else None
