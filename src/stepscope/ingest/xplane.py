@@ -22,13 +22,14 @@ from stepscope.ingest.hlo import METADATA_PLANE, Instruction, Programs
 from stepscope.ingest.recorded import LONGEST_NS
 from stepscope.ingest.stream import Progress, chunks
 from stepscope.ingest.tally import Tally
+from stepscope.ingest.xarrows import ArrowEnds
 from stepscope.ingest.xevents import Batch, EventReader, Further
 from stepscope.ingest.xmemory import Allocations
 from stepscope.ingest.xnames import Naming
 from stepscope.ingest.xspace import Plane, Source, read_space
 from stepscope.ingest.xtracks import Track, Tracks
 from stepscope.trace.arguments import Arguments, Block
-from stepscope.trace.builder import Arrows, Parts, build
+from stepscope.trace.builder import Parts, build
 from stepscope.trace.interner import Interner
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.table import Text
@@ -39,6 +40,10 @@ _LONGEST_PS = LONGEST_NS * 1000
 _LATEST_NS = 2**62
 Codes = NDArray[np.int64]
 _SIZE = re.compile(r"\bsize:(\d{1,18})\b")
+_COLUMNS = (
+    "start_ns", "duration_ns", "track", "scope", "correlation", "run", "name", "category", "bytes",
+    "source",
+)  # fmt: skip
 
 
 def read_xplane(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
@@ -104,7 +109,7 @@ class _Profile:
         self._chunks: list[dict[str, Codes]] = []
         self._naming = Naming(self._names, source.tally)
         self._memory = Allocations(self._names, self._words)
-        self._arrows: list[dict[str, Codes]] = []
+        self._arrows = ArrowEnds()
         self._blocks: list[Block] = []
         self._read = 0
 
@@ -113,7 +118,7 @@ class _Profile:
         for plane in self._planes:
             if plane.name != METADATA_PLANE:
                 self._add(plane)
-        columns = _joined(self._chunks, _COLUMNS)
+        columns = _joined(self._chunks)
         columns["correlation"] = self._tracks.tied(columns, columns.pop("run"))
         near = self._near(columns["start_ns"])
         columns = {name: column[near] for name, column in columns.items()}
@@ -126,7 +131,7 @@ class _Profile:
         return Parts(
             events=events,
             tracks=self._tracks.columns(),
-            arrows=self._arrow_ends(),
+            arrows=self._arrows.arrows(),
             memory=self._memory.columns(columns["source"]),
             metadata=self._metadata(hosts),
             arguments=Arguments(tuple(self._blocks)),
@@ -180,7 +185,7 @@ class _Profile:
         columns["source"] = np.arange(self._read, self._read + len(rows))
         self._read += len(rows)
         self._chunks.append(columns)
-        self._take_arrows(batch, rows, columns)
+        self._arrows.take(batch, rows, columns)
         self._memory.take(batch, rows, columns)
         self._pack(batch.arguments(rows, place), columns["source"])
 
@@ -238,40 +243,7 @@ class _Profile:
         result: Codes = sizes[inverse]
         return result
 
-    # -- arrows between threads
 
-    def _take_arrows(self, batch: Batch, rows: NDArray[np.intp], columns: dict[str, Codes]) -> None:
-        for head, kind, identity in ((0, "_pt", "_p"), (1, "_ct", "_c")):
-            number = batch.integers(identity)[rows]
-            have = np.flatnonzero(number != -1)
-            self._arrows.append(
-                {
-                    "kind": batch.integers(kind)[rows][have],
-                    "identity": number[have],
-                    "is_head": np.full(len(have), head),
-                    "time_ns": columns["start_ns"][have],
-                    "track": columns["track"][have],
-                }
-            )
-
-    def _arrow_ends(self) -> Arrows:
-        ends = _joined(self._arrows, ("kind", "identity", "is_head", "time_ns", "track"))
-        kinds, kind = np.unique(ends["kind"], return_inverse=True)
-        return Arrows(
-            kind=Text(kind, [f"flow {one}" for one in kinds.tolist()]),
-            identity=np.unique(ends["identity"], return_inverse=True)[1],
-            is_head=ends["is_head"] > 0,
-            time_ns=ends["time_ns"],
-            track=ends["track"].astype(np.int32),
-        )
-
-
-_COLUMNS = (
-    "start_ns", "duration_ns", "track", "scope", "correlation", "run", "name", "category", "bytes",
-    "source",
-)  # fmt: skip
-
-
-def _joined(chunks: Sequence[dict[str, Codes]], names: Sequence[str]) -> dict[str, Codes]:
+def _joined(chunks: Sequence[dict[str, Codes]]) -> dict[str, Codes]:
     empty = np.zeros(0, np.int64)
-    return {name: np.concatenate([empty, *(one[name] for one in chunks)]) for name in names}
+    return {name: np.concatenate([empty, *(one[name] for one in chunks)]) for name in _COLUMNS}
