@@ -10,18 +10,16 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.contexts.check import check_tree
 from stepscope.contexts.metrics import METRICS, Metric
 from stepscope.contexts.paths import levels, subtree_sizes
 from stepscope.contexts.stats import Stats
 from stepscope.errors import TraceError
 from stepscope.trace.nesting import depths
-from stepscope.trace.schema import VIAS
 from stepscope.trace.table import Table, Text
 
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-_CALL = VIAS.index("call")
-_ALMOST = 1e-9
 
 
 @dataclass(frozen=True)
@@ -201,8 +199,6 @@ class ContextTree:
         last = self.end[node] if below else node + 1
         return np.flatnonzero((self.event_node >= node) & (self.event_node < last))
 
-    # -- soundness
-
     def check(self) -> ContextTree:
         """The tree itself, if it holds together.
 
@@ -210,53 +206,13 @@ class ContextTree:
             AssertionError: if nodes are out of order, a sum is lost, or calls inside a call take
                 longer than it does.
         """
-        assert len(self), "expected a root"
-        assert self.parent[0] == -1, "expected the root at row 0"
-        assert (self.parent[1:] >= 0).all(), "expected one root"
-        assert (self.parent < np.arange(len(self))).all(), "expected callers before their calls"
-        inside = self.end <= np.where(self.parent >= 0, self.end[self.parent], len(self))
-        assert inside.all(), "expected all below a node to follow it"
-        for name, own in self.metrics.items():
-            _check_stats(name, own)
-            if self.metric(name).additive:
-                whole = self.inclusive(name)
-                assert whole.count[0] == own.count.sum(), f"{name}: samples were lost"
-                assert _close(whole.sum[0], own.sum.sum()), f"{name}: its sum was lost"
-        if "call_ns" in self.metrics and "cpu_ns" in self.metrics:
-            self._check_nesting()
+        check_tree(self)
         return self
-
-    def _check_nesting(self) -> None:
-        """The time of the calls inside a call, and its own, is no longer than the call."""
-        calls = self.own("call_ns")
-        # What `prune` put together may hold backward work, which was not called.
-        called = (self.nodes["via"] == _CALL) & ~self.nodes.text("kind").mask("others")
-        spent = self.own("cpu_ns").sum.copy()
-        for rows in reversed(levels(self.depth)):
-            real = rows[calls.count[rows] > 0]
-            over = spent[real] > calls.sum[real] * (1 + _ALMOST)
-            assert not over.any(), f"calls inside {self.label(real[over][0])!r} exceed it"
-            inner = rows[called[rows] & (self.parent[rows] >= 0)]
-            np.add.at(spent, self.parent[inner], spent[inner])
 
 
 def _matches(column: Text, pattern: str) -> Mask:
     found = re.compile(pattern)
     return column.where(lambda text: bool(found.search(text)))
-
-
-def _check_stats(name: str, stats: Stats) -> None:
-    some = stats.count > 0
-    slack = _ALMOST * np.maximum(np.abs(stats.max), np.abs(stats.min)) + _ALMOST
-    assert (stats.count >= 0).all(), f"{name}: a negative count"
-    # What a recorder does not tell is NaN, and no comparison holds for it.
-    assert not (stats.mean[some] > (stats.max + slack)[some]).any(), f"{name}: mean above maximum"
-    assert not (stats.mean[some] < (stats.min - slack)[some]).any(), f"{name}: mean below minimum"
-    assert (stats.sum[~some] == 0).all(), f"{name}: a sum of no samples"
-
-
-def _close(one: float, other: float) -> bool:
-    return bool(abs(one - other) <= _ALMOST * max(abs(one), abs(other), 1.0))
 
 
 def _propagated(own: Stats, parent: Ids, depth: NDArray[np.integer]) -> Stats:
