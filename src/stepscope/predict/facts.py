@@ -14,6 +14,7 @@ import libcst as cst
 from libcst.metadata import ByteSpanPositionProvider, CodeSpan, MetadataWrapper
 
 from stepscope.errors import BatchError
+from stepscope.predict.nodes import keyword, last_name, positional, text_of
 
 Scope = tuple[str, ...]
 PROVIDERS = ("stepscope_input_provider", "skyline_input_provider")
@@ -97,38 +98,6 @@ def _complaint(text: str, path: str, error: cst.ParserSyntaxError) -> tuple[int,
     except ValueError as ours:
         return 1, str(ours)
     return error.raw_line, error.message.splitlines()[0]
-
-
-def last_name(node: cst.CSTNode) -> str:
-    """`DataLoader` of `torch.utils.data.DataLoader`; empty where there is no name."""
-    if isinstance(node, cst.Name):
-        return node.value
-    if isinstance(node, cst.Attribute):
-        return node.attr.value
-    if isinstance(node, cst.Subscript):
-        return text_of(node.slice[0].slice) or last_name(node.value)
-    return ""
-
-
-def text_of(node: cst.CSTNode | None) -> str | None:
-    """The value of a plain string literal."""
-    if isinstance(node, cst.Index):
-        node = node.value
-    if isinstance(node, cst.SimpleString):
-        value = node.evaluated_value
-        return value if isinstance(value, str) else None
-    return None
-
-
-def keyword(call: cst.Call, name: str) -> cst.BaseExpression | None:
-    """The value of a keyword argument."""
-    found = (a.value for a in call.args if a.keyword is not None and a.keyword.value == name)
-    return next(found, None)
-
-
-def positional(call: cst.Call) -> list[cst.BaseExpression]:
-    """The values of the positional arguments."""
-    return [a.value for a in call.args if a.keyword is None and not a.star]
 
 
 class _Collector(cst.CSTVisitor):

@@ -11,17 +11,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from stepscope.errors import AmbiguousBatchSize, BatchError
-from stepscope.predict.facts import (
-    PROVIDERS,
-    Call,
-    Definition,
-    Facts,
-    keyword,
-    last_name,
-    positional,
-    read_facts,
-)
+from stepscope.predict.facts import PROVIDERS, Call, Definition, Facts, read_facts
 from stepscope.predict.names import is_batch_size, is_evaluation, is_training
+from stepscope.predict.nodes import keyword, last_name, positional
 from stepscope.predict.resolve import Origin, Resolver
 from stepscope.predict.settings import find_settings, settings_files
 from stepscope.predict.site import Site

@@ -13,17 +13,9 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from stepscope.predict.facts import (
-    Call,
-    Definition,
-    Facts,
-    Scope,
-    keyword,
-    last_name,
-    positional,
-    text_of,
-)
+from stepscope.predict.facts import Call, Definition, Facts, Scope
 from stepscope.predict.names import is_batch_size
+from stepscope.predict.nodes import keyword, last_name, positional, text_of
 from stepscope.predict.tokens import written_number
 
 
