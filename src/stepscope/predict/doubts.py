@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepscope.predict.fit import Model
+from stepscope.predict.linear import Model
 from stepscope.predict.measured import Point, scatter
 
 TIME_TOLERANCE, MEMORY_TOLERANCE = 0.04, 0.002

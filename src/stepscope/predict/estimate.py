@@ -11,7 +11,8 @@ from typing import Any
 
 from stepscope.errors import BatchError
 from stepscope.predict.entry import Entry
-from stepscope.predict.fit import Model, fit_peaks
+from stepscope.predict.fit import fit_peaks
+from stepscope.predict.linear import Model
 from stepscope.predict.process import Worker
 
 Json = dict[str, Any]

@@ -12,7 +12,8 @@ from stepscope.predict.doubts import (
     time_doubts,
     time_tolerance,
 )
-from stepscope.predict.fit import Model, fit_model, fit_peaks, hold_back
+from stepscope.predict.fit import fit_model, fit_peaks, hold_back
+from stepscope.predict.linear import Model
 from stepscope.predict.measured import Point
 
 Json = dict[str, Any]

@@ -7,7 +7,8 @@ from itertools import pairwise
 from math import log
 
 from stepscope.predict.doubts import time_tolerance
-from stepscope.predict.fit import Model, fit_model, hold_back
+from stepscope.predict.fit import fit_model, hold_back
+from stepscope.predict.linear import Model
 from stepscope.predict.measured import Point
 
 _APART = 1.15  # closer ones differ by less than noise would let one tell

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.predict.fit import fit_line, fit_model, fit_peaks, fit_time_line, student
+from stepscope.predict.fit import fit_line, fit_model, fit_peaks, fit_time_line
+from stepscope.predict.linear import student
 
 
 def test_points_on_a_line_give_back_the_line() -> None:
