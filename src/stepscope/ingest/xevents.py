@@ -5,8 +5,6 @@ Source: xplane.proto, messages XEvent and XStat; xplane_schema.cc for what the s
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.ingest.distinct import distinct_rows
-from stepscope.ingest.wire import BYTES, FIXED64, VARINT, Offsets, Span, scan
+from stepscope.ingest.wire import BYTES, FIXED64, VARINT, Offsets, scan
+from stepscope.ingest.xjson import Further, QuotedWords, as_json, quoted
 from stepscope.ingest.xspace import Plane, Source, inflated, read_stats, stat_name
 from stepscope.trace.interner import Interner
 
@@ -41,23 +40,6 @@ class Stats(NamedTuple):
     form: Offsets
     number: Offsets
     text: Offsets
-
-
-class Further(NamedTuple):
-    """An argument of the events of a batch: its distinct values, and which each event has.
-
-    An empty value is none.
-    """
-
-    name: str
-    values: list[str]
-    which: Offsets
-
-    def json(self) -> list[list[bytes]]:
-        """Each value as parts of a JSON object: one, or none."""
-        return [
-            [b"%b:%b" % (_quoted(self.name), _quoted(one))] if one else [] for one in self.values
-        ]
 
 
 class Batch:
@@ -172,7 +154,7 @@ class EventReader:
     def shared_json(self, kind: int) -> list[bytes]:
         """The same as parts of a JSON object."""
         return [
-            b"%b:%b" % (_quoted(name), _json(value)) for name, value in self.shared(kind).items()
+            b"%b:%b" % (quoted(name), as_json(value)) for name, value in self.shared(kind).items()
         ]
 
     def stats(self, owner: Offsets, start: Offsets, end: Offsets) -> Stats:
@@ -211,7 +193,7 @@ class EventReader:
         """Each stat as a part of a JSON object."""
         told = np.where(stats.text >= 0, stats.text, stats.number)
         keys, inverse = distinct_rows(stats.name, np.where(stats.text >= 0, 0, stats.form), told)
-        names = [_quoted(one) for one in self.names]
+        names = [quoted(one) for one in self.names]
         parts = np.array([b"%b:%b" % (names[key[0]], self._json(*key[1:])) for key in keys], object)
         found: list[bytes] = parts[inverse].tolist()
         return found
@@ -220,14 +202,14 @@ class EventReader:
         if form == 0:
             return self._quoted_words[value]
         if form == _DOUBLE:
-            return _json(self.source.double(value))
+            return as_json(self.source.double(value))
         if form == _BYTES:
             return b'"bytes"'
         return b"%d" % (value % 2**64 if form == _UNSIGNED else value)
 
     @cached_property
-    def _quoted_words(self) -> _QuotedWords:
-        return _QuotedWords(self.words)
+    def _quoted_words(self) -> QuotedWords:
+        return QuotedWords(self.words)
 
 
 class _Known(dict[bytes, int]):
@@ -239,30 +221,6 @@ class _Known(dict[bytes, int]):
     def __missing__(self, raw: bytes) -> int:
         code = self[raw] = self._reader.words[self._reader.source.decoded(raw)]
         return code
-
-
-class _QuotedWords(dict[int, bytes]):
-    """A text as JSON by its code."""
-
-    def __init__(self, words: Interner[str]) -> None:
-        self._words = words
-        self._texts: list[Any] = []
-
-    def __missing__(self, code: int) -> bytes:
-        if code >= len(self._texts):
-            self._texts = list(self._words)
-        text = self[code] = _quoted(self._texts[code])
-        return text
-
-
-def _quoted(text: str) -> bytes:
-    return json.dumps(text, ensure_ascii=False).encode()
-
-
-def _json(value: Any) -> bytes:
-    if isinstance(value, float) and not math.isfinite(value):
-        value = str(value)  # JSON has no such number
-    return b'"bytes"' if isinstance(value, Span) else json.dumps(value, ensure_ascii=False).encode()
 
 
 def _fits(value: Any) -> bool:

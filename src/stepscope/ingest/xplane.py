@@ -23,7 +23,8 @@ from stepscope.ingest.recorded import LONGEST_NS
 from stepscope.ingest.stream import Progress, chunks
 from stepscope.ingest.tally import Tally
 from stepscope.ingest.xarrows import ArrowEnds
-from stepscope.ingest.xevents import Batch, EventReader, Further
+from stepscope.ingest.xevents import Batch, EventReader
+from stepscope.ingest.xjson import Further
 from stepscope.ingest.xmemory import Allocations
 from stepscope.ingest.xnames import Naming
 from stepscope.ingest.xspace import Plane, Source, read_space
