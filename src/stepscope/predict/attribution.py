@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.annotate.lines import LINES_RANGE, Line, parse_lines
+from stepscope.annotate.marks import MODULE_RANGE
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-_MODULE_PREFIX = "stepscope.module:"
 _ENGINE_PREFIX = "autograd::engine::evaluate_function: "
 _BACKWARD = STAGES.index("backward")
 Ids = NDArray[np.int32]
@@ -95,7 +95,7 @@ class _Attributing:
 
     @cached_property
     def _is_range(self) -> Mask:
-        return self.names.where(lambda name: name.startswith((LINES_RANGE, _MODULE_PREFIX)))
+        return self.names.where(lambda name: name.startswith((LINES_RANGE, MODULE_RANGE)))
 
     def _lines(self) -> tuple[Ids, list[tuple[Line, ...]]]:
         """Each range of lines as the position of its stack."""

@@ -13,12 +13,10 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from stepscope.capture.contexts.native import loaded_torch
+from stepscope.capture.contexts.native import KINDS, loaded_torch
 from stepscope.capture.contexts.options import SOURCES, ContextOptions
 from stepscope.capture.contexts.paths import CALL_CODE, ModulePaths
 
-KINDS = ["root", "thread", "python", "module", "operator", "annotation", "runtime", "native",
-         "kernel", "instruction"]  # fmt: skip
 LACKS = [
     "operators of threads other than the one that began to collect",
     "operators that only call others, and the time spent in them",
@@ -28,6 +26,7 @@ LACKS = [
 
 _DispatchMode: Any = TorchDispatchMode
 Key = tuple[int, str, str, int, str]
+_THREAD, _PYTHON, _MODULE, _OPERATOR = map(KINDS.index, ("thread", "python", "module", "operator"))
 
 
 @dataclass
@@ -108,20 +107,20 @@ class PythonCollector:
         ).encode()  # fmt: skip
 
     def _add(self, operator: str, elapsed_ns: int) -> None:
-        node = self._tree.child(0, (1, "main", "", 0, ""))
+        node = self._tree.child(0, (_THREAD, "main", "", 0, ""))
         inside = -1
         for frame in reversed(list(_stack(sys._getframe(2)))):
             if frame.f_code is CALL_CODE and self._options.modules:
                 key = self._paths.resolve(frame.f_locals["self"], inside)
                 if key is not None:
                     inside = key
-                    node = self._tree.child(node, (3, str(key), *self._keys.sites[key]))
+                    node = self._tree.child(node, (_MODULE, str(key), *self._keys.sites[key]))
             elif self._options.python and frame.f_code.co_name != "_call_impl":
                 name = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
-                key_of = (2, name, frame.f_code.co_filename, frame.f_lineno or 0, "")
+                key_of = (_PYTHON, name, frame.f_code.co_filename, frame.f_lineno or 0, "")
                 node = self._tree.child(node, key_of)
         self._tree.stats.setdefault(
-            self._tree.child(node, (4, operator, "", 0, "")), _Stat()
+            self._tree.child(node, (_OPERATOR, operator, "", 0, "")), _Stat()
         ).add(elapsed_ns)  # fmt: skip
 
 
@@ -150,7 +149,7 @@ class _Tree:
             name: [] for name in ("parent", "kind", "relation", "name", "file", "line", "class")
         }
         for parent, (kind, name, file, line, cls) in list(self._nodes):
-            shown = module_names[int(name)] if kind == KINDS.index("module") else name
+            shown = module_names[int(name)] if kind == _MODULE else name
             texts = [strings.setdefault(text, len(strings)) for text in (shown, file, cls)]
             row = (parent, kind, 0, texts[0], texts[1], line, texts[2])
             for column, value in zip(nodes.values(), row, strict=True):

@@ -15,15 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope.capture.contexts import build
-from stepscope.capture.contexts.native import NativeCollector, loaded_torch
+from stepscope.capture.contexts.native import KINDS, NativeCollector, loaded_torch
 from stepscope.capture.contexts.options import SOURCES, ContextOptions
 from stepscope.errors import CaptureError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_KINDS = ("root", "thread", "python", "module", "operator", "annotation", "runtime", "native",
-          "kernel", "instruction")  # fmt: skip
 
 
 class Domain(Enum):
@@ -137,7 +134,7 @@ class Monitor:
             raise CaptureError(f"expected sources of {list(SOURCES)}, found {sorted(unknown)}")
         bits = sum(SOURCES[source] for source in wanted)
         frames = self._extension.call_path(bits, context)
-        return [Frame(_KINDS[kind], *rest) for kind, *rest in frames]
+        return [Frame(KINDS[kind], *rest) for kind, *rest in frames]
 
     @contextmanager
     def operator(self, name: str) -> Iterator[None]:

@@ -12,6 +12,9 @@ from stepscope.capture.contexts.adapter import Adapter, PyTorchAdapter
 from stepscope.capture.contexts.options import SOURCES, ContextOptions
 from stepscope.capture.contexts.permission import permission_missing
 
+# Kinds of frames by their numbers, as native/snapshot.cpp lists them.
+KINDS = ("root", "thread", "python", "module", "operator", "annotation", "runtime", "native",
+         "kernel", "instruction")  # fmt: skip
 # Frames that say nothing: torch's own of a module call, which the module's frame stands for, and
 # the compiler's.
 _HIDDEN = [
