@@ -25,7 +25,16 @@ _HEAD_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Reader:
-    """One format: its name, whether a file's first bytes look like it, and how to read it."""
+    """One format.
+
+    Attributes:
+        name: of the format.
+        matches: whether a file's first bytes look like it.
+        read: reads an open binary file from its start; the second argument says whether it is gzip,
+            the third is called with the bytes read since the last call. Returns the trace with its
+            recorded facts, nothing derived yet. Raises IngestError if the file is no such trace,
+            or holds no event that could be read.
+    """
 
     name: str
     matches: Callable[[bytes], bool]

@@ -25,19 +25,7 @@ from stepscope.trace.trace import Trace
 
 
 def read_trace_events(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
-    """Read a JSON trace.
-
-    Args:
-        file: an open binary file at its start.
-        gzipped: whether it is gzip.
-        progress: called with bytes read since the last call.
-
-    Returns:
-        The trace with its recorded facts; nothing derived yet.
-
-    Raises:
-        IngestError: if it is no trace, or holds no event that could be read.
-    """
+    """Read a JSON trace, as every `Reader` does."""
     tally, columns = Tally(), Columns()
     # Closed at once, also after an error: its thread must not wait for the garbage collector, which
     # may run in another thread that is just being started and would then wait for that start.

@@ -48,19 +48,7 @@ _COLUMNS = (
 
 
 def read_xplane(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
-    """Read an XLA profile.
-
-    Args:
-        file: an open binary file at its start.
-        gzipped: whether it is gzip.
-        progress: called with bytes read since the last call.
-
-    Returns:
-        The trace with its recorded facts; nothing derived yet.
-
-    Raises:
-        IngestError: if it is no such profile, or holds no event that could be read.
-    """
+    """Read an XLA profile, as every `Reader` does."""
     tally = Tally()
     with closing(chunks(file, gzipped, tally, progress)) as pieces:
         source = Source(_whole(pieces), tally)
