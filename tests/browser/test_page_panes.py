@@ -121,6 +121,7 @@ def test_an_operation_marks_its_module(resnet: Workbench) -> None:
 
 
 def test_kernels_are_sorted_and_filtered(resnet: Workbench) -> None:
+    assert resnet.page.locator("#tab-kernels").inner_text() == "Kernels"
     resnet.pane("kernels")
     rows = resnet.ask("kernels")["rows"]
     shown = resnet.page.locator(".pane tbody tr .name-text")
@@ -214,6 +215,7 @@ def test_activation_checkpointing_is_told_as_recomputed(
 
 def test_a_source_line_is_opened_with_its_cost(workbench: Workbench, several_url: str) -> None:
     workbench.open(several_url, "#trace=tiny&pane=modules")
+    assert workbench.page.locator("#tab-kernels").inner_text() == "Operators"  # it has no device
     workbench.click('[data-module="stem"]')
     workbench.until("document.querySelector('.details h2')?.innerText === 'stem'")
     link = workbench.page.locator('.details [data-action="source"]').first
@@ -226,6 +228,8 @@ def test_a_source_line_is_opened_with_its_cost(workbench: Workbench, several_url
     assert "self.stem" in text
     cost = row.locator("td").first.inner_text()
     assert re.fullmatch(r"[\d.]+\s(s|ms|µs)", cost)
+    shares = workbench.page.locator(".source-table td:nth-child(3)").all_inner_texts()
+    assert not [share for share in shares if share.startswith("100")]  # the step does more
     # And the other way: another line shows what runs there.
     other = workbench.page.locator(".source-table tr[tabindex]:not(.marked)").first
     number = other.get_attribute("data-line")

@@ -4,7 +4,7 @@ from stepscope.contexts.bottom_up import bottom_up
 from stepscope.contexts.build import build_contexts
 from stepscope.contexts.difference import Difference, difference
 from stepscope.contexts.hot import hot_path, hotspots
-from stepscope.contexts.lines import LineTotal, line_totals
+from stepscope.contexts.lines import LineTotal, line_totals, whole_ns
 from stepscope.contexts.measure import MEASURES, Measure, default_measure, measure, measures
 from stepscope.contexts.merge import merge_trees
 from stepscope.contexts.prune import focus, hide, prune, put_together
@@ -31,5 +31,6 @@ __all__ = [
     "merge_trees",
     "prune",
     "put_together",
+    "whole_ns",
     "with_contexts",
 ]

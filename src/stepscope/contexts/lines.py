@@ -46,10 +46,22 @@ def line_totals(tree: ContextTree) -> list[LineTotal]:
     number = {place: line for line, place in enumerate(dict.fromkeys(places))}
     line = np.array([number[place] for place in places], np.int64)
     outer = _without_recursion(rows, tree.end[rows], line)
-    sampled = (name for name in ("sampled_real_ns", "sampled_cpu_ns") if tree.has(name))
     cpu, device = (_sums(tree, name, rows[outer], line[outer], len(number))
-                   for name in (next(sampled, "cpu_ns"), "device_ns"))  # fmt: skip
+                   for name in _metrics(tree))  # fmt: skip
     return [LineTotal(*place, cpu[at], device[at]) for place, at in number.items() if place[0]]
+
+
+def whole_ns(tree: ContextTree) -> tuple[int, int]:
+    """CPU and device time of the whole tree, of which lines have their part."""
+    cpu, device = (int(tree.own(name).sum.sum()) if name in tree.metrics else 0
+                   for name in _metrics(tree))  # fmt: skip
+    return cpu, device
+
+
+def _metrics(tree: ContextTree) -> tuple[str, str]:
+    """What tells CPU and device time."""
+    sampled = (name for name in ("sampled_real_ns", "sampled_cpu_ns") if tree.has(name))
+    return next(sampled, "cpu_ns"), "device_ns"
 
 
 def _without_recursion(node: Ids, end: Ids, line: Ids) -> NDArray[np.bool_]:

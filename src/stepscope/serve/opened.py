@@ -16,6 +16,7 @@ from stepscope.serve.query import Query
 from stepscope.serve.source_files import SourceFiles
 from stepscope.timeline import Timeline
 from stepscope.timeline.lines import LineCost, line_costs
+from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 Answer = TypeVar("Answer")
@@ -75,9 +76,7 @@ class OpenTrace:
 
     def chosen(self, rank: int, step: int | None) -> NDArray[np.bool_]:
         """Events of one step on a rank, or of all but one that warms up, bool, shape (events,)."""
-        table = self.trace["steps"]
-        of_rank = (table["rank"] == rank) & settled(table)
-        wanted = table["step"][of_rank] if step is None else np.array([step])
+        wanted = self.steps_of(rank, step)["step"]
         mine: NDArray[np.bool_] = (self.timeline.index.rank == rank) & np.isin(
             self.trace.events["step"], wanted
         )
@@ -85,6 +84,17 @@ class OpenTrace:
             what = "steps" if step is None else f"step {step}"
             raise TraceError(f"expected {what} of rank {rank}, found none in this trace")
         return mine
+
+    def steps_of(self, rank: int, step: int | None) -> Table:
+        """One step of a rank, or all but one that warms up."""
+        table = self.trace["steps"]
+        wanted = settled(table) if step is None else table["step"] == step
+        return table.take(wanted & (table["rank"] == rank))
+
+    def wall_ns(self, rank: int, step: int | None) -> int:
+        """How long these steps take together."""
+        steps = self.steps_of(rank, step)
+        return int((steps["end_ns"] - steps["start_ns"]).sum())
 
     def line_costs(self, rank: int, step: int | None) -> tuple[list[LineCost], int]:
         """What each source line costs in the chosen steps, and how many these are."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from stepscope.contexts import LineTotal, build_contexts, line_totals
+from stepscope.contexts import LineTotal, build_contexts, line_totals, whole_ns
 from stepscope.serve.opened import OpenTrace
 from stepscope.serve.query import Query
 from stepscope.timeline.lines import PHASES, LineCost
@@ -34,9 +34,9 @@ def source(opened: OpenTrace, query: Query) -> dict[str, Any]:
     name = query.text("file")
     found = opened.sources.read(name)
     costs, steps = _costs(opened, query)
-    longest = max((_longer_side(one) for one in costs), default=1) or 1
+    whole = _whole_ns(opened, query) or 1
     recorded = max(int((opened.trace["steps"]["rank"] == opened.rank_of(query)).sum()), 1)
-    lines = [_line(one, steps, recorded, longest) for one in costs if one.place.file == name]
+    lines = [_line(one, steps, recorded, whole) for one in costs if one.place.file == name]
     return {
         "file": name,
         "readable": found.text is not None,
@@ -64,6 +64,13 @@ def _costs(opened: OpenTrace, query: Query) -> tuple[list[LineCost], int]:
     return opened.line_costs(opened.rank_of(query), query.number("step"))
 
 
+def _whole_ns(opened: OpenTrace, query: Query) -> int:
+    """The time that lines have their share of: that of the steps, or all that was collected."""
+    if _per(opened, query) == "recording":
+        return max(whole_ns(build_contexts(opened.trace)))
+    return opened.wall_ns(opened.rank_of(query), query.number("step"))
+
+
 def _collected(opened: OpenTrace) -> list[LineCost]:
     return [_line_cost(one) for one in line_totals(build_contexts(opened.trace))]
 
@@ -87,7 +94,7 @@ def _file(opened: OpenTrace, name: str, lines: Iterable[LineCost], steps: int) -
     }
 
 
-def _line(one: LineCost, steps: int, recorded: int, longest: int) -> dict[str, Any]:
+def _line(one: LineCost, steps: int, recorded: int, whole: int) -> dict[str, Any]:
     times = {
         f"{phase}_{side}_ms": times[number] * _MS / steps
         for number, phase in enumerate(PHASES)
@@ -98,7 +105,7 @@ def _line(one: LineCost, steps: int, recorded: int, longest: int) -> dict[str, A
         "what": one.place.what,
         "name": one.place.name,
         **times,
-        "share": _longer_side(one) / longest,
+        "share": _longer_side(one) / whole,
         "calls": one.calls / recorded,
         "modules": one.modules,
     }

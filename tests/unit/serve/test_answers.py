@@ -303,6 +303,12 @@ def test_a_file_that_is_not_here_still_tells_what_its_lines_cost(net: OpenTrace)
     ]
 
 
+def test_the_share_of_a_line_is_that_of_the_step(net: OpenTrace) -> None:
+    (line,) = ask(net, "source", file="/p/train.py")["lines"]
+    assert line["forward_cpu_ms"] + line["backward_cpu_ms"] == pytest.approx(0.07)
+    assert line["share"] == pytest.approx(0.7)  # of 100 us
+
+
 def test_no_file_is_served_that_the_trace_does_not_name(net: OpenTrace) -> None:
     for file in ("/etc/passwd", "/p/../etc/passwd", "net.py", ""):
         with pytest.raises(ServeError, match="expected a file that the trace names"):

@@ -34,6 +34,7 @@ def test_lines_of_a_collected_run_cost_what_they_called(alone: OpenTrace, tmp_pa
     assert (line["line"], line["name"]) == (3, "<module>")
     assert line["other_cpu_ms"] == pytest.approx(0.05)
     assert line["other_device_ms"] == pytest.approx(0.031)
+    assert line["share"] == pytest.approx(50 / 60)  # of all that was collected
 
 
 def test_a_file_with_both_tells_steps_and_on_demand_the_recording(tmp_path: Path) -> None:

@@ -11,10 +11,17 @@ import { whatif } from "./whatif/pane";
 /** The panes below the timeline, by their order on screen. */
 const PANES: Pane[] = [overview, findings, whatif, flame, modules, kernels, source];
 
+/** The same for steps without a device, whose work is that of operators. */
+const PANES_WITHOUT_DEVICE = PANES.map((one) =>
+  one === kernels ? { ...one, title: "Operators", hint: "Operators by name" } : one,
+);
+
 /** Those that tell something of a file without steps, which holds contexts alone. */
 const PANES_WITHOUT_STEPS: Pane[] = [flame, findings, source];
 
 /** The panes that are shown: the first nine have the keys 1 to 9. */
 export function panesOf(store: Store): Pane[] {
-  return store.stepless.value ? PANES_WITHOUT_STEPS : PANES;
+  if (store.stepless.value) return PANES_WITHOUT_STEPS;
+  const work = store.overview.value.value?.facts?.kernels_are;
+  return work === "operators" ? PANES_WITHOUT_DEVICE : PANES;
 }

@@ -14,7 +14,7 @@ const rowsOf = perStore((store) => store.scoped((client, scope) => client.kernel
 export const kernels: Pane = {
   id: "kernels",
   title: "Kernels",
-  hint: "Device work by name; operators where there is no device",
+  hint: "Device work by name",
   View: ({ store }) => (
     <WithAnswer answer={rowsOf(store)}>
       {(value) => <Rows store={store} value={value} />}
@@ -53,7 +53,7 @@ const COLUMNS: Column<KernelRow>[] = [
   {
     id: "share",
     title: "share",
-    hint: "of all device work",
+    hint: "of all that is listed",
     numeric: true,
     value: (row) => row.share,
     cell: (row) => (

@@ -33,6 +33,11 @@ const PER: Record<Per, string> = {
   recording: "of the whole recording",
 };
 
+const SHARE: Record<Per, string> = {
+  step: "of the step",
+  recording: "of the whole recording",
+};
+
 function bestFile(store: Store): string {
   const files = filesOf(store).value.value?.files ?? [];
   const marked = files.find((one) => store.marks.value.lines.has(one.file));
@@ -160,7 +165,7 @@ function Lines({ store, value }: { store: Store; value: Source }): JSX.Element {
                   device
                 </th>
               )}
-              <th scope="col" class="number" colSpan={2}>
+              <th scope="col" class="number" colSpan={2} title={SHARE[value.per]}>
                 share
               </th>
               <th scope="col" class="number">
