@@ -43,6 +43,7 @@ _TIME_WORDS = {
     "launch": "idle after launch",
 }
 _TIME_HEADS = ("computing", "comm. only", "data", "sync", "host", "launch")
+_SIDE = {"cpu": "CPU"}
 _EVIDENCE = {
     "pattern": "told by a pattern of operators",
     "whole_trace": "nothing marks a step: this is all of the trace",
@@ -115,6 +116,8 @@ class _Report:
         if steps.warm_up:
             left_out = f"step {steps.warm_up.step} ({ms(steps.warm_up.ms)} ms)"
             text.append(f"\nwithout {left_out}, which warms up", "dim")
+        if step_is := self.main.capture.get("step_is"):
+            text.append(f"\na step is {step_is}", "dim")
         style = _TIME_STYLE.get(self.main.verdict.bound_by, "green")
         return text.append("\n▶ ", style).append(self.main.verdict.sentence, "bold")
 
@@ -148,7 +151,7 @@ class _Report:
             if device:
                 cells += [ms(one.device_ms)]
                 cells += [self.bar(one.device_ms / longest, style) for _ in bars]
-            table.add_row(*cells, Text(one.bound_by, "dim"))
+            table.add_row(*cells, Text(_SIDE.get(one.bound_by, one.bound_by), "dim"))
         return table
 
     def device(self, device: Device) -> Table:
@@ -169,25 +172,31 @@ class _Report:
 
     def model(self) -> Table:
         where = "device" if self.on_device else "CPU"
-        heads = ["", "", "forward>", "backward>", ">", *([""] if self.width >= 90 else [])]
+        heads = ["", "~", "forward>", "backward>", ">", *([""] if self.width >= 90 else [])]
         heads += ["parameters>"] if self.counts_parameters else []
         table = _table(f"Model, {where} ms a step", *heads)
         total = sum(map(self.cost, self.main.modules)) or 1.0
-        self.add_nodes(table, self.main.modules, total, 0)
+        self.add_nodes(table, self.main.modules, total)
         return table
 
-    def add_nodes(self, table: Table, nodes: Iterable[Node], total: float, level: int) -> None:
-        """Rows for the nodes that matter, and one for the others together."""
-        hidden = []
+    def add_nodes(
+        self, table: Table, nodes: Iterable[Node], total: float, level: int = 0, deep: int = 0
+    ) -> None:
+        """Rows for the nodes that matter, and one for the others together.
+
+        A list of modules is a level of the tree, but none of the depth that was asked for.
+        """
+        nodes, hidden = list(nodes), []
         for node in nodes:
             if level and self.cost(node) / total < _LEAST_SHARE:
                 hidden.append(node)
                 continue
             self.add_node(table, node, total, level)
-            if level + 1 < self.depth:
-                self.add_nodes(table, node.children, total, level + 1)
+            below = deep + (not _only_holds(node))
+            if below < self.depth:
+                self.add_nodes(table, node.children, total, level + 1, below)
         share = sum(map(self.cost, hidden)) / total
-        if share >= _LEAST_REST:
+        if share >= _LEAST_REST and len(hidden) < len(nodes):
             words = f"{'  ' * level}… {len(hidden)} more"
             table.add_row(Text(words, "dim"), "", "", "", Text(percent(share), "dim"))
 
@@ -198,7 +207,7 @@ class _Report:
             name.append(f" × {node.count}", "yellow")
         cost = self.cost(node)
         table.add_row(
-            name, Text(_fit(node.kind, self.width // 6), "dim"),
+            name, Text(node.kind, "dim", no_wrap=True, overflow="ellipsis"),
             ms(forward), ms(cost - forward), percent(cost / total),
             *([self.bar(cost / total, "green")] if self.width >= 90 else []),
             *([Text(count(node.parameters or 0), "dim")] if self.counts_parameters else []),
@@ -286,8 +295,9 @@ def _is_skewed(steps: StepTimes) -> bool:
     return abs(steps.mean_ms - steps.median_ms) > _SKEWED * steps.median_ms
 
 
-def _fit(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+def _only_holds(node: Node) -> bool:
+    """Whether a module holds others and is never called itself, as a ModuleList."""
+    return bool(node.children) and not node.calls
 
 
 def _computing(summary: Summary) -> float:

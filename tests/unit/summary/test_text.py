@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 from test_facts import TWO_STEPS, WARMING, drawn
+from test_tree import node
 
 from stepscope.annotate.kernel_names import short_name
 from stepscope.summary import summarise
@@ -103,6 +105,37 @@ def test_numbers_have_the_digits_that_matter() -> None:
     assert [count(value) for value in (999, 11_200_000)] == ["999", "11.2 M"]
     assert [size(value) for value in (12, 44_900_000)] == ["12 B", "44.9 MB"]
     assert [bar(share, 2) for share in (0, 0.25, 0.5, 2)] == ["", "▌", "█", "██"]
+
+
+def model_told(calls: dict[str, int], *modules: dict[str, Any]) -> list[list[str]]:
+    """The rows of the model in a report; each call of a module takes so many microseconds."""
+    lines, begin = ["main | 0 9000 | ProfilerStep#1", "main | 0 8900 | stepscope.module:"], 10
+    for path, length in calls.items():
+        lines.append(f"main | {begin} {begin + length} | stepscope.module: {path}")
+        begin += length + 10
+    text = printed(drawn("\n".join(lines), model=node("net", "Net", *modules)), 80)
+    table = text.partition("Model,")[2].partition("\n\n")[0]
+    return [line.split() for line in table.splitlines()[3:]]
+
+
+def test_a_list_of_modules_takes_nothing_of_the_depth() -> None:
+    layers = node("layers", "ModuleList", node("a", "Layer", node("fc", "Linear")))
+    body = node("body", "Body", node("encoder", "Encoder", layers))
+    called = dict.fromkeys(("body", "body.encoder", "body.encoder.layers.a"), 1)
+    rows = model_told(called | {"body.encoder.layers.a.fc": 800}, body)
+    assert [row[0] for row in rows] == ["net", "body", "encoder", "layers", "a"]
+
+
+def test_small_modules_are_put_together_beside_large_ones_alone() -> None:
+    small = {f"small.{name}": 100 for name in "abcd"}
+    parts = node("small", "Small", *(node(name, "Linear") for name in "abcd"))
+    rows = model_told({"large": 4000, **small}, node("large", "Linear"), parts)
+    assert [row[0] for row in rows] == ["net", "large", "small"]
+
+
+def test_a_class_has_the_room_that_there_is() -> None:
+    name = "BertForSequenceClassification"
+    assert ["part", name] in [row[:2] for row in model_told({"part": 900}, node("part", name))]
 
 
 @pytest.mark.parametrize(("end", "said"), [(600, True), (350, False)])
