@@ -50,6 +50,7 @@ _RULES = tuple(
 _RANGE_RULES = [(pattern, stage) for kinds, pattern, stage in _RULES if "annotation" in kinds]
 # A step as torch.profiler marks it, and as JAX's StepTraceAnnotation does.
 _STEP = re.compile(r"(?:^ProfilerStep#|#step_num=)(\d{1,9})$")
+_RECORDED = "stepscope.step#"
 
 
 def is_step(name: str) -> bool:
@@ -60,6 +61,11 @@ def is_step(name: str) -> bool:
         [True, True, False]
     """
     return _STEP.search(name) is not None
+
+
+def is_recorded_step(name: str) -> bool:
+    """Whether this is the mark with which a capture of JAX begins a step."""
+    return name.startswith(_RECORDED)
 
 
 def step_number(name: str) -> int:

@@ -9,8 +9,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.annotate.call_turns import is_compiled_call, turns_by_calls
 from stepscope.annotate.launches import launch_of
-from stepscope.annotate.marks import is_step, step_number
+from stepscope.annotate.marks import is_recorded_step, is_step, step_number
 from stepscope.annotate.tracks import device_work, marked_on_devices, on_host
 from stepscope.errors import TraceError
 from stepscope.trace.intervals import grouped_union
@@ -23,6 +24,7 @@ _REGULAR = 0.9
 _LEAST_EVENTS = 8
 _CUT_OFF = 0.02
 _NOTABLE = 0.1
+_UNLIKE = 0.5  # a first turn that differs by more is cut off, or holds what came before the loop
 Bounds = NDArray[np.int64]
 
 
@@ -30,14 +32,14 @@ def find_steps(trace: Trace) -> Trace:
     """Fill the table of steps, and the step of every event.
 
     The steps are the recorder's own, torch.profiler's or JAX's; otherwise each ends with the
-    optimizer that steps least often; otherwise they are the repeats of a pattern of top-level work;
-    otherwise all is one step.
+    optimizer that steps least often, or with the compiled function that trains; otherwise they are
+    the repeats of a pattern of top-level work; otherwise all is one step.
     CPU events belong to the step in which they start, device work to that of its launch; where
     only a device marks the steps, to the one in which it starts.
 
     Source: HOTLINE section 4.2, widened.
     """
-    ways = (_by_profiler, _by_optimizer, _by_pattern, _whole)
+    ways = (_by_profiler, _by_optimizer, _by_calls, _by_pattern, _whole)
     numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
     whole = _whole_steps(starts, ends)
     numbers, starts, ends = numbers[whole], starts[whole], ends[whole]
@@ -86,6 +88,8 @@ def main_track(trace: Trace) -> int:
     if not named.any() and marks.any():
         return int(events["track"][marks][0])
     if not named.any():
+        named = on_cpu & events.text("name").where(is_compiled_call)
+    if not named.any():
         named = on_cpu & events.text("category").mask("cpu_op", "python", "runtime")
     if not named.any():
         named = on_cpu if on_cpu.any() else np.ones(len(events), np.bool_)
@@ -94,21 +98,21 @@ def main_track(trace: Trace) -> int:
 
 
 def _by_profiler(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str] | None:
-    rows = _named(trace, is_step)
-    names = trace.events.text("name")
-    numbers = [step_number(names[row] or "") for row in rows]
-    if recorded := trace.metadata.capture.get("steps_recorded"):
-        # The profiler marks one more, which its end cuts off.
-        rows = rows[np.isin(numbers, recorded)]
-        numbers = [number for number in numbers if number in recorded]
+    rows = _named(trace, is_recorded_step)
+    rows = rows if len(rows) else _named(trace, is_step)
     if not len(rows):
         return None
+    names = trace.events.text("name")
+    numbers = np.array([step_number(names[row] or "") for row in rows])
     start = trace.events["start_ns"][rows]
     end = start + trace.events["duration_ns"][rows]
     # The profiler closes one step's range just before it opens the next; the step lasts till then.
     follows = np.append(np.diff(numbers) == 1, False)
     end = np.where(follows, np.append(start[1:], 0), end)
-    return np.array(numbers), start, end, "profiler_step"
+    # One more may be marked: the profiler's end cuts that one off.
+    recorded = trace.metadata.capture.get("steps_recorded") or numbers
+    kept = np.isin(numbers, recorded)
+    return (numbers[kept], start[kept], end[kept], "profiler_step") if kept.any() else None
 
 
 def _by_optimizer(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str] | None:
@@ -124,6 +128,22 @@ def _by_optimizer(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str] | None:
     first = trace.events["start_ns"][trace.events["track"] == main_track(trace)].min()
     starts = np.append(first, ends[:-1])
     return np.arange(len(ends)), starts, ends, "optimizer"
+
+
+def _by_calls(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str] | None:
+    """From one return of the function that trains to the next."""
+    track = main_track(trace)
+    turns = turns_by_calls(trace, track)
+    if turns is None or len(turns.ends) < 2:
+        return None
+    first = trace.events["start_ns"][trace.events["track"] == track].min()
+    starts = np.append(first, turns.ends[:-1])
+    length = turns.ends - starts
+    alike = abs(length[0] - np.median(length[1:])) < _UNLIKE * np.median(length[1:])
+    whole = turns.first_is_whole and alike
+    skipped = 0 if whole else 1
+    ends = turns.ends[skipped:]
+    return np.arange(len(ends)), starts[skipped:], ends, "compiled_call"
 
 
 def _by_pattern(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str] | None:
@@ -220,8 +240,11 @@ def _tell_of_work_outside(trace: Trace) -> Trace:
     """Warn where threads run much of what was compiled after the step that asked for it has ended.
 
     JAX returns before its work is done. A launch on a device tells the step; on a CPU nothing does.
+    A capture waits for it (docs/capture.md); what it holds beside its steps is not theirs.
     """
     events = trace.events
+    if events.text("name").where(is_recorded_step).any():
+        return trace
     compiled = on_host(trace) & (events["scope"] >= 0)
     outside = events["self_ns"][compiled & (events["step"] < 0)].sum()
     whole = events["self_ns"][compiled].sum()
@@ -236,6 +259,8 @@ def _tell_of_work_outside(trace: Trace) -> Trace:
 
 def _tell(trace: Trace, evidence: str) -> Trace:
     said = {
+        "compiled_call": "the file marks no step; each lasts from one return of the function under "
+        "jax.jit that trains to the next",
         "pattern": "the file marks no step; steps are the repeats of a pattern of operators",
         "whole_trace": "the file marks no step and repeats nothing; all of it is taken as one step",
     }[evidence]

@@ -18,10 +18,12 @@ from stepscope.capture.target import Rank, target_path
 class profile:
     """Record a few of the training steps that run in a `with` block.
 
-    Steps are found from the optimizers, as `stepscope run` finds them.
+    Steps are found from the optimizers, in JAX from calls of the training step, as `stepscope run`
+    finds them.
 
     Args:
         model: the `nn.Module` that trains; without it, models are found from their calls.
+            None for JAX.
         path: the file to write; by default named after the script.
         warmup: training steps to let pass first; with 0, recording begins with the block.
         steps: training steps to record.
@@ -59,10 +61,13 @@ class profile:
 
     def __enter__(self) -> profile:
         check_target(self.path)
-        recorder = self._session.attach()
-        if self._model is not None:
-            _plant(recorder.forest, self._model, sys._getframe(1))
-        recorder.start()
+        if "jax" in sys.modules and (watching := self._session.attach_jax()):
+            watching.start()
+        if "torch" in sys.modules or "jax" not in sys.modules:
+            recorder = self._session.attach()
+            if self._model is not None:
+                _plant(recorder.forest, self._model, sys._getframe(1))
+            recorder.start()
         return self
 
     def __exit__(

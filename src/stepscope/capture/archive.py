@@ -25,6 +25,7 @@ def write_capture(
     modules: dict[str, Any],
     export: Callable[[Path], object] | None,
     contexts: bytes | None = None,
+    member: str = "trace.json",
 ) -> None:
     """Write a capture file, all or nothing.
 
@@ -32,19 +33,21 @@ def write_capture(
         path: the file to write; an earlier capture there is replaced.
         manifest: the content of manifest.json.
         modules: the content of modules.json.
-        export: writes trace.json to the path it is given; None where nothing was recorded.
+        export: writes the profiler's own file to the path it is given; None where nothing was
+            recorded.
         contexts: the content of contexts.json, where contexts were collected.
+        member: what the profiler's file is called in the archive.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    trace = path.with_name(f".{path.name}.{os.getpid()}.json")
+    trace = path.with_name(f".{path.name}.{os.getpid()}.{member}")
     try:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=_QUICK) as archive:
             archive.writestr("manifest.json", json.dumps(manifest, indent=1))
             archive.writestr("modules.json", json.dumps(modules))
             if export:
                 export(trace)
-                _add_file(archive, trace, "trace.json")
+                _add_file(archive, trace, member)
             if contexts is not None:
                 archive.writestr("contexts.json", contexts)
         partial.replace(path)

@@ -38,12 +38,16 @@ def run_program(program: Program, options: Options | ContextOptions, output: str
     program.check()
     check_target(session.path)
     exits.prepare()
-    watch = AfterImport("torch", session.attach)
-    watch.install()
+    watches = [AfterImport("torch", session.attach)]
+    if isinstance(session, Session):
+        watches.append(AfterImport("jax", session.attach_jax))
+    for watch in watches:
+        watch.install()
     try:
         program.execute()
     except ModuleMissing:
-        watch.remove()
+        for watch in watches:
+            watch.remove()
         raise
     except SystemExit as error:
         _finish(session, Ending(detail=f"exited with {error.code!r}"), error.code)
@@ -105,15 +109,15 @@ def _why_no_steps() -> str:
         )
     if "torch" in sys.modules:
         return (
-            "a step ends when an optimizer of torch.optim has stepped; "
-            "stepscope run --contexts needs none"
+            "a step ends when an optimizer of torch.optim has stepped or a model is called again; "
+            "stepscope run --contexts needs neither"
         )
     if "jax" in sys.modules:
         return (
-            "stepscope run records PyTorch; stepscope report FOLDER opens what "
-            "jax.profiler.trace(FOLDER) writes"
+            "a step ends when a function under jax.jit has returned; stepscope report FOLDER opens "
+            "what jax.profiler.trace(FOLDER) writes"
         )
-    return "stepscope run records PyTorch, in the process that it starts"
+    return "stepscope run records PyTorch and JAX, in the process that it starts"
 
 
 def _say(line: str) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from stepscope.capture.archive import FORMAT, VERSION
+from stepscope.capture.frameworks import describe_framework
 from stepscope.capture.options import Options
 from stepscope.capture.target import Rank
 from stepscope.version import __version__
@@ -38,6 +38,7 @@ class Result:
         steps_seen: training steps that ended while stepscope was watching.
         steps_recorded: those that are in the trace, complete, from 0.
         step_ends_after: the optimizer call that ends a step.
+        step_is: what a step is, in words, where no training step was found.
         warnings: what a reader of the capture should know.
         loaders: of each data loader in use its workers, pin_memory, prefetch_factor.
     """
@@ -47,12 +48,13 @@ class Result:
     steps_seen: int = 0
     steps_recorded: Sequence[int] = ()
     step_ends_after: str | None = None
+    step_is: str | None = None
     warnings: Sequence[str] = ()
     loaders: Sequence[dict[str, Any]] = ()
 
 
-def build_manifest(run: Run, result: Result) -> dict[str, Any]:
-    """The content of manifest.json."""
+def build_manifest(run: Run, result: Result, framework: str | None = None) -> dict[str, Any]:
+    """The content of manifest.json; `framework` is what was recorded, by default what is loaded."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -64,7 +66,7 @@ def build_manifest(run: Run, result: Result) -> dict[str, Any]:
         "host": socket.gethostname(),
         "cpu_count": os.cpu_count(),
         "cpus_usable": _usable_cpus(),
-        **_describe_framework(),
+        **describe_framework(framework),
         **asdict(run.rank),
         **asdict(result),
         "options": asdict(run.options),
@@ -74,26 +76,3 @@ def build_manifest(run: Run, result: Result) -> dict[str, Any]:
 def _usable_cpus() -> int | None:
     """The cores that this process may run on, which a container or a scheduler may have limited."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-
-
-def _describe_framework() -> dict[str, Any]:
-    """What the process has loaded; nothing is imported or initialized to find out."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return {"framework": None, "framework_version": None, "threads": None, "devices": []}
-    return {
-        "framework": "pytorch",
-        "framework_version": str(torch.__version__),
-        "threads": torch.get_num_threads(),
-        "devices": _describe_devices(torch),
-    }
-
-
-def _describe_devices(torch: Any) -> list[dict[str, Any]]:
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
-        return []
-    found = enumerate(map(torch.cuda.get_device_properties, range(torch.cuda.device_count())))
-    return [
-        {"type": "cuda", "index": i, "name": p.name, "memory_bytes": p.total_memory}
-        for i, p in found
-    ]

@@ -1,17 +1,41 @@
-"""One capture, from the start of a run to the file; torch comes in only when the run has it."""
+"""One capture, from the start of a run to the file; a framework comes in only when the run has it.
+
+A run that imports both torch and JAX is watched in both. The first that has all steps asked for
+makes the capture; where the run ends before that, the one that has any.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stepscope.capture.archive import write_capture
+from stepscope.capture.jax import too_old
 from stepscope.capture.manifest import Result, Run, build_manifest
+from stepscope.errors import CaptureError
 
 if TYPE_CHECKING:
-    from stepscope.capture.recorder import Recorder, Recording
+    from stepscope.capture.jax.recorder import JaxRecorder
+    from stepscope.capture.recorder import Recorder
+
+
+class Recording(Protocol):
+    """Consecutive steps that a recorder has recorded, with what is needed to use them."""
+
+    early: bool
+    modules: dict[str, Any]
+    loaders: list[dict[str, Any]]
+    member: str
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps recorded in full."""
+
+    def export(self, path: Path) -> object:
+        """Write the profiler's own file to `path`."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +62,9 @@ class Session:
         self.path = path
         self.result: Result | None = None
         self.failure: str | None = None
-        self.recorder: Recorder | None = None
         self.run = run
+        self._recorders: list[Recorder | JaxRecorder] = []
+        self._refused: str | None = None
         self._pid = os.getpid()
 
     @property
@@ -47,56 +72,108 @@ class Session:
         """Whether this is a child that the run has forked: the capture is its parent's."""
         return os.getpid() != self._pid
 
-    def attach(self) -> Recorder:
-        """Begin to watch; torch must have been imported."""
+    def attach(self, only_training: bool = False) -> Recorder:
+        """Begin to watch, perhaps for optimizers only; torch must have been imported."""
         from stepscope.capture.recorder import Recorder
 
-        self.recorder = Recorder(self.run.options, self._complete)
-        return self.recorder
+        recorder = Recorder(self.run.options, self._complete, self._reopen, only_training)
+        self._recorders.append(recorder)
+        return recorder
+
+    def attach_jax(self) -> JaxRecorder | None:
+        """Begin to watch; JAX must have been imported. None where it is one that cannot be."""
+        try:
+            from stepscope.capture.jax.recorder import JaxRecorder
+
+            recorder = JaxRecorder(self.run.options, self._complete)
+        except (ImportError, AttributeError):
+            self._refused = too_old(str(getattr(sys.modules["jax"], "__version__", "another")))
+        except CaptureError as error:
+            self._refused = str(error)
+        else:
+            self._recorders.append(recorder)
+            return recorder
+        return None
 
     def finish(self, ending: Ending) -> None:
         """Close the capture, unless that was done before; a forked child leaves it alone."""
-        if self.result is not None or self.failure is not None or self.is_forked:
+        if self.is_forked:
             return
-        recording = None
-        if self.recorder:
-            self.recorder.close()
-            recording = self.recorder.best()
-        self._write(recording, self._judge(recording, ending))
+        for recorder in self._recorders:
+            recorder.close()
+        if self.result is not None or self.failure is not None:
+            return
+        chosen = self._chosen()
+        recording = chosen.best() if chosen else None
+        self._write(chosen, recording, self._judge(chosen, recording, ending))
 
     def _complete(self, recording: Recording) -> None:
-        self._write(recording, self._result("complete", f"recorded {_span(recording)}", recording))
+        for recorder in self._recorders:
+            if recorder.best() is not recording:
+                recorder.close()
+        chosen = self._chosen(recording)
+        message = f"recorded {_span(recording)}{_meaning(chosen)}"
+        self._write(chosen, recording, self._result(chosen, "complete", message, recording))
 
-    def _judge(self, recording: Recording | None, ending: Ending) -> Result:
-        steps = self.recorder.cycle.steps if self.recorder else 0
+    def _reopen(self) -> None:
+        """Training begins: what was recorded before it is not what the run is about."""
+        self.result = None
+
+    def _chosen(self, recording: Recording | None = None) -> Recorder | JaxRecorder | None:
+        """The recorder that made `recording`; without one that with a step, or else any."""
+
+        def rank(one: Recorder | JaxRecorder) -> tuple[bool, bool, bool]:
+            best = one.best()
+            return best is recording is not None, best is not None, one.cycle.steps > 0
+
+        return max(self._recorders, key=rank, default=None)
+
+    def _judge(
+        self,
+        recorder: Recorder | JaxRecorder | None,
+        recording: Recording | None,
+        ending: Ending,
+    ) -> Result:
+        steps = recorder.cycle.steps if recorder else 0
         if steps == 0:
             outcome = "no_steps" if ending.outcome == "ended" else ending.outcome
-            return self._result(outcome, f"the run {ending.detail}{self._why_no_steps()}", None)
-        message = f"the run {ending.detail} after {_count(steps)}; recorded {_span(recording)}"
+            message = f"the run {ending.detail}; {self._why_no_steps()}"
+            return self._result(recorder, outcome, message, None)
+        message = f"the run {ending.detail} after {_count(steps, recorder)}; "
+        message += f"recorded {_span(recording)}{_meaning(recorder)}"
         outcome = "ended_early" if ending.outcome == "ended" else ending.outcome
-        return self._result(outcome, message, recording)
+        return self._result(recorder, outcome, message, recording)
 
     def _why_no_steps(self) -> str:
-        if self.recorder is None:
-            return "; it never imported torch"
-        return "; no optimizer stepped in this process"
+        if self._refused:
+            return self._refused
+        why = [recorder.why_no_steps for recorder in self._recorders]
+        return " and ".join(why) or "it imported neither torch nor JAX"
 
-    def _result(self, outcome: str, message: str, recording: Recording | None) -> Result:
-        recorder = self.recorder
+    def _result(
+        self,
+        recorder: Recorder | JaxRecorder | None,
+        outcome: str,
+        message: str,
+        recording: Recording | None,
+    ) -> Result:
         return Result(
             outcome=outcome,
             message=message,
             steps_seen=recorder.cycle.steps if recorder else 0,
             steps_recorded=tuple(recording.steps) if recording else (),
             step_ends_after=recorder.cycle.anchor_name if recorder else None,
-            warnings=tuple(self._warnings(recording)),
+            step_is=recorder.cycle.step_is if recorder else None,
+            warnings=tuple(self._warnings(recorder, recording)),
             loaders=tuple(recording.loaders) if recording else (),
         )
 
-    def _warnings(self, recording: Recording | None) -> list[str]:
+    def _warnings(
+        self, recorder: Recorder | JaxRecorder | None, recording: Recording | None
+    ) -> list[str]:
         warnings = []
-        if self.recorder and self.recorder.problem:
-            warnings.append(f"stepscope could not record everything: {self.recorder.problem}")
+        if recorder and recorder.problem:
+            warnings.append(f"stepscope could not record everything: {recorder.problem}")
         if recording and recording.early:
             warnings.append(
                 f"the run ended before its {self.run.options.warmup} warm-up steps and one more, "
@@ -104,12 +181,22 @@ class Session:
             )
         return warnings
 
-    def _write(self, recording: Recording | None, result: Result) -> None:
+    def _write(
+        self,
+        recorder: Recorder | JaxRecorder | None,
+        recording: Recording | None,
+        result: Result,
+    ) -> None:
         """A capture that cannot be written must not take the training run down with it."""
+        manifest = build_manifest(self.run, result, recorder.framework if recorder else None)
         modules = recording.modules if recording else {"roots": []}
-        export = recording.window.export if recording else None
         try:
-            write_capture(self.path, build_manifest(self.run, result), modules, export)
+            if recording:
+                write_capture(
+                    self.path, manifest, modules, recording.export, member=recording.member
+                )
+            else:
+                write_capture(self.path, manifest, modules, None)
         except (OSError, RuntimeError) as error:
             self.failure = f"cannot write {self.path}: {error}"
         else:
@@ -123,5 +210,12 @@ def _span(recording: Recording | None) -> str:
     return f"step {first}" if first == last else f"steps {first} to {last}"
 
 
-def _count(steps: int) -> str:
-    return "1 training step" if steps == 1 else f"{steps} training steps"
+def _count(steps: int, recorder: Recorder | JaxRecorder | None) -> str:
+    step = "step" if recorder and recorder.cycle.step_is else "training step"
+    return f"1 {step}" if steps == 1 else f"{steps} {step}s"
+
+
+def _meaning(recorder: Recorder | JaxRecorder | None) -> str:
+    """What a step is, where it is no training step."""
+    step = recorder.cycle.step_is if recorder else None
+    return f"; a step is {step}" if step else ""

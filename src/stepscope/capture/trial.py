@@ -106,14 +106,16 @@ class _Recorded:
 
     def finish(self) -> dict[str, Any]:
         self._session.finish(Ending())
-        recorded = self._session.result.steps_recorded if self._session.result else ()
-        return {"recorded": len(recorded)}
+        result = self._session.result
+        if result is None:
+            return {"recorded": 0}
+        return {"recorded": len(result.steps_recorded), "steps_seen": result.steps_seen}
 
 
 def _record(trial: Trial) -> _Recorded:
     run = Run(trial.program.command, Options(trial.warmup, trial.steps))
     session = StoppingSession(run, Path(str(trial.capture)))
-    session.attach()
+    session.attach(only_training=True)
     return _Recorded(session)
 
 

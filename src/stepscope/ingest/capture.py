@@ -1,6 +1,6 @@
 """Reader of `.stepscope` captures (docs/capture_format.md): zip archives from somebody else's hand.
 
-Nothing is extracted: four members are read by their exact names, none beyond a stated size.
+Nothing is extracted: some members are read by their exact names, none beyond a stated size.
 """
 
 from __future__ import annotations
@@ -21,13 +21,20 @@ from stepscope.ingest.metadata import MOST_RANKS
 from stepscope.ingest.model import parse_model
 from stepscope.ingest.stream import Progress
 from stepscope.ingest.trace_events import read_trace_events
+from stepscope.ingest.xplane import LONGEST_BYTES, read_xplane
 from stepscope.trace.ranks import of_rank
 from stepscope.trace.trace import Metadata, Trace
 
 VERSION = 1
-_MANIFEST, _MODULES, _TRACE = "manifest.json", "modules.json", "trace.json"
-_CONTEXTS = "contexts.json"
-_LIMITS = {_MANIFEST: 16 << 20, _MODULES: 256 << 20, _TRACE: 64 << 30, _CONTEXTS: 1 << 30}
+_MANIFEST, _MODULES, _CONTEXTS = "manifest.json", "modules.json", "contexts.json"
+_TRACES = {"trace.json": read_trace_events, "trace.xplane.pb": read_xplane}
+_LIMITS = {
+    _MANIFEST: 16 << 20,
+    _MODULES: 256 << 20,
+    _CONTEXTS: 1 << 30,
+    "trace.json": 64 << 30,
+    "trace.xplane.pb": LONGEST_BYTES,
+}
 _AGAIN = "copy the file again or record it anew"
 
 
@@ -119,7 +126,7 @@ def _read(archive: zipfile.ZipFile, progress: Progress) -> Trace:
     recorded, manifest = _manifest(archive.read(_MANIFEST))
     members = archive.namelist()
     model = parse_model(archive.read(_MODULES)) if _MODULES in members else {}
-    trace = _recording(archive, progress) if _TRACE in members else Trace({})
+    trace = _recording(archive, progress)
     metadata = _metadata(trace.metadata, recorded, manifest, model)
     trace = of_rank(Trace(trace.tables, metadata, trace.arguments), manifest.rank)
     if _CONTEXTS in members:
@@ -131,7 +138,7 @@ def _read(archive: zipfile.ZipFile, progress: Progress) -> Trace:
 
 def _warnings(manifest: Manifest, members: list[str]) -> list[tuple[str, str, int]]:
     found = [("capture", text, 1) for text in manifest.warnings]
-    recorded = _TRACE in members or _CONTEXTS in members
+    recorded = bool({*_TRACES, _CONTEXTS}.intersection(members))
     if manifest.outcome != "complete" or not recorded:
         code = manifest.outcome if recorded else "nothing_recorded"
         found.append((code, f"the recording ended as `{manifest.outcome}`: {manifest.message}", 1))
@@ -160,10 +167,14 @@ def _manifest(text: bytes) -> tuple[dict[str, Any], Manifest]:
 
 
 def _recording(archive: zipfile.ZipFile, progress: Progress) -> Trace:
-    info = archive.getinfo(_TRACE)
+    """What the profiler recorded; empty where it recorded nothing."""
+    name = next((name for name in _TRACES if name in archive.namelist()), None)
+    if name is None:
+        return Trace({})
+    info = archive.getinfo(name)
     ratio = info.compress_size / max(info.file_size, 1)
     with archive.open(info) as member:
-        return read_trace_events(
+        return _TRACES[name](
             cast(BinaryIO, member), False, lambda size: progress(round(size * ratio))
         )
 

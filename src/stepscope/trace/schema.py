@@ -215,7 +215,8 @@ STEPS = Schema(
         Column(
             "evidence",
             "text",
-            "what the step was told by: profiler_step, optimizer, pattern or whole_trace",
+            "what the step was told by: profiler_step, optimizer, compiled_call, pattern or "
+            "whole_trace",
         ),
     ),
 )

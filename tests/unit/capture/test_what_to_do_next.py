@@ -29,7 +29,7 @@ def said(contexts: bool = False) -> str:
 def test_no_optimizer_stepped(loaded: pytest.MonkeyPatch) -> None:
     loaded.setitem(sys.modules, "torch", ModuleType("torch"))
     assert "a step ends when an optimizer of torch.optim has stepped" in said()
-    assert "stepscope run --contexts needs none" in said()
+    assert "or a model is called again; stepscope run --contexts needs neither" in said()
 
 
 def test_the_launcher_of_other_processes_was_run(loaded: pytest.MonkeyPatch) -> None:
@@ -39,8 +39,8 @@ def test_the_launcher_of_other_processes_was_run(loaded: pytest.MonkeyPatch) -> 
 
 
 def test_another_framework(loaded: pytest.MonkeyPatch) -> None:
-    assert (
-        said() == "no step, no report: stepscope run records PyTorch, in the process that it starts"
+    assert said() == (
+        "no step, no report: stepscope run records PyTorch and JAX, in the process that it starts"
     )
     loaded.setitem(sys.modules, "jax", ModuleType("jax"))
     assert "stepscope report FOLDER opens what jax.profiler.trace(FOLDER)" in said()

@@ -1,0 +1,66 @@
+"""What a process has loaded to train with; nothing is imported or initialized to find out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def describe_framework(name: str | None = None) -> Json:
+    """The framework's name, version, threads and devices, for manifest.json.
+
+    Args:
+        name: `pytorch` or `jax`; by default the one that is loaded, PyTorch where both are.
+    """
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if torch is not None and name != "jax":
+        return {
+            "framework": "pytorch",
+            "framework_version": str(torch.__version__),
+            "threads": torch.get_num_threads(),
+            "devices": list(_devices_of_torch(torch)),
+        }
+    if jax is not None:
+        return {
+            "framework": "jax",
+            "framework_version": _version(jax),
+            "threads": None,
+            "devices": list(_devices_of_jax(jax)),
+        }
+    return {"framework": None, "framework_version": None, "threads": None, "devices": []}
+
+
+def _version(module: Any) -> str | None:
+    version = getattr(module, "__version__", None)
+    return None if version is None else str(version)
+
+
+def _devices_of_torch(torch: Any) -> Iterator[Json]:
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return
+    for index in range(torch.cuda.device_count()):
+        found = torch.cuda.get_device_properties(index)
+        yield {
+            "type": "cuda",
+            "index": index,
+            "name": found.name,
+            "memory_bytes": found.total_memory,
+        }
+
+
+def _devices_of_jax(jax: Any) -> Iterator[Json]:
+    """The devices of this process, the CPU left out."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if not getattr(bridge, "_backends", None):
+        return
+    for index, device in enumerate(jax.local_devices()):
+        if device.platform != "cpu":
+            yield {
+                "type": device.platform,
+                "index": index,
+                "name": device.device_kind,
+                "memory_bytes": (device.memory_stats() or {}).get("bytes_limit"),
+            }

@@ -1,0 +1,85 @@
+"""One stretch of consecutive training steps under JAX's profiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax._src import profiler as jax_profiler
+from jax._src.lib import _profiler
+
+from stepscope.capture.jax.run_ahead import RunAhead
+from stepscope.capture.options import Options
+from stepscope.errors import CaptureError
+
+MARK = "stepscope.step"
+MEMBER = "trace.xplane.pb"
+
+
+class Window:
+    """Records steps from `first` on; between two of them stands a mark `stepscope.step`.
+
+    The mark bears the number of the step that begins there. The session is one of XLA's own, not
+    `jax.profiler.start_trace`: that one is left to the program, which gets it whenever it asks.
+    """
+
+    def __init__(self, options: Options, first: int, anchor: object, *, run_in: bool) -> None:
+        self.anchor = anchor
+        self.complete: list[int] = []
+        self.gave_way = False
+        self._runs_in = run_in
+        self._next = first
+        self._space = b""
+        if jax_profiler._profile_state.profile_session is not None:
+            raise CaptureError(_TAKEN)
+        self._ahead = RunAhead()
+        self._session: Any = _profiler.ProfilerSession(_options(options))
+        self._original = _profiler.ProfilerSession
+        _profiler.ProfilerSession = self._for_the_program
+        self._mark()
+
+    def end_step(self, outputs: Any) -> None:
+        """The training step that runs is over."""
+        self._ahead.step_ended(outputs)
+        if not self._runs_in:
+            self.complete.append(self._next)
+        self._runs_in = False
+        self._next += 1
+        self._mark()
+
+    def close(self, *, drain: bool) -> None:
+        """Stop recording; with `drain` only once the steps' work is done."""
+        if self._session is None:
+            return
+        if drain:
+            self._ahead.drain()
+        _profiler.ProfilerSession = self._original
+        session, self._session = self._session, None
+        self._space = session.stop()
+
+    def export(self, path: Path) -> None:
+        """Write the profile to `path`."""
+        path.write_bytes(self._space)
+
+    def _mark(self) -> None:
+        with jax.profiler.TraceAnnotation(MARK, step_num=self._next):
+            pass
+
+    def _for_the_program(self, *options: Any) -> Any:
+        """What the program gets that starts a profiler of its own: there can be but one."""
+        self.gave_way = True
+        self.close(drain=False)
+        return self._original(*options)
+
+
+def _options(options: Options) -> Any:
+    result = jax.profiler.ProfileOptions()
+    result.python_tracer_level = int(options.stack)
+    return result
+
+
+TAKEN = _TAKEN = (
+    "expected to start JAX's profiler, found that the script runs its own; open what that one "
+    "writes (stepscope report FOLDER)"
+)

@@ -1,0 +1,338 @@
+"""`stepscope run` on real JAX scripts in real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from test_run import (
+    EXAMPLES,
+    RUN,
+    own_words,
+    start,
+    without_own_words,
+    write,
+)
+
+import stepscope
+from stepscope.ingest.json_text import parse_json
+
+if os.environ.get("CI") != "true" or sys.version_info < (3, 11):
+    pytest.importorskip("jax")
+
+TRAINING = """
+import sys
+import jax, jax.numpy as jnp, numpy as np
+
+def loss_of(params, x, y):
+    with jax.named_scope("Net"):
+        for name in ("first", "second"):
+            with jax.named_scope(name):
+                x = jnp.tanh(x @ params[name])
+    with jax.named_scope("loss"):
+        return jnp.mean((x - y) ** 2)
+
+@jax.jit
+def update(params, x, y):
+    loss, grads = jax.value_and_grad(loss_of)(params, x, y)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), loss
+
+params = {"first": jnp.ones((64, 64)), "second": jnp.ones((64, 64))}
+x = np.ones((256, 64), np.float32)
+
+def train(steps):
+    global params
+    for _ in range(steps):
+        params, loss = update(params, x, x)
+    return loss
+"""
+
+
+def manifest_of(path: Path):
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        return parse_json(archive.read("manifest.json").decode())
+
+
+def recorded(folder: Path, *words: str, **options):
+    """Run `stepscope run WORDS`; what it said, the manifest and the capture opened."""
+    done = start([*RUN, *words], folder, **options)
+    (path,) = folder.glob("*.stepscope")
+    assert not [p for p in folder.iterdir() if p.name.startswith(".")]
+    return done, manifest_of(path), stepscope.open(path)
+
+
+def test_the_script_notices_nothing(tmp_path):
+    write(
+        tmp_path,
+        'import sys\nprint({"jax", "numpy", "pyarrow", "msgspec", "rich"} & set(sys.modules))\n'
+        + TRAINING
+        + """
+import threading
+from jax._src import api, profiler
+print(train(12).shape, jax.random.key(1), len(threading.enumerate()))
+print(api._post_hook_state.get_global(), profiler._profiler.ProfilerSession)
+print(isinstance(update, type(jax.jit(len))), file=sys.stderr)
+sys.exit(3)
+""",
+    )
+
+    done, _ = same_with_and_without_jax(tmp_path, "train.py", "--steps", "7")
+
+    manifest = manifest_of(tmp_path / "train.stepscope")
+    assert done.returncode == 3
+    assert done.stdout.startswith("set()\n")
+    assert manifest["outcome"] == "complete"
+    assert manifest["steps_recorded"] == [5, 6, 7]
+    assert manifest["step_ends_after"] == "update"
+    assert (manifest["framework"], manifest["devices"], manifest["loaders"]) == ("jax", [], [])
+    assert manifest["command"] == ["train.py", "--steps", "7"]
+    assert own_words(done.stderr) == (
+        "stepscope: recorded steps 5 to 7; wrote train.stepscope\n"
+        "stepscope: next: stepscope report train.stepscope\n"
+    )
+
+
+def test_the_capture_opens_as_any_other(tmp_path):
+    write(tmp_path, TRAINING + "train(12)")
+
+    _, manifest, trace = recorded(tmp_path, "--warmup", "3", "--steps", "4", "train.py")
+
+    steps = trace["steps"]
+    assert steps["step"].tolist() == manifest["steps_recorded"] == [3, 4, 5, 6]
+    assert steps["start_ns"][1:].tolist() == steps["end_ns"][:-1].tolist()
+    assert set(steps.text("evidence")) == {"profiler_step"}
+    assert (trace.metadata.framework, trace.metadata.world_size) == ("jax", 1)
+    stages = {(row["step"], row["stage"]) for row in trace.events.rows() if row["scope"]}
+    for step in (3, 4, 5, 6):
+        assert {(step, one) for one in ("forward", "loss", "backward", "optimizer")} <= stages
+    modules = {row["path"]: row["calls"] for row in trace["modules"].rows()}
+    assert {"Net", "Net.first", "Net.second"} <= set(modules)
+    dots = [row for row in trace.events.rows() if row["name"].startswith("dot")]
+    assert {row["step"] for row in dots} >= {3, 4, 5, 6}
+    assert len(trace["warnings"]) == 0
+
+
+def test_what_reads_captures_reads_it(tmp_path):
+    write(tmp_path, TRAINING + "train(9)")
+    recorded(tmp_path, "train.py")
+    said = {
+        "report": "Net",
+        "analyze": "20 rules",
+        "contexts": "ThunkExecutor",
+        "whatif": "predicted",
+    }
+    for command, words in said.items():
+        change = ["scale:select=stage=forward,factor=0.5"] if command == "whatif" else []
+        done = start(
+            [sys.executable, "-m", "stepscope", command, "train.stepscope", *change], tmp_path
+        )
+        assert done.returncode == 0, done.stderr
+        assert words in done.stdout
+
+
+def test_the_example_is_recorded(tmp_path):
+    _, manifest, trace = recorded(tmp_path, str(EXAMPLES / "train_jax.py"), "--steps", "9")
+    assert manifest["steps_recorded"] == [5, 6, 7]
+    paths = {row["path"] for row in trace["modules"].rows()}
+    assert {"Transformer.block_1.attention", "Transformer.head", "loss"} <= paths
+
+
+@pytest.mark.parametrize(
+    ("steps", "outcome", "kept"),
+    [(1, "no_steps", []), (4, "ended_early", [2]), (8, "ended_early", [5, 6])],
+)
+def test_a_script_that_ends_early_yields_what_it_had(tmp_path, steps, outcome, kept):
+    """The first step compiles, one more goes by, one runs in."""
+    write(tmp_path, TRAINING + f"train({steps})")
+
+    done, manifest, trace = recorded(tmp_path, "train.py")
+
+    assert done.returncode == 0
+    assert manifest["outcome"] == outcome
+    assert manifest["steps_recorded"] == trace["steps"]["step"].tolist() == kept
+    assert bool(manifest["warnings"]) == (kept[:1] == [2])
+
+
+def test_a_script_that_trains_nothing_is_told_what_a_step_is(tmp_path):
+    write(tmp_path, "import jax.numpy as jnp\nprint(jnp.ones(3).sum())")
+
+    done, manifest, _ = recorded(tmp_path, "train.py")
+
+    assert manifest["outcome"] == "no_steps"
+    assert "a function under jax.jit" in done.stderr
+
+
+def test_an_exception_shows_as_without_us(tmp_path):
+    write(tmp_path, TRAINING + "train(8)\nupdate(params, x, x[:3])")
+
+    done, _ = same_with_and_without_jax(tmp_path, "train.py")
+
+    manifest = manifest_of(tmp_path / "train.stepscope")
+    assert done.returncode == 1
+    assert "TypeError" in done.stderr
+    assert manifest["outcome"] == "raised"
+    assert manifest["steps_recorded"] == [5, 6]
+
+
+@pytest.mark.parametrize(("steps", "kept"), [(8, [5, 6]), (20, [5, 6, 7])])
+def test_ctrl_c_closes_the_capture(tmp_path, steps, kept):
+    write(
+        tmp_path,
+        TRAINING
+        + f"""
+import time
+train({steps})
+print("ready", flush=True)
+while True:
+    time.sleep(0.01)
+""",
+    )
+    process = subprocess.Popen(
+        [*RUN, "train.py"], cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+
+    manifest = manifest_of(tmp_path / "train.stepscope")
+    assert process.returncode == -signal.SIGINT
+    assert without_own_words(err).endswith("KeyboardInterrupt\n")
+    assert "stepscope/capture" not in err
+    assert manifest["outcome"] == ("complete" if steps == 20 else "interrupted")
+    assert manifest["steps_recorded"] == kept
+
+
+def test_a_forked_child_neither_records_nor_writes(tmp_path):
+    write(
+        tmp_path,
+        TRAINING
+        + """
+import os, warnings
+warnings.simplefilter("ignore")  # JAX warns of every fork
+train(6)
+child = os.fork()
+if child == 0:
+    sys.exit(4)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+train(6)
+sys.exit(code)
+""",
+    )
+
+    done, manifest, _ = recorded(tmp_path, "train.py")
+
+    assert done.returncode == 4
+    assert manifest["steps_recorded"] == [5, 6, 7]
+    assert done.stderr.count("wrote") == 1
+
+
+@pytest.mark.parametrize("before", [0, 7])
+def test_ours_gives_way_to_the_script_s_own_profiler(tmp_path, before):
+    """It had begun when ours was to begin, or it begins while ours runs."""
+    write(
+        tmp_path,
+        TRAINING
+        + f"""
+from pathlib import Path
+train({before}) if {before} else None
+with jax.profiler.trace("mine"):
+    train(10)
+(found,) = Path("mine").rglob("*.xplane.pb")
+print(b"PjitFunction(update)" in found.read_bytes())
+""",
+    )
+
+    done, manifest, _ = recorded(tmp_path, "train.py")
+
+    assert (done.returncode, done.stdout) == (0, "True\n")
+    assert "found that the script runs its own" in manifest["warnings"][0]
+    assert done.stderr.count("found that the script runs its own") == 1
+
+
+def test_arrays_made_by_compiled_functions_before_the_loop_are_no_steps(tmp_path):
+    write(
+        tmp_path,
+        TRAINING
+        + """
+@jax.jit
+def make_images(key):
+    return jax.random.normal(key, (512, 512))
+images = [make_images(jax.random.key(i)) for i in range(15)]
+train(12)
+""",
+    )
+
+    _, manifest, _ = recorded(tmp_path, "train.py")
+
+    assert manifest["step_ends_after"] == "update"
+    assert manifest["outcome"] == "complete"
+
+
+def test_a_program_compiled_late_begins_the_warm_up_anew(tmp_path):
+    write(tmp_path, TRAINING + "train(4)\nx = x[:32]\ntrain(12)")
+
+    _, manifest, trace = recorded(tmp_path, "train.py")
+
+    assert manifest["outcome"] == "complete"
+    assert manifest["steps_recorded"] == [9, 10, 11]
+    assert trace["steps"]["step"].tolist() == [9, 10, 11]
+
+
+def test_of_two_frameworks_the_one_that_trains_is_recorded(tmp_path):
+    """Torch loads the data, as in many programs of JAX."""
+    loading = """
+import torch
+loader = torch.utils.data.DataLoader(torch.ones(12 * 256, 64), batch_size=256)
+for batch in loader:
+    x = batch.numpy()
+    train(1)
+"""
+    write(tmp_path, TRAINING + loading)
+
+    _, manifest, trace = recorded(tmp_path, "train.py")
+
+    assert (manifest["framework"], manifest["outcome"]) == ("jax", "complete")
+    assert manifest["steps_recorded"] == trace["steps"]["step"].tolist() == [5, 6, 7]
+
+
+def test_a_jax_that_is_too_old_is_said_in_one_line(tmp_path):
+    write(tmp_path, "__version__ = '0.4.1'", "jax.py")
+    write(tmp_path, "import jax")
+
+    done, manifest, _ = recorded(tmp_path, "train.py")
+
+    assert done.returncode == 0
+    assert "later to record, found 0.4.1" in done.stderr
+    assert manifest["outcome"] == "no_steps"
+
+
+def test_profile_records_a_loop_from_python(tmp_path):
+    write(
+        tmp_path,
+        TRAINING
+        + """
+import stepscope
+with stepscope.profile(path="here.stepscope", warmup=3, steps=2):
+    train(8)
+""",
+    )
+
+    done = start([sys.executable, "train.py"], tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert manifest_of(tmp_path / "here.stepscope")["steps_recorded"] == [3, 4]
+
+
+def same_with_and_without_jax(folder: Path, *words: str):
+    """Run a script both ways; its output, errors and exit code must not differ."""
+    plain = start([sys.executable, *words], folder)
+    done = start([*RUN, *words], folder)
+    assert done.stdout == plain.stdout
+    assert without_own_words(done.stderr) == plain.stderr
+    assert done.returncode == plain.returncode
+    return done, plain
