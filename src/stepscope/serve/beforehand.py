@@ -22,6 +22,7 @@ from stepscope.serve.opened import OpenTrace
 from stepscope.serve.query import Query
 from stepscope.serve.routes import answer
 from stepscope.timeline.raw_events import Places, events_of
+from stepscope.timeline.step_id import StepId
 
 _MOST_STEPS, _MOST_RANKS = 20, 16
 _MOST_KERNELS, _MOST_LINES, _MOST_FILES = 300, 300, 100
@@ -75,18 +76,19 @@ def subject_of(
         return Subject(name, opened, [], {}, sources)
     require_steps(opened.trace)
     level = opened.timeline.level("", every=True)
-    runtime = dict(zip((one.id for one in level.operations), level.costs.runtime_ns, strict=True))
+    steps = (StepId.of(one.id) for one in level.operations)
+    runtime = dict(zip(steps, level.costs.runtime_ns.tolist(), strict=True))
     mine = opened.rank if rank is None else rank
-    known = [id for id in runtime if id.endswith(f".{mine}")]
-    chosen = [id for id in known if step is None or id.startswith(f"s{step}.")]
+    known = [one for one in runtime if one.rank == mine]
+    chosen = [one for one in known if step in (None, one.step)]
     if not chosen:
         wanted = "a step" if step is None else f"step {step}"
-        raise TraceError(f"expected {wanted} of rank {mine}, found {known or 'no such rank'}")
-    first = max(chosen, key=lambda id: runtime[id])
-    number = first.partition(".")[0]
-    others = [id for id in runtime if id.startswith(f"{number}.") and id != first]
+        found = [one.step for one in known] or "no such rank"
+        raise TraceError(f"expected {wanted} of rank {mine}, found {found}")
+    first = max(chosen, key=runtime.__getitem__)
+    others = [one for one in runtime if one.step == first.step and one != first]
     scope = {"rank": str(mine), "step": "" if step is None else str(step)}
-    return Subject(name, opened, [first, *others], scope, sources)
+    return Subject(name, opened, [str(one) for one in (first, *others)], scope, sources)
 
 
 def request_key(question: str, **query: str) -> str:
@@ -121,7 +123,7 @@ def tables(subject: Subject) -> Iterator[Told]:
 
 def _scopes(subject: Subject) -> Iterator[dict[str, str]]:
     """Each rank, and each step of the rank that the file begins with."""
-    first = subject.steps[0][1:].partition(".")[2]
+    first = str(StepId.of(subject.steps[0]).rank)
     overview = subject.ask("overview", **subject.scope)
     ranks = [str(rank) for rank in overview["ranks"][:_MOST_RANKS]]
     yield from ({"rank": rank} for rank in dict.fromkeys([first, *ranks]))
@@ -131,7 +133,7 @@ def _scopes(subject: Subject) -> Iterator[dict[str, str]]:
 
 def flames(subject: Subject) -> Iterator[Told]:
     """Flame graphs of the first rank by the usual measures, both ways up, with few boxes."""
-    scope = {"rank": subject.steps[0][1:].partition(".")[2]}
+    scope = {"rank": str(StepId.of(subject.steps[0]).rank)}
     return flames_by(subject, scope, _FEW_BOXES, _FLAMES)
 
 

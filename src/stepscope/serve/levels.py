@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepscope.errors import ServeError
 from stepscope.serve.opened import OpenTrace
 from stepscope.serve.query import Query
 from stepscope.timeline import Level
 from stepscope.timeline.chrome import chrome_trace
+from stepscope.timeline.index import Mask
 from stepscope.timeline.names import short_name
 from stepscope.timeline.raw_events import Places
 from stepscope.timeline.search import Marks
+from stepscope.timeline.step_id import StepId
 
 _FEW, _MANY = 20, 100
 
@@ -122,13 +125,14 @@ def _longest(opened: OpenTrace, query: Query, found: Marks, limit: int) -> list[
     return [_told(opened, event) for event in rows[order].tolist()]
 
 
-def in_step_of(opened: OpenTrace, query: Query, rows: Any) -> Any:
-    """Which events are of the step on screen; all of none where only steps are."""
-    step, _, rank = query.text("path").partition("/")[0].removeprefix("s").partition(".")
-    if not (step.isdecimal() and rank.isdecimal()):
+def in_step_of(opened: OpenTrace, query: Query, rows: NDArray[np.integer]) -> Mask:
+    """Which events are of the step on screen; none of them where all steps are."""
+    path = query.text("path").strip("/")
+    if not path:
         return np.zeros(len(rows), np.bool_)
-    index = opened.timeline.index
-    return (index.events["step"][rows] == int(step)) & (index.rank[rows] == int(rank))
+    index, (step, rank) = opened.timeline.index, StepId.of(path)
+    inside: Mask = (index.events["step"][rows] == step) & (index.rank[rows] == rank)
+    return inside
 
 
 def _told(opened: OpenTrace, event: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from stepscope.serve.query import Query
 from stepscope.serve.source_files import SourceFiles
 from stepscope.timeline import Timeline
 from stepscope.timeline.lines import LineCost, line_costs
+from stepscope.timeline.step_id import StepId
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -49,7 +50,7 @@ class OpenTrace:
     @property
     def rank(self) -> int:
         """The rank of the step to begin with."""
-        return int(self.start.rpartition(".")[2]) if self.start else self.trace.metadata.ranks[0]
+        return StepId.of(self.start).rank if self.start else self.trace.metadata.ranks[0]
 
     @property
     def holds_contexts_alone(self) -> bool:

@@ -17,6 +17,7 @@ from stepscope.serve.beforehand import Subject, Told, Walk, flames, request_key,
 from stepscope.serve.bundle import page_in_one
 from stepscope.serve.encoding import encode
 from stepscope.serve.opened import OpenTrace
+from stepscope.timeline.step_id import StepId
 from stepscope.version import __version__
 
 LARGEST_BYTES = 5_000_000
@@ -166,7 +167,7 @@ def _without_source(subject: Subject) -> list[str]:
 
 
 def _title(step: str) -> str:
-    number, _, rank = step[1:].partition(".")
+    number, rank = StepId.of(step)
     return f"step {number} of rank {rank}"
 
 

@@ -12,6 +12,7 @@ from stepscope.serve.opened import OpenTrace
 from stepscope.serve.query import Query
 from stepscope.timeline import Operation
 from stepscope.timeline.measure import Costs
+from stepscope.timeline.step_id import StepId
 
 Rows = NDArray[np.intp]
 
@@ -70,8 +71,7 @@ def subject_of(opened: OpenTrace, query: Query) -> Subject:
 def step_of(opened: OpenTrace, subject: Subject) -> dict[str, int | None]:
     """Step and rank: by the path, as a stage may hold no event, else by the event itself."""
     if subject.path:
-        step, _, rank = subject.path.partition("/")[0][1:].partition(".")
-        return {"step": int(step), "rank": int(rank)}
+        return StepId.of(subject.path)._asdict()
     rank_of = opened.timeline.index.rank
     return {"step": None, "rank": int(rank_of[subject.operation.rows[0]])}
 

@@ -11,6 +11,7 @@ from stepscope.serve.query import Query
 from stepscope.summary import Summary, summarise
 from stepscope.summary.work import WorkOfName, work_by_name
 from stepscope.timeline.names import short_name
+from stepscope.timeline.step_id import StepId
 
 _CONFIGURATION = {
     "grid": "grid",
@@ -98,12 +99,10 @@ def _steps(opened: OpenTrace) -> list[dict[str, Any]]:
     costs = level.costs
     found = []
     for number, one in enumerate(level.operations):
-        step, _, rank = one.id[1:].partition(".")
         found.append(
             {
                 "id": one.id,
-                "step": int(step),
-                "rank": int(rank),
+                **StepId.of(one.id)._asdict(),
                 "start_ns": int(costs.start_ns[number]),
                 "end_ns": int(costs.end_ns[number]),
                 "runtime_ns": int(costs.runtime_ns[number]),

@@ -15,6 +15,7 @@ from stepscope.timeline.level import Level, alignment, span_end
 from stepscope.timeline.measure import Costs, measure
 from stepscope.timeline.operation import Operation, the_trace
 from stepscope.timeline.resources import Resource, find_resources, ranks_of_steps
+from stepscope.timeline.step_id import StepId
 from stepscope.timeline.steps import find_stages, find_steps
 
 Path = tuple[str, ...]
@@ -34,7 +35,7 @@ class Opened:
 def open_trace(contents: Contents, every: bool) -> Level:
     """The level of the steps: of the rank whose steps take longest, or of all."""
     operations, costs = find_steps(contents.index)
-    ranks = np.array([int(one.id.rpartition(".")[2]) for one in operations], np.int64)
+    ranks = np.array([StepId.of(one.id).rank for one in operations], np.int64)
     resources = ranks_of_steps(ranks, costs, every)
     shown = np.isin(ranks, [one.id for one in resources if one.shown])
     chosen = np.flatnonzero(shown)
@@ -48,8 +49,7 @@ def open_trace(contents: Contents, every: bool) -> Level:
 def open_step(contents: Contents, opened: Opened, every: bool, tiny: float) -> Level:
     """The level of a step's stages, and of what lies in none of them."""
     index = contents.index
-    step, rank = map(int, opened.operation.id[1:].split("."))
-    stages = find_stages(index, step, rank)
+    stages = find_stages(index, *StepId.of(opened.operation.id))
     lanes = open_lanes(contents, stages.beside, -1, operators=False)
     fine = _measured(index, lanes, opened)
     tracks = [one.track for one in stages.operations] + _tracks(lanes)

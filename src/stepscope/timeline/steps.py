@@ -9,6 +9,7 @@ import numpy as np
 from stepscope.timeline.index import Ids, Index, Mask
 from stepscope.timeline.measure import Costs, measure
 from stepscope.timeline.operation import Operation
+from stepscope.timeline.step_id import StepId
 from stepscope.trace.table import Table
 
 _MANY = 2**32  # more than a trace has steps
@@ -45,7 +46,7 @@ def find_steps(index: Index) -> tuple[list[Operation], Costs]:
     costs = measure(index, work, bounds, (0, 0))
     ends = np.searchsorted(step_of[inside], np.arange(len(table)), side="right")
     operations = [
-        Operation(f"s{step}.{rank}", "step", f"step {step}", rows)
+        Operation(str(StepId(step, rank)), "step", f"step {step}", rows)
         for step, rank, rows in zip(
             table["step"], table["rank"], np.split(inside, ends)[:-1], strict=True
         )

@@ -22,6 +22,7 @@ from stepscope.timeline.operation import Operation
 from stepscope.timeline.raw_events import Places, events_of, place_events
 from stepscope.timeline.search import Marks, Search
 from stepscope.timeline.sections import TINY
+from stepscope.timeline.step_id import StepId
 from stepscope.timeline.wire import level_to_json
 from stepscope.trace.trace import Trace
 
@@ -145,7 +146,7 @@ class Timeline:
     def _holds(self, operation: Operation, event: int) -> bool:
         if operation.kind == "step":
             step, rank = self.trace.events["step"][event], self.index.rank[event]
-            return operation.id == f"s{step}.{rank}"
+            return operation.id == str(StepId(step, rank))
         launched = self.index.on_device[event] and event not in operation.rows
         at = self.index.place[self.index.launch[event] if launched else event]
         first, end = self.index.inside(operation.rows)
