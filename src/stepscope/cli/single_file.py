@@ -27,17 +27,17 @@ def write_html(trace: Trace, out: str, rank: int | None, step: int | None, sourc
         ServeError: if it cannot be written.
         TraceError: if there is no such rank or step.
     """
-    from stepscope.serve.beforehand import subject_of
     from stepscope.serve.opened import OpenTrace
+    from stepscope.serve.report import report_of
     from stepscope.serve.single_file import project_files, single_file
 
     opened = OpenTrace(trace)
     files = project_files(opened) if source else []
     if files:
         _warn(files, out)
-    subject = subject_of(opened, rank, step, files)
+    report = report_of(opened, rank, step, files)
     with progress_bar(f"writing {out}") as tell:
-        text = single_file(subject, tell=tell)
+        text = single_file(report, tell=tell)
     write_text(Path(out), text)
 
 

@@ -9,28 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from stepscope.contexts import build_contexts
-from stepscope.serve.beforehand import Subject, Told, flames_by, sources
+from stepscope.serve.beforehand import flames_by, sources
+from stepscope.serve.report import Report, Told
 
 _BOXES = (40_000, 10_000, 2_500)
 
 
-def tables(subject: Subject) -> Iterator[Told]:
+def tables(report: Report) -> Iterator[Told]:
     """Overview, findings and sources."""
-    yield "overview", subject.ask("overview")
-    yield "findings", subject.ask("findings")
-    yield from sources(subject)
+    yield "overview", report.ask("overview")
+    yield "findings", report.ask("findings")
+    yield from sources(report)
 
 
-def fill_with_flames(subject: Subject, add: Callable[..., bool]) -> list[str]:
+def fill_with_flames(report: Report, add: Callable[..., bool]) -> list[str]:
     """Add the flame graphs, as large as they may be; returns what is left out, to be told.
 
     Args:
-        subject: what the file is about.
+        report: what the file is about.
         add: takes answers, all or none, and says whether there was room.
     """
-    contexts = len(build_contexts(subject.opened.trace))
+    contexts = len(build_contexts(report.opened.trace))
     for most in _BOXES:
-        if add(*flames_by(subject, {}, most)):
+        if add(*flames_by(report, {}, most)):
             told = f"all but the {most:,} largest contexts of each flame graph"
             return [told] if contexts > most else []
     return ["the flame graphs"]

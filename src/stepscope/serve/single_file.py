@@ -13,10 +13,12 @@ from typing import Any
 
 from stepscope.errors import ServeError
 from stepscope.serve import collected
-from stepscope.serve.beforehand import Subject, Told, Walk, flames, request_key, tables
+from stepscope.serve.beforehand import flames, tables
 from stepscope.serve.bundle import page_in_one
 from stepscope.serve.encoding import encode
 from stepscope.serve.opened import OpenTrace
+from stepscope.serve.report import Report, Told, request_key
+from stepscope.serve.walk import Walk
 from stepscope.timeline.step_id import StepId
 from stepscope.version import __version__
 
@@ -39,14 +41,14 @@ def project_files(opened: OpenTrace) -> list[str]:
 
 
 def single_file(
-    subject: Subject,
+    report: Report,
     largest: int = LARGEST_BYTES,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> str:
     """The page with its data, as HTML.
 
     Args:
-        subject: what is told.
+        report: what is told.
         largest: bytes that the file may have.
         tell: called with the raw events told of so far and those in all.
 
@@ -55,8 +57,8 @@ def single_file(
     """
     room = (largest - len(page_in_one("").encode())) * 3 // 4
     packed = Packed(room)
-    left_out = _fill(packed, subject, tell)
-    data = b64encode(packed.close(left_out=left_out, traces=_traces(subject))).decode()
+    left_out = _fill(packed, report, tell)
+    data = b64encode(packed.close(left_out=left_out, traces=_traces(report))).decode()
     # Base64 has no letter that could end the element.
     element = f'<script type="application/octet-stream" id="{ELEMENT}">{data}</script>\n'
     return page_in_one(element)
@@ -109,20 +111,20 @@ class Packed:
         return self._room - self._size
 
 
-def _fill(packed: Packed, subject: Subject, tell: Callable[[int, int], None]) -> list[str]:
+def _fill(packed: Packed, report: Report, tell: Callable[[int, int], None]) -> list[str]:
     """Write what there is room for; returns what is left out, to be told."""
-    if not subject.steps:
-        _add_all(packed, collected.tables(subject))
-        return [*collected.fill_with_flames(subject, packed.add), *_without_source(subject)]
-    _add_all(packed, tables(subject))
-    left_out = _standing(subject)
-    if not packed.add(*flames(subject), reserve=packed.room * 3 // 4):
+    if not report.steps:
+        _add_all(packed, collected.tables(report))
+        return [*collected.fill_with_flames(report, packed.add), *_without_source(report)]
+    _add_all(packed, tables(report))
+    left_out = _standing(report)
+    if not packed.add(*flames(report), reserve=packed.room * 3 // 4):
         left_out.append("the flame graphs")
-    walks = [Walk(subject, step) for step in subject.steps]
+    walks = [Walk(report, step) for step in report.steps]
     total = sum(len(walk.events) for walk in walks)
     done = 0
     for walk in walks:
-        left_out += _timeline(packed, subject, walk)
+        left_out += _timeline(packed, report, walk)
         done += len(walk.events)
         tell(done, total)
     return left_out
@@ -134,11 +136,11 @@ def _add_all(packed: Packed, answers: Iterable[Told]) -> None:
             raise ServeError(f"expected room for all tables of the trace, found none for {told[0]}")
 
 
-def _timeline(packed: Packed, subject: Subject, walk: Walk) -> list[str]:
+def _timeline(packed: Packed, report: Report, walk: Walk) -> list[str]:
     """Write the timeline of one step, its raw events first if they take a small part."""
     step, left_out = walk.step, []
     if len(walk.events) * _SLICE_BYTES > packed.room // 4 or not packed.add(
-        (request_key("trace", path=step), subject.ask("trace", path=step))
+        (request_key("trace", path=step), report.ask("trace", path=step))
     ):
         left_out.append(f"the raw events of {_title(step)}")
     reserve = min(len(walk.events) * _NAME_BYTES, packed.room // 3)
@@ -152,17 +154,17 @@ def _timeline(packed: Packed, subject: Subject, walk: Walk) -> list[str]:
     return left_out
 
 
-def _standing(subject: Subject) -> list[str]:
+def _standing(report: Report) -> list[str]:
     """What is left out of every file."""
-    steps = len(subject.opened.timeline.level("", every=True)) - len(subject.steps)
+    steps = len(report.opened.timeline.level("", every=True)) - len(report.steps)
     told = ["all but the slowest few instances of each operation"]
     if steps > 0:
         told.append(f"the timelines of {steps} other step{'s' * (steps > 1)}")
-    return told + _without_source(subject)
+    return told + _without_source(report)
 
 
-def _without_source(subject: Subject) -> list[str]:
-    untold = set(project_files(subject.opened)) - set(subject.sources)
+def _without_source(report: Report) -> list[str]:
+    untold = set(project_files(report.opened)) - set(report.sources)
     return ["the text of the source files"] if untold else []
 
 
@@ -171,8 +173,8 @@ def _title(step: str) -> str:
     return f"step {number} of rank {rank}"
 
 
-def _traces(subject: Subject) -> dict[str, Any]:
-    name = subject.name
+def _traces(report: Report) -> dict[str, Any]:
+    name = report.name
     ready = {"id": name, "name": name, "path": name, "state": "ready", "progress": 1.0,
              "message": ""}  # fmt: skip
     return {"version": __version__, "perfetto": None, "traces": [ready]}

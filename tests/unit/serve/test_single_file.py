@@ -15,9 +15,9 @@ from serving import STEP, ask, collected, opened
 
 from stepscope.errors import ServeError, TraceError
 from stepscope.serve import bundle
-from stepscope.serve.beforehand import request_key, subject_of
 from stepscope.serve.collected import fill_with_flames
 from stepscope.serve.opened import OpenTrace
+from stepscope.serve.report import report_of, request_key
 from stepscope.serve.single_file import Packed, project_files, single_file
 from stepscope.trace.trace import Trace
 
@@ -40,7 +40,7 @@ def told(html: str) -> dict[str, Any]:
 
 
 def written(trace: OpenTrace, **options: Any) -> dict[str, Any]:
-    return told(single_file(subject_of(trace, None, None, []), **options))
+    return told(single_file(report_of(trace, None, None, []), **options))
 
 
 def test_every_answer_is_the_servers(trace: OpenTrace) -> None:
@@ -90,13 +90,13 @@ def test_the_slowest_step_is_told_and_the_others_do_not_open(trace: OpenTrace) -
 
 
 def test_another_step_can_be_chosen(trace: OpenTrace) -> None:
-    found = told(single_file(subject_of(trace, None, 2, [])))["answers"]
+    found = told(single_file(report_of(trace, None, 2, [])))["answers"]
     assert found["overview"]["start"] == "s2.0"
     assert found["overview"]["facts"]["steps"]["numbers"] == [2]
     with pytest.raises(TraceError, match=r"expected step 7 of rank 0, found \[1, 2\]"):
-        subject_of(trace, None, 7, [])
+        report_of(trace, None, 7, [])
     with pytest.raises(TraceError, match="expected a step of rank 3"):
-        subject_of(trace, 3, None, [])
+        report_of(trace, 3, None, [])
 
 
 def test_the_first_level_with_all_ranks_is_there_too(trace: OpenTrace) -> None:
@@ -112,7 +112,7 @@ def test_what_is_chosen_in_a_pane_is_answered(trace: OpenTrace) -> None:
 
 
 def test_the_file_is_whole_in_itself(trace: OpenTrace) -> None:
-    html = single_file(subject_of(trace, None, None, []))
+    html = single_file(report_of(trace, None, None, []))
     assert "src=" not in html
     assert "href=" not in html
     assert "<style>body { color: red }</style>" in html
@@ -126,9 +126,9 @@ def test_it_grows_to_no_more_than_it_may() -> None:
     lines = [f"main | {9 * n + 2} {9 * n + 10} | aten::op_{n}" for n in range(140)]
     inner = [f"main | {9 * n + 3} {9 * n + 9} | aten::inner_{n}" for n in range(140)]
     trace = opened("\n".join(["main | 0 1300 | ProfilerStep#1", *lines, *inner]))
-    subject = subject_of(trace, None, None, [])
+    report = report_of(trace, None, None, [])
     largest = len(bundle.page_in_one("")) + 108_000
-    whole, small = single_file(subject), single_file(subject, largest)
+    whole, small = single_file(report), single_file(report, largest)
     assert len(small) <= largest
     found = told(small)
     assert "overview" in found["answers"]
@@ -158,18 +158,18 @@ def test_source_text_is_there_where_it_was_agreed_to(tmp_path: Path) -> None:
     model = {"name": "net", "class": "Net", "call_file": str(file), "call_line": 1}
     trace = opened("main | 0 9 | ProfilerStep#1\nmain | 1 5 | stepscope.module:", model)
     key = request_key("source", file=str(file))
-    bare = told(single_file(subject_of(trace, None, None, [])))
+    bare = told(single_file(report_of(trace, None, None, [])))
     assert bare["answers"][key]["text"] is None
     assert bare["answers"][key]["reason"] == "its text is not in this file"
     assert "the text of the source files" in bare["left_out"]
-    agreed = told(single_file(subject_of(trace, None, None, [str(file)])))
+    agreed = told(single_file(report_of(trace, None, None, [str(file)])))
     assert agreed["answers"][key]["text"] == "secret = 1\n"
     assert "the text of the source files" not in agreed["left_out"]
 
 
 def test_hostile_names_cannot_leave_their_element() -> None:
     hostile = "</script><script>alert(1)</script><!--"
-    html = single_file(subject_of(opened(f"{STEP}\nmain | 92 95 | {hostile}"), None, None, []))
+    html = single_file(report_of(opened(f"{STEP}\nmain | 92 95 | {hostile}"), None, None, []))
     assert "alert" not in html
     names = told(html)["answers"]["names?path=s1.0"]["strings"]
     assert hostile in names
@@ -201,7 +201,7 @@ def test_a_page_that_is_not_built_says_how_to_build_it(trace: OpenTrace, built_p
 def test_contexts_of_a_whole_run_are_flame_graphs_findings_and_source(tmp_path: Path) -> None:
     """By all measures, and not of a rank or a step, as the page asks where there is no step."""
     run = collected(tmp_path, Trace({}))
-    found = told(single_file(subject_of(run, None, None, project_files(run))))
+    found = told(single_file(report_of(run, None, None, project_files(run))))
     answers = found["answers"]
     assert answers["overview"] == ask(run, "overview")
     assert answers["findings"] == ask(run, "findings")
@@ -217,7 +217,7 @@ def test_contexts_of_a_whole_run_are_flame_graphs_findings_and_source(tmp_path: 
 
 def test_the_text_of_source_is_left_out_of_contexts_too(tmp_path: Path) -> None:
     run = collected(tmp_path, Trace({}))
-    found = told(single_file(subject_of(run, None, None, [])))
+    found = told(single_file(report_of(run, None, None, [])))
     assert found["left_out"] == ["the text of the source files"]
     assert "step()" not in json.dumps(found)
 
@@ -229,14 +229,14 @@ def test_large_trees_of_contexts_are_told_as_far_as_there_is_room(tmp_path: Path
         asked.append(len(answers))
         return len(asked) > 1
 
-    subject = subject_of(run, None, None, [])
-    assert fill_with_flames(subject, add) == []  # the tree has fewer contexts than that
+    report = report_of(run, None, None, [])
+    assert fill_with_flames(report, add) == []  # the tree has fewer contexts than that
     assert len(asked) == 2
-    assert fill_with_flames(subject, lambda *_: False) == ["the flame graphs"]
+    assert fill_with_flames(report, lambda *_: False) == ["the flame graphs"]
 
 
 def test_a_step_of_contexts_alone_or_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="it holds the contexts of a whole run"):
-        subject_of(collected(tmp_path, Trace({})), None, 3, [])
+        report_of(collected(tmp_path, Trace({})), None, 3, [])
     with pytest.raises(TraceError, match="expected at least one recorded step, found none"):
-        subject_of(opened(""), None, None, [])
+        report_of(opened(""), None, None, [])
