@@ -23,7 +23,8 @@ from stepscope.trace.trace import Trace
 Answer = TypeVar("Answer")
 
 
-def _no_other(id: str) -> Trace:
+def no_other(id: str) -> Trace:
+    """For a trace beside which none is open: raises ServeError."""
     raise ServeError(f"expected the id of an open trace, found {id[:80]!r}: none is beside", 404)
 
 
@@ -32,18 +33,17 @@ class OpenTrace:
 
     Args:
         trace: an annotated trace.
+        other: gives another open trace by its id, where there are several.
 
     Attributes:
-        trace: as given.
+        trace, other: as given.
         timeline: of it.
         start: the path of the step to begin with, empty where there is no step.
-        other: gives another open trace by its id; set where there are several.
     """
 
-    def __init__(self, trace: Trace) -> None:
-        self.trace, self.timeline = trace, Timeline(trace)
+    def __init__(self, trace: Trace, other: Callable[[str], Trace] = no_other) -> None:
+        self.trace, self.other, self.timeline = trace, other, Timeline(trace)
         self.start = self.timeline.start()
-        self.other: Callable[[str], Trace] = _no_other
         self._kept: dict[tuple[Any, ...], Any] = {}
         self._keeping = RLock()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from stepscope.errors import ServeError, StepscopeError
 from stepscope.opening import open as open_trace
-from stepscope.serve.opened import OpenTrace
+from stepscope.serve.opened import OpenTrace, no_other
 from stepscope.serve.query import Query
 from stepscope.serve.routes import answer
 from stepscope.trace.trace import Trace
@@ -41,21 +41,20 @@ class TraceFile:
         self._opened: OpenTrace | None = None
 
     def load(
-        self, model: Path | None, cache: bool, other: Callable[[str], Trace] | None = None
+        self, model: Path | None, cache: bool, other: Callable[[str], Trace] = no_other
     ) -> None:
         """Read the file; whatever goes wrong is told by `state` and `message`."""
         self.message = "reading"
         try:
             trace = open_trace(self.path, model=model, cache=cache, progress=self._tell)
             self.progress, self.message = 1.0, "building the timeline"
-            self._opened = _warmed(OpenTrace(trace))
+            self._opened = _warmed(OpenTrace(trace, other))
         except StepscopeError as error:
             self._fail(str(error))
         except Exception as error:
             traceback.print_exc()
             self._fail(f"a fault of stepscope's own, told on its terminal: {error}")
         else:
-            self._opened.other = other or self._opened.other
             self.state, self.message = _READY, ""
 
     @property

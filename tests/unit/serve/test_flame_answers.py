@@ -55,7 +55,7 @@ def test_one_step_alone(trace: OpenTrace) -> None:
 
 
 def test_against_another_open_trace(trace: OpenTrace) -> None:
-    trace.other = lambda id: annotate(drawn_trace(FASTER))
+    trace = OpenTrace(trace.trace, lambda id: annotate(drawn_trace(FASTER)))
     told = ask(trace, "contexts", against="faster")
     assert (told["total"], told["total_before"]) == (45_000, 10_000)
     assert len(told["boxes"]["before"]) == len(told["boxes"]["value"])
