@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.contexts.fold import fold, identity, stacked
+from stepscope.contexts.fold import fold, identity, stacked_nodes
 from stepscope.contexts.measure import measure
 from stepscope.contexts.stats import Stats
 from stepscope.contexts.tree import ContextTree
@@ -37,7 +37,7 @@ class Difference:
 
 def difference(before: ContextTree, after: ContextTree) -> Difference:
     """Align two trees by path; Python frames by function and file name, whatever their line."""
-    rows = stacked([before, after])
+    rows = stacked_nodes([before, after])
     folded = fold(rows, key=identity(_without_folders(rows), _SAME_PLACE))
     names = dict.fromkeys([*before.metrics, *after.metrics])
     laid = []

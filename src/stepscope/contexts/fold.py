@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,7 @@ from numpy.typing import NDArray
 from stepscope.contexts.paths import merge_paths
 from stepscope.contexts.stats import Stats
 from stepscope.contexts.tree import ContextTree
-from stepscope.trace.concat import joined_text
-from stepscope.trace.schema import CONTEXTS
+from stepscope.trace.stack import stacked
 from stepscope.trace.table import Table, Text
 
 Ids = NDArray[np.int64]
@@ -70,24 +70,10 @@ def identity(rows: Table, columns: Sequence[str] = IDENTITY) -> Ids:
     return code.astype(np.int64)
 
 
-def stacked(trees: Sequence[ContextTree]) -> Table:
+def stacked_nodes(trees: Sequence[ContextTree]) -> Table:
     """The nodes of several trees one after the other."""
-    tables = [tree.nodes for tree in trees]
-    offsets = np.cumsum([0, *map(len, tables[:-1])])
-    columns: dict[str, NDArray[np.generic] | Text] = {
-        column.name: joined_text([table.text(column.name) for table in tables])
-        if column.kind == "text"
-        else np.concatenate([table[column.name] for table in tables])
-        for column in CONTEXTS.columns
-        if column.name not in ("id", "parent")
-    }
-    columns["parent"] = np.concatenate(
-        [
-            np.where(table["parent"] >= 0, table["parent"] + offset, -1)
-            for table, offset in zip(tables, offsets, strict=True)
-        ]
-    )
-    return Table(CONTEXTS, columns)
+    sizes = accumulate((len(tree) for tree in trees[:-1]), initial=0)
+    return stacked([tree.nodes for tree in trees], [{"contexts": size} for size in sizes])
 
 
 def _agreed(column: Text, rows: Ids, node: Ids, size: int) -> Text:

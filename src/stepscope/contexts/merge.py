@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepscope.contexts.fold import fold, stacked
+from stepscope.contexts.fold import fold, stacked_nodes
 from stepscope.contexts.stats import Stats
 from stepscope.contexts.tree import ContextTree
 
@@ -20,7 +20,7 @@ def merge_trees(trees: Sequence[ContextTree]) -> ContextTree:
     """
     if len(trees) == 1:
         return trees[0]
-    folded = fold(stacked(trees))
+    folded = fold(stacked_nodes(trees))
     names = dict.fromkeys(name for tree in trees for name in tree.metrics)
     return ContextTree(
         nodes=folded.nodes,

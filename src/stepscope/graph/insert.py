@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from stepscope.graph.edges import LAUNCH, SYNC
 from stepscope.graph.graph import Graph
 from stepscope.graph.schema import EDGE_KINDS, LINKS, TASKS, THREADS
-from stepscope.graph.stack import stacked
 from stepscope.trace.order import inverse
+from stepscope.trace.stack import stacked
 from stepscope.trace.table import Table, Text
 
 Ids = NDArray[np.int64]

@@ -15,8 +15,8 @@ from stepscope.errors import TraceError
 from stepscope.graph.build import build_graph
 from stepscope.graph.graph import Graph
 from stepscope.graph.insert import add_links, add_thread, append, insert, numbers_after
-from stepscope.graph.stack import stacked
 from stepscope.graph.window import Window
+from stepscope.trace.stack import stacked
 from stepscope.trace.trace import Trace
 
 Ids = NDArray[np.int64]
@@ -52,23 +52,18 @@ def build_ranks(
 def _side_by_side(graphs: Sequence[Graph]) -> Graph:
     """The graphs as one, each begun when it did; a collective's task keeps its measured times."""
     begins = [_begin(graph) for graph in graphs]
-    threads = [0, *accumulate(len(graph.threads) for graph in graphs)]
-    tasks = [0, *accumulate(len(graph) for graph in graphs)]
-    parts = [
-        (
-            graph.tasks.with_columns(
-                thread=graph.tasks["thread"] + thread,
-                earliest_ns=graph.tasks["earliest_ns"] + (begin - min(begins)),
-            ),
-            graph.links.with_columns(
-                source=graph.links["source"] + task, target=graph.links["target"] + task
-            ),
-        )
-        for graph, thread, task, begin in zip(graphs, threads, tasks, begins, strict=False)
+    threads = accumulate((len(graph.threads) for graph in graphs[:-1]), initial=0)
+    tasks = accumulate((len(graph) for graph in graphs[:-1]), initial=0)
+    offsets = [
+        {"threads": thread, "tasks": task} for thread, task in zip(threads, tasks, strict=True)
+    ]
+    started = [
+        graph.tasks.with_columns(earliest_ns=graph.tasks["earliest_ns"] + (begin - min(begins)))
+        for graph, begin in zip(graphs, begins, strict=True)
     ]
     return Graph(
-        stacked([part[0] for part in parts]),
-        stacked([part[1] for part in parts]),
+        stacked(started, offsets),
+        stacked([graph.links for graph in graphs], offsets),
         stacked([graph.threads for graph in graphs]),
         graphs[0].trace,
         _mean_window([graph.window for graph in graphs]),

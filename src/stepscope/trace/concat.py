@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from stepscope.trace.arguments import Arguments
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.order import inverse
-from stepscope.trace.schema import SCHEMAS, Column, Schema
-from stepscope.trace.table import Array, Table, Text
+from stepscope.trace.schema import SCHEMAS
+from stepscope.trace.stack import Offsets, stacked
+from stepscope.trace.table import Table
 from stepscope.trace.trace import Metadata, Trace
-
-Offsets = Mapping[str, int]
 
 
 def concat(traces: Sequence[Trace], ahead_ns: Sequence[int] = ()) -> Trace:
@@ -43,7 +42,7 @@ def concat(traces: Sequence[Trace], ahead_ns: Sequence[int] = ()) -> Trace:
         return traces[0]
     shifts, warnings = _shifts(traces, ahead_ns or [0] * len(traces))
     offsets = _offsets(traces, shifts)
-    tables = {name: _joined(schema, traces, offsets) for name, schema in SCHEMAS.items()}
+    tables = {name: stacked([trace[name] for trace in traces], offsets) for name in SCHEMAS}
     metadata = _merged(
         [trace.metadata for trace in traces], traces[0].metadata.origin_ns - shifts[0]
     )
@@ -98,42 +97,6 @@ def _positions(trace: Trace) -> int:
     used = [trace[name]["source"].max(initial=-1) for name in ("events", "instants")]
     used += [block.sources[-1] for block in trace.arguments.blocks]
     return int(max(used)) + 1
-
-
-def _joined(schema: Schema, traces: Sequence[Trace], offsets: Sequence[Offsets]) -> Table:
-    tables = [trace[schema.name] for trace in traces]
-    return Table(
-        schema,
-        {
-            column.name: joined_text([table.text(column.name) for table in tables])
-            if column.kind == "text"
-            else np.concatenate(
-                [
-                    _moved(table[column.name], column, offset.get(column.refers, 0))
-                    for table, offset in zip(tables, offsets, strict=True)
-                ]
-            )
-            for column in schema.columns
-            if column.name != "id"
-        },
-    )
-
-
-def _moved(values: Array, column: Column, offset: int) -> Array:
-    if not offset:
-        return values
-    return np.where(values < 0, values, values + offset) if column.nullable else values + offset
-
-
-def joined_text(parts: Sequence[Text]) -> Text:
-    """The rows of several columns of text, one after the other, over one list of values."""
-    index: dict[str, int] = {}
-    codes = []
-    for part in parts:
-        numbers = [index.setdefault(value, len(index)) for value in part.values]
-        codes.append(np.array([*numbers, -1], np.int32)[part.codes])
-    small = np.int8 if len(index) < 128 else np.int32
-    return Text(np.concatenate(codes).astype(small), list(index))
 
 
 def _in_order(tables: dict[str, Table]) -> dict[str, Table]:
