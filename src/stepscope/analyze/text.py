@@ -11,7 +11,7 @@ from rich.text import Text
 
 from stepscope.analyze.finding import Finding, Place
 from stepscope.analyze.places import plain_name
-from stepscope.annotate.kernel_names import short_name
+from stepscope.annotate.kernel_names import short_kernel
 from stepscope.summary.numbers import ms, percent, plural
 
 _STYLE = {"critical": "bold red", "warning": "bold yellow", "info": "bold cyan"}
@@ -88,7 +88,7 @@ def _gain(finding: Finding) -> Text:
 
 
 def _place(place: Place) -> Text:
-    text = Text(short_name(plain_name(place.name), _NAME_WIDTH), "cyan")
+    text = Text(short_kernel(plain_name(place.name), _NAME_WIDTH), "cyan")
     text.append(f" × {place.count:.4g}, {ms(place.ms)} ms a step", "dim")
     text.append(f", {place.stage.replace('_', ' ')}" if place.stage else "", "dim")
     return text.append(f"  {place.where}" if place.where else "")

@@ -10,11 +10,11 @@ _NAMESPACES = "at|native|c10|std|cuda|detail|internal|cutlass|cub|thrust"
 _NOISE = re.compile(rf"\(anonymous namespace\)::|\b({_NAMESPACES})::|^void ")
 
 
-def short_name(name: str, width: int = 60) -> str:
+def short_kernel(name: str, width: int = 60) -> str:
     """A kernel's name without return type, namespaces, parameters and inner template arguments.
 
     Example:
-        >>> short_name("void at::native::reduce_kernel<512, at::native::ReduceOp<float>>(float)")
+        >>> short_kernel("void at::native::reduce_kernel<512, at::native::ReduceOp<float>>(float)")
         'reduce_kernel<512, ReduceOp<>>'
     """
     text = _NOISE.sub("", without_parameters(name))

@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.annotate.kernel_names import short_name
+from stepscope.annotate.kernel_names import short_kernel
 from stepscope.diff import Comparison, Row, Side
 from stepscope.diff.run import Run
 from stepscope.summary.numbers import bar, ms, plural
@@ -138,8 +138,8 @@ class _Text:
 
     def cells(self, row: Row, longest: float) -> list[RenderableType]:
         style = _STYLE.get(row.verdict, "dim")
-        name = short_name(" ".join(row.key).replace("_", " ") if len(row.key) == 2 else row.key[0],
-                          self.room)  # fmt: skip
+        key = " ".join(row.key).replace("_", " ") if len(row.key) == 2 else row.key[0]
+        name = short_kernel(key, self.room)
         cells: list[RenderableType] = [name, _value(row.before), _value(row.after)]
         cells += [Text(_signed(row.change_ms), style), Text(_percent(row), style)]
         if self.width >= _WIDE:

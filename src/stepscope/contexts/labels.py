@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from stepscope.annotate.kernel_names import short_name
+from stepscope.annotate.kernel_names import short_kernel
 from stepscope.contexts.tree import ContextTree
 
 _DEVICE = ("kernel", "communication")
@@ -44,7 +44,7 @@ def _relative(tree: ContextTree, node: int) -> str:
 @lru_cache(maxsize=1 << 16)
 def _short(name: str, kind: str) -> str:
     if kind in _DEVICE:
-        return short_name(name, _WIDEST)
+        return short_kernel(name, _WIDEST)
     name = name.removeprefix(_ENGINE).removeprefix("torch::autograd::")
     if kind == "annotation":
         return name.strip("# ") or name

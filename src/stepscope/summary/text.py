@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.annotate.kernel_names import short_name
+from stepscope.annotate.kernel_names import short_kernel
 from stepscope.summary.devices import Device
 from stepscope.summary.efficiency_text import efficiency_parts
 from stepscope.summary.facts import StepTimes, Summary
@@ -235,7 +235,7 @@ class _Report:
         for kernel in self.main.kernels[:_KERNELS]:
             stage = kernel.stage.replace("_", " ")
             table.add_row(
-                short_name(kernel.name, room), *([Text(kernel.kind, "dim")] if wide else []),
+                short_kernel(kernel.name, room), *([Text(kernel.kind, "dim")] if wide else []),
                 Text(stage, _STAGE_STYLE.get(kernel.stage, "dim")),
                 f"{kernel.count:.4g}", ms(kernel.total_ms), percent(kernel.share),
                 *(_of_peak(kernel) if peak else []),

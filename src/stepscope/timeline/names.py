@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.annotate.kernel_names import short_name as kernel_name
+from stepscope.annotate.kernel_names import short_kernel
 
 _WIDEST = 200
 _Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
@@ -44,7 +44,7 @@ def short_name(name: str) -> str:
     for pattern, short in _RULES:
         if found := pattern.match(name):
             return short(found)
-    return name if _is_plain(name) else kernel_name(name, _WIDEST)
+    return name if _is_plain(name) else short_kernel(name, _WIDEST)
 
 
 def _is_plain(name: str) -> bool:

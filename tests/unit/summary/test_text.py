@@ -12,7 +12,7 @@ from rich.console import Console
 from test_facts import TWO_STEPS, WARMING, drawn
 from test_tree import node
 
-from stepscope.annotate.kernel_names import short_name
+from stepscope.annotate.kernel_names import short_kernel
 from stepscope.summary import summarise
 from stepscope.summary.numbers import bar, count, ms, percent, size
 from stepscope.summary.text import print_report
@@ -92,9 +92,9 @@ def test_where_one_step_decides_the_mean_the_median_is_told() -> None:
 
 def test_names_are_shortened() -> None:
     name = "void at::native::vectorized_elementwise_kernel<4, at::native::Add<float>>(int, char)"
-    assert short_name(name) == "vectorized_elementwise_kernel<4, Add<>>"
-    assert short_name("aten::mm") == "aten::mm"
-    assert short_name("k" * 99, 10) == "kkkkkkkkk…"
+    assert short_kernel(name) == "vectorized_elementwise_kernel<4, Add<>>"
+    assert short_kernel("aten::mm") == "aten::mm"
+    assert short_kernel("k" * 99, 10) == "kkkkkkkkk…"
 
 
 def test_numbers_have_the_digits_that_matter() -> None:

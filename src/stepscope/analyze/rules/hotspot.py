@@ -10,7 +10,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.subject import Subject, glob
-from stepscope.annotate.kernel_names import short_name
+from stepscope.annotate.kernel_names import short_kernel
 
 
 class Remedy(NamedTuple):
@@ -85,7 +85,7 @@ def hotspot(subject: Subject) -> Iterator[Finding]:
             continue
         name = subject.events.text("name").values[code]
         yield subject.finding(
-            f"{short_name(name, 50)} takes {spent[code] / whole:.0%} of the step, "
+            f"{short_kernel(name, 50)} takes {spent[code] / whole:.0%} of the step, "
             f"{_times(subject.calls(chosen))} a step{subject.place(int(chosen[0]))}.",
             _advice(subject, name),
             chosen,

@@ -8,7 +8,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.subject import Subject
-from stepscope.annotate.kernel_names import short_name
+from stepscope.annotate.kernel_names import short_kernel
 from stepscope.contexts import ContextTree
 
 HOT = 0.10
@@ -64,7 +64,7 @@ def stall_reasons(subject: Subject) -> Iterator[Finding]:
         told = ", ".join(f"{name} {part:.0%}" for name, part in list(reasons.items())[:TOP])
         bound = float(time[kernel]) / 1e6 / subject.count * share
         yield subject.finding_in_tree(
-            f"{short_name(tree.label(kernel), 50)} is mainly stalled by {reason}: {told} of its "
+            f"{short_kernel(tree.label(kernel), 50)} is mainly stalled by {reason}: {told} of its "
             "samples.",
             next(text for part, text in ADVICE if part in reason.lower()),
             np.append(_hottest(tree, kernel, reason), kernel),
