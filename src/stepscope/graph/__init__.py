@@ -10,11 +10,10 @@ from stepscope.graph.insert import (
     add_thread,
     append,
     insert,
-    insert_device_work,
     numbers_after,
     redirect,
-    typical_launch,
 )
+from stepscope.graph.launch import insert_device_work, typical_launch
 from stepscope.graph.path import breakdown, critical_ms, critical_path
 from stepscope.graph.ranks import build_ranks
 from stepscope.graph.remove import remove

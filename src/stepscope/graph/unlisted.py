@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from stepscope.graph.edges import LAUNCH
 from stepscope.graph.graph import Graph
-from stepscope.graph.insert import add_links, insert, numbers_after, typical_launch
+from stepscope.graph.insert import add_links, insert, numbers_after
+from stepscope.graph.launch import typical_launch
 
 Ids = NDArray[np.int64]
 NAME = "work of a CUDA graph, not listed"
