@@ -9,6 +9,7 @@ from stepscope.annotate.launches import launch_of
 from stepscope.annotate.steps import main_track
 from stepscope.annotate.tracks import device_work, on_host
 from stepscope.trace.intervals import Intervals, grouped_union
+from stepscope.trace.order import begins_run
 from stepscope.trace.schema import BOUNDS, STAGE_RUNS, STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
@@ -131,7 +132,7 @@ def _close_gaps(at: Times, stage: Codes, end: int) -> Codes:
 
 
 def _merged(at: Times, stage: Codes, end: int) -> tuple[Times, Times, Codes]:
-    keep = np.flatnonzero(np.append(True, np.diff(stage) != 0))
+    keep = np.flatnonzero(begins_run(stage))
     starts = at[keep]
     ends = np.append(starts[1:], end)
     real = ends > starts

@@ -14,6 +14,7 @@ from stepscope.graph.handover import Bursts, find_bursts
 from stepscope.graph.host import HANDOVER, MARK, RETURN, Cuts, Pieces, cut_threads, host_events
 from stepscope.graph.waits import Waits, find_waits
 from stepscope.graph.window import Window
+from stepscope.trace.order import begins_run
 from stepscope.trace.trace import Trace
 
 Ids = NDArray[np.int64]
@@ -62,7 +63,7 @@ class CpuSide:
         waiting = np.cumsum(change)[:-1] > 0
         gap = np.where(waiting, 0, pieces.gap_ns)
         # Between two bursts their thread sleeps.
-        later = self.begun[~first_of(pieces.track)[self.begun]]
+        later = self.begun[~begins_run(pieces.track)[self.begun]]
         gap[later - 1] = 0
         return np.where(waiting, 0, pieces.duration_ns), gap
 
@@ -80,7 +81,7 @@ class CpuSide:
     def independent(self) -> Mask:
         """First tasks of threads that do nothing for the training loop's."""
         serves = np.isin(self.pieces.track, [self.main, *self.bursts.track])
-        return first_of(self.pieces.track) & ~serves
+        return begins_run(self.pieces.track) & ~serves
 
 
 def cut_cpu(trace: Trace, window: Window, work: Work) -> CpuSide:
@@ -104,11 +105,6 @@ def cut_cpu(trace: Trace, window: Window, work: Work) -> CpuSide:
     return CpuSide(
         main, rows, pieces, waits, calls, returns, bursts, joined, marks, forks, begun, joins
     )
-
-
-def first_of(track: Ids) -> Mask:
-    """Whether each row is the first of its track, rows being sorted by track."""
-    return np.append(True, track[1:] != track[:-1])[: len(track)]
 
 
 def _all(value: int, like: Ids) -> Ids:

@@ -12,6 +12,7 @@ from stepscope.annotate.launches import launch_of
 from stepscope.annotate.tracks import device_work
 from stepscope.graph.window import Window
 from stepscope.trace.nesting import inherit
+from stepscope.trace.order import begins_run, ends_run
 from stepscope.trace.trace import Trace
 
 Ids = NDArray[np.int64]
@@ -63,12 +64,11 @@ def find_work(trace: Trace, window: Window) -> Work:
     rows = np.flatnonzero(wanted)
     rows = rows[np.lexsort((end[rows], start[rows], events["track"][rows]))]
     track = events["track"][rows].astype(np.int64)
-    first = np.append(True, track[1:] != track[:-1])[: len(rows)]
     begins = np.maximum(start[rows], begin)
-    ends = np.where(np.append(first[1:], True)[: len(rows)], end[rows],
+    ends = np.where(ends_run(track), end[rows],
                     np.minimum(end[rows], np.append(begins[1:], 0)[: len(rows)]))  # fmt: skip
-    known = inside[rows]
-    return Work(rows, track, begins, ends, np.where(known, call[rows], -1), called[rows], first)
+    launched = np.where(inside[rows], call[rows], -1)
+    return Work(rows, track, begins, ends, launched, called[rows], begins_run(track))
 
 
 def launch_latency(work: Work) -> int:

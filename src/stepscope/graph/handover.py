@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.graph.host import around
+from stepscope.trace.order import begins_run
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
@@ -70,7 +71,7 @@ def _of_thread(trace: Trace, rows: Ids, main_starts: Times) -> tuple[Ids, Times,
     top = rows[around(trace, rows) < 0]
     start, end = events["start_ns"][top], events["start_ns"][top] + events["duration_ns"][top]
     group = np.searchsorted(main_starts, start, side="right")
-    begins = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
+    begins = np.flatnonzero(begins_run(group))
     following = np.append(main_starts, np.iinfo(np.int64).max)[group]
     awaited = np.where(end <= following + _RACE_NS, np.minimum(end, following), -1)
     joined = np.maximum.reduceat(awaited, begins)

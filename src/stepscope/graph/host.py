@@ -16,6 +16,7 @@ from stepscope.annotate.marks import is_step
 from stepscope.annotate.tracks import on_host
 from stepscope.graph.window import Window
 from stepscope.trace.nesting import inherit
+from stepscope.trace.order import ends_run
 from stepscope.trace.trace import Trace
 
 Ids = NDArray[np.int64]
@@ -84,7 +85,7 @@ def cut_threads(trace: Trace, rows: Ids, cuts: Cuts, window: Window) -> Pieces:
     track, time, owner, origin = _boundaries(trace, rows, cuts, window)
     owner = _fill_cuts(owner, track)
     following = np.append(time[1:], window.starts_ns[-1])
-    last = np.append(track[1:] != track[:-1], True)
+    last = ends_run(track)
     length = np.where(last, 0, following - time)
     keep = ((length > 0) & (owner >= 0)) | _must_stay(trace, origin, rows)
     where: Ids = np.cumsum(keep) - keep
@@ -147,6 +148,6 @@ def _must_stay(trace: Trace, origin: Ids, rows: Ids) -> Mask:
 def _gaps(track: Ids, time: Times, length: Times) -> Times:
     """Time from each task's end to the start of the next one of its thread."""
     gap = np.append(time[1:], 0) - time - length
-    gap[np.append(track[1:] != track[:-1], True)] = 0
+    gap[ends_run(track)] = 0
     result: Times = np.maximum(gap, 0)
     return result

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from stepscope.graph.graph import Graph
+from stepscope.trace.order import ends_run
 
 
 def without_residue(graph: Graph) -> Graph:
@@ -23,7 +24,7 @@ def without_residue(graph: Graph) -> Graph:
         lag[launch] = np.minimum(lag[launch], int(np.median(lag[launch])))
     gap = graph.tasks["gap_ns"].copy()
     thread = graph.tasks["thread"]
-    between = graph.on_device & np.append(thread[1:] == thread[:-1], False)
+    between = graph.on_device & ~ends_run(thread)
     if between.any():
         gap[between] = np.minimum(gap[between], int(np.median(gap[between])))
     links = graph.links.with_columns(lag_ns=lag)

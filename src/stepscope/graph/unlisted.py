@@ -16,6 +16,7 @@ from stepscope.graph.edges import LAUNCH
 from stepscope.graph.graph import Graph
 from stepscope.graph.insert import add_links, insert, numbers_after
 from stepscope.graph.launch import typical_launch
+from stepscope.trace.order import ends_run
 
 Ids = NDArray[np.int64]
 NAME = "work of a CUDA graph, not listed"
@@ -59,10 +60,7 @@ def _graph_launches(graph: Graph) -> Ids:
 
 def _held(graph: Graph) -> Ids:
     """Work on streams with a gap behind it, and more work of the stream behind that."""
-    thread = graph.tasks["thread"]
-    held = graph.on_device & (graph.tasks["gap_ns"] > 0)
-    held[:-1] &= thread[1:] == thread[:-1]
-    held[-1:] = False
+    held = graph.on_device & (graph.tasks["gap_ns"] > 0) & ~ends_run(graph.tasks["thread"])
     return np.flatnonzero(held)
 
 

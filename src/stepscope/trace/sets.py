@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.trace.order import begins_run
+
 
 def distinct(values: NDArray[Any]) -> NDArray[Any]:
     """The distinct values of an array, sorted.
@@ -26,6 +28,4 @@ def distinct(values: NDArray[Any]) -> NDArray[Any]:
         [1, 3]
     """
     ordered = np.sort(values, axis=None)
-    first = np.ones(len(ordered), bool)
-    first[1:] = ordered[1:] != ordered[:-1]
-    return ordered[first]
+    return ordered[begins_run(ordered)]

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, insert, numbers_after
+from stepscope.trace.order import ends_run
 from stepscope.whatif.layers import first_of, in_backward, regions
 
 Ids = NDArray[np.int64]
@@ -64,7 +65,7 @@ def _repeated(graph: Graph, rows: Ids, before: Ids) -> Graph:
     facts = {name: tasks[name][rows] for name in ("duration_ns", "gap_ns", "category", "kind",
                                                   "module", "bytes")}  # fmt: skip
     # What follows the last of them is not the module's.
-    last = np.append(before[1:] != before[:-1], True)
+    last = ends_run(before)
     facts["gap_ns"] = np.where(last, 0, facts["gap_ns"])
     graph, new = insert(graph, before, names, in_front=True, stage="backward", **facts)
     old = numbers_after(len(graph), new)[rows]

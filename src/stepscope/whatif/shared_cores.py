@@ -9,6 +9,7 @@ from stepscope.calibration import find_calibration
 from stepscope.calibration.calibration import between
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, insert
+from stepscope.trace.order import ends_run
 from stepscope.whatif.blocking import held_up
 from stepscope.whatif.calibrated import on_cpu
 
@@ -62,7 +63,7 @@ def _with_copying(graph: Graph) -> Graph:
         return graph
     target, source = graph.links["target"][into], graph.links["source"][into]
     order = np.lexsort((source, target))
-    last = order[np.append(np.diff(target[order]) != 0, True)]
+    last = order[ends_run(target[order])]
     sizes = graph.tasks["bytes"][target[last]]
     cost = np.array([between(calibration.reducing, size, 2) for size in sizes.tolist()])
     graph, _ = insert(

@@ -16,6 +16,7 @@ from stepscope.graph import (
     typical_launch,
 )
 from stepscope.roofline.shapes import call_of
+from stepscope.trace.order import ends_run
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Text
 from stepscope.whatif.layers import Layers, calls_of, find_layers, neighbour
@@ -73,7 +74,7 @@ def vdnn(graph: Graph, gb_per_s: float = 15.75) -> Graph:
 def _next_begun(layers: Layers) -> Ids:
     """With which task backward of the next convolution of its step begins; the last has its own."""
     after = np.append(layers.begun[1:], layers.begun[-1:])
-    same = np.append(layers.step[1:] == layers.step[:-1], False)
+    same = ~ends_run(layers.step)
     return np.where(same, after, layers.begun)
 
 
