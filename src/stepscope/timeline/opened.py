@@ -15,8 +15,9 @@ from stepscope.timeline.level import Level, alignment, span_end
 from stepscope.timeline.measure import Costs, measure
 from stepscope.timeline.operation import Operation, the_trace
 from stepscope.timeline.resources import Resource, find_resources, ranks_of_steps
+from stepscope.timeline.stages import find_stages
 from stepscope.timeline.step_id import StepId
-from stepscope.timeline.steps import find_stages, find_steps
+from stepscope.timeline.steps import find_steps
 
 Path = tuple[str, ...]
 
