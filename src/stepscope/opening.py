@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 Model = Mapping[str, Any] | None
 _MADE_BY = ("ingest", "trace", "annotate")
+_MERGED = (
+    "several processes use the same correlation ids, as in a file that was merged from the traces "
+    "of several ranks: what launched what is not sure; open a folder with the ranks' own files"
+)
 
 
 def open(
@@ -60,14 +64,29 @@ def open_file(
     path: Path, model: Model, cache: bool, progress: Progress = lambda done, total: None
 ) -> Trace:
     """Read and annotate one file; a function of the file alone, so that any process can do it."""
-    from stepscope.annotate import annotate
     from stepscope.ingest import read
 
     key = _key(path, model) if cache else None
-    trace = annotate(read(path, _counted([path], progress)), model)
+    trace = _annotated(read(path, _counted([path], progress)), model)
     if key and key == _key(path, model):  # else the file changed meanwhile
         trace_cache.keep(key, trace)
     return trace
+
+
+def _annotated(trace: Trace, model: Model) -> Trace:
+    """The trace with all that is derived, each rank for itself where a file holds several."""
+    from stepscope.annotate import annotate
+    from stepscope.annotate.merged import looks_merged, merged_ranks
+    from stepscope.trace.concat import concat
+    from stepscope.trace.ranks import of_rank
+    from stepscope.trace.split import split
+
+    merged = merged_ranks(trace)
+    if merged:
+        parts = zip(split(trace, merged.part), merged.ranks, strict=True)
+        return concat([of_rank(annotate(part, model), rank) for part, rank in parts])
+    told = [("merged_ranks", _MERGED, 1)] if looks_merged(trace) else []
+    return annotate(trace, model).with_warnings(told)
 
 
 def _read_model(path: str | os.PathLike[str] | None) -> Model:
@@ -141,6 +160,22 @@ def _open_folder(
 
 
 def _joined(traces: Mapping[Path, Trace]) -> Trace:
+    """The ranks of the files as one trace; a file of several ranks alone is that already."""
+    merged = [file for file, trace in traces.items() if len(trace.metadata.ranks) > 1]
+    if len(merged) == len(traces):
+        first, *others = traces
+        return traces[first].with_warnings(_left_out(others))
+    single = {file: trace for file, trace in traces.items() if file not in merged}
+    return _joined_ranks(single).with_warnings(_left_out(merged))
+
+
+def _left_out(merged: Iterable[Path]) -> list[tuple[str, str, int]]:
+    """Whoever merged the traces of the ranks may have put the file beside theirs."""
+    said = "holds several ranks, and is not read beside other files"
+    return [("merged_file", f"{file.name} {said}", 1) for file in merged]
+
+
+def _joined_ranks(traces: Mapping[Path, Trace]) -> Trace:
     from stepscope.annotate.clocks import compare_clocks
     from stepscope.ingest.folder import number_ranks
     from stepscope.trace.concat import concat
