@@ -64,7 +64,7 @@ class Recorder:
     """
 
     framework = "pytorch"
-    why_no_steps = "in this process no optimizer stepped, and no model was called in a loop"
+    why_no_steps = "no optimizer stepped in this process, and no loop without one came round"
 
     def __init__(
         self,

@@ -221,6 +221,11 @@ def _complete(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
         raise CaptureError(
             f"expected {run.script.target} to train with PyTorch, found that it never imports torch"
         )
+    if facts.get("steps_seen") == 0:
+        raise CaptureError(
+            f"expected {run.script.target} to train with an optimizer of torch.optim, found that "
+            "none stepped in its process"
+        )
     got = facts["recorded"] if run.capture else len(facts["steps_ns"])
     if got < run.steps:
         raise CaptureError(

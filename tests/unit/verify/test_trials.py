@@ -34,6 +34,18 @@ def test_a_script_without_torch_is_told(tmp_path: Path) -> None:
             execute(run, lambda label, line: None)
 
 
+def test_a_script_that_only_infers_is_told(tmp_path: Path) -> None:
+    script = tmp_path / "infer.py"
+    script.write_text(
+        "import torch\nmodel, x = torch.nn.Linear(2, 2), torch.ones(1, 2)\n"
+        "for _ in range(9):\n    model(x)\n"
+    )
+    for capture in (None, tmp_path / "x.stepscope"):
+        run = Run(Script(str(script)), 1, 1, capture=capture)
+        with pytest.raises(CaptureError, match="found that none stepped in its process"):
+            execute(run, lambda label, line: None)
+
+
 def test_the_first_process_is_ended_where_the_second_cannot_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
