@@ -16,10 +16,10 @@ from stepscope.capture.target import Rank, target_path
 
 
 class profile:
-    """Record a few of the training steps that run in a `with` block.
+    """Record a few of the steps that run in a `with` block.
 
-    Steps are found from the optimizers, in JAX from calls of the training step, as `stepscope run`
-    finds them.
+    Steps are found from the optimizers, in JAX from calls of the training step, and where there is
+    neither from the loop around the model, as `stepscope run` finds them.
 
     Args:
         model: the `nn.Module` that trains; without it, models are found from their calls.

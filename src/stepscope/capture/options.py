@@ -10,8 +10,8 @@ class Options:
     """What to record.
 
     Attributes:
-        warmup: training steps to let pass before recording.
-        steps: training steps to record.
+        warmup: steps to let pass before recording.
+        steps: steps to record.
         memory: also record every allocation.
         shapes: also record the shapes of operator inputs.
         stack: also record Python stacks (costly).

@@ -1,4 +1,4 @@
-"""`stepscope run`: record a few training steps of an unmodified script."""
+"""`stepscope run`: record a few steps of an unmodified script."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from stepscope.errors import CaptureError
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--warmup", type=click.IntRange(min=1), default=5, show_default=True,
-              help="Training steps to let pass first.")  # fmt: skip
+              help="Steps to let pass first.")  # fmt: skip
 @click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True,
-              help="Training steps to record.")  # fmt: skip
+              help="Steps to record.")  # fmt: skip
 @click.option("--memory", is_flag=True, help="Also record every allocation.")
 @click.option("--stack", is_flag=True, help="Also record Python stacks (costly).")
 @click.option("--shapes/--no-shapes", default=True, show_default=True,
@@ -53,10 +53,10 @@ def run(
     stalls: bool,
     **options: Any,
 ) -> None:
-    """Run a training SCRIPT, unmodified, and record a few of its steps.
+    """Run a SCRIPT, unmodified, and record a few of its steps.
 
     The script gets its own arguments, input, output and exit code. Steps are found from its
-    optimizers.
+    optimizers, or else from the loop that calls its model.
     """
     what: Options | ContextOptions = Options(**options)
     if contexts:

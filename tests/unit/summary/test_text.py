@@ -150,3 +150,9 @@ def test_a_step_that_warms_up_is_told_beside_the_mean() -> None:
     assert "step.json   3 steps" in out
     assert "Step 0.10 ms   0.10 to 0.10, ± 0.00 over 2 steps" in out
     assert "without step 0 (1.00 ms), which warms up" in out
+
+
+def test_a_step_that_is_no_training_step_is_explained() -> None:
+    said = "one call of ResNet, ended by the next"
+    assert f"a step is {said}" in printed(drawn(ONE, capture={"step_is": said}), 80)
+    assert "a step is" not in printed(drawn(ONE, capture={"step_is": None}), 80)
