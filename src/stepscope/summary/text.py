@@ -20,11 +20,13 @@ from stepscope.summary.tables import plain_table as _table
 from stepscope.summary.tree import Node
 
 _WIDE = 100
+_WIDEST = 110
 _ROOM_FOR_BARS = 72
 _LEAST_SHARE = 0.03
 _LEAST_REST = 0.01
 _KERNELS = 10
 _SKEWED = 0.1
+_OVER_PEAK = 1.005
 _UNEVEN = 3
 _STAGE_STYLE = {
     "data_loading": "yellow", "transfer": "cyan", "forward": "green", "loss": "magenta",
@@ -87,6 +89,8 @@ class _Report:
             yield self.model()
         if self.main.kernels:
             yield self.kernels()
+            if self.tells_of_peak and any(_is_over_peak(one) for one in self.shown):
+                yield self.over_peak()
             yield self.kinds()
         yield self.footer()
 
@@ -231,8 +235,8 @@ class _Report:
         heads = ["", *(["kind"] if wide else []), "stage", "count>", "ms>", ">"]
         heads += ["of peak>", ""] if peak else []
         table = _table(f"Longest {self.main.kernels_are}, a step", *heads)
-        room = self.width - (60 if wide else 40) - (20 if peak else 0)
-        for kernel in self.main.kernels[:_KERNELS]:
+        room = self.width - (60 if wide else 40) - (17 if peak else 0)
+        for kernel in self.shown:
             stage = kernel.stage.replace("_", " ")
             table.add_row(
                 short_kernel(kernel.name, room), *([Text(kernel.kind, "dim")] if wide else []),
@@ -245,8 +249,19 @@ class _Report:
     @property
     def tells_of_peak(self) -> bool:
         """Whether there is room to tell how near kernels come to the device's rates, and any do."""
-        shown = self.main.kernels[:_KERNELS]
-        return self.width >= _WIDE and any(one.of_peak is not None for one in shown)
+        return self.width >= _WIDEST and any(one.of_peak is not None for one in self.shown)
+
+    @property
+    def shown(self) -> list[Kernel]:
+        """The kernels that are told one by one."""
+        return self.main.kernels[:_KERNELS]
+
+    def over_peak(self) -> Text:
+        """Why a kernel can be faster than the device."""
+        return Text(
+            "over 100%: fewer operations than counted (Winograd), or inputs still in the cache",
+            "dim",
+        )
 
     def kinds(self) -> Text:
         whole = sum(self.main.kinds.values()) or 1.0
@@ -288,6 +303,10 @@ class _Report:
 def _of_peak(kernel: Kernel) -> tuple[str, Text]:
     share = "" if kernel.of_peak is None else percent(kernel.of_peak)
     return share, Text(kernel.limit, "dim")
+
+
+def _is_over_peak(kernel: Kernel) -> bool:
+    return kernel.of_peak is not None and kernel.of_peak >= _OVER_PEAK
 
 
 def _is_skewed(steps: StepTimes) -> bool:

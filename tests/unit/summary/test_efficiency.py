@@ -156,6 +156,13 @@ def test_the_report_tells_it_where_there_is_room() -> None:
     assert max(map(len, narrow.splitlines())) <= 80
 
 
+def test_a_kernel_faster_than_the_device_is_explained() -> None:
+    assert "over 100%" not in printed(summary())
+    text = printed(summary(STEP.replace("10  50 |", "10  16 |")))
+    assert "285%" in text
+    assert "over 100%: fewer operations than counted" in text
+
+
 def test_slow_work_is_told_in_smaller_units() -> None:
     text = printed(
         summary(STEP.replace("10  50 |", "10 5000 |").replace("50  60 |", "5000 5010 |"))
