@@ -273,6 +273,20 @@ train(12)
     assert manifest["outcome"] == "complete"
 
 
+def test_a_step_with_effects_is_recorded(tmp_path):
+    """JAX runs what prints from Python, past its own hook."""
+    text = TRAINING.replace(
+        "    return jax.tree.map", '    jax.debug.print("here")\n    return jax.tree.map'
+    )
+    write(tmp_path, text + "train(9)")
+
+    done, manifest, trace = recorded(tmp_path, "train.py")
+
+    assert done.stdout == "here\n" * 9
+    assert manifest["step_ends_after"] == "update"
+    assert trace["steps"]["step"].tolist() == manifest["steps_recorded"] == [5, 6, 7]
+
+
 def test_a_program_compiled_late_begins_the_warm_up_anew(tmp_path):
     write(tmp_path, TRAINING + "train(4)\nx = x[:32]\ntrain(12)")
 

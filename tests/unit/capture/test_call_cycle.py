@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 if os.environ.get("CI") != "true" or sys.version_info < (3, 11):
     pytest.importorskip("jax")
 
+from stepscope.capture.jax.calls import name_of
 from stepscope.capture.jax.cycle import CallCycle
 
 
@@ -24,25 +26,15 @@ class Array:
         """Is ready."""
 
 
-class Function:
-    """A compiled function of the program's own, or of `module`."""
-
-    def __init__(self, name: str, module: str = "__main__") -> None:
-        self.__name__ = self.__qualname__ = name
-        self.__module__ = module
-
-
 class Loop:
     """Calls functions and remembers which call ended a step."""
 
     def __init__(self) -> None:
         self.cycle = CallCycle()
         self.ended: list[str] = []
-        self._functions: dict[str, Function] = {}
 
-    def call(self, name: str, inputs: Any, outputs: Any, module: str = "__main__") -> Any:
-        function = self._functions.setdefault(name, Function(name, module))
-        if self.cycle.ends_step(function, (inputs,), {}, outputs):
+    def call(self, name: str, inputs: Any, outputs: Any) -> Any:
+        if self.cycle.ends_step(name, inputs, outputs):
             self.ended.append(name)
         return outputs
 
@@ -102,8 +94,16 @@ def test_where_nothing_carries_state_the_largest_ends_the_step_and_is_not_sure()
     assert not loop.cycle.is_sure
 
 
-def test_what_jax_compiles_for_itself_never_counts() -> None:
-    loop, total = Loop(), Array(1000)
-    for _ in range(4):
-        total = loop.call("add", total, Array(1000), module="jax._src.numpy.ufuncs")
-    assert (loop.ended, loop.cycle.steps, loop.cycle.anchor_name) == ([], 0, None)
+def named(module: str | None, qualname: str = "update") -> SimpleNamespace:
+    return SimpleNamespace(__module__=module, __qualname__=qualname)
+
+
+def test_what_jax_compiles_for_itself_has_no_name() -> None:
+    assert name_of(named("model.train", "Trainer.fit.<locals>.update")) == "update"
+    assert name_of(named("model.train", "Trainer.update")) == "Trainer.update"
+    assert name_of(named("jax._src.numpy.ufuncs")) is None
+    assert name_of(named(None)) is None
+
+
+def test_what_was_compiled_ahead_of_time_goes_by_that() -> None:
+    assert name_of(SimpleNamespace()) == "compiled"

@@ -6,7 +6,7 @@ function has, all are. Of them only those count that return at least half as man
 largest (a running mean of the loss is state too). If several are left, the step ends after the one
 that is called least often, and of equals the last in the turn: as with several optimizers.
 
-Functions that JAX itself compiles (`jnp.mean`, operators outside of any `jit`) never count.
+Functions that JAX itself compiles (`jnp.mean`, operators outside of any `jit`) are not told here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from jax import tree_util
 
 _LOOKS = 4  # the first calls of a function that are looked at: they tell what it does
 _HEAVY = 0.5
-_OF_JAX = ("jax", "jaxlib")
 _PATIENCE = 100  # a function that sat out as many turns of all others has left the loop
 
 
@@ -44,16 +43,11 @@ class CallCycle:
         self._clock = 0
         self.anchor: _Function | None = None
 
-    def ends_step(
-        self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], outputs: Any
-    ) -> bool:
+    def ends_step(self, name: str, inputs: Any, outputs: Any) -> bool:
         """Count one call; True where it ends a training step."""
-        name = _name(function)
-        if name is None:
-            return False
-        one = self._functions.setdefault(name, _Function(function.__name__))
+        one = self._functions.setdefault(name, _Function(name))
         if one.looks < _LOOKS:
-            _look(one, (arguments, keywords), outputs)
+            _look(one, inputs, outputs)
             self._counted = _that_count(list(self._functions.values()))
         self._clock += 1
         one.calls += 1
@@ -82,14 +76,6 @@ class CallCycle:
         patience = _PATIENCE * len(self._functions)
         present = [one for one in self._counted if self._clock - one.last < patience]
         return present or self._counted
-
-
-def _name(function: Any) -> str | None:
-    """What a function is known by; None where it is one of JAX's own."""
-    module = getattr(function, "__module__", None)
-    if not module or module.partition(".")[0] in _OF_JAX:
-        return None
-    return f"{module}.{function.__qualname__}"
 
 
 def _look(one: _Function, inputs: Any, outputs: Any) -> None:

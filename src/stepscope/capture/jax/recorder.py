@@ -104,11 +104,11 @@ class JaxRecorder:
         kept = (recording for recording in (self._main, self._early) if recording)
         return next((recording for recording in kept if recording.steps), None)
 
-    def _returned(self, *call: Any) -> None:
+    def _returned(self, name: str, inputs: Any, outputs: Any) -> None:
         """Training must go on whatever happens to us."""
         try:
-            if self.cycle.ends_step(*call):
-                self._end_step(self.cycle.steps, outputs=call[-1])
+            if self.cycle.ends_step(name, inputs, outputs):
+                self._end_step(self.cycle.steps, outputs)
         except Exception as error:
             self._note(error)
             self.close()
