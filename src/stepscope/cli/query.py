@@ -37,6 +37,10 @@ def query(trace: Trace, sql: str, form: str) -> None:
         trace = with_findings(trace, apply_rules(subject, RULES))
         if subject.contexts is not None:  # whose nodes the evidence names
             trace = with_contexts(trace, subject.contexts)
+    if "operations" in sql.lower():
+        from stepscope.roofline import with_operations
+
+        trace = with_operations(trace)
     asks_contexts = any(name in sql.lower() for name in ("contexts", "context_metrics"))
     if asks_contexts and not len(trace["contexts"]):
         trace = with_contexts(trace, build_contexts(trace))

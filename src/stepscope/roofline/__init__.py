@@ -4,6 +4,7 @@ from stepscope.roofline.formulas import Work, work_of
 from stepscope.roofline.pieces import Pieces, work_of_pieces
 from stepscope.roofline.precision import precisions
 from stepscope.roofline.rates import known_gpus, rates_of
+from stepscope.roofline.table import with_operations
 
 __all__ = [
     "Pieces",
@@ -11,6 +12,7 @@ __all__ = [
     "known_gpus",
     "precisions",
     "rates_of",
+    "with_operations",
     "work_of",
     "work_of_pieces",
 ]

@@ -372,6 +372,24 @@ COUNTERS = Schema(
     ),
 )
 
+OPERATIONS = Schema(
+    "operations",
+    "what one piece of work (events.kind) computes and moves; filled for a query that names this "
+    "table",
+    (
+        Column("event", "i32", "events.id", refers="events"),
+        Column("flops", "i64", "floating-point operations of a product", nullable=True),
+        Column("bytes", "i64", "read and written at least", "B", nullable=True),
+        Column(
+            "precision",
+            "text",
+            "of a product: half (16 bits), tf32 or fp32",
+            nullable=True,
+            values=("half", "tf32", "fp32"),
+        ),
+    ),
+)
+
 FINDINGS = Schema(
     "findings",
     "one thing that an analyzer's rule found; filled for a query that names this table or evidence",
@@ -458,6 +476,7 @@ SCHEMAS: dict[str, Schema] = {
     schema.name: schema
     for schema in (
         EVENTS, TRACKS, STEPS, STAGE_RUNS, MODULES, LAUNCHES, IDLE, MEMORY, FLOWS, INSTANTS,
-        COUNTERS, CONTEXTS, CONTEXT_METRICS, FINDINGS, EVIDENCE, WARNINGS,
+        COUNTERS, OPERATIONS, CONTEXTS, CONTEXT_METRICS, FINDINGS, EVIDENCE,
+        WARNINGS,
     )
 }  # fmt: skip
