@@ -156,6 +156,7 @@ def _calls(trace: Trace, evidence: Evidence) -> Times:
     if evidence.calls is not None:
         return evidence.calls
     forward = (evidence.call_of >= 0) & (trace.events["recompute"] == 0)
+    forward &= trace.events["stage"] != STAGES.index("other")  # a validation, a rollout
     return np.bincount(evidence.call_of[forward], minlength=len(evidence.modules))
 
 

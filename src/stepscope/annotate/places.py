@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.annotate.asides import set_asides_apart
 from stepscope.annotate.launches import launch_of
 from stepscope.annotate.marks import CODE
 from stepscope.annotate.tracks import device_work
@@ -69,7 +70,7 @@ def _levels_upward(parent: NDArray[np.int32]) -> list[Rows]:
 
 
 def tell_by_place(
-    events: Table, rows: Rows, stage: Codes, loose: Mask, launched: Launched
+    events: Table, rows: Rows, stage: Codes, loop: Mask, loose: Mask, launched: Launched
 ) -> Codes:
     """The stages of one step, with those of its loose events told by their place.
 
@@ -77,7 +78,9 @@ def tell_by_place(
         events: all events.
         rows: the step's CPU events, in order of start, shape (n,).
         stage: what is known of them, -1 where nothing, shape (n,).
-        loose: those to tell; the others stay as they are, shape (n,).
+        loop: those of the training loop's thread, shape (n,).
+        loose: those to tell, shape (n,); of the others forward and loss may turn out to be beside
+            training.
         launched: what each of `events` launches.
 
     Returns:
@@ -89,12 +92,11 @@ def tell_by_place(
     if not known.has("backward") and not known.has("optimizer"):
         return _without_training(known, loose, launched)
     marked = known.has("forward")
-    return np.concatenate(
-        [
-            _tell_turn(_Known(events, rows[turn], stage[turn]), loose[turn], launched, marked)
-            for turn in turns(events, rows, stage, loose)
-        ]
-    )
+    parts = []
+    for turn in turns(events, rows, stage, loose):
+        told = set_asides_apart(events, rows[turn], stage[turn], loop[turn])
+        parts.append(_tell_turn(_Known(events, rows[turn], told), loose[turn], launched, marked))
+    return np.concatenate(parts)
 
 
 def _tell_turn(known: _Known, loose: Mask, launched: Launched, marked: bool) -> Codes:

@@ -114,7 +114,8 @@ def _fill_main_thread(trace: Trace, stage: Codes, by_scope: Codes) -> Codes:
     result = stage.copy()
     work = _host_work(trace)
     launched = work_launched(trace)
-    loose = work & (stage < 0) & (events["track"] == main_track(trace))
+    loop = events["track"] == main_track(trace)
+    loose = work & (stage < 0) & loop
     compiled = events["step"][by_scope == CODE["backward"]]
     loose &= ~np.isin(events["step"], compiled)
     busy = np.flatnonzero(work)
@@ -122,7 +123,7 @@ def _fill_main_thread(trace: Trace, stage: Codes, by_scope: Codes) -> Codes:
     bounds = np.searchsorted(events["step"][order], np.append(trace["steps"]["step"], 2**31 - 1))
     for first, last in pairwise(bounds.tolist()):
         rows = order[first:last]
-        result[rows] = tell_by_place(events, rows, result[rows], loose[rows], launched)
+        result[rows] = tell_by_place(events, rows, result[rows], loop[rows], loose[rows], launched)
     elsewhere = work & (result < 0)
     result[elsewhere] = CODE["other"]
     return result
