@@ -11,7 +11,7 @@ from stepscope.summary.part import Part
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
-Times = NDArray[np.float64]
+Floats = NDArray[np.float64]
 _MS = 1e-6
 
 
@@ -101,7 +101,7 @@ def _rows(part: Part) -> list[WorkOfName]:
 
 
 def _stage_shares(
-    stage: NDArray[np.integer], name: NDArray[np.intp], time: Times, names: int
+    stage: NDArray[np.integer], name: NDArray[np.intp], time: Floats, names: int
 ) -> list[dict[str, float]]:
     """Shares of each name's time by stage, the largest first."""
     told = stage >= 0

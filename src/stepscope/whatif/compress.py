@@ -16,7 +16,7 @@ from stepscope.whatif.kernels import in_half
 from stepscope.whatif.roofline import memory_rate, rates_of_graph
 
 Ids = NDArray[np.int64]
-Times = NDArray[np.float64]
+Floats = NDArray[np.float64]
 _FLOAT = 4  # bytes
 _FP32 = "float"
 _MOVED = 1.5  # of the gradient's bytes: it is read, and half of it written; and the other way
@@ -69,7 +69,7 @@ def _narrow(graph: Graph, tasks: Ids) -> NDArray[np.bool_]:
     return result
 
 
-def _casts(graph: Graph, tasks: Ids, time: Times, *, in_front: bool) -> tuple[Graph, Ids]:
+def _casts(graph: Graph, tasks: Ids, time: Floats, *, in_front: bool) -> tuple[Graph, Ids]:
     kernel: dict[str, Any] = {"category": "kernel", "kind": "elementwise"}
     return insert(
         graph, tasks, ["cast of gradients"] * len(tasks), in_front, duration_ns=np.rint(time),
@@ -77,7 +77,7 @@ def _casts(graph: Graph, tasks: Ids, time: Times, *, in_front: bool) -> tuple[Gr
     )  # fmt: skip
 
 
-def _behind_buckets(graph: Graph, tasks: Ids, time: Times) -> tuple[Graph, Ids]:
+def _behind_buckets(graph: Graph, tasks: Ids, time: Floats) -> tuple[Graph, Ids]:
     """Each cast behind the last task that its all-reduce waits for; the all-reduces' numbers."""
     links = graph.links
     last = np.full(len(graph), -1, np.int64)
@@ -91,7 +91,7 @@ def _behind_buckets(graph: Graph, tasks: Ids, time: Times) -> tuple[Graph, Ids]:
     return add_links(graph, new, tasks[told], "communication"), tasks
 
 
-def _casts_ns(graph: Graph, size: Times) -> tuple[Times, Times]:
+def _casts_ns(graph: Graph, size: Floats) -> tuple[Floats, Floats]:
     """To 16 bits and back; of a CPU as calibrated, else as fast as bytes are moved."""
     calibration = find_calibration(graph.trace.metadata) if on_cpu(graph) else None
     if calibration is not None and calibration.casts:

@@ -18,7 +18,7 @@ from stepscope.whatif.network import Network
 from stepscope.whatif.units import Unit
 
 Ids = NDArray[np.int64]
-Times = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 ASSUMED = (
     "as fully_shard over gloo: each collective holds up the thread that calls it, a reduce-scatter "
@@ -73,7 +73,7 @@ def fsdp_on_cpu(graph: Graph, change: str, network: Network, units: Sequence[Uni
     )[0]  # fmt: skip
 
 
-def _copies_ns(graph: Graph, units: Sequence[Unit]) -> Times:
+def _copies_ns(graph: Graph, units: Sequence[Unit]) -> Floats:
     """What one pass over each unit's bytes takes the thread."""
     calibration = find_calibration(graph.trace.metadata)
     rows = calibration.sharding.get("units") if calibration else None

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepscope.errors import ChangeError
 
-Times = NDArray[np.float64]
+Floats = NDArray[np.float64]
 ALGORITHMS = ("ring", "tree")
 
 
@@ -72,7 +72,7 @@ class Network:
                               f"found {self.algorithm!r}")  # fmt: skip
         return self
 
-    def all_reduce_ns(self, size: ArrayLike) -> Times:
+    def all_reduce_ns(self, size: ArrayLike) -> Floats:
         """Time in which all workers have the sum of `size` bytes of each, ns."""
         size = np.asarray(size, np.float64)
         if self.algorithm == "tree":
@@ -80,7 +80,7 @@ class Network:
             return 2 * self._transfer_ns(size) + 2 * hops * 1e3
         return 2 * self.gather_ns(size)
 
-    def gather_ns(self, size: ArrayLike) -> Times:
+    def gather_ns(self, size: ArrayLike) -> Floats:
         """Time of a ring's all-gather or reduce-scatter of `size` bytes in all, ns."""
         size = np.asarray(size, np.float64)
         between = self.nodes - 1
@@ -89,14 +89,14 @@ class Network:
         share = (self.workers - 1) / self.workers
         return share * self._transfer_ns(size) + latency * 1e3
 
-    def reduce_scatter_ns(self, size: ArrayLike) -> Times:
+    def reduce_scatter_ns(self, size: ArrayLike) -> Floats:
         """Time of a reduce-scatter of `size` bytes of each, ns; gloo's is an all-reduce.
 
         Source: PyTorch, torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, _reduce_scatter_base.
         """
         return self.all_reduce_ns(size) if self.gloo else self.gather_ns(size)
 
-    def broadcast_ns(self, size: ArrayLike) -> Times:
+    def broadcast_ns(self, size: ArrayLike) -> Floats:
         """Time in which all workers have `size` bytes of one of them, ns.
 
         Down a pipeline of all workers; gloo's goes down a tree, and its root sends all of it once
@@ -112,5 +112,5 @@ class Network:
         latency = between * self.latency_us + (self.workers - 1 - between) * self.intra_latency_us
         return self._transfer_ns(size) + latency * 1e3
 
-    def _transfer_ns(self, size: Times) -> Times:
+    def _transfer_ns(self, size: Floats) -> Floats:
         return size * 8 / self.slowest_gbps
