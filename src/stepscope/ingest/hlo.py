@@ -87,33 +87,44 @@ def _of_computation(
     source: Source, computation: Span, frames: _Frames, scope_of: Mapping[int, str]
 ) -> dict[str, Instruction]:
     spans = _inner(source, computation, 2)
-    start, end = (np.array(column, np.int64) for column in zip(*spans, strict=True)) if spans else (
-        np.zeros(0, np.int64),
-        np.zeros(0, np.int64),
-    )  # fmt: skip
+    start, end = np.array(spans, np.int64).reshape(-1, 2).T
     found = scan(source.octets, start, end, source.damage)
     names, opcodes = (_texts(source, found.of(number, BYTES), len(spans)) for number in (1, 2))
-    metadata = found.of(7, BYTES)
-    scopes, places = [""] * len(spans), [""] * len(spans)
-    inner = scan(source.octets, metadata.value, metadata.end, source.damage)
-    written = _texts(source, inner.of(2, BYTES), len(metadata.owner))
-    files = _texts(source, inner.of(3, BYTES), len(metadata.owner))
-    lines = inner.last(4, len(metadata.owner)).tolist()
-    frame = inner.last(15, len(metadata.owner)).tolist()
-    for row, owner in enumerate(metadata.owner.tolist()):
+    scopes, places = _metadata(source, found.of(7, BYTES), len(spans), frames)
+    inside = _scopes_inside(source, found.of(38, BYTES), len(spans), scope_of)
+    return {
+        name: Instruction(opcode, scope or within, place)
+        for name, opcode, scope, within, place in zip(
+            names, opcodes, scopes, inside, places, strict=True
+        )
+    }
+
+
+def _metadata(
+    source: Source, found: Fields, count: int, frames: _Frames
+) -> tuple[list[str], list[str]]:
+    """The scope of each instruction, and its place in the source; empty where it tells none."""
+    scopes, places = [""] * count, [""] * count
+    inner = scan(source.octets, found.value, found.end, source.damage)
+    told = len(found.owner)
+    written, files = (_texts(source, inner.of(number, BYTES), told) for number in (2, 3))
+    lines, frame = inner.last(4, told).tolist(), inner.last(15, told).tolist()
+    for row, owner in enumerate(found.owner.tolist()):
         scopes[owner] = written[row]
         places[owner] = f"{files[row]}:{lines[row]}" if files[row] else frames.place(frame[row])
-    called = found.of(38, BYTES)
-    for owner, begin, stop in zip(
-        *(one.tolist() for one in (called.owner, called.value, called.end)), strict=True
-    ):
-        if not scopes[owner]:
-            inside = (scope_of.get(one, "") for one in _packed(source, begin, stop))
-            scopes[owner] = next(filter(None, inside), "")
-    return {
-        name: Instruction(opcode, scope, place)
-        for name, opcode, scope, place in zip(names, opcodes, scopes, places, strict=True)
-    }
+    return scopes, places
+
+
+def _scopes_inside(
+    source: Source, called: Fields, count: int, scope_of: Mapping[int, str]
+) -> list[str]:
+    """The scope of the first computation that each instruction calls and that has one."""
+    scopes = [""] * count
+    columns = (column.tolist() for column in (called.owner, called.value, called.end))
+    for owner, start, end in zip(*columns, strict=True):
+        inside = (scope_of.get(one, "") for one in _packed(source, start, end))
+        scopes[owner] = scopes[owner] or next(filter(None, inside), "")
+    return scopes
 
 
 class _Frames:
