@@ -65,14 +65,7 @@ class Entry:
         timeout_s: float = 600.0,
     ) -> Request:
         """How to measure a batch size; nothing is written to any of the user's files."""
-        files = {self.path: self.sources[self.path].text} if self.unsaved else {}
-        arguments = self.arguments
-        if self.kind == "script" and batch != self.batch:
-            if self.site.option:
-                arguments = with_option(arguments, self.site.option, batch)
-            else:
-                text = self.sources[self.site.path].text
-                files[self.site.path] = edit_site(text, self.site, batch).apply(text)
+        arguments, files = self._with(batch)
         return Request(
             entry=self.path,
             result="",
@@ -88,6 +81,17 @@ class Entry:
             effort=effort or Effort(),
             timeout_s=timeout_s,
         )
+
+    def _with(self, batch: int) -> tuple[tuple[str, ...], dict[str, str]]:
+        """The command line and the files' texts, where they differ, for a batch size."""
+        files = {self.path: self.sources[self.path].text} if self.unsaved else {}
+        if self.kind != "script" or batch == self.batch:
+            return self.arguments, files
+        if self.site.option:
+            return with_option(self.arguments, self.site.option, batch), files
+        text = self.sources[self.site.path].text
+        files[self.site.path] = edit_site(text, self.site, batch).apply(text)
+        return self.arguments, files
 
     def _marked(self, path: str, text: str) -> str:
         """With its byte order mark; one that is needed to tell UTF-8 must stay."""
