@@ -287,6 +287,24 @@ def test_a_step_with_effects_is_recorded(tmp_path):
     assert trace["steps"]["step"].tolist() == manifest["steps_recorded"] == [5, 6, 7]
 
 
+def test_functions_that_load_are_known_by_their_frames(tmp_path):
+    loading = """
+def load_batch():
+    return np.ones((256, 64), np.float32)
+for _ in range(9):
+    x = load_batch()
+    train(1)
+"""
+    write(tmp_path, TRAINING + loading)
+
+    _, _, trace = recorded(tmp_path, "--stack", "train.py")
+
+    (stage,) = {
+        row["stage"] for row in trace.events.rows() if row["name"].endswith("): load_batch")
+    }
+    assert {row["stage"] for row in frames} == {"data_loading"}
+
+
 def test_a_program_compiled_late_begins_the_warm_up_anew(tmp_path):
     write(tmp_path, TRAINING + "train(4)\nx = x[:32]\ntrain(12)")
 
@@ -311,6 +329,8 @@ for batch in loader:
     _, manifest, trace = recorded(tmp_path, "train.py")
 
     assert (manifest["framework"], manifest["outcome"]) == ("jax", "complete")
+    loading = {row["step"] for row in trace["stages"].rows() if row["stage"] == "data_loading"}
+    assert loading == {5, 6, 7}
     assert manifest["steps_recorded"] == trace["steps"]["step"].tolist() == [5, 6, 7]
 
 

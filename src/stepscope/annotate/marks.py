@@ -40,6 +40,8 @@ _RULES = tuple(
         ("annotation", r"^stepscope\.module:", "forward"),
         ("python", r"^nn\.Module: ", "forward"),
         ("python", r"torch/utils/data/dataloader\.py\(\d+\): __next__$", "data_loading"),
+        ("python", r"(?i)\.py\(\d+\): _*((data_?)?load_batch|(next|get|fetch)_batch|load_data)\w*$",
+         "data_loading"),
         ("python", r"torch/optim/\w+\.py\(\d+\): zero_grad$", "zero_grad"),
         ("python", r"torch/optim/\w+\.py\(\d+\): step$", "optimizer"),
         ("python", r"torch/(_tensor|autograd/__init__)\.py\(\d+\): (backward|grad)$", "backward"),

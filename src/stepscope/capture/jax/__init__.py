@@ -1,6 +1,6 @@
 """Records the training steps of a JAX program; imports jax only once the program has."""
 
-OLDEST = "0.7"
+OLDEST = "0.8"
 
 
 def too_old(found: str) -> str:

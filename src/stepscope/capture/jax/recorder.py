@@ -76,8 +76,8 @@ class JaxRecorder:
         self._main: JaxRecording | None = None
         self._warm = 0
         self._compiled: int | None = None
-        self._watch = CallWatch(self._returned)
         self._compilations = Compilations()
+        self._watch = CallWatch(self._returned)
         _close_in_forked_children(self)
 
     def start(self) -> None:

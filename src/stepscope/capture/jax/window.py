@@ -9,12 +9,17 @@ import jax
 from jax._src import profiler as jax_profiler
 from jax._src.lib import _profiler
 
+from stepscope.capture.jax.loading import LoadingRanges
 from stepscope.capture.jax.run_ahead import RunAhead
 from stepscope.capture.options import Options
 from stepscope.errors import CaptureError
 
 MARK = "stepscope.step"
 MEMBER = "trace.xplane.pb"
+TAKEN = (
+    "expected to start JAX's profiler, found that the script runs its own; open what that one "
+    "writes (stepscope report FOLDER)"
+)
 
 
 class Window:
@@ -32,8 +37,9 @@ class Window:
         self._next = first
         self._space = b""
         if jax_profiler._profile_state.profile_session is not None:
-            raise CaptureError(_TAKEN)
+            raise CaptureError(TAKEN)
         self._ahead = RunAhead()
+        self._loading = LoadingRanges()
         self._session: Any = _profiler.ProfilerSession(_options(options))
         self._original = _profiler.ProfilerSession
         _profiler.ProfilerSession = self._for_the_program
@@ -54,6 +60,7 @@ class Window:
             return
         if drain:
             self._ahead.drain()
+        self._loading.close()
         _profiler.ProfilerSession = self._original
         session, self._session = self._session, None
         self._space = session.stop()
@@ -77,9 +84,3 @@ def _options(options: Options) -> Any:
     result = jax.profiler.ProfileOptions()
     result.python_tracer_level = int(options.stack)
     return result
-
-
-TAKEN = _TAKEN = (
-    "expected to start JAX's profiler, found that the script runs its own; open what that one "
-    "writes (stepscope report FOLDER)"
-)
