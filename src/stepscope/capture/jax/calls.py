@@ -1,8 +1,8 @@
 """Tells when a compiled function of the program has returned.
 
 JAX calls one hook after each call that needed no compiling; `jax_debug_nans` is made of it. The
-hook is no part of its public interface (jax/_src/api.py, `_post_hook_state`). It costs about a
-microsecond for each call, and nothing once it is gone. Functions with effects (`jax.debug.print`,
+hook is no part of its public interface (jax/_src/api.py, `_post_hook_state`). It costs some
+microseconds for each call, and nothing once it is gone. Functions with effects (`jax.debug.print`,
 callbacks) do not come by there: those JAX runs from Python each time, where we see them.
 """
 
