@@ -9,6 +9,7 @@ from stepscope.errors import TraceError
 from stepscope.serve.opened import OpenTrace
 from stepscope.serve.query import Query
 from stepscope.summary import Summary, summarise
+from stepscope.summary.kernels import Kernel
 from stepscope.summary.work import WorkOfName, work_by_name
 from stepscope.timeline.names import short_name
 from stepscope.timeline.step_id import StepId
@@ -75,7 +76,8 @@ def kernels(opened: OpenTrace, query: Query) -> dict[str, Any]:
     """Device work by name, or operators where there is none."""
     rank, step = opened.rank_of(query), query.number("step")
     work = work_by_name(opened.trace, rank, step)
-    rows = [_work(opened, one) for one in work.rows]
+    rates = {one.name: one for one in _summary(opened, query).kernels}
+    rows = [{**_work(opened, one), **_rates(rates.get(one.name))} for one in work.rows]
     return {"are": work.are, "rank": rank, "steps": work.steps, "rows": rows}
 
 
@@ -130,3 +132,8 @@ def _work(opened: OpenTrace, row: WorkOfName) -> dict[str, Any]:
         "blocks_per_sm": how.get("blocks_per_sm"),
         "occupancy": how.get("occupancy"),
     }
+
+
+def _rates(kernel: Kernel | None) -> dict[str, Any]:
+    names = ("tflops", "gbytes", "of_peak", "limit")
+    return {name: getattr(kernel, name) if kernel else None for name in names}

@@ -142,6 +142,22 @@ def test_kernels_are_listed_by_their_time(trace: OpenTrace) -> None:
         {"backward": 1},
         None,
     )
+    assert (first["of_peak"], first["limit"]) == (None, "")
+
+
+def test_kernels_tell_how_near_they_come_to_the_device() -> None:
+    shapes = 'Input_Dims=[[512,512],[512,512]] Input_type=["float","float"]'
+    text = f"""
+        main     |  0 100 | ProfilerStep#1
+        main     |  5  20 | aten::mm | {shapes}
+        main     |  6   8 | cudaLaunchKernel | corr=1
+        stream 7 | 30  70 | sgemm | corr=1
+    """
+    (row,) = ask(opened(text, devices=({"id": 0, "name": "NVIDIA A100"},)), "kernels")["rows"]
+    tflops = 2 * 512**3 / 40e-6 / 1e12
+    assert row["tflops"] == pytest.approx(tflops)
+    assert row["of_peak"] == pytest.approx(tflops / 19.5)
+    assert row["limit"] == "compute"
 
 
 def test_the_model_tree_names_the_modules_of_each_node(net: OpenTrace) -> None:

@@ -50,6 +50,19 @@ export interface Warning {
   count: number;
 }
 
+export interface EfficiencyFacts {
+  flops: number;
+  repeated_flops: number;
+  known: number;
+  tflops: number;
+  busy_tflops: number;
+  gpu: string;
+  peak_tflops: Record<string, number>;
+  mfu: number | null;
+  hfu: number | null;
+  busy_utilisation: number | null;
+}
+
 export interface Facts {
   source: string;
   framework: string;
@@ -69,6 +82,8 @@ export interface Facts {
   verdict: { bound_by: string; share: number; sentence: string };
   stages: StageFacts[];
   devices: DeviceFacts[];
+  /** What matrix products, convolutions and attention come to; null where no shapes tell. */
+  efficiency: EfficiencyFacts | null;
   kinds: Record<string, number>;
   kernels_are: string;
   modules_evidence: string;
@@ -217,6 +232,10 @@ export interface KernelRow {
   stages: Record<string, number>;
   blocks_per_sm: number | null;
   occupancy: number | null;
+  tflops: number | null;
+  gbytes: number | null;
+  of_peak: number | null;
+  limit: "compute" | "memory" | "" | null;
 }
 
 export interface Kernels {

@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import type { KernelRow, Kernels } from "../api/types";
-import { count, duration, milliseconds, percent, words } from "../base/format";
+import { count, duration, milliseconds, percent, significant, words } from "../base/format";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
@@ -70,6 +70,22 @@ const COLUMNS: Column<KernelRow>[] = [
 const OCCUPANCY = number<KernelRow>(
   "occupancy", "occupancy", "estimated by the profiler", (row) => row.occupancy, percent,
 ); // prettier-ignore
+const OF_PEAK: Column<KernelRow> = {
+  id: "of_peak",
+  title: "of peak",
+  hint: "the time it would take at the device's peak rates, as a share of its own",
+  numeric: true,
+  value: (row) => row.of_peak,
+  cell: (row) =>
+    row.of_peak === null ? "–" : <span title={rates(row)}>{percent(row.of_peak)}</span>,
+};
+
+/** `8.03 TFLOP/s, 83.1 GB/s; compute sets the pace`. */
+function rates(row: KernelRow): string {
+  const moved = row.gbytes === null ? [] : [`${significant(row.gbytes)} GB/s`];
+  const computed = row.tflops === null ? [] : [`${significant(row.tflops)} TFLOP/s`];
+  return `${[...computed, ...moved].join(", ")}; ${row.limit} sets the pace`;
+}
 
 /** A column of numbers; nothing where the value is null. */
 function number<Row = KernelRow>(
@@ -98,9 +114,11 @@ function Rows({ store, value }: { store: Store; value: Kernels }): JSX.Element {
     ? value.rows.filter((row) => row.name.toLowerCase().includes(wanted))
     : value.rows;
   const { kernels: marked } = store.marks.value;
-  const columns = value.rows.some((row) => row.occupancy !== null)
-    ? [...COLUMNS, OCCUPANCY]
-    : COLUMNS;
+  const columns = [
+    ...COLUMNS,
+    ...(value.rows.some((row) => row.of_peak !== null) ? [OF_PEAK] : []),
+    ...(value.rows.some((row) => row.occupancy !== null) ? [OCCUPANCY] : []),
+  ];
   const first = [...marked][0];
   return (
     <div class="pane-column">

@@ -1,5 +1,12 @@
 import type { JSX } from "preact";
-import type { DeviceFacts, Facts, Overview, StageFacts, Warning } from "../api/types";
+import type {
+  DeviceFacts,
+  EfficiencyFacts,
+  Facts,
+  Overview,
+  StageFacts,
+  Warning,
+} from "../api/types";
 import {
   bytes,
   count,
@@ -8,6 +15,7 @@ import {
   milliseconds,
   percent,
   sideName,
+  significant,
   words,
 } from "../base/format";
 import { prefixes } from "../base/path";
@@ -80,6 +88,7 @@ function Numbers({ facts }: { facts: Facts }): JSX.Element {
     rows.push([`Left out: step ${steps.warm_up.step}, warms up`, milliseconds(steps.warm_up.ms)]);
   if (typeof facts.capture.step_is === "string") rows.push(["A step is", facts.capture.step_is]);
   rows.push(["Waiting for data", milliseconds(facts.data_wait_ms)]);
+  if (facts.efficiency) rows.push(...operations(facts.efficiency));
   if (facts.parameters !== null) rows.push(["Parameters", grouped(facts.parameters)]);
   if (facts.parameter_bytes !== null) rows.push(["Parameter memory", bytes(facts.parameter_bytes)]);
   for (const [device, peak] of Object.entries(facts.peak_memory_bytes)) {
@@ -95,6 +104,15 @@ function Numbers({ facts }: { facts: Facts }): JSX.Element {
       ))}
     </dl>
   );
+}
+
+/** Operations a second, and what share of the device's peak that is. */
+function operations(facts: EfficiencyFacts): [string, string][] {
+  const [scale, unit] = facts.tflops < 1 ? [1000, "GFLOP/s"] : [1, "TFLOP/s"];
+  const rate: [string, string] = ["Operations", `${significant(facts.tflops * scale)} ${unit}`];
+  if (facts.mfu === null) return [rate];
+  const least = facts.known < 0.995 ? "at least " : "";
+  return [rate, ["MFU", `${least}${percent(facts.mfu)}`]];
 }
 
 /** Every step of the rank as a bar that opens it. */
