@@ -98,8 +98,12 @@ class ModuleRanges:
 
     def _tell_outermost(self, module: Any) -> None:
         with CompilerPaused():
-            if self.on_outermost is not None:
-                self.on_outermost(module)
+            try:
+                if self.on_outermost is not None:
+                    self.on_outermost(module)
+            except Exception as error:
+                self._note(error, module)
+                self.on_outermost = None
 
     def _resolve(self, parent: Node, module: Any) -> Node | None:
         """The call must go on whatever the user's objects do when we look at them."""
@@ -107,8 +111,11 @@ class ModuleRanges:
             try:
                 return self._forest.resolve(parent, module)
             except Exception as error:
-                self.failure = f"{type(error).__name__}: {error} on a call of {type(module)}"
+                self._note(error, module)
                 return None
+
+    def _note(self, error: Exception, module: Any) -> None:
+        self.failure = f"{type(error).__name__}: {error} on a call of {type(module)}"
 
 
 class _Running(threading.local):

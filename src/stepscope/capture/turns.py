@@ -139,11 +139,13 @@ class TurnWatch:
             self._on_turn(model, kind)
 
     def _ran_backward(self) -> None:
+        if self._will_train():
+            return
         self._worked = True
         if self._called_since:
             self._called_since = False
             self._backward_ended = True
-        elif not self._backward_ended and not self._will_train():
+        elif not self._backward_ended:
             self._on_turn(self._backward, Kind.BACKWARD)
 
 

@@ -194,6 +194,24 @@ def test_where_an_optimizer_was_made_only_evaluation_is_a_turn(watched):
     assert watched.said == ["call of Net"]
 
 
+def test_gradients_that_add_up_for_an_optimizer_are_no_turns(watched):
+    watched.will_train = True
+    net = Net()
+    for batch in DataLoader(torch.ones(6, 2), batch_size=2):
+        net(batch).sum().backward()
+
+    assert watched.said == []
+
+
+def test_a_module_that_cannot_be_looked_at_is_called_all_the_same(watched):
+    class Odd(Net):
+        __hash__ = None
+
+    net = Odd().eval()
+    assert [net(X).shape for _ in range(2)] == [(1, 2), (1, 2)]
+    assert "unhashable type" in watched.ranges.failure
+
+
 def test_calls_of_other_threads_are_no_turns(watched):
     net = Net().eval()
     thread = threading.Thread(target=lambda: [net(X) for _ in range(3)])
