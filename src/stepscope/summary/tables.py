@@ -1,9 +1,18 @@
-"""The plain table that all texts for a terminal use."""
+"""What texts for a terminal share: a plain table, a bar, the colours of stages."""
 
 from __future__ import annotations
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
+
+from stepscope.summary.numbers import bar
+
+WIDE = 100
+STAGE_STYLE = {
+    "data_loading": "yellow", "transfer": "cyan", "forward": "green", "loss": "magenta",
+    "zero_grad": "bright_black", "backward": "blue", "optimizer": "red", "other": "bright_black",
+}  # fmt: skip
 
 
 def plain_table(title: str, *heads: str) -> Table:
@@ -20,3 +29,8 @@ def plain_table(title: str, *heads: str) -> Table:
         right, stays = head.endswith(">"), len(head) < 15 and not head.endswith("~")
         table.add_column(head.rstrip(">~"), justify="right" if right else "left", no_wrap=stays)
     return table
+
+
+def bar_for(share: float, style: str, width: int) -> Text:
+    """A bar for a share, as long as a terminal of so many columns has room for."""
+    return Text(bar(share, 20 if width >= 120 else 12 if width >= WIDE else 8), style)

@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.annotate.kernel_names import short_kernel
 from stepscope.summary.devices import Device
 from stepscope.summary.efficiency_text import efficiency_parts
 from stepscope.summary.facts import StepTimes, Summary
-from stepscope.summary.kernels import Kernel
-from stepscope.summary.numbers import bar, count, ms, percent, plural, size
+from stepscope.summary.kernels_text import kernels_parts
+from stepscope.summary.modules_text import modules_table
+from stepscope.summary.numbers import count, ms, percent, plural, size
+from stepscope.summary.tables import STAGE_STYLE, bar_for
 from stepscope.summary.tables import plain_table as _table
-from stepscope.summary.tree import Node
 
-_WIDE = 100
-_WIDEST = 110
 _ROOM_FOR_BARS = 72
-_LEAST_SHARE = 0.03
-_LEAST_REST = 0.01
-_KERNELS = 10
 _SKEWED = 0.1
-_OVER_PEAK = 1.005
 _UNEVEN = 3
-_STAGE_STYLE = {
-    "data_loading": "yellow", "transfer": "cyan", "forward": "green", "loss": "magenta",
-    "zero_grad": "bright_black", "backward": "blue", "optimizer": "red", "other": "bright_black",
-}  # fmt: skip
 _TIME_STYLE = {
     "computing": "green", "communication": "magenta", "data": "yellow", "synchronisation": "cyan",
     "host": "red", "launch": "bright_black",
@@ -74,7 +64,6 @@ class _Report:
     def __init__(self, summaries: Sequence[Summary], depth: int, width: int) -> None:
         self.all, self.depth, self.width = summaries, depth, width
         self.main = max(summaries, key=_computing)
-        self.bar_width = 20 if width >= 120 else 12 if width >= _WIDE else 8
 
     def parts(self) -> Iterator[RenderableType]:
         yield self.header()
@@ -86,12 +75,9 @@ class _Report:
         if self.main.efficiency:
             yield from efficiency_parts(self.main.efficiency)
         if self.main.modules:
-            yield self.model()
+            yield modules_table(self.main, self.depth, self.width)
         if self.main.kernels:
-            yield self.kernels()
-            if self.tells_of_peak and any(_is_over_peak(one) for one in self.shown):
-                yield self.over_peak()
-            yield self.kinds()
+            yield from kernels_parts(self.main, self.width)
         yield self.footer()
 
     # -- head
@@ -148,7 +134,7 @@ class _Report:
         times = [time for one in self.main.stages for time in (one.cpu_ms, one.device_ms)]
         longest = max(times, default=0.0) or 1.0
         for one in self.main.stages:
-            style = _STAGE_STYLE[one.stage]
+            style = STAGE_STYLE[one.stage]
             name = Text(one.stage.replace("_", " "), style)
             cells: list[RenderableType] = [name, ms(one.cpu_ms), percent(one.share)]
             cells += [self.bar(one.cpu_ms / longest, style) for _ in bars]
@@ -172,102 +158,7 @@ class _Report:
             table.add_row(words, ms(device.overlapped_ms), percent(device.overlapped_ms / window))
         return table
 
-    # -- model
-
-    def model(self) -> Table:
-        where = "device" if self.on_device else "CPU"
-        heads = ["", "~", "forward>", "backward>", ">", *([""] if self.width >= 90 else [])]
-        heads += ["parameters>"] if self.counts_parameters else []
-        table = _table(f"Model, {where} ms a step", *heads)
-        total = sum(map(self.cost, self.main.modules)) or 1.0
-        self.add_nodes(table, self.main.modules, total)
-        return table
-
-    def add_nodes(
-        self, table: Table, nodes: Iterable[Node], total: float, level: int = 0, deep: int = 0
-    ) -> None:
-        """Rows for the nodes that matter, and one for the others together.
-
-        A list of modules is a level of the tree, but none of the depth that was asked for.
-        """
-        nodes, hidden = list(nodes), []
-        for node in nodes:
-            if level and self.cost(node) / total < _LEAST_SHARE:
-                hidden.append(node)
-                continue
-            self.add_node(table, node, total, level)
-            below = deep + (not _only_holds(node))
-            if below < self.depth:
-                self.add_nodes(table, node.children, total, level + 1, below)
-        share = sum(map(self.cost, hidden)) / total
-        if share >= _LEAST_REST and len(hidden) < len(nodes):
-            words = f"{'  ' * level}… {len(hidden)} more"
-            table.add_row(Text(words, "dim"), "", "", "", Text(percent(share), "dim"))
-
-    def add_node(self, table: Table, node: Node, total: float, level: int) -> None:
-        forward = node.forward_device_ms if self.on_device else node.forward_cpu_ms
-        name = Text("  " * level).append(node.name or "model", "" if level else "bold")
-        if node.count > 1:
-            name.append(f" × {node.count}", "yellow")
-        cost = self.cost(node)
-        table.add_row(
-            name, Text(node.kind, "dim", no_wrap=True, overflow="ellipsis"),
-            ms(forward), ms(cost - forward), percent(cost / total),
-            *([self.bar(cost / total, "green")] if self.width >= 90 else []),
-            *([Text(count(node.parameters or 0), "dim")] if self.counts_parameters else []),
-        )  # fmt: skip
-
-    @property
-    def counts_parameters(self) -> bool:
-        return self.width >= _WIDE and self.main.parameters is not None
-
-    @property
-    def on_device(self) -> bool:
-        return bool(self.main.devices)
-
-    def cost(self, node: Node) -> float:
-        return node.device_ms if self.on_device else node.cpu_ms
-
-    # -- kernels and the rest
-
-    def kernels(self) -> Table:
-        wide, peak = self.width >= _WIDE, self.tells_of_peak
-        heads = ["", *(["kind"] if wide else []), "stage", "count>", "ms>", ">"]
-        heads += ["of peak>", ""] if peak else []
-        table = _table(f"Longest {self.main.kernels_are}, a step", *heads)
-        room = self.width - (60 if wide else 40) - (17 if peak else 0)
-        for kernel in self.shown:
-            stage = kernel.stage.replace("_", " ")
-            table.add_row(
-                short_kernel(kernel.name, room), *([Text(kernel.kind, "dim")] if wide else []),
-                Text(stage, _STAGE_STYLE.get(kernel.stage, "dim")),
-                f"{kernel.count:.4g}", ms(kernel.total_ms), percent(kernel.share),
-                *(_of_peak(kernel) if peak else []),
-            )  # fmt: skip
-        return table
-
-    @property
-    def tells_of_peak(self) -> bool:
-        """Whether there is room to tell how near kernels come to the device's rates, and any do."""
-        return self.width >= _WIDEST and any(one.of_peak is not None for one in self.shown)
-
-    @property
-    def shown(self) -> list[Kernel]:
-        """The kernels that are told one by one."""
-        return self.main.kernels[:_KERNELS]
-
-    def over_peak(self) -> Text:
-        """Why a kernel can be faster than the device."""
-        return Text(
-            "over 100%: fewer operations than counted (Winograd), or inputs still in the cache",
-            "dim",
-        )
-
-    def kinds(self) -> Text:
-        whole = sum(self.main.kinds.values()) or 1.0
-        shares = {kind: time / whole for kind, time in self.main.kinds.items()}
-        kinds = (f"{kind} {percent(share)}" for kind, share in shares.items() if share > 0.005)
-        return Text("by kind: " + " · ".join(kinds), "dim")
+    # -- the rest
 
     def footer(self) -> Text:
         summary = self.main
@@ -297,26 +188,12 @@ class _Report:
         return [one for one in self.main.warnings if one["code"] != ended]
 
     def bar(self, share: float, style: str) -> Text:
-        return Text(bar(share, self.bar_width), style)
-
-
-def _of_peak(kernel: Kernel) -> tuple[str, Text]:
-    share = "" if kernel.of_peak is None else percent(kernel.of_peak)
-    return share, Text(kernel.limit, "dim")
-
-
-def _is_over_peak(kernel: Kernel) -> bool:
-    return kernel.of_peak is not None and kernel.of_peak >= _OVER_PEAK
+        return bar_for(share, style, self.width)
 
 
 def _is_skewed(steps: StepTimes) -> bool:
     """Whether a few steps decide the mean."""
     return abs(steps.mean_ms - steps.median_ms) > _SKEWED * steps.median_ms
-
-
-def _only_holds(node: Node) -> bool:
-    """Whether a module holds others and is never called itself, as a ModuleList."""
-    return bool(node.children) and not node.calls
 
 
 def _computing(summary: Summary) -> float:
