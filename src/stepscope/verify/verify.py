@@ -23,6 +23,7 @@ from stepscope.whatif import Prediction, predict
 from stepscope.whatif.calibrated import on_cpu
 
 Say = Callable[[str], None]
+Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -62,30 +63,43 @@ def verify_change(
     """
     Program(script.target, script.arguments, script.is_module).check()
     graphs = [_recorded(script, plan, show, say)]
-    reasons = [wish.reason for wish in wishes if wish.reason]
-    if not reasons:
+    predictable = not any(wish.reason for wish in wishes)
+    if predictable:
         _predicted(graphs[0], wishes, say)  # what does not apply is better known at once
-    runs: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
+    before: list[Json] = []
+    after: list[Json] = []
     for number in range(plan.rounds):
         # Whatever drifts meanwhile, drifts for both.
-        for side in (0, 1) if number % 2 == 0 else (1, 0):
-            run = _run(script, wishes if side else (), plan, number)
-            say(f"{run.label} of {plan.rounds}")
-            runs[side].append(execute(run, show))
-        if number == plan.rounds // 2 and plan.rounds > 1 and not reasons:
+        sides: list[tuple[Sequence[Wish], list[Json]]] = [((), before), (wishes, after)]
+        for changes, runs in sides if number % 2 == 0 else reversed(sides):
+            runs.append(_measured(_run(script, changes, plan, number), plan, show, say))
+        if number == plan.rounds // 2 and plan.rounds > 1 and predictable:
             graphs.append(_recorded(script, plan, show, say))
-    before = Measured.of(runs[0])
     # What disturbs a recording only makes it longer.
     graph = min(graphs, key=_recorded_ms)
-    facts = runs[1][-1]
+    return _compared(script, wishes, graph, before, after, say)
+
+
+def _measured(run: Run, plan: Plan, show: Show, say: Say) -> Json:
+    say(f"{run.label} of {plan.rounds}")
+    return execute(run, show)
+
+
+def _compared(
+    script: Script, wishes: Sequence[Wish], graph: Graph, before: Sequence[Json],
+    after: Sequence[Json], say: Say,
+) -> Comparison:  # fmt: skip
+    """What was measured of the runs, beside what is predicted from the recorded steps."""
+    unchanged, facts = Measured.of(before), after[-1]
+    reason = next((wish.reason for wish in wishes if wish.reason), None)
     return Comparison(
         script=" ".join([script.target, *script.arguments]),
         changes=tuple(wish.text for wish in wishes),
-        before=before,
-        after=Measured.of(runs[1]),
+        before=unchanged,
+        after=Measured.of(after),
         recorded_ms=_recorded_ms(graph),
-        prediction=None if reasons else _predicted(unrecorded(graph, before), wishes, say),
-        reason=reasons[0] if reasons else None,
+        prediction=None if reason else _predicted(unrecorded(graph, unchanged), wishes, say),
+        reason=reason,
         applied=facts["applied"],
         machine=_machine(facts),
     )
@@ -122,7 +136,7 @@ def _run(script: Script, wishes: Sequence[Wish], plan: Plan, number: int) -> Run
     )  # fmt: skip
 
 
-def _machine(facts: dict[str, Any]) -> dict[str, Any]:
+def _machine(facts: Json) -> Json:
     cores = os.cpu_count()
     with suppress(AttributeError):  # not everywhere
         cores = len(os.sched_getaffinity(0))
