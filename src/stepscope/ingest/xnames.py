@@ -29,6 +29,7 @@ _RUNTIME = re.compile(
     r"::|^end: |^(Pjit|Py|pjit)\w*\(|^(ParseArguments|BlockHostUntilReady|"
     r"\w*(Executable|Executor|Thunk|Transfer\w*Device)\w*( \(.*\))?)$"
 )
+_WAIT = re.compile(r" \(wait for completion\)$")
 _PYTHON = re.compile(r"^\$(?:(.+\.py):(\d{1,9}) )?(.*)$", re.DOTALL)
 _CONTROL = re.compile(r"^(while|conditional|call)(\.\d+)*$")
 
@@ -83,6 +84,8 @@ def _category(name: str, role: int, claim: int) -> str:
     if role == HOST:
         if claim == _COMPILED and not _API.match(name):
             return "cpu_op"
+        if _WAIT.search(name):
+            return "sync"
         return "runtime" if claim or _API.match(name) or _RUNTIME.search(name) else "annotation"
     if role != WORK or _CONTROL.match(name):
         return "annotation"
