@@ -9,6 +9,7 @@ import click
 
 from stepscope.cli.facts import echo_json
 from stepscope.cli.options import takes_trace
+from stepscope.cli.terminal import terminal
 
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
@@ -37,12 +38,10 @@ def analyze(
     if as_json:
         echo_json({"findings": [one.to_json() for one in findings]})
     else:
-        from rich.console import Console
-
         from stepscope.analyze.text import print_findings
 
         print_findings(
-            Console(), findings, trace.metadata.source, len(rules), subject.leaves_out_a_step,
+            terminal(), findings, trace.metadata.source, len(rules), subject.leaves_out_a_step,
             subject.unfolded is not None, subject.is_jax,
         )  # fmt: skip
     worst = max((_LEVELS.index(one.severity) for one in findings), default=-1)

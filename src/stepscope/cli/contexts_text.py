@@ -14,6 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from stepscope.cli.terminal import terminal
 from stepscope.cli.writing import write_text
 from stepscope.contexts import ContextTree, Measure, hot_path, hotspots, measure
 from stepscope.contexts.labels import short_label
@@ -47,7 +48,7 @@ def print_contexts(
         bottom_up: whether the tree is upside down.
         path: a file to write to instead.
     """
-    console = Console(file=io.StringIO(), width=_FILE_WIDTH) if path else Console()
+    console = Console(file=io.StringIO(), width=_FILE_WIDTH) if path else terminal()
     levels = depth if depth is not None else _CALLERS if bottom_up else len(tree)
     text = _Text(tree, by, levels, least, bottom_up, console.width)
     console.print(Group(*text.parts()), highlight=False)

@@ -11,6 +11,7 @@ from stepscope.cli.facts import echo_json
 from stepscope.cli.options import FiniteRange, tell_of_ranks_without_steps
 from stepscope.cli.paths import NamedPath
 from stepscope.cli.progress import progress_bar
+from stepscope.cli.terminal import terminal
 
 if TYPE_CHECKING:
     from stepscope.diff import Comparison
@@ -59,11 +60,9 @@ def diff(
     if as_json:
         echo_json(found.to_json())
     else:
-        from rich.console import Console
-
         from stepscope.cli.diff_text import print_comparison
 
-        print_comparison(Console(), found, rows)
+        print_comparison(terminal(), found, rows)
     if fail_above is not None:
         _judge(context, found, fail_above)
 

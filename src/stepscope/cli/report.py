@@ -11,6 +11,7 @@ import click
 from stepscope.cli.facts import echo_json
 from stepscope.cli.options import takes_trace
 from stepscope.cli.paths import OutputFile
+from stepscope.cli.terminal import terminal
 from stepscope.cli.writing import write_text
 
 if TYPE_CHECKING:
@@ -59,10 +60,9 @@ def report(
     if svg is not None:
         write_text(Path(svg), picture(summaries, depth))
         return
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console()
+    console = terminal()
     print_report(console, summaries, depth)
     file = shlex.quote(trace.metadata.source)
     console.print(Text(f"\nWhat to do about it: stepscope analyze {file}", "dim"), soft_wrap=True)
