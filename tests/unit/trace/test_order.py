@@ -1,0 +1,37 @@
+"""Orders of rows, runs of equal keys, and numbers for distinct values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stepscope.trace.interner import Interner
+from stepscope.trace.order import begins_run, ends_run, inverse
+
+
+def test_the_inverse_of_an_order_tells_where_each_row_went() -> None:
+    order = np.random.default_rng(0).permutation(100)
+    assert inverse(order)[order].tolist() == list(range(100))
+
+
+@pytest.mark.parametrize(
+    ("keys", "begins", "ends"),
+    [
+        ([], [], []),
+        ([7], [True], [True]),
+        ([5, 5, 7, 5], [True, False, True, True], [False, True, True, True]),
+    ],
+)
+def test_a_run_begins_and_ends_where_the_key_changes(
+    keys: list[int], begins: list[bool], ends: list[bool]
+) -> None:
+    column = np.array(keys, np.int64)
+    assert begins_run(column).tolist() == begins
+    assert ends_run(column).tolist() == ends
+
+
+def test_values_have_numbers_in_order_of_appearance() -> None:
+    names: Interner[str] = Interner()
+    assert names.codes(["mm", "add", "mm"]).tolist() == [0, 1, 0]
+    assert names["sum"] == 2
+    assert list(names) == ["mm", "add", "sum"]
