@@ -22,6 +22,7 @@ Rows = NDArray[np.integer]
 _LIBRARY = re.compile(
     r"(^|/)(torch|torchvision|stepscope|site-packages|dist-packages|lib/python3)/"
 )
+_ENGINE = "autograd::engine::evaluate_function: "
 _MOST_EVENTS = 100_000
 
 
@@ -126,7 +127,13 @@ class Places:
 
 
 def plain_name(name: str) -> str:
-    """The name of an event in the user's words: a capture's range is the module's."""
+    """The name of an event in the user's words: a capture's range is the module's.
+
+    Example:
+        >>> plain_name("autograd::engine::evaluate_function: MmBackward0")
+        'MmBackward0'
+    """
+    name = name.removeprefix(_ENGINE)
     module = name.removeprefix(MODULE_RANGE)
     return name if module == name else f"module {module.strip() or 'model'}"
 

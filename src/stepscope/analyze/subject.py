@@ -97,6 +97,13 @@ class Subject(Gains):
         where = self._places.of(np.array([row]), 1)[0].where
         return f" in {where}" if where else ""
 
+    def most_in(self, rows: Rows) -> str:
+        """Where most of the time of some events comes from, as `place` says it of one."""
+        first, *others = self._places.of(np.asarray(rows), 1)
+        if not first.where:
+            return ""
+        return f", most in {first.where}" if others else f" in {first.where}"
+
     @cached_property
     def _places(self) -> Places:
         return Places(self.trace)

@@ -82,8 +82,8 @@ def _gain(finding: Finding) -> Text:
     text = Text("could give back ", "dim").append(f"{ms(gain.ms)} ms", "green")
     text.append(f", {percent(finding.share)} of the step", "dim")
     if gain.range_ms:
-        low, high = gain.range_ms
-        text.append(f" ({ms(low)} to {ms(high)} ms)", "dim")
+        low, high = map(ms, gain.range_ms)
+        text.append(f" ({low} to {high} ms)" if low != high else "", "dim")
     return text.append(f": {gain.words}", "dim")
 
 

@@ -21,13 +21,15 @@ def kernel_fusion(graph: Graph, estimate: str = "typical") -> Graph:
             (`high`).
 
     Raises:
-        ChangeError: if no two elementwise kernels follow each other.
+        ChangeError: if there is no device, or no two elementwise kernels follow each other.
 
     Source: DAYDREAM table 1 ("Fusing Kernels/Layers").
     """
     if estimate not in _ESTIMATES:
         raise ChangeError(f"kernel_fusion: expected estimate {' or '.join(_ESTIMATES)}, "
                           f"found {estimate!r}")  # fmt: skip
+    if not select(graph, category="kernel", on_device=True).any():
+        raise ChangeError("kernel_fusion: no work on a device in these steps")
     first, chain = _chains(graph)
     if len(chain) == len(first):
         raise ChangeError("kernel_fusion: no two elementwise kernels follow each other")

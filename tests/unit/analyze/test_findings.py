@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from drawn_findings import V100, findings
+from rich.console import Console
 
 from stepscope.analyze import (
     RULES,
@@ -20,6 +23,7 @@ from stepscope.analyze import (
     load_rules,
     with_findings,
 )
+from stepscope.analyze.text import print_findings
 from stepscope.annotate import annotate
 from stepscope.errors import RuleError, TraceError
 from stepscope.summary import summarise
@@ -65,6 +69,17 @@ def test_no_finding_without_evidence() -> None:
     subject = Subject(annotate(drawn_trace(LOADING)))
     with pytest.raises(ValueError, match="expected at least one event as evidence"):
         subject.finding("What.", "Do.", subject.find("no such event"), subject.bound(1, "at most"))
+
+
+def test_a_finding_in_words() -> None:
+    place = replace(PLACE, name="autograd::engine::evaluate_function: MmBackward0")
+    for high, told in ((30.001, "30.00 ms, 30% of the step: why"), (40, "(30.00 to 40.00 ms)")):
+        gain = Gain(30, "why", range_ms=(30, high))
+        one = Finding("rule", "What.", "Do.", (place,), gain, 100.0)
+        out = io.StringIO()
+        print_findings(Console(file=out, width=120), [one], "trace", 1)
+        assert told in out.getvalue()
+        assert "  MmBackward0 × 1, 1.00 ms a step, forward" in out.getvalue()
 
 
 def test_findings_are_plain_json() -> None:

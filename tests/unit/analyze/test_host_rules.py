@@ -56,6 +56,44 @@ def test_a_view_has_no_form_with_a_cheaper_gradient() -> None:
     assert "if it took no time" in view.gain.words
 
 
+REORDERED = """
+    main | 0 1000 | ProfilerStep#0
+    main | 10 20 | aten::convolution | seq=1 Input_Dims=[[8,3,32,32],[16,3,3,3]]
+    main | 900 910 | autograd::engine::evaluate_function: ConvolutionBackward0 | seq=1 fwd=1
+"""
+
+
+@pytest.mark.parametrize(("size", "told"), [([8, 3, 32, 32], True), ([8, 4, 24, 32], False)])
+def test_only_copies_of_what_convolutions_take_change_a_layout(size: list[int], told: bool) -> None:
+    """Attention copies tensors of four dimensions as well."""
+    _, a, b, c = size
+    strides = [[a * b * c, b * c, c, 1], [a * b * c, 1, a * c, a]]
+    shapes = f"Input_Dims={[size, size]} Input_Strides={strides}".replace(", ", ",")
+    copies = [f"main | {at} {at + 90} | aten::copy_ | {shapes}" for at in range(100, 500, 100)]
+    finding = found("layout_conversions", "\n".join([REORDERED, *copies]))
+    assert (finding is not None) is told
+
+
+def test_a_recurrent_layer_is_what_a_network_computes() -> None:
+    step = "main | 0 1000 | ProfilerStep#0\nmain | 10 900 | aten::{name}"
+    assert found("hotspot", step.format(name="mkldnn_rnn_layer")) is None
+    assert found("hotspot", step.format(name="sort")) is not None
+
+
+def test_a_hotspot_is_where_it_takes_most() -> None:
+    modules = [{"name": name, "class": "Layer"} for name in "ab"]
+    model = {"name": "net", "class": "Net", "children": modules}
+    finding = found("hotspot", """
+        main | 0 1000 | ProfilerStep#0
+        main | 10 20 | stepscope.module: a
+        main | 11 19 | aten::sort
+        main | 30 900 | stepscope.module: b
+        main | 31 899 | aten::sort
+    """, model=model)  # fmt: skip
+    assert finding is not None
+    assert finding.what.endswith("2 times a step, most in b.")
+
+
 SMALL = """
     main | 0 1000 | ProfilerStep#0
     main | 10 {loaded} | enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__

@@ -83,6 +83,8 @@ def test_kernel_fusion_joins_neighbours(forward: Graph) -> None:
     assert step_us(forward, "kernel_fusion:estimate=high") == 162 - 25
     alone = "\n".join(line for line in FORWARD.splitlines() if "corr=9" not in line)
     assert "no two elementwise kernels" in refusal(graph_of(alone), "kernel_fusion")
+    on_a_cpu = "main | 0 100 | ProfilerStep#0\nmain | 10 20 | aten::add\nmain | 20 30 | aten::mul"
+    assert "no work on a device" in refusal(graph_of(on_a_cpu), "kernel_fusion")
 
 
 def test_cuda_graphs_leave_the_device_as_the_only_limit() -> None:

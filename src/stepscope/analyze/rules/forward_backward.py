@@ -57,7 +57,7 @@ def forward_backward(subject: Subject) -> Iterator[Finding]:
         usual = 0.0 if name in _VIEWS else USUAL / ratio
         yield subject.finding(
             f"The backward pass of {name} takes {ratio:.3g} times its forward, {spent:.3g} ms a "
-            f"step{subject.place(int(forward[of[0]]))}.",
+            f"step{subject.most_in(chosen)}.",
             _advice(name),
             chosen,
             subject.gain(

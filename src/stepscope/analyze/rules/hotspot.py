@@ -62,14 +62,15 @@ REMEDIES = (
 )
 LEAST = 0.15
 MOST_FINDINGS = 3
+_RECURRENT = re.compile(r"(?i)_rnn|rnn_|rnncell|lstm|gru_|_gru")
 EXPECTED = ("gemm", "convolution", "attention", "communication", "optimizer")
 
 
 def hotspot(subject: Subject) -> Iterator[Finding]:
     """A kernel (without a device, an operator) that takes 15 % of the step or more.
 
-    Silent about matrix products, convolutions and attention, which are what a network computes and
-    have rules of their own, and about the optimizer and communication.
+    Silent about matrix products, convolutions, attention and recurrent layers, which are what a
+    network computes and have rules of their own, and about the optimizer and communication.
 
     Source: DEEPCONTEXT section 4.3, "Hotspot Identification"; section 6.5 on what is expected.
     """
@@ -77,6 +78,7 @@ def hotspot(subject: Subject) -> Iterator[Finding]:
         if subject.has_device else subject.find(category="cpu_op")  # fmt: skip
     time = subject.events["duration_ns" if subject.has_device else "self_ns"][rows]
     kinds = subject.events.text("kind").mask(*EXPECTED)[rows]
+    kinds |= subject.events.text("name").where(lambda name: bool(_RECURRENT.search(name)))[rows]
     spent = np.bincount(subject.events["name"][rows[~kinds]], time[~kinds])
     whole = subject.step_ms * 1e6 * subject.count
     for code in np.argsort(-spent)[:MOST_FINDINGS].tolist():
@@ -86,7 +88,7 @@ def hotspot(subject: Subject) -> Iterator[Finding]:
         name = subject.events.text("name").values[code]
         yield subject.finding(
             f"{short_kernel(name, 50)} takes {spent[code] / whole:.0%} of the step, "
-            f"{_times(subject.calls(chosen))} a step{subject.place(int(chosen[0]))}.",
+            f"{_times(subject.calls(chosen))} a step{subject.most_in(chosen)}.",
             _advice(subject, name),
             chosen,
             subject.gain(chosen, f"scale:select=name={glob(name)},factor=0.5",

@@ -29,8 +29,8 @@ def layout_conversions(subject: Subject) -> Iterator[Finding]:
     """Layout conversions around convolutions: NCHW to NHWC and back.
 
     Silent where no kernel is known to convert layouts; without a device, where fewer than 4 copies
-    a step reorder a tensor of four dimensions between convolutions, or shapes and strides were not
-    recorded.
+    a step reorder a tensor of four dimensions of a size that a convolution takes, or shapes and
+    strides were not recorded.
 
     Source: DEEPCONTEXT section 6.2: U-Net, 15 % of GPU time; 54 s to 42 s without.
     """
@@ -54,20 +54,38 @@ def _kernels(subject: Subject) -> Rows:
 
 
 def _copies(subject: Subject) -> Rows:
-    """Copies that read four dimensions in one layout and write them in another."""
-    if not len(subject.find(_CONVOLUTION, category="cpu_op")):
+    """Copies of what convolutions take, from one layout to another.
+
+    Attention reorders tensors of four dimensions too, and keeps to itself.
+    """
+    sizes = _sizes(subject)
+    if not sizes:
         return np.zeros(0, np.int64)
     copies = subject.find(r"^aten::copy_$", category="cpu_op", stage=("forward", "backward"))
-    chosen = [_reorders(one.get("Input Dims"), one.get("Input Strides"))
+    chosen = [_reorders(one.get("Input Dims"), one.get("Input Strides"), sizes)
               for one in subject.arguments(copies)]  # fmt: skip
     return copies[np.array(chosen, np.bool_)]
 
 
-def _reorders(shapes: object, strides: object) -> bool:
-    """Whether the destination and the source of a copy are both dense, and ordered differently."""
+def _sizes(subject: Subject) -> set[tuple[int, ...]]:
+    """Sizes of all tensors of four dimensions that convolutions take, gradients included."""
+    convolutions = subject.find(_CONVOLUTION, category="cpu_op")
+    taken = [one.get("Input Dims") for one in subject.arguments(convolutions)]
+    shapes = (shape for shapes in taken if isinstance(shapes, list) for shape in shapes)
+    return {tuple(shape) for shape in shapes if isinstance(shape, list) and len(shape) == 4}
+
+
+def _reorders(shapes: object, strides: object, sizes: set[tuple[int, ...]]) -> bool:
+    """Whether a copy is of one of these sizes, its destination and its source both dense and
+    ordered differently."""
     if not isinstance(shapes, list) or not isinstance(strides, list) or len(strides) < 2:
         return False
-    if len(shapes[0]) != 4 or shapes[0] != shapes[1] or 0 in strides[0] or 0 in strides[1]:
+    if (
+        tuple(shapes[0]) not in sizes
+        or shapes[0] != shapes[1]
+        or 0 in strides[0]
+        or 0 in strides[1]
+    ):
         return False
     orders = [np.argsort(one, kind="stable").tolist() for one in strides[:2]]
     return bool(orders[0] != orders[1] and min(shapes[0][1:]) > 1)
