@@ -107,7 +107,7 @@ def test_the_script_notices_nothing(tmp_path):
         """
         import os, sys
         print({"torch", "numpy", "pyarrow", "msgspec", "rich"} & set(sys.modules))
-        os.environ["OMP_NUM_THREADS"] = "1"
+        os.environ["OMP_NUM_THREADS"] = "3"
         print(sys.argv, sys.path[0], os.getcwd(), __name__, __file__, __spec__, sys.stdin.read())
         print(sorted(name for name in globals() if name.startswith("__")))
         import atexit, pickle, torch, helper
