@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import stepscope
+from stepscope.timeline import Timeline
 from stepscope.trace.trace import Trace
 
 HERE = Path(__file__).parent
@@ -54,6 +55,16 @@ def test_an_operation_names_its_program_and_its_kind(cpu: Trace) -> None:
     assert dot["scope"] == "jit(train_step)/transpose(jvp(MLP))/Dense_0/transpose"
     assert (dot["kind"], dot["stage"], dot["category"]) == ("gemm", "backward", "cpu_op")
     assert cpu.event_arguments(dot["id"])["hlo_module"] == "jit_train_step"
+
+
+def test_a_thread_that_waits_for_another_is_not_the_longest(cpu: Trace) -> None:
+    waits = [row for row in cpu.events.rows() if row["name"].endswith("(wait for completion)")]
+    assert waits
+    assert {row["category"] for row in waits} == {"sync"}
+    level = Timeline(cpu).level("s11.0")
+    assert {"forward", "backward"} <= {one.name for one in level.operations}
+    stages = {one.track for one in level.operations if one.kind == "stage"}
+    assert stages <= {one.id for one in level.resources if one.shown}
 
 
 @pytest.fixture(scope="module")

@@ -106,9 +106,11 @@ class Index:
     def work_before(self) -> Ids:
         """CPU time of operators and calls before each place in `order`, ns, (events + 1,).
 
-        Frames and annotations are not work: a thread that waits for another is inside them.
+        Frames and annotations are not work: a thread that waits for another is inside them, or in
+        an event that is nothing else.
         """
-        return self._time_before(~self.surrounds)
+        waits = self.events.text("category").mask("sync")
+        return self._time_before(~self.surrounds & ~waits)
 
     @cached_property
     def again_before(self) -> Ids:
