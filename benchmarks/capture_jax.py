@@ -1,0 +1,129 @@
+"""What recording a JAX program costs: steps of the example with nothing, and under stepscope.
+
+    python benchmarks/capture_jax.py [--rounds N] [--steps N]
+
+Neighbouring steps of one process, taken in turn so that a busy machine slows all alike; process CPU
+time of a step, and its ratio to steps with no tool in the same round: median and quartiles.
+
+    no tool        twice: what the two differ by is the noise
+    waiting        the recorder that `stepscope run` attaches, its warm-up not over
+    recording      while it records
+    with --stack   the same with Python frames
+    over           after it has recorded
+
+And what a call of the smallest function costs more while the recorder waits.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from stepscope.capture.jax.recorder import JaxRecorder
+from stepscope.capture.options import Options
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+from train_jax import init, load_batch, update
+
+NEVER = 10**9
+CALLS = 20_000
+
+
+class Training:
+    """The example's loop, a few steps at a time."""
+
+    def __init__(self) -> None:
+        self.generator = np.random.default_rng(0)
+        self.params = init(jax.random.key(0))
+        self.moments = jax.tree.map(jnp.zeros_like, self.params)
+
+    def run(self, steps: int) -> float:
+        """CPU time of a step, s, with all its work done."""
+        begin = time.process_time()
+        for _ in range(steps):
+            batch = load_batch(self.generator, 32)
+            self.params, self.moments, loss = update(self.params, self.moments, *batch, 0.03)
+        loss.block_until_ready()
+        return (time.process_time() - begin) / steps
+
+
+def recorder(warmup: int, **options: bool) -> JaxRecorder:
+    return JaxRecorder(Options(warmup=warmup, steps=NEVER, **options), lambda recording: None)
+
+
+def waiting(training: Training, steps: int) -> float:
+    one = recorder(NEVER)
+    one._early = object()  # no early window either
+    try:
+        return training.run(steps)
+    finally:
+        one.detach()
+
+
+def recording(training: Training, steps: int, stack: bool = False) -> float:
+    one = recorder(3, stack=stack)
+    training.run(6)  # past the warm-up, into the window
+    try:
+        return training.run(steps)
+    finally:
+        one.close()
+
+
+def call_ns(before: Callable[[], Callable[[], None]]) -> float:
+    """What a call of the smallest function takes, the least of several goes, ns."""
+    function, x = jax.jit(lambda x: x), jnp.ones(())
+    function(x)
+    after = before()
+    times = []
+    for _ in range(15):
+        begin = time.perf_counter_ns()
+        for _ in range(CALLS // 15):
+            function(x)
+        times.append((time.perf_counter_ns() - begin) / (CALLS // 15))
+    after()
+    return min(times)
+
+
+def attached() -> Callable[[], None]:
+    one = recorder(NEVER)
+    one._early = object()
+    return one.detach
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=8)
+    args = parser.parse_args()
+
+    training = Training()
+    training.run(5)
+    modes = {
+        "no tool again": training.run,
+        "waiting": lambda steps: waiting(training, steps),
+        "recording": lambda steps: recording(training, steps),
+        "with --stack": lambda steps: recording(training, steps, stack=True),
+        "over": training.run,
+    }
+    ratios: dict[str, list[float]] = {name: [] for name in modes}
+    plain = []
+    for _ in range(args.rounds):
+        plain.append(training.run(args.steps))
+        for name, run in modes.items():
+            ratios[name].append(run(args.steps) / plain[-1])
+    print(f"no tool: {1000 * statistics.median(plain):.1f} ms of CPU time a step")
+    for name, found in ratios.items():
+        low, middle, high = statistics.quantiles(found, n=4)
+        print(f"{name:14} {middle:.3f} ({low:.3f} to {high:.3f})")
+    without, with_hook = call_ns(lambda: lambda: None), call_ns(attached)
+    print(f"a call: {without:.0f} ns, {with_hook:.0f} ns while the recorder waits")
+
+
+if __name__ == "__main__":
+    main()
