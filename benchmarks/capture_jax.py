@@ -11,7 +11,8 @@ time of a step, and its ratio to steps with no tool in the same round: median an
     with --stack   the same with Python frames
     over           after it has recorded
 
-And what a call of the smallest function costs more while the recorder waits.
+And what calls cost: of the smallest compiled function while the recorder waits, and of a Python
+function with --stack.
 """
 
 import argparse
@@ -26,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from stepscope.capture.jax.recorder import JaxRecorder
+from stepscope.capture.jax.window import Window
 from stepscope.capture.options import Options
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -90,6 +92,24 @@ def call_ns(before: Callable[[], Callable[[], None]]) -> float:
     return min(times)
 
 
+def python_call_ns(stack: bool = False) -> float:
+    """What a call of a Python function takes, recorded with --stack or not at all, ns."""
+
+    def nothing() -> None:
+        pass
+
+    window = Window(Options(stack=stack), 0, None, run_in=False) if stack else None
+    times = []
+    for _ in range(15):
+        begin = time.perf_counter_ns()
+        for _ in range(CALLS):
+            nothing()
+        times.append((time.perf_counter_ns() - begin) / CALLS)
+    if window:
+        window.close(drain=False)
+    return min(times)
+
+
 def attached() -> Callable[[], None]:
     one = recorder(NEVER)
     one._early = object()
@@ -122,6 +142,8 @@ def main() -> None:
         low, middle, high = statistics.quantiles(found, n=4)
         print(f"{name:14} {middle:.3f} ({low:.3f} to {high:.3f})")
     without, with_hook = call_ns(lambda: lambda: None), call_ns(attached)
+    plain_call, framed = python_call_ns(), python_call_ns(stack=True)
+    print(f"a call of a Python function: {plain_call:.0f} ns, {framed:.0f} ns with --stack")
     print(f"a call: {without:.0f} ns, {with_hook:.0f} ns while the recorder waits")
 
 
