@@ -83,3 +83,17 @@ def test_no_recording_is_advised_that_cannot_tell_lines_of_jax(
     out = CliRunner().invoke(stepscope, ["analyze", "trace"]).output
     assert "hotspot" in out
     assert ("record with `stepscope run --contexts`" in out) == told
+
+
+def test_what_jax_compiles_in_the_steps() -> None:
+    text = """
+        main | 0 1000 | train#step_num=0 | cat=annotation
+        main | 10 800 | backend_compile_and_load | cat=annotation
+        main | 20 700 | PjRtCpuClient::Compile | cat=runtime
+        main | 810 900 | dot
+    """
+    finding = found("recompilation", text, framework="jax")
+    assert finding is not None
+    assert finding.what == "jax.jit compiles 1 times a step: 0.79 ms."
+    assert "outside the loop" in finding.advice
+    assert not PYTORCHS.search(f"{finding.what} {finding.advice}")

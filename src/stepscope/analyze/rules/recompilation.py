@@ -1,4 +1,4 @@
-"""`recompilation`: torch.compile compiles again while the training goes on."""
+"""`recompilation`: torch.compile or jax.jit compiles again while the training goes on."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from stepscope.contexts import ContextTree
 LEAST_TIMES = 2
 _COMPILING = (
     r"dynamo_timed|compile_inner|^_compile|CompilationMetrics|compile_fx|entire_frame_compile"
+    r"|^backend_compile(_and_load)?$"  # of JAX
 )
 _AGAIN = re.compile(
     r"^compilation of (?P<name>.+?)(?P<backward>, backward)?, again(?:: (?P<why>.+))?$"
@@ -22,6 +23,11 @@ _ADVICE = (
     "Something that it took for constant changes (see TORCH_LOGS=recompiles): mark a varying "
     "size with torch._dynamo.mark_dynamic or dynamic=True, pad batches to a few sizes, and "
     "keep numbers that change in tensors."
+)
+_OF_JAX = (
+    "Shapes, types or static arguments change from call to call, or the function is made anew "
+    "(jax.config.update('jax_explain_cache_misses', True) says which): pad batches to a few sizes, "
+    "pass numbers as arrays, and call jax.jit once, outside the loop."
 )
 _WHY = "at most the time of compiling"
 
@@ -40,9 +46,9 @@ def recompilation(subject: Subject) -> Iterator[Finding]:
     if not len(rows):
         return
     yield subject.finding(
-        f"torch.compile compiles {subject.calls(rows):.4g} times a step: "
-        f"{subject.ms(rows):.4g} ms.",
-        _ADVICE,
+        f"{subject.in_words('torch.compile', jax='jax.jit')} compiles {subject.calls(rows):.4g} times "
+        f"a step: {subject.ms(rows):.4g} ms.",
+        subject.in_words(_ADVICE, jax=_OF_JAX),
         rows,
         subject.bound(subject.ms(rows), _WHY),
     )
