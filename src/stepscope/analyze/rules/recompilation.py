@@ -45,9 +45,9 @@ def recompilation(subject: Subject) -> Iterator[Finding]:
     rows = subject.outermost(subject.find(_COMPILING, category=("annotation", "cpu_op")))
     if not len(rows):
         return
+    who = subject.in_words("torch.compile", jax="jax.jit")
     yield subject.finding(
-        f"{subject.in_words('torch.compile', jax='jax.jit')} compiles {subject.calls(rows):.4g} times "
-        f"a step: {subject.ms(rows):.4g} ms.",
+        f"{who} compiles {subject.calls(rows):.4g} times a step: {subject.ms(rows):.4g} ms.",
         subject.in_words(_ADVICE, jax=_OF_JAX),
         rows,
         subject.bound(subject.ms(rows), _WHY),
