@@ -91,6 +91,9 @@ def main_track(trace: Trace) -> int:
         named = on_cpu & events.text("name").where(is_compiled_call)
     if not named.any():
         named = on_cpu & events.text("category").mask("cpu_op", "python", "runtime")
+        works = on_cpu & events.text("category").mask("cpu_op", "runtime")
+        if works.any():  # a thread that only waits is in its frames all the while
+            named &= np.isin(events["track"], np.unique(events["track"][works]))
     if not named.any():
         named = on_cpu if on_cpu.any() else np.ones(len(events), np.bool_)
     weight = np.bincount(events["track"][named], events["self_ns"][named] + 1.0)

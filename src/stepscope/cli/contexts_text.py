@@ -26,7 +26,7 @@ _PASSED = 0.005
 _LEAST_REST = 0.01
 _CALLERS = 3
 _GAP = 3
-_LEAST_NAME = 24
+_LEAST_NAME = 28
 _STYLES = {
     "thread": "bold", "step": "bold", "module": "green", "python": "cyan", "kernel": "blue",
     "memcpy": "blue", "memset": "blue", "communication": "magenta", "unlinked": "yellow",
@@ -170,7 +170,7 @@ class _Text:
         marks = self.marks(last)
         room = max(self.room - len(text) - len(marks), 12)
         if len(chain) > 1:
-            names = [short_label(self.tree, node, max(room // 4, 8)) for node in chain[:-1]]
+            names = [short_label(self.tree, node, max(room // 2 - 4, 8)) for node in chain[:-1]]
             text.append(passed := _passed(names, room // 2), "dim")
             room -= len(passed)
         style = "bold red" if last in self.spots else _STYLES.get(kind, "")

@@ -40,6 +40,19 @@ def test_names_tell_and_hand_down_their_stage() -> None:
     }
 
 
+def test_a_thread_that_only_waits_is_not_that_of_the_loop() -> None:
+    trace = staged("""
+        loop    |  5 90 | nn.Module: Net_0
+        loop    | 10 40 | aten::mm
+        loop    | 40 80 | aten::relu
+        waiting |  0 99 | threading.py(1032): _bootstrap
+        waiting |  1 98 | threading.py(359): wait
+    """)
+    stages = trace["stages"]
+    assert "forward" in stages.text("stage").values
+    assert of_events(trace, "stage")["aten::mm"] == "forward"
+
+
 def test_what_no_name_tells_is_told_by_its_place() -> None:
     """The loop of a trace of 2021: nothing but operators, and autograd on a thread of its own."""
     trace = staged("""

@@ -148,6 +148,26 @@ def test_however_deep_a_call_is_its_numbers_are_whole(tmp_path: Path) -> None:
     assert "Only operators" not in out
 
 
+def test_names_that_share_a_line_leave_the_numbers_their_room(tmp_path: Path) -> None:
+    """Every third frame takes time of its own; those between hand on all they have."""
+    names = [f"train.py({100 + n}): a_function_of_a_long_name_{n}" for n in range(40)]
+    begins = [20 * (n // 3) + n * 0.001 for n in range(40)]
+    events = [
+        {"ph": "X", "cat": "python_function", "name": name, "pid": 1, "tid": 1, "ts": ts,
+         "dur": 2000 - 2 * ts}
+        for name, ts in zip(names, begins, strict=True)
+    ]  # fmt: skip
+    path = tmp_path / "chains.json"
+    path.write_text(json.dumps([*events, {**events[-1], "cat": "cpu_op", "name": "aten::mm"}]))
+    _, out, _ = call(str(path), width=80)
+    assert "total ms" in out
+    assert " count" in out
+    assert "…%" not in out.replace(" ", "")
+    rows = [line.split() for line in out.splitlines() if " › " in line]
+    assert len(rows) > 5
+    assert all(row[-3].endswith("%") for row in rows)
+
+
 @pytest.mark.parametrize("form", ["json", "speedscope", "folded"])
 @pytest.mark.parametrize("cut", [["--depth", "2"], ["--least", "5"], ["--depth=2", "--least=0"]])
 def test_what_cuts_the_table_is_refused_of_other_formats_before_anything_is_read(
