@@ -44,7 +44,13 @@ class Profile:
     @property
     def max_throughput(self) -> float | None:
         """Samples a second in the limit of large batches, 1 / a, or at a smaller one if the lines
-        are several and it gives more; None where time does not grow."""
+        are several and it gives more, or it was measured to; None where time does not grow."""
+        limit = self._limit
+        return limit and max(limit, *(1e3 * one.batch / one.ms for one in self.points))
+
+    @property
+    def _limit(self) -> float | None:
+        """The same by the lines alone."""
         if self.time is None or self.time.slope <= 0:
             return None
         seen = () if self.time.linear else self.time.batches
@@ -96,9 +102,9 @@ class Profile:
 
     def suggestion(self, capacity: float | None = None) -> int | None:
         """The smallest batch size with 90 % of the limit; less where memory ends before."""
-        if self.max_throughput is None:
+        if self._limit is None:
             return None
-        batch = self.batch_for_throughput(_KNEE * self.max_throughput)
+        batch = self.batch_for_throughput(_KNEE * self._limit)
         most = self.batch_for_bytes(capacity) if capacity else None
         if self.too_large:
             most = min(most or self.too_large - 1, self.too_large - 1)

@@ -56,6 +56,14 @@ def test_the_limit_is_at_a_smaller_size_where_large_ones_are_slower() -> None:
     assert one.batch_for_throughput(1e3 / 5.9) is None
 
 
+def test_no_limit_is_below_what_was_measured() -> None:
+    """On a machine that does other work beside, a line may rise too steeply."""
+    one = make_profile([Point(x, ms, 100 * x) for x, ms in ((4, 10.0), (8, 20.0), (12, 90.0))])
+    assert one.time is not None
+    assert 1e3 / one.time.slope < 400
+    assert one.max_throughput == pytest.approx(400)
+
+
 def test_the_suggestion_gives_nine_tenths_of_the_limit_if_memory_allows() -> None:
     one = profile()
     assert one.suggestion() == 90
