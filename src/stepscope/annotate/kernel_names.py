@@ -7,11 +7,14 @@ import re
 from stepscope.annotate.kinds import without_parameters
 
 _NAMESPACES = "at|native|c10|std|cuda|detail|internal|cutlass|cub|thrust"
+_OPERATOR = re.compile(r"^\w+::\w+$")
 _NOISE = re.compile(rf"\(anonymous namespace\)::|\b({_NAMESPACES})::|^void ")
 
 
 def short_kernel(name: str, width: int = 60) -> str:
     """A kernel's name without return type, namespaces, parameters and inner template arguments.
+
+    Where it is too long it loses its end, an operator's name its middle: its end tells a backward.
 
     Example:
         >>> short_kernel("void at::native::reduce_kernel<512, at::native::ReduceOp<float>>(float)")
@@ -19,7 +22,10 @@ def short_kernel(name: str, width: int = 60) -> str:
     """
     text = _NOISE.sub("", without_parameters(name))
     text = _shallow(text)
-    return text if len(text) <= width else text[: width - 1] + "…"
+    if len(text) <= width:
+        return text
+    kept = width // 3 if _OPERATOR.match(text) else 0
+    return f"{text[: width - 1 - kept]}…{text[len(text) - kept :]}"
 
 
 def _shallow(text: str) -> str:

@@ -95,6 +95,7 @@ def test_names_are_shortened() -> None:
     assert short_kernel(name) == "vectorized_elementwise_kernel<4, Add<>>"
     assert short_kernel("aten::mm") == "aten::mm"
     assert short_kernel("k" * 99, 10) == "kkkkkkkkk…"
+    assert short_kernel("aten::flash_attention_for_cpu_backward", 24) == "aten::flash_att…backward"
 
 
 def test_numbers_have_the_digits_that_matter() -> None:

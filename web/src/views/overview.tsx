@@ -243,7 +243,7 @@ function Device({ device }: { device: DeviceFacts }): JSX.Element {
   ];
   return (
     <>
-      <h3 class="pane-heading">
+      <h3 class="pane-heading" title="each step until its device work ends">
         {device.name || `Device ${device.device}`}, {milliseconds(device.window_ms)} a step
       </h3>
       <Stacked label={`Time of ${device.name}`} pieces={pieces} />
