@@ -63,6 +63,22 @@ def is_compiled_call(name: str) -> bool:
     return _CALL.match(name) is not None
 
 
+def call_starts(trace: Trace, rows: NDArray[np.intp]) -> Times:
+    """When the calls around some events began, int64 ns, shape (rows,); else the events' start.
+
+    What a call asks for runs on other threads from its return on, or shortly before that: only
+    its beginning tells one step's work from the next one's.
+    """
+    events = trace.events
+    called = np.append(events.text("name").where(is_compiled_call), False)
+    begin = events["start_ns"][rows].copy()
+    around = events["parent"][rows]
+    while (around >= 0).any():
+        begin = np.where(called[around], events["start_ns"][around], begin)
+        around = np.where(around >= 0, events["parent"][around], around)
+    return begin
+
+
 def turns_by_calls(trace: Trace, track: int) -> Turns | None:
     """The turns of the loop on a track; None where it repeats no call of a compiled function."""
     calls = _calls(trace, track)

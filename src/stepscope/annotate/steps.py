@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.annotate.call_turns import is_compiled_call, turns_by_calls
+from stepscope.annotate.call_turns import call_starts, is_compiled_call, turns_by_calls
 from stepscope.annotate.launches import launch_of
 from stepscope.annotate.marks import is_recorded_step, is_step, step_number
 from stepscope.annotate.tracks import device_work, marked_on_devices, on_host
@@ -107,7 +107,7 @@ def _by_profiler(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str] | None:
         return None
     names = trace.events.text("name")
     numbers = np.array([step_number(names[row] or "") for row in rows])
-    start = trace.events["start_ns"][rows]
+    start = call_starts(trace, rows)
     end = start + trace.events["duration_ns"][rows]
     # The profiler closes one step's range just before it opens the next; the step lasts till then.
     follows = np.append(np.diff(numbers) == 1, False)

@@ -102,19 +102,33 @@ def test_one_call_makes_no_loop() -> None:
 
 
 def test_marks_of_a_capture_go_before_the_script_s_own() -> None:
-    """A mark has no length: its step lasts till the next; the first and last are not listed."""
+    """A mark stands within its step's call; the step lasts from that call to the next."""
     text = """
         main |   0   0 | stepscope.step#step_num=4
-        main | 100 100 | stepscope.step#step_num=5
-        main | 200 200 | stepscope.step#step_num=6
-        main | 300 300 | stepscope.step#step_num=7
-        main | 110 150 | train#step_num=1005
-        main | 120 121 | PjitFunction(update) | cat=runtime
+        main |  90 130 | PjitFunction(update) | cat=runtime
+        main |  91 129 | PjitFunction(update) | cat=runtime
+        main | 120 120 | stepscope.step#step_num=5
+        main | 190 230 | PjitFunction(update) | cat=runtime
+        main | 220 220 | stepscope.step#step_num=6
+        main | 290 330 | PjitFunction(update) | cat=runtime
+        main | 320 320 | stepscope.step#step_num=7
+        main | 140 150 | train#step_num=1005
+        pool | 119 180 | dot                  | scope=jit(update)/dot_general
     """
     trace = find_steps(
         link_launches(drawn_trace(text, capture={"steps_recorded": [5, 6], "framework": "jax"}))
     )
     found = us(trace, "steps", "step", "start_ns", "end_ns", "evidence")
-    assert found == [(5, 100, 200, "profiler_step"), (6, 200, 300, "profiler_step")]
-    assert of_events(trace, "step")["PjitFunction(update)"] == 5
+    assert found == [(5, 90, 190, "profiler_step"), (6, 190, 290, "profiler_step")]
+    assert of_events(trace, "step")["dot"] == 5
     assert warning_codes(trace) == {}
+
+
+def test_a_mark_in_no_call_begins_its_step_itself() -> None:
+    text = """
+        main |   0   0 | stepscope.step#step_num=0
+        main |  90 130 | PjitFunction(update) | cat=runtime
+        main | 120 120 | stepscope.step#step_num=1
+    """
+    trace = find_steps(link_launches(drawn_trace(text, capture={"steps_recorded": [0]})))
+    assert steps(trace) == [(0, 90)]

@@ -1,12 +1,11 @@
-"""Decides, at the end of each training step of a JAX program, what to record during the next.
+"""Decides, at each return of the function that trains, what to record of a JAX program.
 
-    step      0 (compiles)  0 1          2 3           4      5 6 7           8 …
-                            not watched  early window  runs in main window    nothing, no hook
+    step      0 (compiles)  1 2          3 4      5 6 7         8 …
+                            not watched  runs in  main window   nothing, no hook
 
-Steps are counted from the first that found its program compiled. Whenever another program has been
-compiled, the warm-up begins anew. The first step of a window is not kept: what it runs was asked
-for before the recording began. The early window is what a script gets that ends before the warm-up
-has passed.
+Whenever another program has been compiled, the warm-up begins anew. The first two steps of a window
+are not kept: what they run was asked for before the recording began, or before the loop was kept
+from running ahead.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ from typing import Any
 from stepscope.capture.jax.calls import CallWatch
 from stepscope.capture.jax.compilations import Compilations
 from stepscope.capture.jax.cycle import CallCycle
-from stepscope.capture.jax.window import MEMBER, TAKEN, Window
+from stepscope.capture.jax.run_ahead import catch_up
+from stepscope.capture.jax.window import MEMBER, RUN_IN, TAKEN, Window
 from stepscope.capture.options import Options
 from stepscope.errors import CaptureError
 
@@ -35,9 +35,8 @@ class JaxRecording:
     """A window with what is needed to use it."""
 
     window: Window
-    wanted: int
-    early: bool
     compiled: int
+    early: bool = False
     modules: Json = field(default_factory=lambda: {"roots": []})
     loaders: list[Json] = field(default_factory=list)
     member: str = MEMBER
@@ -72,7 +71,6 @@ class JaxRecorder:
         self._options = options
         self._on_complete = on_complete
         self._running: JaxRecording | None = None
-        self._early: JaxRecording | None = None
         self._main: JaxRecording | None = None
         self._warm = 0
         self._compiled: int | None = None
@@ -83,7 +81,7 @@ class JaxRecorder:
     def start(self) -> None:
         """Begin to record here and now, where no warm-up is wanted."""
         if self._options.warmup == 0:
-            self._main = self._open(0, self._options.steps, run_in=False)
+            self._main = self._open(0, run_in=0)
 
     def close(self) -> None:
         """Stop all recording and leave JAX as it was."""
@@ -100,9 +98,8 @@ class JaxRecorder:
         self._compilations.close()
 
     def best(self) -> JaxRecording | None:
-        """The recording to keep: the main one if it has a complete step, else the early one."""
-        kept = (recording for recording in (self._main, self._early) if recording)
-        return next((recording for recording in kept if recording.steps), None)
+        """The recording, if it has a complete step."""
+        return self._main if self._main and self._main.steps else None
 
     def _returned(self, name: str, inputs: Any, outputs: Any) -> None:
         """Training must go on whatever happens to us."""
@@ -124,12 +121,10 @@ class JaxRecorder:
         if self._main and not self._running:
             self.detach()
             self._on_complete(self._main)
-            self._early = self._main = None
+            self._main = None
         elif self._is_warm(done):
-            self._close_window(drain=True)
-            self._main = self._open(done, self._options.steps)
-        elif self._early is None and self._running is None:
-            self._early = self._open(done, self._options.steps, early=True)
+            catch_up(outputs)
+            self._main = self._open(done + RUN_IN)
 
     def _count_warm_steps(self) -> None:
         compiled = self._compilations.count
@@ -138,10 +133,10 @@ class JaxRecorder:
         self._compiled = compiled
 
     def _is_warm(self, done: int) -> bool:
-        """Whether the main window opens: its own first step is the last one of the warm-up."""
+        """Whether the window opens: what runs in belongs to the warm-up."""
         if self._main:
             return False
-        wanted = self._options.warmup - 1 + (0 if self.cycle.is_sure else _DOUBT)
+        wanted = self._options.warmup - RUN_IN + (0 if self.cycle.is_sure else _DOUBT)
         return self._warm >= wanted or done >= wanted + _PATIENCE
 
     def _end_recorded_step(self, recording: JaxRecording, outputs: Any) -> None:
@@ -152,7 +147,7 @@ class JaxRecorder:
             self._forget()
             return
         window.end_step(outputs)
-        if len(recording.steps) == recording.wanted:
+        if len(recording.steps) == self._options.steps:
             self._close_window(drain=True)
 
     def _spoilt(self, recording: JaxRecording) -> bool:
@@ -160,11 +155,9 @@ class JaxRecorder:
         stops = self._options.warmup > 0 and self.cycle.steps < _PATIENCE
         return stops and recording.compiled != self._compiled
 
-    def _open(
-        self, first: int, wanted: int, *, early: bool = False, run_in: bool = True
-    ) -> JaxRecording:
-        window = Window(self._options, first, self.cycle.anchor, run_in=run_in)
-        self._running = JaxRecording(window, wanted, early, self._compilations.count)
+    def _open(self, first: int, run_in: int = RUN_IN) -> JaxRecording:
+        window = Window(self._options, first, self.cycle.anchor, run_in)
+        self._running = JaxRecording(window, self._compilations.count)
         return self._running
 
     def _close_window(self, *, drain: bool) -> None:
@@ -175,7 +168,7 @@ class JaxRecorder:
     def _forget(self) -> None:
         """What was recorded were no steps, or not those of a program that has warmed up."""
         self._close_window(drain=False)
-        self._early = self._main = None
+        self._main = None
 
 
 def _close_in_forked_children(recorder: JaxRecorder) -> None:

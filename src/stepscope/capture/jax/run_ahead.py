@@ -33,6 +33,11 @@ class RunAhead:
         self._last = []
 
 
+def catch_up(outputs: Any) -> None:
+    """Wait for all that was asked for so far, `outputs` the last of it."""
+    _wait(_smallest(outputs))
+
+
 def _smallest(outputs: Any) -> list[Any]:
     """A few small arrays: all of a program's outputs are ready at once, and large ones may be
     wanted no longer."""

@@ -16,6 +16,7 @@ from stepscope.errors import CaptureError
 
 MARK = "stepscope.step"
 MEMBER = "trace.xplane.pb"
+RUN_IN = 2
 TAKEN = (
     "expected to start JAX's profiler, found that the script runs its own; open what that one "
     "writes (stepscope report FOLDER)"
@@ -23,18 +24,18 @@ TAKEN = (
 
 
 class Window:
-    """Records steps from `first` on; between two of them stands a mark `stepscope.step`.
+    """Records steps from `first` on; in the call that begins one stands a mark `stepscope.step`.
 
-    The mark bears the number of the step that begins there. The session is one of XLA's own, not
-    `jax.profiler.start_trace`: that one is left to the program, which gets it whenever it asks.
+    The mark bears the number of the step. Those before `first` run in: the one in which recording
+    begins, and the one whose work the next one finds under way. The session is one of XLA's own;
+    `jax.profiler.start_trace` is left to the program, which gets it whenever it asks.
     """
 
-    def __init__(self, options: Options, first: int, anchor: object, *, run_in: bool) -> None:
+    def __init__(self, options: Options, first: int, anchor: object, run_in: int = RUN_IN) -> None:
         self.anchor = anchor
         self.complete: list[int] = []
         self.gave_way = False
-        self._runs_in = run_in
-        self._next = first
+        self._first, self._next = first, first - run_in
         self._space = b""
         if jax_profiler._profile_state.profile_session is not None:
             raise CaptureError(TAKEN)
@@ -46,11 +47,10 @@ class Window:
         self._mark()
 
     def end_step(self, outputs: Any) -> None:
-        """The training step that runs is over."""
+        """The training step that ran was over when the call began that has just returned."""
         self._ahead.step_ended(outputs)
-        if not self._runs_in:
+        if self._next >= self._first:
             self.complete.append(self._next)
-        self._runs_in = False
         self._next += 1
         self._mark()
 
