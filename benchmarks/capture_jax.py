@@ -61,7 +61,6 @@ def recorder(warmup: int, **options: bool) -> JaxRecorder:
 
 def waiting(training: Training, steps: int) -> float:
     one = recorder(NEVER)
-    one._early = object()  # no early window either
     try:
         return training.run(steps)
     finally:
@@ -98,7 +97,7 @@ def python_call_ns(stack: bool = False) -> float:
     def nothing() -> None:
         pass
 
-    window = Window(Options(stack=stack), 0, None, run_in=False) if stack else None
+    window = Window(Options(stack=stack), 0, None, run_in=0) if stack else None
     times = []
     for _ in range(15):
         begin = time.perf_counter_ns()
@@ -112,7 +111,6 @@ def python_call_ns(stack: bool = False) -> float:
 
 def attached() -> Callable[[], None]:
     one = recorder(NEVER)
-    one._early = object()
     return one.detach
 
 

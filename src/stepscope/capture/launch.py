@@ -98,7 +98,13 @@ def _next(result: Result, contexts: bool, file: str) -> Iterator[str]:
     elif result.outcome == "no_steps":
         yield f"no step, no report: {_why_no_steps()}"
     elif result.steps_seen:
-        yield "no step, no report: the first step of a run is never recorded, the second one is"
+        yield f"no step, no report: {_why_none_is_whole()}"
+
+
+def _why_none_is_whole() -> str:
+    if "torch" in sys.modules or "jax" not in sys.modules:
+        return "the first step of a run is never recorded, the second one is"
+    return "with --warmup 1 the fifth step of a run is recorded, no earlier one"
 
 
 def _why_no_steps() -> str:
