@@ -19,6 +19,7 @@ from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 _ENGINE_PREFIX = "autograd::engine::evaluate_function: "
+_UPDATE = "Optimizer.step#"
 _BACKWARD = STAGES.index("backward")
 Ids = NDArray[np.int32]
 Mask = NDArray[np.bool_]
@@ -105,7 +106,19 @@ class _Attributing:
             if name.startswith(LINES_RANGE):
                 number[code] = len(stacks)
                 stacks.append(parse_lines(name))
-        return number[self.names.codes], stacks
+        return self._around_updates(number[self.names.codes]), stacks
+
+    def _around_updates(self, lines: Ids) -> Ids:
+        """The range of an optimizer's step has the lines of the first call in it.
+
+        The Python between its calls is of the same line.
+        """
+        parent = self.events["parent"]
+        update = self.names.where(lambda name: name.startswith(_UPDATE))
+        first = np.flatnonzero((lines >= 0) & (parent >= 0) & update[parent])[::-1]
+        lines = lines.copy()
+        lines[parent[first]] = lines[first]
+        return lines
 
     def _over_backward(self, own: NDArray[np.integer]) -> Ids:
         """Inherited from around, then from forward events, whose value outdoes what is around."""
