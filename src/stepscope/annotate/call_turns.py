@@ -1,9 +1,9 @@
-"""Where the turns of a loop over compiled functions end, told by its calls of them.
+"""Where the turns of a loop over compiled functions begin, told by its calls of them.
 
 JAX marks each such call on the thread that makes it: `PjitFunction(update)`. A turn has one call of
 the function that trains: of those whose programs take most of the time the one called least often.
-Other functions may be called once a turn too, before it or after it; the turn ends where the loop
-then makes the longest pause to load data, to wait or to print.
+Other functions may be called once a turn too, before it or after it; the turn begins with the call
+before which the loop makes the longest pause to load data, to wait or to print.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Turns(NamedTuple):
     """The turns of a loop.
 
     Attributes:
-        function: whose return ends a turn.
-        ends: when, int64 ns, shape (turns,).
-        first_is_whole: whether all that a turn calls is called before the first end.
+        function: whose call begins a turn.
+        starts: when, int64 ns, shape (turns,).
+        last_is_whole: whether all that a turn calls is called after the last start.
     """
 
     function: str
-    ends: Times
-    first_is_whole: bool
+    starts: Times
+    last_is_whole: bool
 
 
 class _Calls(NamedTuple):
@@ -86,10 +86,10 @@ def turns_by_calls(trace: Trace, track: int) -> Turns | None:
     if trains is None:
         return None
     once = _once_a_turn(calls, trains)
-    last = max(once, key=lambda name: _pause_after(calls, name))
-    ends = calls.end[calls.of(last)]
-    first = max(int(calls.end[calls.of(name)][0]) for name in once)
-    return Turns(calls.names[last], ends, first <= int(ends[0]))
+    first = max(once, key=lambda name: _pause_before(calls, name))
+    starts = calls.start[calls.of(first)]
+    last = min(int(calls.start[calls.of(name)][-1]) for name in once)
+    return Turns(calls.names[first], starts, last >= int(starts[-1]))
 
 
 def _calls(trace: Trace, track: int) -> _Calls:
@@ -147,8 +147,8 @@ def _once_a_turn(calls: _Calls, trains: int) -> list[int]:
     ]
 
 
-def _pause_after(calls: _Calls, name: int) -> float:
-    """How long the loop then calls nothing compiled, ns, in the median."""
+def _pause_before(calls: _Calls, name: int) -> float:
+    """How long the loop has called nothing compiled by then, ns, in the median."""
     pause = calls.start[1:] - calls.end[:-1]
-    after = pause[calls.of(name)[:-1]]
-    return float(np.median(after)) if len(after) else 0.0
+    before = pause[calls.of(name)[1:]]
+    return float(np.median(before)) if len(before) else 0.0

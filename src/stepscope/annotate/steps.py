@@ -24,7 +24,7 @@ _REGULAR = 0.9
 _LEAST_EVENTS = 8
 _CUT_OFF = 0.02
 _NOTABLE = 0.1
-_UNLIKE = 0.5  # a first turn that differs by more is cut off, or holds what came before the loop
+_UNLIKE = 0.5  # a last turn that differs by more is cut off, or holds what came after the loop
 Bounds = NDArray[np.int64]
 
 
@@ -134,19 +134,19 @@ def _by_optimizer(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str] | None:
 
 
 def _by_calls(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str] | None:
-    """From one return of the function that trains to the next."""
+    """From one call of the function that trains to the next."""
     track = main_track(trace)
     turns = turns_by_calls(trace, track)
-    if turns is None or len(turns.ends) < 2:
+    if turns is None or len(turns.starts) < 2:
         return None
-    first = trace.events["start_ns"][trace.events["track"] == track].min()
-    starts = np.append(first, turns.ends[:-1])
-    length = turns.ends - starts
-    alike = abs(length[0] - np.median(length[1:])) < _UNLIKE * np.median(length[1:])
-    whole = turns.first_is_whole and alike
-    skipped = 0 if whole else 1
-    ends = turns.ends[skipped:]
-    return np.arange(len(ends)), starts[skipped:], ends, "compiled_call"
+    here = trace.events["track"] == track
+    end = (trace.events["start_ns"] + trace.events["duration_ns"])[here].max()
+    ends = np.append(turns.starts[1:], end)
+    length = ends - turns.starts
+    usual = np.median(length[:-1])
+    whole = turns.last_is_whole and abs(length[-1] - usual) < _UNLIKE * usual
+    count = len(ends) if whole else len(ends) - 1
+    return np.arange(count), turns.starts[:count], ends[:count], "compiled_call"
 
 
 def _by_pattern(trace: Trace) -> tuple[Bounds, Bounds, Bounds, str] | None:
@@ -262,7 +262,7 @@ def _tell_of_work_outside(trace: Trace) -> Trace:
 
 def _tell(trace: Trace, evidence: str) -> Trace:
     said = {
-        "compiled_call": "the file marks no step; each lasts from one return of the function under "
+        "compiled_call": "the file marks no step; each lasts from one call of the function under "
         "jax.jit that trains to the next",
         "pattern": "the file marks no step; steps are the repeats of a pattern of operators",
         "whole_trace": "the file marks no step and repeats nothing; all of it is taken as one step",

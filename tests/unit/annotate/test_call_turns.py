@@ -26,24 +26,24 @@ def work(function: str, *spans: tuple[int, int], track: str = "pool") -> list[st
     return [f"{track} | {a} {b} | dot | scope=jit({function})/dot_general" for a, b in spans]
 
 
-def test_a_step_lasts_from_one_return_of_the_function_to_the_next() -> None:
+def test_a_step_lasts_from_one_call_of_the_function_to_the_next() -> None:
     trace = called("0 10 update, 40 50 update, 80 90 update, 120 130 update")
-    assert steps(trace) == [(10, 50), (50, 90), (90, 130)]
+    assert steps(trace) == [(0, 40), (40, 80), (80, 120)]
     assert set(trace["steps"].text("evidence")) == {"compiled_call"}
     assert warning_codes(trace) == {"steps_inferred": 1}
 
 
-def test_a_first_turn_that_is_as_long_as_the_others_is_a_step() -> None:
-    loading = "main | 0 25 | load_batch | cat=annotation"
-    trace = called("30 40 update, 70 80 update, 110 120 update", loading)
-    assert steps(trace) == [(0, 40), (40, 80), (80, 120)]
-    assert of_events(trace, "step")["load_batch"] == 0
+def test_a_last_turn_that_is_as_long_as_the_others_is_a_step() -> None:
+    printing = "main | 92 118 | print_loss | cat=annotation"
+    trace = called("0 10 update, 40 50 update, 80 90 update", printing)
+    assert steps(trace) == [(0, 40), (40, 80), (80, 118)]
+    assert of_events(trace, "step")["print_loss"] == 2
 
 
-def test_a_first_turn_with_what_came_before_the_loop_is_none() -> None:
-    setting_up = "main | 0 300 | restore_checkpoint | cat=annotation"
-    trace = called("330 340 update, 370 380 update, 410 420 update", setting_up)
-    assert steps(trace) == [(340, 380), (380, 420)]
+def test_a_last_turn_with_what_came_after_the_loop_is_none() -> None:
+    saving = "main | 92 400 | save_checkpoint | cat=annotation"
+    trace = called("0 10 update, 40 50 update, 80 90 update", saving)
+    assert steps(trace) == [(0, 40), (40, 80)]
 
 
 def test_the_function_that_trains_is_the_one_whose_program_works_most() -> None:
@@ -53,47 +53,46 @@ def test_the_function_that_trains_is_the_one_whose_program_works_most() -> None:
         *work("augment", (1, 2), (41, 42), (81, 82)),
         *work("update", (10, 35), (50, 75), (90, 115)),
     )
-    assert steps(trace) == [(10, 50), (50, 90)]
+    assert steps(trace) == [(5, 45), (45, 85)]
 
 
-def test_of_two_that_work_as_much_the_rarer_ends_the_step() -> None:
+def test_of_two_that_work_as_much_the_rarer_begins_the_step() -> None:
     """Gradients of several micro-batches add up, then all are applied."""
     turn = "{0} {1} accumulate, {2} {3} accumulate, {4} {5} apply"
     at = [",".join([turn.format(*range(s, s + 60, 10))]) for s in (0, 100, 200)]
     spans = [(s, s + 30) for s in (0, 100, 200)]
     both = work("accumulate", *spans) + work("apply", *spans, track="other")
-    assert steps(called(",".join(at), *both)) == [(50, 150), (150, 250)]
+    assert steps(called(",".join(at), *both)) == [(40, 140), (140, 240)]
 
 
-def test_a_turn_of_several_calls_ends_where_the_loop_pauses() -> None:
-    """`grads = gradients(…)`, `params = apply(…)`, then loading: the pause is after `apply`."""
+def test_a_turn_of_several_calls_begins_where_the_loop_has_paused() -> None:
+    """`grads = gradients(…)`, `params = apply(…)`, loading: the pause is before `gradients`."""
     trace = called(
         "0 10 gradients, 12 14 apply, 50 60 gradients, 62 64 apply,"
         "100 110 gradients, 112 114 apply",
         *work("gradients", (0, 12), (50, 62), (100, 112)),
     )
-    assert steps(trace) == [(14, 64), (64, 114)]
+    assert steps(trace) == [(0, 50), (50, 100)]
 
 
-def test_a_first_turn_whose_beginning_was_cut_off_is_none() -> None:
+def test_a_turn_whose_beginning_or_end_was_cut_off_is_none() -> None:
     trace = called(
-        "30 31 apply, 50 60 gradients, 62 64 apply, 83 93 gradients, 95 97 apply",
-        "main | 0 1 | begin | cat=annotation",
-        *work("gradients", (50, 62), (83, 95)),
+        "0 1 apply, 20 30 gradients, 32 34 apply, 53 63 gradients, 65 67 apply,86 110 gradients",
+        *work("gradients", (20, 32), (53, 65)),
     )
-    assert steps(trace) == [(31, 64), (64, 97)]
+    assert steps(trace) == [(20, 53), (53, 86)]
 
 
 def test_a_call_within_a_call_is_part_of_it() -> None:
     inner = [f"main | {s + 2} {s + 4} | PjitFunction(clip) | cat=runtime" for s in (0, 40, 80)]
     trace = called("0 10 update, 40 50 update, 80 90 update", *inner)
-    assert steps(trace) == [(10, 50), (50, 90)]
+    assert steps(trace) == [(0, 40), (40, 80)]
 
 
 def test_the_loop_is_on_the_thread_that_calls_not_on_the_one_that_computes() -> None:
     trace = called("0 1 update, 40 41 update, 80 81 update", *work("update", (1, 39), (41, 79)))
     assert trace["tracks"].text("name")[main_track(trace)] == "main"
-    assert steps(trace) == [(1, 41), (41, 81)]
+    assert steps(trace) == [(0, 40), (40, 80)]
 
 
 def test_one_call_makes_no_loop() -> None:
