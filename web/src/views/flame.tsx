@@ -152,6 +152,7 @@ function Tools(props: {
   );
   // Another measure, direction or pair has other nodes.
   const restart = (change: Partial<FlameView>): void => choose(store, { ...change, zoom: null });
+  // The root is none of the contexts, as on the command line.
   return (
     <div class="pane-tools flame-tools">
       <label>
@@ -203,7 +204,7 @@ function Tools(props: {
       <span class="dim" role="status">
         {found
           ? `${plural(found.count, "box", "boxes")}, ${percent(found.share)}`
-          : `${grouped(value.nodes)} contexts, ${figure(value.total, value.unit)} ${over(store)}`}
+          : `${grouped(value.nodes - 1)} contexts, ${figure(value.total, value.unit)} ${over(store)}`}
         {value.total_before !== null && ` (before: ${figure(value.total_before, value.unit)})`}
       </span>
       <Legend value={value} />
