@@ -28,7 +28,8 @@ class Efficiency:
         repeated_flops: those of them that backward repeats (checkpointing).
         known: share of the time of such work whose operations are known.
         tflops: of the whole step, TFLOP/s.
-        busy_tflops: of the time in which such work runs, TFLOP/s.
+        busy_tflops: of the time in which such work runs, TFLOP/s. None of another tool's trace
+            without a device's work: what the CPU's calls took may have been launches only.
         gpu: the device, where its peak rates are known, else empty.
         peak_tflops: its peak rate in each precision in use.
         mfu: model FLOPs utilisation: the time that the operations without the repeated ones take at
@@ -44,7 +45,7 @@ class Efficiency:
     repeated_flops: float
     known: float
     tflops: float
-    busy_tflops: float
+    busy_tflops: float | None
     gpu: str
     peak_tflops: dict[str, float]
     mfu: float | None
@@ -93,13 +94,14 @@ def efficiency_of(part: Part, used: Used, devices: list[Device]) -> Efficiency |
     model = hardware - float(used.computing_ns[mine & repeated].sum())
     has_peak = float(flops[mine].sum()) >= (1 - _ALL_BUT) * total
     told = has_peak and share >= _LEAST_KNOWN
+    ran_here = bool(devices or part.trace.metadata.capture)
     windows = [one.window_ms * 1e6 * part.count for one in devices] or [_wall_ns(part)]
     return Efficiency(
         flops=total / part.count,
         repeated_flops=float(flops[repeated].sum()) / part.count,
         known=share,
         tflops=total / max(max(windows), 1.0) / 1e3,
-        busy_tflops=total / max(busy, 1.0) / 1e3,
+        busy_tflops=total / max(busy, 1.0) / 1e3 if ran_here else None,
         gpu=used.gpu,
         peak_tflops=_peaks_in_use(used, known),
         mfu=model / max(sum(windows), 1.0) if told else None,

@@ -18,7 +18,7 @@ Row = tuple[str, float, float, float | None, str]
 
 def efficiency_parts(found: Efficiency) -> Iterator[RenderableType]:
     """A table of rates, and a line on what they are of."""
-    scale, unit = (1.0, "TFLOP/s") if found.busy_tflops >= 1 else (1e3, "GFLOP/s")
+    scale, unit = (1.0, "TFLOP/s") if (found.busy_tflops or found.tflops) >= 1 else (1e3, "GFLOP/s")
     peaks = ["of peak>", ""] if found.busy_utilisation is not None else []
     table = plain_table("Operations, a step", "", ">", f"{unit}>", *peaks)
     for words, flops, rate, share, name in _rows(found):
@@ -35,7 +35,8 @@ def _rows(found: Efficiency) -> Iterator[Row]:
     yield "in the whole step", own, found.tflops * (1 - repeated), found.mfu, "MFU"
     if repeated:
         yield "with what is repeated", found.flops, found.tflops, found.hfu, "HFU"
-    yield "while they run", 0, found.busy_tflops, found.busy_utilisation, ""
+    if found.busy_tflops is not None:
+        yield "while they run", 0, found.busy_tflops, found.busy_utilisation, ""
 
 
 def _notes(found: Efficiency) -> Iterator[str]:

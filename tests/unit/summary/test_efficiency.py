@@ -137,6 +137,21 @@ def test_without_a_device_operators_have_rates() -> None:
     assert (product.gbytes, product.of_peak) == (None, None)
 
 
+def test_without_a_device_the_rate_of_operators_is_told_of_captures_alone() -> None:
+    """Another tool may have left out the device, and its calls took as long as their launches."""
+    text = """
+        main | 0 100 | ProfilerStep#0
+        main | 2  42 | aten::mm | Input_Dims=[[512,512],[512,512]] Input_type=["float","float"]
+    """
+    foreign, ours = (summary(text, devices=(), **known).efficiency for known in
+                     ({}, {"capture": {"format": "stepscope"}}))  # fmt: skip
+    assert foreign is not None
+    assert ours is not None
+    assert foreign.busy_tflops is None
+    assert foreign.tflops == ours.tflops == pytest.approx(ONCE / 100e-6 / 1e12)
+    assert ours.busy_tflops == pytest.approx(ONCE / 40e-6 / 1e12)
+
+
 def test_without_shapes_nothing_is_told() -> None:
     found = summary(STEP.replace("Input_Dims", "other"))
     assert found.efficiency is None

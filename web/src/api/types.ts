@@ -55,7 +55,7 @@ export interface EfficiencyFacts {
   repeated_flops: number;
   known: number;
   tflops: number;
-  busy_tflops: number;
+  busy_tflops: number | null;
   gpu: string;
   peak_tflops: Record<string, number>;
   mfu: number | null;
