@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from stepscope.summary.efficiency import Used
 from stepscope.summary.part import Part
-from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Text
 
 Floats = NDArray[np.float64]
@@ -47,14 +46,13 @@ def kernels_of(part: Part, used: Used) -> list[Kernel]:
     names, code = events.text("name").values, events["name"][rows]
     count = np.bincount(code, minlength=len(names))
     total = np.bincount(code, part.work_ns, len(names))
-    stage, rates = _main_stages(part, len(names)), _Rates(part, used, len(names))
+    kind, stage = _mostly(part, "kind"), _mostly(part, "stage")
+    rates = _Rates(part, used, len(names))
     whole = max(float(total.sum()), 1.0)
-    first = np.full(len(names), -1)
-    first[code[::-1]] = rows[::-1]
     found = [
         Kernel(
             names[code],
-            events.text("kind")[first[code]] or "",
+            kind[code] or "",
             stage[code] or "",
             float(count[code] / part.count),
             float(total[code] * _MS / part.count),
@@ -119,12 +117,13 @@ def time_by_kind(part: Part) -> dict[str, float]:
     return {kinds[code]: float(total[code] * _MS / part.count) for code in order}
 
 
-def _main_stages(part: Part, names: int) -> Text:
-    """The stage in which the work of each name spends most of its time."""
+def _mostly(part: Part, column: str) -> Text:
+    """What `column` says of the work of each name for most of its time."""
     events = part.trace.events
-    name, stage = events["name"][part.work], events["stage"][part.work]
-    told = stage >= 0
-    key = name[told].astype(np.int64) * len(STAGES) + stage[told]
-    spent = np.bincount(key, part.work_ns[told] + 1.0, names * len(STAGES))
-    spent = spent.reshape(names, len(STAGES))
-    return Text(np.where(spent.any(1), spent.argmax(1), -1), STAGES)
+    names, values = len(events.text("name").values), events.text(column).values
+    name, value = events["name"][part.work], events[column][part.work]
+    told = value >= 0
+    key = name[told].astype(np.int64) * len(values) + value[told]
+    spent = np.bincount(key, part.work_ns[told] + 1.0, names * len(values))
+    spent = spent.reshape(names, len(values))
+    return Text(np.where(spent.any(1), spent.argmax(1), -1), values)

@@ -90,6 +90,19 @@ def test_kernels_are_counted_by_name_with_the_stage_that_they_mostly_serve() -> 
     assert summary().kinds == pytest.approx({"elementwise": 0.05, "gemm": 0.01})
 
 
+def test_operators_of_one_name_are_of_the_kind_that_most_of_their_time_is() -> None:
+    """An addition in forward is elementwise, those of the update are the optimizer's."""
+    found = summary("""
+        main | 0 100 | ProfilerStep#1
+        main | 10 20 | ## forward ##
+        main | 11 15 | aten::add
+        main | 30 90 | Optimizer.step#SGD.step
+        main | 40 70 | aten::add
+    """)
+    told = [(one.name, one.kind, one.stage, one.count) for one in found.kernels]
+    assert ("aten::add", "optimizer", "optimizer", 2) in told
+
+
 def test_without_a_device_operators_take_the_kernels_place() -> None:
     found = summary("""
         main | 0 100 | ProfilerStep#1
