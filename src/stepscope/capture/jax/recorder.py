@@ -146,9 +146,11 @@ class JaxRecorder:
         if window.anchor not in (None, self.cycle.anchor) or self._spoilt(recording):
             self._forget()
             return
-        window.end_step(outputs)
         if len(recording.steps) == self._options.steps:
+            # The call that ended the last step has returned by now: it is recorded, with its start.
             self._close_window(drain=True)
+        else:
+            window.end_step(outputs)
 
     def _spoilt(self, recording: JaxRecording) -> bool:
         """Whether something was compiled meanwhile, in a program that does stop to compile."""
