@@ -113,6 +113,17 @@ def test_the_capture_opens_as_any_other(tmp_path):
     assert len(trace["warnings"]) == 0
 
 
+def test_each_step_ends_where_the_next_call_begins_the_last_one_too(tmp_path):
+    write(tmp_path, TRAINING + "train(12)")
+
+    _, _, trace = recorded(tmp_path, "train.py")
+
+    calls = trace.events.text("name").mask("PjitFunction(update)")
+    begins = set(trace.events["start_ns"][calls].tolist())
+    assert len(trace["steps"]) == 3
+    assert set(trace["steps"]["end_ns"].tolist()) <= begins
+
+
 def test_what_reads_captures_reads_it(tmp_path):
     write(tmp_path, TRAINING + "train(9)")
     recorded(tmp_path, "train.py")

@@ -1,7 +1,7 @@
 """Decides, at each return of the function that trains, what to record of a JAX program.
 
-    step      0 (compiles)  1 2          3 4      5 6 7         8 …
-                            not watched  runs in  main window   nothing, no hook
+    step      0 (compiles)  1 2          3 4      5 6 7         8           9 …
+                            not watched  runs in  main window   ends it     nothing, no hook
 
 Whenever another program has been compiled, the warm-up begins anew. The first two steps of a window
 are not kept: what they run was asked for before the recording began, or before the loop was kept
