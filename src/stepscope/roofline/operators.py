@@ -14,7 +14,7 @@ from msgspec.json import Decoder
 from numpy.typing import NDArray
 
 from stepscope.roofline.formulas import Work, has_formula, multiplies, work_of
-from stepscope.roofline.shapes import Call, read_call
+from stepscope.roofline.shapes import read_call
 from stepscope.trace.arguments import parse
 from stepscope.trace.nesting import inherit
 from stepscope.trace.sets import distinct
@@ -40,7 +40,8 @@ _DECODER = Decoder(_Given)
 
 
 class _Told(NamedTuple):
-    work: Work
+    flops: float
+    bytes: float
     width: int
     strides: bool
 
@@ -62,7 +63,8 @@ class Operators:
         self.flops, self.bytes = np.full((2, len(events)), np.nan)
         self.width = np.zeros(len(events), np.int8)
         self._seen = np.zeros(len(events), np.bool_)
-        self._told: dict[tuple[object, ...], _Told] = {}
+        self._told: list[_Told] = []
+        self._places: dict[tuple[object, ...], int] = {}  # in `_told`
 
     @classmethod
     def of(cls, trace: Trace) -> Operators:
@@ -106,30 +108,34 @@ class Operators:
         fresh = fresh[np.argsort(self._events["source"][fresh], kind="stable")]
         texts = self._arguments.texts(self._events["source"][fresh])
         names = self._names.codes[fresh].tolist()
-        told = [self._tell(name, text) for name, text in zip(names, texts, strict=True)]
-        if told:
-            self.flops[fresh], self.bytes[fresh] = zip(*(one.work for one in told), strict=True)
-            self.width[fresh] = [one.width for one in told]
-        for place in np.flatnonzero(np.isnan(self.flops[fresh])).tolist():
-            row = int(fresh[place])
-            if self._by_gradient and row in self._by_gradient and not told[place].strides:
+        places = [self._place(name, text) for name, text in zip(names, texts, strict=True)]
+        told = np.array(self._told, np.float64).reshape(-1, len(_Told._fields))[places]
+        self.flops[fresh], self.bytes[fresh], self.width[fresh], strides = told.T
+        for row in fresh[np.isnan(self.flops[fresh]) & (strides == 0)].tolist():
+            if row in self._by_gradient:
                 self.flops[row], self.bytes[row] = self._by_gradient[row]
 
-    def _tell(self, name: int, text: bytes) -> _Told:
-        """By name and arguments; calls that differ in nothing that matters are looked at once."""
+    def _place(self, name: int, text: bytes) -> int:
+        """Where in `_told` the work of a call stands: calls that are alike are looked at once."""
         if b'"Input Dims"' not in text and b'"kernel_' not in text:
             key: tuple[object, ...] = (name,)
         else:
             try:
                 given = _DECODER.decode(text)
             except MsgspecError:
-                return _told(self._names.values[name], read_call(parse(text)))
+                return self._tell(name, text)
             flops, size = given.flops, given.size
             key = (name, bytes(given.dims), bytes(given.types), bytes(given.values))
             key += (bytes(flops), bytes(size)) if flops or size else ()
-        if key not in self._told:
-            self._told[key] = _told(self._names.values[name], read_call(parse(text)))
-        return self._told[key]
+        if key not in self._places:
+            self._places[key] = self._tell(name, text)
+        return self._places[key]
+
+    def _tell(self, name: int, text: bytes) -> int:
+        called, call = self._names.values[name], read_call(parse(text))
+        work = work_of(called, call) or Work(nan, nan)
+        self._told.append(_Told(*work, call.width, bool(call.values)))
+        return len(self._told) - 1
 
     @cached_property
     def _by_gradient(self) -> dict[int, Work]:
@@ -150,10 +156,6 @@ class Operators:
                 flops = 2 * gradient.elements * prod(weight.shape[1:])
                 found[int(forward[row])] = Work(flops, x.bytes + weight.bytes + gradient.bytes)
         return found
-
-
-def _told(name: str, call: Call) -> _Told:
-    return _Told(work_of(name, call) or Work(nan, nan), call.width, bool(call.values))
 
 
 # What is kept with a trace must not hold it: neither would ever be let go.
