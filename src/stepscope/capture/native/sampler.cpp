@@ -3,6 +3,7 @@
 #include <linux/perf_event.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -128,6 +129,20 @@ static void put_unknown(Writer& writer, Frame* frame, uintptr_t position) {
 #endif
 }
 
+// A signal may come while Python returns from a function: it gives the stack's last block back to
+// the system before it lets go of the frame in it. Where that cannot be asked all is taken for there.
+static bool is_there(Frame* frame) {
+  char copy[sizeof(Frame)];
+  iovec here{copy, sizeof copy}, there{frame, sizeof copy};
+  return process_vm_readv(getpid(), &here, 1, &there, 1, 0) >= 0 || errno != EFAULT;
+}
+
+static bool has_frames() {
+  PyThreadState* state = kReadsFrames ? PyGILState_GetThisThreadState() : nullptr;
+  Frame* frame = state ? top_frame(state) : nullptr;
+  return frame && is_there(frame);
+}
+
 static void put_frames(Writer& writer, Thread& thread) {
   Entry* top = thread.top;
   Frame* until = top ? top->frame : nullptr;
@@ -184,7 +199,7 @@ static void take(Thread& thread, int which) {
   // In the middle of a callback of ours the tables are not to be read.
   bool is_quiet = !(thread.turn.load(std::memory_order_relaxed) & 1);
   bool is_alone = !top || (is_placed && !top->encloses);
-  if (is_quiet && is_alone && (!top || top->is_annotation || innermost() != top->frame) &&
+  if (is_quiet && is_alone && has_frames() && (!top || top->is_annotation || innermost() != top->frame) &&
       thread.collector.options.sources & kPython)
     put_frames(writer, thread);
   writer.commit();
