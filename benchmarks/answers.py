@@ -66,7 +66,7 @@ class Server:
         return body
 
     def peak_bytes(self) -> int:
-        """The most memory that it has taken, 0 where the system does not tell."""
+        """The most memory that it has taken, 0 where the system does not show."""
         status = Path(f"/proc/{self._process.pid}/status")
         lines = status.read_text().splitlines() if status.exists() else []
         return next((int(one.split()[1]) * 1024 for one in lines if one.startswith("VmHWM")), 0)
@@ -149,7 +149,7 @@ def measure(slices: int, drills: int) -> dict[str, Any]:
             }
 
 
-def tell(figures: dict[str, Any]) -> None:
+def show(figures: dict[str, Any]) -> None:
     """Print the figures as a table."""
     ready, peak = figures["ready_s"], figures["peak_mb"]
     print(f"{figures['slices']:,} slices: ready after {ready:.1f} s, {peak:,.0f} MB at most")
@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where to write the figures as JSON")
     args = parser.parse_args()
     figures = measure(args.slices, args.drills)
-    tell(figures)
+    show(figures)
     if args.out:
         args.out.write_text(json.dumps(figures, indent=1))
 

@@ -2,7 +2,7 @@
 
 From each of three starting batch sizes, models of run time and memory are made as `stepscope batch`
 makes them. They predict six other batch sizes (but for those that a sweep chose by itself), which
-are also measured: five times three steps, each time in a process of its own, the median. Beside it,
+are also measured: five times three steps, each time in a separate process, the median. Beside it,
 memory estimated on fake tensors against the real run.
 
     python benchmarks/batch_accuracy.py --model resnet50 --out resnet50.json   # minutes: keep quiet
@@ -24,13 +24,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stepscope.capture.batch.request import Effort
-from stepscope.predict.entry import Entry, open_entry
-from stepscope.predict.measured import Measured
-from stepscope.predict.plan import Plan
-from stepscope.predict.process import Worker
-from stepscope.predict.profile import Profile, make_profile
-from stepscope.predict.sweep import sweep
+from stepscope.batch_size.entry import Entry, open_entry
+from stepscope.batch_size.entry_profile import Profile, make_profile
+from stepscope.batch_size.measurement import Measured
+from stepscope.batch_size.sweep import sweep
+from stepscope.batch_size.sweep_plan import Plan
+from stepscope.batch_size.worker_process import Worker
+from stepscope.capture.batch_size.request import Effort
 
 Json = dict[str, Any]
 _HERE = Path(__file__).parent

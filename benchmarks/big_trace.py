@@ -3,7 +3,7 @@
     python benchmarks/big_trace.py 1000000 big.json [--seed N]
 
 What torch.profiler writes of a model of many small operators (HOTLINE's RNN-T: 941,489 operations,
-266 MB): steps of data loading, copies, forward, backward on a thread of its own, and optimizer;
+266 MB): steps of data loading, copies, forward, backward on a separate thread, and optimizer;
 operators with shapes, nested; launches and kernels tied by correlation and by flow arrows, on four
 streams; backward tied to forward by sequence number and by arrow.
 """

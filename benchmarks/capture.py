@@ -1,8 +1,8 @@
-"""What recording costs: a GPT-2 and a ResNet with nothing, under torch.profiler, under stepscope.
+"""The cost of recording: a GPT-2 and a ResNet without a tool, with torch.profiler, with stepscope.
 
     python benchmarks/capture.py [--rounds N] [--out capture.json]
 
-Two questions, each about neighbouring steps of one process, taken in turn so that a busy machine
+Two questions, each about neighboring steps of one process, taken in turn so that a busy machine
 slows both alike:
 
     while recording      torch.profiler alone | stepscope, both with record_shapes
@@ -31,7 +31,7 @@ import torch
 import transformers
 
 from stepscope.capture.manifest import Run
-from stepscope.capture.options import Options
+from stepscope.capture.options import RecordOptions
 from stepscope.capture.session import Session
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -138,7 +138,7 @@ class attached:
 
     def __init__(self, warmup: int, steps: int) -> None:
         self._folder = tempfile.TemporaryDirectory()
-        run = Run(sys.argv, Options(warmup=warmup, steps=steps))
+        run = Run(sys.argv, RecordOptions(warmup=warmup, steps=steps))
         self._session = Session(run, Path(self._folder.name, "run.stepscope"))
 
     def __enter__(self) -> Session:

@@ -1,8 +1,8 @@
-"""What recording a JAX program costs: steps of the example with nothing, and under stepscope.
+"""The cost of recording a JAX program: steps of the example with and without stepscope.
 
     python benchmarks/capture_jax.py [--rounds N] [--steps N]
 
-Neighbouring steps of one process, taken in turn so that a busy machine slows all alike; process CPU
+Neighboring steps of one process, taken in turn so that a busy machine slows all alike; process CPU
 time of a step, and its ratio to steps with no tool in the same round: median and quartiles.
 
     no tool        twice: what the two differ by is the noise
@@ -26,9 +26,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stepscope.capture.jax.recorder import JaxRecorder
-from stepscope.capture.jax.window import Window
-from stepscope.capture.options import Options
+from stepscope.capture.jax.jax_recorder import JaxRecorder
+from stepscope.capture.jax.jax_window import JaxWindow
+from stepscope.capture.options import RecordOptions
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from train_jax import init, load_batch, update
@@ -56,7 +56,7 @@ class Training:
 
 
 def recorder(warmup: int, **options: bool) -> JaxRecorder:
-    return JaxRecorder(Options(warmup=warmup, steps=NEVER, **options), lambda recording: None)
+    return JaxRecorder(RecordOptions(warmup=warmup, steps=NEVER, **options), lambda recording: None)
 
 
 def waiting(training: Training, steps: int) -> float:
@@ -97,7 +97,7 @@ def python_call_ns(stack: bool = False) -> float:
     def nothing() -> None:
         pass
 
-    window = Window(Options(stack=stack), 0, None, run_in=0) if stack else None
+    window = JaxWindow(RecordOptions(stack=stack), 0, None, run_in=0) if stack else None
     times = []
     for _ in range(15):
         begin = time.perf_counter_ns()

@@ -1,20 +1,20 @@
-"""What collecting contexts costs: GPT-2 and ResNet, tiny and large, beside torch.profiler.
+"""The cost of collecting contexts, compared with torch.profiler: GPT-2 and ResNet, tiny and large.
 
     python benchmarks/contexts.py [--rounds N] [--iterations N] [--out contexts.json]
 
 Time: CPU time of a training step with no tool, with operators alone, with Python and modules as
 `stepscope run --contexts` collects them, with C++ frames too (`--native`), and under torch.profiler
 (operators alone, and with Python stacks). The variants take turns in one process, every round
-beginning with another one, so that a busy machine slows all alike; a figure is the median over
-rounds of the ratio within a round, with its quartiles. What torch.profiler needs to stop is not in
-its steps and shown beside them. `own` is the collector's time by its own count, in percent of the
-step: what PyTorch spends to call it is not in it, nor is the machine's noise.
+beginning with another one, so that load affects all equally; a figure is the median over rounds of
+the ratio within a round, with its quartiles. The time to stop torch.profiler is shown separately.
+`own` is the collector's time as it measures it, in percent of the step: it excludes PyTorch's time
+for calling the collector, and the machine's noise.
 
-The C library keeps the memory that it was given (see `_KEPT`). Usually it gives some back in every
-step and has it anew, some 2 µs a page, and how much changes with each small block that lies in its
-way: `--usual-heap` shows what a step of no tool then varies by. `faults` are page faults a step.
+The C library keeps freed memory (see `_KEPT`). Normally it returns some in every step and gets it
+again, some 2 µs per page, an amount that varies with small blocks in between: `--usual-heap` shows
+how much a step without a tool then varies. `faults` are page faults per step.
 
-Memory: what the process holds more after N iterations of the tiny GPT-2 than after the first 200.
+Memory: growth of the process between iteration 200 and N of the tiny GPT-2.
 """
 
 import argparse
@@ -38,9 +38,9 @@ import transformers
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from train_resnet import ResNet18
 
-from stepscope.capture.contexts import build
-from stepscope.capture.contexts.native import NativeCollector
-from stepscope.capture.contexts.options import ContextOptions
+from stepscope.capture.contexts import native_build as build
+from stepscope.capture.contexts.context_options import ContextOptions
+from stepscope.capture.contexts.native_collector import NativeCollector
 
 _KEPT = {"MALLOC_TRIM_THRESHOLD_": str(8 << 30), "MALLOC_MMAP_MAX_": "0",
          "MALLOC_TOP_PAD_": str(64 << 20)}  # fmt: skip
@@ -214,11 +214,11 @@ def show(title: str, table: dict[str, dict[str, Any]]) -> None:
         )
 
 
-# -- memory, each variant in a process of its own
+# -- memory, each variant in a separate process
 
 
 def grow(variant: str, iterations: int) -> dict[str, float]:
-    """Iterate under one tool and say what the process holds more at the end than after warm-up."""
+    """Iterate with one tool; return the growth of the process after warm-up."""
     training = gpt2(32, 1, 16)
     if variant == "contexts":
         collector = NativeCollector(build.load(torch), ContextOptions(device=False), torch)
@@ -272,7 +272,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if arguments.grow:
         print(json.dumps(grow(arguments.grow, arguments.iterations)), flush=True)
-        os._exit(0)  # what torch.profiler would do at its end is not the question
+        os._exit(0)  # the end of torch.profiler is not measured
     found: dict[str, Any] = {"machine": platform.platform(), "torch": torch.__version__}
     if arguments.only != "memory":
         for (model, size), make in MODELS.items():

@@ -1,9 +1,8 @@
-"""What the calling-context tree of a large trace costs to build, to turn over and to draw.
+"""The time to build, invert and draw the calling-context tree of a large trace.
 
     python benchmarks/contexts_tree.py TRACE COPIES
 
-The trace is put together with itself as so many ranks, so that it is as large as one wants. Each
-figure is the median of five.
+The trace is repeated as COPIES ranks, to reach any size. Each figure is the median of five.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import stepscope
 from stepscope.contexts import bottom_up, build_contexts, difference, merge_trees, prune
 from stepscope.contexts.flame import flame
 from stepscope.trace.concat import concat
-from stepscope.trace.ranks import of_rank
+from stepscope.trace.trace_rank import of_rank
 
 _TIMES = 5
 

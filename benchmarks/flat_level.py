@@ -54,7 +54,8 @@ def _wire(
         for one in sorted({*cpu["resource"], *device["resource"]})
     ]  # fmt: skip
     operations = {
-        "id": [f"e{i}" for i in range(size)], "name": cpu["name"], "kind": [len(texts)] * size,
+        "id": [f"e{i}" for i in range(size)], "name": cpu["name"], "stage": none,
+        "kind": [len(texts)] * size,
         "resource": cpu["resource"], "start_ns": cpu["start_ns"], "end_ns": cpu["end_ns"],
         "cpu_ns": cpu["ns"], "self_ns": cpu["ns"], "recompute_ns": [0] * size,
         "device_ns": device["ns"], "bound_by": [len(texts) + 1] * size, "events": once,

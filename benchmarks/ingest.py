@@ -1,8 +1,8 @@
-"""From a trace file to annotated tables: stepscope beside HTA and plain `json.load`.
+"""From a trace file to annotated tables: stepscope, HTA and plain `json.load`.
 
     python benchmarks/ingest.py [--rounds 3] [--files FILE…] [--huge] [--out results.json]
 
-Every reading is a process of its own (`read_once.py`); within a round each file is read by every
+Every reading is a separate process (`read_once.py`); within a round each file is read by every
 tool in turn, beginning with another one each round, so that a busy machine slows all alike. Of each
 it takes the time from file to tables (without starting Python and importing), the time and the CPU
 time of the whole process, and its peak memory. Ratios are medians of the ratios within a round.
@@ -88,7 +88,7 @@ def compare(file: Path, tools: dict[str, str], rounds: int) -> dict[str, list[Re
 def commands(file: Path, rounds: int) -> dict[str, list[Cost]]:
     """Whole processes: what a person waits for at a prompt; the file is in the cache."""
     stepscope = str(Path(sys.executable).with_name("stepscope"))
-    told = {
+    commands_by_name = {
         "import stepscope": [sys.executable, "-c", "import stepscope"],
         "stepscope --help": [stepscope, "--help"],
         "reopen": [sys.executable, "-c", f"import stepscope; stepscope.open({str(file)!r})"],
@@ -96,10 +96,10 @@ def commands(file: Path, rounds: int) -> dict[str, list[Cost]]:
     }
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "STEPSCOPE_CACHE": cache}
-        run(told["reopen"], TIMEOUT_S, environment)
-        costs: dict[str, list[Cost]] = {name: [] for name in told}
+        run(commands_by_name["reopen"], TIMEOUT_S, environment)
+        costs: dict[str, list[Cost]] = {name: [] for name in commands_by_name}
         for _ in range(rounds):
-            for name, command in told.items():
+            for name, command in commands_by_name.items():
                 costs[name].append(run(command, TIMEOUT_S, environment))
     return costs
 

@@ -1,4 +1,4 @@
-"""A JAX loop with timers of its own, to hold against what `stepscope run` says of it.
+"""A JAX loop with its own timers, to compare with the report of `stepscope run`.
 
     stepscope run -o loop.stepscope benchmarks/jax_loop.py WIDTH LOAD_MS async|sync
     stepscope report loop.stepscope

@@ -1,4 +1,4 @@
-"""Runs a command and tells what the whole process took."""
+"""Runs a command and returns the cost of the whole process."""
 
 from __future__ import annotations
 

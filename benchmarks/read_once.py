@@ -21,7 +21,7 @@ def stepscope() -> Read:
     """From the file to annotated tables."""
     import stepscope
 
-    for module in ("annotate", "ingest", "opening", "trace.cache"):
+    for module in ("annotate", "ingest", "load", "trace.cache"):
         import_module(f"stepscope.{module}")
     return lambda path: len(stepscope.open(path, cache=False).events)
 

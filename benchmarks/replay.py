@@ -1,7 +1,7 @@
 """The unchanged replay against the measured step: `python benchmarks/replay.py FOLDER PATTERN…`.
 
 Prints a table in Markdown. *in a row* replays consecutive steps as one graph, *on its own* each
-step as a graph of its own. The last column leaves out what no dependency explains: every kernel
+step as a separate graph. The last column leaves out what no dependency explains: every kernel
 then follows its launch by the median latency at most, and its predecessor by the median gap. A
 folder is replayed as one graph of all its ranks.
 """
@@ -12,38 +12,39 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stepscope.graph import Graph, build_graph, build_ranks, simulate, without_residue
-from stepscope.opening import open as open_trace
+from stepscope.arrays import Floats
+from stepscope.graph import Graph, build_graph, build_ranks, simulate, without_unexplained_delays
+from stepscope.load import open as open_trace
 from stepscope.trace.trace import Trace
 
-Errors = NDArray[np.float64]
 
-
-def errors(graph: Graph) -> Errors:
+def errors(graph: Graph) -> Floats:
     """Relative errors of the steps."""
     return np.asarray(simulate(graph).step_ns / graph.window.measured_ns - 1)
 
 
-def on_their_own(trace: Trace, steps: tuple[int, ...]) -> Errors:
-    """Relative error of each step as a graph of its own."""
+def on_their_own(trace: Trace, steps: tuple[int, ...]) -> Floats:
+    """Relative error of each step as a separate graph."""
     return np.concatenate([errors(build_graph(trace, steps=(step, step))) for step in steps])
 
 
-def line(file: Path, folder: Path) -> tuple[str, Errors]:
+def line(file: Path, folder: Path) -> tuple[str, Floats]:
     """One row of the table, and the errors of the steps in a row and on their own."""
     trace = open_trace(file)
     graph = build_ranks(trace)
     row = errors(graph)
     own = on_their_own(trace, graph.window.steps) if file.is_file() else row
-    told = simulate(without_residue(graph)).step_ns.sum() / graph.window.measured_ns.sum() - 1
+    explained = (
+        simulate(without_unexplained_delays(graph)).step_ns.sum() / graph.window.measured_ns.sum()
+        - 1
+    )
     cells = (
         str(file.relative_to(folder)).removesuffix(".gz").removesuffix(".json"),
         str(len(row)),
         f"{graph.window.measured_ns.mean() / 1e6:.3f}",
         *(f"{abs(part).mean():.3%} / {abs(part).max():.3%}" for part in (row, own)),
-        f"{told:+.1%}",
+        f"{explained:+.1%}",
     )
     return "| " + " | ".join(cells) + " |", np.concatenate([row, own])
 

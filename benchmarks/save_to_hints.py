@@ -2,9 +2,9 @@
 
     python benchmarks/save_to_hints.py [ENTRY.py] [--saves N]
 
-A client starts `stepscope lsp` in a process of its own, opens a copy of the file, has it measured,
+A client starts `stepscope lsp` in a separate process, opens a copy of the file, has it measured,
 then changes a comment in it and saves, several times. A save ends when the server answers with
-hints of the new measurement. One more save comes while that of before is still being measured.
+hints of the new measurement. One more save comes while the previous one is still being measured.
 """
 
 from __future__ import annotations
@@ -34,15 +34,18 @@ class Editor:
         self.text = path.read_text("utf-8")
         self.client = LanguageClient("save_to_hints", "1")
         self._states: asyncio.Queue[Any] = asyncio.Queue()
-        self.client.feature("stepscope/state")(lambda told: self._states.put_nowait(told))
+        self.client.feature("stepscope/state")(lambda state: self._states.put_nowait(state))
         for other in ("stepscope/marks", lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS):
-            self.client.feature(other)(lambda told: None)
+            self.client.feature(other)(lambda parameters: None)
 
     async def open(self) -> None:
         """Start the server and open the file."""
         await self.client.start_io(sys.executable, "-m", "stepscope", "lsp")
         await self.client.initialize_async(
-            lsp.InitializeParams(capabilities=lsp.ClientCapabilities())
+            lsp.InitializeParams(
+                capabilities=lsp.ClientCapabilities(),
+                initialization_options={"runScripts": "always"},
+            )
         )
         self.client.initialized(lsp.InitializedParams())
         item = lsp.TextDocumentItem(self.uri, "python", 0, self.text)
@@ -62,9 +65,9 @@ class Editor:
     def save(self, version: int) -> None:
         """Change a comment and save."""
         text = f"{self.text}# {version}\n"
-        beside = self.path.with_suffix(".new")
-        beside.write_text(text, "utf-8")
-        beside.replace(self.path)  # the measurement before may be reading it
+        temporary = self.path.with_suffix(".new")
+        temporary.write_text(text, "utf-8")
+        temporary.replace(self.path)  # the measurement before may be reading it
         self.client.text_document_did_change(
             lsp.DidChangeTextDocumentParams(
                 lsp.VersionedTextDocumentIdentifier(version, self.uri),

@@ -8,8 +8,8 @@ from time import perf_counter
 import numpy as np
 
 from stepscope.graph import Graph, simulate
-from stepscope.graph.schema import LINKS, TASKS, THREADS
-from stepscope.graph.window import Window
+from stepscope.graph.graph_schema import LINKS, TASKS, THREADS
+from stepscope.graph.step_window import Window
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -35,7 +35,7 @@ def training_step(tasks: int) -> Graph:
 
 
 def seconds(graph: Graph) -> float:
-    """Of one simulation, its edges made anew as after a change."""
+    """Time of one simulation, its edges built again as after a change."""
     fresh = graph.with_tasks()
     begin = perf_counter()
     simulate(fresh)

@@ -1,8 +1,8 @@
-"""What the analyzer's advice is worth: each script of `examples/slow` with its defect and without.
+"""The gain of the analyzer's advice: each script of `examples/slow` with and without its defect.
 
     python benchmarks/slow_examples.py --rounds 7
 
-The two take turns within each round, each in a forked process of its own, so that a busy machine
+The two take turns within each round, each in a separate forked process, so that a busy machine
 slows both alike; torch is imported once. Ratios are medians of the ratios within a round.
 """
 
@@ -15,10 +15,12 @@ import re
 import runpy
 import socket
 import sys
-import traceback
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from statistics import median
+
+from forked_process import finish, start
 
 FOLDER = Path(__file__).parents[1] / "examples" / "slow"
 ON_A_GPU = ("pageable_copies", "fp32_matmul", "odd_shapes", "stall_reasons")
@@ -67,41 +69,23 @@ def _measure(name: str, fixed: bool, steps: int) -> float:
     arguments = ["--steps", str(steps), *(["--fixed"] if fixed else [])]
     ranks = 2 if name in ON_TWO_RANKS else 1
     port = _free_port()
-    pipes = [_start(name, arguments, rank, ranks, port) for rank in range(ranks)]
-    said = [_finish(*pipe) for pipe in pipes]
-    step_ms, all_s = max(said)
+    children = [start(partial(_run, name, arguments, rank, ranks, port)) for rank in range(ranks)]
+    step_ms, all_s = max(_times(finish(*child)) for child in children)
     if name in IN_ALL:
         return 1000 * all_s / steps
     return step_ms / SAMPLES.get(name, (1, 1))[fixed]
 
 
-def _start(name: str, arguments: list[str], rank: int, ranks: int, port: int) -> tuple[int, int]:
-    """A child that runs the script, and the pipe of its output."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child:
-        os.close(writing)
-        return child, reading
-    os.dup2(writing, 1)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+def _run(name: str, arguments: list[str], rank: int, ranks: int, port: int) -> None:
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(ranks),
                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}  # fmt: skip
     sys.argv = [f"{name}.py", *arguments]
     sys.path.insert(0, str(FOLDER))
-    status = 0
-    try:
-        runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
-    except BaseException:
-        print(traceback.format_exc())
-        status = 1
-    sys.stdout.flush()
-    os._exit(status)
+    runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
 
 
-def _finish(child: int, reading: int) -> tuple[float, float]:
-    with os.fdopen(reading) as pipe:
-        text = pipe.read()
-    os.waitpid(child, 0)
+def _times(text: str) -> tuple[float, float]:
+    """What a script prints at its end: ms a step, and s in all."""
     found = _SAID.search(text)
     if not found:
         raise SystemExit(f"expected the script to print its times, found: {text}")

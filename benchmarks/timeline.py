@@ -1,4 +1,4 @@
-"""What the levels of the timeline cost: to begin with, one by one, and as JSON for a page.
+"""The cost of timeline levels: the index, single levels, and JSON for a page.
 
     python benchmarks/timeline.py TRACE [--levels N]
 
@@ -9,7 +9,6 @@ time of one thread, which other programs disturb least.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections import deque
@@ -19,7 +18,9 @@ from statistics import median, quantiles
 from typing import Any
 
 import stepscope
-from stepscope.timeline import Timeline
+from stepscope.serve.json_encoding import encode
+from stepscope.serve.level_columns import wire_level
+from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.level import Level
 
 
@@ -30,24 +31,26 @@ def main() -> None:
     args = parser.parse_args()
     trace = stepscope.open(args.trace)
     print(f"{len(trace.events):,} events, load average {os.getloadavg()[0]:.1f}")
-    timeline, index_s = _timed(lambda: Timeline(trace))
+    view, index_s = _timed(lambda: TraceView(trace))
+    timeline = view.timeline
     _, first_s = _timed(timeline.level)
     start = timeline.start()
     _, step_s = _timed(lambda: timeline.level(start))
     _, search_s = _timed(lambda: timeline.search("gemm").hits(timeline.level()))
     print(f"index {index_s:.3f} s, first level {first_s:.3f} s, a step's stages {step_s:.3f} s, "
           f"a search {search_s:.3f} s")  # fmt: skip
-    times, sizes = zip(*_below(timeline, start, args.levels), strict=True)
+    times, sizes = zip(*_below(view, start, args.levels), strict=True)
     print(f"{len(times):,} levels, ms: {_spread(times, 1e3)}; JSON, kB: {_spread(sizes, 1e-3)}")
 
 
-def _below(timeline: Timeline, start: str, most: int) -> Iterator[tuple[float, int]]:
+def _below(view: TraceView, start: str, most: int) -> Iterator[tuple[float, int]]:
     """Seconds and bytes of each level below an operation, nearest first."""
+    timeline = view.timeline
     waiting = deque(_inside(timeline.level(start), start))
     while waiting and most:
         path = waiting.popleft()
         level, seconds = _timed(partial(timeline.level, path))
-        yield seconds, len(json.dumps(timeline.to_json(level)))
+        yield seconds, len(encode(wire_level(level, view)))
         waiting += _inside(level, path)
         most -= 1
 

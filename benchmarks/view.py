@@ -2,8 +2,8 @@
 
     python benchmarks/view.py [--slices N] [--rounds N] [--drills N] [--json OUT]
 
-`stepscope view` of a generated trace in a process of its own, and Chromium through Playwright,
-drawing without a GPU; what a figure means is told in `watched_page.py`.
+`stepscope view` of a generated trace in a separate process, and Chromium through Playwright,
+drawing without a GPU; `watched_page.py` defines the figures.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def measure(size: Size, folder: Path) -> dict[str, float]:
             times = drills(page, size.drills)
             used = memory(browser, page)
             page.context.close()
-            # Each process has a token of its own, spent by the first visit; a new one is asked for.
+            # Each process has its own token, spent by the first visit; a new one is asked for.
             page = show_flat(browser, url, flat_level(stepscope.open(trace), size.bars))
             hovering = frames(page, size.seconds, resize=False)
             resizing = frames(page, size.seconds, resize=True)

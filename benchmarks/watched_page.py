@@ -1,4 +1,4 @@
-"""What `view.py` does in a page, and what it reads off it: times, frames, memory.
+"""The actions of `view.py` in a page, and its measurements: times, frames, memory.
 
 Times are the browser's: marks that the page sets when a level is drawn, time stamps of input
 events, animation frames. "Painted" is the second animation frame after a level was drawn: by then
@@ -100,7 +100,10 @@ def drill(page: Page, seed: random.Random) -> float:
           const rows = document.querySelector(`.level[data-level="${path}"] .level-rows`);
           rows.scrollIntoView({block: 'center'});
           const box = rows.querySelector('.level-bars').getBoundingClientRect();
-          const middle = (start_ns[one] + end_ns[one]) / 2 / level.length_ns;
+          const window = document.querySelector('.stack').dataset;
+          const [from, to] = [Number(window.from), Number(window.to)];
+          const time = level.start_ns + (start_ns[one] + end_ns[one]) / 2;
+          const middle = (time - from) / (to - from);
           return {x: box.left + box.width * middle, y: box.top + 10, path: `${path}/${id[one]}`};
         }""",
         seed.random(),
@@ -172,7 +175,7 @@ def frames(page: Page, seconds: float, resize: bool) -> dict[str, float]:
 
 
 def memory(browser: Any, page: Page) -> dict[str, float]:
-    """The page's heap as the browser tells it, and its process as the kernel does, MB."""
+    """The page's heap (from the browser) and its process's memory (from the kernel), MB."""
     heap = page.evaluate("performance.memory.usedJSHeapSize")
     processes = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
     found = {"JavaScript heap, MB": heap / 1e6}

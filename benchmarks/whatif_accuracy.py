@@ -5,7 +5,7 @@
 Every line is one `stepscope verify`: the script recorded once, the prediction made from that and
 from the machine's calibration, then runs without and with the change in turn, each in a fresh
 process, on one thread. `ddp`, `compress` (of its gradients), `zero` and `fsdp` train two processes
-in network namespaces of their own, joined by a veth pair that tc shapes to each bandwidth; that
+in separate network namespaces, joined by a veth pair that tc shapes to each bandwidth; that
 needs root, `ip` and `tc` (apt-get install iproute2). Without them the two meet on the loopback
 device, at whatever that gives. A part takes up to five minutes.
 """
@@ -145,7 +145,7 @@ def distributed(
 
 
 def row(line: Line, facts: dict) -> str:
-    """A line of the table in docs/accuracy.md."""
+    """A line of the table in docs/evidence/accuracy.md."""
     before, after = facts["before"], facts["after"]
     names = "+".join(change.partition(":")[0] for change in line.change.split("+"))
     return (

@@ -4,7 +4,7 @@
 
 One small transformer is recorded once and asked: what if its blocks were checkpointed, the last
 block were gone, and query, key and value were one product? Then the four models, made that way,
-train in turn on one thread, in each round each in a process of its own: where a process's memory
+train in turn on one thread, in each round each in a separate process: where a process's memory
 happens to lie makes the same product of matrices up to half as slow again, so one process tells
 little. Steps are measured in CPU time, which other programs disturb less; a step computes on one
 thread and waits for nothing. Predicted is the measured step over the predicted speedup, since
@@ -117,7 +117,7 @@ def train(change: str, width: int) -> None:
 
 
 def step_ms(change: str, width: int) -> float:
-    """The same in a process of its own, ms."""
+    """The same in a separate process, ms."""
     command = [sys.executable, __file__, f"--width={width}", f"--train={change}"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return float(done.stdout) * 1e3

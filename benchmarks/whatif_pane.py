@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from stepscope.opening import open as open_trace
-from stepscope.whatif.pane import Pane
+from stepscope.load import open as open_trace
+from stepscope.whatif.whatif_pane import Pane
 
 RUNS = 5
 

@@ -2,8 +2,8 @@
 
 python benchmarks/xla_profile.py [MEGABYTES]
 
-The file is `tests/golden/jax/mlp_cpu.xplane.pb.gz` again and again: protobuf messages may be put
-one behind the other. Each reader has a process of its own; time is of the CPU, memory the peak.
+The file is `tests/golden/jax/mlp_cpu.xplane.pb.gz` repeated: protobuf messages can be
+concatenated. Each reader runs in a separate process; time is of the CPU, memory the peak.
 `protobuf` (if it is installed) only makes Python tuples of the same events; ours makes the trace.
 """
 

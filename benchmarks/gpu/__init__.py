@@ -2,5 +2,5 @@
 
     python -m benchmarks.gpu [--part NAME …] [--minutes N] [--out FOLDER]
 
-docs/gpu_evidence.md tells what each part measures and how to bring the results home.
+docs/evidence/gpu_evidence.md describes what each part measures and how to bring the results home.
 """

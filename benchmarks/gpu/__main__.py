@@ -1,4 +1,4 @@
-"""Takes parts one after the other, each in a process of its own, within a number of minutes.
+"""Takes parts one after the other, each in a separate process, within a number of minutes.
 
 A part whose file is complete is skipped; one that was cut short, or killed, goes on where it
 stopped. The exit code is 0 where every part is complete, 1 where some are not, 2 where nothing

@@ -1,7 +1,7 @@
-"""What stepscope makes of a device's captures, beside what was measured and what papers report.
+"""Results of stepscope for a device's captures, compared with measurements and published figures.
 
 python -m benchmarks.gpu.accuracy [RESULTS/DEVICE …]    prints Markdown
-python -m benchmarks.gpu.accuracy --write               puts it into docs/accuracy.md
+python -m benchmarks.gpu.accuracy --write               puts it into docs/evidence/accuracy.md
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.gpu.predictions import (
 from benchmarks.gpu.results import read_results
 
 Json = dict[str, Any]
-PAGE = ROOT / "docs" / "accuracy.md"
+PAGE = ROOT / "docs" / "evidence" / "accuracy.md"
 BEGIN, END = "<!-- benchmarks.gpu.accuracy: begin -->\n", "<!-- benchmarks.gpu.accuracy: end -->\n"
 NOTHING = "Nothing has been measured on a GPU yet (gpu_evidence.md).\n"
 _PAPERS = {

@@ -1,4 +1,4 @@
-"""Which commit is checked out, also where the checkout travelled without its history."""
+"""Which commit is checked out, also where the checkout traveled without its history."""
 
 from __future__ import annotations
 

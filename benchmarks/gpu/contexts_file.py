@@ -1,4 +1,4 @@
-"""What a capture of contexts holds, read without stepscope, whose reader may not be at hand."""
+"""Reads a capture of contexts without stepscope, whose reader may not be installed."""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import stepscope
-from stepscope.annotate.tracks import device_work
+from stepscope.annotate.links.launch_sides import device_work
+from stepscope.annotate.steps.step_windows import step_lengths
+from stepscope.arrays import Ids
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -58,14 +60,13 @@ def coverage(path: Path) -> Json:
 
 
 def _ms_per_step(steps: Table) -> float:
-    """From the start of the first step to the end of the last one's device work, over the steps."""
+    """The mean step length, the warm-up step included."""
     if not len(steps):
         return 0.0
-    last = max(steps["end_ns"].max(), steps["device_end_ns"].max())
-    return float(last - steps["start_ns"].min()) * 1e-6 / len(steps)
+    return float(step_lengths(steps).mean()) * 1e-6
 
 
-def _work(trace: Trace) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+def _work(trace: Trace) -> tuple[NDArray[np.bool_], Ids]:
     """Which events are work of recorded steps, and how long each is, ns."""
     events = trace.events
     device = device_work(trace)
@@ -79,7 +80,7 @@ def _named_stages(stages: tuple[str, ...] | list[str]) -> list[str]:
     return [stage for stage in stages if stage != "other"]
 
 
-def _share(part: NDArray[np.bool_], whole: NDArray[np.bool_], length: NDArray[np.int64]) -> float:
+def _share(part: NDArray[np.bool_], whole: NDArray[np.bool_], length: Ids) -> float:
     total = int(length[whole].sum())
     return int(length[part].sum()) / total if total else 0.0
 

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 _HEAD = """# Measured on GPUs
 
 This page is generated from the files beside it: `python -m benchmarks.gpu.index`. What each part
-measures, and how to run it, is in docs/gpu_evidence.md.
+measures, and how to run it, is in docs/evidence/gpu_evidence.md.
 """
 _MIB, _GIB = 2**20, 2**30
 

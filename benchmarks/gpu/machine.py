@@ -1,4 +1,4 @@
-"""What the results depend on: the device, its driver and clocks, and the versions of software."""
+"""The environment of the results: the device, its driver and clocks, and software versions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CARD = ("driver_version", "clocks.max.sm", "clocks.max.mem", "power.limit", "pe
 
 
 def machine_facts(device: str) -> Json:
-    """Everything about this machine that belongs beside a measurement."""
+    """The facts about this machine to store with a measurement."""
     return {
         "device": device_facts() if device == "cuda" else {"name": "cpu"},
         "processor": _processor(),
@@ -54,7 +54,7 @@ def clocks() -> Json:
 
 
 def _of_card(fields: tuple[str, ...]) -> Json:
-    """What nvidia-smi says of the first card, with units; nothing where it cannot be asked."""
+    """Fields of nvidia-smi for the first card, with units; empty if it cannot run."""
     said = _said(
         "nvidia-smi", "-i", "0", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"
     )

@@ -53,7 +53,7 @@ class Spec:
 
 
 def _resnet50(quick: bool) -> nn.Module:
-    return ResNet50(width=8, classes=10) if quick else ResNet50()
+    return ResNet50(8, 10, depths=(1, 1, 1, 1)) if quick else ResNet50()
 
 
 def _labelled_images(samples: int, quick: bool) -> Batch:

@@ -1,4 +1,4 @@
-"""Takes the measurements of one part, in a process of its own.
+"""Takes the measurements of one part, in a separate process.
 
 python -m benchmarks.gpu.part NAME --device D --seconds S [--quick] [--out FOLDER]
 """

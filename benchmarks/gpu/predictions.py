@@ -1,4 +1,4 @@
-"""What stepscope predicts from the FP32 captures alone, beside what was measured.
+"""Predictions of stepscope from the FP32 captures alone, compared with measurements.
 
 `accuracy.py` makes tables of it.
 
@@ -19,11 +19,11 @@ from benchmarks.gpu.models import MODELS
 from benchmarks.gpu.results import MEASURED, read_results
 
 import stepscope
+from stepscope.batch_size.entry_profile import make_profile
+from stepscope.batch_size.measurement import Point
+from stepscope.batch_size.sweep_points import POINTS
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, build_graph
-from stepscope.predict.measured import Point
-from stepscope.predict.points import POINTS
-from stepscope.predict.profile import make_profile
 from stepscope.whatif import CHANGES, parse_request, predict
 
 Json = dict[str, Any]
@@ -175,7 +175,7 @@ def _point(one: Json) -> Point:
 
 
 def _sizes(model: str, points: list[Point]) -> Sizes:
-    """Three neighbours from the usual batch size on, or the last three before the edge."""
+    """Three neighbors from the usual batch size on, or the last three before the edge."""
     smaller = sum(point.batch < MODELS[model].batch_size for point in points)
     first = min(smaller, len(points) - POINTS)
     fitted = points[first : first + POINTS]

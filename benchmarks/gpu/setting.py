@@ -1,4 +1,4 @@
-"""What all measurements of a run share: the device, the sizes, the seed, where results go."""
+"""Common settings of a run's measurements: the device, sizes, seed and result folder."""
 
 from __future__ import annotations
 

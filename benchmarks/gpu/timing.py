@@ -1,4 +1,4 @@
-"""How long steps take with no profiler at work, and what memory they need.
+"""Step times and memory without a profiler.
 
 On a GPU a step lasts from the moment the device passes the end of one step to the moment it passes
 the end of the next. The CPU is never made to wait between steps, since that would change what is

@@ -3,7 +3,7 @@
     python -m benchmarks.gpu.tools MODEL TOOL --device D --steps N --seed N [--quick]
 
 A process that has used torch.profiler once keeps hold of CUPTI, through which all of these tools
-watch a device, and no other tool gets in. So each tool has a process of its own. It says when it
+watch a device, and no other tool gets in. So each tool runs in a separate process. It says when it
 is ready, takes a turn whenever it reads a line, and answers each time with a line of JSON.
 """
 
@@ -32,7 +32,7 @@ from benchmarks.gpu.training import Training
 
 from stepscope.capture import record_contexts
 from stepscope.capture.manifest import Run
-from stepscope.capture.options import Options
+from stepscope.capture.options import RecordOptions
 from stepscope.capture.session import Ending, Session
 
 Json = dict[str, Any]
@@ -65,7 +65,7 @@ def _under_profiler(training: Training, steps: int, stacks: bool = False) -> Jso
 
 def _under_stepscope(training: Training, steps: int, stacks: bool = False) -> Json:
     """Steps inside the recorded window; it opens before them and closes after them."""
-    options = Options(warmup=1, steps=_SETTLING_STEPS + steps + 1, stack=stacks)
+    options = RecordOptions(warmup=1, steps=_SETTLING_STEPS + steps + 1, stack=stacks)
     with tempfile.TemporaryDirectory() as folder:
         session = Session(Run(sys.argv, options), Path(folder, "run.stepscope"))
         session.attach()

@@ -1,4 +1,4 @@
-"""A model in training, as one case says."""
+"""The training of a model in one case."""
 
 from __future__ import annotations
 

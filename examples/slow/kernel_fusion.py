@@ -26,4 +26,4 @@ def step(x):
     optimizer.step()
 
 
-train(step, (torch.randn(128, 64) for _ in range(args.steps)))
+train(step, (torch.randn(32, 64) for _ in range(args.steps)))

@@ -3,7 +3,7 @@
 Rule: stall_reasons, in contexts with samples of instructions:
     stepscope run --contexts --stalls stall_reasons.py
 
-Needs a CUDA device, and permission to sample it (docs/contexts.md, "Stalls").
+Needs a CUDA device, and permission to sample it (docs/guide/contexts.md, "Stalls").
 """
 
 import torch
@@ -18,7 +18,7 @@ optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
 
 
 def shuffled(batch):
-    if args.fixed:  # neighbours in memory stay together
+    if args.fixed:  # neighbors in memory stay together
         return batch[torch.randperm(size, device="cuda")]
     return batch.flatten()[order].view_as(batch)
 

@@ -10,7 +10,8 @@ from stepscope.version import __version__
 
 if TYPE_CHECKING:
     from stepscope.capture import profile, record_contexts, trace_handler
-    from stepscope.opening import open
+    from stepscope.capture.step_marks import step
+    from stepscope.load import open
     from stepscope.trace.trace import Trace
 
 __all__ = [
@@ -20,15 +21,17 @@ __all__ = [
     "open",
     "profile",
     "record_contexts",
+    "step",
     "trace_handler",
 ]
 
 # Loaded when first asked for: a training script that records must not load the analysis.
 _HOMES = {
     "Trace": "stepscope.trace.trace",
-    "open": "stepscope.opening",
+    "open": "stepscope.load",
     "profile": "stepscope.capture",
     "record_contexts": "stepscope.capture",
+    "step": "stepscope.capture.step_marks",
     "trace_handler": "stepscope.capture",
 }
 

@@ -1,6 +1,6 @@
-"""Called by PyTorch when it is imported: an entry point of the group `torch.backends`.
+"""Entry point of the group `torch.backends`, which PyTorch calls when it is imported.
 
-Next to nothing is imported where STEPSCOPE_CONTEXTS is not set (docs/contexts.md).
+It imports almost nothing unless STEPSCOPE_CONTEXTS is set (docs/guide/contexts.md).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import os
 
 
 def autoload() -> None:
-    """Begin to collect contexts where the environment says so."""
+    """Start collecting contexts if STEPSCOPE_CONTEXTS is set."""
     if os.environ.get("STEPSCOPE_CONTEXTS"):
-        from stepscope.capture.contexts import environment
+        from stepscope.capture.contexts import environment_switch as environment
 
         environment.begin()

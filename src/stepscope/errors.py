@@ -1,18 +1,20 @@
-"""Every error that stepscope raises on purpose.
+"""The errors that stepscope raises on purpose.
 
     StepscopeError              exit code 2, printed as one line without a traceback
     ├── IngestError             a file cannot be read as a trace
-    ├── TraceError              a trace lacks what was asked of it (a table, a column, a step)
+    ├── TraceError              a trace lacks a requested table, column or step
     ├── QueryError              the SQL of `stepscope query` is wrong
-    ├── GraphError              a dependency graph, or a change of it, does not hold together
-    ├── ChangeError             a what-if change does not apply, or is written wrongly
-    ├── RuleError               a rule of the user's cannot be loaded, or fails
+    ├── GraphError              a dependency graph, or a change of it, is inconsistent
+    ├── ChangeError             a what-if change does not apply, or its syntax is wrong
+    ├── RuleError               a custom rule cannot be loaded, or fails
     ├── CaptureError            a training script cannot be run or recorded
-    ├── ServeError              the page cannot be served, or was asked for something wrong
+    ├── ScratchError            a script cannot be run without changing its project
+    ├── EngineError             a cluster cannot do the work it is given
+    ├── ServeError              the page cannot be served, or a request is invalid
     └── BatchError              a batch size cannot be found, changed or measured
-        └── AmbiguousBatchSize  there are several, and which one is meant cannot be told
+        └── AmbiguousBatchSize  there are several candidates for the batch size
 
-A message says what was expected, what was found, where, and what to do next.
+A message says what failed and why, where, and what to do next.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any
 
 
 class StepscopeError(Exception):
-    """The root: anything stepscope says about its input or its use."""
+    """The base class of all errors about input or usage."""
 
     exit_code = 2
 
@@ -32,7 +34,7 @@ class IngestError(StepscopeError):
 
 
 class TraceError(StepscopeError):
-    """A trace lacks what was asked of it."""
+    """A trace lacks a requested table, column or step."""
 
 
 class QueryError(StepscopeError):
@@ -40,26 +42,34 @@ class QueryError(StepscopeError):
 
 
 class GraphError(StepscopeError):
-    """A dependency graph, or a change of it, does not hold together."""
+    """A dependency graph, or a change of it, is inconsistent."""
 
 
 class ChangeError(StepscopeError):
-    """A what-if change does not apply, or is written wrongly."""
+    """A what-if change does not apply, or its syntax is wrong."""
 
 
 class RuleError(StepscopeError):
-    """A rule of the user's cannot be loaded, or fails."""
+    """A custom rule cannot be loaded, or fails."""
 
 
 class CaptureError(StepscopeError):
     """A training script cannot be run or recorded."""
 
 
+class ScratchError(StepscopeError):
+    """A script cannot be run without changing its project."""
+
+
+class EngineError(StepscopeError):
+    """A cluster cannot do the work it is given."""
+
+
 class BatchError(StepscopeError):
     """A batch size cannot be found, changed or measured.
 
     Attributes:
-        file: the file to look at, where there is one.
+        file: the file concerned, if any.
         line: the line in it, from 1.
     """
 
@@ -70,7 +80,7 @@ class BatchError(StepscopeError):
 
 
 class AmbiguousBatchSize(BatchError):
-    """There are several batch sizes, and which one is meant cannot be told.
+    """There are several candidates for the batch size.
 
     Attributes:
         candidates: the places to choose from.
@@ -82,7 +92,7 @@ class AmbiguousBatchSize(BatchError):
 
 
 class ServeError(StepscopeError):
-    """The page cannot be served, or was asked for something wrong; `status` is HTTP's."""
+    """The page cannot be served, or a request is invalid; `status` is the HTTP status."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)

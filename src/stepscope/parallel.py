@@ -1,4 +1,4 @@
-"""The same work on each of several files, in as many processes as pay."""
+"""Runs a function on each of several files, in several processes if that is worthwhile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TypeVar
 from stepscope.errors import IngestError
 
 Result = TypeVar("Result")
-_PROCESSES_PAY_BYTES = 32 << 20  # below, starting them and sending traces back costs more
+_MIN_BYTES = 32 << 20  # with less, starting processes and sending traces back costs more
 
 
 def on_each(
@@ -28,12 +28,12 @@ def on_each(
 
     Args:
         files: the files.
-        work: a pure function of a file that can be sent to another process.
-        executor: where to; by default processes on this machine, or none where they do not pay.
+        work: a function of the file alone that can be pickled.
+        executor: runs the work; by default processes on this machine, or a thread for little work.
         finished: called with each file when it is done.
 
     Returns:
-        For each file, in the order given, what `work` returned, or the IngestError that it raised.
+        For each file, in the given order, the result of `work` or the IngestError that it raised.
 
     Raises:
         IngestError: if a process ends before its work is done.
@@ -41,18 +41,19 @@ def on_each(
     try:
         with _pool(files, executor) as pool:
             with nullcontext() if executor else _without_main():
-                futures = {pool.submit(partial(_attempt, work), file): file for file in files}
+                futures = {pool.submit(partial(attempt, work), file): file for file in files}
             for future in as_completed(futures):
                 finished(futures[future])
             return {file: future.result() for future, file in futures.items()}
     except BrokenExecutor as error:
         raise IngestError(
-            f"expected to read {len(files)} files at once, found that a process ended before its "
-            "file was read, as when memory runs out; read them one by one, which keeps the results"
+            f"a process ended while reading {len(files)} files in parallel, possibly out of "
+            "memory; open the files one by one first, then the folder reads them from the cache"
         ) from error
 
 
-def _attempt(work: Callable[[Path], Result], file: Path) -> Result | IngestError:
+def attempt(work: Callable[[Path], Result], file: Path) -> Result | IngestError:
+    """The result of `work`, or the IngestError that it raised."""
     try:
         return work(file)
     except IngestError as error:
@@ -61,10 +62,10 @@ def _attempt(work: Callable[[Path], Result], file: Path) -> Result | IngestError
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Processes that are started meanwhile do not run the program's own script once more.
+    """Keep new processes from importing the program's main script.
 
-    They would, in case their work was pickled from there, which ours is not; and a script that
-    opens a folder without asking for its `__name__` would open it again in each of them.
+    They would import it to unpickle objects defined there, of which there are none here. A script
+    that opens a folder without a `__name__` guard would open it again in each process.
     """
     main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     try:
@@ -83,12 +84,12 @@ def _pool(files: Sequence[Path], given: Executor | None) -> Iterator[Executor]:
 
 
 def _processes(files: Sequence[Path]) -> Executor | None:
-    """A pool of processes, where there are cores for them and enough to read."""
+    """A pool of processes if there are cores for them and enough to read, else None."""
     count = min(len(files), os.cpu_count() or 1)
-    if count < 2 or sum(file.stat().st_size for file in files) < _PROCESSES_PAY_BYTES:
+    if count < 2 or sum(file.stat().st_size for file in files) < _MIN_BYTES:
         return None
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    # A fork would copy this process's threads' locks, held or not.
+    # Not fork: it would copy locks that threads of this process hold.
     return ProcessPoolExecutor(count, get_context("spawn"))

@@ -1,4 +1,4 @@
-"""Tiny traces in a few readable lines, for tests and for examples in the documentation.
+"""Builds tiny traces from a few readable lines, for tests and documentation.
 
     trace = drawn_trace('''
         main     |  0 100 | ProfilerStep#0
@@ -7,13 +7,13 @@
         stream 7 | 30  50 | sgemm            | corr=7
     ''')
 
-Each line is one event: its track, start and end in microseconds, name, and options. A track
-called `stream …` is a device's; `comm …` too, for collectives. The category follows from track
-and name (`cat=` overrides). Options: `corr` (correlation), `seq` (autograd sequence number),
-`fwd` (number of the forward thread), `bytes`, `scope` (of a compiled operation), `cat`, and
-anything else as an argument of the event; its value is JSON or else text, and `_` in its key stands
-for a blank (`In_msg_nelems=10`).
-A line whose second field is `arrow` ties two named events: `fwdbwd | arrow | aten::mm >
+Each line is one event: its track, start and end in microseconds, name, and options. Tracks named
+`stream …` are device streams, and so are `comm …` for collectives. The category follows from track
+and name (`cat=` overrides it). Options: `corr` (correlation), `seq` (autograd sequence number),
+`fwd` (number of the forward thread), `bytes`, `scope` (of a compiled operation), `cat`. Any other
+option becomes an argument of the event; its value is JSON or else text, and `_` in its key means a
+space (`In_msg_nelems=10`), `__` an underscore.
+A line whose second field is `arrow` links two named events: `fwdbwd | arrow | aten::mm >
 MmBackward0`.
 """
 
@@ -56,14 +56,14 @@ class _Drawing:
 
 
 def drawn_trace(text: str, **metadata: Any) -> Trace:
-    """A trace, with nothing derived yet, from lines as in this module's example.
+    """Build a trace, before annotation, from lines like those in this module's example.
 
     Args:
-        text: one event a line; blank lines and lines that begin with `--` are skipped.
-        metadata: fields of `Metadata`, as `ranks=(3,)`.
+        text: one event per line; blank lines and lines that begin with `--` are skipped.
+        metadata: fields of `Metadata`, such as `ranks=(3,)`.
 
     Raises:
-        ValueError: if a line is not of the form above.
+        ValueError: if a line does not have this form.
     """
     drawing = _Drawing()
     for line in map(str.strip, text.splitlines()):
@@ -93,8 +93,12 @@ def _draw(drawing: _Drawing, parts: list[str]) -> None:
             **known,
         }
     )
-    arguments = {key.replace("_", " "): _value(text) for key, text in options.items()}
+    arguments = {_key(name): _value(text) for name, text in options.items()}
     drawing.arguments.append(json.dumps(arguments).encode())
+
+
+def _key(name: str) -> str:
+    return "_".join(part.replace("_", " ") for part in name.split("__"))
 
 
 def _value(text: str) -> Any:

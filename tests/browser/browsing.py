@@ -33,13 +33,17 @@ async ([trace, path, id, side, every]) => {
     const {operation, start_ns, end_ns, busy_ns, resource} = level.device;
     const mine = operation.map((one, i) => one === at && shown.has(resource[i]) ? i : -1)
       .filter(i => i >= 0).sort((a, b) => busy_ns[b] - busy_ns[a])[0];
-    const shift = level.shift_ns;
-    span = [start_ns[mine] - shift, end_ns[mine] - shift, name.get(resource[mine])];
+    span = [start_ns[mine], end_ns[mine], name.get(resource[mine])];
   }
   const rows = [...document.querySelectorAll(`.level[data-level="${path}"] .row-name`)];
-  const row = rows.find(one => one.title === span[2]).getBoundingClientRect();
-  const scale = box.width / level.length_ns;
-  return {x: box.left + (span[0] + span[1]) / 2 * scale, y: row.top + row.height / 2};
+  // A level that is not the lowest is one strip without names of rows.
+  const named = rows.find(one => one.title === span[2]);
+  const row = named ? named.getBoundingClientRect() : box;
+  const window = document.querySelector('.stack').dataset;
+  const [from, to] = [Number(window.from), Number(window.to)];
+  const [start, end] = [level.start_ns + span[0], level.start_ns + span[1]];
+  const middle = (Math.max(start, from) + Math.min(end, to)) / 2;
+  return {x: box.left + (middle - from) * box.width / (to - from), y: row.top + row.height / 2};
 }
 """
 
@@ -59,7 +63,7 @@ class Workbench:
         self.page = Patient(self._page, self.settle)
         self.problems: list[str] = []
         self.clicks = 0
-        self.base = ""
+        self.url = self.base = ""
         self._page.on("pageerror", lambda error: self.problems.append(str(error)))
         self._page.on("console", self._heard)
         self._page.on("request", self._requested)
@@ -75,7 +79,7 @@ class Workbench:
 
     def open(self, url: str, fragment: str = "", shown: str = ".level canvas") -> None:
         """Load the page, afresh, and wait until something is on it."""
-        self.base = url.split("?")[0]
+        self.url, self.base = url, url.split("?")[0]
         self._page.goto("about:blank")
         self._page.goto(url + fragment)
         self._page.locator(shown).first.wait_for()

@@ -29,13 +29,6 @@ window.fetch = async (...question) => {{
 """
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of these share one browser and its servers, so one worker runs them."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("browser"))
-
-
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """Chromium's program; without one a test is skipped, under CI=true it fails."""
@@ -84,10 +77,11 @@ def serving(home: Path, *arguments: str) -> Iterator[str]:
         process.communicate(timeout=60)
 
 
-def single_file_of(capture: Path) -> Path:
-    """What `stepscope report --html` writes of a capture."""
+def single_file_of(capture: Path, source_root: Path = _ROOT) -> Path:
+    """What `stepscope report --html` writes of a capture, with the source in a folder."""
     out = capture.with_suffix(".html")
     command = [sys.executable, "-m", "stepscope", "report", str(capture), "--html", str(out)]
+    command += ["--source-root", str(source_root)]
     subprocess.run(command, cwd=_ROOT, check=True, capture_output=True)
     return out
 

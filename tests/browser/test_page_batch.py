@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from browsing import Workbench
 
-from stepscope.serve.batch import ELEMENT
+from stepscope.serve.batch_page import ELEMENT
 from stepscope.serve.bundle import page_in_one
 
 

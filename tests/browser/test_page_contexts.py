@@ -89,7 +89,7 @@ def test_a_box_leads_to_its_line_and_the_line_to_its_boxes(page: Workbench) -> N
     page.page.locator(".flame-chosen .chip", has_text="train_contexts.py:4").click()
     marked = page.page.locator('tr.marked[data-line="4"]')
     marked.wait_for()
-    assert marked.locator("td").first.inner_text() == "42.0\u202fms"
+    assert marked.locator("td").first.inner_text() == "30.0\u202fms"
     assert "of the whole recording" in page.page.locator(".pane-tools").inner_text()
     page.picture("contexts_source")
     page.page.locator('tr[data-line="6"]').click()
@@ -144,7 +144,7 @@ def contexts_file(home: Path) -> Path:
     source.write_text(_SOURCE)
     capture = home / "sorting.stepscope"
     _write(capture, _contexts(str(source), "aten::sort"))
-    return single_file_of(capture)
+    return single_file_of(capture, home)
 
 
 def test_the_single_file_shows_flame_graph_findings_and_source(

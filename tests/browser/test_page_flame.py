@@ -149,13 +149,26 @@ def test_a_box_leads_to_its_source_line(ddp: Workbench) -> None:
     assert ddp.said["pane"] == "source"
 
 
-def test_two_traces_in_one_graph(ddp: Workbench) -> None:
+def test_two_traces_in_one_graph_and_part_by_part(ddp: Workbench) -> None:
     ddp.page.get_by_label("Compare with").select_option("dlrm_8rank_v100")
     ddp.page.locator(".flame-tools [role=status]", has_text="before:").wait_for()
     answer = ddp.ask("contexts?rank=0&against=dlrm_8rank_v100")
     assert answer["total_before"] > 0
     assert "change" in chosen(ddp)
     ddp.picture("flame_compared")
+    ddp.pane("compare")  # with the same trace
+    answer = ddp.ask("diff?rank=0&against=dlrm_8rank_v100")
+    ddp.page.get_by_role("button", name="Kernels").click()
+    rows = ddp.page.locator(".compare tbody tr")
+    kernels = answer["parts"]["kernels"]
+    assert rows.count() == len(kernels)
+    first = [cell.strip() for cell in rows.first.inner_text().split("\t")]
+    assert (first[0], first[5]) == (kernels[0]["short"], kernels[0]["verdict"])
+    ddp.page.locator(".compare th button", has_text="before").click()
+    slowest = max(kernels, key=lambda row: row["before"]["median_ms"] if row["before"] else 0)
+    assert rows.first.inner_text().split("\t")[0].strip() == slowest["short"]
+    assert "rank 0 of 8" in ddp.page.locator(".compare").inner_text()
+    ddp.picture("compare")
 
 
 def test_in_the_dark(ddp: Workbench) -> None:

@@ -9,11 +9,11 @@ import pytest
 from browsing import Workbench
 
 _IDLE = {
-    "communication": "only communicating",
+    "communication": "exposed communication",
     "data": "idle, waiting for data",
-    "synchronisation": "idle at synchronisations",
+    "synchronization": "idle, synchronization",
     "host": "idle, host bound",
-    "launch": "idle after launch",
+    "launch": "idle, launch latency",
 }
 
 _TINY = Path(__file__).parents[2] / "examples" / "train_tiny.py"
@@ -70,7 +70,7 @@ def test_the_overview_says_what_bounds_each_stage_and_why_the_device_is_idle(
 def test_a_step_of_the_overview_and_its_own_figures(resnet: Workbench) -> None:
     resnet.page.get_by_role("button", name="6", exact=True).click()
     resnet.until("location.hash.includes('path=s6.0')")
-    resnet.page.get_by_text("This step only").click()
+    resnet.page.get_by_text("This step only", exact=True).click()
     resnet.page.locator(".numbers").get_by_text("Step 6").wait_for()
 
 
@@ -159,8 +159,8 @@ def test_the_details_tell_of_all_instances(resnet: Workbench) -> None:
 
 
 def test_all_ranks_are_revealed(workbench: Workbench, several_url: str) -> None:
-    workbench.open(several_url, "#trace=dlrm_8rank_v100")
-    ranks = '.level[data-level=""] .row-name[title^="rank"] .side-cpu'
+    workbench.open(several_url, "#trace=dlrm_8rank_v100&path=")
+    ranks = '.level[data-level=""] .row-name[title^="rank"][data-side="cpu"]'
     assert workbench.page.locator(ranks).count() == 1
     workbench.page.get_by_text("All threads and ranks").click()
     workbench.until(f"document.querySelectorAll({ranks!r}).length === 8")
@@ -255,7 +255,7 @@ def test_the_theme_is_the_systems_until_it_is_toggled(resnet: Workbench) -> None
     resnet.page.emulate_media(color_scheme="dark")
     resnet.until(f"{theme} === 'dark'")
     resnet.page.locator("h1").first.click()
-    resnet.page.keyboard.press("d")
+    resnet.page.keyboard.press("l")
     assert resnet.page.evaluate(theme) == "light"
     resnet.page.reload()
     resnet.page.locator(".verdict").wait_for()

@@ -70,10 +70,10 @@ def test_parameters_have_their_defaults_and_can_be_changed(
 def test_what_does_not_apply_says_why(workbench: Workbench, resnet_url: str) -> None:
     shown(workbench, resnet_url)
     grey = workbench.page.locator('.whatif-not[data-change="dgc"]')
-    assert "no all-reduce in these steps; put ddp before it" in grey.inner_text()
+    assert "these steps have no all-reduces; put ddp first" in grey.inner_text()
     switch(workbench, "scale")
     on = workbench.page.locator('.whatif-on[data-change="scale"]')
-    on.get_by_text("Left out until it has select and factor.").wait_for()
+    on.get_by_text("Ignored until it has select and factor.").wait_for()
     sentence(workbench, "A step takes")  # as without it
 
 
@@ -81,7 +81,7 @@ def test_what_does_not_apply_behind_others_says_so_in_place_of_the_prediction(
     workbench: Workbench, resnet_url: str
 ) -> None:
     workbench.open(resnet_url, "#pane=whatif&changes=dgc")
-    refusal = "dgc: no all-reduce in these steps; put ddp before it"
+    refusal = "dgc: these steps have no all-reduces; put ddp first"
     workbench.page.locator(".whatif-answer .error-line", has_text=refusal).wait_for()
     switch(workbench, "dgc")
     sentence(workbench, "A step takes")
@@ -159,7 +159,8 @@ def test_one_rank_alone_or_all_together(workbench: Workbench, several_url: str) 
     workbench.page.locator(".whatif-ranks select").select_option("one")
     alone = workbench.ask(f"whatif?changes=bandwidth&rank={rank}")["answer"]
     assert alone["measured_step_ms"] != together["measured_step_ms"]
-    workbench.page.locator(".whatif-assumptions", has_text="other ranks change alike").wait_for()
+    alike = "other ranks change in the same way"
+    workbench.page.locator(".whatif-assumptions", has_text=alike).wait_for()
 
 
 def test_what_is_being_typed_stays_when_an_answer_comes(

@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ _ROOT = Path(__file__).parents[2]
 _PATIENCE_MS = 120_000  # of a slow machine; what is awaited comes in a second or two on others
 _GLANCE_MS = 10_000
 _LINE_HEIGHT = 20
-_MODEL = """\
+MODEL = """\
 import torch
 from torch import nn
 
@@ -49,6 +49,8 @@ def stepscope_input_provider(batch_size=32):  # für alle
 
 
 def stepscope_iteration_provider(model):
+    import time
+
     optimizer = torch.optim.Adam(model.parameters())
 
     def iteration(x, y):
@@ -56,6 +58,7 @@ def stepscope_iteration_provider(model):
         loss = nn.functional.cross_entropy(model(x), y)
         loss.backward()
         optimizer.step()
+        time.sleep(3e-3 * len(x))  # so that a busy machine does not change how time grows
 
     return iteration
 """
@@ -113,7 +116,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
     return report
 
 
-def _need(name: str, what: str) -> str:
+def need(name: str, what: str) -> str:
     found = os.environ.get(name, "")
     if not Path(found).is_file():
         reason = f"no {what}: run scripts/test, or set {name}"
@@ -132,8 +135,8 @@ def editor_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def address(editor_home: Path) -> Iterator[str]:
     """The editor's address; the extension is packaged and installed as a user would."""
-    entry = _need("STEPSCOPE_EDITOR", "code-server")
-    node = _need("STEPSCOPE_EDITOR_NODE", "Node to run it")
+    entry = need("STEPSCOPE_EDITOR", "code-server")
+    node = need("STEPSCOPE_EDITOR_NODE", "Node to run it")
     home = editor_home
     vsix = home / "stepscope.vsix"
     subprocess.run([_ROOT / "scripts" / "vsix", vsix], check=True, capture_output=True, text=True)
@@ -141,7 +144,7 @@ def address(editor_home: Path) -> Iterator[str]:
     python = home / "python"
     python.write_text(_PYTHON)
     python.chmod(0o755)
-    here = {"stepscope.interpreter": str(python)}
+    here = {"stepscope.interpreter": str(python), "stepscope.runScripts": "always"}
     for scope, settings in {"User": _SETTINGS, "Machine": here}.items():
         (user / scope).mkdir(parents=True)
         (user / scope / "settings.json").write_text(json.dumps(settings))
@@ -183,7 +186,34 @@ def _wait_for(url: str) -> None:
 def chromium() -> str:
     """Chromium's program."""
     os.environ.setdefault("STEPSCOPE_CHROMIUM", "/usr/bin/chromium")
-    return _need("STEPSCOPE_CHROMIUM", "Chromium")
+    return need("STEPSCOPE_CHROMIUM", "Chromium")
+
+
+# A batch size in a settings file, after characters that count differently in each encoding.
+_SETTINGS_FILE = """\
+# größer 🎉 als nötig
+lr: 0.1
+loader:
+  batch_size: 50  # für alle
+  workers: 0
+""".replace("\n", "\r\n")
+_SCRIPT = """\
+import torch
+import yaml
+
+with open("settings.yaml", encoding="utf-8") as file:
+    settings = yaml.safe_load(file)
+data = torch.utils.data.TensorDataset(torch.randn(4096, 64), torch.randint(10, (4096,)))
+loader = torch.utils.data.DataLoader(data, batch_size=settings["loader"]["batch_size"])
+model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
+optimizer = torch.optim.SGD(model.parameters(), lr=settings["lr"])
+for epoch in range(100):
+    for x, y in loader:
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
 
 
 @pytest.fixture(scope="session")
@@ -192,7 +222,9 @@ def page(address: str, editor_home: Path, chromium: str) -> Iterator[Any]:
     expect.set_options(timeout=_PATIENCE_MS)
     folder = editor_home / "project"
     folder.mkdir()
-    (folder / "train.py").write_text(_MODEL, encoding="utf-8")
+    (folder / "train.py").write_text(MODEL, encoding="utf-8")
+    (folder / "from_settings.py").write_text(_SCRIPT, encoding="utf-8")
+    (folder / "settings.yaml").write_bytes(_SETTINGS_FILE.encode())
     opened = json.dumps([["openFile", f"vscode-remote://{address[7:]}{folder}/train.py"]])
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -228,11 +260,17 @@ class Editor:
     def command(self, title: str) -> None:
         """Run a command from the palette."""
         palette = self.page.locator(".quick-input-widget")
-        self.press("F1")
-        palette.locator("input.input").fill(f">{title}")
+
+        def ask() -> None:
+            # Which commands there are is decided when it opens: on a busy machine, perhaps before
+            # the file has the focus.
+            self.press("Escape")
+            self.press("F1")
+            palette.locator("input.input").fill(f">{title}")
+
         # The list is drawn anew while it is searched, and a click between two drawings is lost: the
         # command is taken from the keyboard, once it is the chosen one.
-        palette.locator(".monaco-list-row.focused", has_text=title).wait_for()
+        self.until(ask, palette.locator(".monaco-list-row.focused", has_text=title)).wait_for()
         self.press("Enter")
         palette.wait_for(state="hidden")
 
@@ -262,6 +300,38 @@ class Editor:
         status = self.page.locator("[id='status.editor.selection']", has_text=f"Ln {number},")
         expect(self.until(click, status)).to_be_visible()
 
+    def open(self, name: str) -> None:
+        """Open a file by its name."""
+        search = self.page.locator(".quick-input-widget")
+
+        def ask() -> None:
+            self.press("Escape")
+            self.press("Control+1")  # not among the tabs of the panel, which takes the focus late
+            self.press("Control+p")
+            with suppress(TimeoutError):
+                search.locator("input.input").fill(name, timeout=_GLANCE_MS)
+
+        self.until(ask, search.locator(".monaco-list-row.focused", has_text=name)).wait_for()
+        self.press("Enter")
+        self.page.locator(f".tab.active[data-resource-name='{name}']").wait_for()
+        self.focus()
+
+    def drag(self, name: str, shares: Sequence[float]) -> int:
+        """Drag a bar of the panel over shares of its width; the batch size that it ends at."""
+        track = self.panel.get_by_role("slider", name=name)
+        track.hover()  # once it has come to rest
+        box = track.bounding_box()
+        y = box["y"] + box["height"] / 2
+        self.page.mouse.move(box["x"] + shares[0] * box["width"], y)
+        number = self.panel.locator("output.batch-size")
+        before = number.inner_text()
+        self.page.mouse.down()
+        for share in shares[1:]:
+            self.page.mouse.move(box["x"] + share * box["width"], y, steps=3)
+        self.page.mouse.up()
+        expect(number).not_to_have_text(before)
+        return int(number.inner_text())
+
     def press(self, keys: str) -> None:
         """Press keys."""
         self.page.keyboard.press(keys)
@@ -283,6 +353,15 @@ class Editor:
                 there.wait_for(timeout=_GLANCE_MS)
                 break
         return there
+
+    def wait_for_file(self, file: Path, wanted: bytes) -> None:
+        """Wait until a file has been saved, and is what it shall be."""
+        before = file.read_bytes()
+        for _ in range(_PATIENCE_MS // 100):
+            self.page.wait_for_timeout(100)
+            if file.read_bytes() != before:
+                break
+        assert file.read_bytes() == wanted
 
     def look(self, name: str) -> None:
         """Keep a picture, to be looked at."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 
 from playwright.sync_api import expect
@@ -32,18 +33,7 @@ def test_a_hover_tells_where_the_time_goes(editor: Any) -> None:
 def test_dragging_a_bar_changes_the_number_and_one_undo_takes_it_back(editor: Any) -> None:
     before = editor.file.read_bytes()
     editor.command("stepscope: Open Batch Size Panel")
-    track = editor.panel.get_by_role("slider", name="Peak memory")
-    track.hover()  # once it has come to rest
-    box = track.bounding_box()
-    y = box["y"] + box["height"] / 2
-    editor.page.mouse.move(box["x"] + 0.3 * box["width"], y)
-    editor.page.mouse.down()
-    for share in (0.4, 0.5, 0.6, 0.7):
-        editor.page.mouse.move(box["x"] + share * box["width"], y, steps=3)
-    editor.page.mouse.up()
-    number = editor.panel.locator("output.batch-size")
-    expect(number).not_to_have_text("32")
-    chosen = int(number.inner_text())
+    chosen = editor.drag("Peak memory", [0.3, 0.4, 0.5, 0.6, 0.7])
     assert chosen > 32
     expect(editor.line(20)).to_contain_text(f"batch_size={chosen})")
     expect(editor.line(20)).to_contain_text(re.compile(r"#\sfür\salle"))
@@ -51,7 +41,7 @@ def test_dragging_a_bar_changes_the_number_and_one_undo_takes_it_back(editor: An
     editor.focus(20)
     editor.press("Control+z")
     expect(editor.line(20)).to_contain_text("batch_size=32)")
-    expect(number).to_have_text("32")
+    expect(editor.panel.locator("output.batch-size")).to_have_text("32")
     with editor.measured():
         editor.press("Control+s")
     assert editor.file.read_bytes() == before
@@ -66,9 +56,17 @@ def test_a_row_of_the_panel_leads_to_its_line_and_back(editor: Any) -> None:
 
 
 def test_an_action_offers_other_batch_sizes(editor: Any) -> None:
-    editor.focus(20)
     offer = editor.page.locator(".action-widget", has_text="Set batch size to").first
-    expect(editor.until(lambda: editor.press("Control+."), offer)).to_be_visible()
+    for _ in range(8):  # sizes are offered only if the measurement predicts well
+        editor.focus(20)
+        editor.press("Control+.")
+        with suppress(AssertionError):
+            expect(offer).to_be_visible(timeout=10_000)
+            break
+        editor.press("Escape")
+        with editor.measured():
+            editor.command("stepscope: Measure This File")
+    expect(offer).to_be_visible()
     editor.look("action")
     editor.press("Escape")
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from stepscope.batch_size.edit import edit_site
+from stepscope.batch_size.find_site import find_site
+from stepscope.batch_size.source_text import read_source
 from stepscope.errors import AmbiguousBatchSize, BatchError
-from stepscope.predict.edit import edit_site
-from stepscope.predict.find import find_site
-from stepscope.predict.source import read_source
 
 ENTRIES = sorted(path.parent for path in Path(__file__).parent.glob("entries/*/expected.json"))
 EXPECTED = {
@@ -93,7 +93,7 @@ def test_it_asks_where_several_may_be_meant(entry: Path) -> None:
     "entry", [entry for entry in ENTRIES if "none" in EXPECTED[entry.name]], ids=named
 )
 def test_it_says_where_there_is_none(entry: Path) -> None:
-    with pytest.raises(BatchError, match="expected a batch size in"):
+    with pytest.raises(BatchError, match="no batch size found in"):
         find(entry)
 
 

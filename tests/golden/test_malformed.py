@@ -32,7 +32,7 @@ bex-interaction.json
     L 51 52 K
 
 end-event-with-empty-stack.json
-    # an end without any open begin is counted and set aside
+    # an end without any open begin is counted and skipped
     alpha 0 1 -
     ! end_without_begin 1
 
@@ -175,8 +175,8 @@ simple-partial.json
 
 simple-with-samples.json
     # nothing but samples: one clear line
-    error expected trace events, found none that could be read
-    error some of the file is not read: samples (7), stackFrames (5)
+    error the file holds no readable trace event
+    error skipped parts of the file: samples (7), stackFrames (5)
 
 simple.json
     # a slice without `dur` takes its `tdur`, and a warning says so
@@ -196,7 +196,7 @@ simultaneous-anonymous-calls.json
     anonymous 3 5 anonymous
 
 too-many-end-events.json
-    # ends of a name that never began are set aside where the open begins have ends of
+    # ends of a name that never began are skipped where the open begins have ends of
     # their own
     alpha 0 14 -
     beta 1 13 alpha

@@ -1,4 +1,4 @@
-"""What is known of real XLA profiles: of JAX on the CPU (`jax/record.py`), and on a GPU."""
+"""What is known of real XLA profiles: of JAX on the CPU (`jax/record*.py`), and on a GPU."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import stepscope
+from stepscope.analyze import RULES, Finding, RuleContext
+from stepscope.summary import summarize
 from stepscope.timeline import Timeline
 from stepscope.trace.trace import Trace
 
@@ -87,10 +89,29 @@ def test_every_kernel_is_tied_to_its_launch(mi300x: Trace) -> None:
     assert (mi300x["launches"]["delay_ns"] > 0).all()
 
 
-def test_kernels_without_a_telling_name_are_known_by_their_scope(mi300x: Trace) -> None:
+def test_kernels_without_a_telling_name_are_known_by_their_program(mi300x: Trace) -> None:
+    """A transposition has the scope of the convolution whose output it transposes."""
     rows = [row for row in mi300x.events.rows() if row["name"] == "input_transpose_fusion.kd"]
     assert {row["scope"] for row in rows} == {"jit(forward_3d_conv)/conv_general_dilated"}
-    assert {(row["kind"], row["stage"]) for row in rows} == {("convolution", "forward")}
+    assert {(row["kind"], row["stage"]) for row in rows} == {("elementwise", "forward")}
+
+
+def test_a_convolution_of_two_kernels_counts_once(mi300x: Trace) -> None:
+    """16 channels of 32 x 60 x 104 to 5120, by filters of 1 x 2 x 2 that padding never meets."""
+    found = summarize(mi300x).efficiency
+    assert found is not None
+    assert found.flops == pytest.approx(8 * 2 * 16 * 5120 * 32 * 60 * 104)
+
+
+def test_operations_of_the_network_equal_the_formula(cpu: Trace) -> None:
+    """Forward, gradients of all weights, and of the inputs of all layers but the first."""
+    layers = [2 * 256 * inputs * outputs for inputs, outputs in ((64, 128), (128, 128), (128, 10))]
+    found = summarize(cpu)
+    assert found.efficiency is not None
+    assert found.efficiency.flops == 3 * sum(layers) - layers[0]
+    (network, _) = found.modules
+    assert network.flops == found.efficiency.flops
+    assert network.intensity is not None
 
 
 def test_operations_name_the_line_that_they_were_traced_at(cpu: Trace) -> None:
@@ -99,3 +120,35 @@ def test_operations_name_the_line_that_they_were_traced_at(cpu: Trace) -> None:
     file, _, line = cpu.event_arguments(dot["id"])["source"].rpartition(":")
     assert file.endswith("/record.py")
     assert "x @ layer" in lines[int(line) - 1]
+
+
+@pytest.fixture(scope="module")
+def slow() -> Trace:
+    return stepscope.open(HERE / "jax/slow_cpu.xplane.pb.gz", cache=False)
+
+
+# Each rule that is JAX's own, and what is on the line that it shows.
+SHOWN = {
+    "recompilation": 'out = jnp.tanh(x @ params["a"])',  # the first of train_step
+    "missing_donation": 'out = jnp.tanh(x @ params["a"])',
+    "small_programs": "mean = mean * 0.9",
+    "host_callbacks": "jax.debug.callback",
+}
+
+
+def findings(rule: str, trace: Trace) -> list[Finding]:
+    (meant,) = [one for one in RULES if one.name == rule]
+    return list(meant.function(RuleContext(trace)))
+
+
+@pytest.mark.parametrize("rule", SHOWN)
+def test_a_rule_of_jax_shows_the_line(rule: str, slow: Trace) -> None:
+    lines = (HERE / "jax/record_slow.py").read_text().splitlines()
+    (finding,) = findings(rule, slow)
+    places = [place for place in finding.evidence if place.file.endswith("/record_slow.py")]
+    assert SHOWN[rule] in lines[(places[0].line or 0) - 1]
+
+
+@pytest.mark.parametrize("rule", SHOWN)
+def test_a_rule_of_jax_is_silent_where_there_is_no_such_defect(rule: str, cpu: Trace) -> None:
+    assert not findings(rule, cpu)

@@ -8,14 +8,12 @@ import os
 import re
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from machine_calibration import calibrated
 
 import stepscope
-from stepscope.calibration import Calibration, Machine
-from stepscope.calibration.calibration import cpu_model, keep_calibration
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -84,8 +82,7 @@ def test_levels_of_the_timeline_are_timed(generated):
 
 
 def test_whatif_accuracy_compares_a_change_with_its_prediction(tmp_path):
-    machine = Machine(cpu_model(), os.cpu_count() or 1, version("torch"), 1)
-    keep_calibration(Calibration(machine, "2026-11-21", loading=[[1, 1, 1], [1 << 30, 1, 1]]))
+    calibrated()
     out = tmp_path / "results.json"
     small = ("--part", "dataloader", "--warmup=1", "--steps=1", "--rounds=1", "--batch=2")
     said = run("whatif_accuracy.py", *small, "--out", out)
@@ -147,3 +144,19 @@ def test_saves_are_followed_by_hints():
     told = run("save_to_hints.py", "--saves", "1")
     assert re.search(r"save 1: [\d.]+ s, [1-9]\d* hints", told), told
     assert "a save while another is being measured" in told
+
+
+def test_advice_is_followed_by_its_own_patch():
+    said = run("advice.py", "--rounds", "1", "optimizer-adamw-loop")
+    assert re.search(r"optimizer-adamw-loop .* stated 0% to [1-9]\d*%, saved -?\d+%", said)
+    assert "| `optimizer_loop` | 1 | 1 | " in said
+
+
+def test_each_script_with_a_defect_can_be_fixed(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    from advice_cases import CASES
+
+    assert len({case.name for case in CASES}) == len(CASES) >= 30
+    for case in CASES:
+        compile(case.script, case.name, "exec")
+        assert case.script.count(case.before) == 1 or not case.before, case.name

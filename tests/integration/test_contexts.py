@@ -403,12 +403,12 @@ def test_data_loader_workers_do_not_disturb(tmp_path):
 
 
 def test_no_more_contexts_than_the_limit(net, tmp_path):
-    from stepscope.capture.contexts.options import ContextOptions
+    from stepscope.capture.contexts.context_options import ContextOptions
     from stepscope.capture.manifest import Run
-    from stepscope.capture.options import Options
+    from stepscope.capture.options import RecordOptions
 
     path = tmp_path / "run.stepscope"
-    collection = Collection(Run(["x"], Options()), path, ContextOptions(limit=40))
+    collection = Collection(Run(["x"], RecordOptions()), path, ContextOptions(limit=40))
     collection.start()
     train(net, torch.randn(2, 8), steps=3)
     collection.finish("complete", "done")

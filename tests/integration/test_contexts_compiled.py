@@ -9,7 +9,7 @@ from collected import Collected
 from torch import nn
 
 import stepscope
-from stepscope.analyze import RULES, Subject, apply_rules
+from stepscope.analyze import RULES, RuleContext, apply_rules
 
 HERE = Path(__file__)
 
@@ -148,13 +148,13 @@ def trained(tmp_path, sizes, dynamic, net=Net):
             optimizer.zero_grad()
 
     collect(work, tmp_path)
-    subject = Subject(stepscope.open(tmp_path / "run.stepscope"))
-    return [one for one in apply_rules(subject, RULES) if one.rule == "recompilation"]
+    context = RuleContext(stepscope.open(tmp_path / "run.stepscope"))
+    return [one for one in apply_rules(context, RULES) if one.rule == "recompilation"]
 
 
 def test_functions_compiled_again_and_again_are_a_finding_with_line_and_reason(tmp_path):
     (finding,) = trained(tmp_path, range(2, 8), dynamic=False)
-    assert finding.what.startswith("torch.compile compiled again 5 times, ")
+    assert finding.what.startswith("torch.compile recompiled 5 times, ")
     assert "size mismatch at index 0" in finding.what
     assert finding.gain.ms > 0
     place = finding.evidence[0]

@@ -15,7 +15,7 @@ import torch
 from collected import Collected
 from stand_in import build_stand_in
 
-from stepscope.capture.contexts.probe import PARTS, probe
+from stepscope.capture.contexts.capability_probe import PARTS, probe
 
 SCRIPT = """
 import ctypes, torch, stepscope

@@ -16,7 +16,7 @@ import pytest
 from collected import Collected, Context
 from stand_in import build_stand_in
 
-from stepscope.capture.contexts.permission import permission_missing
+from stepscope.capture.contexts.sampling_permission import permission_missing
 
 # What a launch leaves in the stand-in: 12 samples, 5 of them in cycles in which nothing was issued.
 REASONS = {"long_scoreboard": 7, "imc_miss": 3, "selected": 2}
@@ -70,7 +70,7 @@ REFUSALS = {
     "no permission": "NVreg_RestrictProfilingToAdminUsers=0",
     "old device": "the device does not support it",
     "no room": "the configuration of samples failed: CUPTI_ERROR_FAKE (7)",
-    "old library": "(version 21) whose samples do not tell their launch",
+    "old library": "(version 21) whose samples do not include their launch",
     "other profiler": "no device is followed",
     "no device": "no device is followed",
 }
@@ -190,13 +190,13 @@ def test_the_file_opens_with_reasons_in_every_view(folder: Path) -> None:
 
 def test_the_analyzer_names_the_reason_and_the_line(folder: Path) -> None:
     import stepscope
-    from stepscope.analyze import RULES, Subject, apply_rules
+    from stepscope.analyze import RULES, RuleContext, apply_rules
 
-    found = apply_rules(Subject(stepscope.open(folder / "run.stepscope")), RULES)
+    found = apply_rules(RuleContext(stepscope.open(folder / "run.stepscope")), RULES)
     stalled = [finding for finding in found if finding.rule == "stall_reasons"]
     assert len(stalled) == 2
     for finding in stalled:
-        assert "is mainly stalled by long_scoreboard: long_scoreboard 58%, imc_miss 25%" in (
+        assert "stalls mainly on long_scoreboard: long_scoreboard 58%, imc_miss 25%" in (
             finding.what
         )
         assert "memory" in finding.advice
@@ -220,7 +220,7 @@ def test_a_refusal_is_told_and_the_rest_works(name: str, cases: dict[str, Collec
     assert followed == ([] if REFUSALS[name] == "no device is followed" else [3])
 
 
-def test_a_library_without_pc_sampling_is_told(tmp_path: Path) -> None:
+def test_a_library_without_pc_sampling_is_reported(tmp_path: Path) -> None:
     library = build_stand_in("fake_cupti", tmp_path, "-DWITHOUT_SAMPLES")
     run(LAUNCH.format(library=str(library), cases={"without": {}}), library, tmp_path)
     collected = Collected.read(tmp_path / "without.stepscope")
@@ -229,9 +229,9 @@ def test_a_library_without_pc_sampling_is_told(tmp_path: Path) -> None:
     assert collected.named("kernel")
 
 
-def test_a_full_buffer_of_the_device_is_told_once(cases: dict[str, Collected]) -> None:
+def test_a_full_sample_buffer_is_reported_once(cases: dict[str, Collected]) -> None:
     (note,) = cases["full"].content["notes"]
-    assert "the device's buffer of them was full" in note
+    assert "the device's sample buffer was full" in note
 
 
 def test_a_process_may_sample_again(cases: dict[str, Collected]) -> None:

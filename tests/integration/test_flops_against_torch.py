@@ -9,8 +9,8 @@ import pytest
 
 import stepscope
 from stepscope.roofline import work_of
-from stepscope.roofline.shapes import Call, Tensor
-from stepscope.summary import summarise
+from stepscope.roofline.operator_shapes import Call, Tensor
+from stepscope.summary import summarize
 
 torch = pytest.importorskip("torch")
 Step = Callable[[], None]
@@ -31,7 +31,7 @@ def told(step: Step, folder: Path) -> float:
     with torch.profiler.profile(record_shapes=True) as profiler:
         step()
     profiler.export_chrome_trace(str(folder / "step.json"))
-    efficiency = summarise(stepscope.open(folder / "step.json", cache=False)).efficiency
+    efficiency = summarize(stepscope.open(folder / "step.json", cache=False)).efficiency
     assert efficiency is not None
     assert efficiency.known == 1
     return efficiency.flops

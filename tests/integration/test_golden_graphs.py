@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.graph import Graph, build_graph
-from stepscope.opening import open as open_trace
+from stepscope.load import open as open_trace
 
 Link = tuple[str, str, str]
 US = 1000
@@ -26,7 +26,7 @@ def links(graph: Graph) -> list[Link]:
 
 
 def test_one_stream_with_an_event(traces: Path) -> None:
-    """The event is recorded behind the spin kernel, so its synchronisation waits for that one."""
+    """The event is recorded behind the spin kernel, so its synchronization waits for that one."""
     graph = graph_of(traces, "cuda_event_sync")
     spin, copy = "at::cuda::(anonymous nam", "Memcpy DtoH (Device -> P"
     elementwise, reduce = "void at::native::vectori", "void at::native::reduce_"
@@ -37,10 +37,10 @@ def test_one_stream_with_an_event(traces: Path) -> None:
             ("launch", "cudaLaunchKernel", elementwise),
             ("launch", "cudaMemcpyAsync", copy),
             ("launch", "cudaLaunchKernel", spin),
-            ("synchronisation", copy, "cudaMemcpyAsync"),
-            ("synchronisation", copy, "cudaStreamSynchronize"),
-            ("synchronisation", spin, "cudaEventSynchronize"),
-            ("synchronisation", spin, "cudaDeviceSynchronize"),
+            ("synchronization", copy, "cudaMemcpyAsync"),
+            ("synchronization", copy, "cudaStreamSynchronize"),
+            ("synchronization", spin, "cudaEventSynchronize"),
+            ("synchronization", spin, "cudaDeviceSynchronize"),
         ]
     )
 
@@ -52,8 +52,8 @@ def test_three_streams_one_of_which_waits_for_another(traces: Path) -> None:
     assert Counter(links(graph)) == {
         ("launch", "cudaMemsetAsync", memset): 3,
         ("launch", "cudaLaunchKernel", sgemm): 3,
-        ("synchronisation", sgemm, "cudaDeviceSynchronize"): 3,
-        ("synchronisation", sgemm, memset): 1,
+        ("synchronization", sgemm, "cudaDeviceSynchronize"): 3,
+        ("synchronization", sgemm, memset): 1,
     }
     row = next(row for row, link in enumerate(links(graph)) if link[1:] == (sgemm, memset))
     threads = [
@@ -67,17 +67,17 @@ def test_three_streams_one_of_which_waits_for_another(traces: Path) -> None:
 def test_a_small_network_on_two_streams(traces: Path, name: str) -> None:
     """98 calls launch 98 pieces of work, and 36 calls wait for some.
 
-    The second stream has its first work after the first of five device synchronisations, so that
+    The second stream has its first work after the first of five device synchronizations, so that
     one waits for one stream and the other four for two; so do all 15 calls of cudaFree. Each of 16
-    copies is followed by a synchronisation with its stream. 20 stream waits tell of 6 different
+    copies is followed by a synchronization with its stream. 20 stream waits tell of 6 different
     pairs that have work on both sides.
     """
     graph = graph_of(traces, name)
     kinds = Counter(graph.links.text("kind"))
-    assert kinds == {"launch": 98, "synchronisation": 1 + 4 * 2 + 15 * 2 + 16 + 6}
+    assert kinds == {"launch": 98, "synchronization": 1 + 4 * 2 + 15 * 2 + 16 + 6}
     on_device = graph.on_device
     target = graph.links["target"]
-    waits = graph.links.text("kind").mask("synchronisation")
+    waits = graph.links.text("kind").mask("synchronization")
     names = graph.tasks.text("name")
     assert Counter(names.take(target[waits & ~on_device[target]])) == {
         "cudaDeviceSynchronize": 9,

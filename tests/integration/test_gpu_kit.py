@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
@@ -154,7 +155,7 @@ def test_work_of_a_device_is_told_from_that_of_operators(traces):
     assert found["staged"] == 1
     assert 0.99 < found["in_modules"] < 1
     assert found["steps"] == [15, 16, 17]
-    assert found["ms_per_step"] > max(found["device_busy_ms"]) > 0
+    assert found["ms_per_step"] > np.mean(found["device_busy_ms"]) > 0
 
 
 # -- what is predicted from it

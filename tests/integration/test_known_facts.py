@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import stepscope
-from stepscope.annotate.tracks import device_work
-from stepscope.summary import summarise
+from stepscope.annotate.links.launch_sides import device_work
+from stepscope.summary import summarize
 from stepscope.trace.trace import Trace
 
 
@@ -44,21 +44,21 @@ def test_step_5_takes_as_long_as_kineto_says(resnet: Trace) -> None:
 
 
 def test_step_5_loads_data_for_69_ms(resnet: Trace) -> None:
-    assert summarise(resnet, step=5).data_wait_ms == pytest.approx(68.694, rel=0.01)
+    assert summarize(resnet, step=5).data_wait_ms == pytest.approx(68.694, rel=0.01)
 
 
 def test_the_step_waits_for_data_until_workers_load_it(resnet: Trace, traces: Path) -> None:
     with_workers = stepscope.open(
         traces / "kineto_resnet50_v100" / "num_workers_4.json.gz", cache=False
     )
-    assert summarise(resnet).verdict.bound_by == "data"
-    assert "waits for data" in summarise(resnet).verdict.sentence
-    assert summarise(with_workers).verdict.bound_by != "data"
-    assert "data" not in summarise(with_workers).verdict.sentence
+    assert summarize(resnet).verdict.bound_by == "data"
+    assert "waits for data" in summarize(resnet).verdict.sentence
+    assert summarize(with_workers).verdict.bound_by != "data"
+    assert "data" not in summarize(with_workers).verdict.sentence
 
 
 def test_every_stage_of_the_loop_is_found(resnet: Trace) -> None:
-    found = [one.stage for one in summarise(resnet).stages]
+    found = [one.stage for one in summarize(resnet).stages]
     assert found == [
         "data_loading", "transfer", "forward", "loss", "zero_grad", "backward", "optimizer",
         "other",
@@ -102,7 +102,7 @@ def test_eight_ranks_open_as_one_with_tables_for_each(traces: Path) -> None:
         assert set(trace[table]["rank"].tolist()) == set(range(8))
     for rank in range(8):
         alone = stepscope.open(traces / "dlrm_8rank_v100" / f"rank{rank}.json.gz", cache=False)
-        together, apart = summarise(trace, rank), summarise(alone)
+        together, apart = summarize(trace, rank), summarize(alone)
         assert together.verdict == apart.verdict
         assert together.kernels == apart.kernels
         assert [one.cpu_ms for one in together.stages] == pytest.approx(
@@ -113,7 +113,7 @@ def test_eight_ranks_open_as_one_with_tables_for_each(traces: Path) -> None:
 def test_one_ranks_gpu_idles_about_half_of_the_step(traces: Path) -> None:
     """And most communication is exposed, as the traces' own description says."""
     trace = stepscope.open(traces / "dlrm_8rank_v100", cache=False)
-    devices = [summarise(trace, rank).devices[0] for rank in range(8)]
+    devices = [summarize(trace, rank).devices[0] for rank in range(8)]
     busy = [(one.computing_ms + one.idle_ms["communication"]) / one.window_ms for one in devices]
     assert any(0.4 < 1 - share_ < 0.6 for share_ in busy)
     for one in devices:
@@ -135,7 +135,7 @@ def test_on_every_trace_sums_agree(traces: Path) -> None:
         assert (events["self_ns"] <= events["duration_ns"]).all(), path
         linked = trace["launches"]
         assert (events["step"][linked["device_event"]] == events["step"][linked["cpu_event"]]).all()
-        for device in summarise(trace).devices:
+        for device in summarize(trace).devices:
             total = device.computing_ms + sum(device.idle_ms.values())
             assert device.computing_ms >= 0, path
             assert total == pytest.approx(device.window_ms), path

@@ -22,12 +22,13 @@ pytestmark = pytest.mark.asyncio
 SERVER = """
 import asyncio, json, sys
 from pathlib import Path
-from stepscope.serve.language.costs import FileCosts, LineCost, Measured, Part, Problem
-from stepscope.serve.language.features import language_server
-from stepscope.serve.language.server import MeasureError
+from stepscope.lsp.measured_costs import FileCosts, LineCost, Measured, Part, Problem
+from stepscope.lsp.features import language_server
+from stepscope.lsp.language_server import MeasureError
 
 class Scripted:
-    async def __call__(self, entry, settings, report):
+    async def __call__(self, request, report):
+        entry = request.entry
         report("first steps", 0.5)
         told = json.loads(Path(entry + ".json").read_text())
         if "hang" in told:
@@ -38,7 +39,10 @@ class Scripted:
         lines = {int(n): LineCost(int(n), share, ms, 2 * ms, weights, modules=(Part(name, 3 * ms),))
                  for n, (name, ms, share, weights) in told["lines"].items()}
         files = {entry: FileCosts(text, lines)}
-        return Measured(entry, files, told.get("batch"), told.get("findings", ()))
+        return Measured(entry, files, told.get("batch"), told.get("findings", ()),
+                        settings=told.get("settings", ()))
+    def describe_run(self, entry, settings):
+        return f"stepscope runs {Path(entry).name}."
     prepared = 0
     def prepare(self): self.prepared += 1
     async def close(self): pass
@@ -86,9 +90,14 @@ CONFIG = ClientServerConfig(
 
 @pytest_lsp.fixture(config=CONFIG)
 async def client(lsp_client: LanguageClient, tmp_path: Path):
-    capabilities = lsp.ClientCapabilities()
+    edits = lsp.WorkspaceEditClientCapabilities(document_changes=True)
+    workspace = lsp.WorkspaceClientCapabilities(workspace_edit=edits)
     await lsp_client.initialize_session(
-        lsp.InitializeParams(capabilities=capabilities, root_uri=tmp_path.as_uri())
+        lsp.InitializeParams(
+            capabilities=lsp.ClientCapabilities(workspace=workspace),
+            root_uri=tmp_path.as_uri(),
+            initialization_options={"runScripts": "always"},
+        )
     )
     yield lsp_client
     await lsp_client.shutdown_session()
@@ -169,7 +178,7 @@ async def test_a_line_tells_its_cost_and_the_hover_its_parts(client, entry):
     found = await client.text_document_hover_async(
         lsp.HoverParams(lsp.TextDocumentIdentifier(entry.as_uri()), lsp.Position(4, 3))
     )
-    assert found.contents.value.startswith("**12.0 ms** a step, 60 % of it")
+    assert found.contents.value.startswith("**12.0 ms** per step, 60 % of it")
     assert "| `first` | 12.0 ms | 100 % |" in found.contents.value
 
 
@@ -307,9 +316,12 @@ async def test_an_action_sets_the_batch_size_and_nothing_else(client, entry):
             lsp.CodeActionContext([]),
         )
     )
-    (action,) = found
+    action, measuring = found
     assert action.title == "Set batch size to 48 (predicted 512 samples/s, 9.1 GB)"
-    (edit,) = action.edit.changes[entry.as_uri()]
+    assert measuring.title == "Measure this file with stepscope"
+    (change,) = action.edit.document_changes
+    assert (change.text_document.uri, change.text_document.version) == (entry.as_uri(), 1)
+    (edit,) = change.edits
     begin = MODEL.splitlines()[6].index("32")
     assert edit.range == lsp.Range(lsp.Position(6, begin), lsp.Position(6, begin + 2))
     assert edit.new_text == "48"
@@ -323,6 +335,7 @@ async def test_the_drag_asks_for_an_edit_of_the_text_as_it_is(client, entry):
     asked = {"uri": entry.as_uri(), "value": 96}
     edit = await client.protocol.send_request_async("stepscope/batchEdit", asked)
     assert (edit.range.start.line, edit.newText) == (7, "96")
+    assert (edit.version, edit.expected) == (2, "64")
 
 
 async def test_where_it_is_ambiguous_nothing_is_edited(client, entry):

@@ -47,14 +47,18 @@ while True:
 def test_what_it_measures_ends_with_it(tmp_path):
     entry = tmp_path / "train.py"
     entry.write_text(HANGS)
-    a_day = {"capabilities": {}, "initializationOptions": {"timeLimit": 86_400}}
+    # In place, as this test sees by a file that the script runs; a day, so that no limit ends it.
+    options = {"timeLimit": 86_400, "runScripts": "always", "inPlace": True}
+    a_day = {"capabilities": {}, "initializationOptions": options}
     command = [sys.executable, "-m", "stepscope", "lsp"]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     server.stdin.write(message("initialize", 1, a_day))
     server.stdin.write(message("stepscope/measure", 2, {"uri": entry.as_uri()}))
     server.stdin.flush()
+    deadline = time.monotonic() + 300
     while not (tmp_path / "hangs").exists():
         assert server.poll() is None
+        assert time.monotonic() < deadline, "the script was never run"
         time.sleep(0.01)
     server.stdin.close()
     assert server.wait(300) == 0

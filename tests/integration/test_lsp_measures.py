@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from stepscope.serve.language.costs import Measured, Problem
-from stepscope.serve.language.findings import find_findings
-from stepscope.serve.language.measuring import Measuring
-from stepscope.serve.language.server import MeasureError
-from stepscope.serve.language.settings import Settings
+from stepscope.lsp.analyzer_findings import find_findings
+from stepscope.lsp.editor_settings import Settings
+from stepscope.lsp.language_server import MeasureError
+from stepscope.lsp.measured_costs import Measured, MeasureRequest, Problem
+from stepscope.lsp.measuring import Measuring
 
 MODEL = """\
 import torch
@@ -67,12 +67,13 @@ async def _measure_all(folder: Path) -> dict[str, Any]:
     measuring.prepare()
     found: dict[str, Any] = {}
     texts = {name: MODEL.replace(old, new, 1) for name, (old, new, _) in MISTAKES.items()}
+    report = lambda words, done: None  # noqa: E731
     for name, text in {"before": MODEL, **texts, "after": MODEL}.items():
         entry = folder / f"{name.replace(' ', '_')}.py"
         entry.write_text(text)
         settings = Settings(time_limit_s=5.0 if "never" in name else 120.0)
         try:
-            found[name] = await measuring(str(entry), settings, lambda words, done: None)
+            found[name] = await measuring(MeasureRequest(str(entry), settings), report)
         except MeasureError as error:
             found[name] = error.problem
     found["findings"] = await find_findings(found["after"].capture)

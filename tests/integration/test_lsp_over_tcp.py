@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
-from stepscope.serve.language.features import language_server
-from stepscope.serve.language.tcp import serve_tcp
+from stepscope.lsp.features import language_server
+from stepscope.lsp.tcp import serve_tcp
 
 
 class Nothing:
@@ -52,3 +53,37 @@ def test_only_who_knows_the_token_is_answered():
     for answer in (first, second):  # editors come and go
         assert answer["result"]["serverInfo"]["name"] == "stepscope"
     assert b'"id": 2' in more or b'"id":2' in more
+
+
+def test_what_no_editor_sends_ends_the_connection_and_nothing_else():
+    async def rest_after(port: int, sent: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        rest = b""
+        with suppress(ConnectionError):
+            rest = await asyncio.wait_for(reader.read(1 << 16), 30)
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        return rest
+
+    parameters = {"capabilities": {}, "initializationOptions": {"token": "\ud800"}}
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": parameters}
+    half = json.dumps(asked)
+    odd = {
+        "a huge message": b"Content-Length: 400000000\r\n\r\n",
+        "an endless header": b"x" * (1 << 20),
+        "not UTF-8": b"Content-Length: 2\r\n\r\n\xff\xfe",
+        "half of a character": b"Content-Length: %d\r\n\r\n%b" % (len(half), half.encode()),
+    }
+
+    async def scenario():
+        server = await serve_tcp(lambda: language_server(Nothing()), "127.0.0.1", 0, "s3cret")
+        port = server.sockets[0].getsockname()[1]
+        async with server:
+            rests = [await rest_after(port, sent) for sent in odd.values()]
+            return rests, await ask(port, "s3cret")
+
+    rests, (answer, _) = asyncio.run(scenario())
+    assert not any(b'"result"' in rest for rest in rests)
+    assert answer["result"]["serverInfo"]["name"] == "stepscope"

@@ -2,7 +2,7 @@
 
 The module events are taken out, what is left is matched with the tree, and each operator's module
 is compared with the true one. `pytest -qs tests/integration/test_matching_accuracy.py` prints the
-table of `docs/modules.md`.
+table of `docs/design/modules.md`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from matching_models import MODELS
 from numpy.typing import NDArray
 
 from stepscope.annotate import annotate
-from stepscope.annotate.marks import MODULE_RANGE
+from stepscope.annotate.names.range_names import MODULE_RANGE
 from stepscope.capture import profile
 from stepscope.ingest import read
 from stepscope.trace.nesting import inherit, self_times

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.capture.batch.request import Effort
-from stepscope.capture.batch.worker import _sleeps, _wait_for_threads
-from stepscope.predict.entry import open_entry
-from stepscope.predict.process import Cancelled, Worker
+from stepscope.batch_size.entry import open_entry
+from stepscope.batch_size.worker_process import Cancelled, Worker
+from stepscope.capture.batch_size.request import Effort
+from stepscope.capture.batch_size.worker import _sleeps, _wait_for_threads
 
 ENTRY = """\
 import os, time

@@ -86,7 +86,7 @@ def test_what_a_callback_does_is_neither_told_nor_counted():
 
 
 def test_memory_is_told_with_its_address_and_size():
-    from stepscope.capture.contexts.options import ContextOptions
+    from stepscope.capture.contexts.context_options import ContextOptions
 
     told = []
     with monitoring(ContextOptions(memory=True)) as monitor:
@@ -101,7 +101,7 @@ def test_memory_is_told_with_its_address_and_size():
     ]
 
 
-def test_compilations_are_told():
+def test_compilations_are_reported():
     torch.compiler.reset()
     told = []
     with monitoring() as monitor:
@@ -121,7 +121,7 @@ def test_a_framework_in_python_feeds_the_same_tree(tmp_path):
         for _ in range(3):
             with monitor.operator("jit_step"), monitor.operator("dot_general"):
                 pass
-        monitor.tell(Domain.COMPILATION, Phase.BEGIN, "jit_step")
+        monitor.emit(Domain.COMPILATION, Phase.BEGIN, "jit_step")
     run = Collected.read(path)
     (dot,) = run.named("dot_general")
     assert dot.count == 3
@@ -134,8 +134,8 @@ TOOL = """
 #include "monitor.h"
 using namespace stepscope;
 static int seen = 0, frames = 0;
-static void note(const Happening& what, void* name) {
-  if (what.phase != Phase::begin || strcmp(what.name, static_cast<const char*>(name))) return;
+static void note(const MonitorEvent& event, void* name) {
+  if (event.phase != Phase::begin || strcmp(event.name, static_cast<const char*>(name))) return;
   seen++;
   frames = call_path(kPython | kOperators).size();
 }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stepscope.graph import build_graph, build_ranks, select, simulate
-from stepscope.opening import open as open_trace
+from stepscope.load import open as open_trace
 
 TRAINING = (
     "critical_path_a100/*",

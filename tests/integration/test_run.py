@@ -1,4 +1,4 @@
-"""`stepscope run` on real scripts in real processes."""
+"""`stepscope run` on real scripts: in new processes where their start matters, else in forks."""
 
 import itertools
 import json
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from warm_python import run_warm
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RUN = [sys.executable, "-c", "from stepscope.cli.run import run; run()"]
@@ -74,7 +75,7 @@ def write(folder: Path, text: str, name: str = "train.py") -> Path:
     return path
 
 
-def record(folder: Path, *words: str, **options):
+def record(folder: Path, *words: str, start=run_warm, **options):
     """Run `stepscope run WORDS` and read what it wrote."""
     done = start([*RUN, *words], folder, **options)
     files = list(folder.glob("**/*.stepscope"))
@@ -91,10 +92,10 @@ def without_own_words(stderr: str) -> str:
     return "".join(line for line in stderr.splitlines(True) if not line.startswith("stepscope: "))
 
 
-def same_with_and_without(folder: Path, *words: str, **options):
+def same_with_and_without(folder: Path, *words: str, start=run_warm, **options):
     """Run a script both ways; its output, errors and exit code must not differ."""
     plain = start([sys.executable, *words], folder, **options)
-    done, capture = record(folder, *words, **options)
+    done, capture = record(folder, *words, start=start, **options)
     assert done.stdout == plain.stdout
     assert without_own_words(done.stderr) == plain.stderr
     assert done.returncode == plain.returncode
@@ -130,7 +131,7 @@ def test_the_script_notices_nothing(tmp_path):
     write(tmp_path, "", "code/helper.py")
 
     done, capture = same_with_and_without(
-        tmp_path, "code/train.py", "--steps", "7", "-o", "x", input="typed in"
+        tmp_path, "code/train.py", "--steps", "7", "-o", "x", start=start, input="typed in"
     )
 
     assert done.returncode == 3
@@ -152,7 +153,7 @@ def test_a_module_runs_as_with_python_m(tmp_path):
         "project/train.py",
     )
 
-    done, capture = same_with_and_without(tmp_path, "-m", "project.train", "--lr", "1")
+    done, capture = same_with_and_without(tmp_path, "-m", "project.train", "--lr", "1", start=start)
 
     assert "project.train" in done.stdout
     assert capture.manifest["steps_recorded"] == [5, 6, 7]
@@ -230,7 +231,7 @@ train(1)
 """,
     )
 
-    done, capture = same_with_and_without(tmp_path, "train.py")
+    done, capture = same_with_and_without(tmp_path, "train.py", start=start)
 
     assert done.returncode == 1
     assert "ValueError: bad input" in done.stderr
@@ -242,7 +243,7 @@ train(1)
 def test_a_syntax_error_shows_as_without_us(tmp_path):
     write(tmp_path, "print('never'\n")
 
-    done, capture = same_with_and_without(tmp_path, "train.py")
+    done, capture = same_with_and_without(tmp_path, "train.py", start=start)
 
     assert "report" not in done.stderr
     assert capture.manifest["outcome"] == "raised"
@@ -282,7 +283,7 @@ while True:
 def test_a_script_without_torch_yields_a_capture_that_says_so(tmp_path):
     write(tmp_path, "print('hello')")
 
-    done, capture = same_with_and_without(tmp_path, "train.py")
+    done, capture = same_with_and_without(tmp_path, "train.py", start=start)
 
     assert "next: " not in done.stderr
     assert "no step, no report: stepscope run records PyTorch" in done.stderr
@@ -304,7 +305,7 @@ def test_a_script_that_only_infers_has_no_steps(tmp_path):
         """,
     )
 
-    _, capture = same_with_and_without(tmp_path, "train.py")
+    _, capture = same_with_and_without(tmp_path, "train.py", start=start)
 
     assert capture.manifest["outcome"] == "no_steps"
     assert capture.manifest["framework_version"].startswith("2.")
@@ -313,7 +314,7 @@ def test_a_script_that_only_infers_has_no_steps(tmp_path):
 def test_the_capture_survives_an_exit_without_ceremony(tmp_path):
     write(tmp_path, TRAINING + "train(10)\nimport os\nos._exit(7)")
 
-    done, capture = record(tmp_path, "train.py")
+    done, capture = record(tmp_path, "train.py", start=start)
 
     assert done.returncode == 7
     assert capture.manifest["outcome"] == "complete"
@@ -344,7 +345,7 @@ if __name__ == "__main__":
 """,
     )
     for method in ("fork", "spawn"):
-        done, capture = record(tmp_path, "train.py", method)
+        done, capture = record(tmp_path, "--overwrite", "train.py", method, start=start)
 
         assert done.returncode == (4 if method == "fork" else 0), done.stderr
         assert done.stderr == own_words(done.stderr)
@@ -366,12 +367,12 @@ def test_each_rank_writes_its_own_file(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["missing.py"], "expected a Python script to run, found no file missing.py"),
-        (["-m", "no_such_module"], "expected a module to run, found none named no_such_module"),
-        (["missing/train"], "found no file missing/train in"),
+        (["missing.py"], "cannot run missing.py: there is no such file in"),
+        (["-m", "no_such_module"], "cannot run module no_such_module: No module named"),
+        (["missing/train"], "cannot run missing/train: there is no such file in"),
         (["missing"], "to run a module use `stepscope run -m missing`"),
-        (["-o", "notes.txt", "train.py"], "found something else at"),
-        (["-o", "/proc/x.stepscope", "train.py"], "expected a folder that can be written to"),
+        (["-o", "notes.txt", "train.py"], "the file exists and is not a capture"),
+        (["-o", "/proc/x.stepscope", "train.py"], "is not writable"),
         (["--warmup", "0", "train.py"], "0 is not in the range x>=1"),
     ],
 )
@@ -402,7 +403,8 @@ def test_python_stacks_name_the_modules_too(tmp_path):
     assert capture.named("train.py(")
 
 
-def test_a_compiled_model_compiles_as_without_us(tmp_path):
+@pytest.mark.parametrize("start", [start, run_warm], ids=["new process", "compiler imported"])
+def test_a_compiled_model_compiles_as_without_us(tmp_path, start):
     write(
         tmp_path,
         """
@@ -432,7 +434,7 @@ def test_a_compiled_model_compiles_as_without_us(tmp_path):
         """,
     )
 
-    _, capture = same_with_and_without(tmp_path, "train.py")
+    _, capture = same_with_and_without(tmp_path, "train.py", start=start)
 
     assert capture.calls("") == 3
     assert capture.roots[0]["class"] == "__main__.Net"
@@ -449,9 +451,79 @@ print(sorted(e.key for e in profiler.key_averages() if e.key.startswith("stepsco
 """,
     )
 
-    plain = start([sys.executable, "train.py"], tmp_path)
+    plain = run_warm([sys.executable, "train.py"], tmp_path)
     done, capture = record(tmp_path, "train.py")
 
     assert (done.returncode, done.stdout) == (plain.returncode, plain.stdout)
-    assert "found that the script runs its own" in capture.manifest["warnings"][0]
+    assert "the script runs its own profiler" in capture.manifest["warnings"][0]
     assert capture.manifest["steps_recorded"] == []
+
+
+def test_unrecorded_steps_of_the_same_run_are_timed(tmp_path):
+    """The program times itself with a clock that a step advances: the truth is known."""
+    write(
+        tmp_path,
+        TRAINING
+        + """
+import time
+clock = [0]
+time.perf_counter_ns = lambda: clock[0]
+time.thread_time_ns = lambda: clock[0] // 2
+before = torch.optim.SGD.step
+for step in range(40):
+    clock[0] += 1000 + step
+    train(1)
+print(len(torch.optim.Optimizer.profile_hook_step.__code__.co_freevars))
+""",
+    )
+    done, capture = record(tmp_path, "train.py")
+    lengths = [1000 + step for step in range(9, 29)]
+    assert capture.manifest["steps_recorded"] == [5, 6, 7]
+    unrecorded, recorded = (
+        capture.manifest[f"{kind}_steps"] for kind in ("unrecorded", "recorded")
+    )
+    expected = {
+        "count": 20, "median_ns": lengths[10], "p10_ns": lengths[2], "p90_ns": lengths[17],
+    }  # fmt: skip
+    assert expected.items() <= unrecorded.items()
+    assert unrecorded["parts"]["rest"] == {
+        "median_ns": lengths[10], "cpu_ns": pytest.approx(lengths[10] / 2, abs=1),
+    }  # fmt: skip
+    assert (recorded["count"], recorded["median_ns"]) == (3, 1006)
+    assert done.stdout == "0\n"  # torch is as it was
+    report = start([sys.executable, "-m", "stepscope", "report", "train.stepscope"], tmp_path)
+    assert "unrecorded 0.001 ms (medians)" in report.stdout
+
+
+@pytest.mark.parametrize(("steps", "count"), [(8, None), (11, None), (12, 3), (20, 11)])
+def test_a_run_that_ends_soon_after_the_recording(tmp_path, steps, count):
+    write(tmp_path, TRAINING + f"train({steps})")
+    _, capture = record(tmp_path, "train.py")
+    unrecorded = capture.manifest["unrecorded_steps"]
+    assert (unrecorded and unrecorded["count"]) == count
+
+
+def test_a_script_marks_its_steps(tmp_path):
+    write(
+        tmp_path,
+        TRAINING
+        + """
+import stepscope
+for update in range(16):
+    train(2)
+    stepscope.step()
+""",
+    )
+    _, capture = record(tmp_path, "train.py")
+    assert capture.manifest["steps_recorded"] == [5, 6, 7]
+    assert len(capture.named("Optimizer.step#SGD.step")) == 6
+    assert capture.manifest["step_is"] == "what the script marks with stepscope.step()"
+    assert capture.manifest["unrecorded_steps"]["count"] == 7
+
+
+def test_a_step_may_be_several_steps_of_the_optimizer(tmp_path):
+    write(tmp_path, TRAINING + "train(40)")
+    _, capture = record(tmp_path, "--step-every", "4", "train.py")
+    assert capture.manifest["steps_recorded"] == [5, 6, 7]
+    assert len(capture.named("Optimizer.step#SGD.step")) == 12
+    assert len(capture.steps()) == 3

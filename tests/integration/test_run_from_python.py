@@ -62,6 +62,15 @@ def test_profile_without_warmup_begins_with_the_block(training, tmp_path):
     assert capture.calls("") == 2
 
 
+def test_the_only_step_recorded_without_warmup_is_kept(training, tmp_path):
+    path = tmp_path / "run.stepscope"
+
+    with profile(path=path, warmup=0, steps=1):
+        training.run(5)
+
+    assert Capture.read(path).manifest["steps_recorded"] == [0]
+
+
 def test_an_exception_passes_through_profile(training, tmp_path):
     path = tmp_path / "run.stepscope"
 
@@ -82,7 +91,7 @@ def test_profile_refuses_to_overwrite_what_is_no_capture(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("mine")
 
-    with pytest.raises(CaptureError, match="found something else"), profile(path=path):
+    with pytest.raises(CaptureError, match="is not a capture"), profile(path=path):
         pass
 
     assert path.read_text() == "mine"

@@ -11,7 +11,7 @@ import pytest
 from captured_examples import FOLDER, ON_TWO_RANKS, capture_all
 
 import stepscope
-from stepscope.analyze import RULES, Finding, Subject, apply_rules
+from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
 
 # What of a finding shows on a CPU, by rule: the name of an event in its evidence.
 SHOWN = {
@@ -21,7 +21,7 @@ SHOWN = {
     "cpu_latency": "ProfilerStep#",
     "input_bound": "_SingleProcessDataLoaderIter",
     "too_many_workers": "_MultiProcessingDataLoaderIter",
-    "synchronising_calls": "aten::item",
+    "synchronizing_calls": "aten::item",
     "layout_conversions": "aten::copy_",
     "index_backward": "IndexBackward0",
     "optimizer_loop": "aten::addcdiv_",
@@ -32,6 +32,11 @@ SHOWN = {
     "allocator_churn": "aten::",
 }
 ON_A_GPU = {"pageable_copies", "fp32_matmul", "odd_shapes"}
+IN_CORPUS = {  # tests/corpus
+    "checkpoint_in_loop", "ddp_unused_parameters", "first_use", "frequent_evaluation",
+    "idle_device", "low_utilization", "python_stall", "small_buckets", "unfused_attention",
+}  # fmt: skip
+OF_JAX = {"host_callbacks", "missing_donation", "small_programs"}  # tests/golden
 BY_SAMPLES = {"stall_reasons"}  # ends without a GPU
 
 
@@ -49,11 +54,11 @@ def found(folder: Path, rule: str, fixed: bool = False) -> list[Finding]:
     rule does not mean takes longer.
     """
     suffix = "" if rule in ON_TWO_RANKS else ".stepscope"
-    subject = Subject(stepscope.open(folder / f"{rule}{'-fixed' if fixed else ''}{suffix}"))
+    context = RuleContext(stepscope.open(folder / f"{rule}{'-fixed' if fixed else ''}{suffix}"))
     if fixed:
-        return [one for one in apply_rules(subject, RULES) if one.rule == rule]
+        return [one for one in apply_rules(context, RULES) if one.rule == rule]
     (meant,) = [one for one in RULES if one.name == rule]
-    return list(meant.function(subject))
+    return list(meant.function(context))
 
 
 def shown(folder: Path, rule: str, fixed: bool = False) -> list[Finding]:
@@ -62,9 +67,9 @@ def shown(folder: Path, rule: str, fixed: bool = False) -> list[Finding]:
     return [one for one in findings if any(SHOWN[rule] in place.name for place in one.evidence)]
 
 
-def test_each_rule_has_a_script() -> None:
+def test_each_rule_has_a_script_or_a_case_of_the_corpus() -> None:
     scripts = {path.stem for path in FOLDER.glob("*.py")} - {"common"}
-    assert scripts == {rule.name for rule in RULES}
+    assert scripts | IN_CORPUS | OF_JAX == {rule.name for rule in RULES}
     assert scripts == {*SHOWN} | ON_A_GPU | BY_SAMPLES | ON_TWO_RANKS
 
 
@@ -92,4 +97,4 @@ def test_the_rule_finds_the_defect_and_nothing_without_it(rule: str, captures: P
 def test_the_rank_that_the_other_waits_for_is_named(captures: Path) -> None:
     """Without the defect either may come last, as the machine has it; drawn steps tell more."""
     (finding,) = found(captures, "straggling_rank")
-    assert finding.what.startswith("Rank 1 comes last")
+    assert finding.what.startswith("Rank 1 enters collectives last")

@@ -35,4 +35,6 @@ def test_the_check_would_see_a_heavy_import() -> None:
 
 
 def test_a_trace_opens_without_any_framework() -> None:
-    assert loaded("import stepscope.ingest.trace_events").isdisjoint({"torch", "jax", "pandas"})
+    assert loaded("import stepscope.ingest.chrome.trace_events").isdisjoint(
+        {"torch", "jax", "pandas"}
+    )

@@ -48,6 +48,14 @@ const node = (name: string, ms: number, bytes: number, children: CostNode[] = []
   self_ms: 0,
   self_bytes: 0,
   calls: 1,
+  weights_bytes: 0,
+  buffers_bytes: 0,
+  gradients_bytes: 0,
+  optimizer_state_bytes: 0,
+  activations_bytes: 0,
+  inputs_bytes: 0,
+  temporaries_bytes: 0,
+  untracked_bytes: 0,
   children,
 });
 

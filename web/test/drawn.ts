@@ -8,6 +8,7 @@ export interface Drawn {
   device?: [start: number, end: number];
   resource?: number;
   event?: number;
+  stage?: number;
 }
 
 /** A level in the form of the server, drawn in a few lines; times as recorded, before the shift. */
@@ -29,12 +30,13 @@ export function drawnWire(all: Drawn[], rest: Partial<WireLevel> = {}): WireLeve
     passed: 0,
     hidden: 0,
     resources: [
-      { id: 0, kind: "cpu", name: "thread 1", rank: 0, busy_ns: 0, shown: true },
-      { id: 7, kind: "device", name: "stream 7", rank: 0, busy_ns: 0, shown: true },
+      { id: 0, kind: "cpu", name: "thread 1", device: null, rank: 0, busy_ns: 0, shown: true },
+      { id: 7, kind: "device", name: "stream 7", device: 0, rank: 0, busy_ns: 0, shown: true },
     ],
     operations: {
       id: column((_, i) => `e${i}`),
       name: column((one) => code(one.name)),
+      stage: column((one) => one.stage ?? -1),
       kind: column(() => code("event")),
       resource: column((one) => one.resource ?? 0),
       start_ns: column((one) => one.cpu?.[0] ?? -1),

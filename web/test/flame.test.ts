@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { Boxes, Flame } from "../src/api/flame_types";
+import type { Boxes, Flame } from "../src/api/types";
 import { changeOf, findingOfBoxes, firstEndingAfter, FlameLayout } from "../src/model/flame";
 
 /** Boxes of `name value` in preorder, by their parents; the rest of the columns are plain. */
@@ -51,7 +51,7 @@ describe("a flame graph", () => {
 
   it("is walked by arrow keys: to the caller, the largest call, and beside", () => {
     const go = (...keys: string[]): string =>
-      layout.name(keys.reduce((box, key) => layout.neighbour(box, key), 0));
+      layout.name(keys.reduce((box, key) => layout.neighbor(box, key), 0));
     expect(go("ArrowUp")).toBe("all");
     expect(go("ArrowDown")).toBe("linear");
     expect(go("ArrowDown", "ArrowDown", "ArrowRight")).toBe("add");

@@ -1,9 +1,10 @@
 import { describe, expect, it } from "vitest";
 import { barAt } from "../src/model/hit";
 import { BAR_HEIGHT, labelAt, layOut, rowAt } from "../src/model/layout";
-import { heatOf, HEATS, Level } from "../src/model/level";
+import { heatOf, HEATS, Level, spanOf } from "../src/model/level";
 import { drawnLevel, drawnWire } from "./drawn";
 
+const whole = { from: 0, to: 1000 };
 const measure = (text: string): number => text.length * 7;
 
 describe("a level", () => {
@@ -16,19 +17,24 @@ describe("a level", () => {
     { shift_ns: 30, length_ns: 100 },
   );
 
-  it("has a row for each side, the device drawn earlier by the shift", () => {
-    const rows = level.rows.map(({ key, shifted, start }) => [key, shifted, [...start]]);
+  it("has a row for each side, the device where it ran", () => {
+    const rows = level.rows.map(({ key, start }) => [key, [...start]]);
     expect(rows).toEqual([
-      ["cpu0", false, [0, 40]],
-      ["device7", true, [0, 30, 65]],
+      ["cpu0", [0, 40]],
+      ["device7", [30, 60, 95]],
     ]);
+  });
+
+  it("reaches to the end of its device work, and so does an operation", () => {
+    expect(level.reach).toBe(130);
+    expect(spanOf(level, 2)).toEqual({ from: 40, to: 130 });
   });
 
   it("orders operations by time, device work that the CPU lacks among them", () => {
     expect(level.inOrder().map((one) => level.operation(one).name)).toEqual([
       "forward",
-      "kernel",
       "backward",
+      "kernel",
     ]);
   });
 
@@ -52,6 +58,7 @@ it("puts each rank's steps in one row and their device work in one below", () =>
         id,
         kind: "rank",
         name: `rank ${id}`,
+        device: null,
         rank: id,
         busy_ns: 0,
         shown: true,
@@ -110,9 +117,12 @@ it("puts a name on what is seen of a bar, where the next one lies over it", () =
     { name: "step 1", cpu: [0, 600] },
     { name: "step 2", cpu: [300, 1000] },
   ]);
-  const [first] = layOut(level, { width: 1000, measure }).rows[0]!.labels.filter(
-    (one) => one.bar === 0,
-  );
+  const [first] = layOut(level, {
+    width: 1000,
+    window: whole,
+    strip: null,
+    measure,
+  }).rows[0]!.labels.filter((one) => one.bar === 0);
   expect(first!.left + first!.width).toBeLessThanOrEqual(300);
 });
 
@@ -123,7 +133,10 @@ describe("laid out for a width", () => {
     { name: "backward", cpu: [905, 1000] },
   ]);
   const names = (width: number): [string, number][] =>
-    layOut(level, { width, measure }).rows[0]!.labels.map((one) => [one.text, one.lane]);
+    layOut(level, { width, window: whole, strip: null, measure }).rows[0]!.labels.map((one) => [
+      one.text,
+      one.lane,
+    ]);
 
   it("names stand inside where there is room", () => {
     expect(names(1000)).toContainEqual(["backward", 0]);
@@ -134,8 +147,25 @@ describe("laid out for a width", () => {
     expect(names(300)).not.toContainEqual(["backward", 0]);
   });
 
+  it("names stay in sight of what is visible", () => {
+    const window = { from: 850, to: 950 };
+    const { labels } = layOut(level, { width: 1000, window, strip: null, measure }).rows[0]!;
+    expect(labels.map((one) => one.text.split(" ")[0])).toContain("forward");
+    for (const one of labels) expect(one.left).toBeGreaterThanOrEqual(0);
+  });
+
+  it("a level that is not the lowest is one row, that of what is opened", () => {
+    const both = drawnLevel([
+      { name: "a", cpu: [0, 10] },
+      { name: "b", device: [10, 20] },
+    ]);
+    const rows = (strip: number): string[] =>
+      layOut(both, { width: 100, window: whole, strip, measure }).rows.map((one) => one.row.key);
+    expect([rows(0), rows(1)]).toEqual([["cpu0"], ["device7"]]);
+  });
+
   it("a label below its bar can be clicked, and a gap between rows cannot", () => {
-    const layout = layOut(level, { width: 1000, measure });
+    const layout = layOut(level, { width: 1000, window: whole, strip: null, measure });
     const label = layout.rows[0]!.labels.find((one) => one.lane === 1)!;
     expect(labelAt(layout, label.left + 3, BAR_HEIGHT + 5)?.operation).toBe(1);
     expect(labelAt(layout, 5, BAR_HEIGHT + 5)).toBeNull();

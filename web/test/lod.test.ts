@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { HEATS } from "../src/model/level";
-import { columnsOf, SHADES, WIDE_PX } from "../src/model/lod";
+
+import { columnsOf, partsOf, shadeOf, SHADES, WIDE_PX } from "../src/model/lod";
 import { drawnLevel, randomNumbers, type Drawn } from "./drawn";
 
 /** Many bars, most of them thinner than a pixel: `[start, end]` by a fixed seed. */
@@ -21,7 +21,7 @@ function naive(row: ReturnType<typeof drawnLevel>["rows"][0], length: number, wi
     const [from, to] = [(start * width) / length, (row!.end[bar]! * width) / length];
     if (to - from >= WIDE_PX) return;
     for (let column = 0; column < width; column++) {
-      sums[column]![row!.heat[bar]!]! += Math.max(
+      sums[column]![shadeOf(row!.stage[bar]!, row!.heat[bar]!, false)]! += Math.max(
         Math.min(to, column + 1) - Math.max(from, column),
         0,
       );
@@ -34,7 +34,7 @@ describe.each([200, 5_000, 20_000])("of %d bars, thin ones", (count) => {
   const level = drawnLevel(bars(count, count));
   const row = level.rows[0]!;
   const width = 700;
-  const { shade, cover, wide } = columnsOf(row, level.length, width);
+  const { shade, cover, wide } = columnsOf(row, { from: 0, to: level.length }, width);
   const expected = naive(row, level.length, width);
 
   it("take the shade that covers most of each column, as drawing all would", () => {
@@ -63,7 +63,7 @@ describe.each([200, 5_000, 20_000])("of %d bars, thin ones", (count) => {
 
 it("keeps a lone bar of a thousandth of a pixel in sight", () => {
   const level = drawnLevel([{ name: "dot", cpu: [500_000, 500_001] }], { length_ns: 1_000_000 });
-  const { cover } = columnsOf(level.rows[0]!, level.length, 1000);
+  const { cover } = columnsOf(level.rows[0]!, { from: 0, to: level.length }, 1000);
   expect(cover[500]).toBeGreaterThan(0.3);
 });
 
@@ -75,6 +75,11 @@ it("tells a hit from what lies beside it in the same column", () => {
     ],
     { length_ns: 100_000 },
   );
-  const { shade } = columnsOf(level.rows[0]!, level.length, 1000, (bar) => bar === 1);
-  expect(shade[0]).toBeGreaterThanOrEqual(HEATS);
+  const { shade } = columnsOf(
+    level.rows[0]!,
+    { from: 0, to: level.length },
+    1000,
+    (bar) => bar === 1,
+  );
+  expect(partsOf(shade[0]!).marked).toBe(true);
 });

@@ -16,7 +16,7 @@ describe("a path", () => {
     ]);
   });
 
-  it("holds itself and what is inside, and no neighbour whose name begins alike", () => {
+  it("holds itself and what is inside, and no neighbor whose name begins alike", () => {
     expect([
       holds("s5.0/t3", "s5.0/t3/e1"),
       holds("s5.0/t3", "s5.0/t33"),
@@ -50,8 +50,8 @@ function module(
   return {
     name: last(path.replaceAll(".", "/")) || "model", class: "C", path, count: 1, modules: [], calls: 1,
     forward_cpu_ms: 1, forward_device_ms: device, backward_cpu_ms: 0, backward_device_ms: device,
-    recompute_cpu_ms: 0, recompute_device_ms: 0, parameters: null, file: "", line: null, call_file: "",
-    call_line: null, spread_ms: [0, 0], children, ...rest,
+    recompute_cpu_ms: 0, recompute_device_ms: 0, flops: null, intensity: null, parameters: null, file: "", line: null,
+    call_file: "", call_line: null, spread_ms: [0, 0], children, ...rest,
   }; // prettier-ignore
 }
 
@@ -96,7 +96,7 @@ describe("the model tree", () => {
   });
 });
 
-describe("text on a colour", () => {
+describe("text on a color", () => {
   it.each([
     "#cdd5df",
     "#f4d59f",
@@ -108,8 +108,8 @@ describe("text on a colour", () => {
     "#f4633f",
     "#9a1fa8",
     "#e58af2",
-  ])("on %s has a contrast of 4.5 or more", (colour) => {
-    const under = parseHex(colour);
+  ])("on %s has a contrast of 4.5 or more", (color) => {
+    const under = parseHex(color);
     expect(contrast(parseHex(readableOn(under)), under)).toBeGreaterThanOrEqual(4.5);
   });
 });

@@ -56,7 +56,7 @@ describe("an answer that leads somewhere", () => {
 
   it("takes nobody away from where they went meanwhile", async () => {
     const { host, store, at } = shown();
-    void store.descend("cpu");
+    void store.descend();
     void store.choosePart({ kernel: "gemm" });
     await host.answer("levels?path=s1.0", new Error("too late to matter"));
     expect(store.view.value.subject).toEqual({ kernel: "gemm" });
@@ -68,7 +68,7 @@ describe("an answer that leads somewhere", () => {
 
   it("says why it leads nowhere", async () => {
     const { host, store } = shown();
-    void store.descend("cpu");
+    void store.descend();
     await host.answer("levels?path=s1.0", new Error("no such step"));
     expect(store.notice.value).toBe("no such step");
     void store.choosePart({ kernel: "gemm" });

@@ -25,8 +25,15 @@ const VIEWS: Record<string, Partial<View>> = {
       zoom: { tree: "0.5", start: 12, node: 40 },
     },
   },
+  "a comparison with a rank": { pane: "compare", againstRank: 3 },
   "a zoom in a recording without steps": {
     flame: { ...NO_FLAME, zoom: { tree: "", start: 0, node: 7 } },
+  },
+  "a part of the axis": { path: "s5.0", chosen: "", window: { from: 0, to: 1_500_000 } },
+  "statistics of an area": {
+    path: "s5.0",
+    chosen: "",
+    area: { from: 12, to: 900, tracks: ["t4", "i0.3"] },
   },
   "switches and a search": {
     text: "aten::mul_ #1",

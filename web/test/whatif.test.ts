@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { Answer, Change, Parameter, Rectangles, WhatIf } from "../src/api/whatif_types";
+import type { Answer, Change, Parameter, Rectangles, WhatIf } from "../src/api/types";
 import {
   compared,
   missing,
@@ -9,7 +9,7 @@ import {
   valueOf,
   withValue,
 } from "../src/model/changes";
-import { lengthOf, neighbour, rectangleAt, rowsOf } from "../src/model/rectangles";
+import { lengthOf, neighbor, rectangleAt, rowsOf } from "../src/model/rectangles";
 
 const parameter = (name: string, usual: Parameter["default"]): Parameter => ({
   name,
@@ -73,7 +73,7 @@ describe("the answer", () => {
       "1.50× as fast",
       "as fast as now",
       "0.50× as fast",
-      "without any work left",
+      "no work is left",
     ]);
   });
 });
@@ -128,8 +128,8 @@ describe("two timelines", () => {
 
   it("are walked by arrow keys, from the measured down into the predicted", () => {
     const go = (...keys: string[]) =>
-      keys.reduce<ReturnType<typeof neighbour>>(
-        (spot, key) => neighbour(timeline, rows, spot, key),
+      keys.reduce<ReturnType<typeof neighbor>>(
+        (spot, key) => neighbor(timeline, rows, spot, key),
         null,
       );
     const first = { side: "before", row: 0, index: 1 };

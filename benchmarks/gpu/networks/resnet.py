@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 _DEPTHS = (3, 4, 6, 3)
@@ -9,7 +11,7 @@ _EXPANSION = 4
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions beside a shortcut."""
+    """1x1, 3x3 and 1x1 convolutions with a shortcut."""
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
@@ -36,14 +38,16 @@ class Bottleneck(nn.Module):
 class ResNet50(nn.Module):
     """Images to scores of classes."""
 
-    def __init__(self, width: int = 64, classes: int = 1000) -> None:
+    def __init__(
+        self, width: int = 64, classes: int = 1000, depths: Sequence[int] = _DEPTHS
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         inputs = width
-        for number, depth in enumerate(_DEPTHS):
+        for number, depth in enumerate(depths):
             wide = width * 2**number
             self.add_module(f"layer{number + 1}", _layer(inputs, wide, depth, 1 + (number > 0)))
             inputs = _EXPANSION * wide

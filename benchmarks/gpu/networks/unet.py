@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class DoubleConv(nn.Sequential):
-    """Two 3x3 convolutions, each normalised."""
+    """Two 3x3 convolutions, each normalized."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(

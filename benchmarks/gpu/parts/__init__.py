@@ -23,7 +23,7 @@ class Part:
     Attributes:
         about: in words.
         minutes: what it may take on a GPU.
-        apart: each measurement on a GPU has a process of its own.
+        apart: each measurement on a GPU runs in a separate process.
     """
 
     about: str

@@ -1,4 +1,4 @@
-"""Other ways to run the same FP32 or bf16 step, each beside the usual one taken just before."""
+"""Variants of the same FP32 or bf16 step, each compared with the normal step just before."""
 
 from __future__ import annotations
 

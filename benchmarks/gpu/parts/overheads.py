@@ -1,10 +1,10 @@
-"""What watching costs: nothing, torch.profiler, stepscope and Proton, in turn.
+"""The overhead of profilers: none, torch.profiler, stepscope and Proton, in turn.
 
 The stepscope steps are those that `stepscope run` records, under the recorder that it attaches;
 `contexts` are those of `stepscope run --contexts`. Triton's Proton is there where it is installed
 and there is a GPU.
-Each figure is wall time of neighbouring steps, with the device waited for before and after them;
-ratios are taken within a round. Each tool has a process of its own, and they take turns.
+Each figure is wall time of neighboring steps, with the device waited for before and after them;
+ratios are taken within a round. Each tool runs in a separate process, and they take turns.
 """
 
 from __future__ import annotations

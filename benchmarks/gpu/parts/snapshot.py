@@ -25,7 +25,7 @@ def measurements(setting: Setting, done: Mapping[str, Json]) -> Iterator[Measure
 
 
 def snapshot(model: str, setting: Setting) -> Json:
-    """Write the snapshot beside the results, and say what is in it."""
+    """Write the snapshot next to the results; return a summary."""
     setting.need_gpu("a snapshot of the caching allocator")
     torch.cuda.memory._record_memory_history(max_entries=200_000, stacks="python")
     try:

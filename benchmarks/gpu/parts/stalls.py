@@ -1,8 +1,8 @@
-"""What the instructions of the hottest kernels wait for, and what sampling them costs.
+"""Stall reasons of the hottest kernels' instructions, and the cost of sampling them.
 
 A few steps with nothing, then as many under `record_contexts(stalls=True)`. The file is kept and is
 read here without stepscope, whose reader may not be installed beside the GPU. Each model has a
-process of its own, since what samples instructions cannot be counted on to begin anew in one.
+process of its own, since what samples instructions cannot be counted on to begin again in one.
 """
 
 from __future__ import annotations

@@ -37,17 +37,26 @@ export class BatchSize {
   private async write(uri: string, value: number): Promise<void> {
     for (let tries = 0; tries < MOST_TRIES; tries++) {
       const edit = await this.client()?.sendRequest<BatchEdit>(BATCH_EDIT, { uri, value });
+      if (edit?.open && tries === 0) {
+        await vscode.workspace.openTextDocument(vscode.Uri.parse(edit.open)); // the server hears of it
+        continue;
+      }
       if (edit?.problem) void vscode.window.showWarningMessage(`stepscope: ${edit.problem}`);
       if (!edit?.uri || !edit.range || (await this.replace(edit))) return;
     }
   }
 
-  private async replace({ uri, range, newText }: BatchEdit): Promise<boolean> {
+  /** Replace the number in the version of the document that was asked about, or nothing. */
+  private async replace(edit: BatchEdit): Promise<boolean> {
+    const { uri, range, newText } = edit;
     const document = await vscode.workspace.openTextDocument(vscode.Uri.parse(uri!));
+    const editor = await this.editorOf(document);
     const { start, end } = range!;
     const place = new vscode.Range(start.line, start.character, end.line, end.character);
-    if (document.getText(place) === newText) return true;
-    const editor = await this.editorOf(document);
+    if (document.version !== edit.version || document.getText(place) !== edit.expected) {
+      return false;
+    }
+    if (edit.expected === newText) return true;
     const stops = { undoStopBefore: !this.edited, undoStopAfter: false };
     const done = await editor.edit((change) => change.replace(place, newText ?? ""), stops);
     this.edited ||= done;

@@ -2,7 +2,7 @@ import * as vscode from "vscode";
 import { LanguageClient } from "vscode-languageclient/node";
 import { BatchSize } from "./batch_size";
 import { Gutter } from "./gutter";
-import { CANCEL, MARKS, MEASURE, Marks, STATE, State } from "./messages";
+import { CANCEL, MARKS, MEASURE, Marks, REMEMBER, Remember, STATE, State } from "./messages";
 import { Panel } from "./panel";
 import { startServer } from "./server";
 import { Status } from "./status";
@@ -25,6 +25,11 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     status.reset();
     gutter.reset();
     client = await startServer(log, (one) => {
+      one.onNotification(REMEMBER, ({ setting, value }: Remember) =>
+        vscode.workspace
+          .getConfiguration("stepscope")
+          .update(setting, value, vscode.ConfigurationTarget.Workspace),
+      );
       one.onNotification(MARKS, (marks: Marks) => gutter.show(marks));
       one.onNotification(STATE, (state: State) => {
         log.appendLine(`${state.state}: ${state.message}`);

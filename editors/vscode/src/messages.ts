@@ -1,4 +1,4 @@
-// What the language server says and is asked beyond the protocol's own messages (docs/editor.md).
+// What the language server says and is asked beyond the protocol's own messages (docs/guide/editor.md).
 
 export interface Mark {
   line: number; // from 0
@@ -25,9 +25,12 @@ export interface Position {
 /** The edit that sets the batch size, or why there is none. */
 export interface BatchEdit {
   uri?: string;
+  version?: number; // of the document that the range refers to
   range?: { start: Position; end: Position };
+  expected?: string; // the text in that range
   newText?: string;
   problem?: string;
+  open?: string; // the document to open before asking again
 }
 
 export const MARKS = "stepscope/marks";
@@ -36,3 +39,10 @@ export const MEASURE = "stepscope/measure";
 export const CANCEL = "stepscope/cancel";
 export const ANSWER = "stepscope/answer";
 export const BATCH_EDIT = "stepscope/batchEdit";
+export const REMEMBER = "stepscope/remember";
+
+/** A setting of this workspace that the user chose in a message. */
+export interface Remember {
+  setting: string;
+  value: string;
+}

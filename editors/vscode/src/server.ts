@@ -15,12 +15,15 @@ export async function startServer(
     "stepscope",
     { command, args: ["-m", "stepscope", "lsp"], options: { cwd: folder() } },
     {
-      documentSelector: [{ scheme: "file", language: "python" }],
+      documentSelector: [
+        { scheme: "file", language: "python" },
+        { scheme: "file", pattern: "**/*.{yaml,yml,json,toml}" }, // may hold the batch size
+      ],
       synchronize: { configurationSection: "stepscope" },
       initializationOptions: settings,
       outputChannel: log,
       revealOutputChannelOn: RevealOutputChannelOn.Never,
-      middleware: { handleWorkDoneProgress: () => undefined }, // the status bar tells it already
+      middleware: { handleWorkDoneProgress: () => undefined }, // shown in the status bar
     },
   );
   listen(client);

@@ -65,6 +65,6 @@ function inFront(): vscode.TextDocument | undefined {
 
 /** Where there is room for one only, what was found says more than what was expected. */
 function short({ state, message }: State): string {
-  const found = state === "failed" ? message.replace(/^.*?, found /s, "") : message;
+  const found = state === "failed" ? message.replace(/^.*? fails: /s, "") : message;
   return found.length > MOST_LETTERS ? `${found.slice(0, MOST_LETTERS)}…` : found;
 }

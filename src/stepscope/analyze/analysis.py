@@ -1,40 +1,86 @@
-"""Every rule on the steps of one rank."""
+"""Apply rules to the steps of one rank, and order what they find."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from stepscope.analyze.finding import LEVELS, Finding
+from stepscope.analyze.finding import LEVELS, Finding, Gain
 from stepscope.analyze.rule import Rule
-from stepscope.analyze.subject import Subject
+from stepscope.analyze.rule_context import RuleContext
 from stepscope.errors import RuleError, StepscopeError
 
 LEAST_SHARE = 0.01
+_SAME_EVIDENCE = 0.5  # of the events of the smaller finding
 
 
-def apply_rules(subject: Subject, rules: Sequence[Rule]) -> list[Finding]:
-    """What the rules find, the most severe first, then by the time that it could give back.
+@dataclass(frozen=True)
+class Group:
+    """A finding and those that share its cause, which give back less.
 
-    Findings that could give back less than 1 % of the step are left out.
+    Attributes:
+        main: the finding with the greatest gain.
+        related: the others, by gain.
+    """
+
+    main: Finding
+    related: tuple[Finding, ...] = ()
+
+
+def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
+    """The findings of the rules, by severity and then by gain.
+
+    Findings with a gain below 1 % of the step are dropped. Rules that explain a stall in general
+    apply only if no other finding explains what bounds the step.
 
     Args:
-        subject: the steps of one rank.
-        rules: `stepscope.analyze.RULES`, or others.
+        context: the steps of one rank.
+        rules: `stepscope.analyze.RULES`, or custom rules.
 
     Raises:
         RuleError: if a rule fails.
     """
-    found = [finding for rule in rules for finding in _apply(rule, subject)]
-    worth = [finding for finding in found if finding.share >= LEAST_SHARE]
-    return sorted(worth, key=lambda one: (-LEVELS.index(one.severity), -one.gain.ms, one.rule))
+    found = [one for rule in rules if not rule.fallback for one in _apply(rule, context)]
+    bound_by = context.measures.summary.verdict.bound_by
+    explaining = {rule.name for rule in rules if bound_by in rule.explains}
+    if not any(one.rule in explaining for one in found):
+        found += [one for rule in rules if rule.fallback for one in _apply(rule, context)]
+    return sorted(found, key=lambda one: (-LEVELS.index(one.severity), -one.gain.ms, one.rule))
 
 
-def _apply(rule: Rule, subject: Subject) -> list[Finding]:
+def group_findings(findings: Sequence[Finding]) -> list[Group]:
+    """Findings with those of the same cause, or of the same events, under the first of them."""
+    groups: list[Group] = []
+    for finding in findings:
+        place = next((at for at, one in enumerate(groups) if _related(one.main, finding)), None)
+        if place is None:
+            groups.append(Group(finding))
+        else:
+            group = groups[place]
+            groups[place] = replace(group, related=(*group.related, finding))
+    return groups
+
+
+def combined_gain(context: RuleContext, groups: Sequence[Group]) -> Gain | None:
+    """The gain of the first findings together, simulated; None for fewer than two."""
+    return context.gains.combined([group.main.gain for group in groups])
+
+
+def _related(main: Finding, other: Finding) -> bool:
+    if main.cause == other.cause:
+        return True
+    theirs = {event for place in other.evidence for event in place.events}
+    shared = theirs & {event for place in main.evidence for event in place.events}
+    return bool(theirs) and len(shared) >= _SAME_EVIDENCE * len(theirs)
+
+
+def _apply(rule: Rule, context: RuleContext) -> list[Finding]:
     try:
-        return [replace(finding, rule=rule.name) for finding in rule.function(subject)]
+        found = [replace(one, rule=rule.name, cause=rule.cause or rule.name)
+                 for one in rule.function(context)]  # fmt: skip
     except StepscopeError:
         raise
     except Exception as error:
-        raise RuleError(f"rule {rule.name} failed on {subject.trace.metadata.source}: "
+        raise RuleError(f"rule {rule.name} failed on {context.trace.metadata.source}: "
                         f"{type(error).__name__}: {error}") from error  # fmt: skip
+    return [one for one in found if one.share >= LEAST_SHARE or rule.notice]

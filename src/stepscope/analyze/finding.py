@@ -1,49 +1,78 @@
-"""What a rule finds: what is slow, what to do, where it shows, and what that would give back."""
+"""A finding: what is slow, what to do, where, and the estimated gain."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from stepscope.analyze.patch import Patch
+from stepscope.graph import Graph
+
 LEVELS = ("info", "warning", "critical")
-WARNING, CRITICAL = 0.05, 0.20  # shares of the step given back from which a finding is one
+WARNING, CRITICAL = 0.05, 0.20  # least gain, as a share of the step
 _JSON_EVENTS = 1000
+_NARROW = 0.001  # a narrower range is one number
 
 
 @dataclass(frozen=True)
 class Gain:
-    """The time that a finding could give back.
+    """The time that a fix could save.
 
     Attributes:
-        ms: of each step.
-        note: what it supposes; where no change tells, the bound in words.
-        changes: what-if changes that `stepscope whatif` takes, in this order; may be empty.
-        range_ms: least and greatest, where the what-if engine tells.
+        ms: per step.
+        note: the assumption; without a simulated change, the meaning of the upper bound.
+        changes: the simulated changes, as `stepscope whatif` takes them; may be empty.
+        range_ms: least and greatest gain; None without a simulated change.
+        edit: the simulated fix of the dependency graph; None for a bound.
     """
 
     ms: float
     note: str = ""
     changes: tuple[str, ...] = ()
     range_ms: tuple[float, float] | None = None
+    edit: Callable[[Graph], Graph] | None = field(default=None, compare=False, repr=False)
 
     @property
     def words(self) -> str:
-        """What tells it, in one line."""
+        """The basis of the number, in one line."""
         more = f" and {len(self.changes) - 1} more" if len(self.changes) > 1 else ""
         change = f"what-if {self.changes[0]}{more}" if self.changes else ""
-        return ", ".join(filter(None, (change, self.note)))
+        simulated = "simulated" if self.edit and not self.changes else ""
+        return ", ".join(filter(None, (change, simulated, self.note)))
+
+    @property
+    def stated_ms(self) -> tuple[float, float]:
+        """Least and greatest gain as shown: its range, or anything up to one number."""
+        low, high = self.range_ms or (self.ms, self.ms)
+        return (low, high) if high - low > _NARROW * high else (0.0, self.ms)
+
+    def at_most(self, ms: float) -> Gain:
+        """The gain, limited to what the thing costs.
+
+        Args:
+            ms: the cost per step.
+        """
+        if self.ms <= ms:
+            return self
+        return self.scaled(ms / self.ms)
+
+    def scaled(self, factor: float) -> Gain:
+        """The gain times a factor."""
+        bounds = self.range_ms and (self.range_ms[0] * factor, self.range_ms[1] * factor)
+        return replace(self, ms=self.ms * factor, range_ms=bounds)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Alike events at one place of the program: a finding's evidence.
+    """Events of one name at one place of the program: evidence of a finding.
 
     Attributes:
-        name: of the events.
-        stage, module: that they belong to; a module by its path.
-        file, line, function: the user's code that led to them, empty or None where not known.
-        count: how many a step.
-        ms: their time a step.
+        name: the name of the events.
+        stage, module: the stage and the path of the module that they belong to.
+        file, line, function: the user's code that caused them; empty or None if unknown.
+        count: number of events per step.
+        ms: time per step.
         events: events.id of each.
         contexts: nodes of the calling-context tree.
     """
@@ -61,7 +90,7 @@ class Place:
 
     @property
     def where(self) -> str:
-        """The best that is known of where it is, as `train.py:12 in step`, or empty."""
+        """The place, such as `train.py:12 in step`; empty if unknown."""
         line = f":{self.line}" if self.line is not None else ""
         code = f"{self.file}{line}" + (f" in {self.function}" if self.function else "")
         return " · ".join(filter(None, (self.module, code if self.file else "")))
@@ -69,16 +98,20 @@ class Place:
 
 @dataclass(frozen=True)
 class Finding:
-    """One result of a rule.
+    """A result of a rule.
 
     Attributes:
-        rule: its name.
+        rule: the name of the rule.
         what: one sentence on what is slow.
-        advice: one sentence on what to do.
-        evidence: where it shows, what takes longest first; never empty.
-        gain: the time it could give back.
-        step_ms: the length of a step, for shares.
-        rank: whose steps.
+        advice: what to do.
+        evidence: the places, by time; never empty.
+        gain: the time that a fix could save.
+        step_ms: mean step length, ms.
+        rank: the analyzed rank.
+        cause: findings of one cause are shown together; the name of the rule by default.
+        limit: the highest severity that the evidence supports.
+        patch: the lines to change, where the object to change is created in one known call.
+        steady_ms: the same without first-use costs and one-off delays; shares are of it.
     """
 
     rule: str
@@ -88,30 +121,38 @@ class Finding:
     gain: Gain
     step_ms: float
     rank: int = 0
+    cause: str = ""
+    limit: str = "critical"
+    steady_ms: float = 0.0
+    patch: Patch | None = None
 
     @property
     def share(self) -> float:
-        """The part of the step that it could give back, 0 to 1."""
-        return min(self.gain.ms / self.step_ms, 1.0) if self.step_ms else 0.0
+        """The gain as a share of the steady step, 0 to 1."""
+        step_ms = self.steady_ms or self.step_ms
+        return min(self.gain.ms / step_ms, 1.0) if step_ms else 0.0
 
     @property
     def severity(self) -> str:
-        """One of `LEVELS`, by the share of the step given back."""
-        return LEVELS[(self.share >= WARNING) + (self.share >= CRITICAL)]
+        """One of `LEVELS`, by the share of the step, up to `limit`."""
+        level = (self.share >= WARNING) + (self.share >= CRITICAL)
+        return LEVELS[min(level, LEVELS.index(self.limit))]
 
     def to_json(self) -> dict[str, Any]:
-        """The same as dicts and lists that `json` can write, with some of the events only."""
+        """The finding as dicts and lists for `json`, with at most 1,000 events per place."""
         places = [{**asdict(one), "events": one.events[:_JSON_EVENTS]} for one in self.evidence]
         return {
             "rule": self.rule,
             "severity": self.severity,
             "what": self.what,
             "advice": self.advice,
+            "patch": self.patch and asdict(self.patch),
             "gain_ms": self.gain.ms,
             "share": self.share,
             "gain_by": self.gain.words,
             "range_ms": self.gain.range_ms,
             "changes": self.gain.changes,
             "rank": self.rank,
+            "cause": self.cause,
             "evidence": places,
         }

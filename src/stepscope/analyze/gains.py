@@ -1,37 +1,45 @@
-"""What a change would give back: by the what-if engine, else a stated bound."""
+"""Estimate what a fix saves: by simulation, else by a stated upper bound."""
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+import numpy as np
+
+from stepscope.analyze.event_search import EventSearch
 from stepscope.analyze.finding import Gain
 from stepscope.analyze.measures import Measures
-from stepscope.analyze.search import Rows
+from stepscope.arrays import Floats, Rows, Times
 from stepscope.errors import StepscopeError
-from stepscope.graph import Graph, build_graph, build_ranks
-from stepscope.whatif import CHANGES, Prediction, parse_request
+from stepscope.graph import Graph, build_graph, build_ranks, scale, simulate
+from stepscope.whatif import CHANGES, parse_request
 from stepscope.whatif.prediction import Baseline
 
+UNUSUAL = 1.5  # a step that is longer than this many medians is not typical
+MIN_STEPS = 3
 
-class Gains(Measures):
-    """What changes of the steps would give back."""
+
+class Gains:
+    """Estimate what a fix of the analyzed steps saves."""
+
+    def __init__(self, search: EventSearch, measures: Measures) -> None:
+        self._search = search
+        self._measures = measures
+        self._known: dict[tuple[str, ...], Gain | None] = {}
 
     def whatif(self, *changes: str) -> Gain | None:
-        """What changes of `stepscope whatif` would give back, None where they do not apply.
+        """Simulate changes of `stepscope whatif`; None if they do not apply.
 
         Args:
-            changes: as `amp` or `scale:select=name=aten::item,factor=0`, made in this order.
+            changes: such as `amp` or `scale:select=name=aten::item,factor=0`, applied in order.
         """
-        if changes not in self._predictions:
-            self._predictions[changes] = self._predict(changes)
-        prediction = self._predictions[changes]
-        if prediction is None:
-            return None
-        low, high = (prediction.replayed_step_ms - one for one in reversed(prediction.range))
-        ms = prediction.replayed_step_ms - prediction.predicted_step_ms
-        return Gain(max(ms, 0.0), "", changes, (max(low, 0.0), max(high, 0.0)))
+        if changes not in self._known:
+            self._known[changes] = self._predicted(changes)
+        return self._known[changes]
 
     def gain(
         self,
@@ -40,50 +48,120 @@ class Gains(Measures):
         note: str = "",
         part: float = 1.0,
     ) -> Gain:
-        """What changes would give back by the what-if engine; where they do not apply, a bound.
+        """Simulate changes; if they do not apply, return an upper bound.
+
+        The gain never exceeds the cost of the events.
 
         Args:
-            rows: the events whose time is the bound.
+            rows: the events that cost the time.
             changes: as for `whatif`.
-            note: what the change supposes, said beside it.
-            part: of the events' time is the bound.
+            note: the assumption, shown with the gain.
+            part: the share of the events' time that is the upper bound.
         """
         found = self.whatif(*changes) if changes else None
         if found is None:
-            return self.bound(
-                part * self.ms(self.outermost(rows)), note or "at most the time of these events"
-            )
-        return replace(found, note=note)
+            cost = self._measures.ms(self._search.outermost(rows))
+            return self.bound(part * cost, note or "at most the time of these events")
+        return replace(found, note=note).at_most(self._measures.cost_ms(rows))
+
+    def scaled(self, rows: Rows, factor: float | Floats = 0.0, note: str = "") -> Gain:
+        """Simulate the steps with some events scaled, with all that runs inside them.
+
+        Args:
+            rows: events.id.
+            factor: of their durations; one, or one for each of `rows`.
+            note: the assumption, shown with the gain.
+        """
+        part = float(np.mean(1 - np.asarray(factor)))
+        if self._search.context_trace:
+            cost = self._measures.ms(self._search.outermost(rows))
+            return self.bound(part * cost, note or "at most the time of these events")
+        edit = self._scaling(rows, factor)
+        ms = self._saved_ms(edit(self.graph))
+        gain = Gain(max(ms, 0.0), note, edit=edit)
+        return gain.at_most(self._measures.cost_ms(rows))
 
     def bound(self, ms: float, why: str) -> Gain:
-        """A stated bound, where no change of the what-if engine tells."""
-        return Gain(float(min(ms, self.step_ms)), why)
+        """An upper bound, for fixes that no change simulates."""
+        return Gain(float(min(ms, self._measures.steady_ms)), why)
+
+    def combined(self, gains: Sequence[Gain]) -> Gain | None:
+        """Simulate several fixes together; None if fewer than two can be simulated."""
+        edits = [gain.edit for gain in gains if gain.edit]
+        if self._search.context_trace or len(edits) < 2:
+            return None
+        graph = self.graph
+        for edit in edits:
+            with contextlib.suppress(StepscopeError):  # an earlier fix may leave nothing to change
+                graph = edit(graph)
+        return Gain(max(self._saved_ms(graph), 0.0), "simulated together")
 
     @cached_property
     def graph(self) -> Graph:
-        """The dependency graph of the steps: of all ranks, unless one was asked for."""
-        if self._asked is not None or len(self.trace.metadata.ranks) == 1:
-            return build_graph(self._recorded, self.rank)
-        return build_ranks(self._recorded)
+        """The dependency graph of the steps, without first-use costs and noise.
+
+        It covers all ranks, unless the caller chose one.
+        """
+        one = self._search.requested_rank is not None
+        if one or len(self._search.trace.metadata.ranks) == 1:
+            graph = build_graph(self._search.recorded, self._search.rank)
+        else:
+            graph = build_ranks(self._search.recorded)
+        excluded = np.union1d(self._measures.first_use, self._measures.noise)
+        chosen = np.isin(graph.tasks["event"], excluded)
+        return scale(graph, chosen, 0.0) if chosen.any() else graph
 
     @cached_property
     def _baseline(self) -> Baseline:
         return Baseline(self.graph)
 
-    @cached_property
-    def _predictions(self) -> dict[tuple[str, ...], Prediction | None]:
-        return {}
+    def _saved_ms(self, graph: Graph) -> float:
+        return self._typical_ms(simulate(graph.check()).step_ns)
 
-    def _predict(self, changes: tuple[str, ...]) -> Prediction | None:
-        if self.unfolded:
-            return None  # a simulation needs to know when things ran
+    def _typical_ms(self, after_ns: Times) -> float:
+        """The mean gain over the steps, without a step that is far longer than the others.
+
+        The last step may be: it lasts until all device work has ended.
+        """
+        before = self._baseline.simulation.step_ns
+        typical = before <= UNUSUAL * np.median(before) if len(before) >= MIN_STEPS else before > 0
+        typical[-1:] = True
+        return float((before - after_ns)[typical].mean()) / 1e6
+
+    def _scaling(self, rows: Rows, factor: float | Floats) -> Callable[[Graph], Graph]:
+        around = self._search.enclosing(rows)
+        by_event = np.ones(len(self._search.events) + 1)
+        each = np.ones(len(self._search.events))
+        each[rows] = factor
+        by_event[:-1] = np.where(around >= 0, each[around], 1.0)
+
+        def edit(graph: Graph) -> Graph:
+            factors = by_event[graph.tasks["event"]]
+            chosen = (factors != 1.0) & (graph.tasks["mark"] == 0)
+            return scale(graph, chosen, factors[chosen])
+
+        return edit
+
+    def _predicted(self, changes: tuple[str, ...]) -> Gain | None:
+        if self._search.context_trace:
+            return None  # a tree has no timestamps to simulate
         try:
             requests = [parse_request(text, CHANGES) for text in changes]
-            return self._baseline.predict(requests)[0]
+            prediction, after = self._baseline.predict(requests)
         except StepscopeError:
             return None
+        low, high = (prediction.replayed_step_ms - one for one in reversed(prediction.range))
+        ms = prediction.replayed_step_ms - prediction.predicted_step_ms
+
+        def edit(graph: Graph) -> Graph:
+            for request in requests:
+                graph = request.apply(graph)
+            return graph
+
+        gain = Gain(max(ms, 0.0), "", changes, (max(low, 0.0), max(high, 0.0)), edit)
+        return gain.at_most(max(self._typical_ms(after.step_ns), 0.0))
 
 
 def glob(name: str) -> str:
-    """A glob that a what-if change takes for exactly this name: what it cannot hold becomes `?`."""
+    """A glob that matches this name in a what-if change; special characters become `?`."""
     return re.sub(r"[,+*?\[\]]", "?", name)

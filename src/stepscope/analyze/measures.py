@@ -1,159 +1,308 @@
-"""Measuring what was found: times a step, shares, idle time."""
+"""Measure events: time per step, shares of the step, idle time."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stepscope.analyze.search import Rows, Search
-from stepscope.annotate.idle import windows
-from stepscope.annotate.quiet import python_time
-from stepscope.summary import Summary, summarise
+from stepscope.analyze.event_search import EventSearch
+from stepscope.analyze.first_use import first_use, one_off
+from stepscope.annotate.device.host_idle import python_time as intervals_of_python
+from stepscope.annotate.device.idle import windows
+from stepscope.arrays import Floats, Rows
+from stepscope.summary import Summary, summarize
+from stepscope.summary.efficiency import WorkBounds
+from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES
+from stepscope.trace.sets import distinct
+from stepscope.trace.table import Text
 
+_MIN_STEPS = 3  # with fewer nothing shows which step is typical
 LONG_CALL_NS = 1_000_000
 LONGEST_GAP_NS = 50_000_000
 LONGEST_LAUNCH_NS = 100_000
 
 
-class Measures(Search):
-    """What the events of the steps take."""
+class _Roofline(NamedTuple):
+    """Least times of pieces of work, ns, nan if unknown; `rows` in order."""
+
+    rows: Rows
+    least_ns: Floats
+    computing_ns: Floats
+    moving_ns: Floats
+    precision: Text
+
+
+class Measures:
+    """Measure the events that a search found."""
+
+    def __init__(self, search: EventSearch) -> None:
+        self._search = search
+        self._events, self._steps = search.events, search.steps
 
     @cached_property
     def summary(self) -> Summary:
-        """The facts of `stepscope report`."""
-        return summarise(self._recorded, self.rank)
+        """The numbers that `stepscope report` prints."""
+        return summarize(self._search.recorded, self._search.rank)
 
-    @property
+    @cached_property
     def step_ms(self) -> float:
-        """Mean length of a step until the next begins, of the last until its device work ends."""
-        return float(sum(end - start for _, start, end in self._windows)) / 1e6 / self.count
+        """Mean step length as recorded, ms."""
+        recorded = self._search.recorded.with_table(self._search.recorded_steps)
+        return self._per_step(sum(end - start for _, start, end in windows(recorded)))
+
+    @cached_property
+    def steady_ms(self) -> float:
+        """Mean step length without first-use costs and one-off delays, ms."""
+        once = self.spans(np.union1d(self.first_use, self.noise)).total()
+        length = self._per_step(sum(end - start for _, start, end in self._windows))
+        return max(length - self._per_step(once), length / 10)
+
+    @cached_property
+    def first_use(self) -> Rows:
+        """Events that only the first use of a kernel or a function costs (events.id)."""
+        found: Rows = first_use(self._search)
+        return found
+
+    @cached_property
+    def noise(self) -> Rows:
+        """Operators that a busy machine delayed in one step (events.id)."""
+        found: Rows = one_off(self._search)
+        return found
+
+    def longer_side_ms(self, ranges: Rows) -> float:
+        """Time of ranges, ms per step: on the CPU, or of the device work in them if longer."""
+        work = self._search.find(inside=ranges, on_device=True)
+        return max(self.ms(ranges), self.ms(work))
+
+    def cost_ms(self, rows: Rows) -> float:
+        """All that `rows` cost, ms per step: on the CPU, on the device, and to launch."""
+        outer = self._search.outermost(rows)
+        work = np.flatnonzero(self._search.within(rows) & self._search.device_work)
+        calls = self._search.caller[work]
+        calls = np.setdiff1d(np.unique(calls[calls >= 0]), self.first_use)
+        return self.ms(np.union1d(outer, np.union1d(work, calls)))
+
+    def steadiness(self, rows: Rows) -> float:
+        """How much of the time of `rows` recurs, 0 to 1.
+
+        The step with the most of it (of ten or more, one in ten) is left out, so that what a busy
+        machine does to one step does not count.
+        """
+        steps = np.unique(self._steps["step"])
+        place = np.searchsorted(steps, self._events["step"][rows])
+        known = place < len(steps)
+        spent = np.bincount(place[known], self._events["duration_ns"][rows][known], len(steps))
+        if len(steps) < _MIN_STEPS or not spent.sum():
+            return 1.0
+        return float(min(_without_most(spent.astype(np.float64)) / spent.mean(), 1.0))
+
+    def recurring_ms(self, gaps: Intervals) -> float:
+        """Time in the gaps per step, ms, without the step that has the most of it."""
+        spans = self._windows
+        if len(spans) < _MIN_STEPS:
+            return self._per_step(gaps.total())
+        start = np.array([span[1] for span in spans])
+        end = np.array([span[2] for span in spans])
+        spent = gaps.within(start, end).astype(np.float64)
+        return min(_without_most(spent), float(spent.mean())) / 1e6
 
     @property
     def has_device(self) -> bool:
-        """Whether a device works in the steps."""
+        """Whether the steps run work on a device."""
         return bool(self.summary.devices)
 
     @cached_property
     def busiest_device(self) -> Any:
-        """The device that computes longest (`summary.Device`), None where there is none."""
+        """The device that computes longest (`summary.Device`), or None."""
         return max(self.summary.devices, key=lambda one: one.computing_ms, default=None)
 
     def ms(self, rows: Rows) -> float:
-        """The time of some events, ms a step, as a union on each track and summed over them."""
-        start, duration = self.events["start_ns"][rows], self.events["duration_ns"][rows]
-        track = self.events["track"][rows]
+        """Time of `rows`, ms per step: their union on each track, summed over tracks."""
+        start, duration = (
+            self._events["start_ns"][rows],
+            self._events["duration_ns"][rows],
+        )
+        track = self._events["track"][rows]
         spans = (Intervals(start[track == one], (start + duration)[track == one])
                  for one in np.unique(track))  # fmt: skip
-        return sum(span.total() for span in spans) / 1e6 / self.count
+        return self._per_step(sum(span.total() for span in spans))
 
     def calls(self, rows: Rows) -> float:
-        """How many calls, or pieces of device work, these are a step."""
-        number = self.unfolded.calls[rows].sum() if self.unfolded else len(rows)
-        return float(number) / self.count
+        """Number of calls, or of pieces of device work, per step."""
+        number = (
+            self._search.context_trace.calls[rows].sum()
+            if self._search.context_trace
+            else len(rows)
+        )
+        return float(number) / self._search.step_count
 
-    def each_ns(self, rows: Rows) -> NDArray[np.float64]:
-        """How long each of some events lasts; of one that stands for several calls, their mean."""
-        duration = self.events["duration_ns"][rows].astype(np.float64)
-        return duration / np.maximum(self.unfolded.calls[rows], 1) if self.unfolded else duration
+    def each_ns(self, rows: Rows) -> Floats:
+        """Duration of each event, ns; the mean where an event stands for several calls."""
+        duration = self._events["duration_ns"][rows].astype(np.float64)
+        return (
+            duration / np.maximum(self._search.context_trace.calls[rows], 1)
+            if self._search.context_trace
+            else duration
+        )
 
     def share(self, rows: Rows, own: bool = False) -> float:
-        """The part of a step that some events take, the median over the steps.
+        """Share of a step that `rows` take, the median over the steps.
 
         Args:
-            rows: events that do not overlap each other, or are counted each.
-            own: count the time that an event keeps for itself, without those inside it.
+            rows: events.id; overlapping events count twice.
+            own: count self time only.
         """
-        column = self.events["self_ns" if own else "duration_ns"][rows]
-        place = np.searchsorted(self.steps["step"], self.events["step"][rows])
-        spent = np.bincount(place, column, len(self.steps))
+        column = self._events["self_ns" if own else "duration_ns"][rows]
+        place = np.searchsorted(self._steps["step"], self._events["step"][rows])
+        spent = np.bincount(place, column, len(self._steps))
         length = np.array([end - start for _, start, end in self._windows])
         return float(np.median(spent / np.maximum(length, 1)))
 
-    def spent_ns(self, rows: Rows) -> NDArray[np.float64]:
-        """The time that each of some CPU events causes: on the device, or its own without one.
+    def caused_ns(self, rows: Rows) -> Floats:
+        """The time that each CPU event causes, ns: on the device, or on the CPU if there is none.
 
-        Device work counts for the innermost of them around its launch. Recomputation in backward
+        Device work counts for the innermost of `rows` around its launch. Recomputation in backward
         and communication, which hooks start inside other work, do not count.
         """
-        aside = (self.events["recompute"] == 1) | self.events.text("category").mask("communication")
+        aside = (self._events["recompute"] == 1) | self._events.text("category").mask(
+            "communication"
+        )
         if self.has_device:
-            work = self.launched[(self._device_work & ~aside)[self.launched]]
+            work = self._search.launched[(self._search.device_work & ~aside)[self._search.launched]]
             return self._summed(rows, work)
-        inner = self.outermost(np.flatnonzero(aside & ~np.isin(np.arange(len(aside)), rows)))
-        duration = self.events["duration_ns"][rows].astype(np.float64)
+        inner = self._search.outermost(
+            np.flatnonzero(aside & ~np.isin(np.arange(len(aside)), rows))
+        )
+        duration = self._events["duration_ns"][rows].astype(np.float64)
         return duration - self._summed(rows, inner)
 
-    def waits_ms(self, rows: Rows) -> float:
-        """How long the training loop runs no operator while some events run, ms a step."""
-        return self.spans(rows).minus(self._operator_spans()).total() / 1e6 / self.count
+    def wait_ms(self, rows: Rows) -> float:
+        """Time in which `rows` run and the training loop runs no operator, ms per step."""
+        return (
+            self.spans(rows).minus(self._operator_spans()).total() / 1e6 / self._search.step_count
+        )
 
     def spans(self, rows: Rows) -> Intervals:
-        """When any of some events runs."""
-        start = self.events["start_ns"][rows]
-        return Intervals(start, start + self.events["duration_ns"][rows])
+        """When any of `rows` runs."""
+        start = self._events["start_ns"][rows]
+        return Intervals(start, start + self._events["duration_ns"][rows])
 
-    def quiet(self) -> Intervals:
-        """When the training loop runs Python and nothing else: `annotate.quiet.python_time`."""
-        return python_time(self.trace, self.rank, self.steps)
+    def python_time(self) -> Intervals:
+        """When the training loop runs Python and nothing else."""
+        return intervals_of_python(self._search.trace, self._search.rank, self._search.steps)
 
     def idle_ms(self, *causes: str) -> float:
-        """Time in which the busiest device idles for some causes, ms a step."""
+        """Idle time of the busiest device with one of these causes, ms per step."""
         device = self.busiest_device
         return sum(device.idle_ms[cause] for cause in causes) if device else 0.0
 
     def idle_during_ms(self, rows: Rows) -> float:
-        """How long the busiest device idles while some events run, ms a step."""
-        idle = self.trace["idle"]
-        mine = (idle["rank"] == self.rank) & (idle["device"] == self.busiest_device.device)
-        busy = self.spans(rows).minus(Intervals(idle["start_ns"][mine], idle["end_ns"][mine]))
-        return (self.spans(rows).total() - busy.total()) / 1e6 / self.count
+        """Idle time of the busiest device while `rows` run, ms per step."""
+        idle = self._search.trace["idle"]
+        chosen = (idle["rank"] == self._search.rank) & (
+            idle["device"] == self.busiest_device.device
+        )
+        busy = self.spans(rows).minus(Intervals(idle["start_ns"][chosen], idle["end_ns"][chosen]))
+        return self._per_step(self.spans(rows).total() - busy.total())
 
     def launch_gaps(self) -> Intervals:
-        """When the busiest device idles because the CPU takes its time to launch work.
+        """When the busiest device idles because the CPU launches too slowly.
 
-        Not meant are gaps of 50 ms and more, those of 100 µs and more after a launch, which wait
-        for another stream, and calls of the runtime of 1 ms and more: no launch takes as long, they
-        allocate or load kernels.
+        Excluded are gaps of 50 ms or more, gaps of 100 µs or more after a launch (these wait for
+        another stream), and runtime calls of 1 ms or more (these allocate or load kernels).
         """
-        idle = self.trace["idle"]
+        idle = self._search.trace["idle"]
         length = idle["end_ns"] - idle["start_ns"]
         most = np.zeros(len(IDLE_CAUSES), np.int64)
         most[IDLE_CAUSES.index("host")] = LONGEST_GAP_NS
         most[IDLE_CAUSES.index("launch")] = LONGEST_LAUNCH_NS
-        mine = (length < most[idle["cause"]]) & (idle["rank"] == self.rank)
-        mine &= idle["device"] == self.busiest_device.device
-        mine &= np.isin(idle["step"], self.steps["step"])
-        gaps = Intervals(idle["start_ns"][mine], idle["end_ns"][mine])
-        calls = self.find(category="runtime")
-        long = self.events["duration_ns"][calls] >= LONG_CALL_NS
-        return gaps.minus(self.spans(calls[long]))
+        chosen = (length < most[idle["cause"]]) & (idle["rank"] == self._search.rank)
+        chosen &= idle["device"] == self.busiest_device.device
+        chosen &= np.isin(idle["step"], self._steps["step"])
+        gaps = Intervals(idle["start_ns"][chosen], idle["end_ns"][chosen])
+        calls = self._search.find(category="runtime")
+        long = self._events["duration_ns"][calls] >= LONG_CALL_NS
+        return gaps.minus(self.spans(np.union1d(calls[long], self.first_use)))
+
+    def roofline_ns(self, rows: Rows) -> Floats:
+        """The least time of each kernel by the peak rates of the device, ns; nan if unknown."""
+        bounds = self._roofline
+        place = np.searchsorted(bounds.rows, rows)
+        place = np.where(np.append(bounds.rows, -1)[place] == rows, place, len(bounds.rows))
+        return np.append(bounds.least_ns, np.nan)[place]
+
+    def is_memory_bound(self, rows: Rows) -> bool:
+        """Whether kernels are mostly bound by memory bandwidth, by the peak rates of the device."""
+        bounds = self._roofline
+        of = np.isin(bounds.rows, rows)
+        return bool(np.nansum(bounds.moving_ns[of]) > np.nansum(bounds.computing_ns[of]))
+
+    def precision_of(self, rows: Rows) -> str:
+        """The precision of most of some products: `half`, `tf32`, `fp32`, or empty."""
+        bounds = self._roofline
+        of = np.flatnonzero(np.isin(bounds.rows, rows))
+        values, counts = np.unique(bounds.precision.codes[of], return_counts=True)
+        code = int(values[counts.argmax()]) if len(values) else -1
+        return bounds.precision.values[code] if code >= 0 else ""
+
+    def idle(self, cause: str) -> Intervals:
+        """When the busiest device idles for a cause in the steps, without first-use costs."""
+        idle = self._search.trace["idle"]
+        chosen = (idle["rank"] == self._search.rank) & idle.text("cause").mask(cause)
+        if self.busiest_device is not None:
+            chosen &= idle["device"] == self.busiest_device.device
+        chosen &= np.isin(idle["step"], self._steps["step"])
+        gaps = Intervals(idle["start_ns"][chosen], idle["end_ns"][chosen])
+        return gaps.minus(self.spans(self.first_use))
+
+    def stalls(self) -> Intervals:
+        """When Python keeps the training loop for 1 ms or more, and nothing else runs."""
+        gaps = self.python_time()
+        long = gaps.ends - gaps.starts >= LONG_CALL_NS
+        return Intervals(gaps.starts[long], gaps.ends[long])
+
+    @cached_property
+    def _roofline(self) -> _Roofline:
+        selected = SelectedSteps(self._search.recorded, self._search.rank, None)
+        bounds = WorkBounds(selected, self.summary.devices)
+        least = np.fmax(bounds.computing_ns, bounds.moving_ns)
+        return _Roofline(
+            selected.work, least, bounds.computing_ns, bounds.moving_ns, bounds.precision
+        )
 
     def device_facts(self) -> dict[str, Any]:
-        """What the trace tells of the device that works: name, computeMajor, numSms, …."""
-        used = set(self.trace["tracks"]["device"][self.events["track"][self.find(on_device=True)]])
-        known = self.trace.metadata.devices
-        mine = (dict(one) for number, one in enumerate(known) if one.get("id", number) in used)
-        return next(mine, {})
+        """Properties of the device in use: name, computeMajor, numSms, …."""
+        tracks = distinct(self._events["track"][self._search.find(on_device=True)])
+        used = distinct(self._search.trace["tracks"]["device"][tracks]).tolist()
+        return next((dict(one) for one in map(self._search.trace.metadata.device, used) if one), {})
 
     @cached_property
     def _windows(self) -> list[tuple[int, int, int]]:
-        return windows(self.trace.with_table(self.steps))
+        return windows(self._search.trace.with_table(self._search.steps))
 
-    def _summed(self, rows: Rows, parts: Rows) -> NDArray[np.float64]:
+    def _per_step(self, total_ns: float) -> float:
+        """A total of all steps as ms per step."""
+        return float(total_ns) / 1e6 / self._search.step_count
+
+    def _summed(self, rows: Rows, parts: Rows) -> Floats:
         """The time of `parts` inside, or launched in, each of `rows`, ns."""
-        around = self.led_from(rows)[parts]
+        around = self._search.enclosing(rows)[parts]
         inside = around >= 0
-        duration = self.events["duration_ns"][parts[inside]]
-        time = np.bincount(around[inside], duration, len(self.events)).astype(np.float64)
-        result: NDArray[np.float64] = time[rows]
+        duration = self._events["duration_ns"][parts[inside]]
+        time = np.bincount(around[inside], duration, len(self._events)).astype(np.float64)
+        result: Floats = time[rows]
         return result
 
     def _operator_spans(self) -> Intervals:
-        """When any thread computes."""
-        rows = self.find(category=("cpu_op", "runtime"))
-        return self.spans(rows[~self.is_range(rows)])
+        """When any thread runs an operator or a runtime call."""
+        rows = self._search.find(category=("cpu_op", "runtime"))
+        return self.spans(rows[~self._search.is_range(rows)])
+
+
+def _without_most(spent: Floats) -> float:
+    """The mean without the greatest value; of ten or more without one in ten."""
+    return float(np.sort(spent)[: len(spent) - max(len(spent) // 10, 1)].mean())

@@ -3,67 +3,100 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 import runpy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
+from stepscope.analyze import rules
 from stepscope.analyze.finding import Finding
-from stepscope.analyze.subject import Subject
+from stepscope.analyze.rule_context import RuleContext
 from stepscope.errors import RuleError
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One entry of the list of rules.
+    """A rule.
 
     Attributes:
-        function: takes the subject; yields what it finds. Its docstring says in the first line what
-            it looks for, and in a paragraph that begins with `Silent` when it says nothing.
+        function: takes a `RuleContext` and yields findings. The first line of its docstring states
+            what the rule looks for; a paragraph that begins with `Silent` states when it reports
+            nothing.
+        cause: findings of rules of one cause are shown together; by default a rule has its own.
+        explains: what bounds a step (`summary.verdict`) that this rule explains.
+        fallback: whether it applies only if no other finding explains what bounds the step.
+        notice: whether it is worth showing without a gain.
 
     Example:
-        >>> def many_copies(subject):
-        ...     '''Tensors are made contiguous again and again.'''
-        ...     rows = subject.find(r"^aten::contiguous$", stage="forward")
-        ...     if len(rows) > 100 * subject.count:
-        ...         gain = subject.whatif("scale:select=name=aten::contiguous,factor=0")
-        ...         yield subject.finding("Many copies.", "Keep one layout.", rows, gain)
+        >>> def many_copies(context):
+        ...     '''Tensors that are made contiguous repeatedly.'''
+        ...     rows = context.find(r"^aten::contiguous$", stage="forward")
+        ...     if context.calls(rows) > 100:
+        ...         gain = context.whatif("scale:select=name=aten::contiguous,factor=0")
+        ...         yield context.finding("Many copies.", "Keep one layout.", rows, gain)
         >>> RULES = [Rule(many_copies)]
 
     Source: DEEPCONTEXT section 4.3, "Analysis API": search, metrics, flag.
     """
 
-    function: Callable[[Subject], Iterable[Finding]]
+    function: Callable[[RuleContext], Iterable[Finding]]
+    cause: str = ""
+    explains: tuple[str, ...] = ()
+    fallback: bool = False
+    notice: bool = False
 
     @property
     def name(self) -> str:
-        """The name that findings carry."""
+        """The name of the rule, which its findings carry."""
         return self.function.__name__
 
     @property
     def summary(self) -> str:
-        """What it looks for."""
+        """What the rule looks for."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
 
     @property
     def silent(self) -> str:
-        """When it says nothing, empty where it does not tell."""
+        """When the rule reports nothing; empty if not documented."""
         parts = (inspect.getdoc(self.function) or "").split("\n\n")
         found = (" ".join(part.split()) for part in parts if part.startswith("Silent"))
         return next(found, "")
 
 
+def discover_rules() -> list[Rule]:
+    """The rules of `stepscope.analyze.rules`: of each module the function of the module's name.
+
+    The module's constants `CAUSE`, `EXPLAINS`, `FALLBACK` and `NOTICE` set what the rule's
+    attributes of these names are.
+    """
+    names = sorted(module.name for module in pkgutil.iter_modules(rules.__path__))
+    return [_declared_in(import_module(f"{rules.__name__}.{name}"), name) for name in names]
+
+
+def _declared_in(module: ModuleType, name: str) -> Rule:
+    return Rule(
+        getattr(module, name),
+        cause=getattr(module, "CAUSE", ""),
+        explains=getattr(module, "EXPLAINS", ()),
+        fallback=getattr(module, "FALLBACK", False),
+        notice=getattr(module, "NOTICE", False),
+    )
+
+
 def load_rules(path: str | Path) -> list[Rule]:
-    """The list `RULES` of a Python file of the user's; this runs the file.
+    """The list `RULES` of a Python file. This runs the file.
 
     Raises:
-        RuleError: if it cannot be run, or has no such list.
+        RuleError: if the file cannot be run, or has no such list.
     """
     try:
         found = runpy.run_path(str(path)).get("RULES")
     except (Exception, SystemExit) as error:
-        told = " ".join(str(error).split())
-        raise RuleError(f"{path}: cannot load rules: {type(error).__name__}: {told}") from error
+        reason = " ".join(str(error).split())
+        raise RuleError(f"{path}: cannot load rules: {type(error).__name__}: {reason}") from error
     if not isinstance(found, list) or not all(isinstance(rule, Rule) for rule in found):
         raise RuleError(f"{path}: expected a list RULES of stepscope.analyze.Rule, "
                         f"found {type(found).__name__}")  # fmt: skip

@@ -1,31 +1,37 @@
-"""From recorded facts to derived ones: one file per fact, each a function Trace -> Trace."""
+"""Derive facts from a recorded trace: one file per fact, each a function Trace -> Trace."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from stepscope.annotate.backward import link_backward
-from stepscope.annotate.collectives import mark_communication
-from stepscope.annotate.idle import find_idle
-from stepscope.annotate.kinds import classify_kernels
-from stepscope.annotate.launches import link_launches
-from stepscope.annotate.modules import attribute_modules
-from stepscope.annotate.runs import find_runs
-from stepscope.annotate.stages import assign_stages
-from stepscope.annotate.steps import find_steps
+from stepscope.annotate.device.collectives import mark_communication
+from stepscope.annotate.device.idle import find_idle
+from stepscope.annotate.device.kernel_kinds import classify_kernels
+from stepscope.annotate.links.forward_of_backward import link_backward
+from stepscope.annotate.links.launches import link_launches
+from stepscope.annotate.modules.modules import attribute_modules
+from stepscope.annotate.recording_cost.part_costs import why_unknown
+from stepscope.annotate.recording_cost.recording_cost import without_recording_cost
+from stepscope.annotate.stages.stage_runs import find_runs
+from stepscope.annotate.stages.stages import assign_stages
+from stepscope.annotate.steps.steps import find_steps
 from stepscope.trace.trace import Trace
 
 __all__ = ["annotate"]
 
 
-def annotate(trace: Trace, model: Mapping[str, Any] | None = None) -> Trace:
+def annotate(
+    trace: Trace, model: Mapping[str, Any] | None = None, as_recorded: bool = False
+) -> Trace:
     """Derive steps, stages, modules, launches, kernel kinds and idle time.
 
     Args:
-        trace: a trace as a reader made it.
-        model: a model tree `{"name", "class", "children": [...]}`, used where the file names no
-            module itself.
+        trace: a trace as read from a file.
+        model: a model tree `{"name", "class", "children": [...]}`, used if the file names no
+            modules.
+        as_recorded: keep the recorded times of a capture instead of removing the cost of
+            recording from them.
 
     Returns:
         The trace with all its tables filled.
@@ -34,12 +40,27 @@ def annotate(trace: Trace, model: Mapping[str, Any] | None = None) -> Trace:
         trace = trace.with_metadata(model=model)
     if not len(trace.events):
         return trace
+    staged = _staged(trace)
+    if trace.metadata.capture and not as_recorded:
+        staged = _corrected(trace, staged)
+    trace = classify_kernels(staged)
+    trace = attribute_modules(trace)
+    trace = find_runs(trace)
+    return find_idle(trace)
+
+
+def _corrected(recorded: Trace, staged: Trace) -> Trace:
+    """A capture with stages, without the cost of its recording where that is known."""
+    if not len(staged["steps"]):
+        return staged
+    if why := why_unknown(recorded.metadata.capture, recorded.metadata.world_size):
+        return staged.with_metadata(recording_cost={"unknown": why})
+    return _staged(without_recording_cost(recorded, find_runs(staged)))
+
+
+def _staged(trace: Trace) -> Trace:
     trace = link_launches(trace)
     trace = mark_communication(trace)
     trace = link_backward(trace)
     trace = find_steps(trace)
-    trace = assign_stages(trace)
-    trace = classify_kernels(trace)
-    trace = attribute_modules(trace)
-    trace = find_runs(trace)
-    return find_idle(trace)
+    return assign_stages(trace)

@@ -1,4 +1,4 @@
-"""What operators take alone on this machine: measured once, for what-ifs of CPU traces."""
+"""Benchmarks of single operators on this machine, for what-ifs of CPU traces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stepscope.calibration.calibration import (
     find_calibration,
     kept_calibrations,
 )
-from stepscope.calibration.operators import Operators, find_operators
+from stepscope.calibration.script_operators import Operators, find_operators
 
 __all__ = [
     "Calibration",

@@ -1,4 +1,4 @@
-"""Measure what a machine's calibration lacks, in a process of its own: this one loads no torch."""
+"""Benchmark operators that a calibration lacks, in a child process (this one loads no torch)."""
 
 from __future__ import annotations
 
@@ -19,36 +19,50 @@ from stepscope.calibration.calibration import (
     find_calibration,
     keep_calibration,
 )
-from stepscope.calibration.operators import Operator, find_operators
+from stepscope.calibration.script_operators import Operator, find_operators
 from stepscope.errors import ChangeError
 from stepscope.trace.trace import Trace
 
 _STAGES = ("forward", "loss", "backward")
-_WORTH = 0.0005  # of the time of forward and backward
+_MIN_SHARE = 0.0005  # of the time of forward and backward
 
 
 def calibrate(trace: Trace, *, afresh: bool = False) -> Calibration:
-    """The machine's calibration with all that predictions for this trace need.
+    """The machine's calibration, with everything that predictions for this trace need.
+
+    A calibration that other processes disturbed is measured again; the less disturbed one counts.
 
     Args:
-        trace: of a CPU, with shapes; recorded on this machine.
-        afresh: whether to measure what is known already.
+        trace: a CPU trace with shapes, recorded on this machine.
+        afresh: whether to measure known operators again.
 
     Raises:
-        ChangeError: if torch cannot be loaded, or is of another version than the trace's.
+        ChangeError: if torch cannot be loaded, or its version differs from the trace's.
     """
-    known = None if afresh else find_calibration(trace.metadata)
+    kept = None if afresh else find_calibration(trace.metadata)
+    known = None if kept is None or kept.is_disturbed else kept
     wanted = _worth_measuring(trace)
-    lacking = [one for one in wanted if known is None or one.signature not in known.operators]
-    if known is not None and not lacking:
+    missing = [call for call in wanted if known is None or call.signature not in known.operators]
+    if known is not None and not missing:
         return known
-    calibration = _measured(Machine.of(trace.metadata), known, lacking)
+    calibration = _measured(Machine.of(trace.metadata), known, missing)
+    if known is None and kept is not None:
+        calibration = _less_disturbed(kept, calibration)
     keep_calibration(calibration)
     return calibration
 
 
+def _less_disturbed(before: Calibration, now: Calibration) -> Calibration:
+    """The calibration that got more of a core, with all operators that were asked for now."""
+    if now.core_share >= before.core_share:
+        return now
+    more = {one: times for one, times in now.operators.items() if one not in before.operators}
+    share = now.core_share if more else before.core_share
+    return replace(before, operators={**before.operators, **more}, core_share=share)
+
+
 def _worth_measuring(trace: Trace) -> list[Operator]:
-    """Operators in FP32 of forward and backward that take a share of its time worth knowing."""
+    """FP32 operators of forward and backward with a relevant share of the time."""
     events = trace.events
     found = find_operators(trace, events.text("stage").mask(*_STAGES))
     length = events["duration_ns"][found.rows]
@@ -58,7 +72,7 @@ def _worth_measuring(trace: Trace) -> list[Operator]:
         if call is not None and call.floats:
             times[call.signature] = times.get(call.signature, 0) + time
             calls[call.signature] = call
-    least = _WORTH * float(np.sum(length))
+    least = _MIN_SHARE * float(np.sum(length))
     return [calls[signature] for signature, time in times.items() if time >= least]
 
 
@@ -67,14 +81,14 @@ def _measured(
 ) -> Calibration:
     request = {
         "threads": machine.threads,
-        "operators": [one.signature for one in operators],
+        "operators": [call.signature for call in operators],
         "machine": known is None,
     }
     facts = _in_child(request)
     if facts["torch"] != machine.torch:
         raise ChangeError(
-            f"expected torch {machine.torch}, which made the trace, to calibrate; found "
-            f"{facts['torch']} in {sys.executable}; use the training script's own Python"
+            f"the trace was recorded with torch {machine.torch}, but {sys.executable} has torch "
+            f"{facts['torch']}; calibrate with the Python of the training script"
         )
     date = datetime.date.today().isoformat()
     base = known or Calibration(
@@ -82,7 +96,11 @@ def _measured(
         optimizers=facts["optimizers"], loading=facts["loading"], reducing=facts["reducing"],
         sharding=facts["sharding"],
     )  # fmt: skip
-    return replace(base, operators={**base.operators, **facts["operators"]})
+    return replace(
+        base,
+        operators={**base.operators, **facts["operators"]},
+        core_share=min(base.core_share, facts["core_share"]),
+    )
 
 
 def _in_child(request: dict[str, object]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A calibration: times of operators, measured alone on one machine; and where it is kept."""
+"""A calibration: times of single operators on one machine, and its file."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from stepscope.calibration.timed import QUIET
 from stepscope.errors import ChangeError
 from stepscope.trace.cache import cache_folder
 from stepscope.trace.trace import Metadata
 
-VERSION = 3
+VERSION = 4
 _FILE = re.compile(r"(calibration-[0-9a-f]{16}\.json|\.calibration-[0-9a-f]{16}\.json\.\d+)")
 _LIMITS = (
     "ATEN_CPU_CAPABILITY",
@@ -31,14 +32,14 @@ _LIMITS = (
 
 @dataclass(frozen=True)
 class Machine:
-    """What times depend on.
+    """The machine and software that times depend on.
 
     Attributes:
-        cpu: model of the processor.
-        cores: how many there are.
-        torch: version.
-        threads: that an operator computes on.
-        instructions: variables that forbid some of the processor's instructions.
+        cpu: processor model.
+        cores: number of cores.
+        torch: version of torch.
+        threads: number of threads per operator.
+        instructions: environment variables that disable some of the processor's instructions.
     """
 
     cpu: str
@@ -49,14 +50,14 @@ class Machine:
 
     @classmethod
     def of(cls, metadata: Metadata) -> Machine:
-        """This machine, with the version and the threads of a trace."""
+        """This machine, with the torch version and thread count of a trace."""
         threads = metadata.capture.get("threads") or os.cpu_count() or 1
         version = metadata.framework_version
         return cls(cpu_model(), os.cpu_count() or 1, version, int(threads), _forbidden())
 
     @property
     def key(self) -> str:
-        """Names it in the cache."""
+        """Its key in the cache."""
         text = json.dumps([VERSION, *asdict(self).values()])
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -68,22 +69,24 @@ class Machine:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Times of operators alone on one machine; all times in ns.
+    """Times of single operators on one machine, in ns.
 
     Attributes:
-        machine: where.
-        date: when, as YYYY-MM-DD.
-        operators: by signature: `[in 32 bits, in 16 bits]`; null where it could not be called so.
+        machine: where it was measured.
+        date: when it was measured, YYYY-MM-DD.
+        operators: by signature: `[in 32 bits, in 16 bits]`; null if the call is not possible.
         casts: rows `[elements, to 16 bits, to 32 bits]`.
-        copies: rows `[bytes, a copy into memory of its own]`.
-        optimizers: by class: rows `[tensors, elements in all, a fused step]`.
+        copies: rows `[bytes, copy into new memory]`.
+        optimizers: by class: rows `[tensors, total elements, fused step]`.
         reducing: an all-reduce of two processes on this machine: rows `[bytes, ns, CPU time of each
             process, ns]`.
-        sharding: over two processes of this machine, CPU time of the thread that computes: `units`,
-            rows `[tensors, bytes in all, gathering twice and scattering once]`, and `operator`,
-            what an operator on sharded tensors takes more.
-        loading: handing over a batch that a worker made: rows `[bytes, CPU time of the training
-            loop, CPU time of the worker]`.
+        sharding: over two processes on this machine, CPU time of the computing thread: `units`,
+            rows `[tensors, total bytes, two gathers and one scatter]`, and `operator`, the extra
+            time of an operator on sharded tensors.
+        loading: handing over a worker's batch: rows `[bytes, CPU time of the training loop, CPU
+            time of the worker]`.
+        core_share: the smallest share of a core that a measurement got, 0 to 1; with less than
+            `QUIET` other processes disturbed it.
     """
 
     machine: Machine
@@ -95,9 +98,21 @@ class Calibration:
     loading: Sequence[Sequence[float]] = ()
     reducing: Sequence[Sequence[float]] = ()
     sharding: Mapping[str, Any] = field(default_factory=dict)
+    core_share: float = 1.0
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other processes used the machine so much that times may be too long."""
+        return self.core_share < QUIET
 
     def __str__(self) -> str:
-        return f"calibration of {self.date} on {self.machine}"
+        busy = f", {self.load}" if self.is_disturbed else ""
+        return f"calibration of {self.date} on {self.machine}{busy}"
+
+    @property
+    def load(self) -> str:
+        """How busy the machine was, in words."""
+        return f"measured on a busy machine with {self.core_share:.0%} of a core"
 
     def to_json(self) -> dict[str, Any]:
         """A dict that `json` can write."""
@@ -105,23 +120,23 @@ class Calibration:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Calibration:
-        """The inverse of `to_json`; raises TypeError or KeyError for anything else."""
+        """The inverse of `to_json`; raises TypeError or KeyError for other data."""
         rest = {name: value for name, value in data.items() if name != "version"}
         return cls(**{**rest, "machine": Machine(**rest["machine"])})
 
     def cast_ns(self, elements: float, *, down: bool) -> float:
-        """What a cast of so many values takes, to 16 bits or back."""
+        """The time to cast this many elements to 16 bits, or back."""
         return between(self.casts, elements, 1 if down else 2)
 
     def copy_rate(self, size: float) -> float | None:
-        """Bytes a nanosecond that are copied where `size` bytes are; None where not measured."""
+        """The rate of a copy of `size` bytes, bytes/ns; None if not measured."""
         return size / between(self.copies, size, 1) if self.copies and size > 0 else None
 
 
 def between(rows: Sequence[Sequence[float]], at: float, column: int) -> float:
-    """The value of a column between the rows around `at` (column 0), on logarithmic scales.
+    """A column interpolated at `at` (column 0), on logarithmic scales.
 
-    Beyond the first row it stays what it is there, beyond the last it grows in proportion.
+    Before the first row it is constant; beyond the last row it grows in proportion.
     """
     table = np.array(rows, np.float64)
     x, y = table[:, 0], table[:, column]
@@ -130,13 +145,13 @@ def between(rows: Sequence[Sequence[float]], at: float, column: int) -> float:
 
 
 def calibration_path(machine: Machine) -> Path | None:
-    """The file of a machine's calibration; None where nothing is kept."""
+    """The file of a machine's calibration; None without a cache."""
     folder = cache_folder()
     return None if folder is None else folder / f"calibration-{machine.key}.json"
 
 
 def find_calibration(metadata: Metadata) -> Calibration | None:
-    """The calibration of this machine for traces like this one, or None."""
+    """This machine's calibration for traces like this one, or None."""
     path = calibration_path(Machine.of(metadata))
     if path is None:
         return None
@@ -146,7 +161,7 @@ def find_calibration(metadata: Metadata) -> Calibration | None:
 
 
 def keep_calibration(calibration: Calibration) -> None:
-    """Store it in place of an earlier one; does nothing where nothing is kept.
+    """Store a calibration, replacing an earlier one; without a cache, do nothing.
 
     Raises:
         ChangeError: if it cannot be written.
@@ -161,13 +176,13 @@ def keep_calibration(calibration: Calibration) -> None:
         partial.replace(path)
     except OSError as error:
         raise ChangeError(
-            f"{path}: the calibration cannot be kept: {error.strerror}; set $STEPSCOPE_CACHE to a "
-            "folder that can be written to"
+            f"{path}: cannot save the calibration: {error.strerror}; set $STEPSCOPE_CACHE to a "
+            "writable folder"
         ) from error
 
 
 def kept_calibrations() -> list[Path]:
-    """The files of all calibrations, of any machine, unfinished ones included."""
+    """The files of all calibrations, of any machine, including partial files."""
     folder = cache_folder()
     if folder is None or not folder.is_dir():
         return []
@@ -179,7 +194,7 @@ def _forbidden() -> str:
 
 
 def cpu_model() -> str:
-    """The processor, as the system calls it."""
+    """The processor's name according to the system."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
             if line.startswith("model name"):

@@ -1,35 +1,60 @@
-"""An all-reduce of two processes of this machine: how long, and how much CPU time it takes."""
+"""Wall time and CPU time of an all-reduce between two processes on this machine."""
 
 from __future__ import annotations
 
 import statistics
 import time
+from typing import Any, NamedTuple
 
 import torch
 from torch import distributed
 
+from stepscope.calibration.timed import QUIET, Timed, queued_ns, share_since
 from stepscope.calibration.two_processes import between_two_processes
 
 _BYTES = (1 << 12, 1 << 18, 1 << 20, 1 << 23, 25 << 20)
-_CALLS = 5
+_CALLS, _MOST_CALLS = 5, 25
 
 
-def reducing() -> list[list[float]]:
-    """Rows of bytes, time and each process's CPU time, ns; none where nothing can be forked."""
+def reducing() -> list[list[Any]]:
+    """Rows of bytes, time and CPU time per process, ns; empty if processes cannot be forked."""
     return between_two_processes(_rows) or []
 
 
-def _rows() -> list[list[float]]:
-    return [[float(size), *_all_reduce_ns(size)] for size in _BYTES]
+def _rows() -> list[list[Any]]:
+    return [[float(size), *_all_reduce(size)] for size in _BYTES]
 
 
-def _all_reduce_ns(size: int) -> list[float]:
+def _all_reduce(size: int) -> tuple[Timed, float]:
+    """The medians of those repetitions that other processes disturbed least."""
     values = torch.ones(size // 4)
     distributed.all_reduce(values)
-    times: list[tuple[int, int]] = []
-    for _ in range(_CALLS):
-        distributed.barrier()
-        wall, cpu = time.perf_counter_ns(), time.process_time_ns()
-        distributed.all_reduce(values)
-        times.append((time.perf_counter_ns() - wall, time.process_time_ns() - cpu))
-    return [float(statistics.median(column)) for column in zip(*times, strict=True)]
+    found: list[_Repetition] = []
+    while len(found) < _CALLS or (
+        sum(one.share >= QUIET for one in found) < _CALLS and len(found) < _MOST_CALLS
+    ):
+        found.append(_repetition(values))
+    best = sorted(found, key=lambda one: -one.share)[:_CALLS]
+    share = min(one.share for one in best)
+    return (
+        Timed(float(statistics.median(one.ns for one in best)), share),
+        float(statistics.median(one.cpu_ns for one in best)),
+    )
+
+
+class _Repetition(NamedTuple):
+    ns: int
+    cpu_ns: int
+    share: float
+
+
+def _repetition(values: torch.Tensor) -> _Repetition:
+    distributed.barrier()
+    queued = queued_ns()
+    wall, cpu = time.perf_counter_ns(), time.process_time_ns()
+    distributed.all_reduce(values)
+    wall, cpu = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
+    share = torch.tensor([share_since(queued, queued_ns(), wall)], dtype=torch.float64)
+    # Both processes go on, or both stop.
+    distributed.all_reduce(share, op=distributed.ReduceOp.MIN)
+    return _Repetition(wall, cpu, float(share))

@@ -1,6 +1,6 @@
-"""One operator called alone, with inputs like those of the trace, in 32 bits or in 16.
+"""Calls of single operators with inputs like those in the trace, in 32 or 16 bits.
 
-Imports torch: for the process that measures.
+Imports torch; only for the measuring process.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _DTYPES = {
 
 
 def prepare(signature: str, *, half: bool) -> Call | None:
-    """A function that calls the operator, or None where it cannot be called so.
+    """A function that calls the operator, or None if the call is not possible.
 
     Args:
         signature: `Operator.signature`.
-        half: its inputs in FP32 are in bfloat16: all of them, or, where the operator does not take
-            that, only those with several dimensions (weights of a normalization stay in FP32).
+        half: convert FP32 inputs to bfloat16: all of them or, if the operator rejects that, only
+            those with several dimensions (weights of a normalization stay in FP32).
     """
     for least in (0, 2) if half else (99,):
         try:
             call = _call(signature, least)
             call()
-        except Exception:  # whatever the operator objects to
+        except Exception:  # any reason of the operator
             continue
         return call
     return None
@@ -46,11 +46,13 @@ def prepare(signature: str, *, half: bool) -> Call | None:
 def _call(signature: str, least: int) -> Call:
     name, dims, strides, types, values = json.loads(signature)
     packet = getattr(torch.ops.aten, name)
-    inputs = [_input(*one, least=least) for one in zip(dims, strides, types, values, strict=True)]
+    inputs = [
+        _input(*given, least=least) for given in zip(dims, strides, types, values, strict=True)
+    ]
     schema = _schema(packet, len(inputs))
     places, names = [], {}
     for argument, given in zip(schema, inputs, strict=True):
-        # A text is recorded as nothing, like None; the default will do.
+        # Strings are not recorded, like None; the default is close enough.
         value = argument.default_value if given is None else given
         if argument.kwarg_only:
             names[argument.name] = value
@@ -60,9 +62,9 @@ def _call(signature: str, least: int) -> Call:
 
 
 def _schema(packet: Any, count: int) -> list[Any]:
-    """The arguments of the overload that takes so many and writes to none that is given."""
+    """The arguments of the overload with this many arguments and no `out` argument."""
     schemas = (getattr(packet, name)._schema.arguments for name in packet.overloads())
-    return next(s for s in schemas if len(s) == count and not any(one.is_out for one in s))
+    return next(s for s in schemas if len(s) == count and not any(arg.is_out for arg in s))
 
 
 def _input(dims: Any, strides: Any, kind: str, value: str, *, least: int) -> Any:
@@ -74,7 +76,7 @@ def _input(dims: Any, strides: Any, kind: str, value: str, *, least: int) -> Any
 
 
 def _tensor(dims: list[int], strides: list[int], dtype: torch.dtype, least: int) -> torch.Tensor:
-    """Values that no function minds: FP32 between 0.1 and 0.9, all else 0."""
+    """A tensor with values that are valid for any function: FP32 from 0.1 to 0.9, else 0."""
     elements = 1 + sum((d - 1) * s for d, s in zip(dims, strides, strict=True))
     storage = torch.zeros(max(elements if math.prod(dims) else 0, 0), dtype=dtype)
     if dtype.is_floating_point:

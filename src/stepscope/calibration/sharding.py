@@ -1,4 +1,4 @@
-"""What sharding a model over two processes of this machine costs the thread that computes."""
+"""CPU time that sharding a model over two processes costs the computing thread."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from torch import nn
 
 from stepscope.calibration.two_processes import between_two_processes
 
-# Square weights: how many of which width; 16 KiB to 16 MiB in all.
+# Square weights: (number, width); 16 KiB to 16 MiB in total.
 _UNITS = ((1, 64), (12, 64), (1, 512), (1, 1024), (1, 2048))
 _CALLS = 8
-# What Adam calls.
+# The operators of Adam.
 _OPERATORS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
-    lambda one: one.mul_(0.9),
-    lambda one: one.lerp_(one, 0.1),
-    lambda one: one.addcmul_(one, one),
-    lambda one: one.sqrt(),
-    lambda one: one.div(2.0),
-    lambda one: one.add_(1e-8),
-    lambda one: one.addcdiv_(one, one),
+    lambda tensor: tensor.mul_(0.9),
+    lambda tensor: tensor.lerp_(tensor, 0.1),
+    lambda tensor: tensor.addcmul_(tensor, tensor),
+    lambda tensor: tensor.sqrt(),
+    lambda tensor: tensor.div(2.0),
+    lambda tensor: tensor.add_(1e-8),
+    lambda tensor: tensor.addcdiv_(tensor, tensor),
 )
 
 
 def sharding() -> dict[str, Any]:
-    """CPU time of copies and Python, without the time in which the thread waits for the other.
+    """CPU time of copies and Python, without waits for the other process.
 
     Returns:
-        `units`: rows of tensors, bytes in all, and what gathering such a unit twice and scattering
-        its gradients takes; `operator`: what an operator takes longer on sharded tensors, the mean
-        of Adam's. Times in ns; empty where nothing can be forked, or this torch shards no model on
-        a CPU.
+        `units`: rows of tensors, total bytes, and the time to gather such a unit twice and scatter
+        its gradients. `operator`: the extra time of an operator on sharded tensors, the mean over
+        Adam's operators. Times in ns. Empty if processes cannot be forked, or if this torch does
+        not shard models on a CPU.
     """
     return between_two_processes(_facts) or {}
 
@@ -48,7 +48,7 @@ def _facts() -> dict[str, Any]:
 
 
 def _unit_ns(tensors: int, width: int) -> list[float]:
-    """Tensors, bytes, and what forward and backward take longer where they are sharded."""
+    """Tensors, bytes, and the extra time of a sharded forward and backward."""
     plain, sharded = (_step_ns(tensors, width, shard) for shard in (False, True))
     return [float(tensors), 4.0 * tensors * width**2, max(sharded - plain, 1.0)]
 
@@ -75,9 +75,9 @@ def _operator_ns() -> float:
 
     plain = torch.ones(64)
     sharded = distribute_tensor(plain, _mesh(), [Shard(0)])
-    more = [_least_ns(partial(call, sharded)) - _least_ns(partial(call, plain))
-            for call in _OPERATORS]  # fmt: skip
-    return max(fmean(more), 0.0)
+    extra = [_least_ns(partial(call, sharded)) - _least_ns(partial(call, plain))
+             for call in _OPERATORS]  # fmt: skip
+    return max(fmean(extra), 0.0)
 
 
 def _mesh() -> Any:

@@ -1,38 +1,40 @@
-"""Recording from Python, for those who would rather change their script than its command line."""
+"""Record from Python, by a change to the script instead of its command line."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
 from stepscope.capture.archive import check_target
 from stepscope.capture.manifest import Run
-from stepscope.capture.options import Options
+from stepscope.capture.options import RecordOptions
+from stepscope.capture.output_path import Rank, target_path
 from stepscope.capture.session import Ending, Session
-from stepscope.capture.target import Rank, target_path
 
 
 class profile:
     """Record a few of the steps that run in a `with` block.
 
-    Steps are found from the optimizers, in JAX from calls of the training step, and where there is
-    neither from the loop around the model, as `stepscope run` finds them.
+    Steps are detected as `stepscope run` detects them: from the optimizers, in JAX from calls of
+    the training function, and without either from the loop around the model.
 
     Args:
-        model: the `nn.Module` that trains; without it, models are found from their calls.
+        model: the `nn.Module` that trains; without it, models are detected from their calls.
             None for JAX.
         path: the file to write; by default named after the script.
-        warmup: training steps to let pass first; with 0, recording begins with the block.
+        overwrite: replace an earlier capture instead of keeping it as `NAME.1.stepscope`.
+        warmup: training steps to skip first; with 0, recording begins with the block.
         steps: training steps to record.
         memory: also record every allocation.
         shapes: also record the shapes of operator inputs.
         stack: also record Python stacks (costly).
 
     Raises:
-        CaptureError: the file cannot be written, or is something other than a capture.
+        CaptureError: the file cannot be written, or exists and is not a capture.
 
     Example:
         with stepscope.profile(model, path="train.stepscope"):
@@ -44,6 +46,7 @@ class profile:
         model: Any = None,
         *,
         path: str | Path | None = None,
+        overwrite: bool = False,
         warmup: int = 5,
         steps: int = 3,
         memory: bool = False,
@@ -51,22 +54,22 @@ class profile:
         stack: bool = False,
     ) -> None:
         self._model = model
-        run = Run(_command(), Options(warmup, steps, memory, shapes, stack))
-        self._session = Session(run, target_path(path, _script_name(), run.rank))
+        run = Run(_command(), RecordOptions(warmup, steps, memory, shapes, stack))
+        self._session = Session(run, target_path(path, _script_name(), run.rank), overwrite)
 
     @property
     def path(self) -> Path:
-        """The file that the capture goes to."""
+        """The capture file."""
         return self._session.path
 
     def __enter__(self) -> profile:
         check_target(self.path)
-        if "jax" in sys.modules and (watching := self._session.attach_jax()):
-            watching.start()
+        if "jax" in sys.modules and (jax_recorder := self._session.attach_jax()):
+            jax_recorder.start()
         if "torch" in sys.modules or "jax" not in sys.modules:
             recorder = self._session.attach()
             if self._model is not None:
-                _plant(recorder.forest, self._model, sys._getframe(1))
+                _add_root(recorder.registry, self._model, sys._getframe(1))
             recorder.start()
         return self
 
@@ -77,25 +80,28 @@ class profile:
         traceback: TracebackType | None,
     ) -> None:
         self._session.finish(_ending(error))
-        if self._session.failure:
-            print(f"stepscope: {self._session.failure}", file=sys.stderr)
+        if line := self._session.failure or self._session.file.note:
+            _say(line)
 
 
-def trace_handler(model: Any = None, path: str | Path | None = None) -> Callable[[Any], None]:
-    """Write a capture of what your own torch.profiler recorded.
+def trace_handler(
+    model: Any = None, path: str | Path | None = None, *, overwrite: bool = False
+) -> Callable[[Any], None]:
+    """Write a capture from your own torch.profiler.
 
-    Make the handler before the steps to record: from then on module calls are ranges in the trace.
+    Create the handler before the steps to record: it makes module calls ranges in the trace.
 
     Args:
-        model: the `nn.Module` that trains; without it, models are found from their calls.
+        model: the `nn.Module` that trains; without it, models are detected from their calls.
         path: the file to write; by default named after the script. A schedule that repeats
             writes `NAME.stepscope`, `NAME-2.stepscope`, and so on.
+        overwrite: replace an earlier capture instead of keeping it as `NAME.1.stepscope`.
 
     Returns:
-        What torch.profiler calls when a trace is ready.
+        A function for `on_trace_ready`.
 
     Raises:
-        CaptureError: the file cannot be written, or is something other than a capture.
+        CaptureError: the file cannot be written, or exists and is not a capture.
 
     Example:
         schedule = torch.profiler.schedule(wait=5, warmup=1, active=3, repeat=1)
@@ -107,18 +113,18 @@ def trace_handler(model: Any = None, path: str | Path | None = None) -> Callable
     """
     target = target_path(path, _script_name(), Rank.from_environment())
     check_target(target)
-    from stepscope.capture.handler import TraceHandler
+    from stepscope.capture.profiler_handler import TraceHandler
 
-    handler = TraceHandler(target)
+    handler = TraceHandler(target, overwrite)
     if model is not None:
-        _plant(handler.forest, model, sys._getframe(1))
+        _add_root(handler.registry, model, sys._getframe(1))
     return handler
 
 
-def _plant(forest: Any, model: Any, caller: FrameType) -> None:
-    from stepscope.capture.callsites import name_in
+def _add_root(registry: Any, model: Any, caller: FrameType) -> None:
+    from stepscope.capture.call_sites import name_in
 
-    forest.plant(model, name_in(caller, model))
+    registry.add_root(model, name_in(caller, model))
 
 
 def _ending(error: BaseException | None) -> Ending:
@@ -129,10 +135,15 @@ def _ending(error: BaseException | None) -> Ending:
     return Ending("raised", f"raised {type(error).__name__}")
 
 
+def _say(line: str) -> None:
+    with suppress(Exception):
+        print(f"stepscope: {line}", file=sys.stderr, flush=True)
+
+
 def _command() -> list[str]:
     return list(sys.argv)
 
 
 def _script_name() -> str:
-    """As `stepscope run` would call it; a notebook or prompt has no script."""
+    """The name that `stepscope run` would use; a notebook or prompt has no script."""
     return Path(sys.argv[0] if sys.argv else "").stem or "capture"

@@ -1,4 +1,4 @@
-"""The capture file on disk: docs/capture_format.md."""
+"""The capture file on disk: docs/reference/capture_format.md."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -16,7 +17,10 @@ from stepscope.errors import CaptureError
 FORMAT = "stepscope capture"
 VERSION = 1
 _QUICK = 1
+_MANIFEST = "manifest.json"
+_RECORDINGS = {"trace.json", "trace.xplane.pb", "contexts.json"}
 _CHUNK_BYTES = 1 << 20
+Member = dict[str, Any] | Callable[[Path], object]
 
 
 def write_capture(
@@ -26,34 +30,93 @@ def write_capture(
     export: Callable[[Path], object] | None,
     contexts: bytes | None = None,
     member: str = "trace.json",
+    members: Mapping[str, Member] | None = None,
+    publish: Callable[[Path], object] | None = None,
 ) -> None:
     """Write a capture file, all or nothing.
 
     Args:
-        path: the file to write; an earlier capture there is replaced.
+        path: the file to write; by default an earlier capture is replaced.
         manifest: the content of manifest.json.
         modules: the content of modules.json.
-        export: writes the profiler's own file to the path it is given; None where nothing was
-            recorded.
+        export: writes the profiler's own file to a given path; None where nothing was recorded.
         contexts: the content of contexts.json, where contexts were collected.
-        member: what the profiler's file is called in the archive.
+        member: the name of the profiler's file in the archive.
+        members: more files, by name: what JSON can write, or a function that writes to a path.
+        publish: moves the complete file, which it is given, to its final place.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     trace = path.with_name(f".{path.name}.{os.getpid()}.{member}")
     try:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=_QUICK) as archive:
-            archive.writestr("manifest.json", json.dumps(manifest, indent=1))
             archive.writestr("modules.json", json.dumps(modules))
             if export:
                 export(trace)
                 _add_file(archive, trace, member)
             if contexts is not None:
                 archive.writestr("contexts.json", contexts)
+            for name, content in (members or {}).items():
+                _add_member(archive, path, name, content)
+            # The last member, so that `replace_manifest` need not write the others again.
+            archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
+        (publish or _move_to(path))(partial)
+    finally:
+        _remove(partial)
+        _remove(trace)
+
+
+def _add_member(archive: zipfile.ZipFile, path: Path, name: str, content: Member) -> None:
+    if not callable(content):
+        archive.writestr(name, json.dumps(content))
+        return
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{name}")
+    try:
+        content(partial)
+        _add_file(archive, partial, name)
+    finally:
+        _remove(partial)
+
+
+def replace_manifest(path: Path, changes: dict[str, Any]) -> None:
+    """Change keys in the manifest of a capture, all or nothing.
+
+    Args:
+        path: a capture that `write_capture` wrote.
+        changes: keys to set.
+
+    Raises:
+        OSError: the file cannot be written; it is unchanged.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        shutil.copyfile(path, partial)
+        with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED, compresslevel=_QUICK) as archive:
+            _change_last_member(archive, changes)
         partial.replace(path)
     finally:
-        partial.unlink(missing_ok=True)
-        trace.unlink(missing_ok=True)
+        _remove(partial)
+
+
+def _change_last_member(archive: zipfile.ZipFile, changes: dict[str, Any]) -> None:
+    last = archive.infolist()[-1]
+    if last.filename != _MANIFEST:
+        raise OSError(f"{archive.filename} was not written by this version")
+    manifest = json.loads(archive.read(last)) | changes
+    archive.filelist.remove(last)
+    del archive.NameToInfo[_MANIFEST]
+    archive.start_dir = last.header_offset
+    archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
+
+
+def _remove(temporary: Path) -> None:
+    """An error on the way here must not be hidden by one of the cleanup."""
+    with suppress(OSError):
+        temporary.unlink(missing_ok=True)
+
+
+def _move_to(path: Path) -> Callable[[Path], object]:
+    return lambda partial: partial.replace(path)
 
 
 def _add_file(archive: zipfile.ZipFile, source: Path, name: str) -> None:
@@ -62,26 +125,26 @@ def _add_file(archive: zipfile.ZipFile, source: Path, name: str) -> None:
 
 
 def check_target(path: Path) -> None:
-    """Refuse, before the run starts, a target that cannot or must not be written.
+    """Refuse a target that cannot or must not be written, before the run starts.
 
     Raises:
         CaptureError: the folder is missing or read-only, or the file is not an earlier capture.
     """
     if path.exists() and not is_capture(path):
         raise CaptureError(
-            f"expected a new file or an earlier capture to write to, found something else at "
-            f"{path}; choose another file with -o"
+            f"cannot write the capture to {path}: the file exists and is not a capture; "
+            "choose another file with -o"
         )
     folder = next(parent for parent in path.absolute().parents if parent.exists())
-    if not _takes_files(folder):
+    if not _is_writable(folder):
         raise CaptureError(
-            f"expected a folder that can be written to for {path}, but {folder} cannot be; "
-            f"choose another file with -o"
+            f"cannot write the capture to {path}: the folder {folder} is not writable; "
+            "choose another file with -o"
         )
 
 
-def _takes_files(folder: Path) -> bool:
-    """By trying: what the permissions say is not all (root, quotas, network file systems)."""
+def _is_writable(folder: Path) -> bool:
+    """Tried, because permissions alone do not decide (root, quotas, network file systems)."""
     try:
         with TemporaryFile(dir=folder):
             return True
@@ -89,10 +152,19 @@ def _takes_files(folder: Path) -> bool:
         return False
 
 
+def has_recording(path: Path) -> bool:
+    """Whether `path` is a capture that holds a trace or contexts, and not only how a run ended."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return bool(_RECORDINGS & set(archive.namelist()))
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
 def is_capture(path: Path) -> bool:
     """Whether `path` is a file that `write_capture` wrote."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return bool(json.loads(archive.read("manifest.json"))["format"] == FORMAT)
+            return bool(json.loads(archive.read(_MANIFEST))["format"] == FORMAT)
     except (OSError, zipfile.BadZipFile, KeyError, ValueError, TypeError):
         return False

@@ -1,4 +1,4 @@
-"""What a process has loaded to train with; nothing is imported or initialized to find out."""
+"""The loaded training framework and its devices; nothing is imported or initialized for this."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def describe_framework(name: str | None = None) -> Json:
     """The framework's name, version, threads and devices, for manifest.json.
 
     Args:
-        name: `pytorch` or `jax`; by default the one that is loaded, PyTorch where both are.
+        name: `pytorch` or `jax`; by default the loaded framework, PyTorch where both are.
     """
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is not None and name != "jax":
@@ -52,7 +52,7 @@ def _devices_of_torch(torch: Any) -> Iterator[Json]:
 
 
 def _devices_of_jax(jax: Any) -> Iterator[Json]:
-    """The devices of this process, the CPU left out."""
+    """The devices of this process, without the CPU."""
     bridge = sys.modules.get("jax._src.xla_bridge")
     if not getattr(bridge, "_backends", None):
         return

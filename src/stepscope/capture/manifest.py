@@ -12,17 +12,17 @@ from typing import Any
 
 from stepscope.capture.archive import FORMAT, VERSION
 from stepscope.capture.frameworks import describe_framework
-from stepscope.capture.options import Options
-from stepscope.capture.target import Rank
+from stepscope.capture.options import RecordOptions
+from stepscope.capture.output_path import Rank
 from stepscope.version import __version__
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is known before anything is recorded."""
+    """The run, as known before anything is recorded."""
 
     command: Sequence[str]
-    options: Options
+    options: RecordOptions
     cwd: str = field(default_factory=os.getcwd)
     rank: Rank = field(default_factory=Rank.from_environment)
     created_unix_ns: int = field(default_factory=time.time_ns)
@@ -30,17 +30,21 @@ class Run:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of it.
+    """The outcome of a recording.
 
     Attributes:
         outcome: complete, ended_early, raised, interrupted or no_steps.
         message: one sentence on what happened.
-        steps_seen: training steps that ended while stepscope was watching.
-        steps_recorded: those that are in the trace, complete, from 0.
+        steps_seen: training steps that ended while stepscope watched.
+        steps_recorded: steps that are complete in the trace, counted from 0.
         step_ends_after: the optimizer call that ends a step.
-        step_is: what a step is, in words, where no training step was found.
-        warnings: what a reader of the capture should know.
-        loaders: of each data loader in use its workers, pin_memory, prefetch_factor.
+        step_is: what a step is, in words, where no optimizer ends it.
+        warnings: for the reader of the capture.
+        loaders: workers, pin_memory, prefetch_factor of each data loader in use.
+        created: the calls that create optimizers, data loaders and DDP models.
+        recorded_steps: the same steps by the clocks of the process; None where not measured.
+        unrecorded_steps: times of the steps after the recording; None where not measured.
+        run_shares: how long the run trained, evaluated and so on; None where not measured.
     """
 
     outcome: str
@@ -51,10 +55,14 @@ class Result:
     step_is: str | None = None
     warnings: Sequence[str] = ()
     loaders: Sequence[dict[str, Any]] = ()
+    created: Sequence[dict[str, Any]] = ()
+    recorded_steps: dict[str, Any] | None = None
+    unrecorded_steps: dict[str, Any] | None = None
+    run_shares: dict[str, Any] | None = None
 
 
 def build_manifest(run: Run, result: Result, framework: str | None = None) -> dict[str, Any]:
-    """The content of manifest.json; `framework` is what was recorded, by default what is loaded."""
+    """The content of manifest.json; `framework` by default is the loaded one."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -74,5 +82,5 @@ def build_manifest(run: Run, result: Result, framework: str | None = None) -> di
 
 
 def _usable_cpus() -> int | None:
-    """The cores that this process may run on, which a container or a scheduler may have limited."""
+    """The cores this process may run on; a container or scheduler may limit them."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

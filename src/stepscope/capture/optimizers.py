@@ -1,9 +1,9 @@
-"""Tells when an optimizer has stepped, for every torch optimizer of the process.
+"""Reports each step of every torch optimizer of the process.
 
 torch's own post-step hook runs inside the `Optimizer.step` range that torch writes to a trace, so a
 step that ended there would cut that range in two. We therefore also wrap `step` of the optimizer
-classes, and speak up when it returns; the hook remains for a `step` that we could not wrap (an
-instance whose `step` a scheduler had replaced before we came).
+classes and report when it returns. The hook remains for a `step` that could not be wrapped: an
+instance whose `step` a scheduler replaced before the watch was installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Optimizer: Any = torch_optimizer.Optimizer
 class OptimizerWatch:
     """Calls `on_step(optimizer)` after every optimizer step, until closed.
 
-    `has_seen_one` is whether an optimizer has been made: one that may step yet.
+    `has_seen_one` is whether an optimizer has been created, which may step later.
     """
 
     def __init__(self, on_step: Callable[[Any], None]) -> None:
@@ -52,7 +52,7 @@ class OptimizerWatch:
                 optimizer.step = original
 
     def _wrap_future_classes(self) -> None:
-        """torch passes each class's `step` through here when its first instance is made."""
+        """torch passes each class's `step` through here when its first instance is created."""
 
         def profile_hook_step(step: Step) -> Step:
             self.has_seen_one = True
@@ -91,7 +91,7 @@ class OptimizerWatch:
             self._on_step(optimizer)
 
     def _wrap_replaced_step(self, optimizer: Any) -> None:
-        """From its next step on, an instance with a `step` of its own is watched as well."""
+        """Watch an instance with a `step` of its own from its next step on."""
         replaced = vars(optimizer).get("step")
         if replaced is None:
             return

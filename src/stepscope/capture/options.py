@@ -1,4 +1,4 @@
-"""What to record."""
+"""What to record of a run."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Options:
-    """What to record.
+class RecordOptions:
+    """What to record of a run.
 
     Attributes:
-        warmup: steps to let pass before recording.
+        warmup: steps to skip before recording.
         steps: steps to record.
         memory: also record every allocation.
         shapes: also record the shapes of operator inputs.
         stack: also record Python stacks (costly).
+        step_every: a step is this many optimizer steps, or iterations, in a row.
     """
 
     warmup: int = 5
@@ -22,3 +23,4 @@ class Options:
     memory: bool = False
     shapes: bool = True
     stack: bool = False
+    step_every: int = 1

@@ -1,56 +1,50 @@
-"""Decides, at the end of each step, what to watch and record during the next.
+"""Decides at the end of each step what to watch and record during the next.
 
-    step      0          1 2 3           4        5 6 7           8 …
-              observed   early window    nothing  main window     nothing, all hooks gone
+    step      0          1 2 3           4        5 6 7          8       9 … 28   29 …
+              observed   early window    nothing  main window    writes  timed    no hooks left
 
-The first step is observed to find the model trees. The early window is kept only until the main one
-has a complete step: it is what a script gets that ends before the warm-up has passed.
+The first step is observed to find the model trees. The early window is kept only until the main
+window has a complete step: it serves scripts that end before the warm-up is over.
 
-Steps end with optimizers. Until one has stepped they are turns of the program's loop (`turns`),
-which are given up whenever training begins, and for turns of a larger loop when that comes round.
-While either may still come, there is no early window, and the main one is kept but not the end.
+A script may mark its steps itself (`step_marks`).
+Optimizers end the steps of others. Until an optimizer steps, steps are iterations of their loop
+(`iterations`). They are discarded when training begins, or when they turn out to be part of a
+larger loop. While either is possible, there is no early window, and the main one is not final.
 """
 
 from __future__ import annotations
 
-import os
-import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from stepscope.capture.crossing import OpenRanges
-from stepscope.capture.cycle import Kind, StepCycle
-from stepscope.capture.describe import Json, describe_forest
-from stepscope.capture.forest import Forest
-from stepscope.capture.loaders import LoaderWatch
+from stepscope.capture.creations import CreationWatch
+from stepscope.capture.data_loaders import LoaderWatch
+from stepscope.capture.iterations import IterationWatch
+from stepscope.capture.memory.memory_recorder import MemoryRecorder
+from stepscope.capture.module_ranges import ModuleRanges
+from stepscope.capture.module_registry import ModuleRegistry
+from stepscope.capture.modules_json import describe_registry
+from stepscope.capture.open_ranges import OpenRanges
 from stepscope.capture.optimizers import OptimizerWatch
-from stepscope.capture.options import Options
-from stepscope.capture.ranges import ModuleRanges
-from stepscope.capture.turns import TurnWatch
-from stepscope.capture.window import Window
+from stepscope.capture.options import RecordOptions
+from stepscope.capture.part_timer import PartTimer
+from stepscope.capture.profiler_window import ProfilerWindow
+from stepscope.capture.recording import Recording, detach_in_forked_children
+from stepscope.capture.step_detector import Kind, StepDetector
+from stepscope.capture.step_marks import StepMarks
+from stepscope.capture.timed_steps import FEWEST, TimedSteps
+
+if TYPE_CHECKING:
+    from stepscope.capture.run_shares.run_clock import RunClock
 
 
-@dataclass
-class Recording:
-    """A window with what is needed to use it."""
+@dataclass(kw_only=True)
+class TorchRecording(Recording[ProfilerWindow]):
+    """Steps of a PyTorch program; `wanted` is how many were requested."""
 
-    window: Window
     wanted: int
-    early: bool
-    modules: Json = field(default_factory=lambda: {"roots": []})
-    loaders: list[Json] = field(default_factory=list)
-    member: str = "trace.json"
-
-    @property
-    def steps(self) -> list[int]:
-        """The steps recorded in full."""
-        return self.window.complete
-
-    def export(self, path: Path) -> None:
-        """Write what the profiler recorded to `path`."""
-        self.window.export(path)
 
 
 class Recorder:
@@ -58,42 +52,55 @@ class Recorder:
 
     Args:
         options: what to record.
-        on_complete: called between two steps, once all that was asked for is recorded.
-        on_resume: called where the program begins to train after that.
-        only_training: whether nothing but an optimizer ends a step.
+        on_complete: called between two steps, when all requested steps are recorded.
+        on_resume: called when the program begins to train after that.
+        on_unrecorded: called with the times of steps after the recording (`TimedSteps`).
+        only_training: whether only optimizers end steps.
+        clock: measures the whole run, without the time of the recorder.
     """
 
     framework = "pytorch"
-    why_no_steps = "no optimizer stepped in this process, and no loop without one came round"
+    why_no_steps = "no optimizer stepped in this process, and no loop around a model repeated"
 
     def __init__(
         self,
-        options: Options,
-        on_complete: Callable[[Recording], None],
+        options: RecordOptions,
+        on_complete: Callable[[TorchRecording], None],
         on_resume: Callable[[], None] = lambda: None,
+        on_unrecorded: Callable[[dict[str, Any]], None] = lambda facts: None,
         only_training: bool = False,
+        clock: RunClock | None = None,
     ) -> None:
-        self.cycle = StepCycle()
-        self.forest = Forest()
+        self.detector = StepDetector(options.step_every)
+        self.registry = ModuleRegistry()
         self.failure: str | None = None
         self.is_over = False
         self._options = options
         self._on_complete, self._on_resume = on_complete, on_resume
-        self._running: Recording | None = None
-        self._early: Recording | None = None
-        self._main: Recording | None = None
-        self._ranges = ModuleRanges(self.forest)
+        self._on_unrecorded = on_unrecorded
+        self._clock = clock
+        self._timer: PartTimer | None = None
+        self._timed: TimedSteps | None = None
+        self._unrecorded: TimedSteps | None = None
+        self._running: TorchRecording | None = None
+        self._early: TorchRecording | None = None
+        self._main: TorchRecording | None = None
+        self._ranges = ModuleRanges(self.registry)
+        self.memory: MemoryRecorder | None = None
         self._watch = OptimizerWatch(self._stepped)
+        self._marks = StepMarks(self._marked)
+        self._creations = CreationWatch()
         self._attach()
-        self._turns = TurnWatch(
-            self.cycle, self._ranges, self._loader_watch, self._may_train, self._come_round
-        )
+        self._iterations = IterationWatch(
+            self.detector, self._ranges, self._loader_watch, self._may_train,
+            self._iteration_ended, clock.log.model_called if clock else None,
+        )  # fmt: skip
         if only_training:
-            self._turns.close()
-        _close_in_forked_children(self)
+            self._iterations.close()
+        detach_in_forked_children(self)
 
     def start(self) -> None:
-        """Begin to record here and now, where no warm-up is wanted."""
+        """Begin to record now, where no warm-up is requested."""
         if self._options.warmup == 0:
             self._main = self._open(first=0, wanted=self._options.steps, early=False)
 
@@ -101,69 +108,93 @@ class Recorder:
         """Stop all recording and leave torch as it was."""
         try:
             self._close_window()
+            self._report_unrecorded()
         except Exception as error:
             self._note(error)
         finally:
             self.detach()
         if best := self.best():
-            self.cycle.anchor = best.window.anchor
+            self.detector.boundary = best.window.boundary
 
     def detach(self) -> None:
         """Remove every hook."""
-        self._leave_the_loop()
+        self._detach_from_loop()
+        self._stop_timing()
         self._watch.close()
+        self._marks.close()
+        if self.memory:
+            self.memory.detach()
 
-    def best(self) -> Recording | None:
+    def end_step_now(self) -> TorchRecording | None:
+        """The step that runs counts as complete, as an error ends it; the recording to keep."""
+        if self._running:
+            self._running.window.end_step()
+        self._close_window()
+        return self.best()
+
+    def best(self) -> TorchRecording | None:
         """The recording to keep: the main one if it has a complete step, else the early one."""
         kept = (recording for recording in (self._main, self._early) if recording)
         return next((recording for recording in kept if recording.steps), None)
 
     @property
     def problem(self) -> str | None:
-        """What went wrong on our side, if anything did."""
+        """What went wrong in the recorder, if anything did."""
         return self.failure or self._ranges.failure
 
     def _attach(self) -> None:
+        self.memory = MemoryRecorder(self.registry) if self._options.memory else None
         self._open_ranges = OpenRanges()
         self._loader_watch = LoaderWatch()
         self._ranges.install()
 
-    def _leave_the_loop(self) -> None:
+    def _detach_from_loop(self) -> None:
         """Remove every hook but those of the optimizers."""
-        self._turns.close()
+        self._iterations.close()
         self._ranges.remove()
         self._open_ranges.close()
         self._loader_watch.remove()
+        self._creations.remove()
 
     def _may_train(self) -> bool:
         return self._watch.has_seen_one
 
     def _stepped(self, optimizer: Any) -> None:
-        self._come_round(optimizer, Kind.OPTIMIZER)
+        if self.memory:
+            self.memory.optimizer_stepped(optimizer)
+        self._iteration_ended(optimizer, Kind.OPTIMIZER)
 
-    def _come_round(self, thing: object, kind: Kind) -> None:
-        """The program must go on whatever happens to us."""
-        try:
-            self._advance(thing, kind)
-        except Exception as error:
-            self._note(error)
-            self.close()
+    def _marked(self, marks: StepMarks) -> None:
+        self._iteration_ended(marks, Kind.MARK)
+
+    def _iteration_ended(self, thing: object, kind: Kind) -> None:
+        """The program must continue whatever happens in the recorder."""
+        with self._clock.excluding() if self._clock else nullcontext():
+            try:
+                self._advance(thing, kind)
+            except Exception as error:
+                self._note(error)
+                self.close()
 
     def _note(self, error: Exception) -> None:
         self.failure = self.failure or f"{type(error).__name__}: {error}"
 
     def _advance(self, thing: object, kind: Kind) -> None:
-        ends_step = self.cycle.ends_step(thing, kind)
+        ends_step = self.detector.advance(thing, kind)
+        if self._unrecorded:
+            if ends_step:
+                self._time_unrecorded(self._unrecorded)
+            return
         if self.is_over:
             self._resume()
             return
-        if kind is Kind.OPTIMIZER and self._turns.is_open:
+        if kind >= Kind.OPTIMIZER and self._iterations.is_open:
             self._begin_training()
         recording = self._running or self._main
-        if recording and recording.window.anchor not in (None, self.cycle.anchor):
-            self._forget()
+        if recording and recording.window.boundary not in (None, self.detector.boundary):
+            self._discard()
         if ends_step:
-            self._end_step(self.cycle.steps)
+            self._end_step(self.detector.steps)
 
     def _end_step(self, done: int) -> None:
         warmup = self._options.warmup
@@ -179,84 +210,120 @@ class Recorder:
         elif self._early is None and self._is_sure():
             self._early = self._open(done, min(self._options.steps, warmup - done), early=True)
 
-    def _end_recorded_step(self, recording: Recording) -> None:
+    def _end_recorded_step(self, recording: TorchRecording) -> None:
+        if self._timed:
+            self._timed.end()
         recording.window.end_step()
-        recording.window.anchor = self.cycle.anchor
+        recording.window.boundary = self.detector.boundary
         if len(recording.steps) == recording.wanted:
             self._close_window()
         else:
-            recording.window.begin_step()
+            self._begin_recorded_step(recording)
+
+    def _begin_recorded_step(self, recording: TorchRecording) -> None:
+        if self._timed is None:
+            self._start_timing()
+        if self._timed:
+            self._timed.begin()
+        recording.window.begin_step()
 
     def _is_sure(self) -> bool:
-        """Whether what ends a step now will go on to do so."""
-        return self.cycle.is_sure and not (self._turns.is_open and self._may_train())
+        """Whether the current boundary is final."""
+        return self.detector.is_sure and not (self._iterations.is_open and self._may_train())
 
-    def _complete(self, recording: Recording) -> None:
+    def _complete(self, recording: TorchRecording) -> None:
         self.is_over = True
-        if self._turns.is_open:
-            self._leave_the_loop()  # an optimizer may step yet
-        else:
-            self.detach()
+        if self._timer is None:
+            self._start_timing()
+        if self._timer:
+            self._unrecorded = TimedSteps(self._timer)
+        self._timed = None
+        self._detach_from_loop()  # optimizers may step yet, or are timed
         self._on_complete(recording)
-        self._let_go()
+        self._release()
 
-    def _open(self, first: int, wanted: int, *, early: bool) -> Recording:
-        self.forest.settle()
+    def _time_unrecorded(self, steps: TimedSteps) -> None:
+        steps.follow()
+        if steps.is_complete:
+            self._watch.close()
+            self._marks.close()
+            self._stop_timing()
+            self._report_unrecorded()
+
+    def _report_unrecorded(self) -> None:
+        steps, self._unrecorded = self._unrecorded, None
+        facts = steps.describe() if steps else None
+        if facts and facts["count"] >= FEWEST:
+            self._on_unrecorded(facts)
+
+    def _start_timing(self) -> None:
+        """Time the steps that are recorded now, to compare them with unrecorded ones."""
+        if not self._iterations.is_open:  # its hooks must be off before others are set
+            self._timer = PartTimer()
+            self._timed = TimedSteps(self._timer)
+
+    def _stop_timing(self) -> None:
+        timer, self._timer, self._timed = self._timer, None, None
+        if timer:
+            timer.close()
+
+    def _open(self, first: int, wanted: int, *, early: bool) -> TorchRecording:
+        self.registry.refresh()
         self._ranges.install()
-        window = Window(self._options, first, self.cycle.anchor)
-        window.begin_step()
+        if self.memory:
+            self.memory.start()
+        window = ProfilerWindow(self._options, first, self.detector.boundary)
         self._open_ranges.profiler_starts()
-        self._running = Recording(window, wanted, early)
+        self._stop_timing()
+        self._running = TorchRecording(window=window, wanted=wanted, early=early)
+        self._begin_recorded_step(self._running)
         return self._running
 
     def _close_window(self) -> None:
         recording, self._running = self._running, None
         if recording:
-            if not self._turns.is_open:
+            if not self._iterations.is_open:
                 self._ranges.remove()
             self._open_ranges.profiler_stopped()
+            recording.times = self._timed.describe() if self._timed else None
+            kept = self.memory.stop() if self.memory else []
             recording.window.close()
-            recording.modules = describe_forest(self.forest)
+            if self.memory:
+                recording.members = self.memory.members(kept, recording.window.profiler)
+            recording.modules = describe_registry(self.registry)
             recording.loaders = self._loader_watch.describe()
+            recording.created = self._creations.describe()
 
-    def _let_go(self) -> None:
-        """The run may go on for days: keep neither its models nor the recordings alive."""
+    def _release(self) -> None:
+        """The run may last for days: keep neither its models nor the recordings alive."""
         self._early = self._main = None
-        self.forest.clear()
+        self.registry.clear()
+        if self.memory:
+            self.memory.close()
 
-    def _forget(self) -> None:
-        """Something else turned out to end the step, so what was recorded were not steps.
+    def _discard(self) -> None:
+        """The step boundary has changed, so what was recorded were not steps.
 
-        Turns of a smaller loop are kept: they are better than nothing.
+        Iterations of a smaller loop are kept: they are better than nothing.
         """
         self._close_window()
-        self._early = self.best() if self._turns.is_open else None
+        self._stop_timing()
+        self._early = self.best() if self._iterations.is_open else None
         self._main = None
         self._ranges.install()
 
     def _begin_training(self) -> None:
-        """An optimizer steps: from now on nothing else ends a step, and no turn has been one."""
-        self._turns.close()
-        if self._running and self._running.window.anchor is None:
+        """An optimizer steps: from now on only optimizers end steps, and iterations never did."""
+        self._iterations.close()
+        if self._running and self._running.window.boundary is None:
             return  # its first step has not ended yet, and this one ends it
         self._close_window()
+        self._stop_timing()
         self._early = self._main = None
         self._ranges.install()
 
     def _resume(self) -> None:
-        """Training begins after turns of another loop were recorded: the next step is observed."""
+        """Training begins after another loop was recorded: the next step is observed."""
         self.is_over = False
         self._attach()
         self._on_resume()
-
-
-def _close_in_forked_children(recorder: Recorder) -> None:
-    """Data loader workers do not record."""
-    reference = weakref.ref(recorder)
-
-    def detach() -> None:
-        if here := reference():
-            here.detach()
-
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=detach)

@@ -1,41 +1,30 @@
-"""One capture, from the start of a run to the file; a framework comes in only when the run has it.
+"""One capture, from the start of a run to the file; frameworks attach when the run imports them.
 
-A run that imports both torch and JAX is watched in both. The first that has all steps asked for
-makes the capture; where the run ends before that, the one that has any.
+A run that imports both torch and JAX is watched in both. The first framework with all requested
+steps makes the capture; if the run ends before that, the one with any.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from stepscope.capture.archive import write_capture
+from stepscope.capture.archive import Member
+from stepscope.capture.capture_file import CaptureFile
 from stepscope.capture.jax import too_old
 from stepscope.capture.manifest import Result, Run, build_manifest
+from stepscope.capture.memory.out_of_memory import OutOfMemory, verdict
+from stepscope.capture.recording import Recording
 from stepscope.errors import CaptureError
 
 if TYPE_CHECKING:
-    from stepscope.capture.jax.recorder import JaxRecorder
+    from stepscope.capture.jax.jax_recorder import JaxRecorder
     from stepscope.capture.recorder import Recorder
-
-
-class Recording(Protocol):
-    """Consecutive steps that a recorder has recorded, with what is needed to use them."""
-
-    early: bool
-    modules: dict[str, Any]
-    loaders: list[dict[str, Any]]
-    member: str
-
-    @property
-    def steps(self) -> list[int]:
-        """The steps recorded in full."""
-
-    def export(self, path: Path) -> object:
-        """Write the profiler's own file to `path`."""
+    from stepscope.capture.run_shares.run_clock import RunClock
 
 
 @dataclass(frozen=True)
@@ -44,7 +33,7 @@ class Ending:
 
     Attributes:
         outcome: `ended`, `raised` or `interrupted`.
-        detail: in words, as the end of "the run …".
+        detail: in words, to complete the sentence "the run …".
     """
 
     outcome: str = "ended"
@@ -52,38 +41,59 @@ class Ending:
 
 
 class Session:
-    """Records the run that goes on in this process and writes the capture.
+    """Records the run in this process and writes the capture.
 
-    The file is written as soon as the last step asked for is recorded, so that nothing which
-    happens to a long run later can lose it; else when the run ends.
+    The file is written as soon as the last requested step is recorded, so that nothing that
+    happens to a long run later can lose it; otherwise when the run ends.
+
+    Args:
+        run: what is known of the run.
+        path: the file to write.
+        overwrite: replace an earlier capture.
+        clock: measures the whole run.
     """
 
-    def __init__(self, run: Run, path: Path) -> None:
-        self.path = path
+    def __init__(
+        self, run: Run, path: Path, overwrite: bool = False, clock: RunClock | None = None
+    ) -> None:
+        self.file = CaptureFile(path, run.rank, overwrite)
         self.result: Result | None = None
         self.failure: str | None = None
         self.run = run
         self._recorders: list[Recorder | JaxRecorder] = []
+        self._clock = clock
         self._refused: str | None = None
+        self.has_memory = False
+        self._members: dict[str, Member] = {}
         self._pid = os.getpid()
 
     @property
+    def path(self) -> Path:
+        """The capture file."""
+        return self.file.path
+
+    @property
     def is_forked(self) -> bool:
-        """Whether this is a child that the run has forked: the capture is its parent's."""
+        """Whether this is a child that the run forked: the capture is its parent's."""
         return os.getpid() != self._pid
 
     def attach(self, only_training: bool = False) -> Recorder:
-        """Begin to watch, perhaps for optimizers only; torch must have been imported."""
+        """Begin to watch; torch must have been imported."""
         from stepscope.capture.recorder import Recorder
 
-        recorder = Recorder(self.run.options, self._complete, self._reopen, only_training)
+        if self._clock:
+            self._clock.attach()
+        recorder = Recorder(
+            self.run.options, self._complete, self._reopen, self._add_unrecorded, only_training,
+            self._clock,
+        )  # fmt: skip
         self._recorders.append(recorder)
         return recorder
 
     def attach_jax(self) -> JaxRecorder | None:
-        """Begin to watch; JAX must have been imported. None where it is one that cannot be."""
+        """Begin to watch; JAX must have been imported. None for an unsupported version."""
         try:
-            from stepscope.capture.jax.recorder import JaxRecorder
+            from stepscope.capture.jax.jax_recorder import JaxRecorder
 
             recorder = JaxRecorder(self.run.options, self._complete)
         except (ImportError, AttributeError):
@@ -95,46 +105,83 @@ class Session:
             return recorder
         return None
 
+    def run_out_of_memory(self, failed: OutOfMemory) -> str | None:
+        """Keep the step that ran out of memory; the verdict, or None where none was recorded."""
+        from stepscope.capture.recorder import Recorder
+
+        for recorder in self._recorders:
+            if isinstance(recorder, Recorder) and recorder.memory:
+                storages = recorder.memory.storages()
+                recording = recorder.end_step_now()
+                self._members = recorder.memory.members_at_failure(failed, storages, recording)
+                return verdict(failed, storages)
+        return None
+
     def finish(self, ending: Ending) -> None:
-        """Close the capture, unless that was done before; a forked child leaves it alone."""
+        """Close the capture unless it is closed already; a forked child does nothing."""
         if self.is_forked:
             return
+        shares = self._run_shares(ended=True)
         for recorder in self._recorders:
             recorder.close()
-        if self.result is not None or self.failure is not None:
-            return
-        chosen = self._chosen()
-        recording = chosen.best() if chosen else None
-        self._write(chosen, recording, self._judge(chosen, recording, ending))
+        if self._clock:
+            self._clock.detach()
+        if self.result is None and self.failure is None:
+            chosen = self._chosen()
+            recording = chosen.best() if chosen else None
+            result = self._judge(chosen, recording, ending)
+            self._write(chosen, recording, replace(result, run_shares=shares))
+        elif shares:
+            self._add({"run_shares": shares})
 
-    def _complete(self, recording: Recording) -> None:
+    def _complete(self, recording: Recording[Any]) -> None:
         for recorder in self._recorders:
             if recorder.best() is not recording:
                 recorder.close()
         chosen = self._chosen(recording)
         message = f"recorded {_span(recording)}{_meaning(chosen)}"
-        self._write(chosen, recording, self._result(chosen, "complete", message, recording))
+        result = self._result(chosen, "complete", message, recording)
+        shares = self._run_shares(ended=False)
+        self._write(chosen, recording, replace(result, run_shares=shares))
+        if self._clock and shares:
+            self._clock.publish_now_and_then(lambda shares: self._add({"run_shares": shares}))
+
+    def _run_shares(self, *, ended: bool) -> dict[str, Any] | None:
+        """The shares of a run that trains with PyTorch."""
+        chosen = self._chosen()
+        is_torch = chosen is not None and chosen.framework == "pytorch"
+        return self._clock.describe(ended=ended) if self._clock and is_torch else None
+
+    def _add_unrecorded(self, facts: dict[str, Any]) -> None:
+        self._add({"unrecorded_steps": facts})
+
+    def _add(self, facts: dict[str, Any]) -> None:
+        """The capture is complete without it, so nothing is said where this fails."""
+        if self.result is not None:
+            self.result = replace(self.result, **facts)
+            with suppress(OSError, RuntimeError):
+                self.file.update_manifest(facts)
 
     def _reopen(self) -> None:
-        """Training begins: what was recorded before it is not what the run is about."""
+        """Training begins: it replaces what was recorded before."""
         self.result = None
 
-    def _chosen(self, recording: Recording | None = None) -> Recorder | JaxRecorder | None:
-        """The recorder that made `recording`; without one that with a step, or else any."""
+    def _chosen(self, recording: Recording[Any] | None = None) -> Recorder | JaxRecorder | None:
+        """The recorder of `recording`; by default one with a step, or else any."""
 
-        def rank(one: Recorder | JaxRecorder) -> tuple[bool, bool, bool]:
-            best = one.best()
-            return best is recording is not None, best is not None, one.cycle.steps > 0
+        def rank(recorder: Recorder | JaxRecorder) -> tuple[bool, bool, bool]:
+            best = recorder.best()
+            return best is recording is not None, best is not None, recorder.detector.steps > 0
 
         return max(self._recorders, key=rank, default=None)
 
     def _judge(
         self,
         recorder: Recorder | JaxRecorder | None,
-        recording: Recording | None,
+        recording: Recording[Any] | None,
         ending: Ending,
     ) -> Result:
-        steps = recorder.cycle.steps if recorder else 0
+        steps = recorder.detector.steps if recorder else 0
         if steps == 0:
             outcome = "no_steps" if ending.outcome == "ended" else ending.outcome
             message = f"the run {ending.detail}; {self._why_no_steps()}"
@@ -155,21 +202,23 @@ class Session:
         recorder: Recorder | JaxRecorder | None,
         outcome: str,
         message: str,
-        recording: Recording | None,
+        recording: Recording[Any] | None,
     ) -> Result:
         return Result(
             outcome=outcome,
             message=message,
-            steps_seen=recorder.cycle.steps if recorder else 0,
+            steps_seen=recorder.detector.steps if recorder else 0,
             steps_recorded=tuple(recording.steps) if recording else (),
-            step_ends_after=recorder.cycle.anchor_name if recorder else None,
-            step_is=recorder.cycle.step_is if recorder else None,
+            step_ends_after=recorder.detector.boundary_name if recorder else None,
+            step_is=recorder.detector.step_is if recorder else None,
             warnings=tuple(self._warnings(recorder, recording)),
             loaders=tuple(recording.loaders) if recording else (),
+            created=tuple(recording.created) if recording else (),
+            recorded_steps=recording.times if recording else None,
         )
 
     def _warnings(
-        self, recorder: Recorder | JaxRecorder | None, recording: Recording | None
+        self, recorder: Recorder | JaxRecorder | None, recording: Recording[Any] | None
     ) -> list[str]:
         warnings = []
         if recorder and recorder.problem:
@@ -177,33 +226,41 @@ class Session:
         if recording and recording.early:
             warnings.append(
                 f"the run ended before its {self.run.options.warmup} warm-up steps and one more, "
-                "so the steps recorded are warm-up steps and may be slower than later ones"
+                "so the recorded steps are warm-up steps and may be slower than later ones"
             )
         return warnings
 
     def _write(
         self,
         recorder: Recorder | JaxRecorder | None,
-        recording: Recording | None,
+        recording: Recording[Any] | None,
         result: Result,
     ) -> None:
-        """A capture that cannot be written must not take the training run down with it."""
+        """A capture that cannot be written must not stop the training run."""
         manifest = build_manifest(self.run, result, recorder.framework if recorder else None)
         modules = recording.modules if recording else {"roots": []}
+        members = {**(recording.members if recording else {}), **self._members}
         try:
             if recording:
-                write_capture(
-                    self.path, manifest, modules, recording.export, member=recording.member
-                )
+                self.file.write(
+                    manifest, modules, recording.export, member=recording.member,
+                    members=members,
+                )  # fmt: skip
             else:
-                write_capture(self.path, manifest, modules, None)
+                self.file.write(manifest, modules, None, members=members)
         except (OSError, RuntimeError) as error:
-            self.failure = f"cannot write {self.path}: {error}"
+            self.failure = f"cannot write {self.path}: {reason(error)}"
         else:
             self.result = result
+            self.has_memory = "memory.json" in members
 
 
-def _span(recording: Recording | None) -> str:
+def reason(error: Exception) -> str:
+    """What the system refused: no space left on device, a folder that is gone."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+def _span(recording: Recording[Any] | None) -> str:
     if recording is None or not recording.steps:
         return "no complete step"
     first, last = recording.steps[0], recording.steps[-1]
@@ -211,11 +268,11 @@ def _span(recording: Recording | None) -> str:
 
 
 def _count(steps: int, recorder: Recorder | JaxRecorder | None) -> str:
-    step = "step" if recorder and recorder.cycle.step_is else "training step"
+    step = "step" if recorder and recorder.detector.step_is else "training step"
     return f"1 {step}" if steps == 1 else f"{steps} {step}s"
 
 
 def _meaning(recorder: Recorder | JaxRecorder | None) -> str:
-    """What a step is, where it is no training step."""
-    step = recorder.cycle.step_is if recorder else None
+    """The definition of a step, where it is not a training step."""
+    step = recorder.detector.step_is if recorder else None
     return f"; a step is {step}" if step else ""

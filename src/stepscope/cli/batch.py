@@ -1,4 +1,4 @@
-"""`stepscope batch`: which batch size, from a few short runs at other ones."""
+"""`stepscope batch`: which batch size, from a few short runs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.cli.facts import echo_json
+from stepscope.cli.json_output import echo_json
 from stepscope.cli.options import FiniteRange
-from stepscope.cli.paths import NamedPath, OutputFile
-from stepscope.cli.script import tell_of_options_behind
-from stepscope.cli.writing import write_text
+from stepscope.cli.output_files import write_text
+from stepscope.cli.path_options import NamedPath, OutputFile
+from stepscope.cli.script_options import MeasuringCommand
 
 if TYPE_CHECKING:
-    from stepscope.predict import Result
-    from stepscope.predict.capacity import Capacity
+    from stepscope.batch_size import Result
+    from stepscope.batch_size.device_memory import Capacity
+    from stepscope.batch_size.entry import Entry
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -36,29 +37,32 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         return tuple(int(word) for word in words)
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(cls=MeasuringCommand, context_settings={"allow_interspersed_args": False})
 @click.option("--at", type=Numbers(), default=(), help="Batch sizes to predict.")
 @click.option("--fits", "targets", multiple=True, metavar="24GB|DEVICE",
-              help="The largest batch size that fits a capacity or a device.")  # fmt: skip
+              help="Largest batch size that fits a capacity or a device.")  # fmt: skip
 @click.option("--site", "choice", metavar="LINE",
-              help="Which batch size, of several: LINE, FILE:LINE or a name.")  # fmt: skip
+              help="Which of several batch sizes: LINE, FILE:LINE or a name.")  # fmt: skip
 @click.option(
     "--points",
     type=click.IntRange(min=2),
-    help="Batch sizes to measure. Default: 5, and up to 3 more where run time is no line.",
+    help="Number of batch sizes to measure. Default: 5, up to 8 if run time is not linear.",
 )
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True,
-              help="Rounds over them at most; fewer once times are stable.")  # fmt: skip
+              help="Maximum number of rounds; fewer once times are stable.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="One round of very few steps, as in an editor.")
 @click.option("--estimate/--no-estimate", default=True, show_default=True,
               help="Without a GPU, also estimate memory without computing.")  # fmt: skip
-@click.option("--find", is_flag=True, help="Only tell which batch size would be used; run nothing.")
+@click.option("--find", is_flag=True, help="Only show which batch size would be used; run nothing.")
 @click.option("--timeout", type=FiniteRange(min=0, min_open=True), default=600.0, show_default=True,
-              help="Seconds after which a run is given up.")  # fmt: skip
-@click.option("--python", metavar="PATH", help="The interpreter to run the script with.")
+              help="Seconds before a run times out.")  # fmt: skip
+@click.option("--python", metavar="PATH", help="Python interpreter that runs the script.")
+@click.option("--in-place", is_flag=True,
+              help="Run in the project itself: what the script writes is real.")  # fmt: skip
 @click.option("--html", "page", type=OutputFile(), metavar="OUT",
-              help="Also write a page with bars to drag, as one file.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
+              help="Also write the interactive page, as one file.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("-m", "as_module", is_flag=True, help="ENTRY is the name of a module.")
 @click.argument("entry", type=NamedPath())
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def batch(
@@ -67,6 +71,7 @@ def batch(
     at: tuple[int, ...],
     targets: tuple[str, ...],
     choice: str | None,
+    as_module: bool,
     as_json: bool,
     find: bool,
     page: str | None,
@@ -74,20 +79,22 @@ def batch(
 ) -> None:
     """Predict throughput and memory of a training script at any batch size.
 
-    ENTRY is a training script with a recognisable batch size, or a file with the three provider
-    functions of docs/batch.md. It is run a few times for a few steps, at batch sizes near its own;
-    no file of yours is written.
+    ENTRY is a training script with a recognizable batch size, or a file with the three provider
+    functions of docs/guide/batch.md. It is run a few times for a few steps, at batch sizes
+    near its own. Each run sees a scratch view of the project, so nothing in the project changes.
     """
-    from stepscope.predict import open_entry
-    from stepscope.predict.capacity import find_capacity
+    from stepscope.batch_size import open_entry
+    from stepscope.batch_size.device_memory import find_capacity
+    from stepscope.batch_size.entry import module_file
 
-    tell_of_options_behind(entry, arguments)
     capacities = [find_capacity(target) for target in targets]
-    opened = open_entry(entry, arguments, choice=choice)
+    module = entry if as_module else None
+    path = module_file(entry) if as_module else entry
+    opened = open_entry(path, arguments, choice=choice, module=module)
     if find:
         _print_sites(opened, as_json)
         return
-    click.echo(f"found {opened.site.sentence}", err=True)
+    opened = _with_scratch(opened, how["in_place"])
     result = _profiled(opened, how)
     if page:
         _write_page(result, capacities, Path(page))
@@ -103,11 +110,24 @@ def batch(
     print_batch(Console(), result, at, fits)
 
 
+def _with_scratch(opened: Entry, in_place: bool) -> Entry:
+    """Say which number is changed and what is run where, before anything is run."""
+    from dataclasses import replace
+
+    from stepscope.scratch import plan_scratch
+
+    scratch = plan_scratch(opened.path, opened.folder, in_place=in_place)
+    click.echo(f"found {opened.site.sentence}", err=True)
+    name = Path(opened.path).name
+    click.echo(f"running {name} several times, a few steps each, {scratch.sentence}", err=True)
+    return replace(opened, scratch=scratch)
+
+
 def _profiled(opened: Any, how: dict[str, Any]) -> Result:
     from dataclasses import replace
 
+    from stepscope.batch_size import QUICK, Plan, Session
     from stepscope.cli.progress import step_progress
-    from stepscope.predict import QUICK, Plan, Session
 
     plan = QUICK if how["quick"] else Plan(rounds=how["rounds"])
     plan = replace(plan, timeout_s=how["timeout"])
@@ -120,7 +140,7 @@ def _profiled(opened: Any, how: dict[str, Any]) -> Result:
 
 
 def _write_page(result: Result, capacities: Sequence[Capacity], out: Path) -> None:
-    from stepscope.serve.batch import batch_page
+    from stepscope.serve.batch_page import batch_page
 
     write_text(out, batch_page(result, capacities[0].bytes if capacities else None))
 

@@ -1,4 +1,4 @@
-"""The answer of `stepscope batch` for a terminal."""
+"""The output of `stepscope batch` for a terminal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from stepscope.batch_size.device_memory import usable_bytes
+from stepscope.batch_size.fit_warnings import check_failed
 from stepscope.summary.numbers import bar, ms, percent, size
-from stepscope.summary.tables import plain_table
+from stepscope.summary.text_tables import plain_table
 
 if TYPE_CHECKING:
-    from stepscope.predict import Result
+    from stepscope.batch_size import Result
 
 _KINDS = {"weights": "blue", "gradients": "magenta", "optimizer_state": "red",
           "activations": "green", "inputs": "cyan", "temporaries": "yellow",
@@ -21,13 +23,12 @@ _KINDS = {"weights": "blue", "gradients": "magenta", "optimizer_state": "red",
 _LINES = 8
 _BAR = 16
 _WIDE = 100
-_FAR = 8
 
 
 def print_batch(
     console: Console, result: Result, at: Sequence[int] = (), fits: Sequence[Any] = ()
 ) -> None:
-    """Print what is known of an entry file.
+    """Print the result for an entry file.
 
     Args:
         console: where to.
@@ -60,8 +61,15 @@ class _Text:
         return text.append("   " + " · ".join(fact for fact in facts if fact), "dim")
 
     def curve(self) -> RenderableType:
-        """Measured and predicted batch sizes in one table, by size."""
-        heads = ("batch>", "ms a step>", "samples/s>", *([""] if self.wide else []), "memory>", "")
+        """Measured and predicted batch sizes in one table, sorted."""
+        heads = (
+            "batch>",
+            "ms per step>",
+            "samples/s>",
+            *([""] if self.wide else []),
+            "memory>",
+            "",
+        )
         result = plain_table("Throughput and memory", *heads)
         rows = {point.batch: point.to_json() | {"measured": True} for point in self.profile.points}
         for batch in (*self.at, self.suggested or 0):
@@ -87,9 +95,10 @@ class _Text:
 
     def band(self, row: Mapping[str, Any]) -> str:
         low, high = row["throughput_range"]
+        kind = "extrapolated" if row["extrapolated"] else "predicted"
         if low is None or high is None or not self.wide:
-            return "predicted"
-        return f"predicted, {low:,.1f} to {high:,.1f}"
+            return kind
+        return f"{kind}, {low:,.1f} to {high:,.1f}"
 
     @property
     def wide(self) -> bool:
@@ -97,8 +106,7 @@ class _Text:
 
     @property
     def suggested(self) -> int | None:
-        capacity = self.profile.device.get("memory_bytes")
-        return self.profile.suggestion(capacity)
+        return self.profile.suggestion(usable_bytes(self.profile.device))
 
     def verdict(self) -> Text:
         profile, text = self.profile, Text("\n")
@@ -107,12 +115,14 @@ class _Text:
             text.append("▶ ", "green")
             text.append(f"At most {profile.max_throughput:,.1f} samples/s", "bold")
             text.append(
-                f"   {ms(time.slope)} ms and {size(round(memory.slope))} a sample, "
-                f"{ms(time.intercept)} ms and {size(round(memory.intercept))} a step", "dim",
+                f"   {ms(time.slope)} ms and {size(round(memory.slope))} per sample, "
+                f"{ms(time.intercept)} ms and {size(round(memory.intercept))} per step", "dim",
             )  # fmt: skip
             for batch in dict.fromkeys([self.batch, self.suggested]):
                 if batch:
                     self.add_share(text, batch)
+            if self.suggested is None:
+                self.add_unknown_limit(text)
         for one in self.asked:
             self.add_fit(text, one)
         if profile.too_large:
@@ -122,18 +132,43 @@ class _Text:
     def add_share(self, text: Text, batch: int) -> None:
         found = self.profile.predict(batch)
         share = (found["throughput"] or 0.0) / (self.profile.max_throughput or 1.0)
-        text.append(
-            f"\n  {batch} gives {percent(min(share, 1.0))} of the limit, {size(found['bytes'])}"
-        )
-        text.append("   as it is" if batch == self.batch else "   90 % needs no more", "dim")
-        if batch > _FAR * max(point.batch for point in self.profile.points):
-            text.append(", far beyond what was measured", "yellow")
+        text.append(f"\n  {batch} gives {percent(min(share, 1.0))} of the limit, ")
+        text.append(_with_range(found, "bytes"))
+        text.append("   current" if batch == self.batch else "   reaches 90 %", "dim")
+        if found["extrapolated"]:
+            text.append(", extrapolated", "yellow")
+
+    def add_unknown_limit(self, text: Text) -> None:
+        largest = max(point.batch for point in self.profile.points)
+        text.append("\n  No batch size is suggested: ", "yellow")
+        if check_failed(self.profile.time) or check_failed(self.profile.memory):
+            text.append("the held-back batch size was mispredicted.", "yellow")
+        else:
+            text.append(f"90 % is far beyond {largest}, the largest that was measured.", "yellow")
 
     def add_fit(self, text: Text, one: Mapping[str, Any]) -> None:
         if one["batch"] is None:
             text.append(f"\n  Nothing fits {one['name']}: even one sample takes more.", "yellow")
             return
-        text.append(f"\n  {one['batch']} fits {one['name']}, {size(one['bytes'])}")
+        if not self.profile.trusts(one["batch"]):
+            self.add_untrusted_fit(text, one)
+            return
+        text.append(f"\n  {one['batch']} fits {one['name']}, {_with_range(one, 'bytes')}")
+        room = one["capacity_bytes"] - one["usable_bytes"]
+        text.append(f"   {size(room)} left for the device's context", "dim")
+        if one["host_bytes"]:
+            text.append(f", {size(one['host_bytes'])} of data stay in host memory", "dim")
+        if one["extrapolated"]:
+            text.append(", extrapolated", "yellow")
+
+    def add_untrusted_fit(self, text: Text, one: Mapping[str, Any]) -> None:
+        largest = max(point.batch for point in self.profile.points)
+        if check_failed(self.profile.time) or check_failed(self.profile.memory):
+            why = "the held-back batch size was mispredicted"
+        else:
+            why = f"it is far from the largest that was measured, {largest}"
+        text.append(f"\n  What fits {one['name']} is not known: ", "yellow")
+        text.append(f"the models say {one['batch']:,}, but {why}.", "yellow")
 
     def memory(self) -> RenderableType:
         breakdown = self.result.breakdown
@@ -149,10 +184,12 @@ class _Text:
         return result
 
     def lines(self) -> RenderableType:
-        """Lines by what their own calls of torch cost."""
+        """Lines by the cost of their own PyTorch calls."""
         breakdown = self.result.breakdown
         assert breakdown is not None
-        result = plain_table("Lines, a step", "", "forward>", "backward>", ">", "activations>", "~")
+        result = plain_table(
+            "Lines, per step", "", "forward>", "backward>", ">", "activations>", "~"
+        )
         rows = sorted(breakdown.lines, key=lambda row: -row["self_ms"])[:_LINES]
         for row in rows:
             share = row["self_ms"] / (breakdown.step_ms or 1.0)
@@ -174,19 +211,26 @@ class _Text:
         if profile.fit_error is not None:
             memory = (profile.memory.own_error if profile.memory else None) or 0.0
             facts.append(
-                f"A point held back was predicted within {profile.fit_error:.1%} (time) and "
+                f"The held-back batch size was predicted within {profile.fit_error:.1%} (time) and "
                 f"{memory:.2%} (memory)."
             )
         estimate = self.result.estimate
         if estimate is not None and estimate.error is not None:
             size_ = size(estimate.bytes[estimate.batch])
             facts.append(
-                f"Without computing, memory is estimated as {size_} ({estimate.error:+.2%})."
+                f"The estimate of memory without computing is {size_} ({estimate.error:+.2%})."
             )
         text = Text("".join(f"\n{fact}" for fact in facts), "dim")
         for warning in profile.warnings:
             text.append("\n! ", "yellow").append(warning, "")
         return text
+
+
+def _with_range(found: Mapping[str, Any], quantity: str) -> str:
+    """`1.2 GB (1.1 to 1.3 GB)`; the value alone where the range rounds to it."""
+    low, high = (size(value) if value is not None else "" for value in found[f"{quantity}_range"])
+    value = size(found[quantity])
+    return value if low == high else f"{value} ({low} to {high})"
 
 
 def _where(site: Any) -> str:

@@ -1,43 +1,59 @@
-"""`stepscope cache`: what is kept on this machine, to be shown or cleared."""
+"""`stepscope cache`: show or clear cached data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+
+from stepscope.cli.json_output import echo_json
 
 _KINDS = ("traces", "calibrations", "collectors")
 
 
 @click.command()
 @click.argument("kinds", metavar=f"[{'|'.join(_KINDS)}]...", nargs=-1, type=click.Choice(_KINDS))
-@click.option("--clear", is_flag=True, help="Delete it.")
-def cache(kinds: tuple[str, ...], clear: bool) -> None:
-    """Show, or clear, what is kept on this machine; by default all of it.
+@click.option("--clear", is_flag=True, help="Delete the data.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def cache(kinds: tuple[str, ...], clear: bool, as_json: bool) -> None:
+    """Show or clear cached data; all kinds by default.
 
     \b
-    traces        as read from files opened before; the oldest go first
-    calibrations  what `stepscope calibrate` measured
-    collectors    what `stepscope run --contexts` built
+    traces        tables of opened files; the least recently used are deleted first
+    calibrations  benchmarks of `stepscope calibrate`
+    collectors    compiled extensions of `stepscope run --contexts`
 
-    $STEPSCOPE_CACHE sets the folder (`off`: keep neither traces nor calibrations),
-    $STEPSCOPE_CACHE_BYTES what traces may take, $STEPSCOPE_BUILDS the folder of collectors.
+    $STEPSCOPE_CACHE sets the folder (`off` disables the cache of traces and calibrations),
+    $STEPSCOPE_CACHE_BYTES the size limit for traces, $STEPSCOPE_BUILDS the folder of collectors.
     """
-    for kind in kinds or _KINDS:
-        folder, paths = _kept(kind)
-        size = sum(map(_bytes, paths))
-        if clear:
-            _delete(paths)
-        words = f"{len(paths)}{' deleted' * clear}, {size / 1e6:.1f} MB{_bound(kind)}"
-        where = f"   {folder}" if folder else "   off ($STEPSCOPE_CACHE)"
-        click.echo(f"{kind:<14}{words}{where}")
+    rows = [_row(kind, clear) for kind in kinds or _KINDS]
+    if as_json:
+        echo_json(rows)
+        return
+    for row in rows:
+        words = f"{row['entries']}{' deleted' * clear}, {row['bytes'] / 1e6:.1f} MB"
+        where = row["folder"] or "off ($STEPSCOPE_CACHE)"
+        click.echo(f"{row['kind']:<14}{words}{_bound(row['kind'])}   {where}")
+
+
+def _row(kind: str, clear: bool) -> dict[str, Any]:
+    """A row about one kind of data, which is deleted if `clear`."""
+    folder, paths = _kept(kind)
+    size = sum(map(_bytes, paths))
+    if clear:
+        _delete(paths)
+    return {
+        "kind": kind, "entries": len(paths), "bytes": size, "deleted": clear,
+        "folder": str(folder) if folder else None,
+    }  # fmt: skip
 
 
 def _kept(kind: str) -> tuple[Path | None, list[Path]]:
-    """Where things of a kind are kept, None for nowhere, and all of them."""
+    """The folder of a kind of data (None if the cache is off), and its entries."""
     if kind == "collectors":
-        from stepscope.capture.contexts import build
+        from stepscope.capture.contexts import native_build as build
 
         return build.folder(), build.kept()
     from stepscope.calibration import kept_calibrations
@@ -69,4 +85,4 @@ def _delete(paths: Sequence[Path]) -> None:
             else:
                 path.unlink(missing_ok=True)
         except OSError as error:
-            raise TraceError(f"{path}: cannot be deleted: {error.strerror}") from error
+            raise TraceError(f"cannot delete {path}: {error.strerror}") from error

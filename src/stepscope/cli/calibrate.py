@@ -1,4 +1,4 @@
-"""`stepscope calibrate`: measure what predictions for a CPU need to know of this machine."""
+"""`stepscope calibrate`: benchmark this CPU for predictions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.facts import echo_json
+from stepscope.cli.json_output import echo_json
 from stepscope.cli.options import takes_trace
 
 if TYPE_CHECKING:
@@ -15,23 +15,28 @@ if TYPE_CHECKING:
 
 @click.command()
 @takes_trace
-@click.option("--afresh", is_flag=True, help="Measure again what is known already.")
-@click.option("--json", "as_json", is_flag=True, help="All times, as JSON.")
+@click.option("--afresh", is_flag=True, help="Measure everything again.")
+@click.option("--json", "as_json", is_flag=True, help="Print all times as JSON.")
 def calibrate(trace: Trace, afresh: bool, as_json: bool) -> None:
-    """Time operators alone on this machine, for what-ifs of steps that a CPU computes.
+    """Benchmark this CPU, for predictions of steps that it computes.
 
-    The operators of the trace, in 32 bits and in 16, casts, fused optimizers, batches from a worker
-    and all-reduces; about fifteen seconds. What was measured is kept and used by `stepscope whatif`
-    and `stepscope verify`.
+    Times the operators of the trace in 32 and 16 bits, casts, fused optimizers, data-loading
+    workers and all-reduces: about fifteen seconds. `stepscope whatif` and `stepscope verify` use
+    the result. What other programs disturbed is repeated, and measured again the next time.
     """
     from stepscope.calibration import calibrate as measure
     from stepscope.calibration.calibration import calibration_path
 
     calibration = measure(trace, afresh=afresh)
     if calibration_path(calibration.machine) is None:
-        click.echo("! not kept, as $STEPSCOPE_CACHE is off: no other command finds it", err=True)
+        click.echo("! not saved, as $STEPSCOPE_CACHE is off: only this run has it", err=True)
+    if calibration.is_disturbed:
+        click.echo(f"! {calibration.load}, so times may be too long; run this again when other "
+                   "programs have ended", err=True)  # fmt: skip
     if as_json:
         echo_json(calibration.to_json())
         return
     known = sum(half is not None for _, half in calibration.operators.values())
-    click.echo(f"{calibration}: {known} of {len(calibration.operators)} operators in 16 bits too")
+    click.echo(
+        f"{calibration}: {len(calibration.operators)} operators timed, {known} of them in 16 bits"
+    )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+import shlex
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
+from stepscope.cli.deferred import call
 from stepscope.errors import StepscopeError
 from stepscope.version import __version__
 
@@ -19,28 +21,45 @@ _INTERRUPTED, _BROKEN_PIPE = 130, 141  # 128 and the number of the signal, as a 
 
 
 class Entry(NamedTuple):
-    """A subcommand: the module of its function, of the same name, and what it is for."""
+    """A subcommand: the module of its function, of the same name, and what it does."""
 
     module: str
     help: str
 
 
-# With the help here, `stepscope --help` need load none of them.
-COMMANDS = {
-    "run": Entry("stepscope.cli.run", "Run a training script and record a few of its steps."),
-    "report": Entry("stepscope.cli.report", "Tell where the time of a training step goes."),
-    "view": Entry("stepscope.cli.view", "Look at traces in the browser."),
-    "whatif": Entry("stepscope.cli.whatif", "Predict what a change would make of the step."),
-    "contexts": Entry("stepscope.cli.contexts", "Tell where the time went, by path of calls."),
-    "analyze": Entry("stepscope.cli.analyze", "Tell what is wrong with the step, and what to do."),
-    "verify": Entry("stepscope.cli.verify", "Make a change; compare it with its prediction."),
-    "calibrate": Entry("stepscope.cli.calibrate", "Measure what predictions for a CPU need."),
-    "batch": Entry("stepscope.cli.batch", "Predict throughput and memory over the batch size."),
-    "lsp": Entry("stepscope.cli.lsp", "Tell an editor what each line costs (language server)."),
-    "diff": Entry("stepscope.cli.diff", "Compare two runs: what became slower, what faster."),
-    "query": Entry("stepscope.cli.query", "Ask the tables of a trace in SQL."),
-    "cache": Entry("stepscope.cli.cache", "Show or clear what is kept on this machine."),
+# The help is here so that `stepscope --help` loads none of them.
+GROUPS = {
+    "Record": {
+        "run": Entry("stepscope.cli.run", "Run a training script and record a few of its steps."),
+    },
+    "What is slow?": {
+        "report": Entry("stepscope.cli.report", "Show where the time of a training step goes."),
+        "view": Entry("stepscope.cli.view", "Open traces in the browser."),
+    },
+    "Why is it slow?": {
+        "analyze": Entry("stepscope.cli.analyze", "List problems of the step and how to fix them."),
+        "contexts": Entry("stepscope.cli.contexts", "Show time by call path."),
+        "ranks": Entry("stepscope.cli.ranks", "Find the slow ranks of a job."),
+        "diff": Entry("stepscope.cli.diff", "Compare two runs."),
+    },
+    "What would a fix buy?": {
+        "whatif": Entry("stepscope.cli.whatif", "Predict how a change would affect step time."),
+        "verify": Entry("stepscope.cli.verify", "Apply a change and compare with its prediction."),
+        "calibrate": Entry("stepscope.cli.calibrate", "Benchmark this CPU for predictions."),
+    },
+    "What fills the memory?": {
+        "memory": Entry("stepscope.cli.memory", "Show what fills and fragments device memory."),
+    },
+    "Which batch size?": {
+        "batch": Entry("stepscope.cli.batch", "Predict throughput and memory by batch size."),
+        "lsp": Entry("stepscope.cli.lsp", "Start the language server for editors."),
+    },
+    "Data": {
+        "query": Entry("stepscope.cli.query", "Run SQL on the tables of a trace."),
+        "cache": Entry("stepscope.cli.cache", "Show or clear cached data."),
+    },
 }
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 
 class Refusal(click.ClickException):
@@ -56,11 +75,11 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of the subcommands, in the order of `COMMANDS`."""
-        return [name for name, entry in COMMANDS.items() if find_spec(entry.module)]
+        return [*COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Load a subcommand; None where there is none."""
-        if cmd_name not in self.list_commands(ctx):
+        if cmd_name not in COMMANDS:
             return None
         command: click.Command = getattr(import_module(COMMANDS[cmd_name].module), cmd_name)
         return command
@@ -68,19 +87,25 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand that is called."""
+        """Find the subcommand; a trace alone means `report`."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            args = _report_or_hint(args)
         found = super().resolve_command(ctx, args)
-        if found[0] != "run":  # which has the script print, and not us
+        if found[0] != "run":  # there the script prints, not stepscope
             _print_anything()
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the subcommands without loading them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name].help) for name in self.list_commands(ctx)])
+        """List the subcommands by question, without loading them."""
+        width = max(map(len, COMMANDS)) + 2
+        for question, group in GROUPS.items():
+            formatter.write(f"\n{question}\n")
+            formatter.indent()
+            formatter.write_dl([(name.ljust(width), entry.help) for name, entry in group.items()])
+            formatter.dedent()
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Call a subcommand; what goes wrong by the user's hand ends without a traceback."""
+        """Call a subcommand; errors that users can cause end without a traceback."""
         try:
             result = super().invoke(ctx)
             if sys.stdout:
@@ -88,18 +113,46 @@ class Commands(click.Group):
         except StepscopeError as error:
             raise Refusal(error) from error
         except BrokenPipeError:
-            _drop_output()  # whoever read it has had enough
+            _drop_output()  # the reader closed the pipe
             ctx.exit(_BROKEN_PIPE)
         except OSError as error:
             _flush()
-            raise Refusal(StepscopeError(_told(error))) from error
+            raise Refusal(StepscopeError(_reason(error))) from error
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)
+        except (click.exceptions.Exit, click.Abort, click.ClickException):
+            raise
+        except Exception as error:
+            if ctx.invoked_subcommand == "run":
+                raise  # an error of the user's script
+            _flush()
+            raise Refusal(_unforeseen(error)) from error
         return result
 
 
+def _unforeseen(error: Exception) -> StepscopeError:
+    from stepscope.cli.crash_report import crash_message
+
+    return StepscopeError(crash_message(error))
+
+
+def _report_or_hint(args: list[str]) -> list[str]:
+    """`report` for a trace; else an error that says what was probably meant."""
+    word = args[0]
+    if word.endswith(".py"):
+        raise click.UsageError(
+            f"{word} is a script, not a command; to record it: stepscope run {shlex.join(args)}"
+        )
+    if Path(word).exists():
+        return ["report", *args]
+    close = difflib.get_close_matches(word, COMMANDS, n=1)
+    if close:
+        raise click.UsageError(f"no command '{word}'; did you mean '{close[0]}'?")
+    raise click.UsageError(f"'{word}' is neither a command nor a file; see stepscope --help")
+
+
 def _print_anything() -> None:
-    """A letter for which the terminal has no code is shown as `?`: names in a trace hold any.
+    """Show characters that the terminal cannot encode as `?`: names in a trace hold any.
 
     Where the shell closed the output (`>&-`), Python has none.
     """
@@ -117,12 +170,12 @@ def _flush() -> None:
 
 
 def _drop_output() -> None:
-    """Python would complain of what it cannot write when it flushes at exit."""
+    """Discard what is left, or Python reports an error when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _told(error: OSError) -> str:
-    """What the system refused: a full disk, a folder that is gone, no right to write."""
+def _reason(error: OSError) -> str:
+    """What the system refused: a full disk, a missing folder, no permission."""
     what = error.strerror or str(error)
     return f"{error.filename}: {what}" if error.filename else what
 
@@ -130,13 +183,17 @@ def _told(error: OSError) -> str:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="stepscope")
 def stepscope() -> None:
-    """See where a deep-learning training step spends its time.
+    """Find out why a deep-learning training step is slow, and what a fix would buy.
 
-    FILE is a capture of `stepscope run`, a profiler's trace (.json, .json.gz, .xplane.pb), or a
-    folder with one of them for each rank.
+    \b
+    stepscope run train.py          record a few steps of your script
+    stepscope train.stepscope       show where their time goes (short for report)
+
+    FILE is a capture of `stepscope run`, a PyTorch trace (.json, .json.gz), a JAX profile
+    (.xplane.pb), or a folder with one file per rank.
     """
 
 
 def main() -> None:
     """Entry point of the `stepscope` command."""
-    stepscope()
+    call(stepscope)

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stepscope.arrays import Mask
 from stepscope.cli.options import FiniteRange, takes_trace
-from stepscope.cli.paths import OutputFile
-from stepscope.cli.writing import write_text
+from stepscope.cli.output_files import write_text
+from stepscope.cli.path_options import OutputFile
 from stepscope.errors import TraceError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from stepscope.contexts import ContextTree
     from stepscope.trace.trace import Trace
 
@@ -26,7 +24,7 @@ _LEAST = 1.0
 
 
 class _Contexts(click.Command):
-    """Refuses what shapes the table where another format is asked for, before anything is read."""
+    """Rejects options of the table with other formats, before anything is read."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line."""
@@ -34,28 +32,29 @@ class _Contexts(click.Command):
         given = [f"--{name}" for name in ("depth", "least") if ctx.params.get(name) is not None]
         if given and ctx.params.get("form") != "table":
             raise click.UsageError(
-                f"{' and '.join(given)}: only the table is cut; --format {ctx.params['form']} "
-                "holds all contexts, use --focus and --hide to choose among them"
+                f"{' and '.join(given)}: applies to tables only; --format "
+                f"{ctx.params['form']} holds all contexts, use --focus and --hide to select some"
             )
         return rest
 
 
 @click.command(cls=_Contexts)
 @takes_trace
-@click.option("--bottom-up", is_flag=True, help="Each place once, with its callers below it.")
+@click.option("--bottom-up", is_flag=True, help="Group by function, with callers below each.")
 @click.option("--metric", metavar="M",
-              help="What to go by: cpu, device, calls, work, launches, allocated, …, or a metric "
-              "of the tree; by default device time, or CPU time without a device.")  # fmt: skip
-@click.option("--depth", type=click.IntRange(1), help="How deep the table goes.")
+              help="Metric to show: cpu, device, calls, work, launches, allocated, …, or a metric "
+              "of the tree  [default: device, or cpu without a device].")  # fmt: skip
+@click.option("--depth", type=click.IntRange(1), help="Number of levels to show.")
 @click.option("--least", type=FiniteRange(0, 100),
-              help="The table leaves out what has a smaller share, in per cent "
+              help="Combine rows with a smaller share than this, in percent "
               f"[default: {_LEAST:g}].")  # fmt: skip
-@click.option("--focus", metavar="REGEX", help="Only the paths through nodes of such a name.")
-@click.option("--hide", metavar="REGEX", help="Take nodes of such a name or file out of the paths.")
-@click.option("--step", type=int, help="One step; by default all of them together.")
-@click.option("--rank", type=int, help="One rank; by default all of them together.")
+@click.option("--focus", metavar="REGEX", help="Show only paths through nodes whose name matches.")
+@click.option("--hide", metavar="REGEX", help="Remove nodes whose name or file matches.")
+@click.option("--step", type=int, help="Show one step  [default: all, combined].")
+@click.option("--rank", type=int, help="Show one rank  [default: all, combined].")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True,
-              help="A table, all as JSON, a file for speedscope, or folded stacks.")  # fmt: skip
+              help="A table, JSON, a speedscope file, or folded stacks.")  # fmt: skip
+@click.option("--json", "form", flag_value="json", help="Short for --format json.")
 @click.option("-o", "--output", type=OutputFile(), help="Write to this file.")
 def contexts(
     trace: Trace,
@@ -70,7 +69,7 @@ def contexts(
     form: str,
     output: str | None,
 ) -> None:
-    """Tell where the time went by path of calls: Python line, module, operator, kernel.
+    """Show time by call path: Python line, module, operator, kernel.
 
     \b
     stepscope contexts train.stepscope --bottom-up
@@ -101,10 +100,10 @@ def contexts(
 def _chosen(
     tree: ContextTree, by: str, focus: str | None, hide: str | None, bottom_up: bool
 ) -> ContextTree:
-    """The tree without what was not asked for, and upside down if so wanted."""
+    """The selected part of the tree, grouped by function if requested."""
     from stepscope import contexts as trees
 
-    metric = trees.measure(tree, by).metric  # says so at once where there is none
+    metric = trees.measure(tree, by).metric  # raises at once where there is none
     if hide is not None:
         tree = trees.hide(tree, _named(tree, "--hide", hide, files=True))
     if focus is not None:
@@ -115,26 +114,26 @@ def _chosen(
     return tree
 
 
-def _named(tree: ContextTree, option: str, pattern: str, files: bool) -> NDArray[np.bool_]:
+def _named(tree: ContextTree, option: str, pattern: str, files: bool) -> Mask:
     """The nodes whose name, or file, a regular expression finds; bool, shape (nodes,)."""
     try:
         names = re.compile(pattern)
     except re.error as error:
-        raise TraceError(f"{option}: {pattern!r} is no regular expression: {error}") from error
-    found: NDArray[np.bool_] = tree.nodes.text("name").where(lambda name: bool(names.search(name)))
+        raise TraceError(f"{option}: {pattern!r} is not a regular expression: {error}") from error
+    found: Mask = tree.nodes.text("name").where(lambda name: bool(names.search(name)))
     if files:
         found = found | tree.nodes.text("file").where(lambda name: bool(names.search(name)))
     if not found.any():
-        raise TraceError(f"{option}: {pattern!r} is found in no name of {tree.source}")
+        raise TraceError(f"{option}: {pattern!r} matches no name in {tree.source}")
     return found
 
 
 def _exported(tree: ContextTree, by: str, form: str) -> list[str]:
-    """The lines of a file; by one measure, or else by all that there are where it can hold them."""
+    """The lines of a file with one measure, or with all measures where the format allows."""
     from stepscope.contexts import default_measure, measures
-    from stepscope.contexts.columns import to_columns
     from stepscope.contexts.folded import to_folded
     from stepscope.contexts.speedscope import to_speedscope
+    from stepscope.contexts.tree_columns import to_columns
 
     if form == "json":
         return [json.dumps(to_columns(tree))]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from stepscope.arrays import Ids
+from stepscope.cli.output_files import write_text
 from stepscope.cli.terminal import terminal
-from stepscope.cli.writing import write_text
 from stepscope.contexts import ContextTree, Measure, hot_path, hotspots, measure
-from stepscope.contexts.labels import short_label
+from stepscope.contexts.node_labels import short_label
 from stepscope.summary.numbers import bar, count, ms, percent, plural, size
 
 _WIDE, _VERY_WIDE = 90, 120
@@ -27,6 +27,9 @@ _LEAST_REST = 0.01
 _CALLERS = 3
 _GAP = 3
 _LEAST_NAME = 28
+_LEAST_CHAIN = 24
+_LEAST_NUMBER = 4
+_BAR = ""
 _STYLES = {
     "thread": "bold", "step": "bold", "module": "green", "python": "cyan", "kernel": "blue",
     "memcpy": "blue", "memset": "blue", "communication": "magenta", "unlinked": "yellow",
@@ -42,10 +45,10 @@ def print_contexts(
 
     Args:
         tree: as it is to be shown.
-        by: the measure to go by.
-        depth: how many levels are shown; by default all, and three upside down.
-        least: what has a smaller share of the whole is told in one line, 0 to 1.
-        bottom_up: whether the tree is upside down.
+        by: the measure to show.
+        depth: how many levels to show; by default all, or three of callers.
+        least: nodes with a smaller share of the total, 0 to 1, are combined in one row.
+        bottom_up: whether the tree shows callers below each node.
         path: a file to write to instead.
     """
     console = Console(file=io.StringIO(), width=_FILE_WIDTH) if path else terminal()
@@ -54,6 +57,14 @@ def print_contexts(
     console.print(Group(*text.parts()), highlight=False)
     if path and isinstance(console.file, io.StringIO):
         write_text(Path(path), console.file.getvalue())
+
+
+@dataclass
+class _Row:
+    level: int
+    cells: list[Text]
+    chain: list[int] = field(default_factory=list)
+    words: str = ""  # where it is of no single node
 
 
 class _Text:
@@ -65,7 +76,7 @@ class _Text:
         self.measure: Measure = measure(tree, by)
         self.value = self.measure.inclusive
         self.whole = float(self.value[0]) or 1.0
-        # What one call takes says more than what a call leaves to itself.
+        # The time of a whole call says more than the time of its own.
         by_call = self.measure.metric == "cpu_ns" and tree.has("call_ns")
         self.stats = tree.inclusive("call_ns" if by_call else self.measure.metric)
         self.write = _writer(self.measure)
@@ -84,132 +95,157 @@ class _Text:
         return line.append(f"   {' · '.join(facts)}", "dim")
 
     def table(self) -> Table:
-        direction = "by its callers" if self.bottom_up else "by its calls"
-        what = self.measure.meaning[0].upper() + self.measure.meaning[1:]
-        table = _table(f"{what}, {direction}", self.heads)
-        self.add(table, 0, 0)
+        direction = "bottom-up (callers below)" if self.bottom_up else "top-down"
+        title = self.measure.meaning[0].upper() + self.measure.meaning[1:]
+        rows: list[_Row] = []
+        self.add(rows, 0, 0)
+        widths = self.fitting(rows)
+        table = _table(f"{title}, {direction}", widths)
+        kept = [i for i, column in enumerate(self.columns()) if column in widths]
+        room = max(self.width - _width(widths), 8)
+        for row in rows:
+            cells = [row.cells[i] for i in kept if i < len(row.cells)]
+            table.add_row(self.name(row, room), *cells)
         return table
 
-    @cached_property
-    def heads(self) -> dict[str, int]:
-        """The columns of numbers and their widths."""
+    def columns(self) -> list[str]:
+        """The columns of numbers for this width, before their widths are known."""
         unit, small = {"ns": (" ms", " µs")}.get(self.measure.unit, ("", ""))
-        heads = {f"total{unit}": 8, "%": 4}
-        heads |= {"": 10} if self.width >= _WIDE else {}
-        heads |= {} if self.bottom_up else {f"own{unit}": 8}
-        heads |= {"samples" if self.sampled else "count": 7}
-        return heads | ({f"mean{small}": 8, f"max{small}": 9} if self.tells_samples else {})
+        columns = [f"total{unit}", "%"]
+        columns += [_BAR] if self.width >= _WIDE else []
+        columns += [] if self.bottom_up else [f"own{unit}"]
+        columns += ["samples" if self.sampled else "count"]
+        return columns + ([f"mean{small}", f"max{small}"] if self.shows_calls else [])
 
-    @cached_property
-    def room(self) -> int:
-        """The width of the names."""
-        return max(self.width - sum(self.heads.values()) - _GAP * len(self.heads), 24)
+    def fitting(self, rows: list[_Row]) -> dict[str, int]:
+        """The columns of numbers that leave room for names, and their widths."""
+        columns = self.columns()
+        widths = {
+            column: max([_LEAST_NUMBER, len(column), *(_length(row, i) for row in rows)])
+            for i, column in enumerate(columns)
+        }
+        for column in (_BAR, *reversed(columns)):
+            if self.width - _width(widths) >= _LEAST_NAME or len(widths) == 1:
+                break
+            widths.pop(column, None)
+        return widths
 
-    def add(self, table: Table, node: int, level: int) -> None:
-        """A row for a node, with those below it that it is passed through, and its children."""
+    def add(self, rows: list[_Row], node: int, level: int) -> None:
+        """A row for a node and the descendants that take all its time, then its children."""
         chain = [node]
         while len(shown := self.shown(chain[-1])) == 1 and self.is_passed(chain[-1], shown[0]):
             chain.append(int(shown[0]))
         last = chain[-1]
-        self.row(table, chain, level)
+        rows.append(_Row(level, self.cells(last), chain))
         if level >= self.depth:
             return
         rest = self.tree.children(last)
         for child in shown:
-            self.add(table, int(child), level + 1)
-        self.others(table, np.setdiff1d(rest, shown), level + 1)
+            self.add(rows, int(child), level + 1)
+        self.others(rows, np.setdiff1d(rest, shown), level + 1)
 
-    def shown(self, node: int) -> NDArray[np.int64]:
+    def shown(self, node: int) -> Ids:
         """The children that are large enough, the largest first."""
         below = self.tree.children(node)
         below = below[(self.value[below] >= self.least * self.whole) & (self.value[below] > 0)]
         return below[np.argsort(-self.value[below], kind="stable")]
 
     def is_passed(self, node: int, child: int) -> bool:
-        """Whether a node hands on all it has: then it shares a line with its child."""
+        """Whether a node has no time of its own: then it shares a row with its child."""
         return not self.bottom_up and bool(
             self.value[node] - self.value[child] <= _PASSED * self.value[node]
         )
 
-    def row(self, table: Table, chain: list[int], level: int) -> None:
-        last = chain[-1]
-        share = float(self.value[last]) / self.whole
-        cells: list[RenderableType] = [self.name(chain, level)]
-        cells += [self.write(float(self.value[last])), percent(share)]
+    def cells(self, node: int) -> list[Text]:
+        """The numbers of a node."""
+        share = float(self.value[node]) / self.whole
+        own, calls = float(self.measure.own[node]), int(self.stats.count[node])
+        nothing = Text("·", "dim")
+        cells = [Text(self.write(float(self.value[node]))), Text(percent(share))]
         cells += [Text(f"{bar(share, 10):<10}", "green")] if self.width >= _WIDE else []
         if not self.bottom_up:
-            own = float(self.measure.own[last])
-            cells.append(self.write(own) if own else Text("·", "dim"))
-        told = int(self.stats.count[last])
-        cells.append(count(told) if told else Text("·", "dim"))
-        if self.tells_samples:
-            samples = (self.stats.mean[last], self.stats.max[last])
-            cells += [self.small(one) if told else "" for one in samples]
-        table.add_row(*cells)
+            cells.append(Text(self.write(own)) if own else nothing)
+        cells.append(Text(count(calls)) if calls else nothing)
+        if self.shows_calls:
+            values = (self.stats.mean[node], self.stats.max[node])
+            cells += [Text(self.small(value) if calls else "") for value in values]
+        return cells
 
     @property
-    def tells_samples(self) -> bool:
-        """Whether there is room, and use, for what single calls are like."""
+    def shows_calls(self) -> bool:
+        """Whether to show the mean and maximum of a call."""
         return self.width >= _VERY_WIDE and bool(self.measure.unit) and not self.sampled
 
     @property
     def sampled(self) -> bool:
-        """Whether the measure was sampled: then each is as long as the time between two samples."""
+        """Whether the measure was sampled: then each value is the time between two samples."""
         return self.measure.metric.startswith("sampled_")
 
     def small(self, value: float) -> str:
-        """One sample's value: of time in microseconds."""
+        """The value of one call: of time in microseconds."""
         if np.isnan(value):
             return "?"
         return f"{value / 1000:,.1f}" if self.measure.unit == "ns" else self.write(float(value))
 
-    def name(self, chain: list[int], level: int) -> Text:
-        last = chain[-1]
+    def name(self, row: _Row, room: int) -> Text:
+        """The name of a row, in at most `room` characters."""
+        text = Text(_indent(row.level, room))
+        if not row.chain:
+            return text.append(row.words, "dim")
+        last = row.chain[-1]
         kind = self.tree.nodes.text("kind")[last] or ""
-        text = Text(self.indent(level))
         marks = self.marks(last)
-        room = max(self.room - len(text) - len(marks), 12)
-        if len(chain) > 1:
-            names = [short_label(self.tree, node, max(room // 2 - 4, 8)) for node in chain[:-1]]
+        room = max(room - len(text) - len(marks), 8)
+        if len(row.chain) > 1 and room >= _LEAST_CHAIN:
+            names = [short_label(self.tree, node, room // 2 - 4) for node in row.chain[:-1]]
             text.append(passed := _passed(names, room // 2), "dim")
             room -= len(passed)
         style = "bold red" if last in self.spots else _STYLES.get(kind, "")
         text.append(short_label(self.tree, last, max(room, 8)), style)
         return text.append(marks, "magenta")
 
-    def indent(self, level: int) -> str:
-        """No deeper than leaves room for a name: else the numbers would be cut."""
-        return " " * min(2 * level, max(self.room - _LEAST_NAME, 0))
-
     def marks(self, node: int) -> str:
-        """What is to be said of a node beside its name."""
+        """The marks after a node's name."""
         backward = self.tree.nodes.text("via")[node] == "backward"
         return " ↩" * backward + " ◀" * (node in self.hot and node > 0)
 
-    def others(self, table: Table, hidden: NDArray[np.int64], level: int) -> None:
-        """One row for the nodes that are too small for one of their own."""
+    def others(self, rows: list[_Row], hidden: Ids, level: int) -> None:
+        """One row for all nodes that are too small for a row each."""
         hidden = hidden[self.value[hidden] > 0]
         total = float(self.value[hidden].sum())
         if total / self.whole < _LEAST_REST:
             return
-        words = Text(f"{self.indent(level)}… {len(hidden)} more", "dim")
-        table.add_row(
-            words, Text(self.write(total), "dim"), Text(percent(total / self.whole), "dim")
-        )
+        numbers = (self.write(total), percent(total / self.whole))
+        cells = [Text(number, "dim") for number in numbers]
+        rows.append(_Row(level, cells, words=f"… {len(hidden)} more"))
 
     def footer(self) -> Text:
         marks = ["◀ hot path", "↩ backward of the call above it"] if not self.bottom_up else []
-        text = Text("\n" + " · ".join([*marks, "red: takes a tenth itself"]), "dim")
+        text = Text("\n" + " · ".join([*marks, "red: at least 10 % of the total in itself"]), "dim")
         if self.measure.name == "cpu" and self.tree.event_node is None:
-            text.append("\nOnly operators are in it; Python too: "
+            text.append("\nThis counts operators only; to include Python: "
                         "stepscope run --contexts --sample-real 200 …", "dim")  # fmt: skip
         for note in self.tree.notes:
-            text.append(f"\n! {note.message} ({note.count} of them)", "yellow")
+            text.append(f"\n! {note.message} ({note.count}×)", "yellow")
         return text
 
 
+def _length(row: _Row, column: int) -> int:
+    return len(row.cells[column]) if column < len(row.cells) else 0
+
+
+def _width(widths: dict[str, int]) -> int:
+    """The width of columns of numbers, with the gaps before them."""
+    return sum(widths.values()) + _GAP * len(widths)
+
+
+def _indent(level: int, room: int) -> str:
+    """The indentation of a level, limited to leave room for a name."""
+    return " " * min(2 * level, max(room - _LEAST_NAME, 0))
+
+
 def _passed(names: list[str], room: int) -> str:
-    """Names of nodes that hand on all they have: the first and the last ones, as room allows."""
+    """Names of nodes without time of their own: the first and the last ones, as room allows."""
     separator = " › "
     line = separator.join(names) + separator
     if len(line) <= room:

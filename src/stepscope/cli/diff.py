@@ -1,36 +1,38 @@
-"""`stepscope diff`: what changed between two runs, and whether one can tell."""
+"""`stepscope diff`: what changed between two runs, and what is only noise."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.cli.facts import echo_json
-from stepscope.cli.options import FiniteRange, tell_of_ranks_without_steps
-from stepscope.cli.paths import NamedPath
+from stepscope.cli.json_output import echo_json
+from stepscope.cli.options import FiniteRange, keeps_recorded_times, tell_of_ranks_without_steps
+from stepscope.cli.path_options import NamedPath
 from stepscope.cli.progress import progress_bar
 from stepscope.cli.terminal import terminal
 
 if TYPE_CHECKING:
     from stepscope.diff import Comparison
+    from stepscope.memory.memory_comparison import MemoryComparison
     from stepscope.trace.trace import Trace
 
 
 @click.command()
 @click.argument("before", metavar="A", type=NamedPath())
 @click.argument("after", metavar="B", type=NamedPath())
-@click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--fail-above", metavar="PERCENT", type=FiniteRange(0),
-              help="Exit with 1 if B's step is slower than A's by more than this.")  # fmt: skip
-@click.option("--rank", type=int, help="Whose steps, in a folder of ranks; by default the first.")
-@click.option("--to-rank", type=int, help="The rank of B, where it is another one.")
+              help="Exit with code 1 if B is slower than A by more than this.")  # fmt: skip
+@click.option("--rank", type=int, help="Rank to compare; the default is the first.")
+@click.option("--to-rank", type=int, help="Rank of B, if it differs.")
 @click.option("--rows", type=click.IntRange(0), default=8, show_default=True,
-              help="How many changes of each kind to list.")  # fmt: skip
+              help="Changes of each kind to list.")  # fmt: skip
 @click.option("--model", metavar="JSON", type=NamedPath(),
-              help="The model tree, for traces that name no module themselves.")  # fmt: skip
-@click.option("--no-cache", is_flag=True, help="Neither use nor keep earlier results.")
+              help="Model tree for traces that name no modules.")  # fmt: skip
+@keeps_recorded_times
+@click.option("--no-cache", is_flag=True, help="Do not use the cache.")
 @click.pass_context
 def diff(
     context: click.Context,
@@ -42,51 +44,90 @@ def diff(
     to_rank: int | None,
     rows: int,
     model: str | None,
+    as_recorded: bool,
     no_cache: bool,
 ) -> None:
     """Compare the steps of trace B with those of trace A.
 
-    Stages, modules, operators and kernels are compared by name, by their medians over the steps,
-    the biggest changes first. A change within what the steps vary by is said to be that.
+    Matches stages, modules, operators and kernels by name and compares their medians over the
+    steps, largest change first. Changes within step-to-step noise are marked as noise.
 
     \b
     stepscope diff before.stepscope after.stepscope
     stepscope diff baseline.json.gz new.json.gz --fail-above 5
+
+    Of two memory snapshots, and of captures made with `stepscope run --memory`, it also says what
+    grew at the peak, by kind, module and line.
     """
     from stepscope.diff import compare
 
-    sides = [_opened(path, model, not no_cache) for path in (before, after)]
+    sides = [_load(path, model, as_recorded, not no_cache) for path in (before, after)]
+    if all(trace.metadata.format == "memory snapshot" for trace in sides):
+        if fail_above is not None:
+            raise click.UsageError("--fail-above compares steps, and memory snapshots have none")
+        _print_memory(sides, rows, as_json)
+        return
     found = compare(*sides, rank=rank, to_rank=to_rank)
     if as_json:
-        echo_json(found.to_json())
+        echo_json(found.to_json() | _memory_json(sides))
     else:
         from stepscope.cli.diff_text import print_comparison
 
         print_comparison(terminal(), found, rows)
+        _print_memory(sides, rows, as_json)
     if fail_above is not None:
-        _judge(context, found, fail_above)
+        _apply_limit(context, found, fail_above)
 
 
-def _opened(path: str, model: str | None, cache: bool) -> Trace:
-    from stepscope.opening import open
+def _load(path: str, model: str | None, as_recorded: bool, cache: bool) -> Trace:
+    from stepscope.load import open
 
     with progress_bar(f"reading {Path(path).name}") as progress:
-        trace = open(path, model=model, cache=cache, progress=progress)
+        trace = open(path, model=model, as_recorded=as_recorded, cache=cache, progress=progress)
     tell_of_ranks_without_steps(trace)
     return trace
 
 
-def _judge(context: click.Context, found: Comparison, limit: float) -> None:
-    """Exit with 1 if the step is slower by more than `limit` per cent and not by chance."""
+def _memory_json(sides: list[Trace]) -> dict[str, Any]:
+    compared = _compared_memory(sides)
+    return {} if compared is None else {"memory": [one.to_json() for one in compared]}
+
+
+def _print_memory(sides: list[Trace], rows: int, as_json: bool) -> None:
+    from stepscope.memory.comparison_text import print_memory_comparison
+
+    if as_json:
+        echo_json(_memory_json(sides))
+        return
+    for device in _compared_memory(sides) or []:
+        print_memory_comparison(terminal(), device, rows)
+
+
+def _compared_memory(sides: list[Trace]) -> list[MemoryComparison] | None:
+    """None if a side holds no allocations, or those of several ranks, which is said on stderr."""
+    from stepscope.errors import TraceError
+    from stepscope.memory.memory_comparison import compare_memory, holds_memory
+
+    if not all(map(holds_memory, sides)):
+        return None
+    try:
+        return compare_memory(*sides)
+    except TraceError as error:
+        click.echo(f"! memory is not compared: {error}", err=True)
+        return None
+
+
+def _apply_limit(context: click.Context, found: Comparison, limit: float) -> None:
+    """Exit with code 1 if the step is slower by more than `limit` percent, beyond noise."""
     ratio, verdict = found.step.ratio or 1.0, found.step.verdict
     above = (ratio - 1) * 100 > limit
-    what = f"the step takes {ratio - 1:+.1%} (--fail-above {limit:g})"
+    what = f"step time changed by {ratio - 1:+.1%} (--fail-above {limit:g})"
     if not above:
         click.echo(f"passed: {what}", err=True)
     elif verdict == "unclear":
-        click.echo(f"passed: {what}, but that is within what the steps vary by; "
+        click.echo(f"passed: {what}, but that is within step-to-step noise; "
                    "record more steps to be sure", err=True)  # fmt: skip
     else:
-        of_one = ", though one side has only one step, which may be chance"
-        click.echo(f"failed: {what}{of_one if verdict == 'one_step' else ''}", err=True)
+        note = ", but one side has only one step, so this may be noise"
+        click.echo(f"failed: {what}{note if verdict == 'one_step' else ''}", err=True)
         context.exit(1)

@@ -1,4 +1,4 @@
-"""A comparison of two runs as text for a terminal: the step first, then the biggest changes."""
+"""A comparison of two runs as text for a terminal: the step first, then the largest changes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.annotate.kernel_names import short_kernel
+from stepscope.annotate.device.kernel_names import short_kernel
 from stepscope.diff import Comparison, Row, Side
-from stepscope.diff.run import Run
+from stepscope.diff.step_samples import Run
 from stepscope.summary.numbers import bar, ms, plural
 
 _WIDE = 100
@@ -19,7 +19,7 @@ _LEAST_CHANGE = 0.001
 _NOTABLE = 0.01
 _STYLE = {"slower": "red", "faster": "green", "new": "red", "gone": "green"}
 _WORDS = {
-    "slower": "slower", "faster": "faster", "unclear": "~ within spread", "one_step": "? one step",
+    "slower": "slower", "faster": "faster", "unclear": "~ noise", "one_step": "? one step",
     "same": "same", "new": "new", "gone": "gone",
 }  # fmt: skip
 _TITLES = {
@@ -35,8 +35,8 @@ def print_comparison(console: Console, found: Comparison, rows: int) -> None:
     """Print a comparison.
 
     Args:
-        console: where to; its width decides what there is room for.
-        found: as `compare` made it.
+        console: the terminal; its width decides how much is shown.
+        found: the result of `compare`.
         rows: how many changes of each kind are listed.
     """
     console.print(Group(*_Text(found, rows, console.width).parts()), highlight=False)
@@ -51,7 +51,7 @@ class _Text:
     def parts(self) -> Iterator[RenderableType]:
         yield self.header()
         yield self.step()
-        work = "device ms a step" if self.found.before.on_device else "CPU ms a step"
+        work = "device ms per step" if self.found.before.on_device else "CPU ms per step"
         for name, rows in self.found.parts.items():
             if rows:
                 yield self.table(_TITLES[name].format(work=work), rows)
@@ -67,9 +67,7 @@ class _Text:
             text.append(f"{mark}  ", "bold").append(_name(run), "bold")
             text.append(f"   {' · '.join(fact for fact in facts if fact)}\n", "dim")
         for name, (was, is_) in self.found.differing.items():
-            text.append(
-                f"! not the same {name}: {was or 'unknown'} → {is_ or 'unknown'}\n", "yellow"
-            )
+            text.append(f"! different {name}: {was or 'unknown'} → {is_ or 'unknown'}\n", "yellow")
         return text
 
     def step(self) -> Text:
@@ -86,29 +84,18 @@ class _Text:
         times = f"takes {ratio:.2f}x the time" if ratio > 1 else f"is {1 / ratio:.2f}x as fast"
         if row.verdict == "one_step":
             alone = "A" if len(self.found.before.steps) == 1 else "B"
-            return (f"B {times}, but {alone} has one step only: whether that is chance "
-                    "cannot be told.")  # fmt: skip
+            return f"B {times}, but {alone} has only one step: this may be noise."
         if row.verdict == "unclear":
-            return f"Not sure: B {times}, but its steps and A's overlap{self.certain()}."
+            return f"Within noise: B {times}, but the steps of A and B overlap{self.certain()}."
         if row.verdict == "same":
-            return "The steps are the same."
-        where = self.cause(row.change_ms)
-        return f"B {times}{where}."
-
-    def cause(self, change_ms: float) -> str:
-        """What in the use of time changed most, in the direction of the step."""
-        rows = [row for row in self.sure if row.change_ms * change_ms > 0]
-        return f", most of it {_said(rows[0])}" if rows else ""
+            return "The step times are identical."
+        cause = self.found.cause
+        return f"B {times}{f', mostly {_change_text(cause)}' if cause else ''}."
 
     def certain(self) -> str:
-        rows = [row for row in self.sure if abs(row.change_ms) >= _NOTABLE * self.step_ms]
-        return f"; what did change is {_said(rows[0])}" if rows else ""
-
-    @property
-    def sure(self) -> list[Row]:
-        """What in the use of time surely changed, the most first."""
-        rows = self.found.parts["time use"] or self.found.parts["stages"]
-        return [row for row in rows if row.verdict in _STYLE]
+        least = _NOTABLE * self.step_ms
+        rows = [row for row in self.found.significant if abs(row.change_ms) >= least]
+        return f"; significant: {_change_text(rows[0])}" if rows else ""
 
     def table(self, title: str, rows: Sequence[Row]) -> Table:
         table = Table(
@@ -130,10 +117,10 @@ class _Text:
             change = sum(row.change_ms for row in rows) - sum(
                 row.change_ms for row in shown[: self.rows]
             )
-            words = f"… {left} more" if shown else f"{left} without a change to speak of"
+            label = f"… {left} more" if shown else f"{left} without a notable change"
             # Modules contain each other: their changes do not add up.
-            told = "" if rows is self.found.parts["modules"] else _signed(change)
-            table.add_row(Text(words, "dim"), "", "", Text(told, "dim"))
+            total = "" if rows is self.found.parts["modules"] else _signed(change)
+            table.add_row(Text(label, "dim"), "", "", Text(total, "dim"))
         return table
 
     def cells(self, row: Row, longest: float) -> list[RenderableType]:
@@ -144,24 +131,25 @@ class _Text:
         cells += [Text(_signed(row.change_ms), style), Text(_percent(row), style)]
         if self.width >= _WIDE:
             cells.append(Text(bar(abs(row.change_ms) / longest, 8), style))
-        said = f"{_WORDS[row.verdict]}{_calls(row) if self.width >= _WIDE else ''}"
-        return [*cells, Text(said, "dim")]
+        verdict = f"{_WORDS[row.verdict]}{_calls(row) if self.width >= _WIDE else ''}"
+        return [*cells, Text(verdict, "dim")]
 
     def footer(self) -> Text:
-        words = ("A and B are medians over the steps. “Within spread”: the steps vary by more than "
-                 "the two sides differ")  # fmt: skip
-        text = Text(f"\n{words}.", "dim")
+        note = "A and B are medians over the steps. Noise: a change within step-to-step variation."
+        text = Text(f"\n{note}", "dim")
         for run in (self.found.before, self.found.after):
             if run.evidence in ("pattern", "whole_trace"):
-                text.append(f"\n! {_name(run)} marks no step; told by {run.evidence}", "yellow")
+                text.append(
+                    f"\n! {_name(run)} marks no steps; they are inferred ({run.evidence})", "yellow"
+                )
         if not self.found.before.on_device:
             text.append(
-                "\nWork of operators on the CPU, as not both sides have device work.", "dim"
+                "\nOperators are compared by CPU time: at least one side has no device work.", "dim"
             )
         return text
 
 
-def _said(row: Row) -> str:
+def _change_text(row: Row) -> str:
     return f"{' '.join(row.key).replace('_', ' ')} ({_signed(row.change_ms)} ms)"
 
 
@@ -192,7 +180,7 @@ def _percent(row: Row) -> str:
 
 
 def _calls(row: Row) -> str:
-    """How often a step, where that changed."""
+    """Calls per step, if that changed."""
     was = row.before.count if row.before else None
     is_ = row.after.count if row.after else None
     if was is None or is_ is None or was == is_:

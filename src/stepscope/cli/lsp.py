@@ -7,15 +7,15 @@ import click
 
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N",
-              help="Listen on a port instead of standard input; 0 takes a free one.")  # fmt: skip
+              help="Listen on a port instead of standard input; 0 chooses a free one.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 def lsp(port: int | None, host: str) -> None:
-    """Tell an editor what each line costs (Language Server Protocol).
+    """Start the language server, which shows editors what each line costs.
 
-    On standard input and output, as editors start it; or on a port, where an editor must send the
-    token that is printed as initializationOptions.token.
+    It speaks on standard input and output, as editors expect. With --port it listens on a socket,
+    and the editor must send the printed token as initializationOptions.token.
     """
-    from stepscope.serve.language.start import start_on_port, start_on_streams
+    from stepscope.lsp.start import start_on_port, start_on_streams
 
     if port is None:
         start_on_streams()

@@ -1,22 +1,33 @@
-"""What several commands take: FILE with --model and --no-cache, one kind of answer, numbers."""
+"""Options that several commands share: FILE with --model and --no-cache, and number types."""
 
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from stepscope.cli.paths import NamedPath
+from stepscope.cli.path_options import NamedPath
 from stepscope.cli.progress import progress_bar
+from stepscope.errors import TraceError
 
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _ANSWERS = {"as_json": "--json", "svg": "--svg", "html": "--html"}
+
+
+def keeps_recorded_times(command: Command) -> Command:
+    """Give a command the option to show times of captures as recorded."""
+    option = click.option(
+        "--as-recorded", is_flag=True,
+        help="Keep the cost of recording in the times of a capture.",
+    )  # fmt: skip
+    return option(command)
 
 
 def takes_trace(command: Command) -> Command:
@@ -31,37 +42,49 @@ def takes_trace(command: Command) -> Command:
 
     @click.argument("file", type=NamedPath())
     @click.option("--model", metavar="JSON", type=NamedPath(),
-                  help="The model tree, for a trace that names no module itself.")  # fmt: skip
-    @click.option("--no-cache", is_flag=True, help="Neither use nor keep earlier results.")
+                  help="Model tree, for a trace that names no modules.")  # fmt: skip
+    @keeps_recorded_times
+    @click.option("--no-cache", is_flag=True, help="Do not use the cache.")
     @wraps(command)
-    def opened(file: str, model: str | None, no_cache: bool, **rest: Any) -> Any:
+    def opened(file: str, model: str | None, as_recorded: bool, no_cache: bool, **rest: Any) -> Any:
         _refuse_two_answers(rest)
-        from stepscope.opening import open  # loads NumPy and Arrow: not for `--help`
+        from stepscope.load import open  # loads NumPy and Arrow: not for `--help`
 
         with progress_bar(f"reading {file}") as progress:
-            trace = open(file, model=model, cache=not no_cache, progress=progress)
+            trace = open(
+                file, model=model, as_recorded=as_recorded, cache=not no_cache, progress=progress
+            )
+        _refuse_snapshot(trace)
         tell_of_ranks_without_steps(trace)
         return command(trace=trace, **rest)
 
     return opened  # type: ignore[return-value]
 
 
+def _refuse_snapshot(trace: Trace) -> None:
+    """A memory snapshot has no steps: only two commands can use it."""
+    name = click.get_current_context().command.name
+    if trace.metadata.format == "memory snapshot" and name not in ("memory", "query"):
+        file = trace.metadata.source
+        raise TraceError(f"{file} is a memory snapshot; use: stepscope memory {shlex.quote(file)}")
+
+
 def _refuse_two_answers(options: Mapping[str, Any]) -> None:
     given = [name for key, name in _ANSWERS.items() if options.get(key)]
     if len(given) > 1:
-        raise click.UsageError(f"expected one answer to be asked for, found {' and '.join(given)}")
+        raise click.UsageError(f"{' and '.join(given)} cannot be combined; choose one")
 
 
 def tell_of_ranks_without_steps(trace: Trace) -> None:
-    """Say on stderr which ranks of a job have nothing to tell."""
-    from stepscope.annotate.steps import ranks_with_steps
+    """Say on stderr which ranks of a job have no recorded step."""
+    from stepscope.annotate.steps.steps import ranks_with_steps
 
     for rank in sorted({*trace.metadata.ranks} - {*ranks_with_steps(trace)}):
         click.echo(f"! rank {rank} of {trace.metadata.source} has no recorded step", err=True)
 
 
 class FiniteRange(click.FloatRange):
-    """A range of numbers that are some: `nan` would pass every gate."""
+    """A range of finite numbers: `nan` would pass every gate."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

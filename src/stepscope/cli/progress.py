@@ -14,7 +14,7 @@ _PATIENCE_S = 1.0
 
 @contextmanager
 def progress_bar(title: str, clock: Clock = time.monotonic) -> Iterator[Callable[[int, int], None]]:
-    """A function to be told the bytes done so far and in all.
+    """A function to call with the bytes done so far and the total.
 
     Args:
         title: what is going on.
@@ -40,7 +40,7 @@ def progress_bar(title: str, clock: Clock = time.monotonic) -> Iterator[Callable
 
 @contextmanager
 def step_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A function to be told what is being done, how much of it is done and how much there is.
+    """A function to call with the current activity, the amount done and the total.
 
     Yields:
         The function; it shows a bar at once, and one line for each thing where stderr is no

@@ -1,4 +1,4 @@
-"""`stepscope report`: where the time of a training step goes."""
+"""`stepscope report`: show where the time of a training step goes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.facts import echo_json
+from stepscope.cli.json_output import echo_json
 from stepscope.cli.options import takes_trace
-from stepscope.cli.paths import OutputFile
+from stepscope.cli.output_files import write_text
+from stepscope.cli.path_options import NamedPath, OutputFile
 from stepscope.cli.terminal import terminal
-from stepscope.cli.writing import write_text
 
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
@@ -20,42 +20,44 @@ if TYPE_CHECKING:
 
 @click.command()
 @takes_trace
-@click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--svg", metavar="OUT", type=OutputFile(),
-              help="The report as a picture.")  # fmt: skip
+              help="Write the report as an SVG image.")  # fmt: skip
 @click.option("--html", metavar="OUT", type=OutputFile(),
-              help="The page of `stepscope view` with its data in one file.")  # fmt: skip
-@click.option("--no-source", is_flag=True, help="With --html: leave out the text of source files.")
-@click.option("--step", type=int, help="One step; by default the mean over all.")
-@click.option("--rank", type=int, help="One rank; by default all, with the details of one.")
+              help="Write the `stepscope view` page with its data as a single file.")  # fmt: skip
+@click.option("--source-root", metavar="FOLDER",
+              type=NamedPath(path_type=Path, exists=True, file_okay=False),
+              help="With --html: include the trace's source files in FOLDER.")  # fmt: skip
+@click.option("--step", type=int, help="Show one step; the default is the mean over all.")
+@click.option("--rank", type=int, help="Show one rank; the default is all, with details of one.")
 @click.option("--depth", type=click.IntRange(1), default=4, show_default=True,
-              help="How deep the model tree is shown.")  # fmt: skip
+              help="Levels of the module tree to show.")  # fmt: skip
 def report(
     trace: Trace,
     as_json: bool,
     svg: str | None,
     html: str | None,
-    no_source: bool,
+    source_root: Path | None,
     step: int | None,
     rank: int | None,
     depth: int,
 ) -> None:
-    """Tell where the time of a training step goes."""
+    """Show where the time of a training step goes."""
     if html is not None:
         from stepscope.cli.single_file import write_html
 
-        write_html(trace, html, rank, step, not no_source)
+        write_html(trace, html, rank, step, source_root)
         return
-    from stepscope.annotate.steps import ranks_with_steps
-    from stepscope.summary import summarise
+    from stepscope.annotate.steps.steps import ranks_with_steps
+    from stepscope.summary import summarize
 
     ranks = ranks_with_steps(trace) if rank is None else (rank,)
-    summaries = [summarise(trace, one, step) for one in ranks]
+    summaries = [summarize(trace, rank, step) for rank in ranks]
     if as_json:
         facts = [summary.to_json() for summary in summaries]
         echo_json(facts[0] if len(facts) == 1 else {"ranks": facts})
         return
-    from stepscope.summary.text import picture, print_report
+    from stepscope.summary.report_text import picture, print_report
 
     if svg is not None:
         write_text(Path(svg), picture(summaries, depth))
@@ -65,4 +67,4 @@ def report(
     console = terminal()
     print_report(console, summaries, depth)
     file = shlex.quote(trace.metadata.source)
-    console.print(Text(f"\nWhat to do about it: stepscope analyze {file}", "dim"), soft_wrap=True)
+    console.print(Text(f"\nFor causes and fixes: stepscope analyze {file}", "dim"), soft_wrap=True)

@@ -7,37 +7,55 @@ from typing import Any
 
 import click
 
-from stepscope.capture.contexts.options import ContextOptions
-from stepscope.capture.launch import run_program
-from stepscope.capture.options import Options
-from stepscope.capture.program import Program
-from stepscope.cli.paths import NamedPath
+from stepscope.capture.contexts.context_options import ContextOptions
+from stepscope.capture.options import RecordOptions
+from stepscope.capture.output_path import Rank
+from stepscope.capture.run import run_program
+from stepscope.capture.script_runner import Program
+from stepscope.cli.deferred import Deferred, call
+from stepscope.cli.path_options import NamedPath
+from stepscope.cli.script_options import ScriptCommand
 from stepscope.errors import CaptureError
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+class RunCommand(ScriptCommand):
+    """Runs its script when the command line has been left, also where it is called by itself."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Parse the command line, leave it, and run the script."""
+        call(super().main, *args, **options)
+
+
+@click.command(cls=RunCommand, context_settings={"allow_interspersed_args": False})
 @click.option("--warmup", type=click.IntRange(min=1), default=5, show_default=True,
-              help="Steps to let pass first.")  # fmt: skip
+              help="Steps to skip before recording.")  # fmt: skip
 @click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True,
               help="Steps to record.")  # fmt: skip
+@click.option("--step-every", type=click.IntRange(min=1), default=1, metavar="N",
+              help="Count N optimizer steps as one step.")  # fmt: skip
 @click.option("--memory", is_flag=True, help="Also record every allocation.")
 @click.option("--stack", is_flag=True, help="Also record Python stacks (costly).")
-@click.option("--shapes/--no-shapes", default=True, show_default=True,
-              help="Record the shapes of operator inputs.")  # fmt: skip
+@click.option("--shapes/--no-shapes", default=None,
+              help="Record the shapes of operator inputs [default: yes; no in a job of several "
+                   "ranks].")  # fmt: skip
+@click.option("--ranks", default="all", metavar="LIST",
+              help="Ranks to record, as 0,8-15,first-of-node,last [default: all].")  # fmt: skip
 @click.option("--contexts", is_flag=True,
               help="Collect the calling contexts of the whole run instead.")  # fmt: skip
 @click.option("--native", is_flag=True, help="With --contexts: also C++ frames.")
 @click.option("--sample", type=click.IntRange(0, 10_000), default=0, metavar="HZ",
-              help="With --contexts: samples a second of each thread's CPU time.")  # fmt: skip
+              help="With --contexts: samples per second of each thread's CPU time.")  # fmt: skip
 @click.option("--sample-real", type=click.IntRange(0, 10_000), default=0, metavar="HZ",
-              help="With --contexts: samples a second of elapsed time.")  # fmt: skip
+              help="With --contexts: samples per second of elapsed time.")  # fmt: skip
 @click.option("--perf", is_flag=True,
               help="With --contexts: hardware counters with each sample.")  # fmt: skip
 @click.option("--stalls", is_flag=True,
-              help="With --contexts: what instructions on the GPU wait for.")  # fmt: skip
+              help="With --contexts: sample why GPU instructions stall.")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", type=NamedPath(),
-              help="Where to write [default: SCRIPT.stepscope].")  # fmt: skip
-@click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
+              help="Capture file to write [default: SCRIPT.stepscope].")  # fmt: skip
+@click.option("--overwrite", is_flag=True,
+              help="Replace an earlier capture; default: keep it as NAME.1.stepscope.")  # fmt: skip
+@click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module name, as in python -m.")
 @click.argument("script", type=NamedPath())
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def run(
@@ -45,20 +63,26 @@ def run(
     arguments: tuple[str, ...],
     as_module: bool,
     output: str | None,
+    overwrite: bool,
     contexts: bool,
     native: bool,
     sample: int,
     sample_real: int,
     perf: bool,
     stalls: bool,
+    ranks: str,
+    shapes: bool | None,
     **options: Any,
 ) -> None:
-    """Run a SCRIPT, unmodified, and record a few of its steps.
+    """Run an unmodified SCRIPT and record a few of its training steps.
 
-    The script gets its own arguments, input, output and exit code. Steps are found from its
+    The script keeps its arguments, input, output and exit code. Steps are detected from its
     optimizers, or else from the loop that calls its model.
     """
-    what: Options | ContextOptions = Options(**options)
+    lean = Rank.from_environment().world_size > 1
+    if shapes is None:
+        shapes = options["memory"] or not lean  # without shapes no operator's tensors are known
+    what: RecordOptions | ContextOptions = RecordOptions(**options, shapes=shapes)
     if contexts:
         what = ContextOptions(
             native=native, memory=options["memory"], sample=sample, sample_real=sample_real,
@@ -68,8 +92,16 @@ def run(
         raise click.UsageError(
             "--native, --sample, --sample-real, --perf and --stalls need --contexts"
         )
+    program = Program(script, arguments, as_module)
+    raise Deferred(lambda: _run(program, what, output, overwrite, ranks))
+
+
+def _run(
+    program: Program, options: RecordOptions | ContextOptions, output: str | None, overwrite: bool,
+    ranks: str,
+) -> None:  # fmt: skip
     try:
-        run_program(Program(script, arguments, as_module), what, output)
+        run_program(program, options, output, overwrite, ranks)
     except CaptureError as error:
-        click.echo(f"Error: {error}", err=True)
+        print(f"Error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

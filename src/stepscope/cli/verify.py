@@ -1,30 +1,47 @@
-"""`stepscope verify`: make a change to an unmodified script, and compare with its prediction."""
+"""`stepscope verify`: apply a change to an unmodified script, and compare with its prediction."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.cli.facts import echo_json
-from stepscope.cli.paths import NamedPath
-from stepscope.cli.script import tell_of_options_behind
+from stepscope.cli.json_output import echo_json
+from stepscope.cli.path_options import NamedPath
+from stepscope.cli.script_options import MeasuringCommand
 
 if TYPE_CHECKING:
     from stepscope.verify import Comparison, Measured
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+class _Verify(MeasuringCommand):
+    """Lists the changes after the options."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what each change does to the script."""
+        from stepscope.verify.change_spec import verifiable_changes
+
+        rows = [(name, _plain(change.application.summary))
+                for name, change in verifiable_changes().items() if change.application]  # fmt: skip
+        with formatter.section("Changes"):
+            formatter.write_dl(rows)
+
+
+@click.command(cls=_Verify, context_settings={"allow_interspersed_args": False})
 @click.option("--warmup", type=click.IntRange(min=1), default=5, show_default=True,
-              help="Training steps of each run to let pass first.")  # fmt: skip
+              help="Training steps of each run that are not timed.")  # fmt: skip
 @click.option("--steps", type=click.IntRange(min=1), default=10, show_default=True,
               help="Training steps of each run to time.")  # fmt: skip
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True,
-              help="Runs without the change, and as many with it, in turn.")  # fmt: skip
+              help="Number of runs without the change, and with it.")  # fmt: skip
 @click.option("--prefix", default="", metavar="WORDS",
-              help="Put before each process of many: `ip netns exec worker{rank}`.")  # fmt: skip
-@click.option("--quiet", is_flag=True, help="Do not show what the script prints.")
-@click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
+              help="Words before the command of each process: `ip netns exec worker{rank}`.",
+              )  # fmt: skip
+@click.option("--in-place", is_flag=True,
+              help="Run in the project itself: what the script writes is real.")  # fmt: skip
+@click.option("--quiet", is_flag=True, help="Do not show the script's output.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
 @click.argument("change", metavar="CHANGE[:KEY=VALUE,…]")
 @click.argument("script", type=NamedPath())
@@ -38,16 +55,15 @@ def verify(
     quiet: bool,
     **plan: Any,
 ) -> None:
-    """Run a training SCRIPT, unmodified, with and without a CHANGE; compare with its prediction.
+    """Run a training SCRIPT with and without a CHANGE, and compare with the prediction.
 
-    CHANGE is what PyTorch can do by itself: amp (autocast to bfloat16), fused_optimizer,
-    dataloader:workers=N, compile, and in N local gloo processes ddp:workers=N, zero:workers=N or
-    fsdp:workers=N,unit=GLOB; several are joined by +, as ddp+compress (gradients in 16 bits). The
-    script is recorded twice, and runs several times in turn, each time in a fresh process that ends
-    after the steps asked for. What it prints goes to stderr.
+    The script is not modified: PyTorch applies the change. Join several changes by +, such as
+    ddp:workers=2+compress. The script is recorded twice and runs several times, each time in a
+    fresh process that ends after the requested steps. Each run sees a scratch view of the project,
+    so nothing in the project changes. The script's output goes to stderr.
     """
     from stepscope.verify import Plan, Script, verify_change
-    from stepscope.verify.requests import parse_wishes
+    from stepscope.verify.change_spec import parse_specs
 
     def show(label: str, line: str) -> None:
         if not quiet:
@@ -56,12 +72,8 @@ def verify(
     def say(text: str) -> None:
         click.echo(f"stepscope: {text}", err=True)
 
-    if not as_module:
-        tell_of_options_behind(script, arguments)
-    wishes = parse_wishes(change)
-    comparison = verify_change(
-        Script(script, arguments, as_module), wishes, Plan(**plan), show, say
-    )
+    specs = parse_specs(change)
+    comparison = verify_change(Script(script, arguments, as_module), specs, Plan(**plan), show, say)
     if as_json:
         echo_json(comparison.to_json())
         return
@@ -69,19 +81,25 @@ def verify(
         click.echo(line)
 
 
+def _plain(text: str) -> str:
+    """A text without its markup."""
+    return re.sub("`", "", text)
+
+
 def _lines(answer: Comparison) -> list[str]:
     before, after = answer.before, answer.after
     rounds = len(before.rounds_ms)
-    over = f" over {rounds} rounds in turn" if rounds > 1 else ""
+    over = f" over {rounds} alternating rounds" if rounds > 1 else ""
     return [
         f"{'+'.join(answer.changes)}  {answer.script}",
         "",
-        f"unchanged  {before.step_ms:10.3f} ms a step, {_spread(before)}{over}",
+        f"unchanged  {before.step_ms:10.3f} ms per step, {_spread(before)}{over}",
         f"measured   {after.step_ms:10.3f} ms, {answer.measured_speedup:.2f}x, {_spread(after)}",
         _predicted(answer),
+        f"verdict    {_verdict(answer)}",
         "",
         *(f"applied    {name}: {_facts(facts)}" for name, facts in answer.applied.items()),
-        *_assumed(answer),
+        *_assumptions(answer),
     ]
 
 
@@ -92,20 +110,32 @@ def _spread(runs: Measured) -> str:
 def _predicted(answer: Comparison) -> str:
     if answer.prediction is None:
         return f"predicted  –  {answer.reason}"
-    sign = "" if answer.right_sign else ", the wrong way"
     low, high = answer.prediction.range
     return (
         f"predicted  {answer.prediction.predicted_step_ms:10.3f} ms, "
         f"{answer.prediction.speedup:.2f}x "
-        f"({low:.3f} to {high:.3f} ms), {answer.error:+.1%} off{sign}"
+        f"({low:.3f} to {high:.3f} ms), {answer.error:+.1%} off"
     )
+
+
+def _verdict(answer: Comparison) -> str:
+    found = answer.measured_range
+    if found is None:
+        return "cannot tell: one round shows no noise; use more --rounds"
+    between = f"{found[0]:.2f}x to {found[1]:.2f}x with 95 % confidence"
+    if not answer.is_significant:
+        return f"cannot tell: the difference is within the noise ({between}); use more --rounds"
+    effect = "faster" if answer.measured_speedup > 1 else "slower"
+    if answer.verdict == "contradicted":
+        return f"{effect}, unlike the prediction ({between})"
+    return f"{effect}{', as predicted' if answer.verdict == 'confirmed' else ''} ({between})"
 
 
 def _facts(facts: Any) -> str:
     return ", ".join(f"{key} {value}" for key, value in facts.items())
 
 
-def _assumed(answer: Comparison) -> list[str]:
+def _assumptions(answer: Comparison) -> list[str]:
     if answer.prediction is None:
         return []
-    return ["", "assumed", *(f"  {text}" for text in answer.prediction.assumptions)]
+    return ["", "assumptions", *(f"  {text}" for text in answer.prediction.assumptions)]

@@ -1,12 +1,13 @@
-"""`stepscope whatif`: what a change would make of the step, before anyone makes it."""
+"""`stepscope whatif`: predict how changes would affect step time, before anyone makes them."""
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.facts import echo_json
+from stepscope.cli.json_output import echo_json
 from stepscope.cli.options import takes_trace
 
 if TYPE_CHECKING:
@@ -15,21 +16,32 @@ if TYPE_CHECKING:
     from stepscope.whatif import Prediction
 
 
-_LEAST_MS = 0.0005  # less would be shown as 0.000
+_LEAST_MS = 0.0005  # shorter times would be shown as 0.000
 
 
 class _Whatif(click.Command):
-    """Lists the changes without asking for a FILE, and refuses what cannot be asked together."""
+    """Lists the changes without a FILE, and refuses options that contradict each other."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line."""
         if "--list" in args:
             _print_list("--json" in args)
             ctx.exit()
+        _refuse_rank_without_number(args)
         rest = super().parse_args(ctx, args)
-        if ctx.params.get("ranking") and ctx.params.get("changes"):
-            raise click.UsageError("--rank tries every change on its own; leave out CHANGE, or it")
+        if ctx.params.get("try_all") and ctx.params.get("changes"):
+            raise click.UsageError("--all tries every change on its own; leave out CHANGE, or it")
+        if ctx.params.get("fits") and (ctx.params.get("try_all") or ctx.params.get("changes")):
+            raise click.UsageError("--fits chooses the changes itself; leave out CHANGE and --all")
         return rest
+
+
+def _refuse_rank_without_number(args: list[str]) -> None:
+    """`--rank` alone once ranked the changes."""
+    for word, following in zip(args, [*args[1:], ""], strict=True):
+        if word == "--rank" and not following.isdecimal():
+            raise click.UsageError("--rank needs the number of a process rank, such as --rank 0; "
+                                   "to try every change, use --all")  # fmt: skip
 
 
 @click.command(cls=_Whatif)
@@ -37,38 +49,48 @@ class _Whatif(click.Command):
 @click.argument("changes", nargs=-1, metavar="[CHANGE[:KEY=VALUE,…]]…")
 @click.option("--list", is_flag=True, expose_value=False,
               help="List the changes and their parameters; needs no FILE.")  # fmt: skip
-@click.option("--rank", "ranking", is_flag=True, help="Try every change, and list them by gain.")
-@click.option("--json", "as_json", is_flag=True, help="The same facts as JSON.")
-@click.option("--step", type=int, help="One step; by default the longest row of consecutive ones.")
-@click.option("--of-rank", type=int, help="One rank of a folder; by default all of them together.")
+@click.option("--all", "try_all", is_flag=True, help="Try every change, and list them by gain.")
+@click.option("--fits", metavar="24GB|DEVICE",
+              help="List the changes, cheapest in time first, that make the step fit.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--step", type=int,
+              help="One step; by default the longest run of consecutive steps.")  # fmt: skip
+@click.option("--device", metavar="NAME",
+              help="The GPU, such as H100, for a trace that does not name it.")  # fmt: skip
+@click.option("--rank", type=int, help="One process rank; by default all ranks together.")
 def whatif(
     trace: Trace,
     changes: tuple[str, ...],
-    ranking: bool,
+    try_all: bool,
+    fits: str | None,
     as_json: bool,
     step: int | None,
-    of_rank: int | None,
+    device: str | None,
+    rank: int | None,
 ) -> None:
-    """Predict what changes would make of the step, applied in the order given.
+    """Predict how changes would affect step time, applied in the order given.
 
     For example: amp, bandwidth:factor=2, scale:select=stage=backward+kind=gemm,factor=0.5.
     """
-    graph = _graph(trace, step, of_rank)
-    if ranking:
-        _print_ranking(graph, as_json)
+    if device is not None:
+        from stepscope.roofline import with_device
+
+        trace = with_device(trace, device)
+    graph = _graph(trace, step, rank)
+    if try_all:
+        _print_all(graph, as_json)
+        return
+    if fits is not None:
+        _print_fits(graph, fits, as_json)
         return
     _print_prediction(_predicted(graph, changes), as_json)
 
 
-def _graph(trace: Trace, step: int | None, of_rank: int | None) -> Graph:
+def _graph(trace: Trace, step: int | None, rank: int | None) -> Graph:
     from stepscope.graph import build_graph, build_ranks
 
     steps = None if step is None else (step, step)
-    return (
-        build_graph(trace, of_rank, steps)
-        if of_rank is not None
-        else build_ranks(trace, steps=steps)
-    )
+    return build_graph(trace, rank, steps) if rank is not None else build_ranks(trace, steps=steps)
 
 
 def _predicted(graph: Graph, changes: tuple[str, ...]) -> Prediction:
@@ -80,17 +102,20 @@ def _predicted(graph: Graph, changes: tuple[str, ...]) -> Prediction:
 def _print_list(as_json: bool) -> None:
     from stepscope.whatif import CHANGES
 
-    rows = [(one.name, [*one.parameters], one.summary) for one in CHANGES.values()]
     if as_json:
-        keys = ("name", "parameters", "summary")
+        keys = ("name", "parameters", "summary", "group")
+        rows = [(one.name, [*one.parameters], one.summary, one.group) for one in CHANGES.values()]
         echo_json([dict(zip(keys, row, strict=True)) for row in rows])
         return
-    for name, parameters, summary in rows:
-        call = f"{name}:{','.join(f'{key}=…' for key in parameters)}" if parameters else name
-        click.echo(f"{call}\n    {summary}")
+    for group, changes in groupby(CHANGES.values(), key=lambda change: change.group):
+        click.echo(f"{group}")
+        for change in changes:
+            parameters = ",".join(f"{key}=…" for key in change.parameters)
+            click.echo(f"  {change.name}{':' if parameters else ''}{parameters}")
+            click.echo(f"      {change.summary}")
 
 
-def _print_ranking(graph: Graph, as_json: bool) -> None:
+def _print_all(graph: Graph, as_json: bool) -> None:
     from stepscope.whatif.ranking import rank_changes
 
     gains, reasons = rank_changes(graph)
@@ -100,10 +125,44 @@ def _print_ranking(graph: Graph, as_json: bool) -> None:
     for one in gains:
         click.echo(
             f"{one.speedup:6.2f}x  {one.predicted_step_ms:10.3f} ms  {' '.join(one.changes)}"
-            f"{_doubt(one)}"
+            f"{_uncertain(one)}\n{'':23}{', '.join(one.basis)}"
         )
-    for name, reason in reasons.items():
-        click.echo(f"      –                 {name}: {reason}")
+    _print_reasons(reasons)
+
+
+def _print_reasons(reasons: dict[str, str]) -> None:
+    """The changes without a prediction: those that want a calibration, and the others."""
+    unmeasured = [name for name, reason in reasons.items() if "stepscope calibrate" in reason]
+    if unmeasured:
+        names = ", ".join(unmeasured)
+        click.echo(f"run `stepscope calibrate FILE` on the same machine to predict: {names}")
+    if others := [name for name in reasons if name not in unmeasured]:
+        click.echo(f"not applicable: {', '.join(others)} (reasons: --json)")
+
+
+def _print_fits(graph: Graph, capacity: str, as_json: bool) -> None:
+    from stepscope.batch_size.device_memory import find_capacity
+    from stepscope.summary.numbers import size
+    from stepscope.whatif.fitting import find_fits
+
+    limit = find_capacity(capacity)
+    usable = limit.bytes if limit.is_size else limit.usable_bytes
+    found = find_fits(graph, usable)
+    if as_json:
+        echo_json({"limit_bytes": usable, "fits": [fit.to_json() for fit in found]})
+        return
+    if not found:
+        click.echo(f"nothing that was tried makes the step fit into {size(usable)}")
+    elif not found[0].changes:
+        click.echo(f"the step fits into {size(usable)} as it is: "
+                   f"{size(found[0].memory.measured_bytes)} at the peak")  # fmt: skip
+        return
+    for fit in found:
+        cost = f"{fit.cost:+8.1%}" if fit.cost is not None else f"{'?':>8}"
+        click.echo(f"{cost} time per sample  {size(fit.memory.predicted_bytes):>10} at the peak  "
+                   f"{' '.join(fit.changes)}")  # fmt: skip
+        if fit.why_no_time:
+            click.echo(f"{'':10}{fit.why_no_time}")
 
 
 def _print_prediction(answer: Prediction, as_json: bool) -> None:
@@ -117,12 +176,15 @@ def _print_prediction(answer: Prediction, as_json: bool) -> None:
 def _lines(answer: Prediction) -> list[str]:
     low, high = answer.range
     lines = [
-        f"measured   {answer.measured_step_ms:10.3f} ms a step",
+        f"measured   {answer.measured_step_ms:10.3f} ms per step",
         f"replayed   {answer.replayed_step_ms:10.3f} ms, {answer.replay_error:+.2%}",
         f"predicted  {answer.predicted_step_ms:10.3f} ms, {answer.speedup:.2f}x "
-        f"({low:.3f} to {high:.3f} ms)  {' '.join(answer.changes) or 'no change'}{_doubt(answer)}",
+        f"({low:.3f} to {high:.3f} ms)  {' '.join(answer.changes) or 'no change'}"
+        f"{_uncertain(answer)}",
+        *_memory_lines(answer),
+        *(f"based on   {basis}" for basis in dict.fromkeys(answer.basis) if basis),
         "",
-        f"{'ms a step':<22}{'before':>12}{'after':>12}",
+        f"{'ms per step':<22}{'before':>12}{'after':>12}",
     ]
     before, after = answer.breakdown["before"], answer.breakdown["after"]
     labels = {"cpu_only_ms": "only CPU", "device_only_ms": "only device",
@@ -133,13 +195,25 @@ def _lines(answer: Prediction) -> list[str]:
     names = dict.fromkeys(name for part in stages for name in part)
     rows = [(name, stages[0].get(name, 0.0), stages[1].get(name, 0.0)) for name in names]
     lines += [_row(*row) for row in rows if max(row[1:]) >= _LEAST_MS]
-    return [*lines, "", "assumed", *(f"  {text}" for text in answer.assumptions)]
+    return [*lines, "", "assumptions", *(f"  {text}" for text in answer.assumptions)]
 
 
-def _doubt(answer: Prediction) -> str:
-    return (
-        "" if answer.is_certain or not answer.changes else "  (the range holds the step as it is)"
-    )
+def _memory_lines(answer: Prediction) -> list[str]:
+    from stepscope.summary.numbers import size
+
+    memory = answer.memory
+    if memory is None:
+        return []
+    error = "error not measured" if memory.error is None else f"error up to {memory.error:.0%}"
+    after = f" to {size(memory.predicted_bytes)} ({error})" if answer.changes else ""
+    unknown = f"; effect not known: {', '.join(memory.unknown)}" if memory.unknown else ""
+    return [f"peak       {size(memory.measured_bytes)} on {memory.device}{after}{unknown}"]
+
+
+def _uncertain(answer: Prediction) -> str:
+    if answer.is_certain or not answer.changes:
+        return ""
+    return "  (within the error: the range includes the unchanged step)"
 
 
 def _row(label: str, before: float, after: float) -> str:

@@ -1,15 +1,15 @@
-"""The calling-context tree: where time, device time and memory went, by path of calls."""
+"""The calling-context tree: CPU time, device time and memory by call path."""
 
 from stepscope.contexts.bottom_up import bottom_up
-from stepscope.contexts.build import build_contexts
-from stepscope.contexts.difference import Difference, difference
-from stepscope.contexts.hot import hot_path, hotspots
-from stepscope.contexts.lines import LineTotal, line_totals, whole_ns
-from stepscope.contexts.measure import MEASURES, Measure, default_measure, measure, measures
+from stepscope.contexts.build_tree import build_contexts, fill_contexts
+from stepscope.contexts.context_line_costs import LineTotal, line_totals, whole_ns
+from stepscope.contexts.hot_path import hot_path, hotspots
 from stepscope.contexts.merge import merge_trees
-from stepscope.contexts.prune import focus, hide, prune, put_together
-from stepscope.contexts.recorded import with_contexts
+from stepscope.contexts.node_values import MEASURES, Measure, default_measure, measure, measures
+from stepscope.contexts.prune import collapse, focus, hide, prune
+from stepscope.contexts.recorded_tree import with_contexts
 from stepscope.contexts.tree import ContextTree
+from stepscope.contexts.tree_difference import Difference, difference
 
 __all__ = [
     "MEASURES",
@@ -19,8 +19,10 @@ __all__ = [
     "Measure",
     "bottom_up",
     "build_contexts",
+    "collapse",
     "default_measure",
     "difference",
+    "fill_contexts",
     "focus",
     "hide",
     "hot_path",
@@ -30,7 +32,6 @@ __all__ = [
     "measures",
     "merge_trees",
     "prune",
-    "put_together",
     "whole_ns",
     "with_contexts",
 ]

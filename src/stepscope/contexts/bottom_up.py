@@ -1,4 +1,4 @@
-"""The tree upside down: each place with what was measured at it, over all paths, by its callers.
+"""The bottom-up view of a tree: each place with its samples over all paths, split by callers.
 
 Source: DEEPCONTEXT section 4.4: the bottom-up view aggregates metrics at the same node across
 different call paths.
@@ -9,32 +9,31 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stepscope.contexts.fold import identity
+from stepscope.arrays import Ids
+from stepscope.contexts.call_paths import distinct, preorder
+from stepscope.contexts.combine_rows import identity
 from stepscope.contexts.metrics import METRICS
-from stepscope.contexts.paths import distinct, preorder
-from stepscope.contexts.stats import Stats
+from stepscope.contexts.sample_stats import Stats
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.schema import VIAS
 from stepscope.trace.table import Text
 
-Ids = NDArray[np.int64]
 _SAME_PLACE = ("kind", "name", "file", "line")
 
 
 def bottom_up(tree: ContextTree, *metrics: str) -> ContextTree:
-    """Invert a tree: below the root each place that was measured, below each its callers.
+    """Invert a tree: the root's children are the measured places, and below each are its callers.
 
-    A node's inclusive statistics are those of the samples taken at the place at the top of its
-    path, as called through the others on it.
+    A node's inclusive statistics cover the samples at the first place of its path that were
+    reached through the other places on the path.
 
     Args:
-        tree: as built; node 0 is its root.
-        metrics: only these; by default all.
+        tree: a top-down tree.
+        metrics: metrics to keep; by default all.
 
     Returns:
-        A tree of other shape with the same sums.
+        The inverted tree, with the same sums.
 
     Raises:
         TraceError: if the tree lacks one of the metrics.
@@ -56,7 +55,7 @@ def bottom_up(tree: ContextTree, *metrics: str) -> ContextTree:
         metrics={
             name: _grouped(own, source, place[last], len(order)) for name, own in kept.items()
         },
-        # The calls of a place add up over its callers.
+        # The calls at a place add up over its callers.
         known={**tree.known, "call_ns": replace(METRICS["call_ns"], additive=True)},
         source=tree.source,
         notes=tree.notes,
@@ -64,18 +63,18 @@ def bottom_up(tree: ContextTree, *metrics: str) -> ContextTree:
 
 
 def _inverted(tree: ContextTree, source: Ids) -> tuple[Ids, Ids, Ids]:
-    """Inverted nodes, level by level: their parents, a row each stands for, each source's last."""
+    """Inverted nodes by level: their parents, a tree row for each, and each source's last node."""
     key = identity(tree.nodes, _SAME_PLACE)
     span = int(key.max(initial=0)) + 1
-    parents, rows, made = [np.array([-1])], [np.array([0])], 1
+    parents, rows, size = [np.array([-1])], [np.array([0])], 1
     last = np.zeros(len(source), np.int64)
     at, waiting = source.copy(), np.flatnonzero(source > 0)
     while len(waiting):
         path, number, first = distinct(last[waiting] * span + key[at[waiting]])
         parents.append(path // span)
         rows.append(at[waiting][first])
-        last[waiting] = made + number
-        made += len(path)
+        last[waiting] = size + number
+        size += len(path)
         at[waiting] = tree.parent[at[waiting]]
         waiting = waiting[at[waiting] > 0]
     return np.concatenate(parents), np.concatenate(rows), last

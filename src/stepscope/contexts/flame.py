@@ -1,7 +1,7 @@
-"""A tree as a flame graph's boxes: plain columns and a table of strings, no more than can be seen.
+"""The boxes of a flame graph: plain columns and a string table, limited to the largest nodes.
 
-Boxes are in preorder and the largest of siblings is first, so that a page lays them out in one
-pass: a box begins where the one before it on its level ends, or where its caller begins.
+Boxes are in preorder, the largest sibling first, so that a page lays them out in one pass: a box
+begins where the previous box of its level ends, or where its caller begins.
 """
 
 from __future__ import annotations
@@ -11,34 +11,31 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stepscope.contexts.hot import hot_path
-from stepscope.contexts.labels import short_label
-from stepscope.contexts.measure import measure
-from stepscope.contexts.paths import levels, preorder
+from stepscope.arrays import Array, Floats, Ids, Mask
+from stepscope.contexts.call_paths import levels, preorder
+from stepscope.contexts.hot_path import hot_path
+from stepscope.contexts.node_labels import short_label
+from stepscope.contexts.node_values import measure
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.interner import Interner
-from stepscope.trace.order import inverse
+from stepscope.trace.row_order import inverse
 from stepscope.trace.table import Text
 
-Ids = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 MOST = 100_000
 REST = -1
 
 
 @dataclass(frozen=True)
 class Boxes:
-    """Which nodes are shown, and what stands for those that are not.
+    """The nodes that are shown, and the rest boxes that replace the others.
 
     Attributes:
-        node: the tree's node, int64, shape (boxes,), -1 for a rest: what is left of a caller.
-        caller: the node above each box, int64, shape (boxes,).
-        parent: box of the caller, int64, shape (boxes,), -1 at the first.
-        tops: the outermost nodes that are not shown, int64.
-        hidden: nodes that each rest stands for, int64, shape (boxes,).
+        node: the tree's node, int64, shape (boxes,), -1 for a rest (a caller's hidden nodes).
+        caller: the parent node of each box, int64, shape (boxes,).
+        parent: the caller's box, int64, shape (boxes,), -1 for the first box.
+        tops: the outermost hidden nodes, int64.
+        hidden: number of nodes in each rest, int64, shape (boxes,).
     """
 
     node: Ids
@@ -60,20 +57,20 @@ def flame(
     """The boxes of a flame graph.
 
     Args:
-        tree: as built, or upside down.
+        tree: top-down or bottom-up.
         by: a measure, as `measure` takes it.
-        start: the node to be the first box; the paths to it are told in `path`.
-        most: how many nodes are shown at most; what is left below a node is one box, a rest.
-        before: a tree on the same nodes (`difference`) to compare with.
-        marked: nodes to be coloured, a sequence for each finding.
+        start: the node of the first box; the result's `path` leads to it.
+        most: maximum number of nodes; the hidden nodes below a node are one box, a rest.
+        before: a tree with the same nodes (`difference`) to compare with.
+        marked: nodes to color, one sequence per finding.
 
     Returns:
-        A dict that `json` can write. `boxes` has columns of one length in preorder: `node` (-1 for
-        a rest), `parent` (a box), `name`, `kind` and `file` (numbers into `strings`), `line` (-1
-        for none), `value` (at and below), `own`, `count` (samples), `hidden`, `hot` (1 on the hot
-        path), `backward` (1 where it is below its caller as backward work), `finding` (number of
-        the first finding, -1 for none), and, where there is something to compare with, `before` and
-        `width`, of both profiles together.
+        A dict that `json` can write. `boxes` has columns of equal length in preorder: `node` (-1
+        for a rest), `parent` (a box), `name`, `kind` and `file` (indices into `strings`), `line`
+        (-1 for none), `value` (inclusive), `own`, `count` (samples), `hidden`, `hot` (1 on the hot
+        path), `backward` (1 for backward work below its forward call), `finding` (index of the
+        first finding, -1 for none), and, in a comparison, `before` and `width`, which covers both
+        profiles.
     """
     found = measure(tree, by)
     value = found.inclusive
@@ -95,11 +92,11 @@ def flame(
     }
 
 
-# -- which boxes
+# -- choice and layout of boxes
 
 
 def _widths(tree: ContextTree, before: ContextTree, by: str) -> Floats:
-    """How wide each node has to be for both profiles: siblings never wider than their caller."""
+    """The width of each node for both profiles: siblings together never exceed their caller."""
     width = np.maximum(measure(tree, by).own, measure(before, by).own)
     for rows in reversed(levels(tree.depth)[1:]):
         np.add.at(width, tree.parent[rows], width[rows])
@@ -107,11 +104,11 @@ def _widths(tree: ContextTree, before: ContextTree, by: str) -> Floats:
 
 
 def _shown(tree: ContextTree, size: Floats, start: int, most: int) -> Mask:
-    """The largest nodes below one that are anything at all; callers are never smaller."""
+    """The largest nodes below `start` with a value; callers are never smaller than their calls."""
     rows = tree.subtree(start)
     rows = rows[(size[rows] > 0) | (rows == start)]
     shown = np.zeros(len(tree), np.bool_)
-    # Rows are in preorder, and the sort keeps it among equals: a caller comes before its calls.
+    # Rows are in preorder, and the sort is stable: a caller comes before its calls.
     shown[rows[np.argsort(-size[rows], kind="stable")[:most]]] = True
     return shown
 
@@ -127,7 +124,7 @@ def _laid_out(tree: ContextTree, size: Floats, shown: Mask, start: int) -> Boxes
     weight = np.concatenate([-size[nodes], np.zeros(len(rests))])
     level = np.concatenate([tree.depth[nodes], tree.depth[rests] + 1])
     order = np.lexsort((weight, level))
-    number = np.full(len(tree) + 1, -1, np.int64)  # the last for callers that are none
+    number = np.full(len(tree) + 1, -1, np.int64)  # the last is for "no caller"
     number[nodes] = inverse(order)[: len(nodes)]
     place = preorder(number[caller[order]])
     order = order[inverse(place)]
@@ -143,13 +140,13 @@ def _laid_out(tree: ContextTree, size: Floats, shown: Mask, start: int) -> Boxes
 
 
 def _hidden_below(tree: ContextTree, missing: Ids, tops: Ids) -> Ids:
-    """How many nodes each shown node has below it that are not shown, int64, shape (nodes,)."""
+    """The number of hidden nodes below each shown node, int64, shape (nodes,)."""
     gone = np.concatenate([[0], np.cumsum(np.bincount(missing, minlength=len(tree)))])
     inside = gone[tree.end[tops]] - gone[tops]
     return np.bincount(tree.parent[tops], inside, len(tree)).astype(np.int64)
 
 
-# -- what is told of them
+# -- columns of the boxes
 
 
 def _columns(
@@ -187,7 +184,7 @@ def _columns(
 def _compared(
     tree: ContextTree, boxes: Boxes, size: Floats, earlier: Floats | None
 ) -> dict[str, list[Any]]:
-    """What the boxes were before, and their widths, which hold the larger of both."""
+    """Earlier values of the boxes, and widths for the larger of both."""
     if earlier is None:
         return {}
     return {"before": _values(tree, boxes, earlier), "width": _values(tree, boxes, size)}
@@ -202,16 +199,16 @@ def _text(column: Text, node: int, rest: str) -> str:
     return column[node] or "" if node >= 0 else rest
 
 
-def _of(boxes: Boxes, values: NDArray[Any], rest: float) -> NDArray[Any]:
-    """The nodes' values for the boxes, `rest` for a rest."""
+def _of(boxes: Boxes, values: Array, rest: float) -> Array:
+    """Values of the boxes' nodes, `rest` for a rest."""
     return np.where(boxes.node >= 0, values[np.maximum(boxes.node, 0)], rest)
 
 
 def _values(tree: ContextTree, boxes: Boxes, whole: Floats) -> list[Any]:
-    """Values at and below; a rest has those of the nodes that it stands for."""
+    """Inclusive values; a rest has the sum of its hidden nodes."""
     left = np.bincount(tree.parent[boxes.tops], whole[boxes.tops], len(tree))
     return _plain(np.where(boxes.node >= 0, whole[boxes.node], left[boxes.caller]))
 
 
-def _plain(values: NDArray[Any]) -> list[Any]:
+def _plain(values: Array) -> list[Any]:
     return [int(value) if value == int(value) else value for value in values.tolist()]

@@ -1,4 +1,4 @@
-"""A tree as folded stacks: one line a stack, its frames joined by semicolons, then a number.
+"""A tree as folded stacks: one line per stack, its frames joined by semicolons, then a number.
 
 Source: Brendan Gregg's FlameGraph, stackcollapse.pl and flamegraph.pl.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stepscope.contexts.measure import measure
+from stepscope.contexts.node_values import measure
 from stepscope.contexts.tree import ContextTree
 
 
@@ -17,11 +17,11 @@ def to_folded(tree: ContextTree, by: str) -> Iterator[str]:
     """The lines of a file of folded stacks.
 
     Args:
-        tree: any.
-        by: a measure, as `measure` takes it; its own values, rounded to whole numbers.
+        tree: any tree.
+        by: a measure, as `measure` takes it; its exclusive values, rounded to integers.
 
     Returns:
-        Lines without their ends. Nodes without a value of their own have none.
+        Lines without line ends. Nodes without an exclusive value have no line.
     """
     value = np.rint(measure(tree, by).own).astype(np.int64)
     stacks = [""]
@@ -33,7 +33,7 @@ def to_folded(tree: ContextTree, by: str) -> Iterator[str]:
 
 
 def _frame(tree: ContextTree, node: int) -> str:
-    """A node's name, and its place in brackets; what separates frames and lines is replaced."""
+    """A node's name and its location in brackets; separators of frames and lines are replaced."""
     file, line = tree.nodes.text("file")[node], int(tree.nodes["line"][node])
     place = f" ({file}{f':{line}' if line >= 0 else ''})" if file else ""
     return " ".join(f"{tree.label(node)}{place}".replace(";", ",").split()) or "(unnamed)"

@@ -1,4 +1,6 @@
-"""What a node stands for: frames are the same if kind, name, file and line are.
+"""Frames: the place in the program that a node represents.
+
+Frames are equal if their kind, name, file and line are.
 
 Source: DEEPCONTEXT section 4.2: Python frames are compared by file and line, operators by name.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from stepscope.annotate.marks import is_step
+from stepscope.annotate.names.range_names import is_step
 from stepscope.trace.frame_name import FrameName
 from stepscope.trace.interner import Interner
 
@@ -21,7 +23,7 @@ _KINDS = {"cpu_op": "operator"}
 
 
 class Frame(NamedTuple):
-    """One place in the program; `line` is -1 where unknown."""
+    """One place in the program; `line` is -1 if unknown."""
 
     kind: str
     name: str

@@ -1,22 +1,22 @@
-"""Trees of several ranks, files or runs as one."""
+"""Trees of several ranks, files or runs merged into one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepscope.contexts.fold import fold, stacked_nodes
-from stepscope.contexts.stats import Stats
+from stepscope.contexts.combine_rows import fold, stacked_nodes
+from stepscope.contexts.sample_stats import Stats
 from stepscope.contexts.tree import ContextTree
 
 
 def merge_trees(trees: Sequence[ContextTree]) -> ContextTree:
-    """One tree of several: nodes of one path are one, and their samples are put together.
+    """Merge trees: nodes with the same path become one, with the samples of all.
 
     Args:
         trees: at least one.
 
     Returns:
-        A tree with every metric of any of them. It knows no events, as they are of several traces.
+        A tree with the metrics of all. It has no `event_node`, as events are of several traces.
     """
     if len(trees) == 1:
         return trees[0]

@@ -1,21 +1,19 @@
-"""Trees made smaller: what is small put together, what is not of interest hidden."""
+"""Smaller trees: small nodes collapsed into one per caller, unwanted nodes hidden."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stepscope.contexts.fold import fold
-from stepscope.contexts.measure import measure
-from stepscope.contexts.paths import levels
+from stepscope.arrays import Codes8, Ids, Mask
+from stepscope.contexts.call_paths import levels
+from stepscope.contexts.combine_rows import fold
+from stepscope.contexts.node_values import measure
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.schema import CONTEXT_KINDS, VIAS
 from stepscope.trace.table import Table, Text
 
-Ids = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 OTHERS = "others"
 _CALL = VIAS.index("call")
 
@@ -24,14 +22,14 @@ def prune(
     tree: ContextTree, by: str, *, least: float = 0.0, most: int | None = None,
     depth: int | None = None,
 ) -> ContextTree:  # fmt: skip
-    """Put nodes that are small by a measure together, one node `others` for each caller.
+    """Collapse the nodes that are small by a measure into one node `others` per caller.
 
     Args:
-        tree: any.
+        tree: any tree.
         by: a measure, as `measure` takes it.
-        least: keep nodes with at least this share of the whole, 0 to 1.
-        most: keep no more than so many of the largest.
-        depth: keep nodes with no more than so many above them.
+        least: keep nodes with at least this share of the total, 0 to 1.
+        most: keep at most this many nodes, the largest ones.
+        depth: keep nodes with at most this many ancestors.
 
     Returns:
         A tree with the same sums.
@@ -41,13 +39,13 @@ def prune(
     if depth is not None:
         small |= tree.depth > depth
     if most is not None and most < len(tree):
-        # Callers stand before their calls and are as large, so that a stable order keeps them.
+        # Callers precede their calls and are at least as large, so a stable sort keeps them.
         small[np.argsort(-value, kind="stable")[most:]] = True
-    return put_together(tree, small)
+    return collapse(tree, small)
 
 
-def put_together(tree: ContextTree, small: Mask) -> ContextTree:
-    """Put nodes, with all below them, together as one node `others` for each caller."""
+def collapse(tree: ContextTree, small: Mask) -> ContextTree:
+    """Collapse nodes and their descendants into one node `others` per caller."""
     top = _outermost(tree, small)
     if not (top >= 0).any():
         return tree
@@ -56,25 +54,25 @@ def put_together(tree: ContextTree, small: Mask) -> ContextTree:
 
 
 def hide(tree: ContextTree, unwanted: Mask) -> ContextTree:
-    """Take nodes out: their callers call what they called, and get their own samples.
+    """Hide nodes: their calls and their own samples move to their callers.
 
     Args:
-        tree: any.
-        unwanted: bool, shape (nodes,); the root stays whatever it says.
+        tree: any tree.
+        unwanted: bool, shape (nodes,); the root always stays.
     """
     kept = ~unwanted
     kept[0] = True
     into = tree.nearest(kept)
-    via = _handed_down(tree, ~kept)
-    # A node that now has backward work as its own took longer than its calls, as do its callers.
+    via = _inherited_via(tree, ~kept)
+    # A node that receives backward work exceeds the length of its calls, and so do its callers.
     receives = np.zeros(len(tree), np.bool_)
     receives[into[~kept & (via != _CALL)]] = True
     rows = tree.nodes.with_columns(via=Text(via, VIAS))
     return _folded(tree, rows, into, _leads_to(tree, receives))
 
 
-def _handed_down(tree: ContextTree, hidden: Mask) -> NDArray[np.int8]:
-    """How each node came below the nearest one that is not hidden, code of `VIAS`."""
+def _inherited_via(tree: ContextTree, hidden: Mask) -> Codes8:
+    """How each node is reached from its nearest visible ancestor, code of `VIAS`."""
     via = tree.nodes["via"].astype(np.int8)
     for rows in levels(tree.depth)[1:]:
         above = tree.parent[rows]
@@ -84,25 +82,25 @@ def _handed_down(tree: ContextTree, hidden: Mask) -> NDArray[np.int8]:
 
 
 def focus(tree: ContextTree, wanted: Mask) -> ContextTree:
-    """Keep the paths to the wanted nodes and all below these; the rest becomes `others`.
+    """Keep the wanted nodes with their ancestors and descendants; the rest becomes `others`.
 
     Args:
-        tree: any.
+        tree: any tree.
         wanted: bool, shape (nodes,).
     """
     inside = tree.nearest(wanted) >= 0
-    return put_together(tree, ~(_leads_to(tree, wanted) | inside))
+    return collapse(tree, ~(_leads_to(tree, wanted) | inside))
 
 
 def _leads_to(tree: ContextTree, wanted: Mask) -> Mask:
-    """The nodes at or below which there is a wanted one."""
+    """Nodes that are wanted or have a wanted descendant."""
     before = np.concatenate([[0], np.cumsum(wanted)])
     leads: Mask = before[tree.end] > before[:-1]
     return leads
 
 
 def _outermost(tree: ContextTree, small: Mask) -> Ids:
-    """The outermost small node of each node's path, -1 where there is none; never the root."""
+    """The outermost small node on each node's path, -1 for none; never the root."""
     top = np.full(len(tree), -1, np.int64)
     for rows in levels(tree.depth)[1:]:
         above = top[tree.parent[rows]]
@@ -111,7 +109,7 @@ def _outermost(tree: ContextTree, small: Mask) -> Ids:
 
 
 def _renamed(nodes: Table, changed: Mask) -> Table:
-    """The nodes with some called `others`."""
+    """The nodes, with the changed ones named `others`."""
     names = nodes.text("name")
     codes = names.codes.astype(np.int32)
     codes[changed] = len(names.values)
@@ -126,13 +124,13 @@ def _renamed(nodes: Table, changed: Mask) -> Table:
 
 
 def _folded(tree: ContextTree, rows: Table, into: Ids, mixed: Mask) -> ContextTree:
-    """The rows put together; nodes of mixed rows lose what does not add up, as `call_ns`."""
+    """The rows merged; nodes made of mixed rows lose metrics that do not add up, as `call_ns`."""
     folded = fold(rows, into)
     place = np.append(folded.place, -1)
     stays = into == np.arange(len(into))
     pure = np.ones(len(folded.nodes), np.bool_)
     pure[folded.place[mixed]] = False
-    # A call's whole length is no part of its caller's.
+    # The length of a call is not part of the length of its caller.
     metrics = {
         name: own if tree.metric(name).additive else own.where(stays)
         for name, own in tree.metrics.items()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.contexts.measure import MEASURES, default_measure, measure
+from stepscope.contexts.node_values import MEASURES, default_measure, measure
 from stepscope.contexts.tree import ContextTree
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -20,12 +20,12 @@ Frame = dict[str, Any]
 
 
 def to_speedscope(tree: ContextTree, by: Sequence[str], name: str = "") -> dict[str, Any]:
-    """A dict that `json` can write and speedscope opens, one profile a measure.
+    """A dict that `json` can write and speedscope opens, one profile per measure.
 
     Args:
-        tree: any.
+        tree: any tree.
         by: measures, as `measure` takes them; at least one.
-        name: of the file, as speedscope shows it.
+        name: the file name that speedscope shows.
     """
     frames, frame_of_node = _frames(tree)
     stacks = _stacks(tree, frame_of_node)
@@ -35,7 +35,7 @@ def to_speedscope(tree: ContextTree, by: Sequence[str], name: str = "") -> dict[
         "name": name or tree.source or "contexts",
         "activeProfileIndex": by.index(first) if (first := default_measure(tree)) in by else 0,
         "shared": {"frames": frames},
-        "profiles": [_profile(tree, one, stacks) for one in by],
+        "profiles": [_profile(tree, name, stacks) for name in by],
     }
 
 
@@ -63,7 +63,7 @@ def _frame(name: str, file: str, line: int) -> Frame:
 
 
 def _stacks(tree: ContextTree, frame_of_node: list[int]) -> list[list[int]]:
-    """The frames from the root to each node; the root itself says nothing and is left out."""
+    """The frames from the root to each node, without the root."""
     stacks: list[list[int]] = [[]]
     for node, above in enumerate(tree.parent.tolist()[1:], 1):
         stacks.append([*stacks[above], frame_of_node[node]])

@@ -1,4 +1,4 @@
-"""The calling-context tree: a table of nodes in preorder, and what was measured at each."""
+"""The calling-context tree: a table of nodes in preorder, with metrics at each node."""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stepscope.contexts.check import check_tree
+from stepscope.arrays import Ids, Ids32, IntArray, Mask
+from stepscope.contexts.call_paths import levels, subtree_sizes
+from stepscope.contexts.check_tree import check_tree
 from stepscope.contexts.metrics import METRICS, Metric
-from stepscope.contexts.paths import levels, subtree_sizes
-from stepscope.contexts.stats import Stats
+from stepscope.contexts.sample_stats import Stats
 from stepscope.errors import TraceError
 from stepscope.trace.nesting import depths
 from stepscope.trace.table import Table, Text
 
-Ids = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
 
 @dataclass(frozen=True)
 class Note:
-    """Something that is not in the tree, or not where one would look for it."""
+    """Something that the tree leaves out, or shows in an unexpected place."""
 
     code: str
     message: str
@@ -33,16 +30,16 @@ class Note:
 
 @dataclass(frozen=True)
 class ContextTree:
-    """What ran, by the path of calls that led to it; node 0 is the root.
+    """What ran, by call path; node 0 is the root.
 
     Attributes:
         nodes: the table of nodes (`contexts`), in preorder.
-        metrics: for each metric the node's own samples; see `inclusive` for all below it too.
-        known: what the metrics are; those of `METRICS` need not be told.
-        event_node: the node of each event of the trace it was built from, int64, shape (events,),
-            -1 for an event that has none; None where it was not built from events.
-        source: the file it is of.
-        notes: what is not in the tree, or not where one would look for it.
+        metrics: each metric's samples at the node itself; `inclusive` adds those below it.
+        known: definitions of metrics that `METRICS` does not define.
+        event_node: the node of each event of the trace, int64, shape (events,), -1 for none; None
+            if the tree was not built from events.
+        source: the file that it was built from.
+        notes: what the tree leaves out, or shows in an unexpected place.
 
     Example:
         >>> tree = build_contexts(stepscope.open("trace.json.gz"))  # doctest: +SKIP
@@ -65,44 +62,44 @@ class ContextTree:
 
     @cached_property
     def parent(self) -> Ids:
-        """The node above each node, -1 at the root, shape (nodes,)."""
+        """The parent of each node, -1 at the root, shape (nodes,)."""
         return self.nodes["parent"].astype(np.int64)
 
     @cached_property
-    def depth(self) -> NDArray[np.int32]:
-        """How many nodes are above each node, shape (nodes,)."""
+    def depth(self) -> Ids32:
+        """The number of ancestors of each node, shape (nodes,)."""
         return depths(self.nodes["parent"])
 
     @cached_property
     def end(self) -> Ids:
-        """Node i and all below it are the rows i to end[i] - 1, shape (nodes,)."""
+        """The subtree of node i is rows i to end[i] - 1; shape (nodes,)."""
         end: Ids = np.arange(len(self)) + subtree_sizes(self.parent)
         return end
 
     def children(self, node: int) -> Ids:
-        """The nodes directly below one."""
-        below: Ids = np.flatnonzero(self.parent[node : self.end[node]] == node) + node
-        return below
+        """The children of a node."""
+        children: Ids = np.flatnonzero(self.parent[node : self.end[node]] == node) + node
+        return children
 
     def subtree(self, node: int) -> Ids:
-        """A node and all below it."""
+        """A node and its descendants."""
         return np.arange(node, self.end[node])
 
     def path(self, node: int) -> list[int]:
         """The nodes from the root to `node`, both included."""
-        found = [int(node)]
-        while self.parent[found[-1]] >= 0:
-            found.append(int(self.parent[found[-1]]))
-        return found[::-1]
+        path = [int(node)]
+        while self.parent[path[-1]] >= 0:
+            path.append(int(self.parent[path[-1]]))
+        return path[::-1]
 
     def label(self, node: int) -> str:
-        """The name of a node; that of the root is `all`."""
+        """The name of a node; the root is called `all`."""
         return self.nodes.text("name")[int(node)] or ("" if node else "all")
 
     # -- metrics
 
     def metric(self, name: str) -> Metric:
-        """What a metric is; raises TraceError where the tree has none of that name."""
+        """The definition of a metric; raises TraceError if the tree does not have it."""
         self.own(name)
         return self.known.get(name) or METRICS.get(name) or Metric(name, "", name)
 
@@ -114,19 +111,19 @@ class ContextTree:
         """
         if name not in self.metrics:
             raise TraceError(
-                f"no metric is called {name!r} here; {self.source or 'the tree'} has "
+                f"no metric {name!r}; {self.source or 'the tree'} has "
                 + (", ".join(self.metrics) or "none")
             )
         return self.metrics[name]
 
     def has(self, name: str) -> bool:
-        """Whether anything was measured under that name."""
+        """Whether the tree has samples of a metric."""
         return name in self.metrics and bool(self.metrics[name].count.any())
 
     def inclusive(self, name: str) -> Stats:
-        """The samples taken at each node and below it, as DEEPCONTEXT propagates them (4.2).
+        """The samples taken at each node and its descendants, as DEEPCONTEXT propagates them (4.2).
 
-        A metric that does not add up (`call_ns`) has the node's own samples only.
+        For a metric that does not add up (`call_ns`), the node's own samples only.
         """
         if not self.metric(name).additive:
             return self.own(name)
@@ -135,7 +132,7 @@ class ContextTree:
         return self._sums[name]
 
     def total(self, name: str) -> float:
-        """The sum of all samples, 0 where nothing was measured under that name."""
+        """The sum of all samples of a metric, 0 without samples."""
         return float(self.metrics[name].sum.sum()) if name in self.metrics else 0.0
 
     # -- search
@@ -150,15 +147,15 @@ class ContextTree:
         via: str | None = None,
         under: int | None = None,
     ) -> Ids:
-        """The nodes that pass every test given.
+        """The nodes that meet every given condition.
 
         Args:
-            name: a regular expression found in the node's name.
-            kind: one kind or several.
-            file: a regular expression found in its file.
-            stage: its stage.
+            name: a regular expression to find in the node's name.
+            kind: one or several kinds.
+            file: a regular expression to find in the node's file.
+            stage: the node's stage.
             via: `call`, `backward` or `launch`.
-            under: a node; it and those below it.
+            under: only this node and its descendants.
 
         Returns:
             Node ids in preorder, int64.
@@ -175,36 +172,36 @@ class ContextTree:
             keep &= (np.arange(len(self)) >= under) & (np.arange(len(self)) < self.end[under])
         return np.flatnonzero(keep)
 
-    def nearest(self, wanted: NDArray[np.integer] | Mask) -> Ids:
-        """For each node the innermost node of its path, itself included, that is in `wanted`.
+    def nearest(self, wanted: IntArray | Mask) -> Ids:
+        """For each node, the innermost wanted node on its path, itself included.
 
         Args:
             wanted: node ids, or a mask of shape (nodes,).
 
         Returns:
-            int64, shape (nodes,), -1 where none is.
+            int64, shape (nodes,), -1 for none.
         """
-        chosen = np.zeros(len(self), np.bool_)
-        chosen[wanted] = True
-        found = np.where(chosen, np.arange(len(self)), -1)
+        is_wanted = np.zeros(len(self), np.bool_)
+        is_wanted[wanted] = True
+        nearest = np.where(is_wanted, np.arange(len(self)), -1)
         for rows in levels(self.depth)[1:]:
-            inherited = found[self.parent[rows]]
-            found[rows] = np.where(chosen[rows], rows, inherited)
-        return found
+            inherited = nearest[self.parent[rows]]
+            nearest[rows] = np.where(is_wanted[rows], rows, inherited)
+        return nearest
 
     def events_of(self, node: int, below: bool = True) -> Ids:
-        """The trace's events that went into a node (and those below it)."""
+        """The trace's events that are counted at a node (and its descendants)."""
         if self.event_node is None:
             return np.zeros(0, np.int64)
         last = self.end[node] if below else node + 1
         return np.flatnonzero((self.event_node >= node) & (self.event_node < last))
 
     def check(self) -> ContextTree:
-        """The tree itself, if it holds together.
+        """The tree itself, if it is consistent.
 
         Raises:
-            AssertionError: if nodes are out of order, a sum is lost, or calls inside a call take
-                longer than it does.
+            AssertionError: if nodes are out of order, samples are lost, or nested calls take
+                longer than the call around them.
         """
         check_tree(self)
         return self
@@ -215,8 +212,8 @@ def _matches(column: Text, pattern: str) -> Mask:
     return column.where(lambda text: bool(found.search(text)))
 
 
-def _propagated(own: Stats, parent: Ids, depth: NDArray[np.integer]) -> Stats:
-    """Statistics of the samples at and below each node."""
+def _propagated(own: Stats, parent: Ids, depth: IntArray) -> Stats:
+    """Statistics of the samples at each node and its descendants."""
     count, total, low, high = own.count.copy(), own.sum.copy(), own.min.copy(), own.max.copy()
     low[count == 0], high[count == 0] = np.inf, -np.inf
     rising = list(reversed(levels(depth)[1:]))
@@ -224,7 +221,7 @@ def _propagated(own: Stats, parent: Ids, depth: NDArray[np.integer]) -> Stats:
         above = parent[rows]
         np.add.at(count, above, count[rows])
         np.add.at(total, above, total[rows])
-        with np.errstate(invalid="ignore"):  # NaN, where a recorder does not tell
+        with np.errstate(invalid="ignore"):  # NaN where the recorder gives no value
             np.minimum.at(low, above, low[rows])
             np.maximum.at(high, above, high[rows])
     mean = total / np.maximum(count, 1)

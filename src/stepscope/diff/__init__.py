@@ -1,4 +1,4 @@
-"""Two runs compared: what became slower, what faster, and whether one can tell."""
+"""Compare two runs: what became slower or faster, and what is only noise."""
 
 from stepscope.diff.compare import VERDICTS, Comparison, Row, Side, compare
 

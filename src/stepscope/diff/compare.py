@@ -1,4 +1,4 @@
-"""Two runs laid beside each other, part by part: medians over steps, the biggest changes first."""
+"""Compare two runs part by part: medians over steps, the largest changes first."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.annotate.steps import ranks_with_steps
-from stepscope.diff.run import Run, has_device, measure_run
-from stepscope.diff.sample import Floats, Key, Sample
+from stepscope.annotate.steps.steps import ranks_with_steps
+from stepscope.arrays import Floats
+from stepscope.diff.sample import Key, Sample
 from stepscope.diff.significance import differs
+from stepscope.diff.step_samples import Run, has_device, measure_run
 from stepscope.trace.trace import Trace
 
 VERDICTS = ("slower", "faster", "unclear", "one_step", "same", "new", "gone")
+SIGNIFICANT = ("slower", "faster", "new", "gone")
 _MS = 1e-6
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a row: the median over the steps, the least and the most, ms; calls a step."""
+    """One side of a row: median, minimum and maximum over the steps, ms; calls per step."""
 
     median_ms: float
     least_ms: float
@@ -32,9 +34,9 @@ class Side:
 class Row:
     """One part of the step before and after.
 
-    `verdict`: slower or faster; unclear, where the change is within what the steps vary by;
-    one_step, where a side has only one step, of which nothing can be told; same; new or gone,
-    where one side has no such part.
+    `verdict`: `slower` or `faster`; `unclear` if the change is within step-to-step noise;
+    `one_step` if a side has only one step, which says nothing about noise; `same`; `new` or `gone`
+    if only one side has the part.
     """
 
     key: Key
@@ -47,8 +49,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs: `step` for the whole of it, `parts` for time use, stages, modules, operators and
-    kernels, each with its biggest changes first."""
+    """Two runs: `step` compares whole steps; `parts` compares time use, stages, modules, operators
+    and kernels, largest change first."""
 
     before: Run
     after: Run
@@ -57,18 +59,30 @@ class Comparison:
 
     @property
     def differing(self) -> dict[str, tuple[str, str]]:
-        """What else is not the same on both sides: device, framework, ranks."""
+        """Facts that differ between the sides: device, framework, ranks."""
         return {
             name: (self.before.facts[name], self.after.facts[name])
             for name in self.before.facts
             if self.before.facts[name] != self.after.facts[name]
         }
 
+    @property
+    def significant(self) -> list[Row]:
+        """Changes of the time use beyond noise, the largest first."""
+        rows = self.parts["time use"] or self.parts["stages"]
+        return [row for row in rows if row.verdict in SIGNIFICANT]
+
+    @property
+    def cause(self) -> Row | None:
+        """The part of the time use that changed most in the direction of the step."""
+        rows = (row for row in self.significant if row.change_ms * self.step.change_ms > 0)
+        return next(rows, None)
+
     def to_json(self) -> dict[str, Any]:
         """The same as dicts and lists that `json` can write."""
         return {
-            "before": _about(self.before),
-            "after": _about(self.after),
+            "before": _run_json(self.before),
+            "after": _run_json(self.after),
             "differing": {name: list(pair) for name, pair in self.differing.items()},
             "step": asdict(self.step),
             **{
@@ -82,19 +96,19 @@ def compare(
 ) -> Comparison:
     """Compare the steps of two traces.
 
-    Parts are aligned by name: stages, modules by their path, operators that launched device work,
-    kernels. Where only one side has device work, operators on the CPU are compared.
+    Parts are matched by name: stages, modules by path, operators that launch device work, kernels.
+    If only one side has device work, operators are compared by their CPU time.
 
     Args:
         before, after: annotated traces.
-        rank: of `before`; by default its first.
-        to_rank: of `after`; by default `rank` where it has that, else its first.
+        rank: rank of `before`; by default its first.
+        to_rank: rank of `after`; by default `rank` if it exists there, else its first.
 
     Returns:
-        Times are medians over steps, in ms a step.
+        Times are medians over the steps, ms per step.
 
     Raises:
-        TraceError: if a side has no such rank, or no steps.
+        TraceError: if a side lacks the rank, or has no steps.
 
     Example:
         >>> compare(stepscope.open("a.json"), stepscope.open("b.json")).step.ratio  # doctest: +SKIP
@@ -128,10 +142,10 @@ def _row(
     calls_before: Floats | None,
     calls_after: Floats | None,
 ) -> Row:
-    one, other = _side(before, calls_before), _side(after, calls_after)
-    was, is_ = one.median_ms if one else 0.0, other.median_ms if other else 0.0
+    side_a, side_b = _side(before, calls_before), _side(after, calls_after)
+    was, is_ = side_a.median_ms if side_a else 0.0, side_b.median_ms if side_b else 0.0
     verdict = _verdict(before, after, is_ - was)
-    return Row(key, one, other, is_ - was, is_ / was if was else None, verdict)
+    return Row(key, side_a, side_b, is_ - was, is_ / was if was else None, verdict)
 
 
 def _side(times: Floats | None, counts: Floats | None) -> Side | None:
@@ -153,11 +167,11 @@ def _verdict(before: Floats | None, after: Floats | None, change_ms: float) -> s
         return "one_step"
     if not certain or not change_ms:
         return "unclear"
-    # By the medians that are shown: a mean follows a single slow step.
+    # The sign comes from the medians shown: a single slow step can pull the mean.
     return "slower" if change_ms > 0 else "faster"
 
 
-def _about(run: Run) -> dict[str, Any]:
+def _run_json(run: Run) -> dict[str, Any]:
     return {
         "source": run.source,
         "rank": run.rank,

@@ -1,4 +1,4 @@
-"""What was measured of one run: for each part of a step, one value for each step."""
+"""Measurements of one run: for each part of a step, one value per step."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ids = NDArray[np.int64]
+from stepscope.arrays import Floats, Ids, IntArray
+
 Key = tuple[str, ...]
 
 
@@ -18,18 +17,15 @@ class Sample:
     """Values of the parts of one kind: stages, modules, operators, kernels.
 
     Attributes:
-        times: for each key the time in each step, ns, float64, shape (steps,).
-        counts: for each key how often in each step, float64, shape (steps,); empty where it means
-            nothing.
+        times: time in each step by key, ns, float64, shape (steps,).
+        counts: occurrences in each step by key, float64, shape (steps,); empty if meaningless.
     """
 
     times: Mapping[Key, Floats]
     counts: Mapping[Key, Floats] = field(default_factory=dict)
 
 
-def sample(
-    keys: Sequence[Key], key: Ids, step: Ids, time: NDArray[np.integer], steps: int
-) -> Sample:
+def sample(keys: Sequence[Key], key: Ids, step: Ids, time: IntArray, steps: int) -> Sample:
     """Add up the time of events by key and step.
 
     Args:
@@ -44,6 +40,6 @@ def sample(
     times = np.bincount(bins, time, size).reshape(shape)
     counts = np.bincount(bins, minlength=size).astype(np.float64).reshape(shape)
     return Sample(
-        {one: times[number] for number, one in enumerate(keys)},
-        {one: counts[number] for number, one in enumerate(keys)},
+        {name: times[number] for number, name in enumerate(keys)},
+        {name: counts[number] for number, name in enumerate(keys)},
     )

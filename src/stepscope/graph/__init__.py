@@ -1,10 +1,12 @@
-"""The dependency graph of training steps, its simulation, and the primitives that change it."""
+"""The dependency graph of training steps, its simulation, and primitives that edit it."""
 
 from __future__ import annotations
 
-from stepscope.graph.build import build_graph
+from stepscope.graph.added_launches import insert_device_work, typical_launch
+from stepscope.graph.build_graph import build_graph
+from stepscope.graph.critical_path import breakdown, critical_ms, critical_path
 from stepscope.graph.graph import Graph, Schedule
-from stepscope.graph.inherited import inherited
+from stepscope.graph.inherited_columns import inherited
 from stepscope.graph.insert import (
     add_links,
     add_thread,
@@ -13,14 +15,12 @@ from stepscope.graph.insert import (
     numbers_after,
     redirect,
 )
-from stepscope.graph.launch import insert_device_work, typical_launch
-from stepscope.graph.path import breakdown, critical_ms, critical_path
-from stepscope.graph.ranks import build_ranks
+from stepscope.graph.joint_ranks import build_ranks
 from stepscope.graph.remove import remove
-from stepscope.graph.residue import without_residue
 from stepscope.graph.scale import scale
 from stepscope.graph.select import parse_selection, select
 from stepscope.graph.simulate import Simulation, simulate, simulate_plainly
+from stepscope.graph.unexplained_delays import without_unexplained_delays
 
 __all__ = [
     "Graph",
@@ -46,5 +46,5 @@ __all__ = [
     "simulate",
     "simulate_plainly",
     "typical_launch",
-    "without_residue",
+    "without_unexplained_delays",
 ]

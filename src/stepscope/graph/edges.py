@@ -1,13 +1,13 @@
-"""Every dependency of a graph as one compressed table, the order within threads included."""
+"""All dependencies of a graph as one compressed table, including the order within threads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stepscope.graph.schema import EDGE_KINDS
+from stepscope.arrays import Codes8, Ids, Ids32, Times
+from stepscope.graph.graph_schema import EDGE_KINDS
 from stepscope.trace.table import Table
 
 PROGRAM, STREAM, LAUNCH, SYNC, COMMUNICATION, HANDOVER = range(len(EDGE_KINDS))
@@ -15,7 +15,7 @@ PROGRAM, STREAM, LAUNCH, SYNC, COMMUNICATION, HANDOVER = range(len(EDGE_KINDS))
 
 @dataclass(frozen=True)
 class Edges:
-    """Dependencies by source: those of task u are rows `first[u]` to `first[u + 1] - 1`.
+    """Dependencies by source: task u has rows `first[u]` to `first[u + 1] - 1`.
 
     Attributes:
         first: int64, shape (tasks + 1,).
@@ -24,19 +24,19 @@ class Edges:
         delay_ns: int64, from the start of the source to the earliest start of the target.
     """
 
-    first: NDArray[np.int64]
-    source: NDArray[np.int32]
-    target: NDArray[np.int32]
-    kind: NDArray[np.int8]
-    delay_ns: NDArray[np.int64]
+    first: Ids
+    source: Ids32
+    target: Ids32
+    kind: Codes8
+    delay_ns: Times
 
 
 def all_edges(tasks: Table, links: Table, threads: Table) -> Edges:
-    """The links and, between neighbours of each ordered thread, its order.
+    """The links, and an edge between neighbors on each ordered thread.
 
-    A launch counts from the start of the call, since work may begin before the call returns;
-    everything else counts from the end of its source, order within a thread from the end of the
-    gap that follows it.
+    The delay of a launch counts from the start of the call, since work may begin before the call
+    returns. Other links count from the end of their source, and the order within a thread from the
+    end of the gap after the source.
     """
     thread = tasks["thread"]
     follows = (thread[1:] == thread[:-1]) & (threads["ordered"][thread[1:]] > 0)

@@ -1,4 +1,4 @@
-"""The dependency graph of a training step: immutable, every change makes a new one."""
+"""The dependency graph of training steps: immutable, every edit returns a new graph."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from stepscope.arrays import Mask, Times
 from stepscope.errors import GraphError
 from stepscope.graph.edges import Edges, all_edges
-from stepscope.graph.window import Window
+from stepscope.graph.step_window import Window
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -21,15 +22,15 @@ Schedule = Callable[[list[int], NDArray[np.int64], "Graph"], int]
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Tasks on threads, and what they wait for (columns in `stepscope.graph.schema`).
+    """Tasks on threads, and their dependencies (columns in `stepscope.graph.graph_schema`).
 
     Attributes:
-        tasks: thread by thread, in each in the order in which it runs them.
+        tasks: sorted by thread, then in the order in which the thread runs them.
         links: dependencies between threads.
         threads: CPU threads, device streams and channels.
-        trace: the trace that it was made of, for modules and devices.
-        window: the steps that it is of.
-        schedule: which of the ready tasks runs next; None for the earliest, then by priority.
+        trace: the trace that it was built from, for modules and devices.
+        window: the steps that it covers.
+        schedule: chooses the next ready task; None for the earliest, then the highest priority.
 
     Example:
         >>> graph = build_graph(stepscope.open("run.stepscope"))  # doctest: +SKIP
@@ -49,11 +50,11 @@ class Graph:
         return len(self.tasks)
 
     def with_tasks(self, **columns: ArrayLike | Text) -> Graph:
-        """A graph like this one with some columns of its tasks replaced."""
+        """The graph with some columns of its tasks replaced."""
         return replace(self, tasks=self.tasks.with_columns(**columns))
 
     def with_schedule(self, schedule: Schedule) -> Graph:
-        """A graph like this one whose tasks run in another order where they may.
+        """The graph with another order of ready tasks.
 
         Source: DAYDREAM section 4.4, "Schedule".
         """
@@ -61,42 +62,42 @@ class Graph:
 
     @cached_property
     def edges(self) -> Edges:
-        """Every dependency, the order within threads included."""
+        """All dependencies, including the order within threads."""
         return all_edges(self.tasks, self.links, self.threads)
 
     @cached_property
-    def start_ns(self) -> NDArray[np.int64]:
+    def start_ns(self) -> Times:
         """When each task starts (see `simulate`), int64, shape (tasks,).
 
         Raises:
-            GraphError: if tasks wait for each other in a circle.
+            GraphError: if the graph has a cycle.
         """
-        from stepscope.graph.simulate import start_times  # which needs this module
+        from stepscope.graph.simulate import start_times  # imports this module
 
         return start_times(self)
 
     @cached_property
-    def on_device(self) -> NDArray[np.bool_]:
+    def on_device(self) -> Mask:
         """Tasks that a device runs, bool, shape (tasks,)."""
-        on_device: NDArray[np.bool_] = (self.threads["device"] >= 0)[self.tasks["thread"]]
+        on_device: Mask = (self.threads["device"] >= 0)[self.tasks["thread"]]
         return on_device
 
     def check(self) -> Graph:
-        """The graph itself, if it is sound.
+        """The graph itself, if it is valid.
 
         Raises:
-            GraphError: if a task is on no thread or out of its thread's order, a time is negative,
-                or tasks wait for each other in a circle.
+            GraphError: if a task has no thread or is out of order, a time is negative, or the
+                graph has a cycle.
         """
         thread = self.tasks["thread"]
         if len(thread) and not 0 <= thread.min() <= thread.max() < len(self.threads):
-            raise GraphError("expected every task on one of the graph's threads")
+            raise GraphError("a task's thread is not in the graph")
         if (np.diff(thread) < 0).any():
-            raise GraphError("expected the tasks thread by thread")
+            raise GraphError("the tasks are not sorted by thread")
         for name in ("duration_ns", "gap_ns", "earliest_ns"):
             if (self.tasks[name] < 0).any():
                 task = int(np.argmax(self.tasks[name] < 0))
                 raise GraphError(f"expected no negative {name}, found {self.tasks[name][task]} "
                                  f"at task {task} ({self.tasks.text('name')[task]})")  # fmt: skip
-        _ = self.start_ns  # finds circles
+        _ = self.start_ns  # finds cycles
         return self

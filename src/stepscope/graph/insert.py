@@ -1,4 +1,4 @@
-"""The primitive *insert*: tasks, links and threads that were not there."""
+"""The primitive *insert*: new tasks, links and threads."""
 
 from __future__ import annotations
 
@@ -7,38 +7,37 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from stepscope.arrays import Ids
 from stepscope.graph.edges import LAUNCH
 from stepscope.graph.graph import Graph
-from stepscope.graph.schema import EDGE_KINDS, LINKS, TASKS, THREADS
-from stepscope.trace.order import inverse
-from stepscope.trace.stack import stacked
+from stepscope.graph.graph_schema import EDGE_KINDS, LINKS, TASKS, THREADS
+from stepscope.trace.row_order import inverse
+from stepscope.trace.stack_tables import stacked
 from stepscope.trace.table import Table, Text
-
-Ids = NDArray[np.int64]
 
 
 def insert(
-    graph: Graph, beside: ArrayLike, names: Sequence[str], in_front: bool = False, **columns: Any
+    graph: Graph, anchors: ArrayLike, names: Sequence[str], in_front: bool = False, **columns: Any
 ) -> tuple[Graph, Ids]:
-    """A graph with a further task behind each of `beside`, on its thread; or in front of it.
+    """The graph with a new task after (or in front of) each anchor, on the same thread.
 
     Args:
         graph: any graph.
-        beside: tasks.id, shape (n,); where several go beside one task, they keep their order.
-        names: of the new tasks.
-        in_front: in front of those tasks: what these waited for, but for their launches, the first
-            new one waits for.
-        columns: further columns of the new tasks, `duration_ns` above all; those left out are as in
-            the task beside, but have no gap, no event and no mark.
+        anchors: tasks.id, shape (n,); several new tasks at one anchor keep their order.
+        names: names of the new tasks.
+        in_front: insert in front of the anchors. The first new task then takes over the anchor's
+            dependencies, except its launch.
+        columns: further columns of the new tasks, `duration_ns` above all. Other columns are copied
+            from the anchor, without gap, event and mark.
 
     Returns:
-        The graph, and the numbers of the new tasks in it.
+        The graph, and the ids of the new tasks in it.
 
     Source: DAYDREAM section 4.4, figure 4.
     """
-    place = np.asarray(beside, np.int64)
+    place = np.asarray(anchors, np.int64)
     order = np.argsort(place, kind="stable")
     where = place[order] + (0 if in_front else 1)
     rows = np.insert(np.arange(len(graph)), where, place[order])
@@ -57,7 +56,7 @@ def insert(
 
 
 def numbers_after(count: int, new: ArrayLike) -> Ids:
-    """The numbers that the tasks of before have in a graph of `count` tasks, of which some are new.
+    """The new ids of the old tasks in a graph of `count` tasks, of which `new` are new.
 
     Example:
         >>> numbers_after(5, [1, 4]).tolist()
@@ -71,12 +70,12 @@ def numbers_after(count: int, new: ArrayLike) -> Ids:
 def append(
     graph: Graph, thread: ArrayLike, names: Sequence[str], **columns: Any
 ) -> tuple[Graph, Ids]:
-    """A graph with tasks at the end of threads, which may have none yet; and their numbers.
+    """The graph with tasks at the end of threads, which may be empty; and the tasks' ids.
 
     Args:
         graph: any graph.
-        thread: threads.id, one for all or one for each task.
-        names: of the new tasks, in the order in which their threads run them.
+        thread: threads.id, a single one or one per task.
+        names: names of the new tasks, in the order in which their threads run them.
         columns: further columns, as for `insert`.
     """
     count = len(names)
@@ -91,7 +90,7 @@ def append(
 def add_links(
     graph: Graph, source: ArrayLike, target: ArrayLike, kind: str, lag_ns: ArrayLike = 0
 ) -> Graph:
-    """A graph with further dependencies of one kind."""
+    """The graph with additional dependencies of one kind."""
     source, target = np.broadcast_arrays(np.atleast_1d(source), np.atleast_1d(target))
     old = graph.links
     columns: dict[str, Any] = {
@@ -105,9 +104,9 @@ def add_links(
 
 
 def redirect(graph: Graph, old: ArrayLike, new: ArrayLike) -> Graph:
-    """A graph in which what waits for each of the tasks `old` waits for one of `new` instead.
+    """The graph in which tasks that waited for `old` wait for the corresponding `new` instead.
 
-    Launches stay where they are, and so does the order within threads.
+    Launches and the order within threads are unchanged.
     """
     links = graph.links
     instead = np.arange(len(graph))
@@ -119,14 +118,14 @@ def redirect(graph: Graph, old: ArrayLike, new: ArrayLike) -> Graph:
 def add_thread(
     graph: Graph, name: str, kind: str, device: int, ordered: bool = True
 ) -> tuple[Graph, int]:
-    """A graph with a further thread, and its number.
+    """The graph with an additional thread, and the thread's id.
 
     Args:
         graph: any graph.
-        name: of the thread.
+        name: name of the thread.
         kind: `cpu`, `device` or `communication`.
-        device: index of the device whose work it does, -1 for the CPU's.
-        ordered: whether its tasks run in their order, or as they become ready.
+        device: index of its device, -1 for the CPU.
+        ordered: whether its tasks run in their order, else as they become ready.
     """
     old = graph.threads
     columns: dict[str, Any] = {
@@ -140,7 +139,7 @@ def add_thread(
 
 
 def _first_waits(links: Table, old: Ids, new: Ids) -> Table:
-    """Links to each old task, but for launches, lead to the first new one in front of it."""
+    """Links to each old task, except launches, go to the first new task in front of it."""
     first = np.arange(max(old.max(initial=-1), links["target"].max(initial=-1)) + 1)
     np.minimum.at(first, old, new)
     moved = np.where(links["kind"] == LAUNCH, links["target"], first[links["target"]])
@@ -165,7 +164,7 @@ def _with_values(tasks: Table, name: str, rows: Ids, values: Any) -> Any:
 
 
 def _filled(columns: dict[str, Any], count: int) -> dict[str, Any]:
-    """One value for all where a column has a single one."""
+    """The columns with scalars repeated `count` times."""
     given = {"event": -1, "category": "other", **columns}
     return {
         name: Text.constant(value, count)

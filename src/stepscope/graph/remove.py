@@ -1,36 +1,34 @@
-"""The primitive *remove*: tasks that are no longer done, and the calls that launched them."""
+"""The primitive *remove*: remove tasks, and the calls that launched them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stepscope.arrays import Ids, Ids32, Mask
 from stepscope.graph.edges import COMMUNICATION, LAUNCH, SYNC
 from stepscope.graph.graph import Graph
 
-Ids = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
 
 def remove(graph: Graph, tasks: Mask, calls: bool = True) -> Graph:
-    """A graph without some tasks and the gaps after them.
+    """The graph without some tasks and the gaps after them.
 
-    What waited for a removed task waits for the one before it on its thread; what a removed device
-    task waited for, the next one of its stream waits for. A removed CPU wait waits for nothing.
+    Tasks that waited for a removed task wait for its predecessor on the thread. The next task of
+    the stream takes over the dependencies of a removed device task. Those of a removed CPU wait are
+    dropped.
 
     Args:
         graph: any graph.
-        tasks: which, bool, shape (tasks,); where steps begin cannot be removed.
-        calls: whether calls go too that launched removed device work only.
+        tasks: tasks to remove, bool, shape (tasks,); marks of steps always stay.
+        calls: whether to remove calls all of whose device work is removed.
 
     Source: DAYDREAM section 4.4, figure 4.
     """
     gone = tasks & (graph.tasks["mark"] == 0)
     if calls:
         gone = gone | _only_launch(graph, gone & graph.on_device)
-    before, after = _kept_neighbours(graph.tasks["thread"], gone)
+    before, after = _kept_neighbors(graph.tasks["thread"], gone)
     links = graph.links
     source, target, kind = links["source"], links["target"], links["kind"]
     lost = gone[target] & (kind == LAUNCH)
@@ -43,20 +41,20 @@ def remove(graph: Graph, tasks: Mask, calls: bool = True) -> Graph:
 
 
 def _only_launch(graph: Graph, gone: Mask) -> Mask:
-    """CPU tasks of calls all of whose device work goes."""
+    """CPU tasks of calls all of whose device work is removed."""
     links = graph.links.take(graph.links["kind"] == LAUNCH)
     count = len(graph)
     launched = np.bincount(links["source"], minlength=count)
     lost = np.bincount(links["source"][gone[links["target"]]], minlength=count)
     calls = (launched > 0) & (launched == lost)
     events = np.unique(graph.tasks["event"][calls])
-    # A call that waits is several tasks of one event.
+    # A waiting call is several tasks of one event.
     result: Mask = calls | (~graph.on_device & np.isin(graph.tasks["event"], events[events >= 0]))
     return result
 
 
-def _kept_neighbours(thread: NDArray[np.int32], gone: Mask) -> tuple[Ids, Ids]:
-    """For each task, the nearest kept one of its thread at or before it, and at or after; or -1."""
+def _kept_neighbors(thread: Ids32, gone: Mask) -> tuple[Ids, Ids]:
+    """The nearest kept tasks of each task's thread, at or before it and at or after it; or -1."""
     number = np.arange(len(thread))
     before = np.maximum.accumulate(np.where(gone, -1, number))
     after = np.minimum.accumulate(np.where(gone, len(thread), number)[::-1])[::-1]

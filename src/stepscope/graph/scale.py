@@ -1,21 +1,22 @@
-"""The primitive *scale*: tasks take longer or shorter."""
+"""The primitive *scale*: change the duration of tasks."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from stepscope.arrays import Mask
 from stepscope.errors import GraphError
 from stepscope.graph.graph import Graph
 
 
-def scale(graph: Graph, tasks: NDArray[np.bool_], factor: ArrayLike, gaps: bool = False) -> Graph:
-    """A graph in which some tasks take `factor` times as long.
+def scale(graph: Graph, tasks: Mask, factor: ArrayLike, gaps: bool = False) -> Graph:
+    """The graph in which some tasks take `factor` times as long.
 
     Args:
         graph: any graph.
-        tasks: which, bool, shape (tasks,).
-        factor: at least 0; one for all, or one for each selected task.
+        tasks: tasks to scale, bool, shape (tasks,).
+        factor: at least 0; a single one, or one per selected task.
         gaps: whether the gaps after them are scaled too.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The primitive *select*: which tasks a change is about."""
+"""The primitive *select*: the tasks that a change applies to."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stepscope.arrays import Mask
 from stepscope.errors import GraphError
 from stepscope.graph.graph import Graph
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import CATEGORIES, KERNEL_KINDS, STAGES
 from stepscope.trace.table import Text
 
-Mask = NDArray[np.bool_]
-_CLOSED = {"stage": STAGES, "kind": KERNEL_KINDS, "category": CATEGORIES}
+_VALUES = {"stage": STAGES, "kind": KERNEL_KINDS, "category": CATEGORIES}
 
 
 def select(
@@ -31,23 +30,23 @@ def select(
     rank: int | str | None = None,
     where: Callable[[Graph], Mask] | None = None,
 ) -> Mask:
-    """Tasks that meet every condition given; where a step begins is no task to select.
+    """Tasks that meet every given condition; marks of steps are never selected.
 
     Args:
         graph: any graph.
         stage, kind, category: one of the trace's closed lists.
-        module: a glob on the path of the module; what is inside it counts too.
-        name: a glob on the task's own name.
+        module: a glob on the path of the module; submodules match too.
+        name: a glob on the task's name.
         operator: a glob on the names of the events around the task, or around its launch.
         on_device: only device work, or only the CPU's.
-        rank: only tasks of this rank, in a graph of several.
+        rank: only tasks of this rank, in a graph of several ranks.
         where: any other condition, a function of the graph to bool, shape (tasks,).
 
     Returns:
         bool, shape (tasks,).
 
     Raises:
-        GraphError: if a stage, kind or category is none of the known.
+        GraphError: if a stage, kind, category or rank is not valid.
 
     Example:
         >>> select(graph, stage="backward", kind="gemm")  # doctest: +SKIP
@@ -55,15 +54,13 @@ def select(
     Source: DAYDREAM section 4.4, "Select".
     """
     chosen: Mask = graph.tasks["mark"] == 0
-    for column, wanted in (("stage", stage), ("kind", kind), ("category", category)):
-        if wanted is not None:
-            chosen &= _closed(graph, column, wanted)
-    if name is not None:
-        chosen &= matching(graph.tasks.text("name"), name)
-    if module is not None:
-        chosen &= _in_module(graph, module)
-    if operator is not None:
-        chosen &= _in_operator(graph, operator)
+    for column, value in (("stage", stage), ("kind", kind), ("category", category)):
+        if value is not None:
+            chosen &= _equal(graph, column, value)
+    globs = ((name, _named), (module, _in_module), (operator, _in_operator))
+    for pattern, matches in globs:
+        if pattern is not None:
+            chosen &= matches(graph, pattern)
     if on_device is not None:
         chosen &= graph.on_device == on_device
     if rank is not None:
@@ -72,10 +69,10 @@ def select(
 
 
 def parse_selection(text: str) -> dict[str, str]:
-    """Conditions for `select` from text as `stage=backward+kind=gemm`.
+    """Conditions for `select` from text such as `stage=backward+kind=gemm`.
 
     Raises:
-        GraphError: if the text has another form.
+        GraphError: if the text does not have this form.
     """
     known = ("stage", "module", "name", "operator", "kind", "category", "rank")
     pairs = [part.partition("=") for part in text.split("+")]
@@ -93,15 +90,19 @@ def matching(texts: Text, pattern: str) -> Mask:
 
 def _of_rank(graph: Graph, rank: int | str) -> Mask:
     if not str(rank).isdecimal():
-        raise GraphError(f"expected the number of a rank, found {rank!r}")
-    mine: Mask = (graph.threads["rank"] == int(rank))[graph.tasks["thread"]]
-    return mine
+        raise GraphError(f"{rank!r} is not a rank number")
+    of_rank: Mask = (graph.threads["rank"] == int(rank))[graph.tasks["thread"]]
+    return of_rank
 
 
-def _closed(graph: Graph, column: str, wanted: str) -> Mask:
-    if wanted not in _CLOSED[column]:
-        raise GraphError(f"expected a {column} of {', '.join(_CLOSED[column])}; found {wanted!r}")
-    return graph.tasks.text(column).mask(wanted)
+def _equal(graph: Graph, column: str, value: str) -> Mask:
+    if value not in _VALUES[column]:
+        raise GraphError(f"expected a {column} of {', '.join(_VALUES[column])}; found {value!r}")
+    return graph.tasks.text(column).mask(value)
+
+
+def _named(graph: Graph, pattern: str) -> Mask:
+    return matching(graph.tasks.text("name"), pattern)
 
 
 def _in_module(graph: Graph, pattern: str) -> Mask:

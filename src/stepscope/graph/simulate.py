@@ -1,4 +1,4 @@
-"""Run a graph: when does each task start? A fast way, and a readable one that is its meaning."""
+"""The simulation of a graph: compiled, and in plain Python as its specification."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stepscope.arrays import Times
 from stepscope.errors import GraphError
 from stepscope.graph.graph import Graph
-
-Times = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """When each task of `graph` starts: `start_ns`, int64, shape (tasks,), since the window's."""
+    """The start of each task of `graph`: `start_ns`, int64, shape (tasks,), since the window."""
 
     graph: Graph
     start_ns: Times
@@ -28,36 +26,39 @@ class Simulation:
 
     @property
     def last_end_ns(self) -> int:
-        """When the last step has ended, on the CPU and on the devices."""
+        """The end of the last step, on the CPU and on the devices."""
         counts = self.graph.on_device | (self.graph.tasks["mark"] > 0)
         return int(self.end_ns[counts].max(initial=0))
 
     @property
     def step_ns(self) -> Times:
-        """How long each step lasts: until the next begins, the last until its device work ends.
+        """The length of each step: until the next begins, or its device work ends (last step).
 
-        Of several ranks it is the mean.
+        With several ranks, the mean over the ranks.
         """
         rank = self.graph.threads["rank"][self.graph.tasks["thread"]]
-        marks = self.graph.tasks["mark"] > 0
-        counts = self.graph.on_device | marks
-        lengths = []
-        for one in np.unique(rank[marks]).tolist():
-            begins = self.start_ns[marks & (rank == one)]
-            last = self.end_ns[counts & (rank == one)].max(initial=0)
-            lengths.append(np.diff(np.append(begins[:-1], last)))
-        return np.mean(lengths, axis=0).astype(np.int64) if lengths else np.zeros(0, np.int64)
+        marked = np.flatnonzero(self.graph.tasks["mark"] > 0)
+        if not len(marked):
+            return np.zeros(0, np.int64)
+        counts = self.graph.on_device | (self.graph.tasks["mark"] > 0)
+        last = np.zeros(int(rank.max()) + 1, np.int64)
+        np.maximum.at(last, rank[counts], self.end_ns[counts])
+        ranks, place = np.unique(rank[marked], return_inverse=True)
+        begins = self.start_ns[marked[np.argsort(place, kind="stable")]].reshape(len(ranks), -1)
+        ends = np.append(begins[:, 1:-1], last[ranks][:, None], axis=1)
+        length: Times = np.mean(ends - begins[:, :-1], axis=0).astype(np.int64)
+        return length
 
 
 def simulate(graph: Graph) -> Simulation:
-    """When each task starts, if each starts as soon as its thread and what it waits for allow.
+    """Start each task as soon as its thread and its dependencies allow.
 
     Args:
-        graph: any graph; with a `schedule` of its own it runs in plain Python, else compiled. A
-            graph is simulated once, however often it is asked.
+        graph: any graph. With a `schedule`, the simulation runs in plain Python, else compiled.
+            The result is cached in the graph.
 
     Raises:
-        GraphError: if tasks wait for each other in a circle.
+        GraphError: if the graph has a cycle.
 
     Source: DAYDREAM algorithm 1.
     """
@@ -65,18 +66,18 @@ def simulate(graph: Graph) -> Simulation:
 
 
 def start_times(graph: Graph) -> Times:
-    """What `simulate` simulates."""
+    """The start of each task, int64, shape (tasks,), ns."""
     return simulate_plainly(graph).start_ns if graph.schedule else _start_fast(graph)
 
 
 def earliest_first(frontier: list[int], could_start: Times, graph: Graph) -> int:
-    """The ready task that could start first; of several the one of highest priority."""
+    """The ready task that can start first; among several, the one with the highest priority."""
     priority = graph.tasks["priority"]
     return min(frontier, key=lambda task: (could_start[task], -priority[task], task))
 
 
 def simulate_plainly(graph: Graph) -> Simulation:
-    """What `simulate` does, in Python: algorithm 1 line by line."""
+    """The same as `simulate`, in Python: algorithm 1 line by line."""
     edges, tasks = graph.edges, graph.tasks
     schedule = graph.schedule or earliest_first
     waits_for = np.bincount(edges.target, minlength=len(graph))
@@ -103,7 +104,7 @@ def simulate_plainly(graph: Graph) -> Simulation:
 
 
 def _start_fast(graph: Graph) -> Times:
-    from stepscope.graph.compiled import run  # loads numba
+    from stepscope.graph.compiled_simulation import run  # loads numba
 
     edges, tasks = graph.edges, graph.tasks
     start: Times = run(
@@ -111,6 +112,7 @@ def _start_fast(graph: Graph) -> Times:
         tasks["duration_ns"] + tasks["gap_ns"],
         tasks["earliest_ns"],
         tasks["priority"],
+        graph.threads["ordered"] > 0,
         edges.first,
         edges.target,
         edges.delay_ns,
@@ -121,5 +123,6 @@ def _start_fast(graph: Graph) -> Times:
 
 def _finished(start: Times) -> Times:
     if (start < 0).any():
-        raise GraphError(f"expected no circle, found {(start < 0).sum()} tasks in or behind one")
+        blocked = int((start < 0).sum())
+        raise GraphError(f"the dependency graph has a cycle ({blocked} tasks blocked)")
     return start

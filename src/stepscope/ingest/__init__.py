@@ -1,25 +1,24 @@
-"""Files to traces: a visible list of readers, and detection by content."""
+"""Reads files as traces: the list of readers, and detection of the format by content."""
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from stepscope.errors import IngestError
-from stepscope.ingest.capture import read_capture
-from stepscope.ingest.foreign import refuse_foreign
-from stepscope.ingest.stream import Progress
-from stepscope.ingest.trace_events import read_trace_events
-from stepscope.ingest.xplane import read_xplane
-from stepscope.ingest.xspace import is_space
+from stepscope.ingest.byte_stream import Progress, decompressed_head, utf16_of
+from stepscope.ingest.chrome.trace_events import read_trace_events
+from stepscope.ingest.memory_snapshot.memory_snapshot import is_snapshot, read_snapshot
+from stepscope.ingest.recorded.capture_file import read_capture
+from stepscope.ingest.unsupported import refuse_foreign
+from stepscope.ingest.xplane.xplane import read_xplane
+from stepscope.ingest.xplane.xspace import is_space
 from stepscope.trace.trace import Trace
 
 __all__ = ["READERS", "Reader", "is_trace", "read"]
 
-_GZIP = b"\x1f\x8b"
 _HEAD_BYTES = 1 << 16
 
 
@@ -28,12 +27,12 @@ class Reader:
     """One format.
 
     Attributes:
-        name: of the format.
-        matches: whether a file's first bytes look like it.
-        read: reads an open binary file from its start; the second argument says whether it is gzip,
-            the third is called with the bytes read since the last call. Returns the trace with its
-            recorded facts, nothing derived yet. Raises IngestError if the file is no such trace,
-            or holds no event that could be read.
+        name: name of the format.
+        matches: returns whether a file's first bytes look like this format.
+        read: reads an open binary file from its start. The second argument is whether the file is
+            compressed with gzip or zstd; the third is called with the number of bytes read since
+            the last call. Returns the recorded trace, before annotation. Raises IngestError if the
+            file is not such a trace or holds no readable event.
     """
 
     name: str
@@ -45,6 +44,7 @@ READERS = (
     Reader("stepscope capture", lambda head: head.startswith(b"PK"), read_capture),
     Reader("trace events", lambda head: _text_of(head)[:1] in (b"{", b"["), read_trace_events),
     Reader("XLA profile", is_space, read_xplane),
+    Reader("memory snapshot", is_snapshot, read_snapshot),
 )
 
 
@@ -56,10 +56,10 @@ def read(path: Path, progress: Progress = lambda size: None) -> Trace:
         progress: called with the number of bytes read since the last call.
 
     Returns:
-        The trace with its recorded facts; nothing derived yet.
+        The recorded trace, before annotation.
 
     Raises:
-        IngestError: if it cannot be read as a trace; the message names the file.
+        IngestError: if the file cannot be read as a trace; the message names the file.
 
     Example:
         >>> len(read(Path("trace.json.gz")).events)  # doctest: +SKIP
@@ -67,8 +67,8 @@ def read(path: Path, progress: Progress = lambda size: None) -> Trace:
     """
     try:
         with path.open("rb") as file:
-            reader, gzipped = _reader(file)
-            trace = reader.read(file, gzipped, progress)
+            reader, compressed = _reader(file)
+            trace = reader.read(file, compressed, progress)
     except IngestError as error:
         raise IngestError(f"{path}: {error}") from error
     except OSError as error:
@@ -77,7 +77,7 @@ def read(path: Path, progress: Progress = lambda size: None) -> Trace:
 
 
 def is_trace(path: Path) -> bool:
-    """Whether a file's first bytes look like a format that can be read."""
+    """Whether a file's first bytes look like a supported format."""
     try:
         with path.open("rb") as file:
             return bool(_reader(file))
@@ -86,35 +86,27 @@ def is_trace(path: Path) -> bool:
 
 
 def _reader(file: BinaryIO) -> tuple[Reader, bool]:
-    """The reader for an open file, and whether the file is gzip; the file is left at its start."""
+    """The reader for an open file, and whether it is compressed; the file is left at its start."""
     if not file.seekable():
-        raise IngestError("expected a file, found a pipe; write what comes out of it to a file")
+        raise IngestError("a pipe cannot be read as a trace; save its output to a file first")
     head = file.read(_HEAD_BYTES)
     file.seek(0)
-    gzipped = head.startswith(_GZIP)
-    content = _inflated(head) if gzipped else head
+    unpacked = decompressed_head(head, _HEAD_BYTES)
+    content = head if unpacked is None else unpacked
     for reader in READERS:
         if reader.matches(content):
-            return reader, gzipped
+            return reader, unpacked is not None
     refuse_foreign(content)
     raise IngestError(
-        "expected a .stepscope capture, trace-event JSON (.json, .json.gz) or an XLA profile "
-        f"(.xplane.pb), found {_description(content)}; export the recording as JSON (a Chrome "
-        "trace) and open that"
+        "expected a .stepscope capture, trace-event JSON (.json, .json.gz), an XLA profile "
+        f"(.xplane.pb) or a memory snapshot (.pickle), found {_description(content)}; export the "
+        "recording as JSON (a Chrome trace) and open that"
     )
 
 
-def _inflated(head: bytes) -> bytes:
-    try:
-        return zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
-    except zlib.error as error:
-        raise IngestError(
-            f"expected gzip data as its first bytes promise, found damage ({error}); "
-            "copy or download the file again"
-        ) from error
-
-
 def _text_of(head: bytes) -> bytes:
+    if encoding := utf16_of(head):
+        return head.decode(encoding, "replace").lstrip().encode("utf-8", "replace")
     return head.removeprefix(b"\xef\xbb\xbf").lstrip()
 
 
@@ -127,7 +119,7 @@ def _description(head: bytes) -> str:
 
 def _reason(error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
-        return "expected a file or a folder, found nothing there; check the path"
+        return "no such file or folder; check the path"
     if isinstance(error, PermissionError):
-        return "expected a readable file, found one without read permission; see `ls -l`"
-    return f"expected a file, found what cannot be read ({error.strerror or error})"
+        return "permission denied; check the file's permissions with `ls -l`"
+    return f"cannot be read: {error.strerror or error}"

@@ -1,10 +1,10 @@
-"""What the work of a step comes to: operations, bytes, and what a device could do at best."""
+"""The work of a step: operations, bytes, and peak rates of devices."""
 
 from stepscope.roofline.formulas import Work, work_of
-from stepscope.roofline.pieces import Pieces, work_of_pieces
 from stepscope.roofline.precision import precisions
-from stepscope.roofline.rates import known_gpus, rates_of
-from stepscope.roofline.table import with_operations
+from stepscope.roofline.rates import known_gpus, rates_of, with_device
+from stepscope.roofline.work_pieces import Pieces, work_of_pieces
+from stepscope.roofline.work_rates_table import with_operations
 
 __all__ = [
     "Pieces",
@@ -12,6 +12,7 @@ __all__ = [
     "known_gpus",
     "precisions",
     "rates_of",
+    "with_device",
     "with_operations",
     "work_of",
     "work_of_pieces",

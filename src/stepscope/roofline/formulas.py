@@ -1,7 +1,7 @@
-"""How many operations an operator computes and how many bytes it moves, by what it was called with.
+"""Operations that an operator computes and bytes that it moves, from its arguments.
 
-Formulas are for the least that has to be done: each input read once, each output written once; two
-operations a multiply and add.
+Formulas give the minimum work: each input is read once, each output is written once, and a multiply
+and add counts as two operations.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable
 from math import nan, prod
 from typing import NamedTuple
 
-from stepscope.roofline.shapes import Call, Tensor
+from stepscope.roofline.operator_shapes import Call, Tensor
 
 
 class Work(NamedTuple):
-    """Floating-point operations, and bytes read and written; nan for what is not known."""
+    """Floating-point operations, and bytes read and written; nan if unknown."""
 
     flops: float
     bytes: float
@@ -28,7 +28,7 @@ Formula = Callable[[Call], "Work | None"]
 
 
 def _product(left: int, right: int, transposed: bool = False) -> Formula:
-    """A matrix product of the arguments at two places, batched or not."""
+    """A matrix product of the arguments at two positions, batched or not."""
 
     def formula(call: Call) -> Work | None:
         a, b = call.tensor(left), call.tensor(right)
@@ -54,7 +54,7 @@ def _convolution(call: Call) -> Work | None:
     x, weight = call.tensor(0), call.tensor(1)
     if not x or not weight or len(x.shape) != len(weight.shape) or len(x.shape) < 3:
         return None
-    if call.is_true(6):  # transposed: every element of the input meets the filter
+    if call.is_true(6):  # transposed: the filter applies to every input element
         return Work(2 * x.elements * prod(weight.shape[1:]), nan)
     places = _places(x, weight, call)
     if places is None:
@@ -64,13 +64,13 @@ def _convolution(call: Call) -> Work | None:
 
 
 def _places(x: Tensor, weight: Tensor, call: Call) -> int | None:
-    """How many places of the output a filter has; not told without stride, padding, dilation."""
+    """The number of output positions per filter; None without stride, padding and dilation."""
     lists = [call.numbers(place) for place in (3, 4, 5)]
-    known = [one for one in lists if one is not None]
+    known = [values for values in lists if values is not None]
     if len(known) < len(lists):
         return None
     kernel, size = weight.shape[2:], x.shape[2:]
-    every = [one * len(kernel) if len(one) == 1 else one for one in known]
+    every = [values * len(kernel) if len(values) == 1 else values for values in known]
     places = (
         (n + 2 * pad - space * (k - 1) - 1) // stride + 1
         for n, k, stride, pad, space in zip(size, kernel, *every, strict=False)
@@ -79,20 +79,20 @@ def _places(x: Tensor, weight: Tensor, call: Call) -> int | None:
 
 
 def _convolution_backward(call: Call) -> Work | None:
-    """Gradients of input and weight; each costs what forward did."""
+    """Gradients of input and weight; each costs as much as forward."""
     gradient, x, weight = (call.tensor(place) for place in range(3))
     if not gradient or not x or not weight:
         return None
     once = 2 * (x if call.is_true(7) else gradient).elements * prod(weight.shape[1:])
     mask = call.values[-1].lower() if call.values else ""
-    wanted = sum("true" in one for one in mask.strip("[]").split(",")[:2]) or 2
+    wanted = sum("true" in flag for flag in mask.strip("[]").split(",")[:2]) or 2
     return Work(wanted * once, gradient.bytes + wanted * (x.bytes + weight.bytes))
 
 
 def _one_gradient(call: Call) -> Work | None:
-    """PyTorch of 2021 has an operator around both gradients, and one in it for the input's.
+    """PyTorch of 2021 has an operator for both gradients, with a nested one for the input's.
 
-    So the kernels of the outer one alone are the weight's gradient.
+    So the kernels of the outer operator itself compute the weight's gradient.
     """
     gradient, weight = call.tensor(1), call.tensor(2)
     if not gradient or not weight or len(weight.shape) < 3:
@@ -100,16 +100,16 @@ def _one_gradient(call: Call) -> Work | None:
     return Work(2 * gradient.elements * prod(weight.shape[1:]), 2 * gradient.bytes + weight.bytes)
 
 
-def _told_by_its_gradient(call: Call) -> Work | None:
-    """What a convolution runs on one library: PyTorch of 2021 links its gradient to this one."""
+def _known_from_gradient(call: Call) -> Work | None:
+    """A library's convolution: in PyTorch of 2021, only its gradient has the shapes."""
     return None
 
 
 def _attention(causal: int, heads_last: bool = False) -> Formula:
-    """Two products, of query and key, and of weights and value; half of them where causal.
+    """Two products (query with key, weights with value); half of that if causal.
 
     Args:
-        causal: the place of the argument that says so.
+        causal: position of the argument `is_causal`.
         heads_last: shapes are (batch, sequence, heads, size), not (batch, heads, sequence, size).
 
     Source: Dao, "FlashAttention-2", 2023, section 4.1.
@@ -130,7 +130,7 @@ def _attention(causal: int, heads_last: bool = False) -> Formula:
 
 
 def _attention_backward(causal: int, heads_last: bool = False) -> Formula:
-    """Five products where forward has two; the gradient of the output comes first."""
+    """Five products where forward has two; the first argument is the output's gradient."""
     once = _attention(causal - 1, heads_last)
 
     def formula(call: Call) -> Work | None:
@@ -140,7 +140,7 @@ def _attention_backward(causal: int, heads_last: bool = False) -> Formula:
     return formula
 
 
-# -- what moves memory
+# -- memory-bound operators
 
 
 def _embedding(call: Call) -> Work | None:
@@ -152,9 +152,9 @@ def _embedding(call: Call) -> Work | None:
 
 
 def _elementwise(inputs: int) -> Formula:
-    """The inputs are read, and as much as the largest tensor is written.
+    """Reads the inputs, and writes as many bytes as the largest tensor has.
 
-    A tensor behind the inputs is where the result goes.
+    A tensor after the inputs is the output.
     """
 
     def formula(call: Call) -> Work | None:
@@ -166,33 +166,33 @@ def _elementwise(inputs: int) -> Formula:
 
 
 def _copy(call: Call) -> Work | None:
-    """The second tensor is read, the first written."""
+    """Reads the second tensor, writes the first."""
     return _reduction(Call(call.inputs[:2], ()))
 
 
 def _pass(call: Call) -> Work | None:
-    """Every input is read, and as much as the largest of them is written."""
+    """Reads every input, and writes as many bytes as the largest has."""
     elements = max((sum(t.elements for t in tensors) for tensors in call.inputs), default=0)
     sizes = [sum(tensor.bytes for tensor in tensors) for tensors in call.inputs]
     return Work(elements, sum(sizes) + max(sizes)) if elements else None
 
 
 def _reduction(call: Call) -> Work | None:
-    """Every input is read; what is written is small."""
+    """Reads every input; the output is small."""
     sizes = [tensor.bytes for tensors in call.inputs for tensor in tensors]
     elements = sum(tensor.elements for tensors in call.inputs for tensor in tensors)
     return Work(elements, sum(sizes)) if elements else None
 
 
 def _generated(call: Call) -> Work | None:
-    """A kernel that inductor generated is given its outputs too: each tensor is moved once.
+    """A kernel of inductor gets its outputs as arguments too: each tensor is moved once.
 
-    One that it updates in place is moved twice, which nothing tells.
+    A tensor updated in place is moved twice, which is not recorded.
     """
     return _reduction(call)
 
 
-# The first that matches an operator's whole name counts.
+# The first pattern that matches the full name of an operator counts.
 _PRODUCTS: tuple[tuple[str, Formula], ...] = (
     (r"aten::(mm|bmm|matmul|_scaled_mm|_int_mm|_grouped_mm|_scaled_grouped_mm)(\.out)?",
      _product(0, 1)),
@@ -203,7 +203,7 @@ _PRODUCTS: tuple[tuple[str, Formula], ...] = (
     (r"aten::convolution_backward", _convolution_backward),
     (r"aten::cudnn_convolution_backward(_input)?", _one_gradient),
     (r"aten::_?convolution|aten::conv[123]d|aten::convolution_overrideable", _convolution),
-    (r"aten::(cudnn|miopen|mkldnn)_convolution", _told_by_its_gradient),
+    (r"aten::(cudnn|miopen|mkldnn)_convolution", _known_from_gradient),
     (r"aten::_scaled_dot_product_flash_attention(_for_cpu)?", _attention(4)),
     (r"aten::_scaled_dot_product_(efficient|cudnn)_attention", _attention(6)),
     (r"aten::_scaled_dot_product_fused_attention_overrideable", _attention(5)),
@@ -230,13 +230,13 @@ _OTHERS: tuple[tuple[str, Formula], ...] = (
      r"|native_batch_norm_backward|cudnn_batch_norm\w*|miopen_batch_norm\w*|bernoulli"
      r"|max_pool2d_with_indices\w*|avg_pool2d\w*|_foreach_\w+|_fused_\w+)_?(\.\w+)?", _pass),
     (r"triton_(poi|red|per)_\w+", _generated),
-    (r"triton_\w+", lambda call: None),  # which may say itself what it does
+    (r"triton_\w+", lambda call: None),  # may record its work itself
 )  # fmt: skip
 _FORMULAS = tuple((re.compile(pattern), formula) for pattern, formula in (*_PRODUCTS, *_OTHERS))
 
 
 def work_of(name: str, call: Call) -> Work | None:
-    """What an operator does, None where its name or what it was given does not tell.
+    """The work of an operator, None if its name or its arguments do not determine it.
 
     Example:
         >>> a = Tensor((8, 4), 4)
@@ -255,7 +255,7 @@ def work_of(name: str, call: Call) -> Work | None:
 
 
 def has_formula(name: str) -> bool:
-    """Whether the work of an operator of this name may be known."""
+    """Whether there is a formula for operators of this name."""
     return _formula(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""In which precision a product is computed: by its inputs, and by the name of its kernel."""
+"""The precision of a product, from its inputs and its kernel's name."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stepscope.arrays import IntArray
 from stepscope.trace.table import Text
 
 PRECISIONS = ("half", "tf32", "fp32")
@@ -20,33 +20,33 @@ _HALF = re.compile(
 _TENSOR = re.compile(r"tf32|s1688|nvjet_(sm\d+_)?s[a-z]{2}_", re.IGNORECASE)
 
 
-def precisions(kernels: Text, width: NDArray[np.integer]) -> Text:
-    """`half`, `tf32`, `fp32` or nothing for each product.
+def precisions(kernels: Text, width: IntArray) -> Text:
+    """`half`, `tf32`, `fp32` or null for each product.
 
-    What its operator was given tells more than a kernel's name. The rates of 8 and of 64 bits are
-    not known, so these are nothing.
+    The operator's inputs take precedence over the kernel's name. 8-bit and 64-bit products are
+    null, as their peak rates are not known.
 
     Args:
         kernels: names, shape (n,).
-        width: bytes an element of what the operator multiplies, shape (n,); 0 where not known.
+        width: bytes per element of the operands, shape (n,); 0 if unknown.
     """
     half, tf32, fp32, unknown = range(len(_CODES))
     by_name = [_CODES.index(_by_name(name)) for name in kernels.values]
     named = np.array([*by_name, unknown], np.int8)[kernels.codes]
     given = np.where(named == tf32, tf32, fp32)
-    told = np.select([width == 2, width == 4, width > 0], [half, given, unknown], named)
-    return Text(told.astype(np.int8), _CODES)
+    codes = np.select([width == 2, width == 4, width > 0], [half, given, unknown], named)
+    return Text(codes.astype(np.int8), _CODES)
 
 
 @lru_cache(maxsize=1 << 16)
 def is_half(name: str) -> bool:
-    """Whether a kernel's name tells of 16 bits."""
+    """Whether a kernel's name indicates 16 bits."""
     return bool(_HALF.search(name))
 
 
 @lru_cache(maxsize=1 << 16)
 def is_tf32(name: str) -> bool:
-    """Whether a kernel's name tells of TF32."""
+    """Whether a kernel's name indicates TF32."""
     return bool(_TENSOR.search(name)) and not is_half(name)
 
 

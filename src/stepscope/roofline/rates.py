@@ -8,12 +8,15 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from stepscope.errors import TraceError
+from stepscope.trace.trace import Trace
+
 
 def rates_of(name: str) -> dict[str, Any] | None:
-    """Peak rates by a device's name, short or as traces have it; None where they are not known.
+    """Peak rates by a device's name, short or as in traces; None if unknown.
 
     Returns:
-        TFLOPS under `fp32`, `tf32` and `half`, None where the device has none; GB/s under
+        TFLOPS in `fp32`, `tf32` and `half`, None if the device has no such rate; GB/s in
         `bandwidth`; its short `name`.
     """
     known = (
@@ -31,7 +34,29 @@ def known_gpus() -> tuple[dict[str, Any], ...]:
     return tuple(json.loads(text)["gpus"])
 
 
+def with_device(trace: Trace, name: str) -> Trace:
+    """The trace with a device name, for files that do not name their device.
+
+    Args:
+        trace: any trace.
+        name: name of a device in `data/gpus.json`.
+
+    Raises:
+        TraceError: if the file names its device, or the name is unknown.
+    """
+    recorded = [str(device["name"]) for device in trace.metadata.devices if device.get("name")]
+    if recorded:
+        raise TraceError(f"{trace.metadata.source} names its device, {recorded[0]}; "
+                         "--device is for files that name none")  # fmt: skip
+    known = rates_of(name)
+    if known is None:
+        names = ", ".join(gpu["name"] for gpu in known_gpus())
+        raise TraceError(f"unknown device {name!r}; known devices: {names}")
+    device = {"name": known["match"], "computeMajor": known.get("major")}
+    return trace.with_metadata(devices=(device,))
+
+
 def _is_in(known: str, name: str) -> bool:
-    """Whether a name holds another as words of its own: a GH200 is no H200, an A1000 no A100."""
+    """Whether a name contains another as whole words: GH200 is not H200, A1000 is not A100."""
     words = rf"(?<![A-Za-z0-9]){re.escape(known)}(?![A-Za-z0-9])"
     return re.search(words, name, re.IGNORECASE) is not None

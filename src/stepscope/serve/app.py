@@ -1,10 +1,10 @@
-"""The web application: the page, what it asks for, and Perfetto, behind the guard."""
+"""The web application: the page, its API and Perfetto, protected by the guard."""
 
 from __future__ import annotations
 
 import gzip
-from typing import Any
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -15,12 +15,12 @@ from starlette.types import ASGIApp
 
 from stepscope.errors import ServeError, StepscopeError, TraceError
 from stepscope.serve import bundle
-from stepscope.serve.encoding import encode
 from stepscope.serve.guard import Guard, Token
+from stepscope.serve.json_encoding import encode
+from stepscope.serve.open_files import Traces, Workbench
 from stepscope.serve.perfetto import PREFIX, Perfetto, perfetto_folder
-from stepscope.serve.query import Query
+from stepscope.serve.request_parameters import Query
 from stepscope.serve.routes import answer
-from stepscope.serve.workbench import Workbench
 from stepscope.version import __version__
 
 POLICY = (
@@ -28,7 +28,7 @@ POLICY = (
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; frame-src 'self'; "
     "worker-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_LARGE_BYTES = 1 << 16  # below, packing takes longer than sending
+_LARGE_BYTES = 1 << 16  # smaller answers take longer to compress than to send
 
 
 def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
@@ -36,16 +36,16 @@ def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
 
     Args:
         workbench: the files that are open.
-        token: what requests have to carry.
+        token: that requests must carry.
         port: that the server listens on.
     """
     perfetto = perfetto_folder()
 
     def list_traces(request: Request) -> Response:
-        return _json(request, traces_json(workbench, perfetto is not None))
+        return _json(request, open_traces(workbench, perfetto is not None))
 
     async def ask(request: Request) -> Response:
-        # In a thread, so that a long answer does not hold up another tab.
+        # In a thread, so that a long answer does not block another tab.
         return await run_in_threadpool(_answer, workbench, request)
 
     routes = [
@@ -59,25 +59,32 @@ def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
     return Guard(Starlette(routes=routes, exception_handlers=handlers), token, port)
 
 
-def traces_json(workbench: Workbench, perfetto: bool) -> dict[str, Any]:
-    """What is open, and how far it is read."""
-    return {
-        "version": __version__,
-        "perfetto": f"{PREFIX}/index.html" if perfetto else None,
-        "traces": [file.to_json() for file in workbench.files.values()],
-    }
+class Failure(msgspec.Struct):
+    """Why a request failed.
+
+    Attributes:
+        error: one line for the user.
+    """
+
+    error: str
+
+
+def open_traces(workbench: Workbench, perfetto: bool) -> Traces:
+    """The open files, and how far they are read."""
+    entries = [file.entry() for file in workbench.files.values()]
+    return Traces(__version__, f"{PREFIX}/index.html" if perfetto else None, entries)
 
 
 def _answer(workbench: Workbench, request: Request) -> Response:
     name, file = request.path_params["name"], workbench[request.path_params["id"]]
     query = Query(dict(request.query_params))
-    response = _json(request, answer(file.opened, name, query))
+    response = _json(request, answer(file.view, name, query))
     if name == "trace":
         response.headers["Content-Disposition"] = f'attachment; filename="{file.id}.trace.json"'
     return response
 
 
-def _json(request: Request, value: Any, status: int = 200) -> Response:
+def _json(request: Request, value: msgspec.Struct, status: int = 200) -> Response:
     body, headers = encode(value), {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
     if len(body) > _LARGE_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
         body, headers["Content-Encoding"] = gzip.compress(body, 1), "gzip"
@@ -94,16 +101,16 @@ def _asset(request: Request) -> Response:
 
 
 def _file(name: str) -> Response:
-    """A file of the bundle, which is flat; a name with a folder in it is none of them."""
+    """A file of the bundle, which has no folders."""
     known = {file.name: file for file in bundle.FOLDER.glob("*") if file.is_file()}
     if name not in known:
-        raise ServeError("expected a file of the page, found another name", 404)
+        raise ServeError("not found", 404)
     headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
     return FileResponse(known[name], headers=headers)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
-        return _json(request, {"error": error.detail}, error.status_code)
+        return _json(request, Failure(error.detail), error.status_code)
     status = getattr(error, "status", 404 if isinstance(error, TraceError) else 400)
-    return _json(request, {"error": str(error)}, status)
+    return _json(request, Failure(str(error)), status)

@@ -1,8 +1,11 @@
-"""The built page: where it is, and all of it as one text."""
+"""The built page: its files, and the whole page as one text."""
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
+from collections.abc import Iterable
+from hashlib import sha256
 from pathlib import Path
 
 from stepscope.errors import ServeError
@@ -18,7 +21,7 @@ def page(name: str = "index.html") -> Path:
     """The HTML file of a page.
 
     Args:
-        name: which; `batch.html` is the one about batch sizes.
+        name: `index.html`, or `batch.html` for the page about batch sizes.
 
     Raises:
         ServeError: if the page is not built.
@@ -26,7 +29,7 @@ def page(name: str = "index.html") -> Path:
     file = FOLDER / name
     if not file.is_file():
         raise ServeError(
-            f"expected the built page in {FOLDER}, found none; build it with: {BUILD}", 503
+            f"the page is not built: {FOLDER} has no {name}; build it with: {BUILD}", 503
         )
     return file
 
@@ -35,8 +38,8 @@ def page_in_one(before_scripts: str, name: str = "index.html") -> str:
     """The page as one text, its scripts and styles inlined.
 
     Args:
-        before_scripts: HTML to stand before them at the end of the head.
-        name: which page.
+        before_scripts: HTML to insert before them at the end of the head.
+        name: of the HTML file.
 
     Raises:
         ServeError: if the page is not built.
@@ -44,14 +47,27 @@ def page_in_one(before_scripts: str, name: str = "index.html") -> str:
     html = page(name).read_text("utf-8")
     scripts = [_script(found["file"]) for found in _SCRIPT.finditer(html)]
     styles = [_style(_HREF.search(found[0])) for found in _STYLE.finditer(html)]
-    bare = _STYLE.sub("", _SCRIPT.sub("", html))
+    bare = _STYLE.sub("", _SCRIPT.sub("", html)).replace("<head>", f"<head>{_policy(scripts)}", 1)
     head, closing, body = bare.partition("</head>")
-    # A module runs once the document is read, so the data may as well be in the head.
+    # A module script runs after the document is parsed, so the data may be in the head.
     return "".join([head, *styles, before_scripts, *scripts, closing, body])
 
 
+def _policy(scripts: Iterable[str]) -> str:
+    """A content policy: the page's own scripts by their hashes, and nothing from elsewhere."""
+    texts = (re.sub(r"^<script[^>]*>|</script>\n$", "", script) for script in scripts)
+    hashes = " ".join(
+        f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in texts
+    )
+    content = (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
+    )
+    return f'<meta http-equiv="Content-Security-Policy" content="{content}">'
+
+
 def _script(name: str) -> str:
-    # "</script" would end the element, "<!--" could begin a comment; both may stand in strings.
+    # "</script" would end the element, "<!--" could begin a comment; both may be part of strings.
     text = re.sub(r"<(?=/script|!--)", r"\\x3c", _read(name), flags=re.IGNORECASE)
     return f'<script type="module">{text}</script>\n'
 

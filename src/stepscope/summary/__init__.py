@@ -1,5 +1,5 @@
-"""What a trace says of its training step, as plain facts: the content of every report."""
+"""Facts about the training step of a trace: the content of every report."""
 
-from stepscope.summary.facts import Summary, summarise
+from stepscope.summary.report_facts import Summary, summarize
 
-__all__ = ["Summary", "summarise"]
+__all__ = ["Summary", "summarize"]

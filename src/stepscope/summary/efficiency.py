@@ -1,42 +1,44 @@
-"""How well the hardware is used: operations a second, against what the device could do at best."""
+"""Hardware efficiency: achieved FLOP/s relative to the peak of the device."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stepscope.annotate.modules import rolled_up
+from stepscope.annotate.modules.modules import subtree_totals
+from stepscope.arrays import Codes8, Floats, Mask
 from stepscope.roofline import Pieces, precisions, rates_of, work_of_pieces
+from stepscope.roofline.instruction_work import SHAPES, XLA
 from stepscope.roofline.precision import PRECISIONS
-from stepscope.summary.devices import Device
-from stepscope.summary.part import Part
+from stepscope.summary.device_time import Device
+from stepscope.summary.selected_steps import SelectedSteps
 
-Floats = NDArray[np.float64]
-_ALL_BUT = 0.01  # a utilisation is told if no more than this share of the operations has no peak
-_LEAST_KNOWN = 0.5  # and if this share of the time of such work is known
+_MAX_WITHOUT_PEAK = 0.01  # report a utilization if at most this share of FLOPs has no known peak
+_MIN_KNOWN = 0.5  # and if the FLOPs of at least this share of the time are known
 
 
 @dataclass(frozen=True)
 class Efficiency:
-    """What the matrix products, convolutions and attention of a step come to.
+    """FLOPs and FLOP/s of the matrix products, convolutions and attention of a step.
 
     Attributes:
-        flops: floating-point operations a step, two a multiply and add.
-        repeated_flops: those of them that backward repeats (checkpointing).
-        known: share of the time of such work whose operations are known.
-        tflops: of the whole step, TFLOP/s.
-        busy_tflops: of the time in which such work runs, TFLOP/s. None of another tool's trace
-            without a device's work: what the CPU's calls took may have been launches only.
-        gpu: the device, where its peak rates are known, else empty.
-        peak_tflops: its peak rate in each precision in use.
-        mfu: model FLOPs utilisation: the time that the operations without the repeated ones take at
-            the peak of their precision, as a share of the step. None where a peak is not known, or
-            the operations of half of the time or more are not.
-        hfu: hardware FLOPs utilisation: the same with the repeated ones.
-        busy_utilisation: the same as a share of the time in which such work runs, where known.
+        flops: floating-point operations per step; a multiply-add counts as two.
+        repeated_flops: FLOPs that backward recomputes (checkpointing).
+        known: share of the time of this work whose FLOPs are known.
+        tflops: rate over the whole step, TFLOP/s.
+        busy_tflops: rate while this work runs, TFLOP/s. None for a trace of another tool without
+            device work: the CPU calls may only be launches.
+        gpu: name of the device if its peak rates are known, else empty.
+        peak_tflops: peak rate for each precision in use.
+        mfu: model FLOPs utilization: time that the FLOPs, without recomputation, take at the peak
+            rate of their precision, as a share of the step. None if a peak is unknown, or the
+            FLOPs of half of the time or more are unknown.
+        hfu: hardware FLOPs utilization: the same with recomputation.
+        busy_utilization: the same as a share of the time in which this work runs.
+        counted_by: `xla` if XLA recorded the FLOPs of any of it, `shapes` if they come from the
+            shapes in XLA's programs, else empty: from the recorded arguments of operators.
 
     Source: Chowdhery et al., "PaLM", 2022, appendix B.
     """
@@ -50,25 +52,26 @@ class Efficiency:
     peak_tflops: dict[str, float]
     mfu: float | None
     hfu: float | None
-    busy_utilisation: float | None
+    busy_utilization: float | None
+    counted_by: str
 
 
-class Used:
-    """The pieces of work of a step, what they come to, and the least time that they could take.
+class WorkBounds:
+    """Lower bounds on the time of each piece of work (roofline).
 
     Attributes:
-        pieces: the work of each piece, as `part.work`.
-        flops: operations of products, float64; 0 for all else, nan where not known.
-        computing_ns: the least time for these at the peak rate, float64; nan where not known.
-        moving_ns: the least time for the bytes at the memory's bandwidth; nan where not known.
+        pieces: FLOPs and bytes of each piece, in the order of `selected.work`.
+        flops: FLOPs of products, float64; 0 for everything else, nan if unknown.
+        computing_ns: time for the FLOPs at the peak rate, float64; nan if unknown.
+        moving_ns: time for the bytes at the memory bandwidth; nan if unknown.
     """
 
-    def __init__(self, part: Part, devices: list[Device]) -> None:
-        self.pieces: Pieces = work_of_pieces(part.trace, part.work, part.work_ns)
+    def __init__(self, selected: SelectedSteps, devices: list[Device]) -> None:
+        self.pieces: Pieces = work_of_pieces(selected.trace, selected.work, selected.work_ns)
         self.flops: Floats = np.where(self.pieces.products, self.pieces.flops, 0)
-        rates = rates_of(next((one.name for one in devices if one.name), "")) or {}
+        rates = rates_of(next((device.name for device in devices if device.name), "")) or {}
         self.gpu, self.rates = str(rates.get("name", "")), rates
-        kernels = part.trace.events.text("name").take(part.work)
+        kernels = selected.trace.events.text("name").take(selected.work)
         self.precision = precisions(kernels, self.pieces.width)
         self.computing_ns = self.flops / (self._peaks(rates) * 1e3)
         self.moving_ns = self.pieces.bytes / float(rates.get("bandwidth") or np.nan)
@@ -80,54 +83,85 @@ class Used:
         return peak
 
 
-def efficiency_of(part: Part, used: Used, devices: list[Device]) -> Efficiency | None:
-    """The efficiency of some steps; None where no operations are known."""
-    products, flops = used.pieces.products, used.flops
+def efficiency_of(
+    selected: SelectedSteps, bounds: WorkBounds, devices: list[Device]
+) -> Efficiency | None:
+    """The efficiency of the selected steps; None if no FLOPs are known."""
+    products, flops = bounds.pieces.products, bounds.flops
     known = products & ~np.isnan(flops)
     total = float(flops[known].sum())
     if not total:
         return None
-    repeated = known & (part.trace.events["recompute"][part.work] == 1)
-    busy, mine = float(part.work_ns[known].sum()), known & ~np.isnan(used.computing_ns)
-    share = busy / max(float(part.work_ns[products].sum()), 1.0)
-    hardware = float(used.computing_ns[mine].sum())
-    model = hardware - float(used.computing_ns[mine & repeated].sum())
-    has_peak = float(flops[mine].sum()) >= (1 - _ALL_BUT) * total
-    told = has_peak and share >= _LEAST_KNOWN
-    ran_here = bool(devices or part.trace.metadata.capture)
-    windows = [one.window_ms * 1e6 * part.count for one in devices] or [_wall_ns(part)]
+    repeated = known & (selected.trace.events["recompute"][selected.work] == 1)
+    busy, with_peak = float(selected.work_ns[known].sum()), known & ~np.isnan(bounds.computing_ns)
+    share = busy / max(float(selected.work_ns[products].sum()), 1.0)
+    hardware = float(bounds.computing_ns[with_peak].sum())
+    model = hardware - float(bounds.computing_ns[with_peak & repeated].sum())
+    has_peak = float(flops[with_peak].sum()) >= (1 - _MAX_WITHOUT_PEAK) * total
+    reportable = has_peak and share >= _MIN_KNOWN
+    instructions = bool(bounds.pieces.origin.any())  # XLA's: they ran where they were recorded
+    ran_here = bool(devices or selected.trace.metadata.capture or instructions)
+    windows = [device.window_ms * 1e6 * selected.count for device in devices]
+    windows = windows or [float(selected.length_ns)]
     return Efficiency(
-        flops=total / part.count,
-        repeated_flops=float(flops[repeated].sum()) / part.count,
+        flops=total / selected.count,
+        repeated_flops=float(flops[repeated].sum()) / selected.count,
         known=share,
         tflops=total / max(max(windows), 1.0) / 1e3,
         busy_tflops=total / max(busy, 1.0) / 1e3 if ran_here else None,
-        gpu=used.gpu,
-        peak_tflops=_peaks_in_use(used, known),
-        mfu=model / max(sum(windows), 1.0) if told else None,
-        hfu=hardware / max(sum(windows), 1.0) if told else None,
-        busy_utilisation=hardware / max(busy, 1.0) if has_peak else None,
+        gpu=bounds.gpu,
+        peak_tflops=_peaks_in_use(bounds, known),
+        mfu=model / max(sum(windows), 1.0) if reportable else None,
+        hfu=hardware / max(sum(windows), 1.0) if reportable else None,
+        busy_utilization=hardware / max(busy, 1.0) if has_peak else None,
+        counted_by=_counted_by(bounds.pieces.origin[known]),
     )
 
 
-def flops_of_modules(part: Part, used: Used) -> Floats:
-    """Operations a step of each module with those inside it, shape (modules,).
+class ModuleWork(NamedTuple):
+    """Work of each module and its children per step, float64, shape (modules,).
 
-    Those that backward repeats count too; nan where none are known.
+    Attributes:
+        flops: FLOPs of matrix products, convolutions and attention, recomputation too; nan if
+            unknown.
+        all_flops: FLOPs of all work whose FLOPs and bytes are known.
+        all_bytes: bytes of the same work.
     """
-    parent, module = part.trace["modules"]["parent"], part.trace.events["module"][part.work]
-    mine = used.pieces.products & ~np.isnan(used.flops) & (module >= 0)
-    if not mine.any():
-        return np.full(len(parent), np.nan)
-    own = np.bincount(module[mine], used.flops[mine], len(parent)) / part.count
-    return rolled_up(own, parent)
+
+    flops: Floats
+    all_flops: Floats
+    all_bytes: Floats
 
 
-def _peaks_in_use(used: Used, known: NDArray[np.bool_]) -> dict[str, float]:
-    """Peak rates of the precisions in which operations are computed, TFLOP/s."""
-    names = [name for name in PRECISIONS if (used.precision.mask(name) & known).any()]
-    return {name: float(used.rates[name]) for name in names if used.rates.get(name)}
+def work_of_modules(selected: SelectedSteps, bounds: WorkBounds) -> ModuleWork:
+    """The work of each module and its children per step."""
+    parent = selected.trace["modules"]["parent"]
+    module = selected.trace.events["module"][selected.work]
+
+    def total(rows: Mask, values: Floats) -> Floats:
+        own = np.bincount(module[rows], values[rows], len(parent)) / selected.count
+        return subtree_totals(own, parent)
+
+    known = bounds.pieces.products & ~np.isnan(bounds.flops) & (module >= 0)
+    counted = with_known_intensity(bounds.pieces) & (module >= 0)
+    flops = total(known, bounds.flops) if known.any() else np.full(len(parent), np.nan)
+    return ModuleWork(
+        flops, total(counted, bounds.pieces.flops), total(counted, bounds.pieces.bytes)
+    )
 
 
-def _wall_ns(part: Part) -> float:
-    return float((part.steps["end_ns"] - part.steps["start_ns"]).sum())
+def with_known_intensity(pieces: Pieces) -> Mask:
+    """Pieces with known FLOPs and bytes; an operator around a product does the same work again."""
+    again = pieces.products & (pieces.flops == 0)
+    result: Mask = ~np.isnan(pieces.flops + pieces.bytes) & ~again
+    return result
+
+
+def _counted_by(origin: Codes8) -> str:
+    return "xla" if (origin == XLA).any() else "shapes" if (origin == SHAPES).any() else ""
+
+
+def _peaks_in_use(bounds: WorkBounds, known: Mask) -> dict[str, float]:
+    """Peak rates of the precisions in use, TFLOP/s."""
+    names = [name for name in PRECISIONS if (bounds.precision.mask(name) & known).any()]
+    return {name: float(bounds.rates[name]) for name in names if bounds.rates.get(name)}

@@ -8,38 +8,38 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.annotate.kernel_names import short_kernel
-from stepscope.summary.facts import Summary
-from stepscope.summary.kernels import Kernel
+from stepscope.annotate.device.kernel_names import short_kernel
 from stepscope.summary.numbers import ms, percent
-from stepscope.summary.tables import STAGE_STYLE, WIDE, plain_table
+from stepscope.summary.report_facts import Summary
+from stepscope.summary.text_tables import STAGE_STYLE, WIDE, plain_table
+from stepscope.summary.top_kernels import Kernel
 
 _ROOM_FOR_PEAK = 110
 _MOST = 10
 _OVER_PEAK = 1.005
-_FASTER_THAN_THE_DEVICE = (
-    "over 100%: fewer operations than counted (Winograd), or inputs still in the cache"
+_ABOVE_PEAK_NOTE = (
+    "over 100%: fewer operations than counted (Winograd), or inputs served from cache"
 )
 
 
 def kernels_parts(summary: Summary, width: int) -> Iterator[RenderableType]:
-    """A table of the longest, why some are faster than the device can be, and shares by kind.
+    """A table of the longest kernels, a note on those above peak, and shares by kind.
 
     Args:
-        summary: of a rank.
+        summary: facts of one rank.
         width: of the terminal.
     """
     shown = summary.kernels[:_MOST]
-    peak = width >= _ROOM_FOR_PEAK and any(one.of_peak is not None for one in shown)
-    yield _table(f"Longest {summary.kernels_are}, a step", shown, width, peak)
-    if peak and any(_is_over_peak(one) for one in shown):
-        yield Text(_FASTER_THAN_THE_DEVICE, "dim")
+    peak = width >= _ROOM_FOR_PEAK and any(kernel.of_peak is not None for kernel in shown)
+    yield _table(f"Longest {summary.kernels_are}, per step", shown, width, peak)
+    if peak and any(_is_over_peak(kernel) for kernel in shown):
+        yield Text(_ABOVE_PEAK_NOTE, "dim")
     yield _kinds(summary.kinds)
 
 
 def _table(title: str, kernels: Sequence[Kernel], width: int, peak: bool) -> Table:
     wide = width >= WIDE
-    heads = ["", *(["kind"] if wide else []), "stage", "count>", "ms>", ">"]
+    heads = ["", *(["kind"] if wide else []), "stage", "count>", "ms>", "of work>"]
     heads += ["of peak>", ""] if peak else []
     table = plain_table(title, *heads)
     room = width - (60 if wide else 40) - (17 if peak else 0)

@@ -1,4 +1,4 @@
-"""The model tree with its costs as text for a terminal."""
+"""The module tree with its costs as text for a terminal."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.summary.facts import Summary
+from stepscope.summary.module_costs import Node
 from stepscope.summary.numbers import count, ms, percent
-from stepscope.summary.tables import WIDE, bar_for, plain_table
-from stepscope.summary.tree import Node
+from stepscope.summary.report_facts import Summary
+from stepscope.summary.text_tables import WIDE, bar_for, plain_table
 
 _ROOM_FOR_BARS = 90
 _LEAST_SHARE = 0.03
@@ -18,11 +18,11 @@ _LEAST_REST = 0.01
 
 
 def modules_table(summary: Summary, depth: int, width: int) -> Table:
-    """The tree as a table, costs by the device where there is one.
+    """The module tree as a table: device time if there is a device, else CPU time.
 
     Args:
-        summary: of a rank.
-        depth: how deep it is shown.
+        summary: facts of one rank.
+        depth: how many levels are shown.
         width: of the terminal.
     """
     return _Modules(summary, depth, width).table
@@ -34,17 +34,20 @@ class _Modules:
         self.on_device = bool(summary.devices)
         self.bars = width >= _ROOM_FOR_BARS
         self.parameters = width >= WIDE and summary.parameters is not None
-        self.total = sum(map(self.cost, summary.modules)) or 1.0
-        heads = ["", "~", "forward>", "backward>", ">", *([""] if self.bars else [])]
+        self.roots = summary.modules
+        self.total = sum(map(self.cost, self.roots)) or 1.0
+        heads = ["", "~", "forward>", "backward>", "of step>", *([""] if self.bars else [])]
         heads += ["parameters>"] if self.parameters else []
         where = "device" if self.on_device else "CPU"
-        self.table = plain_table(f"Model, {where} ms a step", *heads)
+        self.table = plain_table(f"Model, {where} ms per step", *heads)
+        self.step_ms = summary.steps.mean_ms or 1.0
         self.add_nodes(summary.modules)
+        self.add_rest(_work_ms(summary))
 
     def add_nodes(self, nodes: Sequence[Node], level: int = 0, deep: int = 0) -> None:
-        """Rows for the nodes that matter, and one for the others together.
+        """Rows for the nodes that matter, and one row for the rest.
 
-        A list of modules is a level of the tree, but none of the depth that was asked for.
+        A container (ModuleList) is a level of the tree but does not count towards the depth.
         """
         hidden = []
         for node in nodes:
@@ -55,10 +58,18 @@ class _Modules:
             below = deep + (not _only_holds(node))
             if below < self.depth:
                 self.add_nodes(node.children, level + 1, below)
-        share = sum(map(self.cost, hidden)) / self.total
-        if share >= _LEAST_REST and len(hidden) < len(nodes):
-            words = f"{'  ' * level}… {len(hidden)} more"
-            self.table.add_row(Text(words, "dim"), "", "", "", Text(percent(share), "dim"))
+        rest = sum(map(self.cost, hidden))
+        if rest / self.total >= _LEAST_REST and len(hidden) < len(nodes):
+            label = f"{'  ' * level}… {len(hidden)} more"
+            share = percent(rest / self.step_ms)
+            self.table.add_row(Text(label, "dim"), "", "", "", Text(share, "dim"))
+
+    def add_rest(self, work_ms: float) -> None:
+        """A row for the work that belongs to no module."""
+        rest = work_ms - sum(map(self.cost, self.roots))
+        if rest / self.step_ms >= _LEAST_REST:
+            share = percent(rest / self.step_ms)
+            self.table.add_row(Text("no module", "dim"), "", "", "", Text(share, "dim"))
 
     def add_node(self, node: Node, level: int) -> None:
         forward = node.forward_device_ms if self.on_device else node.forward_cpu_ms
@@ -66,7 +77,7 @@ class _Modules:
         if node.count > 1:
             name.append(f" × {node.count}", "yellow")
         cost = self.cost(node)
-        share = cost / self.total
+        share = cost / self.step_ms
         self.table.add_row(
             name, Text(node.kind, "dim", no_wrap=True, overflow="ellipsis"),
             ms(forward), ms(cost - forward), percent(share),
@@ -81,3 +92,11 @@ class _Modules:
 def _only_holds(node: Node) -> bool:
     """Whether a module holds others and is never called itself, as a ModuleList."""
     return bool(node.children) and not node.calls
+
+
+def _work_ms(summary: Summary) -> float:
+    """All work of a step: busy time of the device that computes longest, or the step itself."""
+    device = max(summary.devices, key=lambda device: device.computing_ms, default=None)
+    if device is None:
+        return summary.steps.mean_ms
+    return device.computing_ms + device.idle_ms["communication"]

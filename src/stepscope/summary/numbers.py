@@ -1,4 +1,4 @@
-"""Numbers as a person reads them."""
+"""Format numbers for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies directly in an operation: a lane of smaller operations on each thread or stream.
+"""The contents of an operation: a lane of smaller operations on each thread or stream.
 
 Events next to each other that work for the same module, seen from the operation that is opened,
 are one call of it. A call that is an event itself (a recorded range or frame) stays one; backward
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.annotate.blocks import numbered_blocks
-from stepscope.timeline.calls import ModuleTree
-from stepscope.timeline.index import Ids, Index
-from stepscope.timeline.names import short_name
+from stepscope.annotate.modules.repeated_blocks import numbered_blocks
+from stepscope.arrays import Ids
+from stepscope.timeline.event_index import Index
+from stepscope.timeline.level_calls import ModuleTree
+from stepscope.timeline.operation_labels import short_name
 from stepscope.trace.trace import Trace
 
 
@@ -61,7 +62,7 @@ class Contents:
         trace: as given.
         index: of its events.
         modules: the tree of modules that are called.
-        blocks: code of each module's block, see `numbered_blocks`; the last is that of module -1.
+        blocks: code of each module's block, see `numbered_blocks`; the last belongs to module -1.
         recompute: 1 for forward work repeated in backward, int64, shape (events,).
     """
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.timeline.index import Ids
-from stepscope.timeline.measure import Costs
+from stepscope.arrays import Ids
 from stepscope.timeline.operation import Operation
-from stepscope.timeline.resources import Resource
+from stepscope.timeline.operation_costs import Costs
+from stepscope.timeline.resource_rows import Resource
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,9 +29,9 @@ class Level:
         passed: raw events that are the opened ones themselves and lie in none of the operations.
         hidden: raw events of operations on threads that are not shown.
         start_ns: start of its span on the CPU.
-        end_ns: end of its span, the device side included as it is drawn.
-        shift_ns: how far its device side is drawn to the left, so that the first operation with
-            device work begins at one place on both sides.
+        end_ns: end of its span with the device side `shift_ns` earlier, so that a device that lags
+            the CPU throughout makes no level longer.
+        shift_ns: how far the device lags the CPU where the level's device work begins.
     """
 
     path: tuple[str, ...]
@@ -52,13 +52,18 @@ class Level:
     def __len__(self) -> int:
         return len(self.operations)
 
+    @property
+    def reach_ns(self) -> int:
+        """When its work ends on either side, as recorded."""
+        return max(self.end_ns, int(self.costs.parts.end_ns.max(initial=0)))
+
     def find(self, id: str) -> int | None:
         """Number of the operation with an id, None where the level lists none."""
         return next((i for i, one in enumerate(self.operations) if one.id == id), None)
 
 
 def alignment(costs: Costs, start_ns: int) -> int:
-    """How far the device runs behind the CPU where a level's device work begins, ns, at least 0.
+    """How far the device lags the CPU where the device work of a level begins, ns, at least 0.
 
     Args:
         costs: of the level's operations.
@@ -77,5 +82,5 @@ def alignment(costs: Costs, start_ns: int) -> int:
 
 
 def span_end(costs: Costs, shift_ns: int, start_ns: int, end_ns: int) -> int:
-    """End of a level: of its CPU side or of its device side, whichever is drawn last."""
+    """End of a level: of its CPU side, or of its device side without its lag, if that is later."""
     return int(max(end_ns, start_ns, costs.device_end_ns.max(initial=0) - shift_ns))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.timeline.index import Ids
+from stepscope.arrays import Ids
 from stepscope.timeline.lanes import Lane
 
 KINDS = ("trace", "step", "stage", "module", "event", "section", "series", "repeat")
@@ -33,7 +33,7 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One operation; what it costs is told by the level that lists it.
+    """One operation; the level that lists it holds its costs.
 
     Attributes:
         id: stable for a file, and unique among its siblings.

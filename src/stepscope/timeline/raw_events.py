@@ -8,7 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from stepscope.timeline.index import Ids, Index, ranges
+from stepscope.arrays import Ids
+from stepscope.timeline.event_index import Index, ranges
 from stepscope.timeline.level import Level
 from stepscope.timeline.operation import Operation
 

@@ -1,4 +1,4 @@
-"""Sections where nothing names any: runs of tiny operations, of one name, of repeated blocks.
+"""Unnamed sections: runs of tiny operations, of one name, of repeated blocks.
 
 Source: HOTLINE section 4.5. A run of one name, copies of a module and, among many operations, a
 pattern of names that repeats become one unit each; then a series of units that are all tiny becomes
@@ -10,13 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stepscope.timeline.repeats import Repeat, find_repeats
+from stepscope.arrays import Ids, Mask, Times
+from stepscope.timeline.repeated_patterns import Repeat, find_repeats
 
-Ids = NDArray[np.int64]
-Times = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 TINY = 0.05
 _LEAST_BLOCKS = 5  # fewer are as quickly compared side by side
 
@@ -42,8 +39,8 @@ def find_sections(operations: Operations, parent_ns: int, tiny: float = TINY) ->
     """Cut sibling operations into sections and single operations.
 
     A series is tiny if each of its units, on the CPU and on the device, takes less than `tiny` of
-    the parent. Where one section would hold all there is, it would only repeat its parent: then the
-    operations stand alone if they are few (2 / tiny), else pieces are cut that reach the threshold.
+    the parent. A section that holds everything would only repeat its parent: its operations are
+    listed alone if they are few (2 / tiny), else cut into pieces that reach the threshold.
 
     Args:
         operations: of one track.

@@ -1,4 +1,4 @@
-"""The id of a step, with which the path of every operation begins: `s5.0` is step 5 of rank 0."""
+"""The id of a step, which starts the path of every operation: `s5.0` is step 5 of rank 0."""
 
 from __future__ import annotations
 

@@ -6,24 +6,22 @@ Source: HOTLINE sections 4.5 and 5, appendix C.
 from __future__ import annotations
 
 from threading import RLock
-from typing import Any
 
 import numpy as np
 
-from stepscope.annotate.warm_up import settled
+from stepscope.annotate.steps.warm_up import steady_steps
+from stepscope.arrays import Ids, Mask
 from stepscope.errors import TraceError
-from stepscope.timeline.chrome import chrome_trace
-from stepscope.timeline.index import Ids, Mask
+from stepscope.timeline.chrome_export import ChromeTrace, chrome_trace
+from stepscope.timeline.expand import Opened, Path, open_operation, open_step, open_trace
+from stepscope.timeline.find_operations import Marks, Search
 from stepscope.timeline.lanes import Contents
 from stepscope.timeline.level import Level
-from stepscope.timeline.measure import Costs, measure
-from stepscope.timeline.opened import Opened, Path, open_operation, open_step, open_trace
 from stepscope.timeline.operation import Operation
+from stepscope.timeline.operation_costs import Costs, measure
 from stepscope.timeline.raw_events import Places, events_of, place_events
-from stepscope.timeline.search import Marks, Search
 from stepscope.timeline.sections import TINY
 from stepscope.timeline.step_id import StepId
-from stepscope.timeline.wire import level_to_json
 from stepscope.trace.trace import Trace
 
 _KEPT_LEVELS = 256
@@ -75,7 +73,7 @@ class Timeline:
         One that warms up is not meant.
         """
         steps, table = self._level((), False), self.trace["steps"]
-        warming = table.take(~settled(table)).rows()
+        warming = table.take(~steady_steps(table)).rows()
         left_out = {f"s{one['step']}.{one['rank']}" for one in warming}
         warms_up = [one.id in left_out for one in steps.operations]
         runtime = np.where(warms_up, -1, steps.costs.runtime_ns)
@@ -132,13 +130,9 @@ class Timeline:
         costs = measure(index, rows, np.array([0, 1]), span)
         return operation, costs, events_of(index, operation)
 
-    def chrome_trace(self, path: str) -> dict[str, Any]:
+    def chrome_trace(self, path: str) -> ChromeTrace:
         """The raw events of an operation as a Chrome trace, see `chrome_trace`."""
         return chrome_trace(self.index, self.raw_events(path))
-
-    def to_json(self, level: Level) -> dict[str, Any]:
-        """A level as plain lists, see `level_to_json`."""
-        return level_to_json(level, self.trace)
 
     def _holding(self, level: Level, event: int) -> Operation | None:
         return next((one for one in level.operations if self._holds(one, event)), None)

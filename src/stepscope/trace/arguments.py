@@ -1,7 +1,7 @@
-"""What a recorder attached to its events, kept as recorded: compressed text, read on demand.
+"""The recorded arguments of events, kept as compressed JSON text and parsed on demand.
 
-They are most of a trace's bytes and are looked at one event at a time, so they stay JSON text in
-compressed blocks, in the order of the file they came from.
+They are most of a trace's bytes and are read one event at a time, so they stay JSON text in
+compressed blocks, in file order.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+
+from stepscope.arrays import Ids32, IntArray, Times
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
     """The arguments of some consecutive events of a file: `sources[i]` has the i-th JSON text."""
 
-    sources: NDArray[np.int32]
-    ends: NDArray[np.int64]
+    sources: Ids32
+    ends: Times
     packed: bytes
 
     @classmethod
-    def of(cls, sources: Sequence[int] | NDArray[np.integer], texts: Sequence[Any]) -> Block:
+    def of(cls, sources: Sequence[int] | IntArray, texts: Sequence[Any]) -> Block:
         """Pack one JSON text (anything with the buffer interface) for each of `sources`."""
         ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
         packed = pa.compress(b"".join(texts), codec="lz4_raw", asbytes=True) if len(texts) else b""
@@ -39,24 +40,26 @@ class Block:
 
     def find(self, source: int) -> bytes | None:
         """The JSON text of the event at `source`, or None."""
-        row = int(self.sources.searchsorted(np.int32(source)))  # of its type: else all are cast
+        row = int(self.sources.searchsorted(np.int32(source)))  # same type, or all are converted
         if row == len(self.sources) or self.sources[row] != source:
             return None
         start = int(self.ends[row - 1]) if row else 0
         return self.text()[start : int(self.ends[row])]
 
-    def find_all(self, sources: NDArray[np.integer]) -> list[bytes]:
-        """The JSON texts of the events at `sources`, `{}` where one has none."""
+    def find_all(self, sources: IntArray) -> list[bytes]:
+        """The JSON texts of the events at `sources`, `{}` for an event without arguments."""
         rows = np.minimum(self.sources.searchsorted(sources), len(self.sources) - 1)
         starts = np.append(0, self.ends[:-1])[rows].tolist()
-        here, text = (self.sources[rows] == sources).tolist(), self.text()
+        found, text = (self.sources[rows] == sources).tolist(), self.text()
         return [
-            text[start:end] if there else b"{}"
-            for start, end, there in zip(starts, self.ends[rows].tolist(), here, strict=True)
+            text[start:end] if has_arguments else b"{}"
+            for start, end, has_arguments in zip(
+                starts, self.ends[rows].tolist(), found, strict=True
+            )
         ]
 
     def shifted(self, offset: int) -> Block:
-        """The same block for events whose positions are `offset` higher."""
+        """The same block with all positions increased by `offset`."""
         return Block(self.sources + np.int32(offset), self.ends, self.packed)
 
 
@@ -71,17 +74,17 @@ class Arguments:
         object.__setattr__(self, "_firsts", [int(block.sources[0]) for block in self.blocks])
 
     def of(self, source: int) -> dict[str, Any]:
-        """The arguments of the event at position `source`, empty where it has none."""
+        """The arguments of the event at position `source`, empty if it has none."""
         text = self.text(source)
         return parse(text) if text is not None else {}
 
     def text(self, source: int) -> bytes | None:
-        """Their JSON text, None where it has none."""
+        """The JSON text of the arguments of the event at position `source`, None if it has none."""
         index = bisect_right(self._firsts, source) - 1
         return self.blocks[index].find(source) if index >= 0 else None
 
-    def texts(self, sources: NDArray[np.integer]) -> list[bytes]:
-        """The JSON text of many events, `{}` where one has none.
+    def texts(self, sources: IntArray) -> list[bytes]:
+        """The JSON text of many events, `{}` for an event without arguments.
 
         Args:
             sources: positions in the file, ascending, shape (n,).
@@ -103,10 +106,10 @@ class Arguments:
 
 
 def parse(text: bytes) -> dict[str, Any]:
-    """Recorded arguments as a dict; whatever is not an object is under the key `value`.
+    """Recorded arguments as a dict; anything but an object is under the key `value`.
 
-    So is the text itself where it cannot be parsed: it may nest too deeply, or hold a number of
-    thousands of digits.
+    So is text that cannot be parsed, because it nests too deeply or holds a number of thousands of
+    digits.
     """
     readable = text.decode("utf-8", "replace")
     try:

@@ -1,6 +1,6 @@
 """NumPy columns as Arrow arrays, without a copy.
 
-`pyarrow.array` would do, but to look at its argument it imports pandas, wherever it is installed.
+`pyarrow.array` is not used because it imports pandas if that is installed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from stepscope.trace.table import Array, Mask
+from stepscope.arrays import Array, Mask
 
 
 def arrow_numbers(values: Array, null: Mask | None = None) -> pa.Array:
@@ -18,7 +18,7 @@ def arrow_numbers(values: Array, null: Mask | None = None) -> pa.Array:
 
     Args:
         values: integers or floats, shape (n,).
-        null: where Arrow shall see null; the numbers there stay below the mask.
+        null: rows that are null in Arrow; their numbers stay in memory below the mask.
 
     Example:
         >>> arrow_numbers(np.array([7, -1]), np.array([False, True])).to_pylist()

@@ -1,4 +1,4 @@
-"""From what a reader found to a trace: times from zero, events sorted and nested, arrows tied."""
+"""Builds a trace from a reader's columns: sorts and nests events, ties arrows, rebases times."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.arrays import Array, Ids32, Mask, Rows, Times
 from stepscope.trace.arguments import Arguments
 from stepscope.trace.nesting import enclosing, last_started, parents, self_times
 from stepscope.trace.schema import COUNTERS, EVENTS, FLOWS, INSTANTS, MEMORY, TRACKS
-from stepscope.trace.table import Array, Table, Text
-from stepscope.trace.trace import Metadata, Trace
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Metadata, Trace, WarningRow
 
 MICROSECOND = 1000
-_FINE_TOLERANCE_NS = 2  # recorders that write ns as decimal us are off by a float's rounding
-Warning_ = tuple[str, str, int]
+_FINE_TOLERANCE_NS = 2  # recorders that write ns as decimal µs are off by a float's rounding
 
 
 @dataclass
 class Arrows:
-    """The loose ends of flow arrows: each is a tail or a head at a moment on a track."""
+    """The ends of flow arrows before matching: each is a tail or a head at a time on a track."""
 
     kind: Text
     identity: NDArray[np.int64]
-    is_head: NDArray[np.bool_]
-    time_ns: NDArray[np.int64]
-    track: NDArray[np.int32]
+    is_head: Mask
+    time_ns: Times
+    track: Ids32
 
 
 @dataclass
 class Parts:
-    """What a reader hands over; times are absolute ns on the recorder's clock.
+    """The output of a reader; times are absolute ns on the recorder's clock.
 
     Attributes:
         events: columns of the events table, at least name, category, track, start_ns, duration_ns.
         tracks: columns of the tracks table.
-        arrows: loose ends of flow arrows.
+        arrows: ends of flow arrows.
         instants, counters, memory: columns of these tables.
-        metadata: what is known beside.
-        arguments: the events' own arguments by `events.source`.
+        metadata: properties other than the tables.
+        arguments: the events' recorded arguments by `events.source`.
         warnings: (code, message, count).
     """
 
@@ -53,11 +53,11 @@ class Parts:
     memory: dict[str, Any] = field(default_factory=dict)
     metadata: Metadata = field(default_factory=Metadata)
     arguments: Arguments = field(default_factory=Arguments)
-    warnings: Iterable[Warning_] = ()
+    warnings: Iterable[WarningRow] = ()
 
 
 def build(parts: Parts) -> Trace:
-    """A trace from the parts that a reader found.
+    """Build a trace from a reader's output.
 
     Args:
         parts: see `Parts`.
@@ -82,8 +82,8 @@ def build(parts: Parts) -> Trace:
     return trace.with_warnings(parts.warnings)
 
 
-def rounding(start: NDArray[np.int64], duration: NDArray[np.int64]) -> int:
-    """How far the recorder rounds: a microsecond where all times are whole microseconds, ns."""
+def rounding(start: Times, duration: Times) -> int:
+    """The recorder's rounding, ns: a microsecond if all times are whole microseconds."""
     whole = not (start % MICROSECOND).any() and not (duration % MICROSECOND).any()
     return MICROSECOND if whole and len(start) else _FINE_TOLERANCE_NS
 
@@ -131,14 +131,14 @@ def _memory(parts: Parts, events: Table, origin: int) -> Table:
     return table.take(np.argsort(table["time_ns"], kind="stable"))
 
 
-def _around(events: Table, track: Array, time: Array) -> NDArray[np.int32]:
+def _around(events: Table, track: Array, time: Array) -> Ids32:
     return enclosing(
         track, time, events["track"], events["start_ns"], events["duration_ns"], events["parent"]
     )
 
 
 def _tied(arrows: Arrows | None, events: Table, origin: int) -> Table:
-    """Flow arrows with each end tied to an event, one row a head (and a row a tail without one)."""
+    """Flow arrows with each end tied to an event: a row per head, and per tail without a head."""
     if arrows is None or not len(arrows.identity):
         return Table(FLOWS, {})
     time = arrows.time_ns - origin
@@ -154,9 +154,7 @@ def _tied(arrows: Arrows | None, events: Table, origin: int) -> Table:
     return Table(FLOWS, {"kind": kind, "source_event": source, "target_event": target})
 
 
-def _match_tails(
-    arrows: Arrows, tails: NDArray[np.intp], heads: NDArray[np.intp]
-) -> NDArray[np.intp]:
+def _match_tails(arrows: Arrows, tails: Rows, heads: Rows) -> Rows:
     """For each head the tail of the same kind and id, or -1."""
     kinds = len(arrows.kind.values) + 1
     key = arrows.identity * kinds + arrows.kind.codes
@@ -167,8 +165,8 @@ def _match_tails(
     return np.where(key[order[index]] == key[heads], order[index], -1)
 
 
-def _next_started(events: Table, track: Array, time: Array) -> NDArray[np.int32]:
-    """The event that starts next on a track: where an arrow's end lies between two events."""
+def _next_started(events: Table, track: Array, time: Array) -> Ids32:
+    """The event that starts next on a track, for an arrow's end between two events."""
     reversed_start = -events["start_ns"][::-1]
     found = last_started(track, -time, events["track"][::-1], reversed_start)
     return np.where(found < 0, -1, len(events) - 1 - found).astype(np.int32)

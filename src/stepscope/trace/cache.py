@@ -1,8 +1,8 @@
-"""Stored traces of files opened before, so that opening them again is near instant.
+"""The trace cache: stored tables of files that were opened before.
 
-An entry is a folder whose name says of which file, in which state, read by which code it is. An
-entry of any other state is never found; one that fails its check sums is deleted. Nothing here is
-ever worth an error: where the cache cannot be used, the file is read again.
+An entry is a folder whose name contains hashes of the file, its state and the code that read it, so
+an outdated entry is never found. An entry with wrong checksums is deleted. Failures of the cache
+are not errors: the file is read again.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _DEFAULT_LIMIT_BYTES = 10 << 30
 _SAMPLE_BYTES = 1 << 14
 _SAMPLES = 8
 _ABANDONED_S = 3600
-# The folder may be one that holds other things too: only what has such a name is ours.
-_OURS = re.compile(r"(?P<unfinished>\.+)?[0-9a-f]{24}-[0-9a-f]{24}(?(unfinished)\..+)")
+# The folder may hold other things too: only names of this form are entries.
+_ENTRY_NAME = re.compile(r"(?P<unfinished>\.+)?[0-9a-f]{24}-[0-9a-f]{24}(?(unfinished)\..+)")
 
 
 @dataclass(frozen=True)
 class Key:
-    """Names an entry: `file` stands for the path and options, `state` for content and code."""
+    """The key of an entry: `file` hashes path and options, `state` content and code."""
 
     file: str
     state: str
@@ -44,7 +44,7 @@ class Key:
 
 
 def cache_folder() -> Path | None:
-    """Where entries are: $STEPSCOPE_CACHE, else the user's cache folder; None where it is `off`."""
+    """The cache's folder: $STEPSCOPE_CACHE, else the user's cache folder; None if it is `off`."""
     chosen = os.environ.get(FOLDER_VARIABLE, "")
     if chosen.lower() == "off":
         return None
@@ -56,12 +56,12 @@ def cache_folder() -> Path | None:
 
 
 def key_of(path: Path, options: bytes = b"", code: bytes = b"") -> Key:
-    """The key of a file as it is now.
+    """The key of a file in its current state.
 
     Args:
         path: the source file.
-        options: whatever else shapes the result.
-        code: stands for the code that makes the result.
+        options: anything else that affects the result.
+        code: identifies the code that computes the result.
 
     Raises:
         OSError: if the file cannot be read.
@@ -72,7 +72,7 @@ def key_of(path: Path, options: bytes = b"", code: bytes = b"") -> Key:
 
 
 def fetch(key: Key) -> Trace | None:
-    """The stored trace of `key`, or None; a damaged one is deleted."""
+    """The stored trace of `key`, or None; a damaged entry is deleted."""
     folder = cache_folder()
     if folder is None or not (entry := folder / key.name).is_dir():
         return None
@@ -83,18 +83,18 @@ def fetch(key: Key) -> Trace | None:
             store.remove(entry)
         return None
     with suppress(OSError):
-        os.utime(entry)  # the entries used longest ago go first
+        os.utime(entry)  # the least recently used entries are deleted first
     return trace
 
 
 def keep(key: Key, trace: Trace) -> None:
-    """Store a trace, in place of what was stored of the same file, within the cache's bound."""
+    """Store a trace, replacing older entries of the same file, within the cache's size limit."""
     folder = cache_folder()
     if folder is None:
         return
-    with suppress(OSError):
+    with suppress(OSError, RecursionError):
         folder.mkdir(parents=True, exist_ok=True)
-        # Not durable: what a power cut spoils fails its check sums and is made anew.
+        # Not durable: an entry damaged by a power cut fails its checksums and is computed again.
         store.save(trace, folder / key.name, durable=False)
         for entry in folder.glob(f"{key.file}-*"):
             if entry.name != key.name:
@@ -108,7 +108,7 @@ def entries() -> list[Path]:
 
 
 def limit_bytes() -> int:
-    """The most that all entries may take: $STEPSCOPE_CACHE_BYTES, else 10 GiB."""
+    """The size limit of the cache: $STEPSCOPE_CACHE_BYTES, else 10 GiB."""
     try:
         return int(os.environ[LIMIT_VARIABLE])
     except (KeyError, ValueError):
@@ -116,7 +116,7 @@ def limit_bytes() -> int:
 
 
 def _state(path: Path) -> tuple[bytes | int, ...]:
-    """Size, times, inode and samples: time stamps alone are too coarse, or may be set back."""
+    """Size, times, inode and samples: timestamps alone are too coarse and can be reset."""
     with path.open("rb") as file:
         facts = os.fstat(file.fileno())
         step = max(facts.st_size // _SAMPLES, _SAMPLE_BYTES)
@@ -136,7 +136,7 @@ def _digest(*parts: bytes | int) -> str:
 
 
 def _shrink(folder: Path, limit: int) -> None:
-    """Delete the entries used longest ago until the rest fits; a lone one beyond the limit too."""
+    """Delete the least recently used entries until the rest fits, and abandoned work folders."""
     entries = sorted(_entries(folder))
     total = sum(size for _, size, _ in entries)
     for used, size, entry in entries:
@@ -151,6 +151,6 @@ def _entries(folder: Path | None) -> list[tuple[float, int, Path]]:
     found = []
     for entry in folder.iterdir() if folder and folder.is_dir() else ():
         with suppress(OSError):  # another process may delete it meanwhile
-            if entry.is_dir() and _OURS.fullmatch(entry.name):
+            if entry.is_dir() and _ENTRY_NAME.fullmatch(entry.name):
                 found.append((entry.stat().st_mtime, store.size(entry), entry))
     return found

@@ -1,6 +1,6 @@
-"""Several ranks' traces as one: rows put one after the other, and what refers to rows renumbered.
+"""Joins the traces of several ranks: rows are concatenated, references to rows renumbered.
 
-Which columns refer to rows, and of which table, is told by the schema (`Column.refers`).
+The schema declares which columns refer to rows of which table (`Column.refers`).
 """
 
 from __future__ import annotations
@@ -10,29 +10,30 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stepscope.arrays import Rows
 from stepscope.trace.arguments import Arguments
+from stepscope.trace.clocks import clock_of
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.order import inverse
+from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import SCHEMAS
-from stepscope.trace.stack import Offsets, stacked
+from stepscope.trace.stack_tables import Offsets, stacked
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Metadata, Trace
 
 
 def concat(traces: Sequence[Trace], ahead_ns: Sequence[int] = ()) -> Trace:
-    """One trace of several, each of a rank of its own.
+    """Join traces of different ranks.
 
-    Times are put on the common clock of the recordings (`Metadata.origin_ns`) where these overlap,
-    as those of one job do; otherwise each begins at zero and a warning says so.
+    Times are put on the common clock of the recordings (`Metadata.origin_ns`) if these overlap, as
+    those of one job do; otherwise each begins at zero, with a warning.
 
     Args:
-        traces: at least one; see `ranks.of_rank`.
-        ahead_ns: how far the clock of each is ahead, ns; by default they agree.
+        traces: at least one; see `trace_rank.of_rank`.
+        ahead_ns: how far the clock of each trace is ahead, ns; by default they agree.
 
     Returns:
-        A trace whose events are in order of start; tables without order keep that of the ranks.
+        A trace whose events are in order of start; other tables are in order of rank.
 
     Example:
         >>> concat([rank0, rank1])["steps"]["rank"].tolist()  # doctest: +SKIP
@@ -46,7 +47,9 @@ def concat(traces: Sequence[Trace], ahead_ns: Sequence[int] = ()) -> Trace:
     metadata = _merged(
         [trace.metadata for trace in traces], traces[0].metadata.origin_ns - shifts[0]
     )
-    return Trace(_in_order(tables), metadata, _arguments(traces, offsets)).with_warnings(warnings)
+    return Trace(in_order_of_start(tables), metadata, _arguments(traces, offsets)).with_warnings(
+        warnings
+    )
 
 
 # -- time
@@ -61,16 +64,11 @@ def _shifts(
     if len(together) == 1:
         return (begins - begins.min()).tolist(), []
     message = (
-        "the ranks' recordings do not overlap in time, as if their clocks differed; each is shown "
-        "from its own start, and times of different ranks cannot be compared"
+        "the ranks' recordings do not overlap in time: their clocks differ, or they are of "
+        "different runs; each is shown from its own start, so times of different ranks cannot be "
+        "compared"
     )
     return [0] * len(traces), [("clocks_apart", message, len(traces))]
-
-
-def clock_of(metadata: Metadata) -> int:
-    """The common clock at a trace's zero: recent Kineto files count from a base of their own."""
-    base = metadata.properties.get("baseTimeNanoseconds", 0)
-    return metadata.origin_ns + (base if isinstance(base, int) and abs(base) < 2**61 else 0)
 
 
 def _length(trace: Trace) -> int:
@@ -81,7 +79,7 @@ def _length(trace: Trace) -> int:
 
 
 def _offsets(traces: Sequence[Trace], shifts: Sequence[int]) -> list[dict[str, int]]:
-    """For each trace, what to add to a column by what it refers to."""
+    """For each trace, the offset to add to a column, by what the column refers to."""
     before = dict.fromkeys(("file", *SCHEMAS), 0)
     result = []
     for trace, shift in zip(traces, shifts, strict=True):
@@ -93,21 +91,21 @@ def _offsets(traces: Sequence[Trace], shifts: Sequence[int]) -> list[dict[str, i
 
 
 def _positions(trace: Trace) -> int:
-    """How many positions of its file the trace speaks of."""
+    """The number of file positions that the trace refers to."""
     used = [trace[name]["source"].max(initial=-1) for name in ("events", "instants")]
     used += [block.sources[-1] for block in trace.arguments.blocks]
     return int(max(used)) + 1
 
 
-def _in_order(tables: dict[str, Table]) -> dict[str, Table]:
-    """The events in order of start, each rank's own order kept, and what refers to them."""
+def in_order_of_start(tables: dict[str, Table]) -> dict[str, Table]:
+    """The tables with events in order of start (stable by rank) and references renumbered."""
     order = np.argsort(tables["events"]["start_ns"], kind="stable")
     place = np.append(inverse(order), -1)  # so that null, -1, stays null
     tables = {**tables, "events": tables["events"].take(order)}
     return {name: _renumbered(table, place) for name, table in tables.items()}
 
 
-def _renumbered(table: Table, place: NDArray[np.intp]) -> Table:
+def _renumbered(table: Table, place: Rows) -> Table:
     references = [column.name for column in table.schema.columns if column.refers == "events"]
     return table.with_columns(**{name: place[table[name]] for name in references})
 
@@ -126,17 +124,17 @@ def _arguments(traces: Sequence[Trace], offsets: Sequence[Offsets]) -> Arguments
 
 
 def _merged(metadata: Sequence[Metadata], origin_ns: int) -> Metadata:
-    """What holds for all; where they differ, the first one's."""
-    ranks = tuple(rank for one in metadata for rank in one.ranks)
-    devices = {repr(sorted(one.items())): one for each in metadata for one in each.devices}
+    """The common metadata; if values differ, the first trace's."""
+    ranks = tuple(rank for part in metadata for rank in part.ranks)
+    devices = {repr(sorted(device.items())): device for part in metadata for device in part.devices}
     return replace(
         metadata[0],
         ranks=ranks,
-        world_size=max(len(ranks), *(one.world_size for one in metadata)),
+        world_size=max(len(ranks), *(part.world_size for part in metadata)),
         devices=tuple(devices.values()),
         origin_ns=origin_ns,
-        tolerance_ns=max(one.tolerance_ns for one in metadata),
-        properties=_common([one.properties for one in metadata]),
+        tolerance_ns=max(part.tolerance_ns for part in metadata),
+        properties=_common([part.properties for part in metadata]),
     )
 
 

@@ -1,19 +1,19 @@
-"""The names of events that are Python frames, as PyTorch's profiler writes them."""
+"""The names of Python frames as PyTorch's profiler writes them."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-_FRAME = re.compile(r"^(.*)\((\d{1,9})\): (.*)$")  # a longer number is no line's
+_FRAME = re.compile(r"^(.*)\((\d{1,9})\): (.*)$")  # a longer number is not a line
 
 
 class FrameName(NamedTuple):
-    """A Python frame; as text it is the name of an event.
+    """A Python frame; `str` gives the name of its event.
 
     Attributes:
-        file: as recorded; PyTorch leaves out the folder of its package.
-        line: PyTorch's is the one on which the function begins.
+        file: as recorded; PyTorch omits the folder of its package.
+        line: in PyTorch's traces the first line of the function.
         function: its name.
 
     Example:
@@ -30,6 +30,6 @@ class FrameName(NamedTuple):
 
     @classmethod
     def of(cls, name: str) -> FrameName | None:
-        """The frame that an event's name tells, None for other names."""
+        """The frame of an event's name, None for other names."""
         found = _FRAME.match(name)
         return cls(found[1], int(found[2]), found[3]) if found else None

@@ -1,4 +1,4 @@
-"""Numbers for values in order of first appearance: how a list of distinct values is made."""
+"""Assigns codes to distinct values in order of first appearance."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+
+from stepscope.arrays import Ids32
 
 Value = TypeVar("Value", bound=Hashable)
 
 
 class Interner(dict[Value, int]):
-    """Distinct values, each with a number; `list(interner)` is the values by their numbers.
+    """Codes of distinct values; `list(interner)` gives the values by code.
 
     Example:
         >>> names = Interner()
@@ -24,11 +25,11 @@ class Interner(dict[Value, int]):
         code = self[value] = len(self)
         return code
 
-    def codes(self, values: Iterable[Value], count: int = -1) -> NDArray[np.int32]:
-        """The number of each value, int32.
+    def codes(self, values: Iterable[Value], count: int = -1) -> Ids32:
+        """The code of each value, int32.
 
         Args:
-            values: any.
-            count: how many there are, where that is known: it saves time.
+            values: the values.
+            count: their number, if known; it saves time.
         """
         return np.fromiter(map(self.__getitem__, values), np.int32, count)

@@ -1,11 +1,10 @@
-"""Arithmetic on sets of time intervals: unions, overlaps, gaps; never sums beyond the wall time."""
+"""Arithmetic on sets of time intervals: unions, intersections and gaps."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Times = NDArray[np.int64]
+from stepscope.arrays import IntArray, Rows, Times
 
 
 class Intervals:
@@ -13,7 +12,7 @@ class Intervals:
 
     Args:
         starts: int64, shape (n,), ns; in any order, overlapping or not.
-        ends: int64, shape (n,), ns; an interval that ends before it starts is dropped.
+        ends: int64, shape (n,), ns; an interval that does not end after its start is dropped.
 
     Example:
         >>> Intervals([0, 5], [6, 9]).total()
@@ -22,8 +21,8 @@ class Intervals:
 
     __slots__ = ("ends", "starts")
 
-    def __init__(self, starts: NDArray[np.integer] | list[int],
-                 ends: NDArray[np.integer] | list[int]) -> None:  # fmt: skip
+    def __init__(self, starts: IntArray | list[int],
+                 ends: IntArray | list[int]) -> None:  # fmt: skip
         begin, end = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
         keep = end > begin
         self.starts, self.ends = _merge(begin[keep], end[keep])
@@ -36,34 +35,37 @@ class Intervals:
         return int((self.ends - self.starts).sum())
 
     def clip(self, start: int, end: int) -> Intervals:
-        """The part within [start, end)."""
-        return Intervals(np.maximum(self.starts, start), np.minimum(self.ends, end))
+        """The part within [start, end); costs no more than the intervals in it."""
+        first = np.searchsorted(self.ends, start, side="right")
+        last = max(int(np.searchsorted(self.starts, end, side="left")), int(first))
+        starts, ends = self.starts[first:last], self.ends[first:last]
+        return Intervals(np.maximum(starts, start), np.minimum(ends, end))
 
     def union(self, other: Intervals) -> Intervals:
-        """What is in either."""
+        """The union with `other`."""
         return Intervals(
             np.concatenate([self.starts, other.starts]), np.concatenate([self.ends, other.ends])
         )
 
     def gaps(self, start: int, end: int) -> Intervals:
-        """What of [start, end) is not covered."""
+        """The parts of [start, end) that are not covered."""
         inside = self.clip(start, end)
         return Intervals(np.append(start, inside.ends), np.append(inside.starts, end))
 
     def minus(self, other: Intervals) -> Intervals:
-        """What is in this and not in `other`."""
+        """The parts that are not in `other`."""
         if not len(self):
             return self
         return self.intersect(other.gaps(int(self.starts[0]), int(self.ends[-1])))
 
     def intersect(self, other: Intervals) -> Intervals:
-        """What is in both."""
+        """The intersection with `other`."""
         first = np.searchsorted(other.ends, self.starts, side="right")
         last = np.searchsorted(other.starts, self.ends, side="left")
-        mine, theirs = _pairs(first, np.maximum(last, first))
+        left, right = _pairs(first, np.maximum(last, first))
         return Intervals(
-            np.maximum(self.starts[mine], other.starts[theirs]),
-            np.minimum(self.ends[mine], other.ends[theirs]),
+            np.maximum(self.starts[left], other.starts[right]),
+            np.minimum(self.ends[left], other.ends[right]),
         )
 
     def before(self, times: Times) -> Times:
@@ -91,17 +93,15 @@ def _merge(starts: Times, ends: Times) -> tuple[Times, Times]:
     return starts[fresh], reach[np.append(np.flatnonzero(fresh)[1:] - 1, len(reach) - 1)]
 
 
-def _pairs(
-    first: NDArray[np.intp], last: NDArray[np.intp]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _pairs(first: Rows, last: Rows) -> tuple[Rows, Rows]:
     """Index pairs (i, j) for every i and every j in [first[i], last[i])."""
     counts = last - first
-    mine = np.repeat(np.arange(len(first)), counts)
+    left = np.repeat(np.arange(len(first)), counts)
     offset = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    return mine, np.repeat(first, counts) + offset
+    return left, np.repeat(first, counts) + offset
 
 
-def grouped_union(groups: NDArray[np.integer], starts: Times, ends: Times, count: int) -> Times:
+def grouped_union(groups: IntArray, starts: Times, ends: Times, count: int) -> Times:
     """Length of the union of intervals within each group.
 
     Args:
@@ -122,7 +122,7 @@ def grouped_union(groups: NDArray[np.integer], starts: Times, ends: Times, count
     order = np.lexsort((starts, groups))
     group, start, end = groups[order], starts[order], ends[order]
     base = int(start.min())
-    # Groups are laid end to end on one long axis, so that one running maximum serves them all.
+    # Groups are laid end to end on one axis, so that one running maximum handles all.
     stride = int(end.max()) - base + 1
     if stride * count >= 2**62:
         return np.array(

@@ -1,22 +1,18 @@
-"""Which event lies directly inside which, on each track, and how much time it keeps for itself."""
+"""The nesting of events on each track: parents, depths, self times and enclosing events."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stepscope.arrays import Ids32, IntArray, Rows, Times
 from stepscope.trace.sets import distinct
 
-Ids = NDArray[np.int32]
-Times = NDArray[np.int64]
 
-
-def parents(track: NDArray[np.integer], start: Times, duration: Times, tolerance: int) -> Ids:
+def parents(track: IntArray, start: Times, duration: Times, tolerance: int) -> Ids32:
     """The innermost event around each event on the same track.
 
-    An event is around another if it ends no earlier; it may end up to `tolerance` earlier, as
-    recorders that round times make it, provided that the two overlap. Partly overlapping events
-    are siblings.
+    An event is around another if it ends no earlier. It may end up to `tolerance` earlier, since
+    recorders round times, if the two overlap. Partly overlapping events are siblings.
 
     Args:
         track: integer, shape (n,).
@@ -25,7 +21,7 @@ def parents(track: NDArray[np.integer], start: Times, duration: Times, tolerance
         tolerance: ns.
 
     Returns:
-        int32, shape (n,), -1 where nothing is around.
+        int32, shape (n,), -1 at the top level.
 
     Example:
         >>> parents(np.zeros(3, int), np.array([0, 1, 6]), np.array([9, 3, 2]), 0).tolist()
@@ -40,9 +36,7 @@ def parents(track: NDArray[np.integer], start: Times, duration: Times, tolerance
     return result
 
 
-def _previous_enclosing(
-    lane: NDArray[np.integer], begin: Times, end: Times, tolerance: int
-) -> NDArray[np.intp]:
+def _previous_enclosing(lane: IntArray, begin: Times, end: Times, tolerance: int) -> Rows:
     """For each event of a lane-by-lane order, the nearest earlier one that encloses it.
 
     Every event's candidate is first its predecessor. A candidate that ends too early cannot enclose
@@ -64,8 +58,8 @@ def _previous_enclosing(
     return candidate
 
 
-def self_times(parent: Ids, start: Times, duration: Times) -> Times:
-    """The time of each event in which none of its direct children runs, ns, shape (n,)."""
+def self_times(parent: Ids32, start: Times, duration: Times) -> Times:
+    """The time of each event during which no direct child runs, ns, shape (n,)."""
     child = np.flatnonzero(parent >= 0)
     outer = parent[child]
     end = np.minimum(start[child] + duration[child], start[outer] + duration[outer])
@@ -73,8 +67,8 @@ def self_times(parent: Ids, start: Times, duration: Times) -> Times:
     return np.maximum(duration - inside.astype(np.int64), 0)
 
 
-def depths(parent: Ids) -> NDArray[np.int32]:
-    """How many events are around each event, shape (n,)."""
+def depths(parent: Ids32) -> Ids32:
+    """The number of events around each event, shape (n,)."""
     depth = (parent >= 0).astype(np.int32)
     above, inside = parent.copy(), np.flatnonzero(parent >= 0)
     while len(inside):  # `depth` counts the steps to `above`, which doubles its distance
@@ -85,7 +79,7 @@ def depths(parent: Ids) -> NDArray[np.int32]:
     return depth
 
 
-def inherit(parent: Ids, own: NDArray[np.integer]) -> NDArray[np.int32]:
+def inherit(parent: Ids32, own: IntArray) -> Ids32:
     """For each event, the value of the innermost event around it (itself included) that has one.
 
     Args:
@@ -111,22 +105,22 @@ def inherit(parent: Ids, own: NDArray[np.integer]) -> NDArray[np.int32]:
 
 
 def enclosing(
-    lanes: NDArray[np.integer],
+    lanes: IntArray,
     times: Times,
-    track: NDArray[np.integer],
+    track: IntArray,
     start: Times,
     duration: Times,
-    parent: Ids,
-) -> Ids:
-    """The innermost event on a given track at a given moment.
+    parent: Ids32,
+) -> Ids32:
+    """The innermost event on a given track at a given time.
 
     Args:
-        lanes: integer, shape (m,), track of each moment.
+        lanes: integer, shape (m,), track of each query.
         times: int64, shape (m,), ns.
         track, start, duration, parent: of the events, shape (n,), in order of start.
 
     Returns:
-        int32, shape (m,), -1 where no event runs on that track at that moment.
+        int32, shape (m,), -1 if no event runs on that track at that time.
     """
     found = last_started(lanes, times, track, start)
     outside = np.flatnonzero(found >= 0)
@@ -139,9 +133,7 @@ def enclosing(
     return found
 
 
-def last_started(
-    lanes: NDArray[np.integer], times: Times, track: NDArray[np.integer], start: Times
-) -> Ids:
+def last_started(lanes: IntArray, times: Times, track: IntArray, start: Times) -> Ids32:
     """The event on each of `lanes` that started last at or before each of `times`, or -1."""
     found = np.full(len(lanes), -1, np.int32)
     order = np.argsort(track, kind="stable")

@@ -1,7 +1,8 @@
-"""SQL over the tables, by DuckDB."""
+"""SQL over the tables of a trace, by DuckDB."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -11,14 +12,15 @@ import pyarrow as pa
 
 from stepscope.errors import QueryError
 from stepscope.trace.arrow import arrow_bytes, arrow_numbers, arrow_text
-from stepscope.trace.schema import Column
+from stepscope.trace.declaration import Column
+from stepscope.trace.derived_tables import with_derived_tables
 from stepscope.trace.table import Table
 
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
 
 ARGUMENTS = "arguments"
-_READING = ("SELECT", "EXPLAIN", "MULTI")  # MULTI is what PIVOT is split into
+_READING = ("SELECT", "EXPLAIN", "MULTI")  # DuckDB splits PIVOT into MULTI
 
 
 def arrow_table(table: Table) -> pa.Table:
@@ -39,50 +41,62 @@ def run_query(trace: Trace, sql: str) -> pa.Table:
     """Run `sql` over the trace's tables; see `Trace.query`."""
     import duckdb
 
-    # A trace may come from a stranger and so may the SQL beside it: no files, no network, none of
-    # this process's own variables.
+    # Traces and SQL can come from untrusted sources: no access to files, the network, or this
+    # process's variables.
     connection = duckdb.connect(
         ":memory:",
         config={"enable_external_access": "false", "python_enable_replacements": "false"},
     )
     try:
         statement = _reading(connection.extract_statements(sql))
+        trace = with_derived_tables(trace, _named_tables(connection, sql))
         for name, table in trace.tables.items():
             connection.register(name, arrow_table(table))
         if ARGUMENTS in sql.lower():
             connection.register(ARGUMENTS, _arguments(trace))
         return _answer(connection, statement)
     except duckdb.Error as error:
-        raise QueryError(f"{error}\nthe tables and columns are in docs/schema.md") from error
+        raise QueryError(f"{error}\ntables and columns: docs/reference/schema.md") from error
     finally:
         connection.close()
 
 
+def _named_tables(connection: Any, sql: str) -> set[str]:
+    """The tables that a query names; for statements that DuckDB cannot tell, every word."""
+    import duckdb
+
+    try:
+        names: set[str] = connection.get_table_names(sql)
+    except duckdb.Error:
+        names = set()
+    return names or set(re.findall(r"\w+", sql))
+
+
 def _answer(connection: Any, statement: Any) -> pa.Table:
-    """The result of a statement, which Ctrl-C ends: DuckDB does not look for it meanwhile."""
+    """The result of a statement, run in a thread because DuckDB itself ignores Ctrl-C."""
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(lambda: connection.sql(statement).to_arrow_table())
+        future = pool.submit(lambda: connection.sql(statement).to_arrow_table())
         try:
-            return asked.result()
+            return future.result()
         except KeyboardInterrupt:
             connection.interrupt()
             raise
 
 
 def _reading(statements: Sequence[Any]) -> Any:
-    """The one statement there may be: a trace is read, never written."""
+    """The single statement, which must be one that reads."""
     kinds = [statement.type.name for statement in statements]
     if len(kinds) == 1 and kinds[0] in _READING:
         return statements[0]
     found = " and ".join(kinds) or "none"
     raise QueryError(
-        f"expected one statement that reads (SELECT, DESCRIBE, EXPLAIN …), found {found}; "
-        "a trace cannot be changed"
+        f"expected one reading statement (SELECT, DESCRIBE, EXPLAIN …), found {found}; traces are "
+        "read-only"
     )
 
 
 def _arguments(trace: Trace) -> pa.Table:
-    """The pseudo-table `arguments(event, json)`, unpacked only for a query that names it."""
+    """The table `arguments(event, json)`, unpacked only for queries that name it."""
     events = np.full(int(trace.events["source"].max(initial=-1)) + 1, -1, np.int32)
     events[trace.events["source"]] = trace.events["id"]
     rows = [
@@ -97,7 +111,7 @@ def _arguments(trace: Trace) -> pa.Table:
 def _json(texts: list[bytes]) -> pa.Array:
     try:
         return arrow_bytes(texts).cast(pa.large_string())
-    except pa.ArrowInvalid:  # some recorder wrote what is not UTF-8
+    except pa.ArrowInvalid:  # a recorder wrote invalid UTF-8
         return arrow_bytes([t.decode("utf-8", "replace").encode() for t in texts]).cast(
             pa.large_string()
         )

@@ -1,8 +1,17 @@
-"""The tables of a trace, declared once as data: storage, SQL and `docs/schema.md` follow."""
+"""The schema of a trace's tables; storage, SQL and `docs/reference/schema.md` follow from it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from stepscope.trace.declaration import Column, Schema, id_column
+from stepscope.trace.snapshot_schema import (
+    ALLOCATIONS,
+    BLOCKS,
+    MEMORY_EVENTS,
+    SEGMENTS,
+    STACKS,
+    STORAGES,
+    TENSOR_USES,
+)
 
 CATEGORIES = (
     "cpu_op",
@@ -43,7 +52,7 @@ KERNEL_KINDS = (
     "communication",
     "other",
 )
-IDLE_CAUSES = ("data", "synchronisation", "communication", "host", "launch")
+IDLE_CAUSES = ("data", "synchronization", "communication", "host", "launch")
 SEVERITIES = ("info", "warning", "critical")
 BOUNDS = ("cpu", "device", "data", "communication")
 CONTEXT_KINDS = (
@@ -69,57 +78,19 @@ CONTEXT_KINDS = (
 VIAS = ("call", "backward", "launch")
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column: `kind` is i8, i16, i32, i64, f64 or text; a nullable integer stores null as -1.
-
-    `refers` names the table whose row numbers it holds; it is `file` for positions in the file that
-    was read, and `clock` for moments on the trace's clock. Text with a closed list of `values` is
-    coded by their order.
-    """
-
-    name: str
-    kind: str
-    meaning: str
-    unit: str = ""
-    nullable: bool = False
-    refers: str = ""
-    values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Schema:
-    """One table: its name, what a row is, and its columns."""
-
-    name: str
-    meaning: str
-    columns: tuple[Column, ...]
-
-    def column(self, name: str) -> Column:
-        """The column called `name`; raises KeyError where there is none."""
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise KeyError(name)
-
-
-def _id(what: str) -> Column:
-    return Column("id", "i32", f"row number of the {what}")
-
-
 def _rank() -> Column:
-    return Column("rank", "i32", "rank of the process in a distributed job, 0 where there is one")
+    return Column("rank", "i32", "rank of the process in a distributed job, 0 if there is only one")
 
 
 def _step() -> Column:
-    return Column("step", "i32", "number of the training step, as the trace itself counts")
+    return Column("step", "i32", "number of the training step, as the recorder counts")
 
 
 EVENTS = Schema(
     "events",
     "one slice of time on one track, in order of start",
     (
-        _id("event"),
+        id_column("event"),
         Column(
             "parent",
             "i32",
@@ -130,9 +101,9 @@ EVENTS = Schema(
         Column("track", "i32", "tracks.id", refers="tracks"),
         Column("name", "text", "name as recorded"),
         Column("category", "text", "one of " + ", ".join(CATEGORIES), values=CATEGORIES),
-        Column("start_ns", "i64", "start since the trace's start", "ns", refers="clock"),
-        Column("duration_ns", "i64", "length", "ns"),
-        Column("self_ns", "i64", "length less that of the events directly inside it", "ns"),
+        Column("start_ns", "i64", "start, relative to the trace's start", "ns", refers="clock"),
+        Column("duration_ns", "i64", "duration", "ns"),
+        Column("self_ns", "i64", "duration minus that of the events directly inside it", "ns"),
         Column("step", "i32", "steps.step; device work has the step of its launch", nullable=True),
         Column("stage", "text", "one of " + ", ".join(STAGES), nullable=True, values=STAGES),
         Column(
@@ -145,7 +116,7 @@ EVENTS = Schema(
         Column(
             "kind",
             "text",
-            "what a piece of device work computes: " + ", ".join(KERNEL_KINDS),
+            "kind of device work: one of " + ", ".join(KERNEL_KINDS),
             nullable=True,
             values=KERNEL_KINDS,
         ),
@@ -156,7 +127,7 @@ EVENTS = Schema(
         Column(
             "sequence",
             "i64",
-            "autograd's number of a forward operator and of its backward",
+            "autograd's sequence number, shared by a forward operator and its backward",
             nullable=True,
         ),
         Column("forward_thread", "i64", "autograd's number of the forward thread", nullable=True),
@@ -176,7 +147,7 @@ EVENTS = Schema(
         Column(
             "bytes", "i64", "bytes moved by a copy, a memset or a collective", "B", nullable=True
         ),
-        Column("source", "i32", "position in the file it was read from", refers="file"),
+        Column("source", "i32", "position in the source file", refers="file"),
     ),
 )
 
@@ -184,9 +155,9 @@ TRACKS = Schema(
     "tracks",
     "one row of a timeline: a CPU thread, a device stream or a communication channel",
     (
-        _id("track"),
+        id_column("track"),
         Column("kind", "text", "one of " + ", ".join(TRACK_KINDS), values=TRACK_KINDS),
-        Column("name", "text", "name as recorded, or made of process and thread"),
+        Column("name", "text", "name as recorded, or built from process and thread"),
         _rank(),
         Column("process", "text", "process id as recorded"),
         Column("thread", "text", "thread id as recorded; the stream of a device track"),
@@ -211,11 +182,27 @@ STEPS = Schema(
             refers="clock",
             nullable=True,
         ),
-        Column("device_busy_ns", "i64", "device busy time launched in it, as a union", "ns"),
+        Column(
+            "window_start_ns",
+            "i64",
+            "start of its window: the end of the window before, or its start on the CPU",
+            "ns",
+            refers="clock",
+        ),
+        Column(
+            "window_end_ns",
+            "i64",
+            "end of its window, when the CPU has left the step and its device work has ended; its "
+            "length is window_end_ns - window_start_ns",
+            "ns",
+            refers="clock",
+        ),
+        Column("device_busy_ns", "i64", "busy time of the busiest device in its window", "ns"),
+        Column("device_idle_ns", "i64", "idle time of the busiest device in its window", "ns"),
         Column(
             "evidence",
             "text",
-            "what the step was told by: profiler_step, optimizer, compiled_call, pattern or "
+            "how the step was detected: profiler_step, optimizer, compiled_call, pattern or "
             "whole_trace",
         ),
     ),
@@ -230,7 +217,7 @@ STAGE_RUNS = Schema(
         Column("stage", "text", "one of " + ", ".join(STAGES), values=STAGES),
         Column("start_ns", "i64", "start on the CPU", "ns", refers="clock"),
         Column("end_ns", "i64", "end on the CPU", "ns", refers="clock"),
-        Column("cpu_ns", "i64", "length on the CPU", "ns"),
+        Column("cpu_ns", "i64", "duration on the CPU", "ns"),
         Column("device_ns", "i64", "busy time of the device work launched in it, as a union", "ns"),
         Column(
             "device_start_ns",
@@ -249,7 +236,10 @@ STAGE_RUNS = Schema(
             nullable=True,
         ),
         Column(
-            "bound_by", "text", "what sets its length: one of " + ", ".join(BOUNDS), values=BOUNDS
+            "bound_by",
+            "text",
+            "what limits its duration: one of " + ", ".join(BOUNDS),
+            values=BOUNDS,
         ),
     ),
 )
@@ -258,32 +248,32 @@ MODULES = Schema(
     "modules",
     "one module of the model, by its path; times are totals over all recorded steps",
     (
-        _id("module"),
+        id_column("module"),
         Column(
             "parent", "i32", "modules.id of the module around it", nullable=True, refers="modules"
         ),
         _rank(),
-        Column("path", "text", "path from the root, as `state_dict` has it"),
+        Column("path", "text", "path from the root, as in `state_dict`"),
         Column("name", "text", "last part of the path"),
         Column("class", "text", "class of the module"),
         Column(
             "evidence", "text", "how its events were found: ranges, nn_module, scopes or matched"
         ),
-        Column("calls", "i64", "forward calls seen"),
-        Column("parameters", "i64", "parameters, those of its children included", nullable=True),
+        Column("calls", "i64", "recorded forward calls"),
+        Column("parameters", "i64", "parameters, including those of its children", nullable=True),
         Column("parameter_bytes", "i64", "their size", "B", nullable=True),
         Column("file", "text", "file of its class"),
         Column("line", "i32", "line of its class", nullable=True),
         Column("call_file", "text", "file it is called from"),
         Column("call_line", "i32", "line it is called from", nullable=True),
-        Column("forward_cpu_ns", "i64", "CPU time in forward, children included", "ns"),
+        Column("forward_cpu_ns", "i64", "CPU time in forward, including children", "ns"),
         Column(
             "forward_device_ns",
             "i64",
             "device busy time of its forward, as a union, without collectives",
             "ns",
         ),
-        Column("backward_cpu_ns", "i64", "CPU time in backward, children included", "ns"),
+        Column("backward_cpu_ns", "i64", "CPU time in backward, including children", "ns"),
         Column("backward_device_ns", "i64", "device busy time of its backward, as a union", "ns"),
         Column("recompute_cpu_ns", "i64", "CPU time of forward repeated in backward", "ns"),
         Column(
@@ -294,18 +284,18 @@ MODULES = Schema(
 
 LAUNCHES = Schema(
     "launches",
-    "the link from a CPU call to the device work that it started",
+    "the link from a CPU call to the device work that it launched",
     (
         Column("cpu_event", "i32", "events.id of the call", refers="events"),
         Column("device_event", "i32", "events.id of the device work", refers="events"),
         Column("delay_ns", "i64", "from the start of the call to the start of the work", "ns"),
-        Column("evidence", "text", "correlation or flow"),
+        Column("evidence", "text", "how it was found: correlation, flow, external_id or order"),
     ),
 )
 
 IDLE = Schema(
     "idle",
-    "one gap in a step in which a device computes nothing, by its cause",
+    "one gap in a step during which a device is idle, with its cause",
     (
         _step(),
         _rank(),
@@ -320,13 +310,22 @@ MEMORY = Schema(
     "memory",
     "one allocation or release",
     (
-        Column("time_ns", "i64", "when", "ns", refers="clock"),
+        Column("time_ns", "i64", "time", "ns", refers="clock"),
         _rank(),
         Column("device", "text", "cpu, cuda:0, …"),
         Column("address", "i64", "address"),
         Column("bytes", "i64", "size; negative for a release", "B"),
-        Column("allocated_bytes", "i64", "allocated on the device after it", "B", nullable=True),
-        Column("category", "text", "what it is for, where known", nullable=True),
+        Column(
+            "allocated_bytes", "i64", "bytes allocated on the device after it", "B", nullable=True
+        ),
+        Column(
+            "reserved_bytes",
+            "i64",
+            "bytes that the caching allocator holds on the device after it",
+            "B",
+            nullable=True,
+        ),
+        Column("category", "text", "its purpose, if known", nullable=True),
         Column(
             "event",
             "i32",
@@ -349,14 +348,14 @@ FLOWS = Schema(
 
 INSTANTS = Schema(
     "instants",
-    "one moment without length: a mark, or an event of a phase that has no slice",
+    "one event without duration: a mark, or an event of any other phase",
     (
-        Column("time_ns", "i64", "when", "ns", refers="clock"),
+        Column("time_ns", "i64", "time", "ns", refers="clock"),
         Column("track", "i32", "tracks.id", refers="tracks"),
         Column("name", "text", "name as recorded"),
         Column("category", "text", "category as recorded"),
         Column("phase", "text", "the trace-event phase letter"),
-        Column("source", "i32", "position in the file it was read from", refers="file"),
+        Column("source", "i32", "position in the source file", refers="file"),
     ),
 )
 
@@ -364,7 +363,7 @@ COUNTERS = Schema(
     "counters",
     "one value of a counter",
     (
-        Column("time_ns", "i64", "when", "ns", refers="clock"),
+        Column("time_ns", "i64", "time", "ns", refers="clock"),
         Column("track", "i32", "tracks.id", refers="tracks"),
         Column("name", "text", "name of the counter"),
         Column("series", "text", "name of the value within the counter"),
@@ -374,16 +373,16 @@ COUNTERS = Schema(
 
 OPERATIONS = Schema(
     "operations",
-    "what one piece of work (events.kind) computes and moves; filled for a query that names this "
-    "table",
+    "the floating-point operations and bytes of one piece of device work; filled for a query that "
+    "names this table",
     (
         Column("event", "i32", "events.id", refers="events"),
-        Column("flops", "i64", "floating-point operations of a product", nullable=True),
-        Column("bytes", "i64", "read and written at least", "B", nullable=True),
+        Column("flops", "i64", "floating-point operations of a matrix product", nullable=True),
+        Column("bytes", "i64", "minimum bytes read and written", "B", nullable=True),
         Column(
             "precision",
             "text",
-            "of a product: half (16 bits), tf32 or fp32",
+            "of a matrix product: half (16 bits), tf32 or fp32",
             nullable=True,
             values=("half", "tf32", "fp32"),
         ),
@@ -392,17 +391,17 @@ OPERATIONS = Schema(
 
 FINDINGS = Schema(
     "findings",
-    "one thing that an analyzer's rule found; filled for a query that names this table or evidence",
+    "one finding of an analyzer rule; filled for a query that names this table or evidence",
     (
-        _id("finding"),
+        id_column("finding"),
         Column("rule", "text", "name of the rule"),
         Column("severity", "text", "one of " + ", ".join(SEVERITIES), values=SEVERITIES),
         _rank(),
         Column("what", "text", "what is slow"),
         Column("advice", "text", "what to do"),
-        Column("gain_ns", "i64", "time that it could give back, a step", "ns"),
-        Column("share", "f64", "the same as a part of the step"),
-        Column("gain_by", "text", "what tells the gain: a what-if change, or a bound in words"),
+        Column("gain_ns", "i64", "time that a fix could save per step", "ns"),
+        Column("share", "f64", "the same as a fraction of the step"),
+        Column("gain_by", "text", "source of the gain: a what-if change, or a bound in words"),
         Column("changes", "text", "the what-if changes, as `stepscope whatif` takes them"),
     ),
 )
@@ -414,49 +413,48 @@ EVIDENCE = Schema(
         Column("finding", "i32", "findings.id", refers="findings"),
         Column("event", "i32", "events.id", nullable=True, refers="events"),
         Column("context", "i32", "contexts.id", nullable=True, refers="contexts"),
-        Column("module", "text", "path of its module, empty where not known"),
-        Column("file", "text", "file of the user's code that led to it, empty where not known"),
+        Column("module", "text", "path of its module, empty if unknown"),
+        Column("file", "text", "file of the user's code that led to it, empty if unknown"),
         Column("line", "i32", "its line", nullable=True),
     ),
 )
 
 CONTEXTS = Schema(
     "contexts",
-    "one node of the calling-context tree; filled where the capture holds one, and else for a "
-    "query that names this table",
+    "one node of the calling-context tree; filled if the capture holds one, else for a query that "
+    "names this table",
     (
-        _id("node"),
+        id_column("node"),
         Column("parent", "i32", "contexts.id of its caller", nullable=True, refers="contexts"),
         Column("kind", "text", "one of " + ", ".join(CONTEXT_KINDS), values=CONTEXT_KINDS),
         Column(
             "via",
             "text",
-            "how it came to be below its parent: called by it, run backward for it, or launched "
-            "by it",
+            "relation to its parent: called by it, backward of it, or launched by it",
             values=VIAS,
         ),
         Column("name", "text", "function, module path, operator or kernel"),
-        Column("file", "text", "source file, empty where unknown"),
+        Column("file", "text", "source file, empty if unknown"),
         Column("line", "i32", "line in it", nullable=True),
-        Column("stage", "text", "its stage, where it has one only", nullable=True, values=STAGES),
-        Column("module", "text", "path of its module, where it has one only", nullable=True),
-        Column("work", "text", "what a kernel computes (events.kind)", nullable=True),
+        Column("stage", "text", "its stage, if all of it is in one", nullable=True, values=STAGES),
+        Column("module", "text", "path of its module, if all of it is in one", nullable=True),
+        Column("work", "text", "kind of a kernel (events.kind)", nullable=True),
     ),
 )
 
 CONTEXT_METRICS = Schema(
     "context_metrics",
-    "what was measured at one node of the calling-context tree, by one metric",
+    "the samples of one metric at one node of the calling-context tree",
     (
         Column("context", "i32", "contexts.id", refers="contexts"),
         Column("metric", "text", "name of the metric"),
         Column("unit", "text", "its unit; empty for a number"),
         Column("meaning", "text", "what one sample is"),
-        Column("inclusive", "i8", "1 where the calls below the node are in its samples too"),
+        Column("inclusive", "i8", "1 if the samples include the calls below the node"),
         Column("count", "i64", "samples"),
         Column("sum", "f64", "sum of the samples"),
-        Column("min", "f64", "least sample"),
-        Column("max", "f64", "greatest sample"),
+        Column("min", "f64", "smallest sample"),
+        Column("max", "f64", "largest sample"),
         Column("squares", "f64", "sum of their squared distances from the mean"),
     ),
 )
@@ -466,16 +464,17 @@ WARNINGS = Schema(
     "one thing that could not be read, linked or attributed",
     (
         _rank(),
-        Column("code", "text", "short stable name"),
-        Column("message", "text", "what, where, and what it means"),
-        Column("count", "i64", "how often"),
+        Column("code", "text", "short, stable name"),
+        Column("message", "text", "description"),
+        Column("count", "i64", "number of occurrences"),
     ),
 )
 
 SCHEMAS: dict[str, Schema] = {
     schema.name: schema
     for schema in (
-        EVENTS, TRACKS, STEPS, STAGE_RUNS, MODULES, LAUNCHES, IDLE, MEMORY, FLOWS, INSTANTS,
+        EVENTS, TRACKS, STEPS, STAGE_RUNS, MODULES, LAUNCHES, IDLE, MEMORY, SEGMENTS, BLOCKS,
+        ALLOCATIONS, MEMORY_EVENTS, STACKS, STORAGES, TENSOR_USES, FLOWS, INSTANTS,
         COUNTERS, OPERATIONS, CONTEXTS, CONTEXT_METRICS, FINDINGS, EVIDENCE,
         WARNINGS,
     )

@@ -1,20 +1,18 @@
-"""Sets of integers as sorted arrays, at less than NumPy's own cost.
+"""Sets of integers as sorted arrays.
 
-`np.unique` imports NumPy's masked arrays, which takes as long as a twentieth of reading a trace of
-30 MB, and hashes where a sort is as quick.
+`np.unique` is avoided: it imports NumPy's masked arrays, which takes a twentieth of the time to
+read a 30 MB trace, and it hashes where sorting is as fast.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from stepscope.trace.order import begins_run
+from stepscope.arrays import Array
+from stepscope.trace.row_order import begins_run
 
 
-def distinct(values: NDArray[Any]) -> NDArray[Any]:
+def distinct(values: Array) -> Array:
     """The distinct values of an array, sorted.
 
     Args:

@@ -1,12 +1,12 @@
-"""A trace on disk: one folder of Arrow files that are mapped into memory, not read.
+"""A trace on disk: a folder of Arrow files, memory-mapped on load.
 
     trace.json        the schema's fingerprint, and size and CRC-32 of every other member
-    metadata.json     what is known beside the tables
+    metadata.json     the metadata
     events.arrow      one Arrow IPC file for each table that has rows, null numbers as -1
-    arguments.arrow   the packed blocks of the events' arguments, as they are
+    arguments.arrow   the packed blocks of the events' arguments
 
-What is loaded was checked first, every byte of it, so that damage shows as an error and never as a
-wrong number. Nothing is unpickled.
+Every byte is checked before use, so damage causes an error and never a wrong number. Nothing is
+unpickled.
 
 Source: Apache Arrow, "IPC File Format" (https://arrow.apache.org/docs/format/Columnar.html).
 """
@@ -25,11 +25,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from stepscope.arrays import Array
 from stepscope.errors import TraceError
 from stepscope.trace.arguments import Arguments, Block
 from stepscope.trace.arrow import arrow_bytes, arrow_numbers, arrow_text
 from stepscope.trace.schema import SCHEMAS
-from stepscope.trace.table import Array, Table, Text
+from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace
 
 LAYOUT = 1  # of the folder: raise it when what this file writes changes
@@ -39,7 +40,7 @@ _ARGUMENTS = "arguments"
 
 
 def fingerprint() -> int:
-    """A number that changes with the layout of the folder and of any table."""
+    """A number that changes with the layout of the folder or of any table."""
     columns = [
         (name, column.name, column.kind, column.nullable)
         for name, schema in SCHEMAS.items()
@@ -49,12 +50,12 @@ def fingerprint() -> int:
 
 
 def save(trace: Trace, folder: Path, durable: bool = True) -> None:
-    """Write a trace to `folder`, which appears whole or not at all.
+    """Write a trace to `folder` atomically.
 
     Args:
         trace: any trace.
-        folder: where to; one that is there already is replaced.
-        durable: wait until the disk has it, so that not even a power cut loses the old one.
+        folder: the destination; an existing one is replaced.
+        durable: flush to disk before replacing, so that a power cut cannot lose the old one.
 
     Raises:
         OSError: if it cannot be written.
@@ -76,7 +77,7 @@ def save(trace: Trace, folder: Path, durable: bool = True) -> None:
 
 
 def load(folder: Path) -> Trace:
-    """The trace that `save` wrote, its columns mapped from disk.
+    """Load a trace that `save` wrote, its columns mapped from disk.
 
     Raises:
         TraceError: if a member is missing, damaged, or of another version of the schema.
@@ -84,7 +85,9 @@ def load(folder: Path) -> Trace:
     try:
         index = json.loads((folder / INDEX).read_bytes())
         if index["fingerprint"] != fingerprint():
-            raise TraceError(f"{folder}: stored by another version of stepscope; open its source")
+            raise TraceError(
+                f"{folder}: stored by another version of stepscope; open the original file"
+            )
         members = {
             name: _checked(folder / name, **facts) for name, facts in index["members"].items()
         }
@@ -94,7 +97,7 @@ def load(folder: Path) -> Trace:
 
 
 def size(folder: Path) -> int:
-    """Bytes that a stored trace takes on disk."""
+    """The size of a stored trace on disk, bytes."""
     return sum(member.stat().st_size for member in folder.iterdir())
 
 
@@ -109,7 +112,7 @@ def _batches(trace: Trace) -> dict[str, pa.RecordBatch]:
 
 
 def _batch(table: Table) -> pa.RecordBatch:
-    """The columns as they are: what is null keeps its -1, in text below Arrow's own mask."""
+    """The columns unchanged: null keeps its -1, in text below Arrow's mask."""
     return pa.record_batch(
         {
             name: arrow_text(column.codes, column.values)
@@ -151,7 +154,7 @@ def _facts(path: Path) -> dict[str, int]:
 
 
 def _sync(work: Path) -> None:
-    """Put every member on the disk before the folder gets its name."""
+    """Flush every member to disk before the folder gets its name."""
     for path in (*work.iterdir(), work):
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -169,13 +172,13 @@ def _replace(work: Path, folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Take a stored trace away at once: it is renamed first, so that no half of it is ever seen."""
+    """Delete a stored trace; it is renamed first, so that nobody sees half of it."""
     with suppress(FileNotFoundError):
-        grave = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        trash = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
-            folder.rename(grave / folder.name)
+            folder.rename(trash / folder.name)
         finally:
-            shutil.rmtree(grave, ignore_errors=True)
+            shutil.rmtree(trash, ignore_errors=True)
 
 
 # -- reading
@@ -184,7 +187,7 @@ def remove(folder: Path) -> None:
 def _checked(path: Path, size: int, crc32: int) -> pa.Buffer:
     content = pa.memory_map(str(path)).read_buffer()
     if content.size != size or zlib.crc32(content) != crc32:
-        raise ValueError(f"{path.name} is not what was written: {content.size} bytes of {size}")
+        raise ValueError(f"{path.name} has changed: {content.size} bytes, {size} were written")
     return content
 
 
@@ -211,7 +214,7 @@ def _column(array: pa.Array) -> Array | Text:
 
 
 def _numbers(array: pa.Array) -> Array:
-    """The numbers without a copy, those below a mask included."""
+    """The numbers without a copy, including those below a mask."""
     dtype = array.type.to_pandas_dtype()
     return np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
 

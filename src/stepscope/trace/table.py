@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from stepscope.trace.schema import Column, Schema
+from stepscope.arrays import Array, Mask
+from stepscope.trace.declaration import Column, Schema
+from stepscope.trace.sets import distinct
 
-Array = NDArray[Any]
-Mask = NDArray[np.bool_]
 _DTYPES: dict[str, type[np.generic]] = {
     "i8": np.int8,
     "i16": np.int16,
@@ -65,7 +65,14 @@ class Text:
         return Text(self.codes[rows], self.values)
 
     def where(self, test: Callable[[str], bool]) -> Mask:
-        """Rows whose value passes `test`, which is called once per distinct value."""
+        """Rows whose value passes `test`, which is called at most once per distinct value.
+
+        Few rows of a column with many values, as of one step, cost no more than the rows.
+        """
+        if len(self.codes) < len(self.values):
+            used = distinct(self.codes).tolist()
+            passing = [code for code in used if code >= 0 and test(self.values[code])]
+            return np.isin(self.codes, passing)
         passed = np.array([*(bool(test(value)) for value in self.values), False], np.bool_)
         mask: Mask = passed[self.codes]
         return mask
@@ -94,7 +101,7 @@ class Text:
         return Text(codes[self.codes], values)
 
     def compact(self) -> Text:
-        """The same column without values that no row uses."""
+        """The same column without unused values."""
         used = np.zeros(len(self.values) + 1, np.bool_)
         used[self.codes] = True
         used[-1] = False
@@ -107,14 +114,15 @@ class Table:
     """An immutable table in the order and types of its schema.
 
     Args:
-        schema: the columns it has.
-        columns: an array or Text for each column but `id`, all of one length; those left out are
-            filled with null (-1), zero where the column is not nullable, or empty text.
+        schema: its columns.
+        columns: an array or Text for each column except `id`, all of one length; omitted columns
+            are filled with null (-1), with zero if not nullable, or with empty text.
 
     Raises:
-        ValueError: if a column is unknown or of another length than the first.
+        ValueError: if a column is unknown or the lengths differ.
 
     Example:
+        >>> from stepscope.trace.schema import STEPS
         >>> steps = Table(STEPS, {"step": [0], "start_ns": [0], "end_ns": [5]})
         >>> steps["end_ns"].tolist()
         [5]
@@ -152,7 +160,7 @@ class Table:
         return text.recoded(column.values) if column.values else text
 
     def __repr__(self) -> str:
-        """What a prompt or a notebook shows: `<Table steps: 3 rows of step, rank, …>`."""
+        """For prompts and notebooks: `<Table steps: 3 rows of step, rank, …>`."""
         names = ", ".join(column.name for column in self.schema.columns)
         return f"<Table {self.schema.name}: {self._length} rows of {names}>"
 
@@ -160,7 +168,7 @@ class Table:
         return self._length
 
     def __getitem__(self, name: str) -> Array:
-        """The numbers of a column (for text: its codes), shape (rows,)."""
+        """The values of a column (for text, its codes), shape (rows,)."""
         if name == "id":
             return np.arange(self._length, dtype=np.int32)
         column = self._columns[name]
@@ -178,11 +186,11 @@ class Table:
         return dict(self._columns)
 
     def with_columns(self, **columns: ArrayLike | Text) -> Table:
-        """A table like this one with some columns replaced; the others are shared."""
+        """A copy with some columns replaced; the others are shared."""
         return Table(self.schema, {**self._columns, **columns})
 
     def take(self, rows: Array | Sequence[int]) -> Table:
-        """The rows at `rows` (indices or a mask); references to other rows are left as they are."""
+        """The rows at `rows` (indices or a mask); references to other rows are unchanged."""
         return Table(
             self.schema,
             {
@@ -192,7 +200,7 @@ class Table:
         )
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Each row as a plain dict with None for null: for small tables and for tests."""
+        """Each row as a dict with None for null, for small tables and tests."""
         lists = {column.name: self._plain(column.name) for column in self.schema.columns}
         return (dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True))
 
@@ -205,7 +213,7 @@ class Table:
 
 
 def _frozen(array: Array) -> Array:
-    """A read-only view, so that no stage can change a fact behind another's back."""
+    """A read-only view, so that no stage can change the data of another."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -1,4 +1,4 @@
-"""The immutable set of tables that every part of stepscope reads."""
+"""A trace: the immutable set of tables that every part of stepscope reads."""
 
 from __future__ import annotations
 
@@ -18,22 +18,29 @@ if TYPE_CHECKING:
     import pyarrow
 
 
+WarningRow = tuple[str, str, int]
+"""A warning: its code, its message, and how often it occurred."""
+
+
 @dataclass(frozen=True)
 class Metadata:
-    """What is known of a trace beside its tables.
+    """The properties of a trace other than its tables.
 
     Attributes:
         source: the file or folder it was read from.
         format: name of the reader that read it.
-        framework: `pytorch`, or empty where unknown.
+        framework: `pytorch`, or empty if unknown.
         framework_version: as recorded, or empty.
-        devices: one dict a device, with at least `name` where recorded.
-        ranks: the ranks in it.
-        world_size: processes of the distributed job, 1 where there is none.
+        devices: one dict per device, with at least `name` if recorded.
+        ranks: the ranks in the trace.
+        world_size: number of processes of the distributed job, 1 if it is not distributed.
         origin_ns: the recording clock's time at this trace's zero, ns.
-        tolerance_ns: how far the recorder rounds times; nesting allows for it.
+        tolerance_ns: the recorder's rounding of times, which nesting allows for, ns.
         capture: the manifest of a stepscope capture, else empty.
-        model: the model tree in force, as `modules.json` or `--model` gave it, else empty.
+        recording_cost: of a capture's steps on the CPU, if times are without the cost of recording:
+            `recorded_ns`, `unrecorded_ns` (medians), and per step `removed_ns` of `events` events;
+            `unknown` says why times are as recorded.
+        model: the model tree from `modules.json` or `--model`, else empty.
         properties: everything else at the top level of the file.
     """
 
@@ -47,22 +54,24 @@ class Metadata:
     origin_ns: int = 0
     tolerance_ns: int = 0
     capture: Mapping[str, Any] = field(default_factory=dict)
+    recording_cost: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
     properties: Mapping[str, Any] = field(default_factory=dict)
 
     def device(self, number: int) -> Mapping[str, Any]:
-        """What is known of the device of this number, empty where nothing is.
+        """The properties of the device with this number, empty if unknown.
 
-        On AMD events count CPUs among the devices and the list does not: where all in it have one
-        name, that one is meant.
+        On AMD, event device numbers count the CPUs, but the list does not contain them: if all
+        devices in the list have the same name, the first stands for any number.
         """
-        known = enumerate(self.devices)
-        mine = [one for place, one in known if one.get("id", one.get("index", place)) == number]
-        alike = len({str(one.get("name", "")) for one in self.devices}) == 1
-        return next(iter([*mine, *(self.devices if alike else ())]), {})
+        for index, device in enumerate(self.devices):
+            if device.get("id", device.get("index", index)) == number:
+                return device
+        names = {str(device.get("name", "")) for device in self.devices}
+        return self.devices[0] if len(names) == 1 else {}
 
     def to_json(self) -> dict[str, Any]:
-        """A dict that `json` can write and `from_json` can read."""
+        """A dict for `json`; `from_json` is the inverse."""
         return asdict(self)
 
     @classmethod
@@ -72,14 +81,14 @@ class Metadata:
 
 
 class Trace:
-    """An immutable set of tables (see `docs/schema.md`), with metadata.
+    """An immutable set of tables (see `docs/reference/schema.md`), with metadata.
 
     Args:
-        tables: tables by name; those left out are empty.
-        metadata: what is known beside the tables.
-        arguments: the events' own arguments, as recorded.
+        tables: tables by name; omitted tables are empty.
+        metadata: properties other than the tables.
+        arguments: the recorded arguments of the events.
 
-    Example:
+    Examples:
         >>> import stepscope
         >>> trace = stepscope.open("run.stepscope")       # doctest: +SKIP
         >>> trace["steps"]["end_ns"] - trace["steps"]["start_ns"]  # doctest: +SKIP
@@ -98,17 +107,17 @@ class Trace:
         self.arguments = arguments or Arguments()
 
     def __repr__(self) -> str:
-        """What a prompt or a notebook shows: `<Trace train.stepscope: events 1234, steps 3>`."""
+        """For prompts and notebooks: `<Trace train.stepscope: events 1234, steps 3>`."""
         rows = [f"{name} {len(table)}" for name, table in self._tables.items() if len(table)]
         return f"<Trace {self.metadata.source or '(drawn)'}: {', '.join(rows) or 'empty'}>"
 
     def __getitem__(self, name: str) -> Table:
-        """The table called `name`; raises TraceError where there is none."""
+        """The table `name`; raises TraceError if it does not exist."""
         try:
             return self._tables[name]
         except KeyError:
             known = ", ".join(SCHEMAS)
-            raise TraceError(f"no table is called {name!r}; there are {known}") from None
+            raise TraceError(f"no table {name!r}; the tables are {known}") from None
 
     @property
     def events(self) -> Table:
@@ -121,19 +130,19 @@ class Trace:
         return dict(self._tables)
 
     def with_table(self, table: Table) -> Trace:
-        """A trace like this one with one table replaced; the others are shared."""
+        """A copy with one table replaced; the others are shared."""
         return Trace({**self._tables, table.schema.name: table}, self.metadata, self.arguments)
 
     def with_events(self, **columns: ArrayLike | Text) -> Trace:
-        """A trace like this one with some columns of its events replaced."""
+        """A copy with some event columns replaced."""
         return self.with_table(self.events.with_columns(**columns))
 
     def with_metadata(self, **changes: Any) -> Trace:
-        """A trace like this one with some metadata replaced."""
+        """A copy with some metadata replaced."""
         return Trace(self._tables, replace(self.metadata, **changes), self.arguments)
 
-    def with_warnings(self, rows: Iterable[tuple[str, str, int]]) -> Trace:
-        """A trace like this one with further warnings (code, message, count)."""
+    def with_warnings(self, rows: Iterable[WarningRow]) -> Trace:
+        """A copy with additional warnings."""
         table = self._tables["warnings"]
         old = [(row["rank"], row["code"], row["message"], row["count"]) for row in table.rows()]
         new = [(self.metadata.ranks[0], *row) for row in rows]
@@ -142,7 +151,7 @@ class Trace:
         return self.with_table(Table(table.schema, columns))
 
     def event_arguments(self, event: int) -> dict[str, Any]:
-        """The recorded arguments of one event (shapes, grid, stream, …), empty where none."""
+        """The recorded arguments of one event (shapes, grid, stream, …), empty if none."""
         return self.arguments.of(int(self.events["source"][event]))
 
     def query(self, sql: str) -> pyarrow.Table:

@@ -1,4 +1,4 @@
-"""Runs a script in a fresh process, or in several that train together, and gets the facts back."""
+"""Run a script in a fresh process, or in several that train together, and collect the results."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from stepscope.errors import CaptureError
+from stepscope.scratch import Scratch, plan_scratch, scratch_view
+from stepscope.scratch.plan import IN_PLACE
 
 Show = Callable[[str, str], None]
 """Shows a line of the script's output, under the label of its run."""
@@ -27,7 +31,7 @@ _LAST_LINES = 5
 
 @dataclass(frozen=True)
 class Script:
-    """What is run: a script by its path, or a module by its name, with its arguments."""
+    """A script by its path, or a module by its name, with its arguments."""
 
     target: str
     arguments: Sequence[str] = ()
@@ -40,12 +44,13 @@ class Run:
 
     Attributes:
         script: what to run.
-        warmup, steps: training steps to let pass, and to measure.
+        warmup, steps: training steps that are skipped, and measured.
         changes: name and parameters of each change to apply.
         capture: file to record the steps to, instead of timing them.
-        processes: how many train together.
-        prefix: words to put before each process's command, with `{rank}` in them.
-        label: names it in the output.
+        processes: number of processes that train together.
+        prefix: words before the command of each process, with `{rank}` in them.
+        label: its label in the output.
+        scratch: how the project is protected from the script; None for not at all.
     """
 
     script: Script
@@ -56,21 +61,40 @@ class Run:
     processes: int = 1
     prefix: str = ""
     label: str = ""
+    scratch: Scratch | None = None
+
+
+def script_scratch(script: Script, in_place: bool = False) -> Scratch:
+    """How a script's project is protected from it; raises ScratchError."""
+    folder = str(Path.cwd())
+    target = _module_file(script.target) if script.is_module else script.target
+    return plan_scratch(target, folder, in_place=in_place)
+
+
+def _module_file(name: str) -> str:
+    """A file of a module's package; one in the working folder if it is not found."""
+    top = PathFinder.find_spec(name.partition(".")[0], [str(Path.cwd()), *sys.path])
+    return (top.origin if top else None) or str(Path("__main__.py").absolute())
 
 
 def execute(run: Run, show: Show) -> dict[str, Any]:
-    """Run it to its end; the facts that the first process wrote (`stepscope.capture.trial`).
+    """Run it; returns the results of the first process (`stepscope.capture.verify_trial`).
 
     Raises:
         CaptureError: if the script fails, or ends before all steps have been measured.
     """
-    with TemporaryDirectory(prefix="stepscope-") as folder:
+    kept = [str(run.capture.parent)] if run.capture else []
+    with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory(prefix="stepscope-"))
+        view = scratch_view(run.scratch or Scratch(IN_PLACE), run.processes, [folder, *kept])
+        scratch, store = stack.enter_context(view)
+        seen = {"scratch": scratch.to_json(), "store": store} if run.scratch else {}
         results = [Path(folder, f"{rank}.json") for rank in range(run.processes)]
         port = os.environ.get("MASTER_PORT") or _free_port()
         children: list[_Child] = []
         try:
             for rank, result in enumerate(results):
-                children.append(_Child(run, rank, result, port, show))
+                children.append(_Child(run, rank, result, port, show, seen))
             _wait(children)
         finally:
             for child in children:
@@ -83,12 +107,14 @@ def execute(run: Run, show: Show) -> dict[str, Any]:
 class _Child:
     """One process of a run."""
 
-    def __init__(self, run: Run, rank: int, result: Path, port: str, show: Show) -> None:
+    def __init__(
+        self, run: Run, rank: int, result: Path, port: str, show: Show, seen: Mapping[str, Any]
+    ) -> None:
         self._run, self._rank, self._result, self._show = run, rank, result, show
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
         self.stopped = False
         environment = {**os.environ, **_distributed(run, rank, port)}
-        self._process = _started(_command(run, rank, result), environment)
+        self._process = _started(_command(run, rank, result, seen), environment)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -108,7 +134,7 @@ class _Child:
             self._process.stdout.close()
 
     def facts(self) -> dict[str, Any]:
-        """What it wrote; empty where it did not."""
+        """The results that it wrote; empty if it wrote none."""
         if not self._result.exists():
             return {}
         facts: dict[str, Any] = json.loads(self._result.read_text("utf-8"))
@@ -117,7 +143,7 @@ class _Child:
     def raise_failure(self) -> None:
         """Raise CaptureError if it failed by itself."""
         if self.stopped:
-            return  # perhaps while it wrote its facts
+            return  # perhaps while it wrote its results
         facts = self.facts()
         if facts and facts["failure"] is None and self.code == 0:
             return
@@ -126,7 +152,7 @@ class _Child:
         script = self._run.script.target
         if under:
             raise CaptureError(f"{script} fails under {under}: {what}")
-        raise CaptureError(f"{script} fails as it is, without any change: {what}")
+        raise CaptureError(f"{script} fails without any change: {what}")
 
     def _words(self) -> str:
         return f": {self._last[-1].strip()}" if self._last else ""
@@ -157,12 +183,10 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> subproce
             text=True, errors="replace", env=environment,
         )  # fmt: skip
     except OSError as error:
-        raise CaptureError(
-            f"expected a program to run, found that {command[0]!r} cannot be: {error.strerror}"
-        ) from error
+        raise CaptureError(f"cannot run {command[0]}: {error.strerror}") from error
 
 
-def _command(run: Run, rank: int, result: Path) -> list[str]:
+def _command(run: Run, rank: int, result: Path, seen: Mapping[str, Any] | None = None) -> list[str]:
     trial = {
         "target": run.script.target,
         "arguments": list(run.script.arguments),
@@ -172,8 +196,9 @@ def _command(run: Run, rank: int, result: Path) -> list[str]:
         "result": str(result),
         "changes": [[name, dict(values)] for name, values in run.changes],
         "capture": None if run.capture is None else str(run.capture),
+        **(seen or {}),
     }
-    words = [sys.executable, "-m", "stepscope.capture.trial", json.dumps(trial)]
+    words = [sys.executable, "-m", "stepscope.capture.verify_trial", json.dumps(trial)]
     return [*_prefix(run.prefix, rank), *words]
 
 
@@ -181,11 +206,11 @@ def _prefix(text: str, rank: int) -> list[str]:
     try:
         return shlex.split(text.replace("{rank}", str(rank)))
     except ValueError as error:
-        raise CaptureError(f"expected words for --prefix, found {text!r}: {error}") from error
+        raise CaptureError(f"--prefix {text!r} is not a command line: {error}") from error
 
 
 def _distributed(run: Run, rank: int, port: str) -> dict[str, str]:
-    """What torchrun tells its processes; MASTER_ADDR is the user's to say, else this machine."""
+    """The environment variables of torchrun; MASTER_ADDR is the user's, else this machine."""
     if run.processes < 2:
         return {}
     return {
@@ -199,7 +224,7 @@ def _distributed(run: Run, rank: int, port: str) -> dict[str, str]:
 
 
 def _meeting() -> dict[str, str]:
-    """Where the user says; otherwise on this machine, whatever it takes its own name for."""
+    """The user's MASTER_ADDR; otherwise this machine, whatever its own name resolves to."""
     if "MASTER_ADDR" in os.environ:
         return {}
     here = {"MASTER_ADDR": "127.0.0.1"}
@@ -209,35 +234,35 @@ def _meeting() -> dict[str, str]:
 
 
 def _free_port() -> str:
-    """A port that nothing listens on now."""
+    """A free port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return str(listener.getsockname()[1])
 
 
 def _complete(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts, if all steps have been measured and every change found something."""
+    """The results, if all steps were measured and every change was applied."""
     if facts.get("torch") is None:
         raise CaptureError(
-            f"expected {run.script.target} to train with PyTorch, found that it never imports torch"
+            f"{run.script.target} does not train with PyTorch: it never imports torch"
         )
     if facts.get("steps_seen") == 0:
         raise CaptureError(
-            f"expected {run.script.target} to train with an optimizer of torch.optim, found that "
-            "none stepped in its process"
+            f"{run.script.target} does not train with torch.optim: no optimizer made a step in its "
+            "process"
         )
     got = facts["recorded"] if run.capture else len(facts["steps_ns"])
     if got < run.steps:
         raise CaptureError(
-            f"expected {run.script.target} to make {run.warmup} steps to warm up and {run.steps} "
-            f"more, found {facts.get('steps_seen', got)} in all; let it run longer, or ask for "
-            "fewer with --warmup and --steps"
+            f"{run.script.target} made {facts.get('steps_seen', got)} steps; it needs "
+            f"{run.warmup} to warm up and {run.steps} more: let it run "
+            "longer, or lower --warmup and --steps"
         )
     for name, evidence in facts["applied"].items():
         if not evidence["count"]:
-            raise CaptureError(f"{name} found nothing to apply to in {run.script.target}")
+            raise CaptureError(f"{name}: nothing to apply it to in {run.script.target}")
     return facts
 
 
 def _ending(code: int | None) -> str:
-    return f"it was ended by signal {-code}" if code and code < 0 else f"it ended with code {code}"
+    return f"killed by signal {-code}" if code and code < 0 else f"exit code {code}"

@@ -1,4 +1,4 @@
-"""Recorded steps as long as they are when nobody records them."""
+"""Recorded steps corrected for the overhead of recording."""
 
 from __future__ import annotations
 
@@ -7,27 +7,24 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stepscope.arrays import Mask, Times
 from stepscope.graph import Graph
 from stepscope.verify.comparison import Measured
 
-Times = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 _ROUNDS = 60  # of halving: to the last bit of a time
 
 
 def unrecorded(graph: Graph, measured: Measured) -> Graph:
-    """The same steps without what recording cost, so that changes are made to what users see.
+    """The same steps without the overhead of recording, so that predictions match unrecorded runs.
 
-    Recording costs the same for every event, so the most where operators are small. What data
-    loading, the optimizer and the rest of a step take unrecorded is known; within each, the same
-    time is taken from every task, but no more than it has. Where a part took longer unrecorded, it
-    is stretched. Where a device works, what the CPU loses to recording seldom matters, and all
-    times change alike.
+    Recording costs the same for every event, so small operators suffer most. The unrecorded times
+    of data loading, the optimizer and the rest of a step are known; within each, every task loses
+    the same time, but no more than it has. A part that took longer unrecorded is stretched. With
+    device work, the CPU overhead of recording seldom matters, and all times scale alike.
 
     Args:
-        graph: of recorded steps.
+        graph: of the recorded steps.
         measured: the same steps unrecorded.
     """
     factor = measured.step_ms * 1e6 / float(graph.window.measured_ns.mean())
@@ -35,25 +32,25 @@ def unrecorded(graph: Graph, measured: Measured) -> Graph:
         return _measured_as(_stretched(graph, factor), factor)
     columns = {name: graph.tasks[name].copy() for name in ("duration_ns", "gap_ns")}
     for part, step_ms in _parts(graph, measured):
-        _make_last(columns, part, step_ms * 1e6 * len(graph.window.steps))
+        _set_total(columns, part, step_ms * 1e6 * len(graph.window.steps))
     return _measured_as(graph.with_tasks(**columns), factor)
 
 
 def _parts(graph: Graph, measured: Measured) -> Iterator[tuple[Mask, float]]:
-    """Tasks of the training loop by part, with what the part takes a step, ms."""
-    mine = (graph.threads["main"] > 0)[graph.tasks["thread"]]
+    """Tasks of the training loop by part, with the time of the part per step, ms."""
+    main = (graph.threads["main"] > 0)[graph.tasks["thread"]]
     stage = graph.tasks.text("stage")
-    rest, rest_ms = mine, measured.step_ms
+    rest, rest_ms = main, measured.step_ms
     for name, part_ms in measured.parts_ms.items():
-        part = mine & stage.mask(name)
+        part = main & stage.mask(name)
         if part.any():
             yield part, part_ms
             rest, rest_ms = rest & ~part, rest_ms - part_ms
     yield rest, rest_ms
 
 
-def _make_last(columns: dict[str, Times], part: Mask, total_ns: float) -> None:
-    """Change the times of some tasks so that they sum up to a total."""
+def _set_total(columns: dict[str, Times], part: Mask, total_ns: float) -> None:
+    """Change the times of some tasks so that they add up to a total."""
     length, gap = (columns[name][part] for name in ("duration_ns", "gap_ns"))
     excess = float((length + gap).sum()) - total_ns
     if excess > 0:
@@ -67,7 +64,7 @@ def _make_last(columns: dict[str, Times], part: Mask, total_ns: float) -> None:
 
 
 def _shared(times: Times, total: float) -> Times:
-    """The same part of each, or all of it where it has less, so that they sum up to `total`."""
+    """The same time from each, or all of it if it has less, so that they add up to `total`."""
     low, high = 0.0, float(times.max(initial=0))
     for _ in range(_ROUNDS):
         middle = (low + high) / 2
@@ -83,7 +80,7 @@ def _stretched(graph: Graph, factor: float) -> Graph:
 
 
 def _measured_as(graph: Graph, factor: float) -> Graph:
-    """The graph with what was measured of its steps in another measure of time."""
+    """The graph with the measured times of its steps scaled."""
     window, begin = graph.window, graph.window.starts_ns[0]
     starts = begin + _times(window.starts_ns - begin, factor)
     end = int(begin + _times(window.end_ns - begin, factor))

@@ -1,4 +1,4 @@
-"""Predict a change from a capture of the unchanged script, make it, and measure both in turn."""
+"""Predict a change from a recording of the unchanged script, apply it, and measure both."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from typing import Any
 
 from stepscope.calibration import calibrate
 from stepscope.calibration.calibration import cpu_model
-from stepscope.capture.program import Program
+from stepscope.capture.script_runner import Program
 from stepscope.graph import Graph, build_graph
-from stepscope.opening import open as open_trace
+from stepscope.load import open as open_trace
+from stepscope.scratch import Scratch
+from stepscope.verify.change_spec import ChangeSpec, requests_of
 from stepscope.verify.comparison import Comparison, Measured
-from stepscope.verify.requests import Wish, requests_of
-from stepscope.verify.trials import Run, Script, Show, execute
+from stepscope.verify.trials import Run, Script, Show, execute, script_scratch
 from stepscope.verify.unrecorded import unrecorded
 from stepscope.whatif import Prediction, predict
-from stepscope.whatif.calibrated import on_cpu
+from stepscope.whatif.parts.cpu_calibration import on_cpu
 
 Say = Callable[[str], None]
 Json = dict[str, Any]
@@ -31,11 +32,12 @@ class Plan:
     """How a change is measured.
 
     Attributes:
-        warmup: training steps of each run to let pass.
+        warmup: training steps of each run that are not timed.
         steps: training steps of each run to time.
-        rounds: runs without the change, and as many with it.
+        rounds: number of runs without the change, and with it.
         recorded: training steps to record for the prediction.
-        prefix: words before the command of each process of `ddp`, with `{rank}` in them.
+        prefix: words before the command of each process, with `{rank}` in them.
+        in_place: run the script in its project instead of a scratch view of it.
     """
 
     warmup: int = 5
@@ -43,41 +45,46 @@ class Plan:
     rounds: int = 3
     recorded: int = 4
     prefix: str = ""
+    in_place: bool = False
 
 
 def verify_change(
-    script: Script, wishes: Sequence[Wish], plan: Plan, show: Show, say: Say
+    script: Script, specs: Sequence[ChangeSpec], plan: Plan, show: Show, say: Say
 ) -> Comparison:
-    """What the changes were predicted to do to a script's step, and what they did.
+    """Compare the predicted with the measured effect of changes on a script's step.
 
     Args:
         script: what to run, unmodified.
-        wishes: the changes.
+        specs: the changes.
         plan: how often and how long.
-        show: is given each line that the script prints.
-        say: is told what happens next.
+        show: gets each line that the script prints.
+        say: gets a line about what happens next.
 
     Raises:
         CaptureError: if the script fails, with the change or without it.
-        ChangeError: if a change cannot be predicted for it.
+        ChangeError: if a change does not apply to it.
     """
     Program(script.target, script.arguments, script.is_module).check()
-    graphs = [_recorded(script, plan, show, say)]
-    predictable = not any(wish.reason for wish in wishes)
+    scratch = script_scratch(script, in_place=plan.in_place)
+    say(f"running {script.target} {2 * plan.rounds + 1} times or more {scratch.sentence}")
+    graphs = [_recorded(script, plan, scratch, show, say)]
+    predictable = not any(spec.only_measured for spec in specs)
     if predictable:
-        _predicted(graphs[0], wishes, say)  # what does not apply is better known at once
+        _predicted(graphs[0], specs, say)  # fail early if a change does not apply
     before: list[Json] = []
     after: list[Json] = []
     for number in range(plan.rounds):
-        # Whatever drifts meanwhile, drifts for both.
-        sides: list[tuple[Sequence[Wish], list[Json]]] = [((), before), (wishes, after)]
+        # The order alternates, so that drift affects both sides.
+        sides: list[tuple[Sequence[ChangeSpec], list[Json]]] = [((), before), (specs, after)]
         for changes, runs in sides if number % 2 == 0 else reversed(sides):
-            runs.append(_measured(_run(script, changes, plan, number), plan, show, say))
+            run = _run(script, changes, plan, number, scratch)
+            runs.append(_measured(run, plan, show, say))
         if number == plan.rounds // 2 and plan.rounds > 1 and predictable:
-            graphs.append(_recorded(script, plan, show, say))
-    # What disturbs a recording only makes it longer.
+            graphs.append(_recorded(script, plan, scratch, show, say))
+    # Noise only makes a recording longer.
     graph = min(graphs, key=_recorded_ms)
-    return _compared(script, wishes, graph, before, after, say)
+    _report_outside_writes([*before, *after], say)
+    return _compared(script, specs, graph, before, after, say)
 
 
 def _measured(run: Run, plan: Plan, show: Show, say: Say) -> Json:
@@ -86,30 +93,40 @@ def _measured(run: Run, plan: Plan, show: Show, say: Say) -> Json:
 
 
 def _compared(
-    script: Script, wishes: Sequence[Wish], graph: Graph, before: Sequence[Json],
+    script: Script, specs: Sequence[ChangeSpec], graph: Graph, before: Sequence[Json],
     after: Sequence[Json], say: Say,
 ) -> Comparison:  # fmt: skip
-    """What was measured of the runs, beside what is predicted from the recorded steps."""
+    """The comparison of the runs with the prediction from the recorded steps."""
     unchanged, facts = Measured.of(before), after[-1]
-    reason = next((wish.reason for wish in wishes if wish.reason), None)
+    reason = next((spec.only_measured for spec in specs if spec.only_measured), None)
     return Comparison(
         script=" ".join([script.target, *script.arguments]),
-        changes=tuple(wish.text for wish in wishes),
+        changes=tuple(spec.text for spec in specs),
         before=unchanged,
         after=Measured.of(after),
         recorded_ms=_recorded_ms(graph),
-        prediction=None if reason else _predicted(unrecorded(graph, unchanged), wishes, say),
+        prediction=None if reason else _predicted(unrecorded(graph, unchanged), specs, say),
         reason=reason,
         applied=facts["applied"],
         machine=_machine(facts),
     )
 
 
-def _recorded(script: Script, plan: Plan, show: Show, say: Say) -> Graph:
-    say("recording the script as it is")
+def _report_outside_writes(runs: Sequence[Json], say: Say) -> None:
+    paths = list(dict.fromkeys(path for run in runs for path in run.get("outside_writes", ())))
+    if paths:
+        more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+        names = ", ".join(paths[:3])
+        say(f"the script also writes outside its project, at each run: {names}{more}")
+
+
+def _recorded(script: Script, plan: Plan, scratch: Scratch, show: Show, say: Say) -> Graph:
+    say("recording the unchanged script")
     with TemporaryDirectory(prefix="stepscope-") as folder:
         path = Path(folder, "unchanged.stepscope")
-        run = Run(script, plan.warmup, plan.recorded, capture=path, label="recorded")
+        run = Run(
+            script, plan.warmup, plan.recorded, capture=path, label="recorded", scratch=scratch
+        )
         execute(run, show)
         return build_graph(open_trace(path, cache=False))
 
@@ -118,21 +135,23 @@ def _recorded_ms(graph: Graph) -> float:
     return float(graph.window.measured_ns.mean()) / 1e6
 
 
-def _predicted(graph: Graph, wishes: Sequence[Wish], say: Say) -> Prediction:
+def _predicted(graph: Graph, specs: Sequence[ChangeSpec], say: Say) -> Prediction:
     if on_cpu(graph):
-        say("measuring what predictions on a CPU need, unless it is known")
+        say("calibrating this CPU, unless done before")
         calibrate(graph.trace)
-    return predict(graph, requests_of(wishes, graph))
+    return predict(graph, requests_of(specs, graph))
 
 
-def _run(script: Script, wishes: Sequence[Wish], plan: Plan, number: int) -> Run:
-    processes = max((wish.processes for wish in wishes), default=1)
-    label = "+".join(wish.text for wish in wishes) or "unchanged"
+def _run(
+    script: Script, specs: Sequence[ChangeSpec], plan: Plan, number: int, scratch: Scratch
+) -> Run:
+    processes = max((spec.processes for spec in specs), default=1)
+    label = "+".join(spec.text for spec in specs) or "unchanged"
     return Run(
         script, plan.warmup, plan.steps,
-        changes=[(wish.name, wish.applied) for wish in wishes],
+        changes=[(spec.name, spec.arguments) for spec in specs],
         processes=processes, prefix=plan.prefix if processes > 1 else "",
-        label=f"{label}, round {number + 1}",
+        label=f"{label}, round {number + 1}", scratch=scratch,
     )  # fmt: skip
 
 

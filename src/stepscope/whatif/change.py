@@ -1,92 +1,207 @@
-"""What a what-if change is: a plain function Graph -> Graph, and what to know of it."""
+"""A what-if change: the function that predicts it, its parameters, and what is known about it.
+
+Each file in `stepscope/whatif/changes` declares one as `CHANGE`; everything else (the list, the
+tables in the documentation, `verify`, the page) is derived from these declarations.
+"""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
+from stepscope.memory.recorded_memory import RecordedMemory
+from stepscope.whatif.parts.cpu_calibration import disturbed_calibration
 
-_WORDS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
-_MOST = 1e6  # beyond it a time would be none that a trace can hold
+GROUPS = (
+    "Compute",
+    "Launches and waits",
+    "Data loading",
+    "Ranks of one job",
+    "Distributed training",
+    "Memory",
+    "Anything",
+)
+"""The groups in which changes are listed, in order."""
+
+_BOOLEANS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+_LARGEST = 1e6  # larger factors give times that a trace cannot hold
+_DESCRIBED = re.compile(r"^    ([\w, ]+): (.+(?:\n        .+)*)", re.MULTILINE)
 
 
 def _bool(text: str) -> bool:
-    if text.lower() not in _WORDS:
+    if text.lower() not in _BOOLEANS:
         raise ValueError(text)
-    return _WORDS[text.lower()]
+    return _BOOLEANS[text.lower()]
 
 
 def _number(text: str) -> float:
     number = float(text)
-    if number and not 1 / _MOST <= abs(number) <= _MOST:  # nan neither
+    if number and not 1 / _LARGEST <= abs(number) <= _LARGEST:  # refuses nan, too
         raise ValueError(text)
     return number
 
 
-def _whole(text: str) -> int:
-    if abs(number := int(text)) > _MOST:
+def _integer(text: str) -> int:
+    if abs(number := int(text)) > _LARGEST:
         raise ValueError(text)
     return number
 
 
-_READ: dict[str, Callable[[str], Any]] = {
-    "float": _number, "int": _whole, "str": str, "bool": _bool,
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "float": _number, "int": _integer, "str": str, "bool": _bool,
 }  # fmt: skip
-_READ_AS = {
+_EXPECTED = {
     "float": "a number from 1e-6 to 1e6, or 0", "int": "a whole number up to 1e6",
     "bool": "true or false",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
+class Parameter:
+    """A parameter that the user can set.
+
+    Attributes:
+        name: as in `CHANGE:NAME=VALUE`.
+        type: `float`, `int`, `str` or `bool`.
+        default: None if the user has to give a value.
+        meaning: what it sets.
+    """
+
+    name: str
+    type: str
+    default: Any
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Application:
+    """How `stepscope verify` makes a change to a running script.
+
+    The code that does it is `stepscope.capture.applied.NAME`, since it runs in the user's process.
+
+    Attributes:
+        summary: what happens to the script.
+        arguments: the parameters that this code takes.
+        defaults: values of parameters that the user does not give.
+        processes: whether the script runs in `workers` local processes.
+        check: raises ChangeError for parameters that PyTorch does not offer.
+    """
+
+    summary: str
+    arguments: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    processes: bool = False
+    check: Callable[[Mapping[str, Any]], None] | None = None
+
+
+@dataclass(frozen=True)
 class Change:
-    """One entry of the list of changes.
+    """One change: a function from graph to graph, and what users need to know about it.
 
     Attributes:
         function: takes a graph and its own parameters by name; raises ChangeError with the reason
-            where it does not apply.
+            if it does not apply. Its docstring is the documentation.
+        group: one of `GROUPS`.
+        basis: where its numbers come from, in a few words.
         assumptions: what has to hold for the prediction.
+        choose: values for parameters that the user does not give, given the graph.
         low, high: parameters under which it gains least and most, for the range.
-        error: the greatest relative error of such predictions that was published, by others or in
-            docs/accuracy.md, or 0.
-        on_cpu: what has to hold instead, given the graph, where a CPU's operators are the work.
-        ranked: whether `--rank` tries it: not what needs parameters, or cannot gain.
-        one_rank: whether it looks at one rank's step alone.
+        error: the largest published relative error of such predictions, 0 if there is none.
+        error_source: where that error was published.
+        basis_on_cpu, assumptions_on_cpu: the same, given the graph, if the CPU does the work.
+        is_calibrated: whether it takes times from the machine's calibration then.
+        ranked: whether `--all` tries it: not if it needs parameters or cannot gain.
+        one_rank: whether it applies to the step of a single rank only.
+        application: how `verify` makes it to a script, if it can.
+        only_measured: why `verify` measures it without a prediction, if so.
+        memory: its effect on the recorded allocations; takes them and the change's parameters, and
+            returns them changed. None where the effect on memory is not known.
+        memory_error: the largest relative error of predicted peaks that were measured; None where
+            none was.
     """
 
     function: Callable[..., Graph]
-    assumptions: tuple[str, ...]
+    group: str = "Anything"
+    basis: str = ""
+    assumptions: tuple[str, ...] = ()
+    choose: Callable[[Graph], Mapping[str, Any]] | None = None
     low: Mapping[str, Any] = field(default_factory=dict)
     high: Mapping[str, Any] = field(default_factory=dict)
     error: float = 0.0
-    on_cpu: Callable[[Graph], tuple[str, ...]] | None = None
+    error_source: str = ""
+    basis_on_cpu: str = ""
+    assumptions_on_cpu: Callable[[Graph], tuple[str, ...]] | None = None
+    is_calibrated: bool = False
     ranked: bool = True
     one_rank: bool = False
+    application: Application | None = None
+    only_measured: str = ""
+    memory: Callable[..., RecordedMemory] | None = None
+    memory_error: float | None = None
 
     @property
     def name(self) -> str:
-        """The name to call it by."""
+        """The name that users type."""
         return self.function.__name__
 
     @property
     def summary(self) -> str:
-        """The first line of what it says of itself."""
-        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+        """The first line of the function's docstring."""
+        return _doc(self.function).partition("\n")[0]
+
+    @property
+    def description(self) -> str:
+        """The docstring up to its sections, as one paragraph."""
+        text = re.split(r"\n\n(?:Args|Raises|Source|Returns):", _doc(self.function))[0]
+        return " ".join(text.split())
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters by name; a dataclass such as `Network` counts as its public fields."""
+        found: list[Parameter] = []
+        meanings = _meanings(_doc(self.function))
+        for name, given in _arguments(self.function).items():
+            if is_dataclass(given.default):
+                found += _fields_as_parameters(given.default)
+            else:
+                default = None if given.default is inspect.Parameter.empty else given.default
+                found.append(
+                    Parameter(name, str(given.annotation), default, meanings.get(name, ""))
+                )
+        return {parameter.name: parameter for parameter in found}
 
     def assumed(self, graph: Graph) -> tuple[str, ...]:
         """What has to hold for its prediction on this graph."""
-        if self.on_cpu is None or graph.on_device.any():
+        if self.assumptions_on_cpu is None or graph.on_device.any():
             return self.assumptions
-        return self.on_cpu(graph)
+        return self.assumptions_on_cpu(graph)
 
-    @property
-    def parameters(self) -> dict[str, inspect.Parameter]:
-        """Its parameters but the graph."""
-        return dict(list(inspect.signature(self.function).parameters.items())[1:])
+    def based_on(self, graph: Graph) -> str:
+        """Where its numbers come from on this graph."""
+        if graph.on_device.any():
+            return self.basis
+        busy = disturbed_calibration(graph) if self.is_calibrated else None
+        return (self.basis_on_cpu or self.basis) + (f" (calibration {busy.load})" if busy else "")
+
+    def apply(self, graph: Graph, **values: Any) -> Graph:
+        """The changed graph.
+
+        Args:
+            graph: any graph.
+            values: of the parameters; the others have their defaults.
+
+        Raises:
+            ChangeError: if the change does not apply, with the reason.
+        """
+        if self.one_rank and graph.window.rank < 0:
+            raise ChangeError(f"{self.name}: predicted for one rank only; choose it with --rank N")
+        return self.function(graph, **_grouped(self.function, values)).check()
 
 
 @dataclass(frozen=True)
@@ -96,16 +211,19 @@ class Request:
     change: Change
     values: Mapping[str, Any] = field(default_factory=dict)
 
-    def apply(self, graph: Graph, otherwise: Mapping[str, Any] | None = None) -> Graph:
-        """The changed graph; `otherwise` holds for parameters that the user did not give.
+    def apply(self, graph: Graph, defaults: Mapping[str, Any] | None = None) -> Graph:
+        """The changed graph; `defaults` are for parameters that the user did not give.
 
         Raises:
             ChangeError: if the change does not apply, with the reason.
         """
-        if self.change.one_rank and graph.window.rank < 0:
-            raise ChangeError(f"{self.change.name}: is predicted for one rank; choose it with "
-                              "--of-rank")  # fmt: skip
-        return self.change.function(graph, **{**(otherwise or {}), **self.values}).check()
+        return self.change.apply(graph, **{**(defaults or {}), **self.values})
+
+    def chosen(self, graph: Graph) -> Request:
+        """The request with the values that the change chooses for a graph."""
+        if self.change.choose is None:
+            return self
+        return Request(self.change, {**self.change.choose(graph), **self.values})
 
     def __str__(self) -> str:
         values = ",".join(f"{name}={value}" for name, value in self.values.items())
@@ -113,21 +231,18 @@ class Request:
 
 
 def parse_request(text: str, known: Mapping[str, Change]) -> Request:
-    """A request from text as `bandwidth:factor=2`.
+    """Parse a request such as `bandwidth:factor=2`.
 
     Raises:
-        ChangeError: if there is no such change or parameter, or a value is of another type.
+        ChangeError: if there is no such change or parameter, or a value has the wrong type.
     """
     name, _, rest = text.partition(":")
     if name not in known:
-        raise ChangeError(f"no change is called {name!r}; there are {', '.join(known)}")
+        raise ChangeError(f"there is no change {name!r}; choose one of {', '.join(known)}")
     change = known[name]
     values = dict(_value(change, part) for part in rest.split(",") if part)
-    missing = [
-        key
-        for key, parameter in change.parameters.items()
-        if parameter.default is inspect.Parameter.empty and key not in values
-    ]
+    missing = [one.name for one in change.parameters.values()
+               if one.default is None and one.name not in values]  # fmt: skip
     if missing:
         raise ChangeError(f"{name} needs {' and '.join(missing)}: {name}:{missing[0]}=…")
     return Request(change, values)
@@ -139,9 +254,48 @@ def _value(change: Change, part: str) -> tuple[str, Any]:
         listed = ", ".join(change.parameters) or "none"
         raise ChangeError(f"{change.name}: expected KEY=VALUE with KEY one of {listed}, "
                           f"found {part!r}")  # fmt: skip
-    kind = str(change.parameters[key].annotation)
+    kind = change.parameters[key].type
     try:
-        return key, _READ[kind](text)
+        return key, _PARSERS[kind](text)
     except ValueError:
-        raise ChangeError(f"{change.name}: expected {key} as {_READ_AS[kind]}, "
+        raise ChangeError(f"{change.name}: expected {key} to be {_EXPECTED[kind]}, "
                           f"found {text!r}") from None  # fmt: skip
+
+
+def _arguments(function: Callable[..., Graph]) -> dict[str, inspect.Parameter]:
+    """The function's parameters except the graph."""
+    return dict(list(inspect.signature(function).parameters.items())[1:])
+
+
+def _fields_as_parameters(default: Any) -> list[Parameter]:
+    meanings = _meanings(_doc(type(default)))
+    return [
+        Parameter(one.name, str(one.type), getattr(default, one.name), meanings.get(one.name, ""))
+        for one in fields(default)
+        if one.metadata.get("parameter", True)
+    ]
+
+
+def _grouped(function: Callable[..., Graph], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as the function takes them: those of a dataclass's fields in an instance of it."""
+    result, rest = {}, dict(values)
+    for name, given in _arguments(function).items():
+        if is_dataclass(given.default) and not isinstance(given.default, type):
+            mine = {one.name: rest.pop(one.name) for one in fields(given.default)
+                    if one.metadata.get("parameter", True) and one.name in rest}  # fmt: skip
+            result[name] = replace(given.default, **mine)
+    return {**result, **rest}
+
+
+def _doc(documented: Any) -> str:
+    return inspect.getdoc(documented) or ""
+
+
+def _meanings(doc: str) -> dict[str, str]:
+    """What a docstring says about each parameter or attribute."""
+    section = re.split(r"(?:Args|Attributes):\n", doc)[-1].partition("\n\n")[0]
+    return {
+        name.strip(): " ".join(line.strip() for line in text.split("\n"))
+        for names, text in _DESCRIBED.findall(section)
+        for name in names.split(",")
+    }

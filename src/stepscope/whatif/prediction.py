@@ -1,48 +1,53 @@
-"""The answer: measured, replayed and predicted step, how sure, and why."""
+"""A prediction: the measured, replayed and predicted step, its range, and its assumptions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from stepscope.errors import ChangeError
 from stepscope.graph import (
     Graph,
     Simulation,
     breakdown,
     critical_ms,
     simulate,
-    without_residue,
+    without_unexplained_delays,
 )
-from stepscope.graph.path import Breakdown
+from stepscope.graph.critical_path import Breakdown
+from stepscope.memory.recorded_memory import RecordedMemory
 from stepscope.whatif.change import Request
+from stepscope.whatif.memory_prediction import MemoryPrediction, predict_memory, recorded
 
-_WORTH_TELLING = 0.001
-_ALWAYS = "work that stays takes as long as it did, also beside other work than before"
-_ALIKE = "other ranks change alike"
+_LEAST_UNEXPLAINED = 0.001
+_ALWAYS = "unchanged work takes as long as it did, even if it overlaps with different work"
+_ALIKE = "other ranks change in the same way"
 _TOGETHER = (
-    "times are the mean of all ranks; a collective begins when the last of them arrives, and then "
+    "times are the mean of all ranks; a collective begins when the last rank arrives, and then "
     "takes as long as it did"
 )
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What some changes would make of the step; times are means a step, ms.
+    """The effect of some changes on the step; times are means per step, ms.
 
     Attributes:
         measured_step_ms: until the next step begins; of the last, until its device work ends.
         replayed_step_ms: the same steps simulated without a change.
-        replay_error: replayed over measured, less 1.
+        replay_error: replayed over measured, minus 1.
         predicted_step_ms: simulated with the changes, in the order given.
         speedup: replayed over predicted.
-        range: predicted if the changes gain most and least, each widened by an error, ms:
-            the largest of the replay's, the step's unexplained part, and the published one.
-        changes: as asked for.
+        range: the prediction if the changes gain most and least, each widened by the largest of
+            three errors: the replay's, the step's unexplained part, and the published one; ms.
+        changes: as requested.
+        basis: where the numbers of each change come from.
         assumptions: what has to hold.
         breakdown: before and after: only CPU, only device, both, neither, ms.
         critical_path: before and after, by stage and by module, ms.
+        memory: the peak; None if it was not asked for, not recorded, or cannot be predicted.
     """
 
     measured_step_ms: float
@@ -52,24 +57,26 @@ class Prediction:
     speedup: float
     range: tuple[float, float]
     changes: tuple[str, ...]
+    basis: tuple[str, ...]
     assumptions: tuple[str, ...]
     breakdown: dict[str, Breakdown]
     critical_path: dict[str, dict[str, dict[str, float]]]
+    memory: MemoryPrediction | None = None
 
     @property
     def is_certain(self) -> bool:
-        """Whether all of the range is faster than the replay, or all of it slower."""
+        """Whether the whole range is faster than the replay, or the whole range slower."""
         low, high = self.range
         return not low <= self.replayed_step_ms <= high
 
     def to_json(self) -> dict[str, Any]:
-        """The same as dicts and lists that `json` can write."""
+        """The same as dicts and lists for `json`."""
         return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """The steps as they were measured: what every prediction for them is compared with.
+    """The steps as they were measured, with which every prediction for them is compared.
 
     Attributes:
         graph: without a change.
@@ -89,25 +96,41 @@ class Baseline:
 
     @cached_property
     def unexplained(self) -> float:
-        """Part of the measured step that no known dependency explains."""
-        return 1 - _step_ms(simulate(without_residue(self.graph))) / self.measured_ms
+        """Share of the measured step that no known dependency explains."""
+        return 1 - _step_ms(simulate(without_unexplained_delays(self.graph))) / self.measured_ms
 
     @cached_property
     def breakdown(self) -> Breakdown:
-        """Which side was busy."""
+        """Which side was busy before."""
         return breakdown(self.simulation)
 
     @cached_property
     def critical_ms(self) -> dict[str, dict[str, float]]:
-        """What set the length."""
+        """The critical path before."""
         return critical_ms(self.simulation)
 
+    @cached_property
+    def memory(self) -> RecordedMemory | None:
+        """The recorded allocations, if there are any."""
+        return recorded(self.graph.trace)
+
+    def predict_memory(self, requests: Sequence[Request]) -> MemoryPrediction | None:
+        """The peak with the changes; None if it was not recorded or cannot be predicted."""
+        try:
+            return predict_memory(self.memory, self._chosen(requests)) if self.memory else None
+        except ChangeError:
+            return None  # the time is predicted all the same
+
+    def _chosen(self, requests: Sequence[Request]) -> list[Request]:
+        return [request.chosen(self.graph) for request in requests]
+
     def predict(self, requests: Sequence[Request]) -> tuple[Prediction, Simulation]:
-        """What the changes, applied in this order, would make of the steps.
+        """The effect of the changes, applied in this order, on the steps, but not on memory.
 
         Raises:
             ChangeError: if one does not apply, with the reason.
         """
+        requests = self._chosen(requests)
         after = simulate(_changed(self.graph, requests))
         replayed, predicted = _step_ms(self.simulation), _step_ms(after)
         error = replayed / self.measured_ms - 1
@@ -119,15 +142,25 @@ class Baseline:
             speedup=replayed / predicted if predicted else float("inf"),
             range=_range(self.graph, requests, predicted, max(abs(error), abs(self.unexplained))),
             changes=tuple(map(str, requests)),
+            basis=tuple(one.change.based_on(self.graph) for one in requests),
             assumptions=_assumptions(self.graph, requests, self.unexplained),
             breakdown={"before": self.breakdown, "after": breakdown(after)},
             critical_path={"before": self.critical_ms, "after": critical_ms(after)},
         )
         return prediction, after
 
+    def predict_all(self, requests: Sequence[Request]) -> tuple[Prediction, Simulation]:
+        """The effect of the changes on the steps and on their memory.
+
+        Raises:
+            ChangeError: if one does not apply, with the reason.
+        """
+        prediction, after = self.predict(requests)
+        return replace(prediction, memory=self.predict_memory(requests)), after
+
 
 def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
-    """What the changes would make of the graph's steps.
+    """The effect of the changes on the graph's steps.
 
     Args:
         graph: of the steps as they were measured.
@@ -139,12 +172,12 @@ def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
     Example:
         >>> predict(graph, [parse_request("bandwidth:factor=2", CHANGES)])  # doctest: +SKIP
     """
-    return Baseline(graph).predict(requests)[0]
+    return Baseline(graph).predict_all(requests)[0]
 
 
 def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) -> tuple[str, ...]:
-    kept = f"{unexplained:.1%} of the step are delays without a known cause; they stay as they are"
-    known = (kept,) if abs(unexplained) >= _WORTH_TELLING else ()
+    kept = f"{unexplained:.1%} of the step are delays without a known cause; they stay"
+    known = (kept,) if abs(unexplained) >= _LEAST_UNEXPLAINED else ()
     always = (_ALWAYS, _TOGETHER if graph.window.rank < 0 else _ALIKE)
     return (*always, *known, *(text for one in requests for text in one.change.assumed(graph)))
 
@@ -158,10 +191,9 @@ def _changed(graph: Graph, requests: Sequence[Request], side: str = "") -> Graph
 def _range(
     graph: Graph, requests: Sequence[Request], predicted: float, error: float
 ) -> tuple[float, float]:
-    """Least and greatest of the predictions, widened by the largest of three errors.
+    """The smallest and largest prediction, widened by the largest of three errors.
 
-    They are the replay's, the part of the step that no dependency explains, and what was published
-    of such predictions.
+    They are the replay's, the unexplained share of the step, and the published one.
     """
     bounded = [one for one in requests if one.change.low or one.change.high]
     sides = [_step_ms(simulate(_changed(graph, requests, side))) for side in ("low", "high")] \

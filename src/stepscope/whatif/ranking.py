@@ -1,10 +1,11 @@
-"""Every change that applies, by gain; and why the others do not."""
+"""Every change that applies, by gain, and why the others do not apply."""
 
 from __future__ import annotations
 
 from stepscope.errors import StepscopeError
 from stepscope.graph import Graph
-from stepscope.whatif import CHANGES, Prediction, Request, predict
+from stepscope.whatif import CHANGES, Prediction, Request
+from stepscope.whatif.prediction import Baseline
 
 
 def rank_changes(graph: Graph) -> tuple[list[Prediction], dict[str, str]]:
@@ -14,14 +15,14 @@ def rank_changes(graph: Graph) -> tuple[list[Prediction], dict[str, str]]:
         graph: of the steps as they were measured.
 
     Returns:
-        The predictions, and by name the reason of each change that does not apply.
+        The predictions, and the reason by name of each change that does not apply.
     """
-    gains, reasons = [], {}
+    baseline, gains, reasons = Baseline(graph), [], {}
     for change in CHANGES.values():
         if not change.ranked:
             continue
         try:
-            gains.append(predict(graph, [Request(change)]))
+            gains.append(baseline.predict_all([Request(change)])[0])
         except StepscopeError as error:
             reasons[change.name] = str(error).removeprefix(f"{change.name}: ")
-    return sorted(gains, key=lambda one: one.predicted_step_ms), reasons
+    return sorted(gains, key=lambda prediction: prediction.predicted_step_ms), reasons

@@ -64,9 +64,14 @@ def main(folder, steps=4):
                 loss.block_until_ready()
 
 
-if __name__ == "__main__":
+def keep_profile(record, name):
+    """Compress the profile that `record` leaves in a folder, beside this file."""
     with tempfile.TemporaryDirectory() as folder:
-        main(folder)
+        record(folder)
         (found,) = Path(folder).rglob("*.xplane.pb")
-        target = Path(__file__).with_name("mlp_cpu.xplane.pb.gz")
+        target = Path(__file__).with_name(name)
         target.write_bytes(gzip.compress(found.read_bytes(), mtime=0))
+
+
+if __name__ == "__main__":
+    keep_profile(main, "mlp_cpu.xplane.pb.gz")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepscope.analyze import RULES, Finding, Subject, apply_rules
+from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
 from stepscope.annotate import annotate
 from stepscope.testing import drawn_trace
 
@@ -14,7 +14,7 @@ A100 = ({"id": 0, "name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "numSms": 
 
 def findings(text: str, **metadata: Any) -> list[Finding]:
     """What all rules find."""
-    return apply_rules(Subject(annotate(drawn_trace(text, **metadata))), RULES)
+    return apply_rules(RuleContext(annotate(drawn_trace(text, **metadata))), RULES)
 
 
 def found(rule: str, text: str, **metadata: Any) -> Finding | None:

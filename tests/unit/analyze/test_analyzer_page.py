@@ -1,4 +1,4 @@
-"""docs/analyzer.md: every rule as it says of itself, and the example of a rule of one's own."""
+"""docs/reference/analyzer_rules.md: every rule and the example of a custom rule."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.analyze import RULES, Rule, Subject, apply_rules, load_rules
+from stepscope.analyze import RULES, Rule, RuleContext, apply_rules, load_rules
 from stepscope.annotate import annotate
 from stepscope.testing import drawn_trace
 
-PAGE = (Path(__file__).parents[3] / "docs" / "analyzer.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "analyzer_rules.md").read_text("utf-8")
 LOOKUPS = "\n".join(
     [
         "main | 0 1000 | ProfilerStep#0",
@@ -32,8 +32,8 @@ def test_the_example_of_a_rule_runs(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(example[1])
     assert len([line for line in example[1].splitlines() if line.strip()]) <= 10
-    subject = Subject(annotate(drawn_trace(LOOKUPS)))
-    (finding,) = apply_rules(subject, load_rules(file))
+    context = RuleContext(annotate(drawn_trace(LOOKUPS)))
+    (finding,) = apply_rules(context, load_rules(file))
     assert finding.rule == "embeddings"
     assert finding.evidence[0].count == 30
     assert finding.gain.ms == pytest.approx(0.27 * 0.8)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepscope.analyze import RULES, Finding, Subject, apply_rules
+from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
 from stepscope.annotate import annotate
 from stepscope.contexts import ContextTree, build_contexts
-from stepscope.contexts.recorded import with_contexts
-from stepscope.contexts.stats import Stats
+from stepscope.contexts.recorded_tree import with_contexts
+from stepscope.contexts.sample_stats import Stats
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import CONTEXTS
 from stepscope.trace.table import Table
@@ -29,7 +29,7 @@ STEP = "\n".join(
 
 
 def findings(tree: ContextTree) -> list[Finding]:
-    return apply_rules(Subject(with_contexts(Trace({}), tree)), RULES)
+    return apply_rules(RuleContext(with_contexts(Trace({}), tree)), RULES)
 
 
 def folded() -> dict[str, Finding]:
@@ -38,7 +38,7 @@ def folded() -> dict[str, Finding]:
 
 
 def test_a_node_stands_for_all_its_calls() -> None:
-    (place,) = folded()["synchronising_calls"].evidence
+    (place,) = folded()["synchronizing_calls"].evidence
     assert (place.name, place.count, place.ms) == ("aten::item", 100, pytest.approx(0.2))
     assert (place.file, place.line, place.function) == ("train.py", 7, "step")
     assert place.events == ()
@@ -47,7 +47,7 @@ def test_a_node_stands_for_all_its_calls() -> None:
 
 def test_backward_work_below_its_forward_call_is_compared_with_it() -> None:
     finding = folded()["forward_backward"]
-    assert "takes 60 times its forward" in finding.what
+    assert "The gradient of aten::embedding takes 0.6 ms" in finding.what
     assert finding.gain.changes == ()  # a simulation needs to know when things ran
     assert finding.gain.ms == pytest.approx(0.6 * (1 - 2 / 60))
 
@@ -71,7 +71,7 @@ def test_frames_whose_cpu_time_far_exceeds_their_device_time(device_us: int, slo
 
 
 def sampled(reasons: dict[str, int]) -> ContextTree:
-    """A kernel of 800 us with samples of its instructions, beside one of 100 us."""
+    """A kernel of 800 us with samples of its instructions, next to one of 100 us."""
     rows: list[dict[str, Any]] = [
         {"parent": -1, "kind": "root", "name": "all"},
         {"parent": 0, "kind": "python", "name": "step", "file": "train.py", "line": 7},
@@ -104,10 +104,10 @@ def test_the_reasons_that_a_hot_kernel_stalls_for() -> None:
     tree = sampled({"smsp__pcsamp_constant_miss": 60, "math_dependency": 30, "selected": 10})
     (finding,) = [one for one in findings(tree) if one.rule == "stall_reasons"]
     assert finding.what == (
-        "convert is mainly stalled by smsp__pcsamp_constant_miss: smsp__pcsamp_constant_miss 60%, "
+        "convert stalls mainly on smsp__pcsamp_constant_miss: smsp__pcsamp_constant_miss 60%, "
         "math_dependency 30%, selected 10% of its samples."
     )
-    assert "Constants" in finding.advice
+    assert "constants" in finding.advice
     assert finding.gain.ms == pytest.approx(0.8 * 0.6)
     assert {(place.file, place.line) for place in finding.evidence} == {("train.py", 7)}
 
@@ -122,8 +122,8 @@ def test_many_reasons_of_which_none_stands_out_are_no_finding() -> None:
     assert not [one for one in findings(tree) if one.rule == "stall_reasons"]
 
 
-def test_of_python_between_operators_a_tree_tells_nothing() -> None:
-    """What lies beside what in a tree says nothing about when it ran."""
+def test_a_tree_knows_nothing_about_python_between_operators() -> None:
+    """Positions in a tree say nothing about when an event ran."""
     text = "main | 0 9000 | Optimizer.step#SGD.step\nmain | 10 8000 | aten::add"
     tree = build_contexts(annotate(drawn_trace(text)))
     assert not [one for one in findings(tree) if one.rule == "cpu_latency"]

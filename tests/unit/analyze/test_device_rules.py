@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from drawn_findings import A100, V100, found
 
-from stepscope.analyze import RULES, Subject, apply_rules
+from stepscope.analyze import RULES, RuleContext, apply_rules
 from stepscope.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.trace.concat import concat
-from stepscope.trace.ranks import of_rank
+from stepscope.trace.trace_rank import of_rank
 
 # The CPU is done early: the device sets the length of the step.
 BUSY = """
@@ -192,7 +192,7 @@ DRAWN = {
     "input_bound": (
         WAITING_FOR_DATA.format(end=900, begin=910), WAITING_FOR_DATA.format(end=214, begin=220),
     ),
-    "synchronising_calls": (SYNCHRONISING, BUSY),
+    "synchronizing_calls": (SYNCHRONISING, BUSY),
     "pageable_copies": (COPYING.format(memory="Pageable"), COPYING.format(memory="Pinned")),
     "layout_conversions": (
         LAYOUTS.format(kernel="cudnn::ops::nchwToNhwcKernel"),
@@ -238,9 +238,9 @@ def test_the_rule_finds_the_defect_and_nothing_without_it(rule: str) -> None:
     assert found(rule, sound, devices=devices) is None
 
 
-def test_a_synchronising_call_tells_its_line_and_what_waiting_costs() -> None:
+def test_a_synchronizing_call_tells_its_line_and_what_waiting_costs() -> None:
     text = SYNCHRONISING + "main | 25 450 | train.py(40): log | cat=python\n"
-    finding = found("synchronising_calls", text, devices=V100)
+    finding = found("synchronizing_calls", text, devices=V100)
     assert finding is not None
     place = finding.evidence[0]
     assert (place.name, place.file, place.line, place.function) == (
@@ -254,7 +254,7 @@ def test_a_synchronising_call_tells_its_line_and_what_waiting_costs() -> None:
 def test_a_range_of_lines_tells_the_line_of_a_call() -> None:
     """As `stepscope batch` records them, for findings in the editor."""
     text = SYNCHRONISING + "main | 25 450 | stepscope.lines: train.py:40 | cat=cpu_op\n"
-    finding = found("synchronising_calls", text, devices=V100)
+    finding = found("synchronizing_calls", text, devices=V100)
     assert finding is not None
     place = finding.evidence[0]
     assert (place.name, place.file, place.line) == ("aten::item", "train.py", 40)
@@ -306,7 +306,9 @@ def test_two_collectives_at_once_hide_nothing() -> None:
         """,
     )
     assert finding is not None
-    assert finding.what.startswith("Communication is exposed for 0.5 ms of the step (50%); 0 ms")
+    assert finding.what.startswith(
+        "Communication is exposed for 0.5 ms of the step (50%); another 0 ms"
+    )
 
 
 def meeting(late: int, start: int = 0, end: int = 1000, step: int = 0) -> str:
@@ -325,14 +327,14 @@ def meeting(late: int, start: int = 0, end: int = 1000, step: int = 0) -> str:
 def stragglers(*ranks: str) -> list[str]:
     """What the rule says of a job of these ranks."""
     traces = [of_rank(annotate(drawn_trace(text)), number) for number, text in enumerate(ranks)]
-    found = apply_rules(Subject(concat(traces)), RULES)
+    found = apply_rules(RuleContext(concat(traces)), RULES)
     return [one.what for one in found if one.rule == "straggling_rank"]
 
 
 @pytest.mark.parametrize(("lates", "slowest"), [([300, 900, 310], 1), ([600, 610, 605], None)])
 def test_the_rank_that_the_others_wait_for(lates: list[int], slowest: int | None) -> None:
     said = stragglers(*map(meeting, lates))
-    assert [one.startswith(f"Rank {slowest} comes last") for one in said] == (
+    assert [one.startswith(f"Rank {slowest} enters collectives last") for one in said] == (
         [] if slowest is None else [True]
     )
 

@@ -18,15 +18,15 @@ from stepscope.analyze import (
     Gain,
     Place,
     Rule,
-    Subject,
+    RuleContext,
     apply_rules,
     load_rules,
     with_findings,
 )
-from stepscope.analyze.text import print_findings
+from stepscope.analyze.findings_text import Heading, print_findings
 from stepscope.annotate import annotate
 from stepscope.errors import RuleError, TraceError
-from stepscope.summary import summarise
+from stepscope.summary import summarize
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -47,39 +47,39 @@ def finding(ms: float) -> Finding:
     ("ms", "severity"),
     [(1, "info"), (4.9, "info"), (5, "warning"), (19, "warning"), (20, "critical")],
 )
-def test_severity_goes_by_the_share_of_the_step_given_back(ms: float, severity: str) -> None:
+def test_severity_follows_from_the_share_of_the_step(ms: float, severity: str) -> None:
     assert finding(ms).severity == severity
 
 
-def test_the_worst_comes_first_and_less_than_a_hundredth_is_left_out() -> None:
+def test_the_worst_comes_first_and_less_than_a_hundredth_is_dropped() -> None:
     gains = [2.0, 0.9, 30.0]
 
-    def three(subject: Subject) -> list[Finding]:
-        rows = subject.find("aten::mm")
-        return [subject.finding("What.", "Do.", rows, subject.bound(ms / 1e3, "at most"))
+    def three(context: RuleContext) -> list[Finding]:
+        rows = context.find("aten::mm")
+        return [context.finding("What.", "Do.", rows, context.bound(ms / 1e3, "at most"))
                 for ms in gains]  # fmt: skip
 
-    subject = Subject(annotate(drawn_trace(LOADING)))
-    found = apply_rules(subject, [Rule(three)])
+    context = RuleContext(annotate(drawn_trace(LOADING)))
+    found = apply_rules(context, [Rule(three)])
     assert [one.gain.ms for one in found] == [0.030, 0.002]
     assert {one.rule for one in found} == {"three"}
 
 
 def test_no_finding_without_evidence() -> None:
-    subject = Subject(annotate(drawn_trace(LOADING)))
+    context = RuleContext(annotate(drawn_trace(LOADING)))
     with pytest.raises(ValueError, match="expected at least one event as evidence"):
-        subject.finding("What.", "Do.", subject.find("no such event"), subject.bound(1, "at most"))
+        context.finding("What.", "Do.", context.find("no such event"), context.bound(1, "at most"))
 
 
 def test_a_finding_in_words() -> None:
     place = replace(PLACE, name="autograd::engine::evaluate_function: MmBackward0")
-    for high, told in ((30.001, "30.00 ms, 30% of the step: why"), (40, "(30.00 to 40.00 ms)")):
+    for high, shown in ((30.001, "30.00 ms, 30% of the step: why"), (40, "(30.00 to 40.00 ms)")):
         gain = Gain(30, "why", range_ms=(30, high))
         one = Finding("rule", "What.", "Do.", (place,), gain, 100.0)
         out = io.StringIO()
-        print_findings(Console(file=out, width=120), [one], "trace", 1)
-        assert told in out.getvalue()
-        assert "  MmBackward0 × 1, 1.00 ms a step, forward" in out.getvalue()
+        print_findings(Console(file=out, width=120), [one], Heading("trace", 1))
+        assert shown in out.getvalue()
+        assert "  MmBackward0 × 1, 1.00 ms per step, forward" in out.getvalue()
 
 
 def test_findings_are_plain_json() -> None:
@@ -90,9 +90,9 @@ def test_findings_are_plain_json() -> None:
     assert facts[0]["evidence"][0]["events"] == [1]
 
 
-def test_findings_are_tables_beside_the_others() -> None:
+def test_findings_are_tables_of_the_trace() -> None:
     trace = annotate(drawn_trace(LOADING))
-    found = with_findings(trace, apply_rules(Subject(trace), RULES))
+    found = with_findings(trace, apply_rules(RuleContext(trace), RULES))
     assert not len(trace["findings"])
     rows = found.query("""
         select rule, severity, gain_ns, changes, events.name
@@ -125,8 +125,8 @@ def test_the_first_step_is_left_out_where_it_warms_up() -> None:
         main | 5101 5199 | aten::mm
     """)
     )
-    assert Subject(trace).step_ms == pytest.approx(0.1)
-    assert apply_rules(Subject(trace), RULES) == []
+    assert RuleContext(trace).step_ms == pytest.approx(0.1)
+    assert apply_rules(RuleContext(trace), RULES) == []
 
 
 def test_the_report_and_what_ifs_leave_out_the_same_step_and_no_other() -> None:
@@ -140,20 +140,22 @@ def test_the_report_and_what_ifs_leave_out_the_same_step_and_no_other() -> None:
             )
         )
     )
-    subject = Subject(trace)
-    assert subject.steps["step"].tolist() == [1, 2, 3, 4, 5]
-    assert subject.summary.steps.numbers == summarise(trace).steps.numbers == [1, 2, 3, 4, 5]
-    assert subject.graph.window.steps == (1, 2, 3, 4, 5)
+    context = RuleContext(trace)
+    assert context.steps["step"].tolist() == [1, 2, 3, 4, 5]
+    assert (
+        context.measures.summary.steps.numbers == summarize(trace).steps.numbers == [1, 2, 3, 4, 5]
+    )
+    assert context.gains.graph.window.steps == (1, 2, 3, 4, 5)
 
 
 def test_a_trace_without_steps_is_refused() -> None:
     with pytest.raises(TraceError, match="at least one recorded step"):
-        Subject(Trace({}))
+        RuleContext(Trace({}))
 
 
 def test_a_rank_that_is_not_there_is_refused() -> None:
     with pytest.raises(TraceError, match=r"expected a rank of \[0\], found 5"):
-        Subject(annotate(drawn_trace(LOADING)), rank=5)
+        RuleContext(annotate(drawn_trace(LOADING)), rank=5)
 
 
 # -- the list of rules
@@ -170,11 +172,11 @@ def test_every_rule_has_a_file_of_its_own_and_says_when_it_is_silent() -> None:
 MINE = '''
 from stepscope.analyze import Rule
 
-def many_products(subject):
+def many_products(context):
     """Many matrix products."""
-    rows = subject.find(r"^aten::mm$")
+    rows = context.find(r"^aten::mm$")
     if len(rows):
-        yield subject.finding("Many.", "Fewer.", rows, subject.bound(subject.ms(rows), "at most"))
+        yield context.finding("Many.", "Fewer.", rows, context.bound(context.ms(rows), "at most"))
 
 RULES = [Rule(many_products)]
 '''
@@ -183,8 +185,8 @@ RULES = [Rule(many_products)]
 def test_rules_of_the_users_own(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(MINE)
-    subject = Subject(annotate(drawn_trace(LOADING)))
-    assert [one.rule for one in apply_rules(subject, load_rules(file))] == ["many_products"]
+    context = RuleContext(annotate(drawn_trace(LOADING)))
+    assert [one.rule for one in apply_rules(context, load_rules(file))] == ["many_products"]
 
 
 @pytest.mark.parametrize(
@@ -196,17 +198,17 @@ def test_rules_of_the_users_own(tmp_path: Path) -> None:
         ("raise SystemExit('no')", "cannot load rules: SystemExit"),
     ],
 )
-def test_a_file_without_rules_is_told_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_without_rules_fails_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "mine.py"
     file.write_text(text)
-    with pytest.raises(RuleError, match=message) as told:
+    with pytest.raises(RuleError, match=message) as error:
         load_rules(file)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
-def test_a_rule_that_fails_is_told_by_name() -> None:
-    def broken(subject: Subject) -> list[Finding]:
+def test_a_rule_that_fails_is_named() -> None:
+    def broken(context: RuleContext) -> list[Finding]:
         raise KeyError("x")
 
     with pytest.raises(RuleError, match=r"rule broken failed on .*KeyError: 'x'"):
-        apply_rules(Subject(annotate(drawn_trace(LOADING))), [Rule(broken)])
+        apply_rules(RuleContext(annotate(drawn_trace(LOADING))), [Rule(broken)])

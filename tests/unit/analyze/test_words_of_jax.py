@@ -55,15 +55,15 @@ def test_it_speaks_of_what_jax_has(rule: str, devices: tuple[dict[str, object], 
 
 
 def test_a_result_that_is_read_in_each_step() -> None:
-    finding = found("synchronising_calls", COPYING_BACK, framework="jax", devices=V100)
+    finding = found("synchronizing_calls", COPYING_BACK, framework="jax", devices=V100)
     assert finding is not None
     assert "float(x), x.item(), np.asarray(x)" in finding.what
     assert "x.copy_to_host_async()" in finding.advice
 
 
 def test_waiting_by_the_runtime_is_not_the_programs() -> None:
-    assert found("synchronising_calls", SYNCHRONISING, framework="pytorch", devices=V100)
-    assert found("synchronising_calls", SYNCHRONISING, framework="jax", devices=V100) is None
+    assert found("synchronizing_calls", SYNCHRONISING, framework="pytorch", devices=V100)
+    assert found("synchronizing_calls", SYNCHRONISING, framework="jax", devices=V100) is None
 
 
 def test_python_between_the_steps_on_a_cpu() -> None:
@@ -79,7 +79,7 @@ def test_no_recording_is_advised_that_cannot_tell_lines_of_jax(
     framework: str, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = annotate(drawn_trace(DRAWN["hotspot"][0], framework=framework, devices=V100))
-    monkeypatch.setattr("stepscope.opening.open", lambda *_, **__: trace)
+    monkeypatch.setattr("stepscope.load.open", lambda *_, **__: trace)
     out = CliRunner().invoke(stepscope, ["analyze", "trace"]).output
     assert "hotspot" in out
     assert ("record with `stepscope run --contexts`" in out) == told
@@ -94,6 +94,6 @@ def test_what_jax_compiles_in_the_steps() -> None:
     """
     finding = found("recompilation", text, framework="jax")
     assert finding is not None
-    assert finding.what == "jax.jit compiles 1 times a step: 0.79 ms."
+    assert finding.what == "jax.jit compiles once per step, 0.79 ms."
     assert "outside the loop" in finding.advice
     assert not PYTORCHS.search(f"{finding.what} {finding.advice}")

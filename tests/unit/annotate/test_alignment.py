@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from stepscope.annotate.alignment import common_positions, with_neighbours
-from stepscope.annotate.recomputed import repeated_rows
+from stepscope.annotate.links.recomputation import repeated_rows
+from stepscope.annotate.modules.matching.alignment import common_positions, with_neighbors
 
 
 @pytest.mark.parametrize(
@@ -23,9 +23,9 @@ def test_the_longest_common_row(first, second, pairs):
     assert common_positions(first, second) == pairs
 
 
-def test_what_is_left_over_goes_with_a_like_neighbour():
-    assert with_neighbours([(0, 1)], [2], [2, 2, 4]) == [(0, 0), (0, 1)]
-    assert with_neighbours([(0, 0), (1, 2)], [1, 2], [1, 1, 2, 2]) == [
+def test_what_is_left_over_goes_with_a_like_neighbor():
+    assert with_neighbors([(0, 1)], [2], [2, 2, 4]) == [(0, 0), (0, 1)]
+    assert with_neighbors([(0, 0), (1, 2)], [1, 2], [1, 1, 2, 2]) == [
         (0, 0), (0, 1), (1, 2), (1, 3),
     ]  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepscope.annotate import annotate
-from stepscope.annotate.clocks import compare_clocks
+from stepscope.annotate.ranks.clocks import compare_clocks
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -74,12 +74,12 @@ def test_which_clocks_were_set_is_said() -> None:
     clocks = compare_clocks([rank(), rank(ahead_us=-3000), rank()])
     assert clocks.warnings([0, 1, 5]) == [(
         "clocks_set",
-        "the clock of rank 1 differs from that of rank 0 by 3 ms and is set by 3 collectives, "
-        "which end on all ranks at once",
+        "the clock of rank 1 differs from the clock of rank 0 by 3 ms; "
+        "corrected with 3 collectives, which end on all ranks at once",
         1,
     )]  # fmt: skip
     several = compare_clocks([rank(), rank(ahead_us=-3000), rank(ahead_us=800)])
     ((_, message, count),) = several.warnings([0, 1, 2])
     assert count == 2
-    assert message.startswith("the clocks of ranks 1, 2 differ from that of rank 0 by up to 3 ms")
+    assert message.startswith("the clocks of ranks 1, 2 differ from the clock of rank 0")
     assert compare_clocks([rank(), rank()]).warnings([0, 1]) == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from facts import of_events
 
-from stepscope.annotate.collectives import mark_communication
-from stepscope.annotate.launches import link_launches
+from stepscope.annotate.device.collectives import mark_communication
+from stepscope.annotate.links.launches import link_launches
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -26,6 +26,21 @@ def marked(text: str) -> Trace:
         "two_shot_all_reduce_kernel",
         "all-reduce.1",
         "collective-permute-start",
+        "void deep_ep::internode::dispatch<false, 8, false, 8192, 5120>(int4*, float*)",
+        "void internode::combine<false, 4, __nv_bfloat16, 8>(int4*, float*)",
+        "void internode_ll::dispatch<true, false, 7168>(void*, float*)",
+        "void internode::notify_dispatch<false, 4>(int const*, int*)",
+        "mscclpp::allreduce7",
+        "nvshmemi_transfer_rma_nbi",
+        "void quickreduce::allreduce_prototype_twoshot<half>(half*)",
+        "void sglang::cross_device_reduce_1stage<half, 8>(half*)",
+        "void tensorrt_llm::kernels::oneShotAllReduceKernel<half, 8>()",
+        "lamport_style_one_shot_all_reduce_norm_kernel",
+        "userbuffers_fp16_sum_inplace_gpu_rr_rs",
+        "multimem_all_reduce_kernel",
+        "moeCommKernel",
+        "hcom_allReduce__123_0",
+        "void ccl::reduce_kernel<float>()",
     ],
 )
 def test_kernels_that_say_so_communicate(name: str) -> None:
@@ -33,8 +48,11 @@ def test_kernels_that_say_so_communicate(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["void reduce_kernel<512, 1>()", "sgemm", "void gather_kernel()", "scatter_add"]
-)
+    "name", [
+        "void reduce_kernel<512, 1>()", "sgemm", "void gather_kernel()", "scatter_add",
+        "flash_fwd_splitkv_combine_kernel", "dispatch_table_kernel", "nodewise_kernel",
+    ],
+)  # fmt: skip
 def test_kernels_that_only_sound_like_it_compute(name: str) -> None:
     assert of_events(marked(f"stream 7 | 0 9 | {name}"), "category") == {name: "kernel"}
 
@@ -95,3 +113,54 @@ def test_bytes_come_from_the_recorded_element_counts() -> None:
         stream 7 | 9 12 | ncclDevKernel_AllReduce | corr=1
     """)
     assert of_events(trace, "bytes")["ncclDevKernel_AllReduce"] == 160
+
+
+def test_a_kernel_with_process_group_arguments_communicates_and_so_do_all_of_its_name() -> None:
+    found = of_events(
+        marked("""
+            stream 7 |  0  9 | k_19 | Process_Group_Name=0
+            stream 7 | 10 19 | k_20 | grid=1
+        """),
+        "category",
+    )
+    assert found == {"k_19": "communication", "k_20": "kernel"}
+
+
+@pytest.mark.parametrize("around", ["dispatch(F)", "moe_combine", "attn(F)"])
+def test_an_exchange_of_experts_communicates_in_a_range_that_says_so(around: str) -> None:
+    trace = marked(f"""
+        main     |  0 50 | {around}         | cat=annotation
+        main     | 10 12 | cudaLaunchKernel | corr=1
+        stream 7 | 20 30 | ep_dispatch_v2   | corr=1
+    """)
+    expected = "kernel" if around == "attn(F)" else "communication"
+    assert of_events(trace, "category")["ep_dispatch_v2"] == expected
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["vllm::all_reduce", "_C_custom_ar::all_reduce", "trtllm::moe_comm", "symm_mem::one_shot"],
+)
+def test_kernels_of_a_serving_library_s_collectives_communicate(call: str) -> None:
+    trace = marked(f"""
+        main     |  0 50 | {call}
+        main     | 10 12 | cudaLaunchKernel | corr=1
+        stream 7 | 20 30 | kernel_7         | corr=1
+    """)
+    assert of_events(trace, "category")["kernel_7"] == "communication"
+
+
+def test_unknown_kernels_on_a_stream_named_for_communication_communicate() -> None:
+    trace = marked("""
+        stream 7 comm  |  0  9 | k_19
+        stream 7 comm  | 10 19 | sgemm
+        stream 8 other |  0  9 | k_20
+    """)
+    found = of_events(trace, "category")
+    assert found == {"k_19": "communication", "sgemm": "kernel", "k_20": "kernel"}
+
+
+@pytest.mark.parametrize("name", ["MPI_Allreduce", "ucp_worker_progress", "gloo:all_reduce"])
+def test_host_threads_communicate_by_mpi_and_ucx(name: str) -> None:
+    found = of_events(marked(f"main | 0 9 | {name} | cat=annotation"), "category")
+    assert found == {name: "communication"}

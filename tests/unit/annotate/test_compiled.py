@@ -142,7 +142,7 @@ def test_where_only_a_device_marks_the_steps_its_work_is_of_the_step_it_starts_i
     """)
     assert [row["step"] for row in trace["steps"].rows()] == [1, 2]
     (said,) = (row["message"] for row in trace["warnings"].rows())
-    assert said.endswith("it is of the step it runs in")
+    assert said.endswith("it belongs to the step in which it runs")
     found = of_events(trace, "step")
     assert (found["fusion.1"], found["fusion.2"]) == (1, 2)
     assert us(trace, "stages", "step", "stage", "device_ns") == [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from facts import us, warning_codes
 
-from stepscope.annotate.launches import link_launches
+from stepscope.annotate.links.launches import link_launches
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from facts import of_events, us
 
 from stepscope.annotate import annotate
@@ -150,6 +151,63 @@ def test_an_optimizers_closure_is_forward_and_backward() -> None:
     assert found["aten::add_"] == "optimizer"
 
 
+def times(trace: Trace) -> dict[str, int]:
+    """The time of each stage on the thread of the loop, in microseconds."""
+    total: dict[str, int] = {}
+    for stage, start, end in us(trace, "stages", "stage", "start_ns", "end_ns"):
+        total[stage] = total.get(stage, 0) + end - start
+    return total
+
+
+CLOSURE = """
+    main     |  0 200 | ProfilerStep#1
+    main     | 10 190 | Optimizer.step#Adam.step
+    main     | 11 160 | [pl][profile]run_training_step
+    main     | 12  20 | Optimizer.zero_grad#Adam.zero_grad
+    main     | 20  60 | aten::linear | seq=1
+    main     | 60  78 | aten::_log_softmax | seq=2
+    main     | 78  80 | aten::ones_like
+    {thread} | 80 110 | autograd::engine::evaluate_function: LogSoftmaxBackward0 | seq=2 fwd=1
+    {thread} | 110 150 | autograd::engine::evaluate_function: AddmmBackward0 | seq=1 fwd=1
+    main     | 160 190 | aten::_foreach_add_
+"""
+
+
+@pytest.mark.parametrize("thread", ["main", "autograd"])
+def test_a_closure_without_marks_is_told_by_its_place(thread: str) -> None:
+    trace = staged(CLOSURE.format(thread=thread))
+    found = of_events(trace, "stage")
+    assert found["aten::linear"] == "forward"
+    assert found["aten::_log_softmax"] == "loss"
+    assert found["aten::ones_like"] == "backward"
+    assert found["aten::_foreach_add_"] == "optimizer"
+    stages = times(trace)
+    assert stages["forward"] == 40
+    assert stages["loss"] == 18
+    assert 70 <= stages["backward"] <= 72
+    assert 30 <= stages["optimizer"] <= 40
+
+
+def test_an_optimizer_that_calls_its_closure_again_and_again() -> None:
+    """LBFGS: what it computes between two calls is optimizer."""
+    calls = "".join(
+        f"""
+        main | {at + 2} {at + 10} | aten::mm | seq={at + 1}
+        main | {at + 10} {at + 24} | MmBackward0 | seq={at + 1} fwd=1
+        main | {at + 24} {at + 40} | aten::dot"""
+        for at in (10, 50, 90)
+    )
+    trace = staged(
+        f"""
+        main | 0 140 | ProfilerStep#1
+        main | 10 135 | Optimizer.step#LBFGS.step{calls}"""
+    )
+    stages = times(trace)
+    assert 24 <= stages["forward"] <= 32
+    assert stages["backward"] == 42
+    assert stages["optimizer"] >= 48
+
+
 def test_a_thread_that_runs_autograd_is_all_backward() -> None:
     trace = staged("""
         main     | 0 100 | ProfilerStep#1
@@ -201,7 +259,7 @@ def runs(trace: Trace) -> list[tuple[object, ...]]:
     return us(trace, "stages", "stage", "start_ns", "end_ns", "device_ns", "bound_by")
 
 
-def test_runs_tile_the_step_and_gaps_belong_to_a_neighbour_or_to_other() -> None:
+def test_runs_tile_the_step_and_gaps_belong_to_a_neighbor_or_to_other() -> None:
     trace = staged("""
         main     |    0 1000 | ProfilerStep#1
         main     |    5  300 | enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__

@@ -6,8 +6,9 @@ import pytest
 from facts import of_events, us, warning_codes
 
 from stepscope.annotate import annotate
-from stepscope.annotate.launches import link_launches
-from stepscope.annotate.steps import find_steps, require_steps
+from stepscope.annotate.links.launches import link_launches
+from stepscope.annotate.steps.step_coverage import coverage_note
+from stepscope.annotate.steps.steps import find_steps, require_steps
 from stepscope.errors import TraceError
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import CONTEXTS
@@ -80,19 +81,23 @@ def test_device_work_belongs_to_the_step_of_its_launch() -> None:
         stream 7 |  10  20 | unlinked         | corr=9
     """)
     found = of_events(trace, "step")
-    assert (found["late"], found["second"], found["unlinked"]) == (1, 2, None)
-    assert us(trace, "steps", "device_end_ns", "device_busy_ns") == [(150, 30), (160, 20)]
+    assert (found["late"], found["second"], found["unlinked"]) == (1, 2, 1)
+    assert us(trace, "steps", "device_end_ns") == [(150,), (160,)]
+    windows = us(trace, "steps", "window_start_ns", "window_end_ns")
+    assert windows == [(0, 150), (150, 200)]
 
 
 def test_busy_time_is_a_union() -> None:
-    trace = stepped("""
+    trace = annotate(
+        drawn_trace("""
         main     |  0 100 | ProfilerStep#1
         main     | 10  12 | cudaLaunchKernel | corr=1
         main     | 12  14 | cudaLaunchKernel | corr=2
         stream 7 | 20  60 | a                | corr=1
         stream 8 | 40  80 | b                | corr=2
     """)
-    assert us(trace, "steps", "device_busy_ns") == [(60,)]
+    )
+    assert us(trace, "steps", "device_busy_ns", "device_idle_ns") == [(60, 40)]
 
 
 def test_otherwise_a_step_ends_with_the_optimizer() -> None:
@@ -133,6 +138,28 @@ def test_otherwise_steps_are_the_repeats_of_a_pattern() -> None:
     trace = stepped(lines)
     assert steps(trace) == [(0, 0, 40, "pattern"), (1, 40, 80, "pattern"), (2, 80, 118, "pattern")]
     assert warning_codes(trace) == {"steps_inferred": 1}
+
+
+def test_one_operator_again_and_again_is_no_step() -> None:
+    trace = stepped("\n".join(f"main | {10 * i} {10 * i + 8} | aten::mm" for i in range(20)))
+    assert steps(trace) == [(0, 0, 198, "whole_trace")]
+
+
+@pytest.mark.parametrize(("marked", "whole"), [(20, True), (200, False)])
+def test_steps_that_hold_little_of_the_work_do_not_stand_for_the_trace(marked, whole) -> None:
+    lines = [f"main | 0 {marked} | ProfilerStep#3"]
+    for number in range(30):
+        at = 10 * number
+        lines += [f"main | {at} {at + 8} | aten::mm",
+                  f"main | {at + 2} {at + 4} | cudaLaunchKernel | corr={number}",
+                  f"stream 7 | {at + 5} {at + 14} | sgemm | corr={number}"]  # fmt: skip
+    trace = stepped("\n".join(lines))
+    expected = (0, 0, 298, "whole_trace") if whole else (3, 0, 200, "profiler_step")
+    assert steps(trace) == [expected]
+    assert warning_codes(trace) == ({"steps_cover_little": 1} if whole else {})
+    note = coverage_note(annotate(drawn_trace("\n".join(lines))), 0)
+    assert note.startswith("the step found takes 0.02 ms and holds 7% of the trace's work") == whole
+    assert bool(note) == whole
 
 
 def test_otherwise_all_is_one_step_and_said_so() -> None:

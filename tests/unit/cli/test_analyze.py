@@ -38,10 +38,10 @@ def run(*arguments: str) -> Result:
 def test_findings_in_sentences(trace: str) -> None:
     done = run(trace)
     assert done.exit_code == 0
-    assert f"waits.json   1 finding · {len(RULES)} rules · a step of 1.00 ms" in done.output
+    assert f"waits.json   1 finding · {len(RULES)} rules · step time 1.00 ms" in done.output
     words = " ".join(done.output.split())
-    assert "critical For 50% of the step the training loop waits while a batch is loaded" in words
-    assert "could give back 0.51 ms, 51% of the step" in words
+    assert "critical The training loop waits for 50% of the step while a batch loads" in words
+    assert "saves up to 0.50 ms, 50% of the step" in words
     assert "what-if dataloader" in words
 
 
@@ -63,11 +63,11 @@ def test_the_gate_lets_less_than_that_pass(trace: str, tmp_path: Path) -> None:
     sound.write_text(json.dumps({"traceEvents": events}))
     done = run(str(sound), "--fail-on", "info")
     assert (done.exit_code, "0 findings" in done.output) == (0, True)
-    assert "No rule found what would give back 1 % of the step or more." in done.output
+    assert "No issue worth 1 % or more of the step." in done.output
 
 
-def test_a_first_step_that_was_left_out_is_said(trace: str, tmp_path: Path) -> None:
-    assert "without the first" not in run(trace).output
+def test_an_excluded_first_step_is_shown(trace: str, tmp_path: Path) -> None:
+    assert "excluded as warm-up" not in run(trace).output
     slow = {**EVENTS[0], "dur": 9000}
     second = [{**one, "ts": one["ts"] + 8000} for one in EVENTS[3:]]
     third = [{**one, "ts": one["ts"] + 1000} for one in second]
@@ -75,16 +75,16 @@ def test_a_first_step_that_was_left_out_is_said(trace: str, tmp_path: Path) -> N
     file = tmp_path / "slow.json"
     file.write_text(json.dumps([slow, *second, *third]))
     words = " ".join(run(str(file)).output.split())
-    assert "a step of 1.00 ms (without the first, which warms up)" in words
+    assert "step time 1.00 ms (first step excluded as warm-up)" in words
 
 
 def test_rules_of_the_users_own_run_when_they_are_named(trace: str, tmp_path: Path) -> None:
     rules = tmp_path / "mine.py"
     rules.write_text(
         "from stepscope.analyze import Rule\n"
-        "def products(subject):\n"
-        "    rows = subject.find('^aten::mm$')\n"
-        "    yield subject.finding('Products.', 'Fewer.', rows, subject.bound(0.9, 'at most'))\n"
+        "def products(context):\n"
+        "    rows = context.find('^aten::mm$')\n"
+        "    yield context.finding('Products.', 'Fewer.', rows, context.bound(0.9, 'at most'))\n"
         "RULES = [Rule(products)]\n"
     )
     assert "Products." in run(trace, "--rules", str(rules)).output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import click
@@ -11,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from stepscope.annotate import annotate
-from stepscope.cli.commands import COMMANDS, Entry, stepscope
-from stepscope.cli.facts import finite
+from stepscope.cli.commands import COMMANDS, stepscope
+from stepscope.cli.json_output import finite
 from stepscope.errors import StepscopeError
 from stepscope.testing import drawn_trace
 from stepscope.trace.concat import concat
@@ -38,11 +39,14 @@ def call(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_help_lists_the_commands_without_loading_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_lists_the_commands_by_question_without_loading_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("stepscope.cli.commands.import_module", None)
     code, out, _ = call("--help")
     assert code == 0
-    assert [line.split()[0] for line in out.partition("Commands:\n")[2].splitlines()] == [*COMMANDS]
+    lines = out.partition("Record\n")[2].splitlines()
+    assert [line.split()[0] for line in lines if line.startswith("  ")] == [*COMMANDS]
 
 
 def test_the_version() -> None:
@@ -56,11 +60,29 @@ def test_each_command_has_the_name_it_is_listed_by(name: str) -> None:
     assert command.name == name
 
 
-def test_a_missing_module_hides_its_command_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMANDS, "gone", Entry("stepscope.cli.gone", "Not installed."))
-    assert "gone" not in call("--help")[1]
-    code, _, err = call("gone")
-    assert (code, "No such command 'gone'" in err) == (2, True)
+def test_a_trace_without_a_command_is_reported(file: str) -> None:
+    assert call(file, "--json") == call("report", file, "--json")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["repot", "x.json"], "no command 'repot'; did you mean 'report'?"),
+        (["train.py", "--lr", "1"], "to record it: stepscope run train.py --lr 1"),
+        (["nothing"], "'nothing' is neither a command nor a file"),
+    ],
+)
+def test_what_is_no_command_gets_a_hint(words: list[str], message: str) -> None:
+    code, out, err = call(*words)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+@pytest.mark.parametrize("command", ["query FILE 'select 1'", "contexts FILE", "cache"])
+def test_json_is_an_option_everywhere(command: str, file: str) -> None:
+    code, out, _ = call(*shlex.split(command.replace("FILE", file)), "--json")
+    assert code == 0
+    json.loads(out)
 
 
 def test_query_as_a_table(file: str) -> None:
@@ -108,10 +130,10 @@ def test_long_text_is_cut_in_a_table_alone(file: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nope.json", "select 1"], "nope.json: expected a file or a folder, found nothing there"),
-        (["FILE", "drop table events"], "expected one statement that reads"),
+        (["nope.json", "select 1"], "nope.json: no such file or folder"),
+        (["FILE", "drop table events"], "expected one reading statement"),
         (["FILE", "select nam from events"], '"nam" not found'),
-        (["FILE", "select 1", "--model", "nope"], "nope: expected a model tree (--model)"),
+        (["FILE", "select 1", "--model", "nope"], "nope: cannot read the model tree (--model)"),
         (["FILE"], "Missing argument 'SQL'"),
     ],
 )
@@ -139,10 +161,10 @@ def test_bad_use_is_one_clear_message_and_code_2(
 def test_an_empty_path_is_not_the_folder_that_one_stands_in(
     words: list[str], file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepscope.opening.open", None)  # nothing is read
+    monkeypatch.setattr("stepscope.load.open", None)  # nothing is read
     code, out, err = call(*(file if word == "FILE" else word for word in words))
     assert (code, out) == (2, "")
-    assert "expected a path, found an empty one" in err
+    assert "the path is empty" in err
 
 
 def test_no_cache_keeps_nothing(file: str, cache_folder: Path) -> None:
@@ -185,14 +207,14 @@ def test_what_cannot_be_cleared_is_said(file: str, monkeypatch: pytest.MonkeyPat
     call("query", file, "select 1")
     monkeypatch.setattr("stepscope.trace.store.remove", refuse)
     code, _, err = call("cache", "--clear")
-    assert (code, "cannot be deleted: Permission denied" in err) == (2, True)
+    assert (code, "Permission denied" in err) == (2, True)
 
 
 def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch, file: str) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("stepscope.opening.open", interrupt)
+    monkeypatch.setattr("stepscope.load.open", interrupt)
     assert call("query", file, "select 1")[0] == 130
 
 
@@ -206,10 +228,10 @@ def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch, file: str) -> Non
 def test_a_file_that_cannot_be_written_is_refused_at_once(
     words: list[str], file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepscope.opening.open", None)  # nothing is read
+    monkeypatch.setattr("stepscope.load.open", None)  # nothing is read
     code, out, err = call(*words, "/no/such/folder/out", file)
     assert (code, out) == (2, "")
-    assert "expected a folder to write /no/such/folder/out to, found none at /no/such/folder" in err
+    assert "cannot write /no/such/folder/out: the folder /no/such/folder does not exist" in err
 
 
 @pytest.mark.parametrize("words", [["report", "--svg"], ["contexts", "-o"]])
@@ -246,7 +268,7 @@ def test_a_rank_that_failed_before_its_first_step_leaves_the_others_to_go_on_wit
     failed = Trace({}, Metadata(ranks=(0,), source="job"))
     trained = annotate(drawn_trace(text, ranks=(1,), source="job"))
     job = concat([failed, trained])
-    monkeypatch.setattr("stepscope.opening.open", lambda *_, **__: job)
+    monkeypatch.setattr("stepscope.load.open", lambda *_, **__: job)
     code, out, err = call(*words, "job", *(["job"] if words == ["diff"] else []))
     assert (code, "Error" in err) == (0, False)
     assert "! rank 0 of job has no recorded step" in err
@@ -261,7 +283,7 @@ def test_what_the_system_refuses_is_one_line_and_code_2(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", "/tmp/x")
 
-    monkeypatch.setattr("stepscope.opening.open", full)
+    monkeypatch.setattr("stepscope.load.open", full)
     assert call("report", file) == (2, "", "Error: /tmp/x: No space left on device\n")
 
 
@@ -285,16 +307,19 @@ def test_an_object_cannot_have_two_columns_of_one_name(file: str) -> None:
 def test_two_answers_at_once_are_refused_before_anything_is_read(
     monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
-    monkeypatch.setattr("stepscope.opening.open", None)
+    monkeypatch.setattr("stepscope.load.open", None)
     code, _, err = call("report", file, "--json", "--svg", "out.svg")
-    assert (code, "expected one answer to be asked for, found --json and --svg" in err) == (2, True)
-    code, _, err = call("whatif", file, "--rank", "amp")
-    assert (code, "--rank tries every change on its own" in err) == (2, True)
+    assert (code, "--json and --svg cannot be combined" in err) == (2, True)
+    code, _, err = call("whatif", file, "--all", "amp")
+    assert (code, "--all tries every change on its own" in err) == (2, True)
 
 
 def test_the_changes_are_listed_without_a_file() -> None:
     code, out, _ = call("whatif", "--list")
-    assert (code, out.startswith("amp:estimate=…\n    Automatic mixed precision")) == (0, True)
+    assert (code, out.startswith("Compute\n  amp:estimate=…\n      Automatic mixed precision")) == (
+        0,
+        True,
+    )
     listed = json.loads(call("whatif", "--json", "--list")[1])
     assert listed[0]["name"] == "amp"
 
@@ -321,20 +346,56 @@ parser.add_argument("--warm_up")
 
 
 @pytest.mark.parametrize("words", [["batch"], ["verify", "amp"]])
-def test_options_behind_a_script_are_the_script_s_and_that_is_said(
+def test_options_after_a_script_that_reads_arguments_go_to_it_with_a_warning(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text(SCRIPT)
-    monkeypatch.setattr("stepscope.predict.open_entry", stopped)
+    Path("train.py").write_text("import argparse\n" + SCRIPT)
+    monkeypatch.setattr("stepscope.batch_size.open_entry", stopped)
     monkeypatch.setattr("stepscope.verify.verify_change", stopped)
-    behind = ["--points=3", "--json", "--lr", "1", "entry", "--json"]
-    code, _, err = call(*words, "train.py", *behind)
+    after = ["--points=3", "--json", "--lr", "1", "entry", "--json"]
+    code, _, err = call(*words, "train.py", *after)
     assert (code, err) == (
         2,
-        "! --json stands behind train.py, so it goes to the script; "
-        "options of stepscope stand before it\nError: stopped\n",
+        "! --json comes after train.py, so the script gets it; "
+        "put stepscope's options before the script\nError: stopped\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "ours", "script"),
+    [
+        # Anywhere before the script, also between the change and the script.
+        ("verify --json amp train.py --json", {"as_json": True}, ("--json",)),
+        ("verify amp --rounds 7 --json train.py x", {"as_json": True, "rounds": 7}, ("x",)),
+        ("verify amp train.py -- --json", {"as_json": False}, ("--", "--json")),
+        ("batch --at=8 train.py --lr 1", {"at": (8,), "as_json": False}, ("--lr", "1")),
+        # After a script only where the script reads no arguments.
+        ("batch plain.py --json --rounds 2", {"as_json": True, "rounds": 2}, ()),
+        ("batch plain.py --json extra", {"as_json": False}, ("--json", "extra")),
+        ("batch plain.py --unknown", {"as_json": False}, ("--unknown",)),
+        ("batch imports.py --json", {"as_json": False}, ("--json",)),
+        # A recorded script gets all that follows it, whatever it reads.
+        ("run --steps 2 plain.py --warmup 3", {"steps": 2, "warmup": 5}, ("--warmup", "3")),
+    ],
+)
+def test_which_options_are_stepscope_s(
+    words: str,
+    ours: dict[str, object],
+    script: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import sys\nprint(sys.argv)")
+    Path("plain.py").write_text("print(1)")
+    Path("imports.py").write_text("from plain import nothing")
+    name, *rest = shlex.split(words)
+    command = stepscope.get_command(click.Context(stepscope), name)
+    assert command is not None
+    found = command.make_context(name, rest).params
+    assert {key: found[key] for key in ours} == ours
+    assert found["arguments"] == script
 
 
 def stopped(*_: object, **__: object) -> None:
@@ -346,4 +407,4 @@ def test_a_report_ends_with_what_to_ask_next(tmp_path: Path) -> None:
     path.write_text(json.dumps(EVENTS))
     code, out, _ = call("report", str(path))
     assert code == 0
-    assert out.splitlines()[-1] == f"What to do about it: stepscope analyze '{path}'"
+    assert out.splitlines()[-1] == f"For causes and fixes: stepscope analyze '{path}'"

@@ -73,6 +73,31 @@ def test_a_line_is_no_longer_than_the_terminal(file: str, width: int) -> None:
         assert all(len(line) <= width for line in out.splitlines())
 
 
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160, 200])
+def test_numbers_are_never_cut(tmp_path: Path, width: int) -> None:
+    calls = [(*call[:2], call[2] * 10**9, call[3] * 10**9) for call in CALLS]
+    events = [
+        {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur}
+        for name, cat, ts, dur in calls
+    ]
+    path = tmp_path / "long.json"
+    path.write_text(json.dumps(events))
+    for arguments in ([], ["--bottom-up"], ["--metric", "calls"]):
+        code, out, _ = call(str(path), *arguments, width=width)
+        assert code == 0
+        assert all(len(line) <= width for line in out.splitlines())
+        numbers = [part for line in out.splitlines() for part in line.split() if part[0].isdigit()]
+        assert not any("…" in number for number in numbers)
+    assert "100,000,000" in call(str(path), width=width)[1]
+
+
+def test_symbols_are_replaced_where_the_output_has_none(file: str) -> None:
+    out = CliRunner(charset="ascii").invoke(stepscope, ["contexts", file]).stdout
+    assert out.isascii()
+    assert "all > main > step <" in out
+    assert "?" not in out
+
+
 def test_small_nodes_are_told_in_one_line(file: str) -> None:
     out = call(file, "--least", "10")[1]
     assert "aten::relu" not in out
@@ -93,10 +118,10 @@ def test_a_focus_and_what_is_hidden(file: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--metric", "stalls"], "no metric is called 'stalls'"),
-        (["--focus", "("], "'(' is no regular expression"),
-        (["--hide", "nothing_like_it"], "is found in no name"),
-        (["--step", "9"], "there is no step 9"),
+        (["--metric", "stalls"], "no metric 'stalls'"),
+        (["--focus", "("], "'(' is not a regular expression"),
+        (["--hide", "nothing_like_it"], "matches no name"),
+        (["--step", "9"], "has no step 9"),
     ],
 )
 def test_what_is_not_there_is_refused_in_one_line(
@@ -161,7 +186,7 @@ def test_names_that_share_a_line_leave_the_numbers_their_room(tmp_path: Path) ->
     path = tmp_path / "chains.json"
     path.write_text(json.dumps([*events, {**events[-1], "cat": "cpu_op", "name": "aten::mm"}]))
     _, out, _ = call(str(path), width=80)
-    assert "own ms     count\n" in out  # no column gave way
+    assert "own ms   count\n" in out  # no column gave way
     assert "  train.py:103 › … › " in out
     rows = [line.split() for line in out.splitlines() if " › " in line]
     assert len(rows) > 5
@@ -173,10 +198,10 @@ def test_names_that_share_a_line_leave_the_numbers_their_room(tmp_path: Path) ->
 def test_what_cuts_the_table_is_refused_of_other_formats_before_anything_is_read(
     form: str, cut: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepscope.opening.open", None)
+    monkeypatch.setattr("stepscope.load.open", None)
     code, out, err = call("trace.json", "--format", form, *cut)
     assert (code, out) == (2, "")
-    assert f"only the table is cut; --format {form} holds all contexts" in " ".join(err.split())
+    assert f"applies to tables only; --format {form} holds all contexts" in " ".join(err.split())
     assert all(one.split("=")[0] in err for one in cut if one.startswith("--"))
 
 
@@ -189,6 +214,6 @@ def test_a_sample_is_no_call_that_has_a_length_of_its_own(
     spent = tree.own("cpu_ns")
     sampled = with_contexts(Trace({}), replace(tree, metrics={"sampled_real_ns": spent}))
     for trace, heads in ((timed, ["count", "mean", "µs", "max", "µs"]), (sampled, ["samples"])):
-        monkeypatch.setattr("stepscope.opening.open", lambda *_, found=trace, **__: found)
+        monkeypatch.setattr("stepscope.load.open", lambda *_, found=trace, **__: found)
         code, out, _ = call("run", width=140)
         assert (code, out.splitlines()[3].split()[-len(heads) :]) == (0, heads), out

@@ -1,4 +1,4 @@
-"""From events to a tree: calls of one path put together, nothing lost."""
+"""From events to a tree: calls with the same path are merged and nothing is lost."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def tree_of(text: str, **options: int) -> ContextTree:
 
 
 def drawn(tree: ContextTree, metric: str = "cpu_ns") -> list[str]:
-    """One line a node: indented by depth, with what is its own and what is below it too, in us."""
+    """One line per node: indented by depth, with exclusive and inclusive values in us."""
     own, whole = tree.own(metric), tree.inclusive(metric)
     return [
         f"{'  ' * int(tree.depth[node])}{tree.label(node)} "
@@ -46,9 +46,7 @@ def drawn(tree: ContextTree, metric: str = "cpu_ns") -> list[str]:
     ]
 
 
-def test_calls_of_one_path_are_put_together_over_steps_and_backward_hangs_below_its_forward() -> (
-    None
-):
+def test_calls_of_one_path_are_merged_over_steps_and_backward_is_below_its_forward() -> None:
     assert drawn(tree_of(STEPS)) == [
         "all 0x 0 of 230",
         "  main 0x 0 of 220",
@@ -66,7 +64,7 @@ def test_calls_of_one_path_are_put_together_over_steps_and_backward_hangs_below_
     ]
 
 
-def test_device_work_hangs_below_the_operator_that_launched_it_or_a_node_of_its_own() -> None:
+def test_device_work_is_below_the_operator_that_launched_it_or_a_separate_node() -> None:
     assert drawn(tree_of(STEPS), "device_ns") == [
         "all 0x 0 of 49",
         "  main 0x 0 of 44",
@@ -84,7 +82,7 @@ def test_device_work_hangs_below_the_operator_that_launched_it_or_a_node_of_its_
     ]
 
 
-def test_a_frame_has_its_file_and_line_and_tells_how_it_came_there() -> None:
+def test_a_frame_has_its_file_line_and_via() -> None:
     tree = tree_of(STEPS)
     rows = {row["name"]: row for row in tree.nodes.rows()}
     assert (rows["forward"]["file"], rows["forward"]["line"]) == ("train.py", 7)
@@ -98,7 +96,7 @@ def test_a_frame_has_its_file_and_line_and_tells_how_it_came_there() -> None:
     assert rows["sgemm_back"]["stage"] == "backward"
 
 
-def test_calls_have_statistics_of_their_own_length() -> None:
+def test_calls_have_statistics_of_their_length() -> None:
     tree = tree_of(STEPS)
     calls, (addmm,) = tree.own("call_ns"), tree.search("^aten::addmm$")
     assert calls.count[addmm] == 2
@@ -106,7 +104,7 @@ def test_calls_have_statistics_of_their_own_length() -> None:
     assert calls.std[addmm] == 2000
 
 
-def test_what_is_below_a_node_counts_with_its_mean_and_spread() -> None:
+def test_inclusive_statistics_include_mean_and_spread() -> None:
     tree = tree_of(STEPS)
     device, (linear,) = tree.inclusive("device_ns"), tree.search("^aten::linear$")
     times = np.array([10000, 20000, 14000])
@@ -124,18 +122,18 @@ def test_launches_are_counted_at_the_call_and_their_delay_at_the_work() -> None:
     assert tree.total("launch_delay_ns") == (30 - 15 + 55 - 43 + 130 - 115) * 1000
 
 
-def test_one_step_alone() -> None:
+def test_a_single_step() -> None:
     tree = tree_of(STEPS, step=1)
     assert tree.total("cpu_ns") == 100_000
     assert "AddmmBackward0" not in list(tree.nodes.text("name"))
 
 
-def test_a_step_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(TraceError, match=r"there is no step 5 in .*; it has 0, 1"):
+def test_a_missing_step_is_refused_with_the_existing_ones() -> None:
+    with pytest.raises(TraceError, match=r"has no step 5; it has 0, 1"):
         tree_of(STEPS, step=5)
 
 
-def test_events_and_nodes_find_each_other() -> None:
+def test_events_map_to_nodes_and_back() -> None:
     trace = annotate(drawn_trace(STEPS))
     tree = build_contexts(trace)
     (addmm,) = tree.search("^aten::addmm$")
@@ -146,7 +144,7 @@ def test_events_and_nodes_find_each_other() -> None:
     assert len(tree.events_of(addmm)) == 11
 
 
-def test_no_moment_of_a_thread_counts_twice_where_calls_overlap() -> None:
+def test_overlapping_calls_do_not_count_time_twice() -> None:
     tree = tree_of("""
         main |  0 100 | train.py(3): outer
         main | 10  50 | train.py(4): first
@@ -165,7 +163,7 @@ def test_no_moment_of_a_thread_counts_twice_where_calls_overlap() -> None:
     ]
 
 
-def test_ranges_on_the_device_and_spans_of_the_recorder_are_left_out_and_said() -> None:
+def test_ranges_on_the_device_and_spans_of_the_recorder_are_left_out_with_a_note() -> None:
     tree = tree_of("""
         main     | 0 10 | aten::mm
         spans    | 0 99 | PyTorch Profiler (0) | cat=other
@@ -178,7 +176,7 @@ def test_ranges_on_the_device_and_spans_of_the_recorder_are_left_out_and_said() 
     ]
 
 
-def test_a_trace_of_any_other_tool_is_one_of_plain_ranges() -> None:
+def test_a_trace_of_another_tool_becomes_a_tree_of_its_ranges() -> None:
     tree = tree_of("""
         main | 0 10 | compile | cat=other
         main | 2  5 | parse   | cat=other
@@ -215,7 +213,7 @@ MODEL = {
 }  # fmt: skip
 
 
-def test_modules_that_no_range_marks_stand_between_the_step_and_their_operators() -> None:
+def test_modules_without_ranges_are_between_the_step_and_their_operators() -> None:
     tree = build_contexts(annotate(drawn_trace(MATCHED), MODEL)).check()
     (conv,) = tree.search("^aten::conv2d$")
     assert [tree.label(node) for node in tree.path(conv)][2:] == [
@@ -239,7 +237,7 @@ def test_module_ranges_are_named_by_path() -> None:
     assert [tree.label(node) for node in tree.search(kind="module")] == ["net", "net.fc"]
 
 
-def test_compiled_kernels_hang_below_the_modules_that_they_name() -> None:
+def test_compiled_kernels_are_below_the_modules_that_they_name() -> None:
     tree = tree_of("""
         main     |  0 50 | train#step_num=0
         main     |  1 40 | PjitFunction(step) | cat=runtime

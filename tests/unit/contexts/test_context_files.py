@@ -1,17 +1,17 @@
-"""Files of a tree for other tools, and the table and the data of the page."""
+"""Exports of a tree to other tools, and the columns for JSON."""
 
 import json
 import math
 import re
 
 import pytest
-from grown import drawn_tree, grown_tree
+from sample_trees import drawn_tree, grown_tree
 
 from stepscope.contexts import ContextTree, bottom_up
-from stepscope.contexts.columns import _plain, to_columns
 from stepscope.contexts.folded import to_folded
-from stepscope.contexts.labels import short_label
+from stepscope.contexts.node_labels import short_label
 from stepscope.contexts.speedscope import to_speedscope
+from stepscope.contexts.tree_columns import _plain, to_columns
 from stepscope.trace.table import Text
 
 TREE = drawn_tree("""
@@ -29,7 +29,7 @@ def with_nodes(tree: ContextTree, **columns: object) -> ContextTree:
     return replace(tree, nodes=tree.nodes.with_columns(**columns))  # type: ignore[arg-type]
 
 
-def test_speedscope_gets_a_stack_and_a_weight_for_each_node_with_time_of_its_own() -> None:
+def test_speedscope_gets_a_stack_and_a_weight_per_node_with_exclusive_time() -> None:
     file = to_speedscope(TREE, ["cpu", "calls"], "run")
     names = [frame["name"] for frame in file["shared"]["frames"]]
     cpu, calls = file["profiles"]
@@ -46,7 +46,7 @@ def test_speedscope_gets_a_stack_and_a_weight_for_each_node_with_time_of_its_own
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_speedscope_weights_are_all_the_time_there_is(seed: int) -> None:
+def test_speedscope_weights_add_up_to_the_total(seed: int) -> None:
     tree = grown_tree(seed)
     profile, device = to_speedscope(tree, ["cpu", "device"])["profiles"]
     assert sum(profile["weights"]) == tree.total("cpu_ns") == profile["endValue"]
@@ -69,7 +69,7 @@ def test_folded_stacks_are_one_line_each() -> None:
     ]
 
 
-def test_folded_stacks_of_names_with_separators_are_read_back_as_they_are_meant() -> None:
+def test_separators_in_names_are_escaped_in_folded_stacks() -> None:
     names = ["all", "a;b", "two words", "line\nbreak", "ends in 7"]
     tree = with_nodes(TREE, name=Text.of(names), file=Text.of(["", "net.py", "", "", ""]))
     read = [LINE.match(line) for line in to_folded(tree, "cpu")]
@@ -83,13 +83,13 @@ def test_folded_stacks_of_names_with_separators_are_read_back_as_they_are_meant(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_folded_stacks_hold_all_the_time_there_is(seed: int) -> None:
+def test_folded_stacks_add_up_to_the_total(seed: int) -> None:
     tree = grown_tree(seed)
     found = [LINE.match(line) for line in to_folded(tree, "cpu")]
     assert sum(int(one[2]) for one in found if one) == tree.total("cpu_ns")
 
 
-def test_columns_tell_all_of_the_tree() -> None:
+def test_columns_contain_the_whole_tree() -> None:
     data = json.loads(json.dumps(to_columns(TREE)))
     assert data["nodes"]["name"] == ["all", "step", "linear", "mm", "linear2"]
     assert data["nodes"]["parent"] == [None, 0, 1, 2, 1]
@@ -101,11 +101,11 @@ def test_columns_tell_all_of_the_tree() -> None:
     assert cpu["inclusive"]["count"] == [5, 5, 3, 2, 1]
 
 
-def test_what_is_no_number_is_null() -> None:
+def test_nan_becomes_null() -> None:
     assert [_plain(value) for value in (2.0, 0.5, math.nan, math.inf)] == [2, 0.5, None, None]
 
 
-def test_labels_leave_out_what_everybody_knows() -> None:
+def test_labels_omit_redundant_prefixes() -> None:
     names = ["", "/home/me/train.py step", "layer1", "layer1.0", "void at::native::add<float>(int)"]
     kinds = ["root", "python", "module", "module", "kernel"]
     tree = with_nodes(
@@ -118,7 +118,7 @@ def test_labels_leave_out_what_everybody_knows() -> None:
     assert short_label(tree, 4, 5) == "add<…"
 
 
-def test_upside_down_trees_go_into_files_too() -> None:
+def test_bottom_up_trees_can_be_exported() -> None:
     assert list(to_folded(bottom_up(TREE, "cpu_ns"), "cpu")) == [
         "step 1",
         "linear;step 2",

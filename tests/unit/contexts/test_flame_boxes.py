@@ -1,15 +1,15 @@
-"""The boxes of a flame graph: laid out in one pass, no more than asked for, nothing lost."""
+"""The boxes of a flame graph: laid out in one pass, limited in number, with all sums kept."""
 
 import json
 from typing import Any
 
 import numpy as np
 import pytest
-from grown import drawn_tree, grown_tree, tree_of
+from sample_trees import drawn_tree, grown_tree, tree_of
 
 from stepscope.contexts import bottom_up, difference
 from stepscope.contexts.flame import flame
-from stepscope.contexts.stats import Stats
+from stepscope.contexts.sample_stats import Stats
 
 TREE = drawn_tree("""
     all
@@ -52,7 +52,7 @@ def test_boxes_are_in_preorder_and_the_largest_sibling_is_first() -> None:
     assert data["boxes"]["own"] == [0, 1, 4, 30, 3, 5, 2]
 
 
-def test_what_is_too_small_to_be_seen_is_one_box_below_its_caller() -> None:
+def test_hidden_nodes_are_one_box_below_their_caller() -> None:
     data = flame(TREE, "cpu", most=4)
     assert drawn(data) == [
         "all 45",
@@ -67,7 +67,7 @@ def test_what_is_too_small_to_be_seen_is_one_box_below_its_caller() -> None:
     assert data["nodes"] == len(TREE)
 
 
-def test_a_node_zoomed_to_is_the_first_box_and_the_path_to_it_is_told() -> None:
+def test_a_zoomed_node_is_the_first_box_and_the_answer_has_its_path() -> None:
     (linear,) = TREE.search("^linear$")
     data = flame(TREE, "cpu", start=int(linear))
     assert drawn(data) == ["linear 37", "  mm 30", "  add 3"]
@@ -77,7 +77,7 @@ def test_a_node_zoomed_to_is_the_first_box_and_the_path_to_it_is_told() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("most", [1, 5, 20, 1000])
-def test_every_box_holds_its_own_and_the_boxes_below_it(seed: int, most: int) -> None:
+def test_a_box_is_as_wide_as_its_own_value_and_its_children(seed: int, most: int) -> None:
     for tree in (grown_tree(seed), bottom_up(grown_tree(seed))):
         data = flame(tree, "device", most=most)
         drawn(data)
@@ -93,7 +93,7 @@ def test_every_box_holds_its_own_and_the_boxes_below_it(seed: int, most: int) ->
         assert named.sum() + boxes["hidden"].sum() == (values > 0).sum()
 
 
-def test_two_profiles_are_one_graph_with_the_values_of_both() -> None:
+def test_a_comparison_has_the_values_of_both_profiles() -> None:
     after = drawn_tree("""
         all
           step 1
@@ -120,7 +120,7 @@ def test_two_profiles_are_one_graph_with_the_values_of_both() -> None:
     assert (width >= np.maximum(data["boxes"]["before"], data["boxes"]["value"])).all()
 
 
-def test_findings_are_on_their_nodes_the_first_one_counts() -> None:
+def test_a_node_shows_its_first_finding() -> None:
     linear, mm = (int(TREE.search(f"^{name}$")[0]) for name in ("linear", "mm"))
     data = flame(TREE, "cpu", marked=[[linear], [linear, mm]])
     found = dict(zip(data["boxes"]["node"], data["boxes"]["finding"], strict=True))
@@ -131,7 +131,7 @@ def test_a_hundred_thousand_nodes_keep_their_sums() -> None:
     size = 100_000
     random = np.random.default_rng(0)
     parents = [-1, *np.maximum(np.arange(1, size) - random.integers(1, 30, size - 1), 0).tolist()]
-    from stepscope.contexts.paths import preorder
+    from stepscope.contexts.call_paths import preorder
 
     place = preorder(np.array(parents))
     order = np.argsort(place)

@@ -1,4 +1,4 @@
-"""Python's import machinery is left out, of what was sampled and of what was traced."""
+"""Python's import machinery is left out of sampled and traced trees."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from test_build_contexts import drawn, tree_of
 
 from stepscope.cli.commands import stepscope
 from stepscope.contexts import with_contexts
-from stepscope.contexts.imports import without_import_machinery
-from stepscope.contexts.labels import short_label
-from stepscope.contexts.stats import Stats
+from stepscope.contexts.import_frames import without_import_machinery
+from stepscope.contexts.node_labels import short_label
+from stepscope.contexts.sample_stats import Stats
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.schema import CONTEXTS
 from stepscope.trace.table import Table, Text
@@ -57,7 +57,7 @@ def sampled() -> ContextTree:
                                                 np.ones(count.sum()), len(depth))})  # fmt: skip
 
 
-def test_a_line_calls_what_it_imports_and_has_the_time_of_the_machinery_between() -> None:
+def test_an_importing_line_calls_the_module_and_gets_the_time_of_the_machinery() -> None:
     tree = without_import_machinery(sampled())
     found = [
         (int(tree.depth[row]), tree.label(row), tree.nodes.text("file")[row],
@@ -73,12 +73,12 @@ def test_a_line_calls_what_it_imports_and_has_the_time_of_the_machinery_between(
     ]
 
 
-def test_a_tree_without_imports_is_left_as_it_is() -> None:
+def test_a_tree_without_imports_is_unchanged() -> None:
     tree = without_import_machinery(sampled())
     assert without_import_machinery(tree) is tree
 
 
-def test_of_recorded_frames_too() -> None:
+def test_machinery_is_removed_from_recorded_frames_too() -> None:
     tree = tree_of(f"""
         main | 0 100 | ProfilerStep#0
         main | 10 90 | train.py(3): step
@@ -92,7 +92,7 @@ def test_of_recorded_frames_too() -> None:
     assert own[-2:] == ["step 3x 40 of 80", "<module> 1x 40 of 40"]
 
 
-def test_findings_in_sql_name_the_nodes_of_the_table_beside_them(
+def test_findings_in_sql_refer_to_the_nodes_of_the_contexts_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = ["", "<module>", "_find_and_load", "_load_unlocked", "<module>", "aten::sort"]
@@ -110,13 +110,13 @@ def test_findings_in_sql_name_the_nodes_of_the_table_beside_them(
     )
     spent = Stats.of(np.array([5, 5]), np.array([4e6, 6e6]), 6)
     tree = ContextTree(nodes, {"call_ns": spent, "cpu_ns": spent})
-    monkeypatch.setattr("stepscope.opening.open", lambda *_, **__: with_contexts(Trace({}), tree))
+    monkeypatch.setattr("stepscope.load.open", lambda *_, **__: with_contexts(Trace({}), tree))
     sql = "select name from evidence join contexts on contexts.id = evidence.context"
     done = CliRunner().invoke(stepscope, ["query", "run", sql, "--format", "csv"])
     assert done.output.split() == ["name", "aten::sort"]
 
 
-def test_lines_outside_functions_are_called_by_their_file_of_a_package_by_its_name() -> None:
+def test_module_level_lines_are_labeled_by_file_or_package() -> None:
     tree = without_import_machinery(sampled())
     assert short_label(tree, 2) == "net.py:1"
     package = Text.of(["", *["/lib/python3/site-packages/net/__init__.py"] * (len(tree) - 1)])

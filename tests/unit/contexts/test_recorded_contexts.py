@@ -1,4 +1,4 @@
-"""A tree that was aggregated while a program ran (docs/contexts_format.md)."""
+"""A tree that the recorder aggregated (docs/reference/contexts_format.md)."""
 
 import json
 from pathlib import Path
@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from stepscope.contexts import ContextTree, build_contexts
-from stepscope.contexts.recorded import with_contexts
+from stepscope.contexts.recorded_tree import with_contexts
 from stepscope.errors import IngestError
 from stepscope.ingest import read
-from stepscope.ingest.contexts import parse_contexts
+from stepscope.ingest.recorded.contexts_json import parse_contexts
 from stepscope.trace.concat import concat
-from stepscope.trace.ranks import of_rank
 from stepscope.trace.trace import Trace
+from stepscope.trace.trace_rank import of_rank
 
 STRINGS = ["", "main", "step", "train.py", "aten::linear", "aten::addmm", "MmBackward0", "sgemm",
            "Memset (Device)", "memset", "kernel", "(others)"]  # fmt: skip
@@ -83,7 +83,7 @@ def test_nodes_are_as_recorded() -> None:
     assert rows[3]["line"] is None
 
 
-def test_cpu_time_is_split_into_calls_and_what_is_their_own() -> None:
+def test_cpu_time_is_split_into_call_and_self_time() -> None:
     found = tree()
     calls, own = found.own("call_ns"), found.own("cpu_ns")
     (linear,), (addmm,) = found.search("^aten::linear$"), found.search("^aten::addmm$")
@@ -103,20 +103,20 @@ def test_a_thread_has_the_time_of_its_operators_and_of_their_backward() -> None:
     assert found.inclusive("device_ns").std[0] == pytest.approx(np.std([30, 50, 3]))
 
 
-def test_a_metric_that_nobody_knows_is_kept_with_its_unit_and_meaning() -> None:
+def test_an_unknown_metric_is_kept_with_its_unit_and_meaning() -> None:
     metric = tree().metric("cycles")
     assert (metric.unit, metric.meaning) == ("", "CPU cycles")
     assert tree().total("cycles") == 7
 
 
-def test_what_the_collector_dropped_or_could_not_have_is_told() -> None:
+def test_dropped_and_unavailable_data_is_reported() -> None:
     assert [(code, count) for code, _, count in parse_contexts(changed()).warnings] == [
         ("contexts", 1),
         ("dropped_contexts", 1),
     ]
 
 
-def test_ranks_are_put_together() -> None:
+def test_ranks_are_merged() -> None:
     both = build_contexts(concat([of_rank(trace_of(), rank) for rank in (0, 1)])).check()
     assert len(both) == len(tree())
     assert both.total("cpu_ns") == 2 * tree().total("cpu_ns")
@@ -144,28 +144,26 @@ def test_a_query_finds_a_recorded_tree() -> None:
     [
         ({"version": 2}, "version 2"),
         ({"nodes": {"parent": [], "kind": [], "name": []}}, "no root"),
-        ({"nodes": {"parent": [-1, 1], "kind": [0, 0], "name": [0, 0]}}, "node 1 below node 1"),
+        ({"nodes": {"parent": [-1, 1], "kind": [0, 0], "name": [0, 0]}}, "node 1 has parent 1"),
         ({"nodes": {"parent": [-1], "kind": [0, 0], "name": [0]}}, "nodes.kind"),
         (
             {"nodes": {"parent": [-1], "kind": [0], "name": [99]}, "metrics": {}},
-            "a string that there is not",
+            "a string that does not exist",
         ),
         ({"nodes": {"parent": [-1], "kind": [99], "name": [0]}, "metrics": {}}, "out of bounds"),
         ({"strings": 3}, "strings"),
     ],
 )
-def test_a_damaged_form_is_refused_in_one_line(parts: dict[str, Any], said: str) -> None:
-    with pytest.raises(
-        IngestError, match=r"expected the capture's contexts.json to be valid"
-    ) as error:
+def test_a_damaged_file_is_refused_in_one_line(parts: dict[str, Any], said: str) -> None:
+    with pytest.raises(IngestError, match=r"the capture's contexts.json is not valid") as error:
         parse_contexts(changed(**parts))
     assert said in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_a_metric_of_a_node_that_is_not_there_is_refused() -> None:
+def test_a_metric_of_a_missing_node_is_refused() -> None:
     device = {**FORM["metrics"]["device_ns"], "node": [6, 99]}
-    with pytest.raises(IngestError, match="a node that there is not"):
+    with pytest.raises(IngestError, match="a node that does not exist"):
         parse_contexts(changed(metrics={"device_ns": device}))
 
 

@@ -1,8 +1,8 @@
-"""Merging, inverting, pruning, hiding, comparing: sums stay, shapes are as said."""
+"""Merging, inverting, pruning, hiding, comparing: sums are kept, shapes are as documented."""
 
 import numpy as np
 import pytest
-from grown import drawn_tree, grown_tree, lines
+from sample_trees import drawn_tree, grown_tree, lines
 
 from stepscope.contexts import (
     bottom_up,
@@ -34,7 +34,7 @@ TREE = drawn_tree("""
 SEEDS = range(8)
 
 
-def test_samples_below_a_node_are_counted_in_it() -> None:
+def test_inclusive_values_count_samples_below_a_node() -> None:
     whole = TREE.inclusive("cpu_ns")
     (linear,) = TREE.search("^linear$")
     assert lines(TREE)[2] == "    linear 2 135"
@@ -42,7 +42,7 @@ def test_samples_below_a_node_are_counted_in_it() -> None:
     assert whole.std[linear] == pytest.approx(np.std([2, 10, 20, 100, 3]))
 
 
-def test_upside_down_each_place_is_once_with_its_callers_below() -> None:
+def test_bottom_up_has_each_place_once_with_its_callers_below() -> None:
     assert lines(bottom_up(TREE)) == [
         "all 0 158",
         "  step 1 1",
@@ -72,7 +72,7 @@ def test_upside_down_each_place_is_once_with_its_callers_below() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_upside_down_every_place_has_what_a_search_by_hand_finds(seed: int) -> None:
+def test_bottom_up_totals_equal_a_search_by_hand(seed: int) -> None:
     tree = grown_tree(seed)
     turned = bottom_up(tree).check()
     whole = turned.inclusive("cpu_ns")
@@ -85,7 +85,7 @@ def test_upside_down_every_place_has_what_a_search_by_hand_finds(seed: int) -> N
         assert whole.sum[node] == whole.sum[below].sum() + turned.own("cpu_ns").sum[node]
 
 
-def test_upside_down_by_one_metric_lists_only_what_it_was_measured_at() -> None:
+def test_bottom_up_by_one_metric_lists_only_places_with_samples() -> None:
     tree = grown_tree(0)
     turned = bottom_up(tree, "device_ns").check()
     assert list(turned.metrics) == ["device_ns"]
@@ -93,7 +93,7 @@ def test_upside_down_by_one_metric_lists_only_what_it_was_measured_at() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_merge_adds_node_by_node_in_any_order(seed: int) -> None:
+def test_a_merge_adds_nodes_in_any_order(seed: int) -> None:
     one, other, third = (grown_tree(seed + shift, 40) for shift in (0, 100, 200))
     merged = merge_trees([one, other, third]).check()
     assert merged.total("cpu_ns") == sum(tree.total("cpu_ns") for tree in (one, other, third))
@@ -126,7 +126,7 @@ def test_a_merge_of_a_tree_with_itself_doubles_sums_and_keeps_means() -> None:
         assert (both.max == one.max).all()
 
 
-def test_small_nodes_become_one_node_of_others_for_each_caller() -> None:
+def test_small_nodes_collapse_into_one_node_per_caller() -> None:
     assert lines(prune(TREE, "cpu", least=0.06)) == [
         "all 0 158",
         "  step 1 158",
@@ -156,7 +156,7 @@ def test_pruning_keeps_sums_and_the_largest_nodes(seed: int) -> None:
     assert np.sort(few.inclusive("cpu_ns").sum[named])[::-1].tolist() == largest.tolist()
 
 
-def test_hidden_nodes_hand_their_calls_and_their_time_to_their_caller() -> None:
+def test_calls_and_time_of_hidden_nodes_go_to_their_caller() -> None:
     unwanted = np.zeros(len(TREE), np.bool_)
     unwanted[TREE.search("^(linear|gelu)$")] = True
     assert lines(hide(TREE, unwanted)) == [
@@ -169,7 +169,7 @@ def test_hidden_nodes_hand_their_calls_and_their_time_to_their_caller() -> None:
     ]
 
 
-def test_a_focus_keeps_what_leads_to_a_node_and_what_is_below_it() -> None:
+def test_a_focus_keeps_ancestors_and_descendants() -> None:
     wanted = np.zeros(len(TREE), np.bool_)
     wanted[TREE.search("^gelu$")] = True
     assert lines(focus(TREE, wanted)) == [
@@ -194,11 +194,11 @@ def test_the_hot_path_follows_the_largest_child_while_it_holds_half() -> None:
     assert [TREE.label(node) for node in hot_path(TREE, "cpu", least=0.95)][-1] == "step"
 
 
-def test_hotspots_take_a_share_of_the_whole_themselves() -> None:
+def test_hotspots_have_a_share_of_the_total_themselves() -> None:
     assert [TREE.label(node) for node in hotspots(TREE, "cpu", 0.15)] == ["k1", "mm"]
 
 
-def test_two_trees_lie_over_each_other_path_by_path() -> None:
+def test_two_trees_are_aligned_path_by_path() -> None:
     after = drawn_tree("""
         all
           step 1
@@ -221,7 +221,7 @@ def test_two_trees_lie_over_each_other_path_by_path() -> None:
     laid.after.check()
 
 
-def test_a_difference_of_a_tree_with_itself_is_nothing() -> None:
+def test_a_tree_compared_with_itself_has_no_difference() -> None:
     tree = grown_tree(5)
     laid = difference(tree, tree)
     assert len(laid.after) == len(tree)
@@ -236,6 +236,6 @@ def test_a_measure_is_a_metric_or_a_count_of_its_samples() -> None:
     assert measure(TREE, "calls").unit == ""
 
 
-def test_a_measure_that_was_not_taken_is_refused_with_those_that_were() -> None:
-    with pytest.raises(TraceError, match=r"no metric is called 'stalls' here; .* has cpu, calls"):
+def test_an_unavailable_measure_is_refused_with_the_available_ones() -> None:
+    with pytest.raises(TraceError, match=r"no metric 'stalls'; .* has cpu, calls"):
         measure(TREE, "stalls")

@@ -1,10 +1,10 @@
-"""Graphs of drawn traces, and what of them the tests compare."""
+"""Graphs of drawn traces, and the parts that tests compare."""
 
 from __future__ import annotations
 
 from stepscope.annotate import annotate
 from stepscope.graph import Graph, build_graph, simulate
-from stepscope.graph.schema import EDGE_KINDS
+from stepscope.graph.graph_schema import EDGE_KINDS
 from stepscope.testing import drawn_trace
 
 US = 1000
@@ -39,5 +39,5 @@ def starts(graph: Graph) -> dict[str | None, float]:
 
 
 def step_us(graph: Graph) -> list[float]:
-    """How long each step lasts in the simulation, us."""
+    """The simulated length of each step, us."""
     return [time / US for time in simulate(graph).step_ns.tolist()]

@@ -1,4 +1,4 @@
-"""Select, scale, insert, remove: on a small step whose length after each change is worked out."""
+"""Select, scale, insert, remove: on a small step whose new length is computed by hand."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_selection_is_written_as_keys_and_values() -> None:
         parse_selection("backward")
 
 
-def test_scaling_the_longest_kernel_shortens_the_step_by_what_it_saves(graph: Graph) -> None:
+def test_scaling_the_longest_kernel_shortens_the_step_by_its_savings(graph: Graph) -> None:
     # sgemm 60 -> 30: the work ends at 80 instead of 110, the wait at 85, the step at 90.
     assert step_us(scale(graph, select(graph, name="sgemm"), 0.5).check()) == [90]
     assert step_us(graph) == [120]
@@ -107,19 +107,19 @@ def test_removing_a_kernel_removes_its_launch_and_keeps_the_order(graph: Graph) 
     assert step_us(changed) == [66]
 
 
-def test_what_waited_for_removed_work_waits_for_the_work_before_it(graph: Graph) -> None:
+def test_tasks_that_waited_for_removed_work_wait_for_the_work_before_it(graph: Graph) -> None:
     changed = remove(graph, select(graph, name="elementwise_kernel")).check()
-    assert links(changed, "synchronisation") == [("sgemm", "cudaDeviceSynchronize")]
+    assert links(changed, "synchronization") == [("sgemm", "cudaDeviceSynchronize")]
     assert step_us(changed) == [90]
 
 
 def test_a_removed_wait_waits_for_nothing(graph: Graph) -> None:
     changed = remove(graph, select(graph, name="cudaDeviceSynchronize")).check()
-    assert not links(changed, "synchronisation")
+    assert not links(changed, "synchronization")
     assert step_us(changed) == [110]
 
 
-def test_an_inserted_task_takes_its_place_on_the_thread(graph: Graph) -> None:
+def test_an_inserted_task_occupies_its_thread(graph: Graph) -> None:
     sgemm = np.flatnonzero(select(graph, name="sgemm"))
     changed, new = insert(graph, sgemm, ["encode"], duration_ns=[7 * US])
     assert changed.tasks.text("name")[int(new[0])] == "encode"
@@ -135,7 +135,7 @@ def test_inserted_device_work_is_launched(graph: Graph) -> None:
     changed, new = insert_device_work(graph, call, work, ["decode"], 10 * US)
     assert names(changed, np.isin(np.arange(len(changed)), new)) == ["decode"]
     assert links(changed.check(), "launch")[-1] == ("launch", "decode")
-    assert links(changed, "synchronisation") == [("decode", "cudaDeviceSynchronize")]
+    assert links(changed, "synchronization") == [("decode", "cudaDeviceSynchronize")]
     assert step_us(changed) == [130]
 
 
@@ -149,7 +149,7 @@ def test_several_kernels_are_inserted_at_once_each_with_its_launch(graph: Graph)
     assert step_us(changed) == [135]
 
 
-def test_a_task_in_front_waits_for_what_its_neighbour_waited_for() -> None:
+def test_a_task_inserted_in_front_takes_over_dependencies() -> None:
     graph = graph_of("""
         main     |  0 100 | ProfilerStep#0
         main     | 10  12 | cudaLaunchKernel    | corr=7
@@ -160,16 +160,16 @@ def test_a_task_in_front_waits_for_what_its_neighbour_waited_for() -> None:
     """)
     second = np.flatnonzero(select(graph, name="second"))
     changed, _ = insert(graph, second, ["unpack"], in_front=True, duration_ns=20 * US)
-    assert links(changed.check(), "synchronisation") == [("first", "unpack")]
+    assert links(changed.check(), "synchronization") == [("first", "unpack")]
     assert links(changed, "launch") == [("cudaLaunchKernel", name) for name in ("first", "second")]
     assert starts(changed)["unpack"] == 62
     assert step_us(changed) == [190]
 
 
-def test_what_waited_for_one_task_is_made_to_wait_for_another(graph: Graph) -> None:
+def test_waits_are_redirected_to_another_task(graph: Graph) -> None:
     sgemm, relu = (int(np.flatnonzero(select(graph, name=name))[0]) for name in ("sgemm", "elem*"))
     changed = redirect(graph, [relu], [sgemm]).check()
-    assert links(changed, "synchronisation") == [("sgemm", "cudaDeviceSynchronize")]
+    assert links(changed, "synchronization") == [("sgemm", "cudaDeviceSynchronize")]
     assert links(changed, "launch") == links(graph, "launch")
 
 
@@ -182,7 +182,7 @@ def test_tasks_are_appended_to_several_threads_at_once(graph: Graph) -> None:
     assert links(changed, "launch") == links(graph, "launch")
 
 
-def test_a_channel_runs_what_is_ready(graph: Graph) -> None:
+def test_a_channel_runs_ready_tasks(graph: Graph) -> None:
     changed, channel = add_thread(graph, "network", "communication", 0)
     changed, new = append(
         changed, channel, ["all_reduce"], duration_ns=50 * US, category="communication"
@@ -202,7 +202,7 @@ def test_the_breakdown_adds_up_to_the_step(graph: Graph) -> None:
     assert parts.idle_ms == 0
 
 
-def test_the_critical_path_runs_through_what_set_the_length(graph: Graph) -> None:
+def test_the_critical_path_determines_the_length(graph: Graph) -> None:
     simulation = simulate(graph)
     assert names(graph, critical_path(simulation)) == [
         "step 0",

@@ -7,7 +7,7 @@ import io
 import json
 from typing import Any
 
-from stepscope.ingest.trace_events import read_trace_events
+from stepscope.ingest.chrome.trace_events import read_trace_events
 from stepscope.trace.trace import Trace
 
 

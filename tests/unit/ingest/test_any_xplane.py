@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from test_any_bytes import assert_no_traceback
-from xspaces import ORIGIN_NS, Operation, Slice, read_bytes, read_space, xspace
+from xspaces import ORIGIN_NS, Operation, Slice, message, read_bytes, read_space, xspace
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 STATS = st.dictionaries(
@@ -36,6 +36,9 @@ def test_events_come_back_as_written(events: list[tuple[str, int, int, dict[str,
     assert not len(trace["warnings"])
 
 
+WINDOW = message((1, 3), (2, 2), (3, 1), (4, 1), (5, 1), (6, 3))
+CONVOLUTION = message((15, message((1, WINDOW))), (16, message((7, 0), (8, 1), (11, b"\x00"),
+                      (6, b"\x00"), (10, 1), (12, b"\x00"))))  # fmt: skip
 SAMPLE = xspace(
     {
         "/host:CPU": {
@@ -47,8 +50,22 @@ SAMPLE = xspace(
             "XLA Modules": [Slice("jit_step", 20, 9, run_id=8)],
         },
     },
-    {"jit_step": {"dot.1": Operation("dot", "jit(step)/jvp(MLP)/dot_general", "a.py", 3)}},
-)
+    {
+        "jit_step": {
+            "x": Operation("parameter", shape="f32[4,4]"),
+            "dot.1": Operation(
+                "fusion", "jit(step)/jvp(MLP)/dot_general", "a.py", 3, "(f32[4,4], s8[64])",
+                ("x", "x"), members={
+                    "p": Operation("parameter", shape="f32[4,4]", fields=message((9, 0))),
+                    "c": Operation("convolution", shape="f32[4,4]", operands=("p", "p"),
+                                   fields=CONVOLUTION),
+                },
+            ),
+            "call": Operation("custom-call", shape="f32[4,4]", operands=("x", "x"),
+                              fields=message((28, "__cublas$gemm"), (43, '{"a": {"b": 1}}'))),
+        }
+    },
+)  # fmt: skip
 EDITS = st.lists(
     st.tuples(st.integers(0, len(SAMPLE)), st.integers(0, 6), st.binary(max_size=4)),
     min_size=1,

@@ -7,7 +7,7 @@ import pytest
 from captures import EVENT, write_capture
 
 from stepscope.errors import IngestError
-from stepscope.ingest.folder import number_ranks, trace_files
+from stepscope.ingest.rank_folder import number_ranks, trace_files
 from stepscope.trace.trace import Metadata
 
 
@@ -16,7 +16,7 @@ def recorded(rank: int, world_size: int = 1) -> Metadata:
     return Metadata(ranks=(rank,), world_size=world_size, properties=info)
 
 
-UNTOLD = Metadata()
+UNKNOWN = Metadata()
 
 
 def test_files_are_found_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -30,12 +30,12 @@ def test_files_are_found_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     assert [file.name for file in files] == [
         "rank1.stepscope", "rank2.json", "rank9.json", "rank10.json", "x7²8.json",
     ]  # fmt: skip
-    assert warnings == [("other_file", "files of other kinds are not read: notes.txt", 1)]
+    assert warnings == [("other_file", "skipped files that are not traces: notes.txt", 1)]
 
 
 def test_a_folder_without_traces_is_told(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(IngestError, match="for each rank, found none in 1 files"):
+    with pytest.raises(IngestError, match="none of its 1 files is a trace"):
         trace_files(tmp_path)
 
 
@@ -43,15 +43,20 @@ def test_a_folder_without_traces_is_told(tmp_path: Path) -> None:
     ("names", "metadata", "ranks", "codes"),
     [
         (["a", "b"], [recorded(1), recorded(0)], [1, 0], []),
-        (["rank3.json", "rank_4.json.gz"], [UNTOLD] * 2, [3, 4], ["rank_missing"]),
-        (["worker0.17.pt.trace.json", "worker1.18.pt.trace.json"], [UNTOLD] * 2, [0, 1], []),
-        (["x_rank-0", "proc1"], [UNTOLD] * 2, [0, 1], []),
+        (["rank3.json", "rank_4.json.gz"], [UNKNOWN] * 2, [3, 4], ["rank_missing"]),
+        (["worker0.17.pt.trace.json", "worker1.18.pt.trace.json"], [UNKNOWN] * 2, [0, 1], []),
+        (["x_rank-0", "proc1"], [UNKNOWN] * 2, [0, 1], []),
         (["rank7"], [recorded(0)], [0], []),
-        (["frank1", "b"], [UNTOLD] * 2, [0, 1], ["rank_untold", "rank_untold"]),
-        (["a", "b", "c"], [recorded(1), UNTOLD, recorded(0)], [1, 2, 0], ["rank_untold"]),
+        (["frank1", "b"], [UNKNOWN] * 2, [0, 1], ["rank_unknown", "rank_unknown"]),
+        (["a", "b", "c"], [recorded(1), UNKNOWN, recorded(0)], [1, 2, 0], ["rank_unknown"]),
         (["a", "b"], [recorded(0), recorded(0)], [0, 1], ["rank_twice"]),
         (["a", "b"], [recorded(0, 4), recorded(2, 4)], [0, 2], ["rank_missing"]),
-        (["gpu20240101.json", "proc1712195495505.json"], [UNTOLD] * 2, [0, 1], ["rank_untold"] * 2),
+        (
+            ["gpu20240101.json", "proc1712195495505.json"],
+            [UNKNOWN] * 2,
+            [0, 1],
+            ["rank_unknown"] * 2,
+        ),
     ],
 )
 def test_ranks(
@@ -64,7 +69,7 @@ def test_ranks(
 
 def test_missing_ranks_are_named() -> None:
     warnings = number_ranks([Path("a"), Path("b")], [recorded(0, 4), recorded(2, 4)])[1]
-    assert warnings == [("rank_missing", "no file is of rank 1, 3 of 4", 2)]
+    assert warnings == [("rank_missing", "no file for rank 1, 3 of 4 ranks", 2)]
     warnings = number_ranks([Path("a")], [recorded(0, 1 << 24)])[1]
-    message = "no file is of rank 1, 2, 3, 4, 5, 6, 7, 8, … of 16777216"
+    message = "no file for rank 1, 2, 3, 4, 5, 6, 7, 8, … of 16777216 ranks"
     assert warnings == [("rank_missing", message, (1 << 24) - 1)]

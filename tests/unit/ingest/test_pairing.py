@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from stepscope.ingest.pairing import Mark, pair
-from stepscope.ingest.tally import Tally
+from stepscope.ingest.chrome.begin_end_pairs import Mark, pair
+from stepscope.ingest.warning_log import WarningLog
 
 
 def paired(text: str) -> list[str]:
@@ -20,10 +20,10 @@ def paired(text: str) -> list[str]:
         ends = word.startswith(")")
         marks.append(Mark(len(marks), time, word.strip("()"), ends))
         time += 1
-    tally = Tally()
-    found = sorted(pair(marks, time, tally))
+    log = WarningLog()
+    found = sorted(pair(marks, time, log))
     slices = [f"{marks[one.row].name} {one.start_ns}-{one.end_ns}" for one in found]
-    return slices + [f"! {code} {count}" for code, _, count in tally.rows()]
+    return slices + [f"! {code} {count}" for code, _, count in log.rows()]
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_a_million_simultaneous_marks_cost_a_step_each() -> None:
         names = [Name(f"call {number}") for number in range(count)]
         begins = [Mark(row, 0, name, False) for row, name in enumerate(names)]
         ends = [Mark(count + row, 0, name, True) for row, name in enumerate(names)]
-        looks, tally = 0, Tally()
-        assert len(pair(begins + ends, 0, tally)) == count
+        looks, log = 0, WarningLog()
+        assert len(pair(begins + ends, 0, log)) == count
         looked[count] = looks
     assert looked[4_000] < 2.2 * looked[2_000]
 
@@ -86,5 +86,5 @@ def test_balanced_marks_come_back_whatever_their_order_in_the_file(seed: int) ->
             opened.append(Mark(time, time, chance.choice("abc"), False))
             marks.append(opened[-1])
     chance.shuffle(marks)
-    tally = Tally()
-    assert set(pair(marks, 999, tally)) == expected | {(m.row, m.time_ns, 999) for m in opened}
+    log = WarningLog()
+    assert set(pair(marks, 999, log)) == expected | {(m.row, m.time_ns, 999) for m in opened}

@@ -7,7 +7,7 @@ from pathlib import Path
 from xspaces import Slice, xspace
 
 import stepscope
-from stepscope.ingest.folder import trace_files
+from stepscope.ingest.rank_folder import trace_files
 
 PROFILE = xspace({"/host:CPU": {"python": [Slice("train", 0, 9, step_num=1)]}})
 

@@ -11,7 +11,8 @@ import pytest
 from captures import EVENT, MANIFEST, MODULES, TRACE, write_capture
 
 from stepscope.errors import IngestError
-from stepscope.ingest import capture, read
+from stepscope.ingest import read
+from stepscope.ingest.recorded import capture_file as capture
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_warnings_and_members_beside_are_told(path: Path) -> None:
     write_capture(path, {**MANIFEST, "warnings": ["two models"]}, notes="hello")
     assert warnings(path) == [
         ("capture", "two models"),
-        ("unread_member", "the capture's notes is not read"),
+        ("unread_member", "skipped notes of the capture: unknown member"),
     ]
 
 
@@ -95,11 +96,11 @@ def test_progress_ends_at_the_file_s_size(path: Path) -> None:
     ("parts", "message"),
     [
         ({"manifest": None}, "found a zip archive of 'modules.json', 'trace.json'; give a capture"),
-        ({"manifest": "{"}, "manifest.json to be valid, found: Expecting property name"),
-        ({"manifest": "[1]"}, "manifest.json to be valid, found: Expected `object`, got `array`"),
+        ({"manifest": "{"}, "manifest.json is not valid: Expecting property name"),
+        ({"manifest": "[1]"}, "manifest.json is not valid: Expected `object`, got `array`"),
         ({"manifest": {**MANIFEST, "rank": "x"}}, "Expected `int`, got `str` - at `$.rank`"),
         ({"manifest": {**MANIFEST, "format": "other"}}, "Invalid enum value 'other'"),
-        ({"manifest": {**MANIFEST, "version": 2}}, "found version 2; install a newer stepscope"),
+        ({"manifest": {**MANIFEST, "version": 2}}, "has version 2, this stepscope reads"),
         ({"modules": {"roots": [{"name": "m"}]}}, "missing required field `class`"),
         ({"modules": "[" * 100_000}, "expected a model tree"),
         ({"trace": "oops"}, "expected a JSON object or array"),
@@ -117,7 +118,7 @@ def test_what_is_wrong_is_said_in_one_line(parts: dict[str, Any], message: str, 
 def test_a_cut_off_capture_is_told(path: Path) -> None:
     content = write_capture(path, trace={"traceEvents": [EVENT] * 1000}).read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(IngestError, match=r"damaged or cut-off one .*; copy the file again"):
+    with pytest.raises(IngestError, match=r"damaged or truncated .*; copy the file again"):
         read(path)
 
 
@@ -137,7 +138,7 @@ def test_an_encrypted_member_is_told(path: Path) -> None:
     content = bytearray(write_capture(path).read_bytes())
     content[content.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(content)
-    with pytest.raises(IngestError, match=r"expected a plain manifest\.json .* encrypted"):
+    with pytest.raises(IngestError, match=r"manifest\.json is encrypted"):
         read(path)
 
 
@@ -179,6 +180,7 @@ def test_the_trace_s_own_words_fill_what_the_manifest_leaves_open(path: Path) ->
         ("cpu_count", [2], r"at `\$\.cpu_count`"),
         ("steps_recorded", ["five"], r"at `\$\.steps_recorded\[0\]`"),
         ("loaders", [{"workers": "x"}], r"at `\$\.loaders\[0\]\.workers`"),
+        ("created", [{"what": "optimizer"}], r"at `\$\.created\[0\]`"),
         ("rank", 2**40, r"at `\$\.rank`"),
         ("world_size", 2**63, r"at `\$\.world_size`"),
     ],
@@ -195,3 +197,13 @@ def test_half_a_letter_in_a_manifest_is_replaced(path: Path) -> None:
     assert read(write_capture(path, manifest)).metadata.capture["message"] == (
         "recorded? steps 5 to 7 of 100"
     )
+
+
+@pytest.mark.parametrize("name", ["trace.json", "contexts.json", "modules.json"])
+def test_a_member_that_expands_as_no_recording_does_is_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "bomb.stepscope"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("manifest.json", json.dumps(MANIFEST))
+        archive.writestr(name, b"{}," * (12 << 20))
+    with pytest.raises(IngestError, match=rf"{name} expands \d+-fold to 36 MiB"):
+        read(path)

@@ -13,9 +13,9 @@ import pytest
 from reading import event, names, packed, read_gzip, read_text, warnings
 
 from stepscope.errors import IngestError
-from stepscope.ingest import stream
-from stepscope.ingest.decode import EventReader
-from stepscope.ingest.tally import Tally
+from stepscope.ingest import byte_stream as stream
+from stepscope.ingest.chrome.decode import EventReader
+from stepscope.ingest.warning_log import WarningLog
 
 EVENTS = [event(f"event {number}", number, args={"n": number}) for number in range(2000)]
 
@@ -97,7 +97,7 @@ def test_what_inflates_to_very_much_comes_in_bounded_pieces(tmp_path: Path) -> N
     path = tmp_path / "bomb.gz"
     path.write_bytes(b"".join(zeros(64)))
     with path.open("rb") as file:
-        sizes = [len(piece) for piece in stream.chunks(file, True, Tally(), lambda size: None)]
+        sizes = [len(piece) for piece in stream.chunks(file, True, WarningLog(), lambda size: None)]
     assert sum(sizes) == 64 << 20
     assert max(sizes) <= 2 * stream.CHUNK_BYTES
 
@@ -105,7 +105,7 @@ def test_what_inflates_to_very_much_comes_in_bounded_pieces(tmp_path: Path) -> N
 def test_what_inflates_to_nothing_but_blanks_is_not_read_to_its_end() -> None:
     pieces = iter([b" " * (1 << 20)] * 1000)
     with pytest.raises(IngestError, match="empty file"):
-        list(EventReader(pieces, Tally()))
+        list(EventReader(pieces, WarningLog()))
     assert len(list(pieces)) > 500
 
 
@@ -115,3 +115,9 @@ def test_an_error_leaves_no_thread_behind() -> None:
         read_text("<html>" + " " * 3 * stream.CHUNK_BYTES)
     assert caught.value.__traceback__ is not None  # which would keep what it was reading alive
     assert not [one for one in threading.enumerate() if one.name.startswith("stepscope-read")]
+
+
+def test_a_file_that_expands_as_no_recording_does_is_refused() -> None:
+    bomb = gzip.compress(b"[" + b" " * (160 << 20), 6)
+    with pytest.raises(IngestError, match="expand more than 200-fold"):
+        read_gzip(bomb)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from reading import event, names, read_text, warnings
 
-from stepscope.ingest.recorded import LONGEST_NS
+from stepscope.ingest.chrome.event_columns import LONGEST_NS
 from stepscope.trace.trace import Trace
 
 

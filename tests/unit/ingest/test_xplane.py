@@ -22,7 +22,7 @@ from xspaces import (
 
 from stepscope.errors import IngestError
 from stepscope.ingest import read
-from stepscope.ingest.xplane import read_xplane
+from stepscope.ingest.xplane.xplane import read_xplane
 from stepscope.trace.trace import Trace
 
 SCOPE = "jit(step)/jvp(MLP)/Dense_0/dot_general"
@@ -183,7 +183,7 @@ def test_what_the_profiler_says_of_itself() -> None:
     space = xspace({"/host:CPU": {"python": [Slice("a", 0, 1)]}})
     trace = read_bytes(space + message((2, "no device"), (3, "buffer full"), (4, "host-7")))
     messages = [row["message"] for row in trace["warnings"].rows()]
-    assert messages == ["the recorder says: no device", "the recorder says: buffer full"]
+    assert messages == ["the recorder reported: no device", "the recorder reported: buffer full"]
     assert trace.metadata.properties["hostnames"] == ["host-7"]
 
 
@@ -221,7 +221,7 @@ def test_text_that_is_not_unicode() -> None:
     ids=["no line", "no event", "a length of a terabyte", "no name"],
 )
 def test_nothing_in_it(data: bytes) -> None:
-    with pytest.raises(IngestError, match="expected an XLA profile with events, found none"):
+    with pytest.raises(IngestError, match="the XLA profile holds no readable event"):
         read_bytes(data)
 
 

@@ -12,12 +12,13 @@ Source: xplane.proto and hlo.proto, as the readers under test.
 from __future__ import annotations
 
 import io
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepscope.ingest.xplane import read_xplane
+from stepscope.ingest.xplane.xplane import read_xplane
 from stepscope.trace.trace import Trace
 
 ORIGIN_NS = 1_700_000_000_000_000_000
@@ -59,12 +60,26 @@ class Slice:
 
 @dataclass(frozen=True)
 class Operation:
-    """One instruction of a program: what it does, its named scope, its place in Python."""
+    """One instruction of a program.
+
+    Attributes:
+        opcode: what it does.
+        scope: its named scope.
+        file: its place in Python.
+        shape: of its result: `f32[8,4]`, or several in parentheses.
+        operands: names of its operands, in its computation.
+        fields: further fields of its message, encoded.
+        members: what it calls: the operations of a computation, the last of which is its root.
+    """
 
     opcode: str
     scope: str = ""
     file: str = ""
     line: int = 0
+    shape: str = ""
+    operands: tuple[str, ...] = ()
+    fields: bytes = b""
+    members: Mapping[str, Operation] = field(default_factory=dict)
 
 
 @dataclass
@@ -124,21 +139,48 @@ def _metadata(programs: Mapping[str, Mapping[str, Operation]]) -> bytes:
     entries = {}
     for number, (name, operations) in enumerate(programs.items(), 1):
         plane.kinds[f"{name}({number})"] = number
-        proto = message((1, message((1, name), (3, _computation(operations)))))
-        entries[f"{name}({number})"] = message((5, plane.stat("Hlo Proto", proto)))
+        entries[f"{name}({number})"] = message((5, plane.stat("Hlo Proto", program(operations))))
     return plane.whole([], entries)
 
 
-def _computation(operations: Mapping[str, Operation]) -> bytes:
+def program(operations: Mapping[str, Operation]) -> bytes:
+    """A program of one computation and those that its operations call, as an HloProto."""
+    computations: list[bytes] = []
+    _add_computation(operations, computations)
+    return message((1, message((1, "jit_step"), *((3, one) for one in computations))))
+
+
+def _add_computation(operations: Mapping[str, Operation], found: list[bytes]) -> int:
+    """Append a computation, after those that it calls; its id."""
+    ids = {name: number for number, name in enumerate(operations, 1)}
     instructions = [
         message(
             (1, name),
             (2, one.opcode),
+            (3, encoded_shape(one.shape)),
             (7, message((2, one.scope), (3, one.file), (4, one.line))),
+            (35, ids[name]),
+            (36, b"".join(varint(ids[operand]) for operand in one.operands)),
+            (38, varint(_add_computation(one.members, found)) if one.members else b""),
         )
+        + one.fields
         for name, one in operations.items()
     ]
-    return message((1, "main"), *((2, one) for one in instructions), (5, 1))
+    parts = [(2, instruction) for instruction in instructions]
+    found.append(message((1, "main"), *parts, (5, len(found) + 1), (6, len(ids))))
+    return len(found)
+
+
+_TYPES = {"pred": 1, "s8": 2, "s32": 4, "u8": 6, "f16": 10, "f32": 11, "bf16": 16, "f8e4m3fn": 20}
+
+
+def encoded_shape(text: str) -> bytes:
+    """A shape such as `f32[8,4]`, or several in parentheses, as a ShapeProto."""
+    arrays = [
+        message((2, _TYPES[kind]), (3, b"".join(varint(int(n)) for n in sizes.split(",") if n)))
+        for kind, sizes in re.findall(r"(\w+)\[([\d,]*)\]", text)
+    ]
+    return message((2, 13), *((4, one) for one in arrays)) if text[:1] == "(" else b"".join(arrays)
 
 
 def read_bytes(data: bytes) -> Trace:

@@ -1,4 +1,4 @@
-"""Operations and bytes of operators by what they were called with, on paper."""
+"""Operations and bytes of operators from their arguments, computed by hand."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 
 from stepscope.roofline import work_of
 from stepscope.roofline.formulas import multiplies
-from stepscope.roofline.shapes import Call, Tensor, read_call
+from stepscope.roofline.operator_shapes import Call, Tensor, read_call
 
 
 def call(*shapes: list[int] | None, values: tuple[str, ...] = (), width: int = 4) -> Call:
-    """A call with tensors of these shapes, None for arguments that are no tensor."""
+    """A call with tensors of these shapes, None for arguments that are not tensors."""
     return Call(tuple(() if s is None else (Tensor(tuple(s), width),) for s in shapes), values)
 
 
@@ -91,7 +91,7 @@ def test_work_by_shapes(name: str, given: Call, flops: float, moved: float) -> N
     assert work_of(name, given) == (flops, moved)
 
 
-def test_a_transposed_convolution_tells_its_operations_and_not_what_it_writes() -> None:
+def test_a_transposed_convolution_has_operations_but_no_bytes() -> None:
     strides = ("", "", "", "[2, 2]", "[1, 1]", "[1, 1]", "True", "[0, 0]", "1")
     found = work_of("aten::convolution", call([1, 16, 5, 5], [16, 8, 3, 3], None, values=strides))
     assert found is not None
@@ -99,7 +99,7 @@ def test_a_transposed_convolution_tells_its_operations_and_not_what_it_writes() 
     assert math.isnan(found.bytes)
 
 
-def test_what_inductor_says_itself_counts() -> None:
+def test_work_recorded_by_inductor_takes_precedence() -> None:
     told = read_call({"kernel_flop": 128, "kernel_num_gb": 2e-6, "kernel_backend": "triton"})
     assert work_of("triton_tem_fused_mm_1", told) == (128, 2000)
     nothing = read_call({"kernel_flop": 0, "Input Dims": [[8, 4], [4, 2]], "Input type": []})
@@ -115,7 +115,7 @@ def test_what_inductor_says_itself_counts() -> None:
         ("my::operator", call([8, 4])),
     ],
 )
-def test_work_that_nothing_tells(name: str, given: Call) -> None:
+def test_unknown_work(name: str, given: Call) -> None:
     assert work_of(name, given) is None
 
 
@@ -134,6 +134,6 @@ def test_arguments_are_read_as_recorded() -> None:
     assert read_call({}) == Call((), ())
 
 
-def test_products_are_told_from_what_moves_memory() -> None:
+def test_products_are_distinguished_from_memory_bound_operators() -> None:
     names = ("aten::mm", "aten::convolution_backward", "aten::add_", "aten::view", "my::operator")
     assert [multiplies(name) for name in names] == [True, True, False, False, False]

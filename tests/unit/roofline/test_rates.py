@@ -27,7 +27,7 @@ def test_every_rate_has_a_source() -> None:
         ("Tesla V100S-PCIE-32GB", None), ("NVIDIA L40", None), ("NVIDIA A10G", None), ("", None),
     ],
 )  # fmt: skip
-def test_a_device_is_known_by_its_whole_name(name: str, found: str | None) -> None:
+def test_a_device_matches_by_whole_words(name: str, found: str | None) -> None:
     rates = rates_of(name)
     assert (rates and rates["name"]) == found
 

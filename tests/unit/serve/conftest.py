@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from stepscope.serve import bundle
 from stepscope.serve.app import make_app
 from stepscope.serve.guard import Token
-from stepscope.serve.workbench import Workbench
+from stepscope.serve.open_files import Workbench
 
 PORT = 8765
 

@@ -1,15 +1,17 @@
-"""Short ways to serve drawn traces, and to ask of them."""
+"""Short ways to serve drawn traces, and to make requests."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from stepscope.annotate import annotate
 from stepscope.contexts import build_contexts, with_contexts
-from stepscope.serve.opened import OpenTrace
-from stepscope.serve.query import Query
+from stepscope.serve.request_parameters import Query
 from stepscope.serve.routes import answer
+from stepscope.serve.trace_view import TraceView
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -35,17 +37,19 @@ TRACE = """[
 ]"""  # noqa: E501
 
 
-def opened(text: str = STEP, model: dict[str, Any] | None = None, **metadata: Any) -> OpenTrace:
+def opened(text: str = STEP, model: dict[str, Any] | None = None, **metadata: Any) -> TraceView:
     """A drawn trace as the page looks at it."""
-    return OpenTrace(annotate(drawn_trace(text, model=model or {}, **metadata)))
+    return TraceView(annotate(drawn_trace(text, model=model or {}, **metadata)))
 
 
-def ask(trace: OpenTrace, name: str, **query: Any) -> dict[str, Any]:
+def ask(trace: TraceView, name: str, **query: Any) -> dict[str, Any]:
     """The answer to a question."""
-    return answer(trace, name, Query({key: str(value) for key, value in query.items()}))
+    query = {key: str(value) for key, value in query.items()}
+    found: dict[str, Any] = msgspec.to_builtins(answer(trace, name, Query(query)))
+    return found
 
 
-def collected(tmp_path: Path, into: Trace) -> OpenTrace:
+def collected(tmp_path: Path, into: Trace) -> TraceView:
     """A trace with the contexts of a run of one line, which is in a file that can be read."""
     file = tmp_path / "train.py"
     file.write_text("import torch\n\nstep()\n")
@@ -56,4 +60,4 @@ def collected(tmp_path: Path, into: Trace) -> OpenTrace:
         main     | 6  8 | cudaLaunchKernel | corr=1
         stream 7 | 9 40 | winograd         | corr=1
     """
-    return OpenTrace(with_contexts(into, build_contexts(annotate(drawn_trace(frames)))))
+    return TraceView(with_contexts(into, build_contexts(annotate(drawn_trace(frames)))))

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from stepscope.errors import ServeError
 from stepscope.serve import bundle
-from stepscope.serve.workbench import Workbench
+from stepscope.serve.open_files import Workbench
 
 
 def test_the_list_of_traces_says_how_each_stands(user: TestClient, tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_a_question_is_answered_with_json(user: TestClient) -> None:
 @pytest.mark.parametrize(
     ("url", "status", "message"),
     [
-        ("/api/traces/none/overview", 404, "expected a trace of run, broken, found 'none'"),
+        ("/api/traces/none/overview", 404, "no such trace: 'none'; open: run, broken"),
         ("/api/traces/run/nothing", 404, "expected one of overview"),
         ("/api/traces/run/levels?path=s9.9", 404, "no operation 's9.9' is inside 'the trace'"),
         ("/api/traces/run/levels?every=2", 400, "expected every to be 0 or 1, found '2'"),
@@ -43,7 +43,7 @@ def test_a_question_is_answered_with_json(user: TestClient) -> None:
         ("/api/traces/run/select?module=7", 404, "expected a module below 0, found 7"),
         ("/api/traces/run/details", 404, "expected the path of an operation"),
         ("/api/traces/broken/overview", 409, "broken.json"),
-        ("/nowhere.js", 404, "expected a file of the page, found another name"),
+        ("/nowhere.js", 404, "not found"),
     ],
 )
 def test_a_wrong_question_gets_one_line(
@@ -98,7 +98,7 @@ def test_a_page_that_is_not_built_says_how_to_build_it(user: TestClient, built_p
     assert response.json()["error"].endswith(
         "build it with: npm --prefix web ci && npm --prefix web run build"
     )
-    with pytest.raises(ServeError, match="found none; build it with"):
+    with pytest.raises(ServeError, match="the page is not built"):
         bundle.page()
 
 

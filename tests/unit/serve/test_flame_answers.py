@@ -10,8 +10,8 @@ from serving import ask, opened
 from stepscope.annotate import annotate
 from stepscope.contexts import build_contexts, with_contexts
 from stepscope.errors import ServeError, TraceError
-from stepscope.serve.opened import OpenTrace
-from stepscope.serve.workbench import Workbench
+from stepscope.serve.open_files import Workbench
+from stepscope.serve.trace_view import TraceView
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -24,7 +24,7 @@ FASTER = """
 
 
 @pytest.fixture
-def trace() -> OpenTrace:
+def trace() -> TraceView:
     return opened()
 
 
@@ -33,14 +33,14 @@ def names(answer: dict[str, object]) -> list[str]:
     return [strings[code] for code in boxes["name"]]  # type: ignore[index]
 
 
-def test_device_time_comes_first_where_there_is_a_device(trace: OpenTrace) -> None:
+def test_device_time_comes_first_where_there_is_a_device(trace: TraceView) -> None:
     told = ask(trace, "contexts")
     assert (told["by"], told["unit"], told["total"]) == ("device", "ns", 45_000)
     assert {one["name"] for one in told["measures"]} >= {"cpu", "device", "calls", "launches"}
     assert names(told)[:3] == ["all", "main", "step"]
 
 
-def test_another_measure_upside_down_and_zoomed_in(trace: OpenTrace) -> None:
+def test_another_measure_upside_down_and_zoomed_in(trace: TraceView) -> None:
     turned = ask(trace, "contexts", by="device", up=1)
     assert names(turned)[1] == "winograd"
     told = ask(trace, "contexts", by="cpu")
@@ -50,30 +50,30 @@ def test_another_measure_upside_down_and_zoomed_in(trace: OpenTrace) -> None:
     assert [one["name"] for one in inside["path"]][:2] == ["all", "main"]
 
 
-def test_one_step_alone(trace: OpenTrace) -> None:
+def test_one_step_alone(trace: TraceView) -> None:
     assert ask(trace, "contexts", by="cpu", step=2)["total"] == 30_000
 
 
-def test_against_another_open_trace(trace: OpenTrace) -> None:
-    trace = OpenTrace(trace.trace, lambda id: annotate(drawn_trace(FASTER)))
+def test_against_another_open_trace(trace: TraceView) -> None:
+    trace = TraceView(trace.trace, lambda id: annotate(drawn_trace(FASTER)))
     told = ask(trace, "contexts", against="faster")
     assert (told["total"], told["total_before"]) == (45_000, 10_000)
     assert len(told["boxes"]["before"]) == len(told["boxes"]["value"])
 
 
-def test_against_a_trace_that_is_not_open_is_refused(trace: OpenTrace) -> None:
-    with pytest.raises(ServeError, match="expected the id of an open trace, found 'gone'"):
+def test_against_a_trace_that_is_not_open_is_refused(trace: TraceView) -> None:
+    with pytest.raises(ServeError, match="no other trace is open, so none has the id 'gone'"):
         ask(trace, "contexts", against="gone")
 
 
-def test_a_measure_or_a_node_that_is_not_there_is_refused(trace: OpenTrace) -> None:
-    with pytest.raises(TraceError, match="no metric is called 'stalls'"):
+def test_a_measure_or_a_node_that_is_not_there_is_refused(trace: TraceView) -> None:
+    with pytest.raises(TraceError, match="no metric 'stalls'"):
         ask(trace, "contexts", by="stalls")
     with pytest.raises(ServeError, match="expected a node below"):
         ask(trace, "contexts", start=9999)
 
 
-def test_findings_name_the_nodes_that_show_them(trace: OpenTrace) -> None:
+def test_findings_name_the_nodes_that_show_them(trace: TraceView) -> None:
     told = ask(trace, "context_findings", by="device")["findings"]
     nodes = set(ask(trace, "contexts")["boxes"]["node"])
     assert told
@@ -83,7 +83,7 @@ def test_findings_name_the_nodes_that_show_them(trace: OpenTrace) -> None:
 
 def test_a_collected_tree_without_any_event_or_step() -> None:
     tree = build_contexts(annotate(drawn_trace(FASTER)))
-    collected = OpenTrace(with_contexts(Trace({}), tree))
+    collected = TraceView(with_contexts(Trace({}), tree))
     told = ask(collected, "contexts")
     assert (told["by"], told["total"]) == ("device", 10_000)
     assert "aten::conv2d" in names(told)
@@ -97,7 +97,7 @@ def test_traces_of_one_workbench_know_each_other(tmp_path: Path) -> None:
         (tmp_path / f"{name}.json").write_text(event)
     bench = Workbench([tmp_path / "a.json", tmp_path / "b.json"])
     bench.load(cache=False).join()
-    told = ask(bench["a"].opened, "contexts", by="cpu", against="b")
+    told = ask(bench["a"].view, "contexts", by="cpu", against="b")
     assert (told["total"], told["total_before"]) == (9_000, 9_000)
 
 
@@ -111,7 +111,7 @@ SORTS = """
 def test_findings_of_collected_contexts_name_their_nodes() -> None:
     """Upside down it is the places of these nodes that are named."""
     tree = build_contexts(annotate(drawn_trace(SORTS)))
-    collected = OpenTrace(with_contexts(Trace({}), tree))
+    collected = TraceView(with_contexts(Trace({}), tree))
     for up in ("", "1"):
         shown = ask(collected, "contexts", by="cpu", up=up)
         (hot,) = ask(collected, "context_findings", by="cpu", up=up)["findings"]

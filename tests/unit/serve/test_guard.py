@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.testclient import TestClient
 
-from stepscope.serve.guard import Token
+from stepscope.serve.guard import SESSION_S, Token
 
 EVERYTHING = ["/", "/index.js", "/api/traces", "/api/traces/run/overview", "/perfetto/index.html"]
 
@@ -15,8 +15,7 @@ def test_nothing_is_told_without_the_token(stranger: TestClient, path: str) -> N
     response = stranger.get(path)
     assert response.status_code == 401
     assert response.text == (
-        "expected the token of this server, found none or another; "
-        "open the URL that `stepscope view` printed\n"
+        "the token of this server is missing or wrong; open the URL that `stepscope view` printed\n"
     )
 
 
@@ -57,8 +56,32 @@ def test_a_program_sends_the_token_in_a_header(stranger: TestClient, token: Toke
 def test_the_cookie_of_another_server_does_not_open_this_one(
     stranger: TestClient, token: Token
 ) -> None:
-    given = {"Cookie": f"stepscope_8766={token.secret}"}
-    assert stranger.get("/", headers=given).status_code == 401
+    for cookie in (
+        f"stepscope_8766={token.session(8766)}",
+        f"stepscope_8765={token.session(8766)}",
+        f"stepscope_8765={token.secret}",
+        f"stepscope_8765={Token().session(8765)}",
+    ):
+        assert stranger.get("/", headers={"Cookie": cookie}).status_code == 401
+
+
+def test_a_cookie_expires_and_holds_no_token(token: Token) -> None:
+    cookie = token.session(8765, now=1000.0)
+    assert token.secret not in cookie
+    assert token.opens(cookie, 8765, now=1001.0)
+    assert not token.opens(cookie, 8765, now=1000.0 + SESSION_S)
+    expires, _, signature = cookie.partition(".")
+    assert not token.opens(f"{int(expires) + 9999}.{signature}", 8765, now=1001.0)
+    assert not token.opens("", 8765)
+
+
+@pytest.mark.parametrize("headers", [{"Content-Length": "5"}, {"Transfer-Encoding": "chunked"}])
+def test_a_body_is_refused_before_anything_else(
+    stranger: TestClient, headers: dict[str, str]
+) -> None:
+    response = stranger.request("GET", "/api/traces", headers=headers, content=b"12345")
+    assert response.status_code == 413
+    assert response.headers["connection"] == "close"
 
 
 def test_a_ticket_opens_the_page_once(stranger: TestClient, token: Token) -> None:

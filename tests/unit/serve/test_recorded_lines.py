@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 from serving import STEP, ask, collected, opened
 
-from stepscope.serve.opened import OpenTrace
+from stepscope.serve.trace_view import TraceView
 from stepscope.trace.trace import Trace
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> OpenTrace:
+def alone(tmp_path: Path) -> TraceView:
     return collected(tmp_path, Trace({}))
 
 
-def test_a_file_without_steps_has_no_facts_and_says_why(alone: OpenTrace) -> None:
+def test_a_file_without_steps_has_no_facts_and_says_why(alone: TraceView) -> None:
     told = ask(alone, "overview")
     assert (told["facts"], told["steps"], told["start"]) == (None, [], "")
     assert told["has"]["contexts"]
     assert "expected at least one recorded step, found none" in told["why"]
 
 
-def test_lines_of_a_collected_run_cost_what_they_called(alone: OpenTrace, tmp_path: Path) -> None:
+def test_lines_of_a_collected_run_cost_what_they_called(alone: TraceView, tmp_path: Path) -> None:
     (file,) = ask(alone, "sources")["files"]
     assert file["file"] == str(tmp_path / "train.py")
     assert file["readable"]
@@ -32,8 +32,8 @@ def test_lines_of_a_collected_run_cost_what_they_called(alone: OpenTrace, tmp_pa
     assert told["text"].startswith("import torch")
     (line,) = told["lines"]
     assert (line["line"], line["name"]) == (3, "<module>")
-    assert line["other_cpu_ms"] == pytest.approx(0.05)
-    assert line["other_device_ms"] == pytest.approx(0.031)
+    assert line["cpu_ms"] == pytest.approx(0.05)
+    assert line["device_ms"] == pytest.approx(0.031)
     assert line["share"] == pytest.approx(50 / 60)  # of all that was collected
 
 

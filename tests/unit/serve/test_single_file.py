@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -15,17 +16,18 @@ from serving import STEP, ask, collected, opened
 
 from stepscope.errors import ServeError, TraceError
 from stepscope.serve import bundle
-from stepscope.serve.collected import fill_with_flames
-from stepscope.serve.opened import OpenTrace
-from stepscope.serve.report import report_of, request_key
-from stepscope.serve.single_file import Packed, project_files, single_file
+from stepscope.serve.app import Failure
+from stepscope.serve.export_request import report_of, request_key
+from stepscope.serve.open_files import Traces
+from stepscope.serve.single_file import Archive, add_contexts, project_files, single_file
+from stepscope.serve.trace_view import TraceView
 from stepscope.trace.trace import Trace
 
 pytestmark = pytest.mark.usefixtures("built_page")
 
 
 @pytest.fixture
-def trace() -> OpenTrace:
+def trace() -> TraceView:
     return opened()
 
 
@@ -39,11 +41,11 @@ def told(html: str) -> dict[str, Any]:
     return found
 
 
-def written(trace: OpenTrace, **options: Any) -> dict[str, Any]:
+def written(trace: TraceView, **options: Any) -> dict[str, Any]:
     return told(single_file(report_of(trace, None, None, []), **options))
 
 
-def test_every_answer_is_the_servers(trace: OpenTrace) -> None:
+def test_every_answer_is_the_servers(trace: TraceView) -> None:
     answers = written(trace)["answers"]
     for path in ("s1.0", "s1.0/t0", "s1.0/t0/e2"):
         assert answers[request_key("level", path=path)] == ask(trace, "level", path=path)
@@ -53,7 +55,7 @@ def test_every_answer_is_the_servers(trace: OpenTrace) -> None:
     assert answers["trace?path=s1.0"] == ask(trace, "trace", path="s1.0")
 
 
-def test_flame_graphs_by_the_usual_measures_and_both_ways_up(trace: OpenTrace) -> None:
+def test_flame_graphs_by_the_usual_measures_and_both_ways_up(trace: TraceView) -> None:
     answers = written(trace)["answers"]
     for query in ({}, {"by": "cpu"}, {"by": "device", "up": "1"}):
         graph = answers[request_key("contexts", rank="0", **query)]
@@ -70,7 +72,7 @@ def places(names: dict[str, Any]) -> dict[int, str]:
     }
 
 
-def test_every_operation_of_the_step_is_there(trace: OpenTrace) -> None:
+def test_every_operation_of_the_step_is_there(trace: TraceView) -> None:
     answers = written(trace)["answers"]
     names = answers["names?path=s1.0"]
     for path in names["paths"]:
@@ -81,7 +83,7 @@ def test_every_operation_of_the_step_is_there(trace: OpenTrace) -> None:
         assert (request_key("level", path=path) in answers) == bool(opens)
 
 
-def test_the_slowest_step_is_told_and_the_others_do_not_open(trace: OpenTrace) -> None:
+def test_the_slowest_step_is_told_and_the_others_do_not_open(trace: TraceView) -> None:
     found = written(trace)
     assert found["answers"]["overview"]["start"] == "s1.0"
     steps = found["answers"]["level"]["level"]["operations"]
@@ -89,7 +91,7 @@ def test_the_slowest_step_is_told_and_the_others_do_not_open(trace: OpenTrace) -
     assert "the timelines of 1 other step" in found["left_out"]
 
 
-def test_another_step_can_be_chosen(trace: OpenTrace) -> None:
+def test_another_step_can_be_chosen(trace: TraceView) -> None:
     found = told(single_file(report_of(trace, None, 2, [])))["answers"]
     assert found["overview"]["start"] == "s2.0"
     assert found["overview"]["facts"]["steps"]["numbers"] == [2]
@@ -99,19 +101,19 @@ def test_another_step_can_be_chosen(trace: OpenTrace) -> None:
         report_of(trace, 3, None, [])
 
 
-def test_the_first_level_with_all_ranks_is_there_too(trace: OpenTrace) -> None:
+def test_the_first_level_with_all_ranks_is_there_too(trace: TraceView) -> None:
     answers = written(trace)["answers"]
     assert answers["level?every=1"]["level"]["path"] == ""
 
 
-def test_what_is_chosen_in_a_pane_is_answered(trace: OpenTrace) -> None:
+def test_what_is_chosen_in_a_pane_is_answered(trace: TraceView) -> None:
     answers = written(trace)["answers"]
     chosen = answers["select?kernel=winograd"]
     assert chosen["kernels"] == ["winograd"]
     assert chosen["target"]["level"].startswith("s1.0/")
 
 
-def test_the_file_is_whole_in_itself(trace: OpenTrace) -> None:
+def test_the_file_is_whole_in_itself(trace: TraceView) -> None:
     html = single_file(report_of(trace, None, None, []))
     assert "src=" not in html
     assert "href=" not in html
@@ -119,6 +121,12 @@ def test_the_file_is_whole_in_itself(trace: OpenTrace) -> None:
     # The script's own text cannot end its element, or begin a comment.
     assert r'document.title = "\x3c/script>\x3c!-- built";' in html
     assert html.count("</script>") == 2
+    # Nothing but that script may run, and nothing may be asked for.
+    script = re.search(r'<script type="module">(.*?)</script>', html, re.DOTALL)
+    assert script is not None
+    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in html
+    assert "default-src 'none'" in html
 
 
 def test_it_grows_to_no_more_than_it_may() -> None:
@@ -138,18 +146,23 @@ def test_it_grows_to_no_more_than_it_may() -> None:
     assert not any(phrase.startswith("what is inside ") for phrase in told(whole)["left_out"])
 
 
-def test_a_trace_whose_tables_do_not_fit_is_refused(trace: OpenTrace) -> None:
-    with pytest.raises(ServeError, match="expected room for all tables of the trace"):
-        written(trace, largest=10_000)
+def test_a_trace_whose_tables_do_not_fit_is_refused(trace: TraceView) -> None:
+    with pytest.raises(ServeError, match="the tables of the trace exceed"):
+        written(trace, max_bytes=10_000)
 
 
 def test_answers_are_written_all_or_none() -> None:
-    packed, noise = Packed(room=80_000), Random(1).randbytes(50_000).hex()
-    assert packed.add(("a", {"x": 1}))
-    assert not packed.add(("b", {}), ("c", {"noise": noise}))
-    assert not packed.add(("b", {}), reserve=20_000)
-    found = json.loads(gzip.decompress(packed.close(left_out=["b"])))
-    assert found == {"answers": {"a": {"x": 1}}, "left_out": ["b"]}
+    archive, noise = Archive(room=80_000), Random(1).randbytes(50_000).hex()
+    small, large = Failure("x"), Failure(noise)
+    assert archive.add(("a", small))
+    assert not archive.add(("b", small), ("c", large))
+    assert not archive.add(("b", small), reserve=20_000)
+    found = json.loads(gzip.decompress(archive.close(["b"], Traces("1", None, []))))
+    assert found == {
+        "answers": {"a": {"error": "x"}},
+        "left_out": ["b"],
+        "traces": {"version": "1", "perfetto": None, "traces": []},
+    }
 
 
 def test_source_text_is_there_where_it_was_agreed_to(tmp_path: Path) -> None:
@@ -160,7 +173,7 @@ def test_source_text_is_there_where_it_was_agreed_to(tmp_path: Path) -> None:
     key = request_key("source", file=str(file))
     bare = told(single_file(report_of(trace, None, None, [])))
     assert bare["answers"][key]["text"] is None
-    assert bare["answers"][key]["reason"] == "its text is not in this file"
+    assert bare["answers"][key]["reason"] == "this report does not include its text"
     assert "the text of the source files" in bare["left_out"]
     agreed = told(single_file(report_of(trace, None, None, [str(file)])))
     assert agreed["answers"][key]["text"] == "secret = 1\n"
@@ -192,7 +205,7 @@ def test_a_key_is_what_the_pages_script_makes_of_the_question(
     assert request_key("level", **query) == key
 
 
-def test_a_page_that_is_not_built_says_how_to_build_it(trace: OpenTrace, built_page: Path) -> None:
+def test_a_page_that_is_not_built_says_how_to_build_it(trace: TraceView, built_page: Path) -> None:
     (built_page / "index.html").unlink()
     with pytest.raises(ServeError, match="npm --prefix web ci && npm --prefix web run build"):
         written(trace)
@@ -201,6 +214,9 @@ def test_a_page_that_is_not_built_says_how_to_build_it(trace: OpenTrace, built_p
 def test_contexts_of_a_whole_run_are_flame_graphs_findings_and_source(tmp_path: Path) -> None:
     """By all measures, and not of a rank or a step, as the page asks where there is no step."""
     run = collected(tmp_path, Trace({}))
+    assert project_files(run) == []  # no folder is given
+    run.source_root = tmp_path
+    del run.sources
     found = told(single_file(report_of(run, None, None, project_files(run))))
     answers = found["answers"]
     assert answers["overview"] == ask(run, "overview")
@@ -230,13 +246,13 @@ def test_large_trees_of_contexts_are_told_as_far_as_there_is_room(tmp_path: Path
         return len(asked) > 1
 
     report = report_of(run, None, None, [])
-    assert fill_with_flames(report, add) == []  # the tree has fewer contexts than that
+    assert add_contexts(add, report) == []  # the tree has fewer contexts than that
     assert len(asked) == 2
-    assert fill_with_flames(report, lambda *_: False) == ["the flame graphs"]
+    assert add_contexts(lambda *_: False, report) == ["the flame graphs"]
 
 
 def test_a_step_of_contexts_alone_or_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="it holds the contexts of a whole run"):
+    with pytest.raises(TraceError, match="the file has the contexts of a whole run"):
         report_of(collected(tmp_path, Trace({})), None, 3, [])
     with pytest.raises(TraceError, match="expected at least one recorded step, found none"):
         report_of(opened(""), None, None, [])

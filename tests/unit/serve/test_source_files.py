@@ -16,14 +16,14 @@ from stepscope.testing import drawn_trace
 NOT_HERE = "the file is not on this machine"
 
 
-def files(*names: str, frames: str = "", **capture: Any) -> SourceFiles:
+def files(*names: str, frames: str = "", root: Path | None = None, **capture: Any) -> SourceFiles:
     """The source files of a trace whose modules are called from files of these names."""
     children = [{"name": str(n), "class": "L", "call_file": name, "call_line": 1}
                 for n, name in enumerate(names)]  # fmt: skip
     model = {"name": "net", "class": "Net", "children": children}
     calls = "\n".join(f"main | {n + 1} {n + 2} | stepscope.module: {n}" for n in range(len(names)))
     text = f"main | 0 90 | ProfilerStep#1\nmain | 0 80 | stepscope.module:\n{calls}\n{frames}"
-    return SourceFiles(annotate(drawn_trace(text, model=model, capture=capture)))
+    return SourceFiles(annotate(drawn_trace(text, model=model, capture=capture)), root)
 
 
 def test_a_named_file_is_read(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_no_other_file_is(tmp_path: Path) -> None:
     (tmp_path / "secret.py").write_text("")
     found = files(str(tmp_path / "train.py"))
     for name in ("secret.py", str(tmp_path / "secret.py"), f"{tmp_path}/x/../train.py"):
-        with pytest.raises(ServeError, match="expected a file that the trace names") as refusal:
+        with pytest.raises(ServeError, match="this trace does not name the file") as refusal:
             found.read(name)
         assert refusal.value.status == 404
 
@@ -48,7 +48,7 @@ def test_only_python_is_shown(tmp_path: Path) -> None:
     (tmp_path / "id_rsa").write_text("key")
     found = files(str(tmp_path / "id_rsa"), "/etc/passwd")
     assert found.read(str(tmp_path / "id_rsa")).reason == (
-        "the name leads to another file, which is not shown"
+        "the name is a link to another file, which is not shown"
     )
     assert found.read("/etc/passwd").text is None
 
@@ -97,7 +97,7 @@ def test_what_is_no_file_is_not_here(name: str) -> None:
 def test_a_file_of_megabytes_is_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "big.py"
     file.write_bytes(b"#" * 2_000_001)
-    assert files(str(file)).read(str(file)).reason == "the file has more than 2,000,000 bytes"
+    assert files(str(file)).read(str(file)).reason == "the file is larger than 2,000,000 bytes"
 
 
 def test_a_file_that_was_edited_since_says_so(tmp_path: Path) -> None:
@@ -113,3 +113,17 @@ def test_installed_packages_are_told_from_the_project(tmp_path: Path) -> None:
     assert found.is_installed("/env/lib/python3.11/site-packages/torch/nn/conv.py")
     assert found.is_installed(f"{sysconfig.get_path('stdlib')}/json/decoder.py")
     assert not found.is_installed(str(tmp_path / "train.py"))
+
+
+def test_with_a_root_nothing_outside_it_is_read(tmp_path: Path) -> None:
+    """Links are resolved before the check, and the trace's own folder does not count."""
+    project, other = tmp_path / "project", tmp_path / "other"
+    for folder in (project, other):
+        folder.mkdir()
+        (folder / "train.py").write_text(folder.name)
+    (project / "linked").symlink_to(other)
+    names = ("train.py", str(other / "train.py"), str(project / "linked" / "train.py"))
+    found = files(*names, root=project, cwd=str(other))
+    assert found.read("train.py").text == "project"
+    for outside in names[1:]:
+        assert found.read(outside).reason == "the file is outside the source folder"

@@ -6,8 +6,8 @@ import pytest
 from serving import ask, opened
 
 from stepscope.errors import ServeError, StepscopeError
-from stepscope.serve.encoding import encode
-from stepscope.serve.opened import OpenTrace
+from stepscope.serve.json_encoding import encode
+from stepscope.serve.trace_view import TraceView
 from stepscope.whatif import CHANGES
 
 ONE = """
@@ -19,20 +19,20 @@ TWO = ONE + "\n main | 100 300 | ProfilerStep#2\n main | 110 290 | aten::mm"
 
 
 @pytest.fixture
-def trace() -> OpenTrace:
+def trace() -> TraceView:
     return opened(ONE)
 
 
-def test_every_change_is_listed_with_why_it_does_not_apply(trace: OpenTrace) -> None:
+def test_every_change_is_listed_with_why_it_does_not_apply(trace: TraceView) -> None:
     told = ask(trace, "changes")["changes"]
     assert [one["name"] for one in told] == list(CHANGES)
     (bandwidth,) = [one for one in told if one["name"] == "bandwidth"]
-    assert (bandwidth["applies"], bandwidth["reason"]) == (False, "no collective in these steps")
+    assert (bandwidth["applies"], bandwidth["reason"]) == (False, "these steps have no collectives")
     assert bandwidth["parameters"][0]["default"] == 2.0
     assert encode(told)
 
 
-def test_the_changes_of_all_lines_apply_together_in_their_order(trace: OpenTrace) -> None:
+def test_the_changes_of_all_lines_apply_together_in_their_order(trace: TraceView) -> None:
     mm, relu = (f"scale:select=name=aten::{name},factor=0.5" for name in ("mm", "relu"))
     predicted = {}
     for changes in (mm, relu, f"{relu}\n{mm}"):
@@ -42,7 +42,7 @@ def test_the_changes_of_all_lines_apply_together_in_their_order(trace: OpenTrace
     assert list(predicted.values()) == pytest.approx([0.08, 0.08, 0.06])
 
 
-def test_without_a_change_the_replay_is_told(trace: OpenTrace) -> None:
+def test_without_a_change_the_replay_is_told(trace: TraceView) -> None:
     told = ask(trace, "whatif")
     assert told["answer"]["speedup"] == 1
     assert told["timeline"]["before"] == told["timeline"]["after"]
@@ -56,7 +56,7 @@ def test_one_step_of_several() -> None:
         ask(trace, "whatif", step=7)
 
 
-def test_a_timeline_has_as_many_rectangles_as_asked_for(trace: OpenTrace) -> None:
+def test_a_timeline_has_as_many_rectangles_as_asked_for(trace: TraceView) -> None:
     few, many = (ask(trace, "whatif", most=most)["timeline"]["before"] for most in (1, 100))
     assert len(few["name"]) == 1
     assert sum(few["tasks"]) == len(many["name"]) > 1
@@ -65,19 +65,19 @@ def test_a_timeline_has_as_many_rectangles_as_asked_for(trace: OpenTrace) -> Non
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ("bandwidth", "bandwidth: no collective in these steps"),
-        ("faster", "no change is called 'faster'; there are amp, "),
+        ("bandwidth", "bandwidth: these steps have no collectives"),
+        ("faster", "there is no change 'faster'; choose one of amp, "),
         ("scale:select=kind=x,factor=1", "expected a kind of "),
     ],
 )
 def test_what_does_not_apply_has_its_reason_and_no_answer(
-    trace: OpenTrace, changes: str, reason: str
+    trace: TraceView, changes: str, reason: str
 ) -> None:
     told = ask(trace, "whatif", changes=changes)
     assert (told["answer"], told["timeline"]) == (None, None)
     assert told["reason"].startswith(reason)
 
 
-def test_a_question_that_is_wrong_is_refused(trace: OpenTrace) -> None:
+def test_a_question_that_is_wrong_is_refused(trace: TraceView) -> None:
     with pytest.raises(ServeError, match="expected most to be a whole number"):
         ask(trace, "whatif", most="all")

@@ -8,7 +8,7 @@ import pytest
 from serving import TRACE
 
 from stepscope.errors import ServeError
-from stepscope.serve.workbench import Workbench
+from stepscope.serve.open_files import Workbench
 
 
 def test_a_files_id_is_its_name_and_differs_from_the_others(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_a_files_id_is_its_name_and_differs_from_the_others(tmp_path: Path) -> N
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ServeError, match="expected a file or folder, found nothing at"):
+    with pytest.raises(ServeError, match="no such file or folder"):
         Workbench([tmp_path / "none.json"])
 
 
@@ -29,10 +29,10 @@ def test_until_it_is_read_a_trace_answers_nothing(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(TRACE)
     workbench = Workbench([tmp_path / "run.json"])
     file = workbench["run"]
-    assert (file.to_json()["state"], file.to_json()["progress"]) == ("loading", 0.0)
+    assert (file.state, file.progress) == ("loading", 0.0)
     assert workbench.is_loading
     with pytest.raises(ServeError, match=r"run\.json: waiting") as refusal:
-        _ = file.opened
+        _ = file.view
     assert refusal.value.status == 409
 
 
@@ -41,8 +41,8 @@ def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
     workbench = Workbench([tmp_path / "run.json"])
     workbench.load(cache=False).join()
     assert not workbench.is_loading
-    assert workbench["run"].to_json()["state"] == "ready"
-    assert workbench["run"].opened.start == "s1.0"
+    assert workbench["run"].entry().state == "ready"
+    assert workbench["run"].view.start == "s1.0"
 
 
 def test_a_file_that_cannot_be_read_does_not_stop_the_others(
@@ -63,11 +63,11 @@ def test_a_fault_of_our_own_is_told_and_leaves_the_others(
         raise ZeroDivisionError("division by zero")
 
     (tmp_path / "run.json").write_text(TRACE)
-    monkeypatch.setattr("stepscope.serve.workbench.open_trace", fail)
+    monkeypatch.setattr("stepscope.serve.open_files.open_trace", fail)
     workbench = Workbench([tmp_path / "run.json"])
     workbench.load(cache=False).join()
     assert workbench["run"].state == "failed"
-    assert "a fault of stepscope's own" in workbench["run"].message
+    assert "internal error" in workbench["run"].message
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
@@ -76,4 +76,4 @@ def test_the_model_tree_is_used_where_a_file_names_none(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text('{"name": "fc", "class": "Linear", "children": []}')
     workbench = Workbench([tmp_path / "run.json"])
     workbench.load(tmp_path / "model.json", cache=False).join()
-    assert workbench["run"].opened.trace.metadata.model["class"] == "Linear"
+    assert workbench["run"].view.trace.metadata.model["class"] == "Linear"

@@ -1,4 +1,4 @@
-"""Operations, rates and utilisation of drawn steps."""
+"""Operations, rates and utilization of drawn steps."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from stepscope.annotate import annotate
-from stepscope.summary import Summary, summarise
+from stepscope.summary import Summary, summarize
 from stepscope.summary.numbers import operations
-from stepscope.summary.text import print_report
+from stepscope.summary.report_text import print_report
 from stepscope.testing import drawn_trace
 
 V100 = ({"id": 0, "name": "Tesla V100-SXM2-16GB"},)
@@ -33,7 +33,7 @@ STEP = f"""
 
 
 def summary(text: str = STEP, **metadata: Any) -> Summary:
-    return summarise(annotate(drawn_trace(text, **{"devices": V100, **metadata})))
+    return summarize(annotate(drawn_trace(text, **{"devices": V100, **metadata})))
 
 
 def printed(found: Summary, width: int = 120) -> str:
@@ -51,21 +51,21 @@ def test_operations_by_the_step_and_by_their_own_time() -> None:
     assert found.known == 1
 
 
-def test_utilisation_is_of_the_peak_of_the_precision_in_use() -> None:
+def test_utilization_is_of_the_peak_of_the_precision_in_use() -> None:
     """A V100 has 15.7 TFLOPS in FP32 and 125 in 16 bits."""
     for text, peak, name in ((STEP, 15.7, "fp32"), (STEP.replace(FLOAT, HALF), 125.0, "half")):
         found = summary(text).efficiency
         assert found is not None
         assert (found.gpu, found.peak_tflops) == ("V100", {name: peak})
         assert found.mfu == found.hfu == pytest.approx(ONCE / 100e-6 / 1e12 / peak)
-        assert found.busy_utilisation == pytest.approx(ONCE / 40e-6 / 1e12 / peak)
+        assert found.busy_utilization == pytest.approx(ONCE / 40e-6 / 1e12 / peak)
 
 
-def test_a_device_that_is_not_known_has_rates_and_no_utilisation() -> None:
+def test_a_device_that_is_not_known_has_rates_and_no_utilization() -> None:
     found = summary(devices=({"id": 0, "name": "Unheard-of 9000"},)).efficiency
     assert found is not None
     assert found.tflops > 0
-    assert (found.gpu, found.mfu, found.busy_utilisation) == ("", None, None)
+    assert (found.gpu, found.mfu, found.busy_utilization) == ("", None, None)
 
 
 def test_what_backward_repeats_counts_for_the_hardware_alone() -> None:
@@ -83,10 +83,10 @@ def test_what_backward_repeats_counts_for_the_hardware_alone() -> None:
     assert found is not None
     assert (found.flops, found.repeated_flops) == (2 * ONCE, ONCE)
     assert found.hfu == pytest.approx(2 * (found.mfu or 0))
-    assert "with what is repeated" in printed(summary(repeated))
+    assert "with recomputation" in printed(summary(repeated))
 
 
-def test_where_most_is_not_known_no_utilisation_is_told() -> None:
+def test_where_most_is_not_known_no_utilization_is_told() -> None:
     graph = "main | 22 24 | cudaGraphLaunch | corr=3\nstream 7 | 60 {end} | volta_sgemm | corr=3"
     for end, told in ((80, True), (160, False)):
         found = summary(f"{STEP}\n{graph.format(end=end)}").efficiency
@@ -157,13 +157,13 @@ def test_without_shapes_nothing_is_told() -> None:
     assert found.efficiency is None
     assert {one.of_peak for one in found.kernels} == {None}
     text = printed(found)
-    assert "Operations" not in text
+    assert "FLOPs per step" not in text
     assert "of peak" not in text
 
 
 def test_the_report_tells_it_where_there_is_room() -> None:
     text = printed(summary())
-    assert "in the whole step   268.4 MFLOP      2.68       17%   MFU" in text
+    assert "whole step       268.4 MFLOP      2.68       17%   MFU" in text
     assert "V100: 15.7 TFLOP/s in FP32" in text
     assert "43%   compute" in text
     narrow = printed(summary(), 80)

@@ -1,4 +1,4 @@
-"""What holds a step up."""
+"""What limits a step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Device:
         ({"data": 33.0, "host": 14.0}, "data"),
         ({"data": 5.0, "host": 40.0}, "host"),
         ({"communication": 64.0, "host": 1.0}, "communication"),
-        ({"synchronisation": 12.0, "launch": 3.0}, "synchronisation"),
+        ({"synchronization": 12.0, "launch": 3.0}, "synchronization"),
         ({"data": 4.0, "host": 9.0}, "device"),
     ],
 )
@@ -62,18 +62,16 @@ def test_without_a_device_python_that_takes_half_of_the_step_holds_it_up() -> No
     told = verdict(100.0, stages, [], {"forward": 0.4, "other": 0.3})
     assert (told.bound_by, told.share) == ("host", pytest.approx(0.7))
     assert told.sentence == (
-        "The step is held up by Python: for 70% of it no operator runs, most of all in forward."
+        "Python limits the step: for 70% of it no operator runs, mostly in forward."
     )
     told = verdict(100.0, stages, [], {"other": 0.5})
-    assert told.sentence.endswith("most of all beside forward, backward and optimizer.")
+    assert told.sentence.endswith("mostly outside forward, backward and optimizer.")
     assert verdict(100.0, stages, [], {"other": 0.3}).bound_by == "data"
 
 
 def test_a_step_that_mostly_does_something_else_says_so() -> None:
     told = verdict(100.0, [Stage("forward", 0.2), Stage("other", 0.6)], [])
-    assert told.sentence.startswith(
-        "The step is held up by what the loop does beside training: 60%"
-    )
+    assert told.sentence.startswith("Work outside training limits the step: 60%")
 
 
 def test_without_a_device_waiting_for_others_decides_where_it_is_longer_than_loading() -> None:

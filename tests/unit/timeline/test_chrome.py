@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from drawings import drawn, opened
 
@@ -29,7 +30,8 @@ def timeline() -> Timeline:
 
 def told(timeline: Timeline, phase: str, *names: str) -> list[dict[str, Any]]:
     path = "/".join(opened(timeline, *names).path)
-    return [one for one in timeline.chrome_trace(path)["traceEvents"] if one["ph"] == phase]
+    exported = msgspec.to_builtins(timeline.chrome_trace(path))["traceEvents"]
+    return [event for event in exported if event["ph"] == phase]
 
 
 def test_slices_are_the_raw_events_with_their_arguments(timeline: Timeline) -> None:
@@ -67,10 +69,8 @@ def test_threads_and_processes_keep_their_names(timeline: Timeline) -> None:
 
 
 def test_what_is_written_can_be_read_again(timeline: Timeline, tmp_path: Any) -> None:
-    import json
-
     file = tmp_path / "part.json"
-    file.write_text(json.dumps(timeline.chrome_trace("s1.0")))
+    file.write_bytes(msgspec.json.encode(timeline.chrome_trace("s1.0")))
     again = read(file)
     assert sorted(again.events.text("name")) == sorted(timeline.trace.events.text("name"))
     assert again.events["duration_ns"].sum() == timeline.trace.events["duration_ns"].sum()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from stepscope.annotate import annotate
 from stepscope.testing import drawn_trace
-from stepscope.timeline.index import Index
+from stepscope.timeline.event_index import Index
 
 event = st.tuples(st.sampled_from(["main", "other"]), st.integers(0, 40), st.integers(1, 20))
 

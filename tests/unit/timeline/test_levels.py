@@ -10,7 +10,7 @@ from stepscope.errors import TraceError
 from stepscope.testing import drawn_trace
 from stepscope.timeline import Level, Timeline
 from stepscope.trace.concat import concat
-from stepscope.trace.ranks import of_rank
+from stepscope.trace.trace_rank import of_rank
 
 NET = {
     "name": "net", "class": "Net", "children": [
@@ -454,7 +454,7 @@ def test_an_empty_trace_has_an_empty_level() -> None:
     assert rows(drawn("").level()) == []
 
 
-def test_work_that_nothing_launched_is_in_no_step() -> None:
+def test_work_that_nothing_launched_is_in_the_step_in_which_it_runs() -> None:
     timeline = drawn("stream 7 | 0 10 | sgemm")
-    assert timeline.level().costs.events.tolist() == [0]
-    assert timeline.path_of(0) == ""
+    assert timeline.level().costs.events.tolist() == [1]
+    assert timeline.path_of(0) == "s0.0/t0/e0"

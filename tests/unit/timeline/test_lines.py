@@ -6,8 +6,8 @@ import numpy as np
 from drawings import drawn
 
 from stepscope.timeline import Timeline
-from stepscope.timeline.lines import LineCost, line_costs
-from stepscope.timeline.places import Place, frame_place, frames_around
+from stepscope.timeline.known_lines import Place, frame_place, frames_around
+from stepscope.timeline.source_line_costs import LineCost, line_costs
 
 
 def costs(timeline: Timeline) -> dict[tuple[str, int, str], LineCost]:
@@ -36,14 +36,16 @@ FRAMES = """
 def test_a_frame_costs_what_runs_inside_it_and_the_backward_of_it() -> None:
     forward = costs(drawn(FRAMES))["model.py", 5, "frame"]
     assert forward.place.name == "forward"
-    assert forward.cpu_ns == (36_000, 30_000, 0)
-    assert forward.device_ns == (30_000, 40_000, 0)
+    assert (forward.cpu_ns, forward.own_cpu_ns, forward.backward_cpu_ns) == (36_000, 36_000, 30_000)
+    assert (forward.device_ns, forward.own_device_ns) == (30_000, 30_000)
+    assert forward.backward_device_ns == 40_000
 
 
-def test_the_outer_frame_holds_the_inner_and_what_is_neither() -> None:
+def test_a_line_that_starts_backward_has_its_time() -> None:
     main = costs(drawn(FRAMES))["train.py", 10, "frame"]
-    assert main.device_ns == (30_000, 40_000, 0)
-    assert sum(main.cpu_ns) == 189_000 + 30_000  # its own span, and autograd's beside it
+    # It waits for autograd's thread meanwhile, so the work launched there is its work too.
+    assert (main.device_ns, main.own_device_ns, main.backward_device_ns) == (70_000, 0, 0)
+    assert (main.cpu_ns, main.own_cpu_ns, main.backward_cpu_ns) == (189_000, 153_000, 0)
 
 
 def test_backward_inside_the_same_frame_counts_once() -> None:
@@ -56,7 +58,32 @@ def test_backward_inside_the_same_frame_counts_once() -> None:
         main | 41 90 | ## backward ##
         main | 50 80 | AddmmBackward0 | seq=1 fwd=1
     """)
-    assert sum(costs(timeline)["train.py", 10, "frame"].cpu_ns) == 98_000
+    main = costs(timeline)["train.py", 10, "frame"]
+    assert (main.cpu_ns, main.backward_cpu_ns) == (98_000, 0)
+
+
+def test_a_frame_that_was_open_when_recording_started_has_no_line() -> None:
+    """Its line is the one that was running then, and it encloses the steps."""
+    timeline = drawn("""
+        main |  0 210 | train.py(7): <module>
+        main |  5 100 | ProfilerStep#1
+        main | 10  40 | model.py(5): forward
+        main | 15  30 | aten::linear
+        main | 105 200 | ProfilerStep#2
+    """)
+    assert set(costs(timeline)) == {("model.py", 5, "frame")}
+
+
+def test_no_line_takes_more_than_the_step() -> None:
+    timeline = drawn("""
+        main   |  0 100 | ProfilerStep#1
+        main   |  5 130 | train.py(3): step
+        loader |  5  95 | data.py(9): fetch
+        second | 10  90 | data.py(9): fetch
+    """)
+    found = costs(timeline)
+    assert found["data.py", 9, "frame"].cpu_ns == 90_000
+    assert found["train.py", 3, "frame"].cpu_ns <= 100_000
 
 
 def test_recursion_counts_once() -> None:
@@ -67,7 +94,7 @@ def test_recursion_counts_once() -> None:
         main | 30 70 | aten::mm
     """)
     visit = costs(timeline)["tree.py", 3, "frame"]
-    assert sum(visit.cpu_ns) == 80_000
+    assert (visit.cpu_ns, visit.own_cpu_ns) == (80_000, 80_000)
     assert visit.calls == 2
 
 
@@ -94,13 +121,15 @@ def test_a_line_costs_what_the_modules_that_it_calls_cost() -> None:
     found = costs(drawn(MODULES, MODEL))
     both = found["/p/net.py", 9, "call"]
     assert (both.place.name, both.modules, both.calls) == ("a, b", [1, 2], 2)
-    assert both.cpu_ns == (30_000, 0, 0)
-    assert both.device_ns == (20_000, 0, 0)
-    assert found["/p/train.py", 20, "call"].cpu_ns == (50_000, 0, 0)
+    assert (both.cpu_ns, both.own_cpu_ns) == (30_000, 30_000)
+    assert (both.device_ns, both.own_device_ns) == (20_000, 20_000)
+    model = found["/p/train.py", 20, "call"]
+    assert (model.cpu_ns, model.own_cpu_ns, model.backward_cpu_ns) == (50_000, 20_000, 0)
+    assert (model.device_ns, model.own_device_ns) == (20_000, 0)
 
 
 def test_a_class_inside_itself_counts_once() -> None:
-    assert costs(drawn(MODULES, MODEL))["/p/net.py", 3, "class"].cpu_ns == (50_000, 0, 0)
+    assert costs(drawn(MODULES, MODEL))["/p/net.py", 3, "class"].cpu_ns == 50_000
 
 
 def test_frames_around_a_kernel_are_those_around_its_launch() -> None:

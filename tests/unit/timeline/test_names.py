@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.timeline.names import range_name, short_name, summary_name
+from stepscope.timeline.operation_labels import range_name, short_name, summary_name
 
 
 @pytest.mark.parametrize(

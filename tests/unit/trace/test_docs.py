@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from stepscope.testing import drawn_trace
-from stepscope.trace.docs import EXAMPLES, page
 from stepscope.trace.schema import LAUNCHES
+from stepscope.trace.schema_docs import EXAMPLES, page
 from stepscope.trace.table import Table
 
-PAGE = Path(__file__).parents[3] / "docs" / "schema.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "schema.md"
 DRAWN = drawn_trace(
     """
     main     | 0 9 | aten::mm | Input_Dims=[[2,3]]
@@ -28,7 +28,9 @@ EXPECTED = [
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text("utf-8") == page(), "run python -m stepscope.trace.docs > docs/schema.md"
+    assert PAGE.read_text("utf-8") == page(), (
+        "run python -m stepscope.trace.schema_docs > docs/reference/schema.md"
+    )
 
 
 @pytest.mark.parametrize(("title", "expected"), [*zip(EXAMPLES, EXPECTED, strict=True)])

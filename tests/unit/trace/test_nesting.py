@@ -59,7 +59,7 @@ def test_rounding_is_forgiven_within_the_tolerance() -> None:
     assert parents(track, start, duration, 1).tolist() == [-1, 0]
 
 
-def test_neighbours_that_touch_are_siblings() -> None:
+def test_neighbors_that_touch_are_siblings() -> None:
     track, start, duration = columns([(0, 0, 5), (0, 5, 1)])
     assert parents(track, start, duration, 2).tolist() == [-1, -1]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stepscope.trace.interner import Interner
-from stepscope.trace.order import begins_run, ends_run, inverse
+from stepscope.trace.row_order import begins_run, ends_run, inverse
 
 
 def test_the_inverse_of_an_order_tells_where_each_row_went() -> None:

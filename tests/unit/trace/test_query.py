@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.cli.row_text import as_csv
 from stepscope.errors import QueryError
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import SCHEMAS
@@ -58,7 +59,7 @@ def test_every_table_and_column_of_the_schema_is_there() -> None:
     ],
 )
 def test_anything_but_reading_is_refused(sql: str) -> None:
-    with pytest.raises(QueryError, match="expected one statement that reads"):
+    with pytest.raises(QueryError, match="expected one reading statement"):
         TRACE.query(sql)
 
 
@@ -73,7 +74,7 @@ def test_files_and_this_process_are_out_of_reach(tmp_path: Path) -> None:
 
 
 def test_a_mistake_is_told_in_the_database_s_words() -> None:
-    with pytest.raises(QueryError, match=r'(?s)"nam" not found.*docs/schema.md'):
+    with pytest.raises(QueryError, match=r'(?s)"nam" not found.*docs/reference/schema.md'):
         TRACE.query("select nam from events")
 
 
@@ -88,3 +89,9 @@ def test_a_long_query_ends_with_ctrl_c() -> None:
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         TRACE.query("select sum(sin(n)) from range(1000000000000) as many(n)")
+
+
+@pytest.mark.parametrize("value", ["date '290000-01-01'", "'-infinity'::timestamp"])
+def test_a_date_that_python_has_not_is_refused_in_one_line(value: str) -> None:
+    with pytest.raises(QueryError, match="the column when holds a date outside the years 1 to"):
+        list(as_csv(TRACE.query(f'select {value} as "when"')))

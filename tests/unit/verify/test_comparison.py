@@ -11,9 +11,10 @@ from stepscope.annotate import annotate
 from stepscope.graph import Graph, build_graph, select, simulate
 from stepscope.testing import drawn_trace
 from stepscope.verify import Comparison, Measured
+from stepscope.verify.change_spec import parse_specs, requests_of
 from stepscope.verify.comparison import middle_mean
-from stepscope.verify.requests import parse_wishes, requests_of
 from stepscope.verify.unrecorded import unrecorded
+from stepscope.whatif import Prediction
 
 
 def graph_of(text: str) -> Graph:
@@ -50,12 +51,54 @@ def test_short_and_long_steps_in_turn_count_alike_and_an_odd_one_does_not() -> N
     assert middle_mean([10, 20, 30]) == 20
 
 
-def test_the_speedup_is_that_within_a_round() -> None:
+def test_the_speedup_is_the_ratio_of_the_steps_shown() -> None:
     # The machine was slow in the second round, for both.
     answer = comparison(Measured((10, 30, 10), (1,) * 3, {}), Measured((5, 15, 5), (1,) * 3, {}))
     assert answer.measured_speedup == 2
+    assert answer.measured_range == (pytest.approx(2), pytest.approx(2))
     assert answer.error is answer.right_sign is None
     assert answer.to_json()["no_prediction"] == "no reason"
+
+
+def sides(before: tuple[float, ...], after: tuple[float, ...]) -> tuple[Measured, Measured]:
+    return Measured(before, before, {}), Measured(after, after, {})
+
+
+def test_a_difference_within_the_noise_is_not_judged() -> None:
+    # From a busy machine: spreads of 33 % and 20 %, medians of 197 and 227 ms.
+    answer = comparison(*sides((197.0, 180.0, 245.0), (200.0, 227.0, 246.0)))
+    assert answer.measured_speedup == pytest.approx(197 / 227)
+    assert answer.verdict == "cannot tell"
+    assert answer.measured_range is not None
+    assert answer.measured_range[0] < 1 < answer.measured_range[1]
+    one_round = comparison(*sides((10.0,), (5.0,)))
+    assert (one_round.measured_range, one_round.verdict) == (None, "cannot tell")
+
+
+def predicted(replayed_ms: float, predicted_ms: float, error: float) -> Prediction:
+    low, high = predicted_ms * (1 - error), predicted_ms * (1 + error)
+    return Prediction(
+        replayed_ms, replayed_ms, 0.0, predicted_ms, replayed_ms / predicted_ms, (low, high),
+        ("amp",), ("",), (), {}, {},
+    )  # fmt: skip
+
+
+def test_a_clear_difference_is_held_against_the_prediction() -> None:
+    before, after = sides((10.0, 10.1, 10.2), (8.0, 8.1, 8.2))
+    for predicted_ms, verdict in ((8.5, "confirmed"), (12.0, "contradicted"), (9.9, "measured")):
+        answer = Comparison(
+            "train.py", ("amp",), before, after, 10.0, predicted(10.0, predicted_ms, 0.1), None,
+            {}, {},
+        )  # fmt: skip
+        assert answer.verdict == verdict
+        assert answer.to_json()["verdict"] == verdict
+
+
+@pytest.mark.parametrize("rounds", [3, 5])
+def test_noise_alone_is_rarely_taken_for_an_effect(rounds: int) -> None:
+    noise = np.exp(np.random.default_rng(7).normal(0, 0.1, (2000, 2, rounds)))
+    answers = [comparison(*sides(tuple(before), tuple(after))) for before, after in noise]
+    assert np.mean([answer.is_significant for answer in answers]) < 0.06
 
 
 # 5 us of recording in each of: the operator, its inner, the rest of the operator, the gap behind.
@@ -119,7 +162,7 @@ def test_where_a_device_works_all_is_shortened_alike() -> None:
 
 def test_the_cores_are_shared_by_what_all_changes_leave() -> None:
     graph = graph_of("main | 0 100 | ProfilerStep#0\nmain | 0 60 | aten::mm")
-    wishes = parse_wishes("ddp:workers=2+compress")
-    assert [one.change.name for one in requests_of(wishes, graph)] == [
+    specs = parse_specs("ddp:workers=2+compress")
+    assert [one.change.name for one in requests_of(specs, graph)] == [
         "ddp", "compress", "shared_cores",
     ]  # fmt: skip

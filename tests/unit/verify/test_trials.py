@@ -15,8 +15,8 @@ from stepscope.verify.trials import Run, execute
 @pytest.mark.parametrize(
     ("prefix", "message"),
     [
-        ("no-such-program {rank}", "'no-such-program' cannot be: No such file or directory"),
-        ("env 'X=1", 'expected words for --prefix, found "env \'X=1": No closing quotation'),
+        ("no-such-program {rank}", "cannot run no-such-program: No such file or directory"),
+        ("env 'X=1", "is not a command line: No closing quotation"),
     ],
 )
 def test_a_prefix_that_is_no_command_is_told(prefix: str, message: str) -> None:
@@ -30,7 +30,9 @@ def test_a_script_without_torch_is_told(tmp_path: Path) -> None:
     script.write_text("print('hi')")
     for capture in (None, tmp_path / "x.stepscope"):
         run = Run(Script(str(script)), 1, 1, capture=capture)
-        with pytest.raises(CaptureError, match="found that it never imports torch"):
+        with pytest.raises(
+            CaptureError, match="does not train with PyTorch: it never imports torch"
+        ):
             execute(run, lambda label, line: None)
 
 
@@ -42,7 +44,7 @@ def test_a_script_that_only_infers_is_told(tmp_path: Path) -> None:
     )
     for capture in (None, tmp_path / "x.stepscope"):
         run = Run(Script(str(script)), 1, 1, capture=capture)
-        with pytest.raises(CaptureError, match="found that none stepped in its process"):
+        with pytest.raises(CaptureError, match="no optimizer made a step in its process"):
             execute(run, lambda label, line: None)
 
 
@@ -59,6 +61,6 @@ def test_the_first_process_is_ended_where_the_second_cannot_start(
         return started[0]
 
     monkeypatch.setattr("stepscope.verify.trials.subprocess.Popen", once)
-    with pytest.raises(CaptureError, match="expected a program to run"):
+    with pytest.raises(CaptureError, match="cannot run"):
         execute(Run(Script("train.py"), 1, 1, processes=2), lambda label, line: None)
     assert started[0].returncode == -9

@@ -14,11 +14,13 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, select
 from stepscope.trace.schema import MODULES
 from stepscope.trace.table import Table
-from stepscope.whatif.ddp import buckets_of, ddp
-from stepscope.whatif.gradients import Gradients, find_gradients
-from stepscope.whatif.network import Network
+from stepscope.whatif import CHANGES
+from stepscope.whatif.parts.buckets import buckets_of
+from stepscope.whatif.parts.gradients import Gradients, find_gradients
+from stepscope.whatif.parts.network import Network
 
 MIB = 1 << 20
+ddp = CHANGES["ddp"].apply
 STEP = """
     main     |  0 100 | ProfilerStep#0
     main     | 10  40 | ## backward ##
@@ -133,12 +135,12 @@ def test_on_the_cpu_gradients_are_copied_to_buckets_and_back() -> None:
 
 
 def test_time_of_all_reduces_on_paper() -> None:
-    ring = Network(4, 1, 8, 10)
+    ring = Network(4, 8, 10)
     # 3/4 of 1,000,000 bytes twice at 1 byte a ns, 6 messages of 10 us.
     assert ring.all_reduce_ns(1e6) == 1.5e6 + 60e3
     assert ring.gather_ns(1e6) == 0.75e6 + 30e3
     # Two nodes of two: of 6 messages 2 go between nodes; the slower link counts.
-    nodes = Network(4, 2, 8, 10, 80, 1)
+    nodes = Network(4, 8, 10, 2, 80, 1)
     assert nodes.all_reduce_ns(1e6) == 1.5e6 + 2 * 10e3 + 4 * 1e3
     assert replace(nodes, per_node=4).all_reduce_ns(1e6) == 1.5e5 + 6e3
     # Up and down a tree: every byte twice, one message in the node and log2(2) between nodes.
@@ -148,9 +150,9 @@ def test_time_of_all_reduces_on_paper() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"workers": 4, "per_node": 3}, "per_node of them a node; found 4, 3 a node"),
+        ({"workers": 4, "per_node": 3}, "a multiple of per_node; found 4 and 3"),
         ({"bandwidth_gbps": 0}, r"bandwidths above 0 .*; found \(0, 100.0\) Gbit/s"),
-        ({"algorithm": "star"}, "expected algorithm ring or tree, found 'star'"),
+        ({"algorithm": "star"}, "expected algorithm=ring or tree, found 'star'"),
     ],
 )
 def test_a_network_that_cannot_be_is_refused(

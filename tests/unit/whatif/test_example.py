@@ -1,4 +1,4 @@
-"""The changes that docs/whatif.md writes as examples, run as they are written there."""
+"""The changes that docs/guide/whatif.md writes as examples, run as they are written there."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ STEP = """
 
 
 def example() -> str:
-    text = (Path(__file__).parents[3] / "docs/whatif.md").read_text("utf-8")
-    (code,) = re.findall(r"## A change of your own.*?```python\n(.*?)```", text, re.DOTALL)
+    text = (Path(__file__).parents[3] / "docs/guide/whatif.md").read_text("utf-8")
+    (code,) = re.findall(r"## Write your own change.*?```python\n(.*?)```", text, re.DOTALL)
     return str(code)
 
 
@@ -48,7 +48,7 @@ def test_the_example_runs_and_predicts_what_it_says(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(stepscope, "open", lambda path: trace_with_attention())
-    exec(compile(example(), "docs/whatif.md", "exec"), {"__name__": "example"})
+    exec(compile(example(), "docs/guide/whatif.md", "exec"), {"__name__": "example"})
     # The product takes 80 of 100, and the softmax of 30 goes; a copy of 30 follows the update.
     assert capsys.readouterr().out.splitlines() == [
         "flash_attention [160000] [110000]",

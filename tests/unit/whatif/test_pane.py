@@ -14,8 +14,8 @@ from stepscope.errors import ChangeError
 from stepscope.graph import simulate
 from stepscope.testing import drawn_trace
 from stepscope.whatif import CHANGES
-from stepscope.whatif.pane import Pane
-from stepscope.whatif.rectangles import rectangles
+from stepscope.whatif.simulated_timeline import rectangles
+from stepscope.whatif.whatif_pane import Pane
 
 
 @pytest.fixture
@@ -28,17 +28,18 @@ def test_every_change_says_whether_it_applies(pane: Pane) -> None:
     found = {one["name"]: one for one in pane.changes}
     assert found["kernel_fusion"]["applies"]
     assert not found["bandwidth"]["applies"]
-    assert found["bandwidth"]["reason"] == "no collective in these steps"
+    assert found["bandwidth"]["reason"] == "these steps have no collectives"
     assert found["checkpoint"]["reason"] == "needs module"
 
 
 def test_parameters_have_types_defaults_and_meanings(pane: Pane) -> None:
     (one,) = [change for change in pane.changes if change["name"] == "faster_gpu"]
     assert one["parameters"] == [
-        {"name": "to", "type": "str", "default": "H100",
-         "meaning": "a device of `data/gpus.json`."},
+        {"name": "to", "type": "str", "default": "",
+         "meaning": "a device of `data/gpus.json`; by default H100, or the next one that is "
+                    "faster."},
         {"name": "estimate", "type": "str", "default": "typical",
-         "meaning": "`typical`; `low` takes the least of the ratios in use for every kernel."},
+         "meaning": "`typical`; `low` applies the smallest of the ratios to all kernels."},
     ]  # fmt: skip
 
 
@@ -62,9 +63,9 @@ def test_a_new_thread_is_drawn_too(pane: Pane) -> None:
 
 
 def test_a_change_that_does_not_apply_is_refused(pane: Pane) -> None:
-    with pytest.raises(ChangeError, match="no collective in these steps"):
+    with pytest.raises(ChangeError, match="these steps have no collectives"):
         pane.answer(["bandwidth"])
-    with pytest.raises(ChangeError, match="no change is called 'faster'"):
+    with pytest.raises(ChangeError, match="there is no change 'faster'"):
         pane.answer(["faster"])
 
 

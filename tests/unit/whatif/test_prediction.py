@@ -11,6 +11,7 @@ from drawn_steps import V100, graph_of
 from test_changes import COLLECTIVE, FORWARD
 
 from stepscope.cli.commands import stepscope
+from stepscope.errors import ChangeError
 from stepscope.whatif import CHANGES, parse_request, predict
 from stepscope.whatif.ranking import rank_changes
 
@@ -22,7 +23,7 @@ def test_the_prediction_of_twice_the_bandwidth() -> None:
     assert answer.speedup == pytest.approx(160 / 120)
     assert answer.range == pytest.approx((0.108, 0.132))
     assert answer.changes == ("bandwidth:factor=2.0",)
-    assert any("bound by bandwidth" in text for text in answer.assumptions)
+    assert any("bandwidth-bound" in text for text in answer.assumptions)
 
 
 def test_the_parts_add_up_to_the_step_before_and_after() -> None:
@@ -55,9 +56,7 @@ def test_delays_without_a_cause_are_told_and_widen_the_range() -> None:
     answer = predict(graph, [])
     assert answer.replay_error == 0
     assert answer.range == pytest.approx((0.125 * 0.8, 0.125 * 1.2))
-    assert "20.0% of the step are delays without a known cause; they stay as they are" in (
-        answer.assumptions
-    )
+    assert "20.0% of the step are delays without a known cause; they stay" in (answer.assumptions)
 
 
 def test_without_a_change_the_prediction_is_the_replay() -> None:
@@ -71,7 +70,7 @@ def test_the_ranking_is_by_gain_and_tells_what_does_not_apply() -> None:
     times = [one.predicted_step_ms for one in gains]
     assert times == sorted(times)
     assert gains[0].changes == ("amp",)
-    assert reasons["bandwidth"] == "no collective in these steps"
+    assert reasons["bandwidth"] == "these steps have no collectives"
     assert "scale" not in reasons
 
 
@@ -102,8 +101,10 @@ def test_the_command_answers_in_json_with_the_keys_of_the_design(file: Path) -> 
     answer = json.loads(result.stdout)
     assert list(answer) == [
         "measured_step_ms", "replayed_step_ms", "replay_error", "predicted_step_ms", "speedup",
-        "range", "changes", "assumptions", "breakdown", "critical_path",
+        "range", "changes", "basis", "assumptions", "breakdown", "critical_path",
+        "memory",
     ]  # fmt: skip
+    assert answer["memory"] is None  # no allocation was recorded
     assert answer["measured_step_ms"] == 0.2
     assert answer["predicted_step_ms"] == 0.11
 
@@ -127,7 +128,7 @@ def test_a_gain_within_its_own_error_is_no_praise(file: Path) -> None:
     assert not predict(graph_of(COLLECTIVE), bandwidth).is_certain
     twice = [parse_request("bandwidth:factor=2", CHANGES)]
     assert predict(graph_of(COLLECTIVE), twice).is_certain
-    doubt = "(the range holds the step as it is)"
+    doubt = "(within the error: the range includes the unchanged step)"
     for factor, doubted in ((1, True), (0.5, False), (2, False)):
         change = f"scale:select=kind=gemm,factor={factor}"
         result = CliRunner().invoke(stepscope, ["whatif", str(file), change])
@@ -148,30 +149,77 @@ def test_the_ranking_says_which_gains_are_within_their_error(tmp_path: Path) -> 
         ]
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": events}))
-    lines = CliRunner().invoke(stepscope, ["whatif", str(path), "--rank"]).stdout.splitlines()
+    lines = CliRunner().invoke(stepscope, ["whatif", str(path), "--all"]).stdout.splitlines()
     (fusion,) = (line for line in lines if "ms  kernel_fusion" in line)
-    assert fusion.endswith("(the range holds the step as it is)")
+    assert fusion.endswith("(within the error: the range includes the unchanged step)")
 
 
 def test_a_change_that_does_not_apply_ends_with_its_reason(file: Path) -> None:
     result = CliRunner().invoke(stepscope, ["whatif", str(file), "bandwidth"])
     assert result.exit_code == 2
-    assert result.stderr == "Error: bandwidth: no collective in these steps\n"
+    assert result.stderr == "Error: bandwidth: these steps have no collectives\n"
 
 
 def test_a_rank_that_is_not_there_is_refused(file: Path) -> None:
-    result = CliRunner().invoke(stepscope, ["whatif", str(file), "--of-rank", "3"])
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), "--rank", "3"])
     assert result.exit_code == 2
     assert "expected a rank of [0], found 3" in result.stderr
 
 
 def test_the_command_ranks_what_applies(file: Path) -> None:
-    result = CliRunner().invoke(stepscope, ["whatif", str(file), "--rank", "--json"])
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), "--all", "--json"])
     answer = json.loads(result.stdout)
-    assert answer["not_applicable"]["bandwidth"] == "no collective in these steps"
+    assert answer["not_applicable"]["bandwidth"] == "these steps have no collectives"
     assert "scale" not in answer["not_applicable"]
 
 
 def test_the_list_names_every_change(file: Path) -> None:
     result = CliRunner().invoke(stepscope, ["whatif", str(file), "--list", "--json"])
     assert [one["name"] for one in json.loads(result.stdout)] == list(CHANGES)
+
+
+def test_the_rank_needs_its_number(file: Path) -> None:
+    for words in (["--rank"], ["--rank", "--json"]):
+        result = CliRunner().invoke(stepscope, ["whatif", str(file), *words])
+        assert result.exit_code == 2
+        assert "to try every change, use --all" in result.stderr
+
+
+def test_what_is_not_predicted_is_two_lines_and_each_gain_has_its_basis(tmp_path: Path) -> None:
+    events = [
+        _event("user_annotation", "ProfilerStep#0", 1, 0, 100),
+        _event("user_annotation", "enumerate(DataLoader)#_Single.__next__", 1, 5, 30),
+        _event("cpu_op", "aten::mm", 1, 40, 50),
+    ]
+    path = tmp_path / "cpu.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    lines = CliRunner().invoke(stepscope, ["whatif", str(path), "--all"]).stdout.splitlines()
+    assert lines[0].split()[-1] == "dataloader"
+    assert "upper bound" in lines[1]
+    assert len(lines) == 4
+    assert lines[2].startswith("run `stepscope calibrate FILE` on the same machine to predict: amp")
+    assert lines[3].startswith("not applicable: faster_gpu")
+
+
+def test_a_device_that_the_file_does_not_name_is_given(file: Path) -> None:
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), "faster_gpu"])
+    assert "the trace does not name its device; name it with --device" in result.stderr
+    words = ["whatif", str(file), "faster_gpu", "--device", "A100", "--json"]
+    answer = json.loads(CliRunner().invoke(stepscope, words).stdout)
+    assert answer["changes"] == ["faster_gpu:to=H100"]
+    assert answer["predicted_step_ms"] == 0.1  # what the CPU takes
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), "amp", "--device", "H100"])
+    assert "amp: no matrix product or convolution runs in 32 bits" in result.stderr
+    result = CliRunner().invoke(stepscope, ["whatif", str(file), "amp", "--device", "H1"])
+    assert (result.exit_code, "unknown device 'H1'" in result.stderr) == (2, True)
+
+
+def test_no_slower_device_is_offered() -> None:
+    def offered(name: str) -> str:
+        graph = graph_of(FORWARD, devices=({"id": 0, "name": name},))
+        return predict(graph, [parse_request("faster_gpu", CHANGES)]).changes[0]
+
+    assert offered("Tesla V100-SXM2-16GB") == "faster_gpu:to=H100"
+    assert offered("NVIDIA H100 80GB HBM3") != "faster_gpu:to=H100"
+    with pytest.raises(ChangeError, match="no known device runs these kernels faster than MI300X"):
+        offered("AMD Instinct MI300X")

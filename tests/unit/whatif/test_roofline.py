@@ -10,7 +10,7 @@ import pytest
 from drawn_steps import V100, graph_of, step_us
 
 from stepscope.graph import select
-from stepscope.whatif.roofline import bound_by_memory, memory_rate, work_of_tasks
+from stepscope.whatif.parts.kernel_times import bound_by_memory, memory_rate, work_of_tasks
 
 # A V100 has 15.7 TFLOPS and 900 GB/s: from 17.4 operations a byte on compute binds.
 STEP = """

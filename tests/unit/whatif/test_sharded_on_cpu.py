@@ -14,9 +14,9 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, select
 from stepscope.trace.schema import MODULES
 from stepscope.trace.table import Table
-from stepscope.whatif.blocking import held_up
-from stepscope.whatif.network import Network
-from stepscope.whatif.zero_in_torch import largest_share
+from stepscope.whatif.parts.blocking_collectives import blocks_its_caller
+from stepscope.whatif.parts.network import Network
+from stepscope.whatif.parts.zero_redundancy import largest_share
 
 MS = 1048.576  # 1 MiB at a byte a nanosecond, us
 FAST = "workers=2,bandwidth_gbps=8,latency_us=0"
@@ -128,7 +128,7 @@ def test_whole_parameters_are_dealt_out_by_size() -> None:
 
 
 def test_gloo_scatters_by_an_all_reduce_and_broadcasts_down_a_tree() -> None:
-    gloo = Network(4, 1, 8, 10, gloo=True)
+    gloo = Network(4, 8, 10, gloo=True)
     assert gloo.reduce_scatter_ns(1e6) == gloo.all_reduce_ns(1e6)
     assert gloo.broadcast_ns(1e6) == 2 * (1e6 + 10e3)
     nccl = replace(gloo, gloo=False)
@@ -140,20 +140,20 @@ def test_a_thread_that_waits_needs_no_core_meanwhile(graph: Graph) -> None:
     calibrate(reducing=[[1, 1, 30_000], [FLAT, 1, 30_000]])
     shared = "shared_cores:processes=2"
     fsdp = f"fsdp:unit_mb=1,{FAST}"
-    assert held_up(changed(graph, fsdp)).sum() == 6
+    assert blocks_its_caller(changed(graph, fsdp)).sum() == 6
     assert step_us(graph, fsdp, shared) == step_us(graph, fsdp)
     # Of ZeRO's collectives the all-reduces run beside backward, the broadcast does not.
     zero = f"zero:stage=1,by=torch,{FAST}"
     reduced = changed(graph, zero)
-    assert held_up(reduced)[select(reduced, name="broadcast")].all()
-    assert not held_up(reduced)[select(reduced, name="all-reduce 0")].any()
+    assert blocks_its_caller(reduced)[select(reduced, name="broadcast")].all()
+    assert not blocks_its_caller(reduced)[select(reduced, name="all-reduce 0")].any()
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("zero:by=torch", "expected by=deepspeed, or by=torch with stage 1; found 'torch' with"),
-        ("zero:by=megatron", "expected by=deepspeed, or by=torch with stage 1; found 'megatron'"),
+        ("zero:by=torch", "expected by=deepspeed, or by=torch with stage=1; found 'torch' with"),
+        ("zero:by=megatron", "expected by=deepspeed, or by=torch with stage=1; found 'megatron'"),
         ("fsdp:unit=none", "fsdp: no module with parameters matches 'none'"),
     ],
 )
@@ -165,5 +165,5 @@ def test_why_it_does_not_apply(graph: Graph, text: str, reason: str) -> None:
 @pytest.mark.parametrize("text", ["fsdp", "zero:stage=1,by=torch"])
 def test_without_a_weight_update_there_is_nothing_to_shard(text: str) -> None:
     lines = STEP.replace("## optimizer ##", "## loss ##")
-    with pytest.raises(ChangeError, match="no weight update in these steps"):
+    with pytest.raises(ChangeError, match="these steps have no weight update"):
         changed(graph_of(lines, **ON_CPU), text)

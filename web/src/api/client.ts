@@ -34,6 +34,22 @@ export class Client {
     return this.ask("overview", { ...scope });
   }
 
+  /** What a tile shows of a track; kept by who asks, as there are many. */
+  slices(track: string, zoom: number, tile: number): Promise<wire.Slices> {
+    const key = requestKey("slices", { track, zoom, tile });
+    return this.host.ask(this.trace, key) as Promise<wire.Slices>;
+  }
+
+  /** What a tile shows of a counter; kept by who asks. */
+  counter(counter: string, zoom: number, tile: number): Promise<wire.CounterTile> {
+    const key = requestKey("counter", { counter, zoom, tile });
+    return this.host.ask(this.trace, key) as Promise<wire.CounterTile>;
+  }
+
+  area(from: number, to: number, tracks: readonly string[]): Promise<wire.AreaAnswer> {
+    return this.ask("area", { from, to, tracks: tracks.join(",") });
+  }
+
   modules(scope: Scope): Promise<wire.Modules> {
     return this.ask("modules", { ...scope });
   }
@@ -91,7 +107,7 @@ export class Client {
     return paths.map((one) => this.known.get(levelKey(one, every))!);
   }
 
-  /** Any request of `docs/web_api.md` about the trace. */
+  /** Any request of `docs/reference/web_api.md` about the trace. */
   ask<T>(name: string, parameters: Parameters = {}): Promise<T> {
     const key = requestKey(name, parameters);
     const kept = this.answers.get(key);

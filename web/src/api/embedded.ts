@@ -39,6 +39,9 @@ export class EmbeddedHost implements Host {
         return { path: parameters.path ?? "", levels: this.levels(parameters) };
       case "level":
         return { path: parameters.path ?? "", level: this.level(parameters) };
+      case "slices":
+      case "counter":
+        return this.tile(name, parameters);
       case "search":
         return this.search(parameters);
       case "path":
@@ -87,6 +90,16 @@ export class EmbeddedHost implements Host {
 
   private levels(parameters: Record<string, string>): WireLevel[] {
     return prefixes(parameters.path ?? "").map((path) => this.level({ ...parameters, path }));
+  }
+
+  /** A tile of a track or a counter, or the finest one around it that is here. */
+  private tile(name: string, { zoom, tile, ...of }: Record<string, string>): unknown {
+    let at = Number(tile);
+    for (let level = Number(zoom); level >= 0; level--, at = Math.floor(at / 2)) {
+      const found = this.data.answers[requestKey(name, { ...of, zoom: level, tile: at })];
+      if (found !== undefined) return found;
+    }
+    throw this.missing();
   }
 
   private names(): Names[] {

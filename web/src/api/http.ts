@@ -19,7 +19,9 @@ export class HttpHost implements Host {
 
 async function fetchJson(url: string): Promise<unknown> {
   const response = await fetch(url).catch(() => {
-    throw new AskError("The server does not answer: `stepscope view` has ended. Start it again.");
+    throw new AskError(
+      "The server does not answer. What is on screen stays; to go on, start `stepscope view` again.",
+    );
   });
   if (response.ok) return response.json();
   throw new AskError(await reason(response), response.status);

@@ -47,7 +47,7 @@ function answering(target: Window, origin: string): Promise<void> {
     const timer = setInterval(() => {
       if (target.closed || performance.now() - begin > PATIENCE_MS) {
         stop();
-        reject(new Error("Perfetto did not answer; download the raw events and open them there."));
+        reject(new Error("Perfetto did not answer. Save the raw events and open the file there."));
       } else target.postMessage("PING", origin);
     }, PING_MS);
     addEventListener("message", hear);

@@ -67,6 +67,12 @@ export function bytes(value: number): string {
   return `${unit === 0 ? grouped(size) : significant(size)}${SPACE}${units[unit]}`;
 }
 
+/** Operations a second in the unit that fits: `1.23 TFLOP/s`. */
+export function operationRate(flops: number): string {
+  const [scale, unit] = flops >= 1e12 ? [1e12, "TFLOP/s"] : [1e9, "GFLOP/s"];
+  return `${significant(flops / scale)}${SPACE}${unit}`;
+}
+
 /** `1 event`, `2 events`. */
 export function plural(value: number, noun: string, several = `${noun}s`): string {
   return `${count(value)} ${value === 1 ? noun : several}`;

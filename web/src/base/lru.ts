@@ -1,8 +1,8 @@
-/** A map that forgets what was used the longest ago. */
+/** A map that forgets what was used the longest ago, beyond `size` of them. */
 export class Lru<V> {
   private readonly kept = new Map<string, V>();
 
-  constructor(private readonly size: number) {}
+  constructor(public size: number) {}
 
   get(key: string): V | undefined {
     const value = this.kept.get(key);
@@ -16,11 +16,9 @@ export class Lru<V> {
   set(key: string, value: V): void {
     this.kept.delete(key);
     this.kept.set(key, value);
-    if (this.kept.size > this.size) {
-      for (const oldest of this.kept.keys()) {
-        this.kept.delete(oldest);
-        break;
-      }
+    for (const oldest of this.kept.keys()) {
+      if (this.kept.size <= this.size) break;
+      this.kept.delete(oldest);
     }
   }
 

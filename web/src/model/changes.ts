@@ -1,4 +1,4 @@
-import type { Answer, Change, Parameter } from "../api/whatif_types";
+import type { Answer, Change, Parameter } from "../api/types";
 
 /** `bandwidth:factor=2` in its parts, as the command line takes it. */
 export interface Request {
@@ -86,7 +86,7 @@ export function compared(
 /** How the answer's speed is to be put: `1.50× as fast`, `as fast as now`. */
 export function speed(answer: Answer): string {
   const { speedup } = answer;
-  if (speedup === null) return "without any work left";
+  if (speedup === null) return "no work is left";
   const text = speedup.toFixed(2);
   return text === "1.00" ? "as fast as now" : `${text}× as fast`;
 }

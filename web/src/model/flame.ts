@@ -1,6 +1,6 @@
-import type { Flame, NodeFinding } from "../api/flame_types";
+import type { Flame, NodeFinding } from "../api/types";
 
-/** Boxes thinner than this are drawn, and met, together with their neighbours, px. */
+/** Boxes thinner than this are drawn, and met, together with their neighbors, px. */
 export const THIN_PX = 1;
 export const ROW_PX = 19;
 const NEARLY_ALL = 0.97;
@@ -67,7 +67,7 @@ export class FlameLayout {
   }
 
   /** Where an arrow key leads from a box: to its caller, its largest call, or beside it. */
-  neighbour(box: number, key: string): number {
+  neighbor(box: number, key: string): number {
     const { parent } = this.wire.boxes;
     const row = this.rows[this.depth[box]!]!;
     const beside = (by: number): number => row[row.indexOf(box) + by] ?? box;

@@ -1,6 +1,7 @@
 import type { ResourceRow, WireLevel } from "../api/types";
 import { words } from "../base/format";
 import { join, last, stepOf } from "../base/path";
+import type { Span } from "./span";
 
 /** Shades of heat: how much of its parent's time an operation takes. */
 export const HEATS = 16;
@@ -34,7 +35,7 @@ export interface Operation {
 }
 
 /**
- * The bars of one thread or stream, by start, in nanoseconds since the level's start as drawn.
+ * The bars of one thread or stream, by start, in nanoseconds since the level's start.
  *
  * `operation` says which operation each bar belongs to; a device row may have bars that overlap.
  */
@@ -44,24 +45,31 @@ export interface Row {
   kind: string;
   resource: number;
   rank: number;
+  /** Number of its device; null for a thread, or all devices of a rank. */
+  device: number | null;
   name: string;
-  shifted: boolean;
   start: Float64Array;
   end: Float64Array;
   /** The largest end so far, which makes searching overlapping bars possible. */
   reach: Float64Array;
   busy: Float64Array;
   heat: Uint8Array;
+  /** Number of its stage, -1 for none. */
+  stage: Int8Array;
   operation: Int32Array;
   names: string[];
   /** The longest bars, longest first; enough of them to be named. */
   longest: number[];
 }
 
-/** A level as the page uses it: operations by number, rows of bars, times as they are drawn. */
+/** A level as the page uses it: operations by number, rows of bars. */
 export class Level {
   readonly path: string;
+  /** Nanoseconds since the trace's start. */
+  readonly start: number;
   readonly length: number;
+  /** From its start to the end of its last work, which may run on after its end on the CPU. */
+  readonly reach: number;
   readonly size: number;
   readonly rows: Row[];
 
@@ -69,7 +77,9 @@ export class Level {
     this.path = wire.path;
     this.length = Math.max(wire.length_ns, 1);
     this.size = wire.operations.id.length;
+    this.start = wire.start_ns;
     this.rows = makeRows(wire, this.length);
+    this.reach = this.rows.reduce((most, row) => Math.max(most, row.reach.at(-1)!), this.length);
   }
 
   operation(index: number): Operation {
@@ -138,6 +148,29 @@ export class Level {
     for (let i = 0; i < this.size; i++) if (cost(i) > (best < 0 ? 0 : cost(best))) best = i;
     return best;
   }
+}
+
+/** Above this share of its span a bar counts as busy throughout. */
+const BUSY_THROUGHOUT = 0.95;
+
+/** The share of a bar's span in which it is busy; 1 where it is throughout. */
+export function busyShare(row: Row, bar: number): number {
+  const span = row.end[bar]! - row.start[bar]!;
+  const share = span > 0 ? row.busy[bar]! / span : 1;
+  return share < BUSY_THROUGHOUT ? share : 1;
+}
+
+/** From where to where an operation reaches on all rows, ns since the trace's start. */
+export function spanOf(level: Level, operation: number): Span | null {
+  let [from, to] = [Infinity, -Infinity];
+  for (const row of level.rows) {
+    row.operation.forEach((one, bar) => {
+      if (one !== operation) return;
+      from = Math.min(from, row.start[bar]!);
+      to = Math.max(to, row.end[bar]!);
+    });
+  }
+  return to > from ? { from: level.start + from, to: level.start + to } : null;
 }
 
 /** 0 to HEATS-1; a square root, so that 5 % and 20 % can be told apart. */
@@ -220,8 +253,7 @@ function fillDevice(wire: WireLevel, bars: Map<string, Bars>): void {
   const { operation, resource, start_ns, end_ns, busy_ns, name } = wire.device;
   for (let i = 0; i < operation.length; i++) {
     const row = bars.get(`device${resource[i]!}`);
-    const start = start_ns[i]! - wire.shift_ns;
-    if (row) push(row, operation[i]!, start, end_ns[i]! - wire.shift_ns, busy_ns[i]!, name[i]!);
+    if (row) push(row, operation[i]!, start_ns[i]!, end_ns[i]!, busy_ns[i]!, name[i]!);
   }
 }
 
@@ -253,13 +285,14 @@ function finish(bars: Bars, wire: WireLevel, length: number): Row {
     kind: bars.resource.kind,
     resource: bars.resource.id,
     rank: bars.resource.rank,
+    device: bars.resource.device,
     name: bars.resource.name,
-    shifted: bars.side === "device" && wire.shift_ns > 0,
     start: Float64Array.from(order, (i) => bars.start[i]!),
     end,
     reach: end.map((one) => (furthest = Math.max(furthest, one))),
     busy,
     heat: Uint8Array.from(order, (i) => heatOf(bars.busy[i]! / length)),
+    stage: Int8Array.from(order, (i) => wire.operations.stage[bars.operation[i]!]!),
     operation: Int32Array.from(order, (i) => bars.operation[i]!),
     names: order.map((i) => nameOf(wire, bars.operation[i]!, bars.name[i]!)),
     longest: [...busy.keys()].sort((a, b) => busy[b]! - busy[a]!).slice(0, NAMED),

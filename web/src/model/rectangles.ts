@@ -1,4 +1,4 @@
-import type { Rectangles, Thread, WhatIf } from "../api/whatif_types";
+import type { Rectangles, Thread, WhatIf } from "../api/types";
 
 /** A thread of the two timelines, with its rectangles in each by time. */
 export interface Row {
@@ -69,8 +69,8 @@ export function rectangleAt(
   return nearest !== undefined && away(nearest) <= reach ? nearest : -1;
 }
 
-/** Where an arrow key leads: to a neighbour on the thread, or to a thread above or below. */
-export function neighbour(
+/** Where an arrow key leads: to a neighbor on the thread, or to a thread above or below. */
+export function neighbor(
   timeline: WhatIf["timeline"],
   rows: readonly Row[],
   from: Spot | null,

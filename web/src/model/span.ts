@@ -1,15 +1,21 @@
-/** The part of a timeline that fills the width, µs. */
+/** The part of a timeline that fills the width, in its unit of time. */
 export interface Span {
   from: number;
   to: number;
 }
 
-/** Closer than this there is nothing more to see, µs. */
-const LEAST_US = 1;
+/** To whole units of time, at least one long. */
+export function rounded({ from, to }: Span): Span {
+  const begin = Math.round(from);
+  return { from: begin, to: Math.max(Math.round(to), begin + 1) };
+}
+
+/** Closer than this there is nothing more to see, in units of time. */
+const LEAST = 1;
 
 /** Nearer (a factor above 1) or further, around a time that stays where it is. */
 export function zoomed(span: Span, at: number, factor: number, length: number): Span {
-  const size = Math.min(Math.max((span.to - span.from) / factor, LEAST_US), length);
+  const size = Math.min(Math.max((span.to - span.from) / factor, LEAST), length);
   const share = (at - span.from) / (span.to - span.from);
   return within({ from: at - share * size, to: at + (1 - share) * size }, length);
 }
@@ -32,7 +38,7 @@ export function showing(span: Span, from: number, to: number, length: number): S
 export function between(one: number, other: number, length: number): Span {
   const inside = (us: number): number => Math.min(Math.max(us, 0), length);
   const [from, to] = [inside(Math.min(one, other)), inside(Math.max(one, other))];
-  return within({ from, to: Math.max(to, from + LEAST_US) }, length);
+  return within({ from, to: Math.max(to, from + LEAST) }, length);
 }
 
 /** Moved, and if need be cut, to lie between the beginning and the end of the timeline. */

@@ -1,16 +1,25 @@
 import type { Label } from "../model/labels";
-import { BAR_HEIGHT, LANE_HEIGHT, type PlacedRow } from "../model/layout";
-import { HEATS, type Row } from "../model/level";
-import { columnsOf, type Columns } from "../model/lod";
+import { LANE_HEIGHT, type PlacedRow } from "../model/layout";
+import { busyShare, type Row } from "../model/level";
+import { columnsOf, partsOf, type Columns } from "../model/lod";
 import { FONT } from "./fitted";
+import { hueOfStage } from "./palette";
 import type { Highlight, Renderer, Scene } from "./renderer";
 
 const BOUND_PX = 3;
 
-/** The width of a text as it is drawn, kept for each text. */
-export function textMeasure(): (text: string) => number {
+const measures = new Map<string, (text: string) => number>();
+
+/** The width of a text as it is drawn, kept for each font and text. */
+export function textMeasure(font = FONT): (text: string) => number {
+  let measure = measures.get(font);
+  if (!measure) measures.set(font, (measure = newMeasure(font)));
+  return measure;
+}
+
+function newMeasure(font: string): (text: string) => number {
   const context = document.createElement("canvas").getContext("2d")!;
-  context.font = FONT;
+  context.font = font;
   const known = new Map<string, number>();
   return (text) => {
     let width = known.get(text);
@@ -48,7 +57,7 @@ export class CanvasRenderer implements Renderer {
     context.fillRect(0, 0, layout.width, layout.height);
     for (const placed of layout.rows) {
       context.fillStyle = palette.rowBackground;
-      context.fillRect(0, placed.top, layout.width, BAR_HEIGHT);
+      context.fillRect(0, placed.top, layout.width, layout.bar);
       this.drawBars(context, scene, placed);
       for (const label of placed.labels) drawLabel(context, scene, placed, label);
     }
@@ -66,7 +75,8 @@ export class CanvasRenderer implements Renderer {
       const { row } = placed;
       for (let bar = 0; bar < row.operation.length; bar++) {
         const operation = row.operation[bar]!;
-        if (operation === highlight.opened) drawOpened(context, scene, placed, bar);
+        if (operation === highlight.opened)
+          outline(context, scene, placed, bar, palette.accent, 1.5);
         if (operation === highlight.chosen) outline(context, scene, placed, bar, palette.accent, 2);
         if (operation === highlight.hovered)
           outline(context, scene, placed, bar, palette.text, 1.5);
@@ -80,7 +90,7 @@ export class CanvasRenderer implements Renderer {
     const width = Math.max(Math.round(scene.layout.width * ratio), 1);
     const { hits } = scene;
     const isHit = hits ? (bar: number) => (hits[row.operation[bar]!] ?? 0) > 0 : null;
-    const columns = columnsOf(row, scene.length, width, isHit);
+    const columns = columnsOf(row, scene.window, width, isHit);
     this.drawThin(context, scene, placed, columns, width);
     for (const bar of columns.wide) drawWide(context, scene, placed, bar);
   }
@@ -97,7 +107,8 @@ export class CanvasRenderer implements Renderer {
     if (this.strip.width < width) Object.assign(this.strip, { width: roomy(width), height: 1 });
     this.strip.getContext("2d")!.putImageData(pixels, 0, 0);
     context.imageSmoothingEnabled = false;
-    context.drawImage(this.strip, 0, 0, width, 1, 0, placed.top, scene.layout.width, BAR_HEIGHT);
+    const { width: across, bar } = scene.layout;
+    context.drawImage(this.strip, 0, 0, width, 1, 0, placed.top, across, bar);
   }
 }
 
@@ -142,8 +153,8 @@ function stripPixels(columns: Columns, scene: Scene, width: number): ImageData |
     const code = shade[column]!;
     if (code < 0) continue;
     pixels ??= new ImageData(width, 1);
-    const marked = code >= HEATS;
-    const [red, green, blue] = marked ? scene.palette.hitRgb : scene.palette.heatRgb[code]!;
+    const { stage, heat, marked } = partsOf(code);
+    const [red, green, blue] = hueOfStage(scene.palette, stage).rgb[heat]!;
     pixels.data.set([red, green, blue, 255 * cover[column]! * faded(scene, marked)], column * 4);
   }
   return pixels;
@@ -167,11 +178,12 @@ interface Box {
 
 /** Where a bar is, at least a pixel wide, with a hair's breadth to the next where there is room. */
 function boxOf(scene: Scene, placed: PlacedRow, bar: number): Box {
-  const { scale, width: room } = scene.layout;
-  const left = Math.max(placed.row.start[bar]! * scale, 0);
-  const right = Math.min(placed.row.end[bar]! * scale, room);
+  const { scale, width: room, from, bar: height } = scene.layout;
+  // What goes on past an edge is cut beyond it, so that its rounded corner is out of sight.
+  const left = Math.max((placed.row.start[bar]! - from) * scale, -8);
+  const right = Math.min((placed.row.end[bar]! - from) * scale, room + 8);
   const gap = right - left > 4 ? 1 : 0;
-  return { left, top: placed.top, width: Math.max(right - left - gap, 1), height: BAR_HEIGHT };
+  return { left, top: placed.top, width: Math.max(right - left - gap, 1), height };
 }
 
 function drawWide(
@@ -185,22 +197,47 @@ function drawWide(
   const { left, top, width, height } = boxOf(scene, placed, bar);
   const hit = hitsOf(scene, row, bar) > 0;
   context.globalAlpha = faded(scene, hit);
-  context.fillStyle = palette.heat[row.heat[bar]!]!;
-  if (width > 6) {
-    context.beginPath();
-    context.roundRect(left, top, width, height, 2.5);
-    context.fill();
-  } else context.fillRect(left, top, width, height);
+  fillBar(context, scene, placed, bar);
   if (hit) {
-    context.fillStyle = palette.hit;
-    context.fillRect(left, top, width, scene.dims ? height : BOUND_PX);
+    context.fillStyle = palette.text;
+    context.fillRect(left, top, width, BOUND_PX);
   }
   const bound = scene.boundByDevice(row.operation[bar]!);
   if (bound !== null && bound === (row.side === "device") && width > 6) {
-    context.fillStyle = hit && scene.dims ? palette.onHit : palette.onHeat[row.heat[bar]!]!;
+    context.fillStyle = hueOfStage(palette, row.stage[bar]!).on[row.heat[bar]!]!;
     context.fillRect(left + 2, top + height - BOUND_PX, width - 4, BOUND_PX - 1);
   }
   context.globalAlpha = 1;
+}
+
+/** Busy time is solid, from the left; the rest of the span is an outline on a light ground. */
+function fillBar(
+  context: CanvasRenderingContext2D,
+  scene: Scene,
+  placed: PlacedRow,
+  bar: number,
+): void {
+  const { row } = placed;
+  const { left, top, width, height } = boxOf(scene, placed, bar);
+  const share = busyShare(row, bar);
+  context.fillStyle = hueOfStage(scene.palette, row.stage[bar]!).heat[row.heat[bar]!]!;
+  if (width <= 6) return context.fillRect(left, top, width, height);
+  context.beginPath();
+  context.roundRect(left, top, width, height, 2.5);
+  if (share === 1) return context.fill();
+  const solid = context.fillStyle;
+  context.save();
+  context.clip();
+  context.fillStyle = scene.palette.background;
+  context.fillRect(left, top, width, height);
+  context.fillStyle = solid;
+  context.fillRect(left, top, width * share, height);
+  context.restore();
+  context.strokeStyle = scene.palette.line;
+  context.lineWidth = 1;
+  context.beginPath();
+  context.roundRect(left + 0.5, top + 0.5, Math.max(width - 1, 1), height - 1, 2.5);
+  context.stroke();
 }
 
 function drawLabel(
@@ -211,22 +248,49 @@ function drawLabel(
 ): void {
   const { row } = placed;
   const hit = hitsOf(scene, row, label.bar) > 0;
-  const middle = placed.top + BAR_HEIGHT / 2;
+  const height = scene.layout.bar;
+  const middle = placed.top + height / 2;
   if (label.lane === 0) {
-    const shown = hit && scene.dims;
     context.globalAlpha = scene.dims && !hit ? 0.75 : 1;
-    const own = scene.palette.onHeat[row.heat[label.bar]!]!;
-    context.fillStyle = shown ? scene.palette.onHit : scene.dims ? scene.palette.text : own;
-    context.fillText(label.text, label.left, middle);
+    const own = hueOfStage(scene.palette, row.stage[label.bar]!).on[row.heat[label.bar]!]!;
+    const solid = scene.dims && !hit ? scene.palette.text : own;
+    drawInside(context, scene, placed, label, solid, middle);
     context.globalAlpha = 1;
     return;
   }
-  const y = placed.top + BAR_HEIGHT + (label.lane - 0.5) * LANE_HEIGHT + 1;
+  const y = placed.top + height + (label.lane - 0.5) * LANE_HEIGHT + 1;
   context.fillStyle = scene.palette.line;
   const lineEnd = label.lane === 1 ? 3 : (label.lane - 1) * LANE_HEIGHT + 3;
-  context.fillRect(Math.round(label.leader), placed.top + BAR_HEIGHT, 1, lineEnd);
-  context.fillStyle = hit && scene.dims ? scene.palette.hit : scene.palette.dim;
+  context.fillRect(Math.round(label.leader), placed.top + height, 1, lineEnd);
+  context.fillStyle = hit && scene.dims ? scene.palette.text : scene.palette.dim;
   context.fillText(label.text, label.left, y);
+}
+
+/** A name in its bar: over the solid part and over the rest each in a color that can be read. */
+function drawInside(
+  context: CanvasRenderingContext2D,
+  scene: Scene,
+  placed: PlacedRow,
+  label: Label,
+  solid: string,
+  middle: number,
+): void {
+  const { left, top, width, height } = boxOf(scene, placed, label.bar);
+  const edge = left + width * busyShare(placed.row, label.bar);
+  const parts = [
+    [left, edge, solid],
+    [edge, left + width + 1, scene.palette.text],
+  ] as const;
+  for (const [from, to, color] of parts) {
+    if (label.left >= to || label.left + label.width <= from) continue;
+    context.save();
+    context.beginPath();
+    context.rect(from, top, to - from, height);
+    context.clip();
+    context.fillStyle = color;
+    context.fillText(label.text, label.left, middle);
+    context.restore();
+  }
 }
 
 function outline(
@@ -234,11 +298,11 @@ function outline(
   scene: Scene,
   placed: PlacedRow,
   bar: number,
-  colour: string,
+  color: string,
   thick: number,
 ): void {
   const { left, top, width, height } = boxOf(scene, placed, bar);
-  context.strokeStyle = colour;
+  context.strokeStyle = color;
   context.lineWidth = thick;
   context.beginPath();
   const inset = thick / 2;
@@ -250,21 +314,4 @@ function outline(
     2.5,
   );
   context.stroke();
-}
-
-/** The opened operation keeps an outline, and lines lead down from it to the level inside it. */
-function drawOpened(
-  context: CanvasRenderingContext2D,
-  scene: Scene,
-  placed: PlacedRow,
-  bar: number,
-): void {
-  const { left, width } = boxOf(scene, placed, bar);
-  outline(context, scene, placed, bar, scene.palette.accent, 1.5);
-  if (placed.row.side !== "cpu") return;
-  context.fillStyle = scene.palette.accent;
-  context.globalAlpha = 0.35;
-  const top = placed.top + BAR_HEIGHT;
-  for (const x of [left, left + width - 1]) context.fillRect(x, top, 1, scene.layout.height - top);
-  context.globalAlpha = 1;
 }

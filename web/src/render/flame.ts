@@ -22,11 +22,11 @@ export interface FlameScene {
   found: Found | null;
   finding: Int32Array;
   severities: readonly string[];
-  colours: FlameColours;
+  colors: FlameColors;
 }
 
-/** The colours of boxes, read from the page's style sheet once a theme. */
-export interface FlameColours {
+/** The colors of boxes, read from the page's style sheet once a theme. */
+export interface FlameColors {
   kinds: Map<string, string>;
   rest: string;
   severity: Record<string, string>;
@@ -36,47 +36,38 @@ export interface FlameColours {
   background: string;
   text: string;
   accent: string;
-  hot: string;
-  hit: string;
 }
 
 // In the words of the tree's kinds; several may share one.
 const KINDS: Record<string, string> = {
-  python: "cat-sky", native: "cat-sky", module: "cat-green", operator: "cat-yellow",
-  annotation: "cat-pale", kernel: "cat-blue", memcpy: "cat-orange", memset: "cat-orange",
-  communication: "cat-red", runtime: "cat-grey", sync: "cat-grey", instruction: "cat-pink",
-  unlinked: "cat-orange",
+  python: "shade-1", native: "shade-1", module: "shade-2", operator: "shade-3",
+  annotation: "lane", kernel: "shade-5", memcpy: "shade-4", memset: "shade-4",
+  communication: "shade-4", runtime: "shade-1", sync: "shade-1", instruction: "shade-5",
+  unlinked: "shade-4",
 }; // prettier-ignore
 
-export function readFlameColours(element: HTMLElement): FlameColours {
+export function readFlameColors(element: HTMLElement): FlameColors {
   const style = getComputedStyle(element);
-  const colour = (name: string): string => style.getPropertyValue(`--${name}`).trim();
+  const color = (name: string): string => style.getPropertyValue(`--${name}`).trim();
   return {
-    kinds: new Map(Object.entries(KINDS).map(([kind, name]) => [kind, soft(colour(name), colour)])),
-    rest: colour("lane"),
+    kinds: new Map(Object.entries(KINDS).map(([kind, name]) => [kind, color(name)])),
+    rest: color("lane"),
     severity: {
-      critical: colour("heat-3"),
-      warning: colour("heat-2"),
-      info: colour("heat-1"),
+      critical: color("error"),
+      warning: color("shade-5"),
+      info: color("shade-3"),
     },
-    more: colour("heat-3"),
-    less: colour("cat-green"),
-    same: colour("cat-pale"),
-    background: colour("surface"),
-    text: colour("text"),
-    accent: colour("accent"),
-    hot: colour("heat-3"),
-    hit: colour("hit"),
+    more: color("more"),
+    less: color("less"),
+    same: color("lane"),
+    background: color("surface"),
+    text: color("text"),
+    accent: color("accent"),
   };
 }
 
-/** A colour drawn towards the background, so that text on it can be read. */
-function soft(colour: string, named: (name: string) => string): string {
-  return blend(colour, named("surface"), 0.55);
-}
-
-function blend(colour: string, ground: string, share: number): string {
-  const [one, other] = [parseHex(colour), parseHex(ground)];
+function blend(color: string, ground: string, share: number): string {
+  const [one, other] = [parseHex(color), parseHex(ground)];
   const mixed = one.map((part, i) => Math.round(part * share + other[i]! * (1 - share)));
   return `#${mixed.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
 }
@@ -103,7 +94,7 @@ export function boxAt(scene: FlameScene, x: number, y: number): number {
 /** Draws all boxes: at most one a pixel in each row, whatever their number. */
 export function drawFlame(canvas: HTMLCanvasElement, scene: FlameScene): void {
   const context = fitted(canvas, scene.width, flameHeight(scene.layout));
-  context.fillStyle = scene.colours.background;
+  context.fillStyle = scene.colors.background;
   context.fillRect(0, 0, scene.width, flameHeight(scene.layout));
   context.font = FONT;
   context.textBaseline = "middle";
@@ -144,20 +135,20 @@ function drawBox(
   right: number,
   top: number,
 ): void {
-  const { layout, colours, found } = scene;
-  const colour = fill(scene, box);
+  const { layout, colors, found } = scene;
+  const color = fill(scene, box);
   const dims = found !== null && !found.is[box];
   context.globalAlpha = dims ? 0.3 : 1;
-  context.fillStyle = colour;
+  context.fillStyle = color;
   context.fillRect(left, top, right - left - GAP_PX, ROW_PX - 1);
   context.globalAlpha = 1;
-  if (found?.is[box]) stroke(context, colours.hit, left, right, top, 2);
+  if (found?.is[box]) stroke(context, colors.text, left, right, top, 2);
   if (layout.wire.boxes.hot[box]) {
-    context.fillStyle = colours.hot;
+    context.fillStyle = colors.text;
     context.fillRect(left, top + ROW_PX - 1 - MARK_PX, right - left - GAP_PX, MARK_PX);
   }
   if (right - left < LABEL_FROM_PX) return;
-  context.fillStyle = dims ? colours.text : readableOn(parseHex(colour));
+  context.fillStyle = dims ? colors.text : readableOn(parseHex(color));
   const mark = layout.wire.boxes.backward[box] ? "↩ " : "";
   context.fillText(
     fittedText(context, mark + layout.name(box), right - left - 8),
@@ -166,20 +157,16 @@ function drawBox(
   );
 }
 
-/** The colour of a box: of its finding, of its change, or of its kind. */
+/** The color of a box: of its finding, of its change, or of its kind. */
 function fill(scene: FlameScene, box: number): string {
-  const { layout, colours } = scene;
+  const { layout, colors } = scene;
   const finding = scene.finding[box]!;
-  if (finding >= 0) return colours.severity[scene.severities[finding]!] ?? colours.rest;
+  if (finding >= 0) return colors.severity[scene.severities[finding]!] ?? colors.rest;
   if (layout.wire.boxes.before) {
     const change = changeOf(layout, box);
-    return blend(
-      change > 0 ? colours.more : colours.less,
-      colours.same,
-      Math.sqrt(Math.abs(change)),
-    );
+    return blend(change > 0 ? colors.more : colors.less, colors.same, Math.sqrt(Math.abs(change)));
   }
-  return colours.kinds.get(layout.kind(box)) ?? colours.rest;
+  return colors.kinds.get(layout.kind(box)) ?? colors.rest;
 }
 
 /** Outlines the box under the pointer and the chosen one; nothing else is drawn anew. */
@@ -191,26 +178,26 @@ export function drawOutlines(
 ): void {
   const context = fitted(canvas, scene.width, flameHeight(scene.layout));
   context.clearRect(0, 0, scene.width, flameHeight(scene.layout));
-  for (const [box, colour] of [
-    [chosen, scene.colours.accent],
-    [hovered, scene.colours.text],
+  for (const [box, color] of [
+    [chosen, scene.colors.accent],
+    [hovered, scene.colors.text],
   ] as const) {
     if (box < 0) continue;
     const [left, right] = extentOf(scene, box);
     const top = scene.layout.depth[box]! * ROW_PX;
-    stroke(context, colour, Math.max(left, 0), Math.min(right, scene.width), top, 2);
+    stroke(context, color, Math.max(left, 0), Math.min(right, scene.width), top, 2);
   }
 }
 
 function stroke(
   context: CanvasRenderingContext2D,
-  colour: string,
+  color: string,
   left: number,
   right: number,
   top: number,
   thick: number,
 ): void {
-  context.strokeStyle = colour;
+  context.strokeStyle = color;
   context.lineWidth = thick;
   const inset = thick / 2;
   context.strokeRect(

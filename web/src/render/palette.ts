@@ -1,46 +1,61 @@
 import { HEATS } from "../model/level";
+import { STAGES } from "../model/stages";
 
-/** The colours of the timeline, read once a theme from the page's style sheet. */
-export interface Palette {
+export type Rgb = [number, number, number];
+
+/** Intensities of one hue, from the palest to the strongest. */
+export interface Hue {
   heat: string[];
   /** The same as red, green, blue. */
-  heatRgb: [number, number, number][];
-  /** Text that can be read on each heat. */
-  onHeat: string[];
+  rgb: Rgb[];
+  /** Text that can be read on each. */
+  on: string[];
+}
+
+/** The colors of the timeline, read once a theme from the page's style sheet. */
+export interface Palette {
+  /** The hue of each stage; the one at -1, of what has no stage, is `none`. */
+  stages: Hue[];
+  none: Hue;
   background: string;
   rowBackground: string;
-  backgroundRgb: [number, number, number];
-  hit: string;
-  hitRgb: [number, number, number];
-  onHit: string;
   text: string;
   dim: string;
   line: string;
   accent: string;
 }
 
-type Rgb = [number, number, number];
-
 export function readPalette(element: HTMLElement): Palette {
   const style = getComputedStyle(element);
-  const colour = (name: string): string => style.getPropertyValue(`--${name}`).trim();
-  const stops = [0, 1, 2, 3].map((i) => parseHex(colour(`heat-${i}`)));
-  const heatRgb = Array.from({ length: HEATS }, (_, i) => mix(stops, i / (HEATS - 1)));
+  const color = (name: string): string => style.getPropertyValue(`--${name}`).trim();
+  const lane = parseHex(color("lane"));
+  const hue = (name: string): Hue => hueOf(parseHex(color(name)), lane);
   return {
-    heat: heatRgb.map(css),
-    heatRgb,
-    onHeat: heatRgb.map(readableOn),
-    background: colour("surface"),
-    rowBackground: colour("lane"),
-    backgroundRgb: parseHex(colour("lane")),
-    hit: colour("hit"),
-    hitRgb: parseHex(colour("hit")),
-    onHit: readableOn(parseHex(colour("hit"))),
-    text: colour("text"),
-    dim: colour("text-dim"),
-    line: colour("line-strong"),
-    accent: colour("accent"),
+    stages: STAGES.map((stage) => hue(`stage-${stage}`)),
+    none: hue("stage-none"),
+    background: color("surface"),
+    rowBackground: color("lane"),
+    text: color("text"),
+    dim: color("text-dim"),
+    line: color("line-strong"),
+    accent: color("accent"),
   };
+}
+
+/** The palest intensity keeps so much of its hue. */
+const PALEST = 0.3;
+
+/** A hue from pale, close to the ground that it is drawn on, to the color itself. */
+export function hueOf(color: Rgb, ground: Rgb): Hue {
+  const rgb = Array.from({ length: HEATS }, (_, i) =>
+    mix([ground, color], PALEST + ((1 - PALEST) * i) / (HEATS - 1)),
+  );
+  return { heat: rgb.map(css), rgb, on: rgb.map(readableOn) };
+}
+
+/** The hue of a stage's number. */
+export function hueOfStage(palette: Palette, stage: number): Hue {
+  return palette.stages[stage] ?? palette.none;
 }
 
 /** `#cf3a1d`, or `#fff`, as a style sheet may be packed. */
@@ -62,20 +77,18 @@ function mix(stops: Rgb[], at: number): Rgb {
 }
 
 /** Black or white, whichever has more contrast (WCAG 2.2, relative luminance). */
-export function readableOn(colour: Rgb): string {
-  return contrast(colour, [16, 18, 22]) >= contrast(colour, [255, 255, 255])
-    ? "#101216"
-    : "#ffffff";
+export function readableOn(color: Rgb): string {
+  return contrast(color, [0, 0, 0]) >= contrast(color, [255, 255, 255]) ? "#000000" : "#ffffff";
 }
 
-/** The ratio of contrast of two colours, 1 to 21. */
+/** The ratio of contrast of two colors, 1 to 21. */
 export function contrast(one: Rgb, other: Rgb): number {
   const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b) as [number, number];
   return (high + 0.05) / (low + 0.05);
 }
 
-function luminance(colour: Rgb): number {
-  const [red, green, blue] = colour.map((one) => {
+function luminance(color: Rgb): number {
+  const [red, green, blue] = color.map((one) => {
     const part = one / 255;
     return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
   }) as Rgb;

@@ -1,13 +1,10 @@
-import type { WhatIf } from "../api/whatif_types";
+import type { WhatIf } from "../api/types";
 import { type Row, type Side, type Spot } from "../model/rectangles";
 import type { Span } from "../model/span";
+import { STAGES } from "../model/stages";
 import { fitted } from "./fitted";
 
 export const ROW_PX = 15;
-const STAGES: Record<string, string> = {
-  data_loading: "cat-orange", transfer: "cat-sky", forward: "cat-green", loss: "cat-yellow",
-  backward: "cat-blue", optimizer: "cat-pink", communication: "cat-red", zero_grad: "cat-grey",
-}; // prettier-ignore
 
 /** One of the two timelines, and what is looked at in it. */
 export interface RectangleScene {
@@ -27,9 +24,9 @@ export function drawRectangles(canvas: HTMLCanvasElement, scene: RectangleScene)
   const height = rows.length * ROW_PX;
   const context = fitted(canvas, width, height);
   const style = getComputedStyle(document.documentElement);
-  const colour = (name: string): string => style.getPropertyValue(`--${name}`).trim();
-  const fills = new Map(Object.entries(STAGES).map(([stage, name]) => [stage, colour(name)]));
-  const [rest, lane, text] = [colour("cat-pale"), colour("lane"), colour("text")];
+  const color = (name: string): string => style.getPropertyValue(`--${name}`).trim();
+  const fills = new Map<string, string>(STAGES.map((stage) => [stage, color(`stage-${stage}`)]));
+  const [rest, lane, text] = [color("stage-none"), color("lane"), color("text")];
   const drawn = timeline[side];
   const scale = width / (span.to - span.from);
   const x = (us: number): number => (us - span.from) * scale;
@@ -47,7 +44,7 @@ export function drawRectangles(canvas: HTMLCanvasElement, scene: RectangleScene)
     }
   });
   if (marked) {
-    context.fillStyle = colour("accent");
+    context.fillStyle = color("accent");
     context.globalAlpha = 0.25;
     context.fillRect(x(marked.from), 0, x(marked.to) - x(marked.from), height);
     context.globalAlpha = 1;

@@ -1,11 +1,12 @@
 import type { Layout } from "../model/layout";
+import type { Span } from "../model/span";
 import type { Palette } from "./palette";
 
 /** What a level shows besides its bars; operations by their number. */
 export interface Scene {
   layout: Layout;
-  /** Nanoseconds that the width stands for. */
-  length: number;
+  /** What fills the width, ns since the level's start. */
+  window: Span;
   palette: Palette;
   /** Raw events found in each operation, null where nothing is searched. */
   hits: readonly number[] | null;

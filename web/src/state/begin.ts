@@ -10,7 +10,7 @@ export function begin(store: Store): void {
   effect(() => {
     const start = store.overview.value.value?.start;
     if (start && !store.overview.value.loading && store.view.value.path === null) {
-      store.set({ path: start, chosen: start });
+      store.set({ path: start, chosen: "" });
     }
   });
   effect(() => {

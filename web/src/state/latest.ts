@@ -1,4 +1,5 @@
 import { batch, effect, signal, type ReadonlySignal } from "@preact/signals";
+import { AskError } from "../api/host";
 import { messageOf } from "../base/error";
 import { count } from "./awaited";
 
@@ -29,8 +30,13 @@ export function latest<T>(ask: () => Promise<T> | null): ReadonlySignal<Loaded<T
     say(state.peek().value, "", true);
     answer.then(
       (value) => number === newest && say(value),
-      (error: unknown) => number === newest && say(null, messageOf(error)),
+      (error: unknown) => number === newest && say(kept(error, state.peek()), messageOf(error)),
     );
   });
   return state;
+}
+
+/** What stays on screen: where nothing answers at all, what was there. */
+function kept<T>(error: unknown, before: Loaded<T>): T | null {
+  return error instanceof AskError && error.status === 0 ? before.value : null;
 }

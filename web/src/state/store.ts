@@ -51,6 +51,8 @@ export class Store {
   readonly place: ReadonlySignal<ChosenPlace | null>;
   /** Where the other ends of the chosen operation's arrows are. */
   readonly partners: ReadonlySignal<Loaded<Partner[]>>;
+  /** Rises whenever the view says what of the time axis is visible. */
+  readonly placed: Signal<number> = signal(0);
   /** How often somebody went elsewhere: what was asked for before that leads nowhere any more. */
   private moves = 0;
 
@@ -153,6 +155,7 @@ export class Store {
   set(change: Partial<View>): void {
     if ("path" in change || "chosen" in change || "subject" in change) this.moves++;
     this.view.value = { ...this.view.value, ...change };
+    if ("window" in change) this.placed.value = this.placed.peek() + 1;
   }
 
   /** Shows the inside of an operation as the lowest level, and chooses it or one of those inside. */
@@ -162,7 +165,7 @@ export class Store {
 
   /** Chooses an operation and leaves the levels as they are. */
   choose(path: string): void {
-    this.set({ chosen: path, subject: null, file: "" });
+    this.set({ chosen: path, subject: null, file: "", area: null });
   }
 
   /** Asks for the inside of an operation that may be opened next. */
@@ -195,7 +198,7 @@ export class Store {
     return this.goWhere(async (client) => {
       const { target, title } = await client.select(subject, path ?? "", every);
       if (!target) throw new Error(`${title} has no event in any step.`);
-      return { path: target.level, chosen: target.path };
+      return { path: target.level, chosen: target.path, window: null, area: null };
     });
   }
 
@@ -203,15 +206,31 @@ export class Store {
   goTo(event: number): Promise<void> {
     return this.goWhere(async (client) => {
       const place = await client.placeOf(event);
-      if (!place.path) throw new Error(`Event ${event} lies outside all steps.`);
+      if (!place.path) throw new Error(`Event ${event} is outside all steps.`);
       return spot(place.level, place.path);
     });
   }
 
-  /** Goes down the longest operations, from the lowest level on. */
-  async descend(side: "cpu" | "device"): Promise<void> {
+  /** Goes down the longest operations on the CPU, from the lowest level on. */
+  async descend(): Promise<void> {
     const { path, every } = this.view.value;
-    if (path !== null) await this.goWhere((client) => slowest(client, path, every, side));
+    if (path !== null) await this.goWhere((client) => slowest(client, path, every));
+  }
+
+  /** Goes to the longest piece of device work of the step on screen, else of the first one. */
+  async longestOnDevice(): Promise<void> {
+    const at = stepOf(this.view.value.path || this.overview.value.value?.start || "");
+    if (!at) return;
+    await this.goWhere(async (client) => {
+      const { rows, are } = await client.kernels(at);
+      const longest = rows.reduce<wire.KernelRow | null>(
+        (most, row) => (most && most.most_ns >= row.most_ns ? most : row),
+        null,
+      );
+      if (!longest || are !== "kernels") throw new Error("This step has no device work.");
+      const place = await client.placeOf(longest.longest_event);
+      return spot(place.level, place.path);
+    });
   }
 
   /** Another trace, from its start. */
@@ -222,21 +241,21 @@ export class Store {
 
 /** An operation of a level as where somebody is. */
 export function spot(path: string, chosen = path): Partial<View> {
-  return { path, chosen, subject: null, file: "" };
+  return { path, chosen, subject: null, file: "", window: null, area: null };
 }
 
 /**
  * Opens the longest operation again and again: down to a single one, or to one that takes longer
  * itself than anything inside it.
  */
-async function slowest(client: Client, path: string, every: boolean, side: "cpu" | "device") {
+async function slowest(client: Client, path: string, every: boolean) {
   let own = 0;
   while (true) {
     const level = drawn((await client.levels(path, every)).at(-1)!);
-    const longest = level.longest(side);
+    const longest = level.longest("cpu");
     if (longest < 0) return spot(path);
     const one = level.operation(longest);
-    if (side === "cpu" && own > one.cpu) return spot(parent(path), path);
+    if (own > one.cpu) return spot(parent(path), path);
     if (!one.opens) return spot(path, one.path);
     own = one.self;
     path = one.path;

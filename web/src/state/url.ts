@@ -1,4 +1,5 @@
 import type { Subject } from "../api/client";
+import type { Span } from "../model/span";
 
 /** All that a URL says of what is on screen, so that it can be sent to somebody. */
 export interface View {
@@ -14,6 +15,10 @@ export interface View {
   text: string;
   /** All threads, streams and ranks, not the longest of a kind. */
   every: boolean;
+  /** What of the time axis is visible, ns; null for all of the lowest level. */
+  window: Span | null;
+  /** The part of the axis whose statistics are shown. */
+  area: Area | null;
   /** Tables of the step on screen alone, not means over all. */
   oneStep: boolean;
   /** The timeline as a table. */
@@ -24,6 +29,13 @@ export interface View {
   /** What-if changes to try, as `stepscope whatif` takes them. */
   changes: string[];
   flame: FlameView;
+  /** The rank of the other trace that this one is compared with; null for the usual one. */
+  againstRank: number | null;
+}
+
+/** A part of the axis, and the tracks that somebody dragged over; none for all of the trace. */
+export interface Area extends Span {
+  tracks: readonly string[];
 }
 
 /** What of the flame graph is on screen. */
@@ -58,12 +70,15 @@ export const NO_VIEW: View = {
   pane: "overview",
   text: "",
   every: false,
+  window: null,
+  area: null,
   oneStep: false,
   asTable: false,
   whole: false,
   file: "",
   changes: [],
   flame: NO_FLAME,
+  againstRank: null,
 };
 
 /** A view as a URL's fragment; what is as usual is left out. */
@@ -74,7 +89,9 @@ export function toHash(view: View): string {
   };
   say("trace", view.trace);
   if (view.path !== null) said.set("path", view.path);
-  if (view.chosen !== view.path) say("chosen", view.chosen);
+  if (view.chosen !== (view.path ?? "")) said.set("chosen", view.chosen);
+  say("at", view.window ? spanText(view.window) : "");
+  say("area", view.area ? [spanText(view.area), ...view.area.tracks].join(",") : "");
   say("subject", view.subject ? subjectText(view.subject) : "");
   say("pane", view.pane, NO_VIEW.pane);
   say("text", view.text);
@@ -84,12 +101,13 @@ export function toHash(view: View): string {
   say("by", by);
   say("up", up ? "1" : "");
   say("against", against);
+  say("against_rank", view.againstRank === null ? "" : String(view.againstRank));
   say("find", find);
   say("zoom", zoom ? `${zoom.tree}:${zoom.start}:${zoom.node}` : "");
   for (const key of ["every", "oneStep", "asTable", "whole"] as const)
     say(key, view[key] ? "1" : "");
   // Slashes need no escape in a fragment, and a path is easier to read with them.
-  return `#${said.toString().replaceAll("%2F", "/")}`;
+  return `#${said.toString().replaceAll("%2F", "/").replaceAll("%2C", ",")}`;
 }
 
 /** What a fragment says; unknown and broken parts are passed over. */
@@ -103,6 +121,8 @@ export function fromHash(hash: string): View {
     subject: parseSubject(said.get("subject") ?? ""),
     pane: said.get("pane") ?? NO_VIEW.pane,
     text: said.get("text") ?? "",
+    window: parseSpan(said.get("at") ?? ""),
+    area: parseArea(said.get("area") ?? ""),
     every: said.get("every") === "1",
     oneStep: said.get("oneStep") === "1",
     asTable: said.get("asTable") === "1",
@@ -116,7 +136,28 @@ export function fromHash(hash: string): View {
       find: said.get("find") ?? "",
       zoom: parseZoom(said.get("zoom") ?? ""),
     },
+    againstRank: parseNumber(said.get("against_rank") ?? ""),
   };
+}
+
+function spanText({ from, to }: Span): string {
+  return `${Math.round(from)}-${Math.round(to)}`;
+}
+
+function parseNumber(text: string): number | null {
+  return /^\d{1,9}$/.test(text) ? Number(text) : null;
+}
+
+function parseSpan(text: string): Span | null {
+  const found = /^(\d{1,18})-(\d{1,18})$/.exec(text);
+  const span = found && { from: Number(found[1]), to: Number(found[2]) };
+  return span && span.to > span.from ? span : null;
+}
+
+function parseArea(text: string): Area | null {
+  const [times = "", ...tracks] = text.split(",");
+  const span = parseSpan(times);
+  return span && { ...span, tracks: tracks.filter((one) => /^[a-z][\d.]+$/.test(one)) };
 }
 
 function parseZoom(text: string): Zoom | null {

@@ -11,12 +11,7 @@ export function DetailsPane({ store }: { store: Store }): JSX.Element {
   const { subject } = store.view.value;
   const chosen = store.selected.value.value;
   return (
-    <aside
-      class="details"
-      aria-label="Details"
-      aria-busy={store.details.value.loading}
-      data-path={store.details.value.value?.path}
-    >
+    <>
       {subject && chosen && (
         <p class="subject">
           <strong>{chosen.title}</strong>: {grouped(chosen.total)} events; the longest is shown.
@@ -25,10 +20,7 @@ export function DetailsPane({ store }: { store: Store }): JSX.Element {
       <WithAnswer answer={store.details}>
         {(value) => <Whole store={store} value={value} />}
       </WithAnswer>
-      {!store.view.value.chosen && (
-        <p class="nothing">Choose an operation to see what is recorded of it.</p>
-      )}
-    </aside>
+    </>
   );
 }
 
@@ -74,7 +66,7 @@ function Facts({ store, value }: Part): JSX.Element {
   return (
     <Pairs>
       {value.cpu_ns > 0 && <Pair name="CPU">{duration(value.cpu_ns)}</Pair>}
-      {value.self_ns > 0 && <Pair name="of it, its own">{duration(value.self_ns)}</Pair>}
+      {value.self_ns > 0 && <Pair name="self">{duration(value.self_ns)}</Pair>}
       {value.device_ns > 0 && <Pair name="device, busy">{duration(value.device_ns)}</Pair>}
       {value.recompute_ns > 0 && <Pair name="recomputed">{duration(value.recompute_ns)}</Pair>}
       {launch && (
@@ -103,16 +95,16 @@ function Facts({ store, value }: Part): JSX.Element {
       ))}
       {track && <Pair name={track.stream === null ? "thread" : "stream"}>{track.name}</Pair>}
       {value.forward && (
-        <Pair name="forward of it">
+        <Pair name="forward partner">
           <EventButton store={store} link={value.forward} />
         </Pair>
       )}
       {value.backward && (
-        <Pair name="backward of it">
+        <Pair name="backward partner">
           <EventButton store={store} link={value.backward} />
         </Pair>
       )}
-      <Pair name="begins at">{duration(value.start_ns)}</Pair>
+      {value.start_ns !== null && <Pair name="start">{duration(value.start_ns)}</Pair>}
       <Pair name="raw events">{grouped(value.events)}</Pair>
     </Pairs>
   );
@@ -143,6 +135,17 @@ function EventButton({ store, link }: { store: Store; link: EventLink }): JSX.El
       {link.name}
     </button>
   );
+}
+
+/** One of the slowest instances: a link, unless it is a stage or a step, which is no event. */
+function InstanceName(props: {
+  store: Store;
+  event: number | null;
+  step: number | null;
+}): JSX.Element {
+  const name = props.step === null ? "outside all steps" : `in step ${props.step}`;
+  if (props.event === null) return <>{name}</>;
+  return <EventButton store={props.store} link={{ event: props.event, name }} />;
 }
 
 /** How the copies of a folded operation differ, out of its level. */
@@ -191,11 +194,11 @@ function Kernel({ value }: { value: Details }): JSX.Element | null {
   const rows: [string, string | null][] = [
     ["grid", sizes(kernel.grid)],
     ["block", sizes(kernel.block)],
-    ["registers a thread", kernel.registers === null ? null : String(kernel.registers)],
+    ["registers per thread", kernel.registers === null ? null : String(kernel.registers)],
     ["shared memory", kernel.shared_bytes === null ? null : bytes(kernel.shared_bytes)],
-    ["occupancy, estimated", kernel.occupancy === null ? null : percent(kernel.occupancy)],
-    ["blocks a multiprocessor", kernel.blocks_per_sm === null ? null : count(kernel.blocks_per_sm)],
-    ["warps a multiprocessor", kernel.warps_per_sm === null ? null : count(kernel.warps_per_sm)],
+    ["estimated occupancy", kernel.occupancy === null ? null : percent(kernel.occupancy)],
+    ["blocks per SM", kernel.blocks_per_sm === null ? null : count(kernel.blocks_per_sm)],
+    ["warps per SM", kernel.warps_per_sm === null ? null : count(kernel.warps_per_sm)],
   ];
   const told = rows.filter((one): one is [string, string] => one[1] !== null);
   if (!told.length) return null;
@@ -277,7 +280,7 @@ function Instances({ store, value }: Part): JSX.Element | null {
           {duration(instances.mean_ns)} ± {duration(instances.std_ns)}
         </Pair>
         <Pair name="median">{duration(instances.median_ns)}</Pair>
-        <Pair name="least – most">
+        <Pair name="min – max">
           {duration(instances.least_ns)} – {duration(instances.most_ns)}
         </Pair>
       </Pairs>
@@ -315,13 +318,10 @@ function Instances({ store, value }: Part): JSX.Element | null {
           </tr>
         </thead>
         <tbody>
-          {instances.rows.slice(0, 8).map((one) => (
-            <tr key={one.event}>
+          {instances.rows.slice(0, 8).map((one, row) => (
+            <tr key={one.event ?? `row ${row}`}>
               <td>
-                <EventButton
-                  store={store}
-                  link={{ event: one.event, name: `in step ${one.step}` }}
-                />
+                <InstanceName store={store} event={one.event} step={one.step} />
               </td>
               <td class="number">{duration(one.duration_ns)}</td>
             </tr>

@@ -8,12 +8,12 @@ import { ShareBar } from "../widgets/bars";
 import type { Pane } from "./pane";
 import { showLine } from "./source";
 
-const findingsOf = perStore((store) => store.follow((client) => client.findings()));
+export const findingsOf = perStore((store) => store.follow((client) => client.findings()));
 
 export const findings: Pane = {
   id: "findings",
   title: "Findings",
-  hint: "What is slow, what to do, and what that would give back",
+  hint: "What is slow, what to do, and the expected gain",
   View: ({ store }) => (
     <WithAnswer answer={findingsOf(store)}>
       {(value) => <List store={store} value={value} />}
@@ -33,9 +33,9 @@ function List({ store, value }: { store: Store; value: Findings }): JSX.Element 
         in {store.stepless.value ? "" : "a step of "}
         {milliseconds(value.step_ms)}
         {store.stepless.value && " of operators a step"}
-        {value.leaves_out_a_step && " (without the first, which warms up)"}
+        {value.leaves_out_a_step && " (without the warm-up step)"}
         {ranks > 1 ? ` on rank ${value.rank}` : ""}.
-        {number > 1 && " Gains do not add up: each is of that change alone."}
+        {number > 1 && " Gains do not add up: each assumes its change alone."}
       </p>
       <ul>
         {value.findings.map((one) => (
@@ -138,7 +138,7 @@ function Gain({ store, finding }: { store: Store; finding: Finding }): JSX.Eleme
   const range = least === null || low === high ? "" : ` (${low} to ${high})`;
   return (
     <p class="dim finding-by">
-      could give back {milliseconds(finding.gain_ms)}
+      could save {milliseconds(finding.gain_ms)}
       {range}: {finding.gain_by}
       {finding.changes.length > 0 && (
         <button

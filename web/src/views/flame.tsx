@@ -1,7 +1,7 @@
 import { computed, type ReadonlySignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Flame, NodeFinding } from "../api/flame_types";
+import type { Flame, NodeFinding } from "../api/types";
 import { bytes, duration, grouped, percent, plural } from "../base/format";
 import { findingOfBoxes, FlameLayout, ROW_PX } from "../model/flame";
 import {
@@ -9,7 +9,7 @@ import {
   drawFlame,
   drawOutlines,
   flameHeight,
-  readFlameColours,
+  readFlameColors,
   type FlameScene,
 } from "../render/flame";
 import { perStore } from "../state/per_store";
@@ -19,6 +19,7 @@ import { showLine } from "./source";
 import { NO_FLAME, type FlameView, type Zoom } from "../state/url";
 import { WithAnswer } from "../widgets/answer";
 import type { Pane } from "./pane";
+import { FactList } from "../widgets/fact_list";
 
 /** Of the callers around all there is, so many rows are in sight at first. */
 const SEEN_ABOVE = 3;
@@ -235,7 +236,7 @@ function over(store: Store): string {
   return `in ${plural(numbers.length + (warm_up ? 1 : 0), "step")}`;
 }
 
-/** The colours of what there is: of kinds, or of what changed. */
+/** The colors of what there is: of kinds, or of what changed. */
 function Legend({ value }: { value: Flame }): JSX.Element {
   const kinds = LEGEND.filter((one) => value.strings.includes(one));
   const names = value.boxes.before ? ["more", "less"] : kinds;
@@ -297,12 +298,12 @@ function Canvas(props: CanvasProps): JSX.Element {
   const [width, setWidth] = useState(0);
   const [hovered, setHovered] = useState<{ box: number; x: number; y: number } | null>(null);
   const shade = theme.value;
-  const colours = useMemo(() => readFlameColours(document.documentElement), [shade]);
+  const colors = useMemo(() => readFlameColors(document.documentElement), [shade]);
   const finding = useMemo(() => findingOfBoxes(layout, findings), [layout, findings]);
   const severities = useMemo(() => findings.map((one) => one.severity), [findings]);
   const scene: FlameScene = useMemo(
-    () => ({ layout, focus, width, found, finding, severities, colours }),
-    [layout, focus, width, found, finding, severities, colours],
+    () => ({ layout, focus, width, found, finding, severities, colors }),
+    [layout, focus, width, found, finding, severities, colors],
   );
   useLayoutEffect(() => {
     const observer = new ResizeObserver(() => setWidth(Math.floor(frame.current!.clientWidth)));
@@ -369,7 +370,7 @@ function pressBox(event: KeyboardEvent, props: CanvasProps, frame: HTMLElement):
   const { layout, focus, chosen } = props;
   const at = chosen >= 0 ? chosen : focus;
   if (event.key.startsWith("Arrow")) {
-    const next = layout.neighbour(at, event.key);
+    const next = layout.neighbor(at, event.key);
     props.onChoose(next);
     const top = layout.depth[next]! * ROW_PX;
     const low = top + 2 * ROW_PX - frame.clientHeight;
@@ -411,14 +412,7 @@ function Hint(props: {
   return (
     <div class="tooltip" ref={place} role="presentation">
       <div class="tooltip-name">{layout.name(box)}</div>
-      <dl>
-        {facts(layout, box).map(([name, value]) => (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd>{value}</dd>
-          </div>
-        ))}
-      </dl>
+      <FactList facts={facts(layout, box)} />
       {finding && <p class={`flame-finding severity-${finding.severity}`}>{finding.what}</p>}
     </div>
   );

@@ -1,4 +1,5 @@
 import type { Store } from "../state/store";
+import { compare, othersOf } from "./compare";
 import { findings } from "./findings";
 import { flame } from "./flame";
 import { kernels } from "./kernels";
@@ -23,5 +24,6 @@ const PANES_WITHOUT_STEPS: Pane[] = [flame, findings, source];
 export function panesOf(store: Store): Pane[] {
   if (store.stepless.value) return PANES_WITHOUT_STEPS;
   const work = store.overview.value.value?.facts?.kernels_are;
-  return work === "operators" ? PANES_WITHOUT_DEVICE : PANES;
+  const panes = work === "operators" ? PANES_WITHOUT_DEVICE : PANES;
+  return othersOf(store).length ? [...panes, compare] : panes;
 }

@@ -30,7 +30,6 @@ const COLUMNS: Column<KernelRow>[] = [
     value: (row) => row.short,
     cell: (row) => (
       <span class="name-cell" title={row.name}>
-        <span class={`swatch c-kind-${row.kind}`} aria-hidden="true" />
         <span class="name-text">{row.short}</span>
       </span>
     ),
@@ -53,7 +52,7 @@ const COLUMNS: Column<KernelRow>[] = [
   {
     id: "share",
     title: "share",
-    hint: "of all that is listed",
+    hint: "of all rows",
     numeric: true,
     value: (row) => row.share,
     cell: (row) => (
@@ -73,18 +72,30 @@ const OCCUPANCY = number<KernelRow>(
 const OF_PEAK: Column<KernelRow> = {
   id: "of_peak",
   title: "of peak",
-  hint: "the time it would take at the device's peak rates, as a share of its own",
+  hint: "time at the device's peak rate, as a share of the measured time",
   numeric: true,
   value: (row) => row.of_peak,
   cell: (row) =>
-    row.of_peak === null ? "–" : <span title={rates(row)}>{percent(row.of_peak)}</span>,
+    row.of_peak === null ? "–" : <span title={rates(row)}>{peakText(row.of_peak)}</span>,
 };
 
-/** `8.03 TFLOP/s, 83.1 GB/s; compute sets the pace`. */
+/** No kernel is faster than its device: above 100 % something that was assumed is wrong. */
+function peakText(share: number): JSX.Element {
+  return share > 1 ? <strong class="doubtful">{percent(share)} ⚠</strong> : <>{percent(share)}</>;
+}
+
+const WHY_ABOVE_PEAK: Record<string, string> = {
+  compute:
+    "above 100 %: the kernel probably computes in a faster precision than its inputs have (TF32, sparsity), or the device's clock is above the one of the peak rate",
+  memory: "above 100 %: its inputs are probably still in the cache, or it skips a part of them",
+};
+
+/** `8.03 TFLOP/s, 83.1 GB/s; compute is the limit`. */
 function rates(row: KernelRow): string {
   const moved = row.gbytes === null ? [] : [`${significant(row.gbytes)} GB/s`];
   const computed = row.tflops === null ? [] : [`${significant(row.tflops)} TFLOP/s`];
-  return `${[...computed, ...moved].join(", ")}; ${row.limit} sets the pace`;
+  const text = `${[...computed, ...moved].join(", ")}; ${row.limit} is the limit`;
+  return (row.of_peak ?? 0) > 1 ? `${text}; ${WHY_ABOVE_PEAK[row.limit || "compute"]}` : text;
 }
 
 /** A column of numbers; nothing where the value is null. */

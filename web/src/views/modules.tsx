@@ -250,7 +250,7 @@ function Copies({ node, onUnfold }: { node: ModuleNode; onUnfold: () => void }):
 function NoModules(): JSX.Element {
   return (
     <p class="nothing">
-      This trace names no module. Record with <code>stepscope run</code>, or give the model's tree:{" "}
+      This trace has no modules. Record with <code>stepscope run</code>, or give the model's tree:{" "}
       <code>--model model.json</code>.
     </p>
   );

@@ -7,15 +7,16 @@ import type {
   StageFacts,
   Warning,
 } from "../api/types";
+import { causeName, CAUSES } from "../base/causes";
 import {
   bytes,
   count,
   duration,
   grouped,
   milliseconds,
+  operationRate,
   percent,
   sideName,
-  significant,
   words,
 } from "../base/format";
 import { prefixes } from "../base/path";
@@ -24,19 +25,9 @@ import { spot, type Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { ShareBar, Stacked, type Piece } from "../widgets/bars";
 import { walkRows } from "../widgets/table";
+import { Term } from "../widgets/term";
 import type { Pane } from "./pane";
-
-/** Why a device does not compute: in the words of the report, and what that means. */
-const CAUSES: Record<string, [name: string, hint: string]> = {
-  communication: ["only communicating", "exchanging data with other ranks, computing nothing"],
-  data: ["idle, waiting for data", "the next batch is still being loaded"],
-  synchronisation: [
-    "idle at synchronisations",
-    "the CPU waited for the device and then had to begin anew",
-  ],
-  host: ["idle, host bound", "the CPU was busy with something other than launching"],
-  launch: ["idle after launch", "launching takes longer than the work itself"],
-};
+import { FactList } from "../widgets/fact_list";
 
 export const overview: Pane = {
   id: "overview",
@@ -53,8 +44,7 @@ function Whole(props: { store: Store; value: Overview; facts: Facts }): JSX.Elem
   const { store, value, facts } = props;
   return (
     <div class="overview">
-      <section aria-label="Verdict">
-        <p class={`verdict bound-${facts.verdict.bound_by}`}>{facts.verdict.sentence}</p>
+      <section aria-label="Steps">
         <Numbers facts={facts} />
         <Steps store={store} value={value} />
       </section>
@@ -85,34 +75,48 @@ function Numbers({ facts }: { facts: Facts }): JSX.Element {
       `${milliseconds(steps.min_ms)} – ${milliseconds(steps.max_ms)}`,
     ]);
   if (steps.warm_up)
-    rows.push([`Left out: step ${steps.warm_up.step}, warms up`, milliseconds(steps.warm_up.ms)]);
+    rows.push([`Warm-up step ${steps.warm_up.step}, left out`, milliseconds(steps.warm_up.ms)]);
   if (typeof facts.capture.step_is === "string") rows.push(["A step is", facts.capture.step_is]);
+  const cost = facts.recording_cost;
+  if (typeof cost.recorded_ns === "number" && typeof cost.unrecorded_ns === "number") {
+    rows.push(["Step as recorded", milliseconds(cost.recorded_ns / 1e6)]);
+    rows.push(["Step without recording", milliseconds(cost.unrecorded_ns / 1e6)]);
+  }
+  if (facts.core_share !== null && facts.core_share < 0.95)
+    rows.push(["Share of a core", `${Math.round(100 * facts.core_share)} %`]);
   rows.push(["Waiting for data", milliseconds(facts.data_wait_ms)]);
+  if (facts.run) rows.push(["Of the run", shares(facts.run.shares)]);
   if (facts.efficiency) rows.push(...operations(facts.efficiency));
   if (facts.parameters !== null) rows.push(["Parameters", grouped(facts.parameters)]);
   if (facts.parameter_bytes !== null) rows.push(["Parameter memory", bytes(facts.parameter_bytes)]);
-  for (const [device, peak] of Object.entries(facts.peak_memory_bytes)) {
+  const peaks = Object.entries(facts.peak_memory_bytes);
+  peaks.sort(([a], [b]) => a.localeCompare(b, undefined, { numeric: true }));
+  for (const [device, peak] of peaks) {
     rows.push([`Peak memory, ${sideName(device)}`, bytes(peak)]);
   }
-  return (
-    <dl class="numbers">
-      {rows.map(([name, value]) => (
-        <div key={name}>
-          <dt>{name}</dt>
-          <dd>{value}</dd>
-        </div>
-      ))}
-    </dl>
-  );
+  return <FactList class="numbers" facts={rows} />;
+}
+
+/** `training steps 71 %, evaluation 24 %`. */
+function shares(run: Record<string, number>): string {
+  const shown = Object.entries(run).filter(([, share]) => share >= 0.005);
+  return shown
+    .map(([stage, share]) => `${stage.replaceAll("_", " ")} ${percent(share)}`)
+    .join(", ");
 }
 
 /** Operations a second, and what share of the device's peak that is. */
 function operations(facts: EfficiencyFacts): [string, string][] {
-  const [scale, unit] = facts.tflops < 1 ? [1000, "GFLOP/s"] : [1, "TFLOP/s"];
-  const rate: [string, string] = ["Operations", `${significant(facts.tflops * scale)} ${unit}`];
+  const rate: [string, string] = ["Operations", operationRate(facts.tflops * 1e12)];
   if (facts.mfu === null) return [rate];
   const least = facts.known < 0.995 ? "at least " : "";
   return [rate, ["MFU", `${least}${percent(facts.mfu)}`]];
+}
+
+/** `GPU 3: Tesla V100`. */
+function deviceTitle({ device, name }: DeviceFacts): string {
+  const kind = !name || /mtia|tpu|npu/i.test(name) ? "Device" : "GPU";
+  return name ? `${kind} ${device}: ${name}` : `${kind} ${device}`;
 }
 
 /** Every step of the rank as a bar that opens it. */
@@ -153,7 +157,9 @@ function Stages({ store, facts }: { store: Store; facts: Facts }): JSX.Element {
   return (
     <section aria-label="Stages">
       <table class="table stages">
-        <caption class="pane-heading">Stages of a step</caption>
+        <caption class="pane-heading">
+          <Term name="Stage">Stages</Term> of a <Term name="Step">step</Term>
+        </caption>
         <thead>
           <tr>
             <th scope="col">stage</th>
@@ -203,7 +209,7 @@ function Stages({ store, facts }: { store: Store; facts: Facts }): JSX.Element {
   );
 }
 
-/** Which side holds an operation up; a word beside the colour. */
+/** Which side holds an operation up; a word beside the color. */
 export function Bound({ by }: { by: string }): JSX.Element {
   return <span class={`bound bound-${by}`}>{sideName(by)}</span>;
 }
@@ -221,14 +227,19 @@ function openStage(store: Store, { stage }: StageFacts): void {
     return spot(longest.path);
   });
 }
+/** Parts that are no stages are shades, dark to light; the last one is for all the rest. */
+function partColor(place: number): string {
+  return `c-part-${Math.min(place, 4)}`;
+}
+
 function Device({ device }: { device: DeviceFacts }): JSX.Element {
   const order = Object.keys(CAUSES);
   const idle = Object.entries(device.idle_ms)
     .sort(([a], [b]) => order.indexOf(a) - order.indexOf(b))
-    .map(([cause, ms]): Piece => ({
-      name: CAUSES[cause]?.[0] ?? `idle: ${words(cause)}`,
+    .map(([cause, ms], i): Piece => ({
+      name: cause === "communication" ? causeName(cause) : `idle, ${causeName(cause)}`,
       value: ms,
-      colour: `c-idle-${cause}`,
+      color: partColor(i + 1),
       text: milliseconds(ms),
       hint: CAUSES[cause]?.[1] ?? "",
     }));
@@ -236,20 +247,21 @@ function Device({ device }: { device: DeviceFacts }): JSX.Element {
     {
       name: "computing",
       value: device.computing_ms,
-      colour: "c-computing",
+      color: partColor(0),
       text: milliseconds(device.computing_ms),
     },
     ...idle,
   ];
   return (
     <>
-      <h3 class="pane-heading" title="each step until its device work ends">
-        {device.name || `Device ${device.device}`}, {milliseconds(device.window_ms)} a step
-      </h3>
-      <Stacked label={`Time of ${device.name}`} pieces={pieces} />
+      <h2 class="pane-heading" title="each step until its device work ends">
+        {deviceTitle(device)}, {milliseconds(device.window_ms)} a step
+      </h2>
+      <Stacked label={`Time of ${deviceTitle(device)}`} pieces={pieces} />
       {device.overlapped_ms > 0 && (
         <p class="dim beside">
-          {milliseconds(device.overlapped_ms)} more of communication is hidden behind computing.
+          {milliseconds(device.overlapped_ms)} more of communication overlaps with computation; the
+          rest is <Term name="Exposed communication">exposed</Term>.
         </p>
       )}
     </>
@@ -259,15 +271,15 @@ function Device({ device }: { device: DeviceFacts }): JSX.Element {
 function Kinds({ facts }: { facts: Facts }): JSX.Element {
   const kinds = Object.entries(facts.kinds).sort((a, b) => b[1] - a[1]);
   if (!kinds.length) return <></>;
-  const pieces = kinds.map(([kind, ms]): Piece => ({
+  const pieces = kinds.map(([kind, ms], i): Piece => ({
     name: words(kind),
     value: ms,
-    colour: `c-kind-${kind}`,
+    color: partColor(i),
     text: milliseconds(ms),
   }));
   return (
     <>
-      <h3 class="pane-heading">{facts.devices.length ? "Device work" : "Operators"} by kind</h3>
+      <h2 class="pane-heading">{facts.devices.length ? "Device work" : "Operators"} by kind</h2>
       <Stacked label="Time by kind of work" pieces={pieces} />
     </>
   );
@@ -278,7 +290,7 @@ export function Warnings({ warnings }: { warnings: readonly Warning[] }): JSX.El
   if (!warnings.length) return null;
   return (
     <section aria-label="Warnings" class="warnings">
-      <h3 class="pane-heading">What the recording lacks</h3>
+      <h2 class="pane-heading">Warnings</h2>
       <ul>
         {warnings.map((one) => (
           <li key={one.code}>

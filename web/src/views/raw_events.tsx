@@ -24,7 +24,7 @@ export function RawEvents({ store, path }: { store: Store; path: string }): JSX.
         <button
           type="button"
           disabled={!ready}
-          title="The raw events of what is chosen, in Perfetto (p)"
+          title="Open the raw events of the selection in Perfetto (p)"
           data-action="perfetto"
           onClick={() => void guard(() => openInPerfetto(store, path))}
         >
@@ -34,7 +34,7 @@ export function RawEvents({ store, path }: { store: Store; path: string }): JSX.
       <button
         type="button"
         disabled={!ready}
-        title="The raw events of what is chosen, as a Chrome trace"
+        title="Save the raw events of the selection as a Chrome trace"
         data-action="download"
         onClick={() => void guard(() => download(store, path))}
       >
@@ -50,7 +50,7 @@ export async function openInPerfetto(store: Store, path: string): Promise<void> 
   // Opened within the click itself: browsers block windows that open later.
   const target = window.open(url, "_blank");
   if (!target)
-    throw new Error("The browser blocked the window of Perfetto; allow it, or save the events.");
+    throw new Error("The browser blocked the Perfetto window. Allow pop-ups, or save the events.");
   if (client)
     await sendToPerfetto(
       target,

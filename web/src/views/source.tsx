@@ -1,7 +1,7 @@
 import { computed } from "@preact/signals";
 import type { JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
-import type { Per, Source, SourceLine, Sources } from "../api/types";
+import type { Source, SourceLine, Sources } from "../api/types";
 import { milliseconds, percent } from "../base/format";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
@@ -28,6 +28,8 @@ const sourceOf = perStore((store) =>
 
 const WHAT: Record<string, string> = { call: "calls ", class: "class ", frame: "in " };
 
+type Per = Sources["per"];
+
 const PER: Record<Per, string> = {
   step: "means a step",
   recording: "of the whole recording",
@@ -37,6 +39,33 @@ const SHARE: Record<Per, string> = {
   step: "of the step",
   recording: "of the whole recording",
 };
+
+interface CostColumn {
+  key: keyof SourceLine & `${string}_ms`;
+  title: string;
+  hint: string;
+}
+
+const COLUMNS: readonly CostColumn[] = [
+  { key: "cpu_ms", title: "CPU", hint: "time in which the line, or anything it calls, runs" },
+  { key: "own_cpu_ms", title: "own", hint: "CPU time that belongs to no deeper line" },
+  { key: "device_ms", title: "device", hint: "device busy time of what the line launches" },
+  {
+    key: "own_device_ms",
+    title: "own device",
+    hint: "device busy time of what the line launches itself, not through a deeper line",
+  },
+  {
+    key: "backward_cpu_ms",
+    title: "its backward",
+    hint: "CPU time of the backward of this line; it runs where backward is called, and counts there",
+  },
+  {
+    key: "backward_device_ms",
+    title: "its backward, device",
+    hint: "device time of the backward of this line; it counts where backward is called",
+  },
+];
 
 function bestFile(store: Store): string {
   const files = filesOf(store).value.value?.files ?? [];
@@ -66,7 +95,7 @@ function followLine(store: Store, per: Per, file: string, line: number): void {
 export const source: Pane = {
   id: "source",
   title: "Source",
-  hint: "Your source, each line with what it costs",
+  hint: "The cost of each source line",
   View: ({ store }) => (
     <WithAnswer answer={filesOf(store)}>
       {(value) => <Files store={store} value={value} />}
@@ -79,7 +108,7 @@ function Files({ store, value }: { store: Store; value: Sources }): JSX.Element 
   if (!files.length) {
     return (
       <p class="nothing">
-        This trace names no line of source. <code>stepscope run</code> records where modules are
+        This trace names no source lines. <code>stepscope run</code> records where modules are
         called.
       </p>
     );
@@ -97,13 +126,13 @@ function Files({ store, value }: { store: Store; value: Sources }): JSX.Element 
               <option key={one.file} value={one.file}>
                 {one.file}: CPU {milliseconds(one.cpu_ms)}
                 {one.device_ms ? `, device ${milliseconds(one.device_ms)}` : ""}
-                {one.readable ? "" : ", not at hand"}
+                {one.readable ? "" : ", no source text"}
               </option>
             ))}
           </select>
         </label>
         <Whole store={store} />
-        <span class="dim">{PER[per]}, with all that a line calls</span>
+        <span class="dim">{PER[per]}, inclusive: with all that a line calls</span>
       </div>
       <WithAnswer answer={sourceOf(store)}>
         {(answer) => <Lines store={store} value={answer} />}
@@ -117,7 +146,7 @@ function Whole({ store }: { store: Store }): JSX.Element | null {
   const overview = store.overview.value.value;
   if (!overview?.has.contexts || !overview.facts) return null;
   return (
-    <label title="By the calling contexts that were collected, not by the recorded steps">
+    <label title="Use the calling contexts of the whole run, not the recorded steps">
       <input
         type="checkbox"
         checked={store.view.value.whole}
@@ -143,12 +172,14 @@ function Lines({ store, value }: { store: Store; value: Source }): JSX.Element {
     const row = frame.current?.querySelector<HTMLElement>(`[data-line="${first}"]`);
     if (row) frame.current!.scrollTop = row.offsetTop - frame.current!.clientHeight / 2;
   }, [first, value]);
-  const device = value.lines.some((one) => deviceOf(one) > 0);
+  const columns = COLUMNS.filter(({ key }) => value.lines.some((one) => one[key] > 0));
   return (
     <>
-      {value.text === null && <ErrorLine text={`Only the lines that cost: ${value.reason}`} />}
+      {value.text === null && (
+        <p class="note">No source text: {value.reason}. These lines have costs.</p>
+      )}
       {value.changed && (
-        <ErrorLine text="The file has changed since it was recorded: lines may be off." />
+        <ErrorLine text="The file changed after the recording: line numbers may be off." />
       )}
       <div class="table-frame" ref={frame} onKeyDown={walkRows}>
         <table class="table source-table">
@@ -157,14 +188,11 @@ function Lines({ store, value }: { store: Store; value: Source }): JSX.Element {
           </caption>
           <thead>
             <tr>
-              <th scope="col" class="number">
-                CPU
-              </th>
-              {device && (
-                <th scope="col" class="number">
-                  device
+              {columns.map(({ title, hint }) => (
+                <th key={title} scope="col" class="number" title={hint}>
+                  {title}
                 </th>
-              )}
+              ))}
               <th scope="col" class="number" colSpan={2} title={SHARE[value.per]}>
                 share
               </th>
@@ -180,7 +208,7 @@ function Lines({ store, value }: { store: Store; value: Source }): JSX.Element {
                 key={one.number}
                 store={store}
                 line={one}
-                device={device}
+                columns={columns}
                 file={value.file}
                 per={value.per}
                 marked={marked?.has(one.number) ?? false}
@@ -196,7 +224,7 @@ function Lines({ store, value }: { store: Store; value: Source }): JSX.Element {
 function SourceRow(props: {
   store: Store;
   line: TextLine;
-  device: boolean;
+  columns: readonly CostColumn[];
   file: string;
   per: Per;
   marked: boolean;
@@ -210,37 +238,17 @@ function SourceRow(props: {
       tabIndex={cost ? 0 : undefined}
       onClick={cost ? choose : undefined}
     >
-      <td class="number" title={cost ? split(cost, "cpu") : undefined}>
-        {cost ? milliseconds(cpuOf(cost)) : ""}
-      </td>
-      {props.device && (
-        <td class="number" title={cost ? split(cost, "device") : undefined}>
-          {cost ? milliseconds(deviceOf(cost)) : ""}
+      {props.columns.map(({ key }) => (
+        <td key={key} class={key.startsWith("backward") ? "number backward" : "number"}>
+          {cost && cost[key] > 0 ? milliseconds(cost[key]) : ""}
         </td>
-      )}
+      ))}
       <td class="bar-cell">{cost && <ShareBar share={cost.share} />}</td>
       <td class="number">{cost ? percent(cost.share) : ""}</td>
       <td class="number dim">{number}</td>
       <td class="code">{text}</td>
     </tr>
   );
-}
-
-function cpuOf(line: SourceLine): number {
-  return line.forward_cpu_ms + line.backward_cpu_ms + line.other_cpu_ms;
-}
-
-function deviceOf(line: SourceLine): number {
-  return line.forward_device_ms + line.backward_device_ms + line.other_device_ms;
-}
-
-/** `forward 3.10 ms, backward 2.00 ms`: what a line's time is made of. */
-function split(line: SourceLine, side: "cpu" | "device"): string {
-  return (["forward", "backward", "other"] as const)
-    .map((phase) => [phase, line[`${phase}_${side}_ms`]] as const)
-    .filter(([, ms]) => ms > 0)
-    .map(([phase, ms]) => `${phase} ${milliseconds(ms)}`)
-    .join(", ");
 }
 
 function chosenLine(store: Store, file: string): ReadonlySet<number> | undefined {

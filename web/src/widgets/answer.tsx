@@ -16,7 +16,13 @@ export function WithAnswer<T>(props: {
   children: (value: T) => ComponentChildren;
 }): JSX.Element {
   const { value, error, loading } = props.answer.value;
-  if (value !== null) return <>{props.children(value)}</>;
+  if (value !== null)
+    return (
+      <>
+        {error && <ErrorLine text={error} />}
+        {props.children(value)}
+      </>
+    );
   if (error) return <ErrorLine text={error} />;
   return (
     <p class="nothing" role="status">

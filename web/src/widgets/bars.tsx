@@ -14,8 +14,8 @@ export function ShareBar(props: { share: number; kind?: string }): JSX.Element {
 export interface Piece {
   name: string;
   value: number;
-  /** Class of its colour, `c-…` in the style sheet. */
-  colour: string;
+  /** Class of its color, `c-…` in the style sheet. */
+  color: string;
   text: string;
   hint?: string;
 }
@@ -30,7 +30,7 @@ export function Stacked(props: { label: string; pieces: Piece[] }): JSX.Element 
         {pieces.map((one) => (
           <span
             key={one.name}
-            class={one.colour}
+            class={one.color}
             style={{ width: `${(one.value / total) * 100}%` }}
             title={`${one.name}: ${one.text}`}
           />
@@ -39,7 +39,7 @@ export function Stacked(props: { label: string; pieces: Piece[] }): JSX.Element 
       <ul class="legend">
         {pieces.map((one) => (
           <li key={one.name} title={one.hint}>
-            <span class={`swatch ${one.colour}`} aria-hidden="true" />
+            <span class={`swatch ${one.color}`} aria-hidden="true" />
             <span class="legend-name">{one.name}</span>
             <span class="number">{one.text}</span>
             <span class="number dim">{percent(one.value / total)}</span>

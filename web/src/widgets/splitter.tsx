@@ -1,50 +1,57 @@
 import type { JSX } from "preact";
 import { useRef } from "preact/hooks";
 
-/** A line between two areas that can be dragged, or moved with the arrow keys. */
+const STEPS: Record<string, number> = {
+  ArrowUp: -0.04,
+  ArrowLeft: -0.04,
+  ArrowDown: 0.04,
+  ArrowRight: 0.04,
+};
+
+/** A line below an element that scrolls: dragged, or moved with the arrow keys, it limits its height. */
 export function Splitter(props: {
   label: string;
-  along: "x" | "y";
-  /** The share of the first area, 0 to 1. */
+  /** The element whose height is limited. */
+  above: () => Element;
+  /** The limit as a share of the window's height, 0 to 1. */
   share: number;
   onMove: (share: number) => void;
 }): JSX.Element {
+  const { label, above, share, onMove } = props;
   const line = useRef<HTMLDivElement>(null);
+  /** How far below the element's end the pointer took the line, px. */
+  const below = useRef(0);
+  const grab = (event: PointerEvent): void => {
+    line.current!.setPointerCapture(event.pointerId);
+    below.current = event.clientY - above().getBoundingClientRect().bottom;
+  };
   const move = (event: PointerEvent): void => {
-    if (!line.current?.hasPointerCapture(event.pointerId)) return;
-    const box = line.current.parentElement!.getBoundingClientRect();
-    const share =
-      props.along === "y"
-        ? (event.clientY - box.top) / box.height
-        : (event.clientX - box.left) / box.width;
-    props.onMove(bounded(share));
+    if (!line.current!.hasPointerCapture(event.pointerId)) return;
+    const height = event.clientY - below.current - above().getBoundingClientRect().top;
+    onMove(bounded(height / innerHeight));
   };
   const press = (event: KeyboardEvent): void => {
-    const steps: Record<string, number> = {
-      ArrowUp: -0.04,
-      ArrowLeft: -0.04,
-      ArrowDown: 0.04,
-      ArrowRight: 0.04,
-    };
-    const step = steps[event.key];
+    const step = STEPS[event.key];
     if (step === undefined) return;
     event.preventDefault();
     event.stopPropagation();
-    props.onMove(bounded(props.share + step));
+    // What is shorter than its limit shrinks from its own height on.
+    const shown = above().getBoundingClientRect().height / innerHeight;
+    onMove(bounded((step < 0 ? Math.min(shown, share) : share) + step));
   };
   return (
     <div
       ref={line}
-      class={`splitter splitter-${props.along}`}
+      class="splitter"
       role="separator"
-      aria-orientation={props.along === "y" ? "horizontal" : "vertical"}
-      aria-label={props.label}
-      aria-valuenow={Math.round(props.share * 100)}
+      aria-orientation="horizontal"
+      aria-label={label}
+      aria-valuenow={Math.round(share * 100)}
       tabIndex={0}
-      onPointerDown={(event) => line.current?.setPointerCapture(event.pointerId)}
+      onPointerDown={grab}
       onPointerMove={move}
       onKeyDown={press}
-      onDblClick={() => props.onMove(0.5)}
+      onDblClick={() => onMove(0.5)}
     />
   );
 }

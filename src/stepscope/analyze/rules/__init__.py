@@ -1,1 +1,4 @@
-"""The rules, one file each; the list of them is `stepscope.analyze.RULES`."""
+"""The rules: each module declares one rule, a function of the module's name.
+
+`stepscope.analyze.RULES` lists what it finds here; there is no other registry.
+"""

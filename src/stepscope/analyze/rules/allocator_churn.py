@@ -1,4 +1,4 @@
-"""`allocator_churn`: memory is taken from the system and given back within each step."""
+"""`allocator_churn`: each step allocates memory from the system and frees it again."""
 
 from __future__ import annotations
 
@@ -7,69 +7,71 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepscope.analyze.finding import Finding
-from stepscope.analyze.subject import Rows, Subject
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Rows
 
+EXPLAINS = ("host", "synchronization")
 _CALLS = (
     r"^(cuda|hip)(Malloc|Free)(Async|Managed|Host)?$|^(cuda|hip)Host(Alloc|Malloc|Free)$"
     r"|^cuMem(Create|Release|Map|Unmap|Alloc|Free)\w*$"
 )
-_BIG_BYTES = 32 << 20  # glibc gives larger pieces back to the system at once (M_MMAP_THRESHOLD_MAX)
+_BIG_BYTES = 32 << 20  # glibc returns larger blocks to the system at once (M_MMAP_THRESHOLD_MAX)
 LEAST_BIG = 4
 ADVICE = (
-    "Leave it room (a smaller batch, no torch.cuda.empty_cache() in the loop), or let blocks grow "
-    "where sizes vary: PYTORCH_ALLOC_CONF=expandable_segments:True."
+    "Leave memory free (a smaller batch) and do not call torch.cuda.empty_cache() in the loop. "
+    "If sizes vary, set PYTORCH_ALLOC_CONF=expandable_segments:True."
 )
 JAX = (
-    "Let JAX take its memory once (no XLA_PYTHON_CLIENT_PREALLOCATE=false and no "
-    "XLA_PYTHON_CLIENT_ALLOCATOR=platform), and donate what a step replaces: jax.jit(step, "
+    "Let JAX preallocate its memory (unset XLA_PYTHON_CLIENT_PREALLOCATE=false and "
+    "XLA_PYTHON_CLIENT_ALLOCATOR=platform), and donate buffers that a step replaces: jax.jit(step, "
     "donate_argnums=…)."
 )
 
 
-def allocator_churn(subject: Subject) -> Iterator[Finding]:
-    """Memory taken from the driver or the system, and given back, in every step.
+def allocator_churn(context: RuleContext) -> Iterator[Finding]:
+    """Memory that every step allocates from the driver or the system and frees again.
 
-    Silent for a single step, and where fewer than half of the steps do it: a first step has to
-    allocate. Without a device where allocations were not recorded (`--memory`) or fewer than 4 of
-    32 MiB or more are made a step.
+    Silent for a single step, and if fewer than half of the steps do it: a first step has to
+    allocate. On a CPU also if allocations were not recorded (`--memory`), or fewer than 4 per step
+    are 32 MiB or larger.
     """
-    if subject.has_device:
-        yield from _by_driver(subject)
+    if context.has_device:
+        yield from _by_driver(context)
     else:
-        yield from _by_system(subject)
+        yield from _by_system(context)
 
 
-def _by_driver(subject: Subject) -> Iterator[Finding]:
-    rows = subject.find(_CALLS, category="runtime")
-    doing = len(np.unique(subject.events["step"][rows]))
-    if subject.count < 2 or doing * 2 < subject.count or not len(rows):
+def _by_driver(context: RuleContext) -> Iterator[Finding]:
+    rows = context.find(_CALLS, category="runtime")
+    doing = len(np.unique(context.events["step"][rows]))
+    if context.step_count < 2 or doing * 2 < context.step_count or not len(rows):
         return
-    names = sorted({subject.name(row) for row in rows.tolist()})
-    yield subject.finding(
-        f"Each step takes memory from the driver or gives it back {subject.calls(rows):.4g} times, "
-        f"{subject.ms(rows):.3g} ms: the caching allocator cannot keep what the step needs.",
-        subject.in_words(ADVICE, jax=JAX),
+    names = sorted({context.name(row) for row in rows.tolist()})
+    yield context.finding(
+        f"Each step allocates or frees driver memory {context.times(rows)}, "
+        f"{context.ms(rows):.3g} ms: the caching allocator cannot keep enough memory.",
+        context.by_framework(ADVICE, jax=JAX),
         rows,
-        subject.gain(rows, *(f"scale:select=name={name},factor=0" for name in names)),
+        context.gain(rows, *(f"scale:select=name={name},factor=0" for name in names)),
     )
 
 
-def _by_system(subject: Subject) -> Iterator[Finding]:
-    memory = subject.trace["memory"]
+def _by_system(context: RuleContext) -> Iterator[Finding]:
+    memory = context.trace["memory"]
     big = (memory["bytes"] >= _BIG_BYTES) & (memory["event"] >= 0)
-    big &= (memory["rank"] == subject.rank) & memory.text("device").mask("cpu")
+    big &= (memory["rank"] == context.rank) & memory.text("device").mask("cpu")
     events = memory["event"][big]
-    mine = np.isin(subject.events["step"][events], subject.steps["step"])
+    mine = np.isin(context.events["step"][events], context.steps["step"])
     rows: Rows = np.unique(events[mine]).astype(np.int64)
-    if mine.sum() < LEAST_BIG * subject.count:
+    if mine.sum() < LEAST_BIG * context.step_count:
         return
-    volume = float(memory["bytes"][big][mine].sum()) / subject.count
-    yield subject.finding(
-        f"{mine.sum() / subject.count:.4g} times a step, {volume / 1e9:.3g} GB in all, memory is "
-        "taken from the system in pieces of 32 MiB or more and given back: each page is mapped and "
-        "cleared anew.",
-        "Work in place (add_, mul_, out=), reuse buffers, or preload an allocator that keeps "
+    volume = float(memory["bytes"][big][mine].sum()) / context.step_count
+    yield context.finding(
+        f"Each step allocates {mine.sum() / context.step_count:.4g} blocks of 32 MiB or more from "
+        f"the system, {volume / 1e9:.3g} GB in total, and frees them: the kernel maps and clears "
+        "every page each time.",
+        "Work in place (add_, mul_, out=), reuse buffers, or preload an allocator that caches "
         "memory (jemalloc, tcmalloc).",
         rows,
-        subject.bound(subject.ms(rows), "at most the time of the operators that allocate"),
+        context.bound(context.ms(rows), "at most the time of the operators that allocate"),
     )

@@ -1,4 +1,4 @@
-"""`forward_backward`: operators whose backward takes far longer than their forward (4.3, 3)."""
+"""`forward_backward`: operators with a slow backward pass (4.3, 3)."""
 
 from __future__ import annotations
 
@@ -8,65 +8,80 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepscope.analyze.finding import Finding
-from stepscope.analyze.subject import Rows, Subject, glob
+from stepscope.analyze.rule_context import RuleContext, glob
+from stepscope.arrays import Rows
 from stepscope.trace.nesting import inherit
 
 _NODE = re.compile(r"^.*[: ]|Backward\d*$")
 _EMBEDDING = (
-    "Its gradient is as large as the table although few rows are used: nn.Embedding(sparse=True) "
-    "with an optimizer that takes sparse gradients (SGD, SparseAdam, Adagrad), or a smaller table."
+    "The gradient is as large as the table although the batch uses few rows. Use "
+    "nn.Embedding(sparse=True) with an optimizer that accepts sparse gradients (SGD, SparseAdam, "
+    "Adagrad), or a smaller table."
 )
 _VIEWS = tuple(f"aten::{name}" for name in ("slice", "select", "narrow", "as_strided", "diagonal"))
 _VIEW = (
-    "It is a view, so forward is free; its gradient is as large as the tensor that it is a part "
-    "of, once for each part: take all parts at once (split, chunk, unbind)."
+    "Each view gets a gradient as large as the whole tensor. Take all parts at once (split, chunk, "
+    "unbind)."
 )
-_OTHER = "Twice is usual: look for another form of the operator, with a cheaper gradient."
+_OTHER = "A factor of two is usual. Look for an equivalent operator with a cheaper gradient."
+_SPECIAL = (*_VIEWS, "aten::embedding")  # no ratio: the forward pass does next to nothing
 RATIO = 8.0
+LEAST_FORWARD_NS = 5_000  # less is no real work
 USUAL = 2.0
 LEAST = 0.05
 
 
-def forward_backward(subject: Subject) -> Iterator[Finding]:
+def forward_backward(context: RuleContext) -> Iterator[Finding]:
     """Operators whose backward takes more than 8 times their forward, and 5 % of the step.
 
-    Twice is usual, as a matrix product has two gradients; a power or a mean comes to five.
+    A factor of two is usual, as a matrix product has two gradients; a power or a mean reaches five.
 
-    Silent where the recorder does not tell which backward belongs to which forward, or names an
-    operator of another name, about indexing, which has a rule of its own, and about matrix
-    products, whose gradient are two more of them.
+    Silent if the trace does not link backward to forward, or links operators of different names.
+    Indexing has a rule of its own; the gradient of a matrix product is two more products.
 
     Source: DEEPCONTEXT section 4.3, "Forward/Backward Operator Analysis".
     """
-    backward, forward = _pairs(subject)
-    product = subject.events.text("kind").mask("gemm")[forward]
+    backward, forward = _pairs(context)
+    product = context.events.text("kind").mask("gemm")[forward]
     backward, forward = backward[~product], forward[~product]
     if not len(backward):
         return
-    behind, ahead = subject.spent_ns(backward), subject.spent_ns(forward)
-    names = subject.events["name"][forward]
+    behind, ahead = context.caused_ns(backward), context.caused_ns(forward)
+    names = context.events["name"][forward]
     for code in np.unique(names).tolist():
         of = np.flatnonzero(names == code)
-        name = subject.events.text("name").values[code]
-        nodes = sorted({subject.name(row) for row in backward[of].tolist()})
+        name = context.events.text("name").values[code]
+        nodes = sorted({context.name(row) for row in backward[of].tolist()})
         ratio = float(np.median(behind[of] / np.maximum(ahead[of], 1.0)))
-        spent = float(behind[of].sum()) / 1e6 / subject.count
-        if spent < LEAST * subject.step_ms or ratio <= RATIO or not _meant(nodes, name):
+        spent = float(behind[of].sum()) / 1e6 / context.step_count
+        if spent < LEAST * context.steady_ms or ratio <= RATIO or not _meant(nodes, name):
             continue
         chosen = backward[of]
+        if name not in _SPECIAL and float(ahead[of].mean()) < LEAST_FORWARD_NS:
+            continue
         usual = 0.0 if name in _VIEWS else USUAL / ratio
-        yield subject.finding(
-            f"The backward pass of {name} takes {ratio:.3g} times its forward, {spent:.3g} ms a "
-            f"step{subject.most_in(chosen)}.",
+        yield context.finding(
+            _sentence(name, ratio, spent) + f"{context.main_place(chosen)}.",
             _advice(name),
             chosen,
-            subject.gain(
+            context.gain(
                 chosen,
                 *(f"scale:select=operator={glob(node)},factor={usual:.3f}" for node in nodes),
-                note=f"if it took {USUAL:g} times the forward" if usual else "if it took no time",
+                note=f"if it took {USUAL:g} times the forward pass"
+                if usual
+                else "if it took no time",
                 part=1 - usual,
             ),
         )
+
+
+def _sentence(operator: str, ratio: float, ms: float) -> str:
+    if operator in _SPECIAL:
+        return f"The gradient of {operator} takes {ms:.3g} ms per step"
+    return (
+        f"The backward pass of {operator} takes {ratio:.3g} times as long as its forward pass, "
+        f"{ms:.3g} ms per step"
+    )
 
 
 def _advice(operator: str) -> str:
@@ -76,18 +91,18 @@ def _advice(operator: str) -> str:
 
 
 def _meant(nodes: list[str], operator: str) -> bool:
-    """Whether gradient nodes are those of an operator by name, and no rule of its own tells.
+    """Whether gradient nodes belong to an operator by name, and no other rule covers it.
 
-    A function written in C++ has no operator of its own; the recorder then names another one.
+    A C++ function has no operator of its own; the trace then links another operator.
     """
     name = operator.rpartition("::")[2].replace("_", "").lower()
     return name != "index" and any(_NODE.sub("", node).lower() == name for node in nodes)
 
 
-def _pairs(subject: Subject) -> tuple[Rows, Rows]:
+def _pairs(context: RuleContext) -> tuple[Rows, Rows]:
     """The outermost backward operators, and the forward operator of each."""
-    events = subject.events
-    rows = subject.find(stage="backward", on_device=False)
+    events = context.events
+    rows = context.find(stage="backward", on_device=False)
     origin = inherit(events["parent"], events["forward_event"])
     parent = events["parent"][rows]
     outer = (parent < 0) | (origin[np.maximum(parent, 0)] < 0)

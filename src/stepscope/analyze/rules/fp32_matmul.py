@@ -1,4 +1,4 @@
-"""`fp32_matmul`: matrix products in FP32 where the device has units for 16 bits and TF32."""
+"""`fp32_matmul`: matrix products in FP32 on a device with tensor cores."""
 
 from __future__ import annotations
 
@@ -7,34 +7,41 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepscope.analyze.finding import Finding
-from stepscope.analyze.subject import Subject
+from stepscope.analyze.rule_context import RuleContext
 
 _FP32 = r"sgemm|scudnn|_f32f32_f32f32|<float, (float|\d)|, float, float,|simt_s|_SB_|_S_MT"
 _OTHER = r"tf32|TF32|half|bf16|f16|bfloat|hmma|s1688|s16816|h884|s884|fp16|__half|double"
 _KINDS = ("gemm", "convolution", "attention")
 _TF32_SINCE = 8
 LEAST = 0.05
+LIBRARIES = {
+    "transformers": "Set bf16=True (or tf32=True) in TrainingArguments.",
+    "lightning": "Create the Trainer with precision='bf16-mixed'.",
+    "accelerate": "Create Accelerator(mixed_precision='bf16').",
+    "keras": "Call keras.mixed_precision.set_global_policy('mixed_bfloat16').",
+    "timm": "Run with --amp --amp-dtype bfloat16.",
+}
 
 
-def fp32_matmul(subject: Subject) -> Iterator[Finding]:
+def fp32_matmul(context: RuleContext) -> Iterator[Finding]:
     """Matrix products and convolutions in FP32 on a device with tensor cores.
 
-    Silent where kernels that tell that they compute in FP32 take less than 5 % of the step, on
-    devices without tensor cores (before Volta), and on those of which `stepscope whatif amp` knows
-    no speedups (AMD).
+    Silent if kernels whose names show FP32 take less than 5 % of the step, on devices without
+    tensor cores (before Volta), and on devices for which `stepscope whatif amp` has no speedups
+    (AMD).
     """
-    major = subject.device_facts().get("computeMajor") or 0
-    rows = subject.find(_FP32, kind=_KINDS, category="kernel", on_device=True)
-    rows = np.setdiff1d(rows, subject.find(_OTHER, kind=_KINDS, on_device=True))
-    if major < 7 or subject.ms(rows) < LEAST * subject.step_ms:
+    major = context.device_facts().get("computeMajor") or 0
+    rows = context.find(_FP32, kind=_KINDS, category="kernel", on_device=True)
+    rows = np.setdiff1d(rows, context.find(_OTHER, kind=_KINDS, on_device=True))
+    if major < 7 or context.ms(rows) < LEAST * context.steady_ms:
         return
-    gain = subject.whatif("amp")
+    gain = context.whatif("amp")
     if gain is None:
         return
-    yield subject.finding(
-        f"{subject.calls(rows):.4g} kernels a step, {subject.ms(rows):.3g} ms, multiply matrices "
+    yield context.finding(
+        f"{context.calls(rows):.4g} kernels per step ({context.ms(rows):.3g} ms) multiply matrices "
         f"in FP32 on a device with tensor cores.",
-        subject.in_words(_advice(major), jax=_jax(major)),
+        context.advice(_advice(major), jax=_jax(major), **LIBRARIES),
         rows,
         gain,
     )

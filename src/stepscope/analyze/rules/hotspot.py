@@ -1,20 +1,22 @@
-"""`hotspot`: one kernel, or one operator, takes a large part of the step (DEEPCONTEXT 4.3, 1)."""
+"""`hotspot`: one kernel or operator takes a large share of the step (DEEPCONTEXT 4.3, 1)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.analyze.finding import Finding
-from stepscope.analyze.subject import Subject, glob
-from stepscope.annotate.kernel_names import short_kernel
+from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.annotate.device.kernel_names import short_kernel
+from stepscope.arrays import Rows
 
 
 class Remedy(NamedTuple):
-    """What to do about kernels and operators of such a name; `jax` where it differs there."""
+    """Advice for kernels and operators whose names match; `jax` if it differs there."""
 
     pattern: str
     advice: str
@@ -25,81 +27,89 @@ class Remedy(NamedTuple):
 REMEDIES = (
     Remedy(
         r"::(uniform_|normal_|trunc_normal|bernoulli_|random_|exponential_|erfinv_?|randn?|randint)$",
-        "If these set up weights, do so once, before the training loop; noise and masks may be "
-        "drawn in the data loader's workers, or on the device.",
+        "Initialize weights once, before the training loop. Draw noise and masks in the data "
+        "loader's workers, or on the device.",
     ),
     Remedy(
-        r"(?i)softmax",
-        "In attention use F.scaled_dot_product_attention, which never writes the softmax to "
-        "memory; in a loss F.cross_entropy.",
+        r"(?i)soft_?max",
+        "In attention use F.scaled_dot_product_attention, which does not write the softmax to "
+        "memory; in a loss use F.cross_entropy.",
         "In attention use jax.nn.dot_product_attention, which need not write the softmax to "
-        "memory; in a loss optax.softmax_cross_entropy_with_integer_labels.",
+        "memory; in a loss use optax.softmax_cross_entropy_with_integer_labels.",
     ),
     Remedy(
         r"(?i)naive_conv|slow_conv",
-        "This is a library's fallback: see that shapes, type and layout suit a fast convolution "
-        "(channels_last, multiples of 8), and let the library search "
+        "This is a slow fallback of the library. Choose shapes, type and layout that suit a fast "
+        "convolution (channels_last, multiples of 8), and let the library search "
         "(torch.backends.cudnn.benchmark=True).",
-        "This is a library's fallback: see that shapes, type and layout suit a fast convolution "
-        "(NHWC, multiples of 8).",
+        "This is a slow fallback of the library. Choose shapes, type and layout that suit a fast "
+        "convolution (NHWC, multiples of 8).",
     ),
     Remedy(
-        r"(?i)sort|topk|unique",
-        "Sort fewer elements, or once for several steps; a mask or a running maximum may do.",
+        r"(?i)(?<![a-z])(radix|bitonic)?_?(sort|topk|unique)",
+        "Sort fewer elements, or sort once for several steps; a mask or a running maximum may be "
+        "enough.",
     ),
     Remedy(
-        r"(?i)cumsum|cumprod|scan",
-        "See whether a reduction does, or a matrix product with a triangular matrix.",
+        r"(?i)(?<![a-z])(cumsum|cumprod|scan)",
+        "Check whether a reduction is enough, or a product with a triangular matrix.",
     ),
     Remedy(
-        r"(?i)copy|cat|clone|contiguous|transpose",
-        "See which copies are needed: write into one tensor allocated before (out=, slices), keep "
+        r"(?i)(?<![a-z])(copy|clone|contiguous|transpose)|CatArray|(?<![a-z])cat(?![a-z])",
+        "Remove copies that are not needed: write into a preallocated tensor (out=, slices), keep "
         "one layout, avoid .contiguous().",
-        "See which copies are needed: donate what a step replaces (jax.jit with donate_argnums), "
-        "update in place with .at[…].set under jax.jit, keep one layout.",
+        "Remove copies that are not needed: donate buffers that a step replaces (jax.jit with "
+        "donate_argnums), update in place with .at[…].set under jax.jit, keep one layout.",
     ),
-    Remedy(r"", "See whether it needs to run, runs on more than it must, or has a faster form."),
+    Remedy(
+        r"",
+        "Check whether it is needed, whether it processes more than necessary, and whether a "
+        "faster equivalent exists.",
+    ),
 )
 LEAST = 0.15
 MOST_FINDINGS = 3
+_CLONE = re.compile(r"\s*\[clone [^\]]*\]|\.kd$")  # what compilers append
 _RECURRENT = re.compile(r"(?i)_rnn|rnn_|rnncell|lstm|gru_|_gru")
 EXPECTED = ("gemm", "convolution", "attention", "communication", "optimizer")
 
 
-def hotspot(subject: Subject) -> Iterator[Finding]:
-    """A kernel (without a device, an operator) that takes 15 % of the step or more.
+def hotspot(context: RuleContext) -> Iterator[Finding]:
+    """A kernel (on a CPU, an operator) that takes 15 % of the step or more.
 
-    Silent about matrix products, convolutions, attention and recurrent layers, which are what a
-    network computes and have rules of their own, and about the optimizer and communication.
+    Silent about matrix products, convolutions, attention and recurrent layers, which are the work
+    of a network, and about the optimizer and communication, which have rules of their own.
 
     Source: DEEPCONTEXT section 4.3, "Hotspot Identification"; section 6.5 on what is expected.
     """
-    rows = subject.find(category=("kernel", "memcpy", "memset"), on_device=True) \
-        if subject.has_device else subject.find(category="cpu_op")  # fmt: skip
-    time = subject.events["duration_ns" if subject.has_device else "self_ns"][rows]
-    kinds = subject.events.text("kind").mask(*EXPECTED)[rows]
-    kinds |= subject.events.text("name").where(lambda name: bool(_RECURRENT.search(name)))[rows]
-    spent = np.bincount(subject.events["name"][rows[~kinds]], time[~kinds])
-    whole = subject.step_ms * 1e6 * subject.count
+    rows = context.find(category=("kernel", "memcpy", "memset"), on_device=True) \
+        if context.has_device else context.find(category="cpu_op")  # fmt: skip
+    time = context.events["duration_ns" if context.has_device else "self_ns"][rows]
+    kinds = context.events.text("kind").mask(*EXPECTED)[rows]
+    kinds |= context.events.text("name").where(lambda name: bool(_RECURRENT.search(name)))[rows]
+    spent = np.bincount(context.events["name"][rows[~kinds]], time[~kinds])
+    whole = context.steady_ms * 1e6 * context.step_count
     for code in np.argsort(-spent)[:MOST_FINDINGS].tolist():
-        chosen = rows[(subject.events["name"][rows] == code) & ~kinds]
-        if subject.share(chosen, own=not subject.has_device) < LEAST:
+        chosen = rows[(context.events["name"][rows] == code) & ~kinds]
+        if context.share(chosen, own=not context.has_device) < LEAST:
             continue
-        name = subject.events.text("name").values[code]
-        yield subject.finding(
+        name = context.events.text("name").values[code]
+        yield context.finding(
             f"{short_kernel(name, 50)} takes {spent[code] / whole:.0%} of the step, "
-            f"{_times(subject.calls(chosen))} a step{subject.most_in(chosen)}.",
-            _advice(subject, name),
+            f"{context.times(chosen)} per step{context.main_place(chosen)}.",
+            _advice(context, name),
             chosen,
-            subject.gain(chosen, f"scale:select=name={glob(name)},factor=0.5",
-                         note="if it took half as long", part=0.5),
+            _gain(context, chosen),
         )  # fmt: skip
 
 
-def _advice(subject: Subject, name: str) -> str:
-    found = next(one for one in REMEDIES if re.search(one.pattern, name))
-    return subject.in_words(found.advice, jax=found.jax or found.advice)
+def _gain(context: RuleContext, rows: Rows) -> Gain:
+    """The gain if they took half as long; at most all of their time."""
+    gone = context.scaled(rows, 0.0)
+    half = context.scaled(rows, 0.5, "if it took half as long")
+    return replace(half, range_ms=(0.0, max(gone.ms, half.ms)))
 
 
-def _times(calls: float) -> str:
-    return "once" if calls == 1 else f"{calls:.4g} times"
+def _advice(context: RuleContext, name: str) -> str:
+    found = next(one for one in REMEDIES if re.search(one.pattern, _CLONE.sub("", name)))
+    return context.by_framework(found.advice, jax=found.jax or found.advice)

@@ -1,49 +1,88 @@
-"""`odd_shapes`: matrix products whose sizes the tensor cores do not fit."""
+"""`odd_shapes`: matrix products whose sizes do not suit tensor cores."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
 
 from stepscope.analyze.finding import Finding
-from stepscope.analyze.subject import Subject
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Floats, Rows
 
 _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm)$"
 _HALF = ("c10::Half", "c10::BFloat16", "at::Half", "at::BFloat16")
+_HALF_BYTES = 2
 LEAST_SIZE = 16
+REACHED = 0.5  # of the roofline: what products of suitable sizes easily reach
+_UNALIGNED = re.compile(r"align[12](?!\d)")
 
 
-def odd_shapes(subject: Subject) -> Iterator[Finding]:
-    """Matrix products in 16 bits with a size that is no multiple of 8.
+def odd_shapes(context: RuleContext) -> Iterator[Finding]:
+    """16-bit matrix products with a dimension that is not a multiple of 8.
 
-    Silent where shapes or types were not recorded, in 32 bits, without a device, and for sizes
-    below 16, which cannot be padded to advantage.
+    Silent if shapes or types were not recorded, in 32 bits, on a CPU, and for sizes below 16,
+    where padding does not pay.
 
     Source: NVIDIA, Matrix Multiplication Background User's Guide, section 4.1 "Tensor Core
     Requirements": sizes in multiples of 16 bytes.
     """
-    rows = subject.find(_PRODUCT, category="cpu_op") if subject.has_device else np.zeros(0, int)
-    odd = {}
-    for row, arguments in zip(rows.tolist(), subject.arguments(rows), strict=True):
-        types = arguments.get("Input type") or []
-        if any(kind in _HALF for kind in types) and (sizes := _odd(arguments.get("Input Dims"))):
-            odd[row] = sizes
+    if not context.has_device:
+        return
+    odd = _odd_kernels(context) if context.is_jax else _odd_operators(context)
     chosen = np.array(list(odd), np.int64)
     if not len(chosen):
         return
-    work = subject.find(inside=chosen, on_device=True, category="kernel")
+    work = context.find(inside=chosen, on_device=True, category="kernel")
     sizes = sorted({size for found in odd.values() for size in found})
     if not len(work):
         return
     listed = ", ".join(map(str, sizes[:4])) + (", …" if len(sizes) > 4 else "")
-    yield subject.finding(
-        f"{subject.calls(chosen):.4g} matrix products a step in 16 bits have sizes that are no "
-        f"multiple of 8 ({listed}), {subject.ms(work):.3g} ms.",
-        "Pad them to a multiple of 8, better of 64: the vocabulary, the hidden size, the batch.",
+    factor = _factor(context, work)
+    yield context.finding(
+        f"{context.calls(chosen):.4g} 16-bit matrix products per step have dimensions that are not "
+        f"multiples of 8 ({listed}), {context.ms(work):.3g} ms.",
+        "Pad these dimensions (vocabulary, hidden size, batch) to a multiple of 8, better of 64.",
         work,
-        subject.bound(subject.ms(work) / 2, "at most half of their time, an assumption"),
+        context.scaled(work, factor, "if they ran at the rate that suitable sizes reach"),
     )
+
+
+def _odd_operators(context: RuleContext) -> dict[int, list[int]]:
+    """The odd sizes of each operator of PyTorch that has some."""
+    rows, odd = context.find(_PRODUCT, category="cpu_op"), {}
+    for row, arguments in zip(rows.tolist(), context.arguments(rows), strict=True):
+        types = arguments.get("Input type") or []
+        if any(kind in _HALF for kind in types) and (sizes := _odd(arguments.get("Input Dims"))):
+            odd[row] = sizes
+    return odd
+
+
+def _odd_kernels(context: RuleContext) -> dict[int, list[int]]:
+    """The odd sizes of each kernel of XLA that has some."""
+    rows, odd = context.find(on_device=True, category="kernel", kind="gemm"), {}
+    for row, arguments in zip(rows.tolist(), context.arguments(rows), strict=True):
+        sizes = [int(size) for size in str(arguments.get("product_sizes", "")).split("x") if size]
+        if arguments.get("operand_bytes") == _HALF_BYTES and (
+            found := _odd([sizes[:2], sizes[1:]])
+        ):
+            odd[row] = found
+    return odd
+
+
+def _factor(context: RuleContext, work: Rows) -> Floats:
+    """The time of each product at the rate of suitable sizes, as a share of its own time.
+
+    The rate is `REACHED` of the roofline, where the device and the shapes are known; products
+    that reach it gain nothing. Else only kernels whose names show unaligned access gain.
+    """
+    time = context.events["duration_ns"][work].astype(np.float64)
+    bound = context.measures.roofline_ns(work)
+    reachable = np.where(np.isnan(bound), time, bound / REACHED)
+    unaligned = context.events.text("name").where(lambda name: bool(_UNALIGNED.search(name)))[work]
+    reachable = np.where(np.isnan(bound) & unaligned, time / 2, reachable)
+    return np.clip(reachable / np.maximum(time, 1), 0.0, 1.0)
 
 
 def _odd(shapes: object) -> list[int]:

@@ -1,4 +1,4 @@
-"""`pageable_copies`: batches are copied from memory that the device cannot read by itself."""
+"""`pageable_copies`: copies to the device from pageable host memory."""
 
 from __future__ import annotations
 
@@ -7,41 +7,66 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
-from stepscope.analyze.subject import Rows, Subject, glob
+from stepscope.analyze.rule_context import RuleContext, glob
+from stepscope.arrays import Mask, Rows
+
+EXPLAINS = ("synchronization",)
 
 
-def pageable_copies(subject: Subject) -> Iterator[Finding]:
-    """Copies from pageable host memory: they go through a staging buffer, and the CPU waits.
+_TO_DEVICE = r"Memcpy HtoD|MemcpyH2D|CopyHostToDevice"
+LIBRARIES = {
+    "transformers": "Leave dataloader_pin_memory=True in TrainingArguments.",
+    "timm": "Run with --pin-mem.",
+}
 
-    Silent where copies come from pinned memory, take less than 1 % of the step, or the recorder
-    does not tell the kind of memory (AMD).
+
+def pageable_copies(context: RuleContext) -> Iterator[Finding]:
+    """Copies from pageable host memory: they pass through a staging buffer, and the CPU waits.
+
+    Silent if copies come from pinned memory, or take less than 1 % of the step. If the trace
+    does not record the kind of memory (AMD), a call that lasts until its copy ends counts.
     """
-    rows = subject.find(r"Memcpy HtoD \(Pageable", on_device=True)
+    rows = context.find(_TO_DEVICE, on_device=True)
+    pageable = context.events.text("name").where(lambda name: "(Pageable" in name)[rows]
+    rows = rows[pageable | _blocking(context, rows)]
     if not len(rows):
         return
-    volume = np.maximum(subject.events["bytes"][rows], 0).sum() / subject.count
+    volume = np.maximum(context.events["bytes"][rows], 0).sum() / context.step_count
     size = f" ({volume / 1e6:.3g} MB)" if volume else ""
-    yield subject.finding(
-        f"{subject.calls(rows):.4g} copies a step come from pageable host memory{size}.",
-        "Pin the memory and do not wait: DataLoader(pin_memory=True) and "
-        "batch.to(device, non_blocking=True).",
+    yield context.finding(
+        f"{context.calls(rows):.4g} copies per step from pageable host memory block the CPU{size}"
+        f"{context.main_place(rows)}.",
+        context.advice(
+            "Pin the memory and copy asynchronously: DataLoader(pin_memory=True) and "
+            "batch.to(device, non_blocking=True).",
+            **LIBRARIES,
+        ),
         rows,
-        _gain(subject, rows),
+        _gain(context, rows),
+        patch=context.patch("loader", pin_memory="True"),
     )
 
 
-def _gain(subject: Subject, rows: Rows) -> Gain:
-    """What copies that cost nothing would give back, or the device's idle time in their calls.
+def _blocking(context: RuleContext, rows: Rows) -> Mask:
+    """Copies whose call lasts until the copy has ended."""
+    calls = context.search.caller[rows]
+    end = context.events["start_ns"] + context.events["duration_ns"]
+    blocking: Mask = (calls >= 0) & (end[calls] >= end[rows])
+    return blocking
 
-    The CPU itself fills the staging buffer, which the what-if engine takes for the copy's latency.
+
+def _gain(context: RuleContext, rows: Rows) -> Gain:
+    """The gain of copies without cost, or the device's idle time during their calls, if greater.
+
+    The CPU fills the staging buffer; the simulation takes that time for the latency of the copy.
     """
-    names = sorted({subject.name(row) for row in rows.tolist()})
-    free = subject.gain(
+    names = sorted({context.name(row) for row in rows.tolist()})
+    free = context.gain(
         rows,
         *(f"scale:select=name={glob(name)},factor=0" for name in names),
-        note="at most: copies hidden behind computing",
+        note="at most: with copies that overlap computation",
     )
-    calls = subject.caller[rows]
-    idle = subject.idle_during_ms(np.unique(calls[calls >= 0]))
-    waited = subject.bound(idle, "at most the time that the device waits for these calls")
+    calls = context.search.caller[rows]
+    idle = context.idle_during_ms(np.unique(calls[calls >= 0]))
+    waited = context.bound(idle, "at most the idle time of the device during these calls")
     return max(free, waited, key=lambda gain: gain.ms)

@@ -1,4 +1,4 @@
-"""`recompilation`: torch.compile or jax.jit compiles again while the training goes on."""
+"""`recompilation`: torch.compile or jax.jit compiles during training steps."""
 
 from __future__ import annotations
 
@@ -6,55 +6,70 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+import numpy as np
+
+from stepscope.analyze.compilation_names import COMPILING
 from stepscope.analyze.finding import Finding
-from stepscope.analyze.search import Rows
-from stepscope.analyze.subject import Subject
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.annotate.steps.jit_iterations import CALL
+from stepscope.arrays import Rows
 from stepscope.contexts import ContextTree
 
+EXPLAINS = ("host",)
 LEAST_TIMES = 2
-_COMPILING = (
-    r"dynamo_timed|compile_inner|^_compile|CompilationMetrics|compile_fx|entire_frame_compile"
-    r"|^backend_compile(_and_load)?$"  # of JAX
-)
+MOST_NAMES = 2
 _AGAIN = re.compile(
     r"^compilation of (?P<name>.+?)(?P<backward>, backward)?, again(?:: (?P<why>.+))?$"
 )
 _ADVICE = (
-    "Something that it took for constant changes (see TORCH_LOGS=recompiles): mark a varying "
-    "size with torch._dynamo.mark_dynamic or dynamic=True, pad batches to a few sizes, and "
-    "keep numbers that change in tensors."
+    "A value that the compiler assumed constant changes (TORCH_LOGS=recompiles shows which). Mark "
+    "varying sizes with torch._dynamo.mark_dynamic or dynamic=True, pad batches to a few sizes, "
+    "and keep changing numbers in tensors."
 )
 _OF_JAX = (
-    "Shapes, types or static arguments change from call to call, or the function is made anew "
-    "(jax.config.update('jax_explain_cache_misses', True) says which): pad batches to a few sizes, "
-    "pass numbers as arrays, and call jax.jit once, outside the loop."
+    "Shapes, types or static arguments change between calls, or the function is created again "
+    "(jax.config.update('jax_explain_cache_misses', True) shows which). Pad batches to a few "
+    "sizes, pass numbers as arrays, and call jax.jit once, outside the loop."
 )
-_WHY = "at most the time of compiling"
+_WHY = "at most the compile time"
 
 
-def recompilation(subject: Subject) -> Iterator[Finding]:
-    """Compilation in the steps, after the warm-up; in the contexts of a run, again and again.
+def recompilation(context: RuleContext) -> Iterator[Finding]:
+    """Compilation during the steps, after the warm-up; in a whole run, repeated compilation.
 
-    Silent where nothing compiles in them, where the recorder does not tell compilation (PyTorch
-    before 2.4), and in contexts where a function is compiled again once only: so torch.compile
-    learns that a size varies.
+    Silent if nothing compiles, if the trace does not record compilation (PyTorch before 2.4), and
+    in contexts if a function is compiled again only once: torch.compile does that to learn which
+    sizes vary.
     """
-    if subject.unfolded and subject.contexts is not None:
-        yield from _in_tree(subject, subject.contexts)
+    if context.context_trace and context.contexts is not None:
+        yield from _in_tree(context, context.contexts)
         return
-    rows = subject.outermost(subject.find(_COMPILING, category=("annotation", "cpu_op")))
+    rows = context.outermost(context.find(COMPILING, category=("annotation", "cpu_op")))
+    rows = np.setdiff1d(rows, context.measures.first_use)
     if not len(rows):
         return
-    who = subject.in_words("torch.compile", jax="jax.jit")
-    yield subject.finding(
-        f"{who} compiles {subject.calls(rows):.4g} times a step: {subject.ms(rows):.4g} ms.",
-        subject.in_words(_ADVICE, jax=_OF_JAX),
+    who = context.by_framework("torch.compile", jax="jax.jit")
+    mostly = _functions(context, rows) if context.is_jax else ""
+    yield context.finding(
+        f"{who} compiles {context.times(rows)} per step, {context.ms(rows):.4g} ms{mostly}.",
+        context.by_framework(_ADVICE, jax=_OF_JAX),
         rows,
-        subject.bound(subject.ms(rows), _WHY),
+        context.bound(context.ms(rows), _WHY),
     )
 
 
-def _in_tree(subject: Subject, tree: ContextTree) -> Iterator[Finding]:
+def _functions(context: RuleContext, rows: Rows) -> str:
+    """The functions of JAX whose calls compile, the longest first, in words."""
+    calls = context.find(CALL.pattern)
+    spent: Counter[str] = Counter()
+    for row, call in zip(rows.tolist(), context.enclosing(calls)[rows].tolist(), strict=True):
+        if call >= 0 and (found := CALL.match(context.name(call))):
+            spent[found[1]] += int(context.events["duration_ns"][row])
+    names = [name for name, _ in spent.most_common(MOST_NAMES)]
+    return f", mostly {' and '.join(names)}" if names else ""
+
+
+def _in_tree(context: RuleContext, tree: ContextTree) -> Iterator[Finding]:
     nodes = tree.search(_AGAIN.pattern, kind="annotation")
     if not len(nodes) or not tree.has("call_ns"):
         return
@@ -64,17 +79,17 @@ def _in_tree(subject: Subject, tree: ContextTree) -> Iterator[Finding]:
     spent = tree.own("call_ns")
     nodes = nodes[(-spent.sum[nodes]).argsort(kind="stable")]
     ms = float(spent.sum[nodes].sum()) / 1e6
-    yield subject.finding_in_tree(
-        f"torch.compile compiled again {_times(tree, nodes):.4g} times, {ms:.4g} ms in all, "
-        f"mostly {_told(tree.label(nodes[0]))}.",
+    yield context.finding_in_tree(
+        f"torch.compile recompiled {_times(tree, nodes):.4g} times, {ms:.4g} ms in total, "
+        f"mostly {_function_and_reason(tree.label(nodes[0]))}.",
         _ADVICE,
         nodes,
-        subject.bound(ms / subject.count, _WHY),
+        context.bound(ms / context.step_count, _WHY),
     )
 
 
 def _often(tree: ContextTree, nodes: Rows) -> Rows:
-    """Those of the functions that are compiled again at least twice."""
+    """Nodes of functions that are compiled again at least twice."""
     place = [_function(tree, node) for node in nodes.tolist()]
     times: Counter[tuple[str, int]] = Counter()
     for node, at in zip(nodes.tolist(), place, strict=True):
@@ -83,13 +98,13 @@ def _often(tree: ContextTree, nodes: Rows) -> Rows:
 
 
 def _function(tree: ContextTree, node: int) -> tuple[str, int]:
-    """File and line of what was compiled, or else who called it."""
+    """File and line of the compiled function, or else its caller."""
     file = tree.nodes.text("file")[node] or ""
     return file, int(tree.nodes["line"][node] if file else tree.parent[node])
 
 
 def _times(tree: ContextTree, nodes: Rows) -> int:
-    """How often, counting a function and its backward once."""
+    """Number of compilations; a function and its backward count once."""
     forward = [node for node in nodes.tolist() if not _is_backward(tree, node)]
     return int(tree.own("call_ns").count[forward].sum())
 
@@ -99,8 +114,8 @@ def _is_backward(tree: ContextTree, node: int) -> bool:
     return bool(found and found["backward"])
 
 
-def _told(label: str) -> str:
-    """The function, and why it was compiled again where torch told it."""
+def _function_and_reason(label: str) -> str:
+    """The function, and why it was compiled again if torch recorded it."""
     found = _AGAIN.match(label)
     if found is None:
         return label

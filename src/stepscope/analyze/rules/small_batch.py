@@ -1,17 +1,21 @@
-"""`small_batch`: each step computes too little to keep the machine busy."""
+"""`small_batch`: batches too small to keep the machine busy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stepscope.analyze.finding import Finding
-from stepscope.analyze.search import Mask, Rows
-from stepscope.analyze.subject import Subject
+from stepscope.analyze.python_stalls import find_python_stalls
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Ids, Mask, Rows
+from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import STAGES
 
+CAUSE = "launches"
+EXPLAINS = ("host", "launch")
 _PRODUCTS = r"^aten::(mm|addmm|linear|convolution|_convolution|conv\dd)$"
 SMALL = 8
 LEAST_IDLE = 0.30
@@ -20,41 +24,45 @@ WORK_NS = 20_000
 _BUT_LOADING = tuple(stage for stage in STAGES if stage != "data_loading")
 
 
-def small_batch(subject: Subject) -> Iterator[Finding]:
-    """Batches of at most 8 rows, and a machine that is mostly busy with overhead.
+def small_batch(context: RuleContext) -> Iterator[Finding]:
+    """Batches of at most 8 rows on a machine that spends most of the step on overhead.
 
-    Rows are those of the largest matrix product of the forward pass, images those of convolutions.
+    The batch size is the number of rows of the largest matrix product of the forward pass, or the
+    number of images of a convolution.
 
-    Silent where shapes were not recorded; with a device where it idles at launches for less than
-    30 % of the step; without one where operators of 20 µs or more, and loading data, take 30 %.
+    Silent if shapes were not recorded. On a device if it idles for less than 30 % of the step
+    because of launches; on a CPU if operators of 20 µs or more and data loading take 30 %.
     """
-    rows = subject.find(_PRODUCTS, category="cpu_op", stage="forward")
-    sizes = [_rows_of(shapes) for shapes in subject.shapes(rows)]
+    rows = context.find(_PRODUCTS, category="cpu_op", stage="forward")
+    sizes = [_rows_of(shapes) for shapes in context.shapes(rows)]
     if not sizes or not 0 < max(sizes) <= SMALL:
         return
-    overhead = _overhead_ms(subject)
-    if overhead < (LEAST_IDLE if subject.has_device else LEAST_OVERHEAD) * subject.step_ms:
+    overhead = _overhead_ms(context)
+    if overhead < (LEAST_IDLE if context.has_device else LEAST_OVERHEAD) * context.steady_ms:
         return
-    yield subject.finding(
-        f"Batches have {max(sizes)} rows, and {overhead / subject.step_ms:.0%} of the step is "
-        "overhead that larger batches would share.",
-        _advice(subject),
+    yield context.finding(
+        f"Batches have {max(sizes)} rows, and {overhead / context.steady_ms:.0%} of the step is "
+        "overhead that does not grow with the batch.",
+        _advice(context),
         rows,
-        subject.bound(overhead, "at most, for each sample: the overhead shared among many"),
+        replace(
+            context.bound(overhead, "per sample: the overhead is shared by more samples"),
+            range_ms=(0.0, context.steady_ms),
+        ),
     )
 
 
-def _advice(subject: Subject) -> str:
-    if not len(subject.find(stage="backward")):
+def _advice(context: RuleContext) -> str:
+    if not len(context.find(stage="backward")):
         return "Use larger batches, or pack several samples into one."
     return (
         "Use larger batches (and scale the learning rate), or pack several samples into one; "
-        "stepscope batch tells how far."
+        "`stepscope batch` shows which size pays."
     )
 
 
 def _rows_of(shapes: list[list[int]]) -> int:
-    """The rows that a product multiplies: all dimensions but the last; images of a convolution."""
+    """The rows of a product: all dimensions but the last; the images of a convolution."""
     matrices = [shape for shape in shapes if len(shape) >= 2]
     if not matrices:
         return 0
@@ -62,23 +70,34 @@ def _rows_of(shapes: list[list[int]]) -> int:
     return first[0] if len(first) >= 4 else int(np.prod(first[:-1]))
 
 
-def _overhead_ms(subject: Subject) -> float:
-    """Time a step in which nothing works that a larger batch would make longer."""
-    if subject.has_device:
-        return subject.launch_gaps().total() / 1e6 / subject.count
-    calls = subject.find(category="cpu_op", stage=_BUT_LOADING)
-    own = subject.events["self_ns"][calls]
-    working = own[(own >= WORK_NS) & _computes(subject, calls, own)].sum() / 1e6 / subject.count
-    loading = subject.outermost(subject.find(stage="data_loading"))
-    return float(subject.step_ms - subject.ms(loading) - working)
+def _overhead_ms(context: RuleContext) -> float:
+    """Time per step that would not grow with the batch, ms."""
+    if context.has_device:
+        return context.measures.recurring_ms(context.launch_gaps().minus(_stalls(context)))
+    calls = context.find(category="cpu_op", stage=_BUT_LOADING)
+    own = context.events["self_ns"][calls]
+    working = (
+        own[(own >= WORK_NS) & _computes(context, calls, own)].sum() / 1e6 / context.step_count
+    )
+    loading = context.outermost(context.find(stage="data_loading"))
+    stalled = _stalls(context).total() / 1e6 / context.step_count
+    return float(context.steady_ms - context.ms(loading) - working - stalled)
 
 
-def _computes(subject: Subject, calls: Rows, own: NDArray[np.int64]) -> Mask:
-    """Operators that call no other, and those that call some and mostly work themselves.
+def _stalls(context: RuleContext) -> Intervals:
+    """Python that keeps every step at the same place, such as a sleep."""
+    if context.context_trace:
+        return Intervals([], [])
+    found = find_python_stalls(context, context.python_time())
+    return found.spans if found else Intervals([], [])
 
-    A convolution makes room for its result by an operator of its own.
+
+def _computes(context: RuleContext, calls: Rows, own: Ids) -> Mask:
+    """Operators that call no other, and those that mostly work themselves.
+
+    A convolution allocates its result with an operator of its own.
     """
-    names = subject.events["name"][calls]
+    names = context.events["name"][calls]
     medians = {name: np.median(own[names == name]) for name in np.unique(names).tolist()}
     working = [name for name, median in medians.items() if median >= WORK_NS]
-    return np.isin(calls, subject.innermost_operators(calls)) | np.isin(names, working)
+    return np.isin(calls, context.innermost_operators(calls)) | np.isin(names, working)

@@ -1,34 +1,38 @@
-"""`too_many_workers`: more processes load data than there are cores (DEEPCONTEXT 6.4)."""
+"""`too_many_workers`: more data-loader workers than cores (DEEPCONTEXT 6.4)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
-from stepscope.analyze.subject import Subject
+from stepscope.analyze.rule_context import RuleContext
+
+CAUSE = "input"
+EXPLAINS = ("data",)
 
 
-def too_many_workers(subject: Subject) -> Iterator[Finding]:
+def too_many_workers(context: RuleContext) -> Iterator[Finding]:
     """More data-loader workers than the machine has cores for.
 
-    Silent where the file does not tell both numbers (captures of `stepscope run` do), and where the
+    Silent if the file does not record both numbers (captures of `stepscope run` do), and if the
     training loop never waits for data.
 
-    Source: DEEPCONTEXT section 6.4: 16 workers on 6 cores; with 8 U-Net trained in 47 s, not 54.
+    Source: DEEPCONTEXT section 6.4: U-Net on 6 cores took 54 s with 16 workers and 47 s with 8.
     """
-    capture = subject.trace.metadata.capture
+    capture = context.trace.metadata.capture
     cores = capture.get("cpus_usable") or capture.get("cpu_count")
     workers = max((one.get("workers") or 0 for one in capture.get("loaders") or []), default=0)
     if not cores or workers <= cores:
         return
-    gain = subject.whatif("dataloader")
-    rows = subject.outermost(subject.find(stage="data_loading", on_device=False))
+    gain = context.whatif("dataloader")
+    rows = context.outermost(context.find(stage="data_loading", on_device=False))
     if gain is None or not len(rows):
         return
-    yield subject.finding(
+    yield context.finding(
         f"{workers} data-loader workers share {cores} CPU cores.",
-        f"Set num_workers to at most {cores}: workers without a core only slow the others, "
-        "and the training loop, down.",
+        f"Set num_workers to at most {cores}: workers without a core slow down the others and the "
+        "training loop.",
         rows,
         gain,
+        patch=context.patch("loader", num_workers=str(cores)),
     )

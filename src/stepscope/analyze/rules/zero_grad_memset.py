@@ -1,28 +1,39 @@
-"""`zero_grad_memset`: gradients are filled with zeros instead of dropped."""
+"""`zero_grad_memset`: gradients are filled with zeros instead of released."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stepscope.analyze.finding import Finding
-from stepscope.analyze.subject import Subject
+import numpy as np
+
+from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Rows
 
 _ZEROING = r"^aten::(zero_|fill_|_foreach_zero_|mul_)$"
 
 
-def zero_grad_memset(subject: Subject) -> Iterator[Finding]:
-    """Gradients set to zero by writing zeros, which the next backward then reads to add to them.
+def zero_grad_memset(context: RuleContext) -> Iterator[Finding]:
+    """Gradients filled with zeros, which the next backward pass reads and adds to.
 
-    Silent where gradients are dropped (set_to_none, the default since PyTorch 2.0), and where
-    nothing marks the zeroing of gradients.
+    Silent if gradients are released (set_to_none, the default since PyTorch 2.0), and if nothing
+    marks the zeroing of gradients.
     """
-    rows = subject.outermost(subject.find(_ZEROING, stage="zero_grad", category="cpu_op"))
+    rows = context.outermost(context.find(_ZEROING, stage="zero_grad", category="cpu_op"))
     if not len(rows):
         return
-    yield subject.finding(
-        f"Gradients are filled with zeros, {subject.calls(rows):.4g} operators a step.",
-        "Drop them instead: optimizer.zero_grad(set_to_none=True), the default since PyTorch 2.0; "
-        "backward then writes where it would read and add.",
+    yield context.finding(
+        f"{context.calls(rows):.4g} operators per step fill gradients with zeros.",
+        "Release gradients instead: optimizer.zero_grad(set_to_none=True), the default since "
+        "PyTorch 2.0. Backward then writes them instead of reading and adding.",
         rows,
-        subject.gain(rows, "scale:select=stage=zero_grad,factor=0"),
+        _gain(context, rows),
     )
+
+
+def _gain(context: RuleContext, rows: Rows) -> Gain:
+    """Without the zeroing, and without adding to the zeros."""
+    accumulating = context.find("AccumulateGrad$", stage="backward", on_device=False)
+    added = context.find(r"^aten::add_$", stage="backward", inside=accumulating)
+    both = np.union1d(rows, context.outermost(added))
+    return context.scaled(both, 0.0, "if gradients were neither zeroed nor added to")

@@ -1,32 +1,34 @@
-"""Changes that PyTorch can make to a training script without a line of it, one file each.
+"""Changes that PyTorch can make to an unmodified training script, one file each.
 
-Each replaces one thing of torch before the script uses it: a constructor's argument, or the call of
-the model. They are applied in a process of their own, whose end undoes them.
+Each file is named after its change and has a class `Apply`, which takes the change's parameters.
+It replaces one thing of torch before the script uses it: a constructor argument, or the call of the
+model. Changes are applied in a process of their own, so nothing needs to be undone.
+
+The declaration of a change is in `stepscope/whatif/changes`, since this package runs in the user's
+process and must not load the analysis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Protocol
 
-from stepscope.capture.applied.amp import Amp
-from stepscope.capture.applied.applied import Applied
-from stepscope.capture.applied.compiled import Compile
-from stepscope.capture.applied.compress import Compress
-from stepscope.capture.applied.dataloader import Workers
-from stepscope.capture.applied.ddp import Ddp
-from stepscope.capture.applied.fsdp import Fsdp
-from stepscope.capture.applied.fused_optimizer import Fused
-from stepscope.capture.applied.zero import Zero
 
-APPLIED: dict[str, Callable[..., Applied]] = {
-    "amp": Amp,
-    "fused_optimizer": Fused,
-    "dataloader": Workers,
-    "ddp": Ddp,
-    "zero": Zero,
-    "fsdp": Fsdp,
-    "compress": Compress,
-    "compile": Compile,
-}
+class Applied(Protocol):
+    """A change in force."""
 
-__all__ = ["APPLIED", "Applied"]
+    def evidence(self) -> dict[str, Any]:
+        """What it was applied to: `count` and details; a count of 0 means that nothing changed."""
+        ...
+
+
+def apply_change(name: str, parameters: Mapping[str, Any]) -> Applied:
+    """Make a change to everything that the script does from now on.
+
+    Args:
+        name: of the change, which is the name of its file in this package.
+        parameters: of the change.
+    """
+    applied: Applied = import_module(f"{__name__}.{name}").Apply(**parameters)
+    return applied

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepscope.capture.applied.outermost import around_outermost_calls, device_of
+from stepscope.capture.applied.patches import around_outermost_calls, device_of
 
 
-class Amp:
+class Apply:
     """torch.autocast around each outermost module call; bfloat16 needs no gradient scaler."""
 
     def __init__(self) -> None:
@@ -16,7 +16,7 @@ class Amp:
         around_outermost_calls(self._call)
 
     def evidence(self) -> dict[str, Any]:
-        """How many calls, and on which type of device."""
+        """The number of calls, and the type of device."""
         return {"count": self._calls, "dtype": "bfloat16", "device": self._device}
 
     def _call(self, module: Any, call: Any, args: Any, kwargs: Any) -> Any:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepscope.capture.applied.arguments import with_arguments
+from stepscope.capture.applied.patches import with_arguments
 
 
-class Compress:
-    """Each DistributedDataParallel gets the hook, the script's own or that of `ddp`.
+class Apply:
+    """Each DistributedDataParallel gets the hook, the script's own or the one added by `ddp`.
 
     torch's `bf16_compress_hook` does the same, but on GPUs only.
     """
@@ -20,7 +20,7 @@ class Compress:
         with_arguments(DistributedDataParallel, {}, self._register)
 
     def evidence(self) -> dict[str, Any]:
-        """How many models."""
+        """The number of models."""
         return {"count": self._models, "dtype": "bfloat16"}
 
     def _register(self, model: Any) -> None:
@@ -29,11 +29,11 @@ class Compress:
 
 
 def _reduce(bucket: Any) -> Any:
-    """A future of the bucket's mean over all processes, which was sent in 16 bits."""
+    """A future of the bucket's mean over all processes, sent in 16 bits."""
     import torch
     from torch import distributed
 
-    whole = bucket.buffer()
-    sent = whole.to(torch.bfloat16).div_(distributed.get_world_size())
+    gradients = bucket.buffer()
+    sent = gradients.to(torch.bfloat16).div_(distributed.get_world_size())
     work: Any = distributed.all_reduce(sent, async_op=True)
-    return work.get_future().then(lambda done: whole.copy_(done.value()[0]))
+    return work.get_future().then(lambda done: gradients.copy_(done.value()[0]))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepscope.capture.applied.outermost import around_outermost_calls, is_model
+from stepscope.capture.applied.patches import around_outermost_calls, is_model
 
 
-class Ddp:
-    """The script's own model stays as it is; its calls while training go through the wrapper.
+class Apply:
+    """The script's own model stays as it is; its calls in training go through the wrapper.
 
-    The process group is made from the variables that torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR,
+    The process group uses the variables that torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR,
     MASTER_PORT).
     """
 
@@ -20,7 +20,7 @@ class Ddp:
         around_outermost_calls(self._call)
 
     def evidence(self) -> dict[str, Any]:
-        """How many models, and among how many processes."""
+        """The number of models, and of processes."""
         return {"count": len(self._wrapped), "world_size": self._world_size, "backend": "gloo"}
 
     def _call(self, module: Any, call: Any, args: Any, kwargs: Any) -> Any:
@@ -35,12 +35,12 @@ class Ddp:
     def _wrap(self, module: Any) -> Any:
         from torch.nn.parallel import DistributedDataParallel
 
-        self._world_size = joined()
+        self._world_size = join_group()
         return DistributedDataParallel(module)
 
 
-def joined() -> int:
-    """How many processes train together; meets the others unless the script has done so."""
+def join_group() -> int:
+    """Join the process group unless the script has done so; the number of processes."""
     from torch import distributed
 
     if not distributed.is_initialized():

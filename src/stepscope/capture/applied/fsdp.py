@@ -1,20 +1,24 @@
-"""`fsdp`: each model that the script calls sharded by torch's fully_shard, over gloo."""
+"""`fsdp`: torch's fully_shard on each model that the script calls, over gloo."""
 
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from typing import Any
 
-from stepscope.capture.applied.arguments import with_arguments
-from stepscope.capture.applied.ddp import joined
-from stepscope.capture.applied.outermost import around_outermost_calls, device_of, is_model
+from stepscope.capture.applied.ddp import join_group
+from stepscope.capture.applied.patches import (
+    around_outermost_calls,
+    device_of,
+    is_model,
+    with_arguments,
+)
 
 
-class Fsdp:
-    """A model is sharded before its first call while training, and what optimizers hold of it.
+class Apply:
+    """Shards a model before its first call in training, and its parameters in optimizers.
 
     Args:
-        unit: glob on the paths of the modules that are units; the rest of the model is one more.
+        unit: glob for the paths of the modules that are units; the rest of the model is one more.
     """
 
     def __init__(self, unit: str) -> None:
@@ -28,7 +32,7 @@ class Fsdp:
         around_outermost_calls(self._call)
 
     def evidence(self) -> dict[str, Any]:
-        """How many models, their units, and among how many processes."""
+        """The number of models, of their units, and of processes."""
         count = len(self._sharded) if self._units else 0
         facts = {"units": self._units, "world_size": self._world_size, "backend": "gloo"}
         return {"count": count, **facts}
@@ -45,18 +49,18 @@ class Fsdp:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        self._world_size = joined()
+        self._world_size = join_group()
         mesh = init_device_mesh(device_of(module, "cpu"), (self._world_size,))
-        whole = dict(module.named_parameters())
+        parameters = dict(module.named_parameters())
         for inner in self._outermost(module):
             fully_shard(inner, mesh=mesh)
             self._units += 1
         fully_shard(module, mesh=mesh)
         shards = dict(module.named_parameters())
-        self._replace({id(one): shards[name] for name, one in whole.items()})
+        self._replace({id(tensor): shards[name] for name, tensor in parameters.items()})
 
     def _outermost(self, module: Any) -> list[Any]:
-        """The modules that are units: those that match and are in no other that does."""
+        """The modules that are units: those that match and are in no other match."""
         found: dict[str, Any] = {}
         for path, inner in module.named_modules():
             inside = any(path.startswith(f"{outer}.") for outer in found)
@@ -65,7 +69,7 @@ class Fsdp:
         return list(found.values())
 
     def _replace(self, shards: dict[int, Any]) -> None:
-        """Optimizers that hold whole parameters get the shards."""
+        """Give the shards to optimizers that hold whole parameters."""
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
-                group["params"] = [shards.get(id(one), one) for one in group["params"]]
+                group["params"] = [shards.get(id(tensor), tensor) for tensor in group["params"]]

@@ -1,30 +1,30 @@
-"""`fused_optimizer`: `fused=True` for the optimizers of torch.optim that know it."""
+"""`fused_optimizer`: `fused=True` for the optimizers of torch.optim that support it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from stepscope.capture.applied.arguments import with_arguments
+from stepscope.capture.applied.patches import with_arguments
 
 
-class Fused:
-    """Each Adam, AdamW, SGD and Adagrad is made with `fused=True`, and so without `foreach`."""
+class Apply:
+    """Each Adam, AdamW, SGD and Adagrad gets `fused=True`, and so no `foreach`."""
 
     def __init__(self) -> None:
         import torch
 
-        self._made: dict[int, Any] = {}
+        self._optimizers: dict[int, Any] = {}
         for name in ("Adam", "AdamW", "SGD", "Adagrad"):
             with_arguments(getattr(torch.optim, name), {"fused": True, "foreach": None}, self._note)
 
     def evidence(self) -> dict[str, Any]:
-        """How many optimizers, of which classes, and whether all their groups are fused."""
-        made = list(self._made.values())
+        """The number of optimizers, their classes, and whether all their groups are fused."""
+        optimizers = list(self._optimizers.values())
         return {
-            "count": len(made),
-            "classes": sorted({type(one).__name__ for one in made}),
-            "fused": all(bool(group["fused"]) for one in made for group in one.param_groups),
+            "count": len(optimizers),
+            "classes": sorted({type(one).__name__ for one in optimizers}),
+            "fused": all(bool(group["fused"]) for one in optimizers for group in one.param_groups),
         }
 
     def _note(self, optimizer: Any) -> None:
-        self._made[id(optimizer)] = optimizer
+        self._optimizers[id(optimizer)] = optimizer

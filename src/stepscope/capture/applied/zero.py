@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepscope.capture.applied.arguments import with_arguments
-from stepscope.capture.applied.ddp import Ddp
+from stepscope.capture.applied import ddp
+from stepscope.capture.applied.patches import with_arguments
 
 
-class Zero(Ddp):
-    """An optimizer of the script stays as it is, but for its step: a sharded one of its class does
-    that, over the same parameter groups."""
+class Apply(ddp.Apply):
+    """The script's optimizer stays as it is except for its step: a sharded optimizer of its class
+    does that, over the same parameter groups."""
 
     def __init__(self) -> None:
         import torch
@@ -21,7 +21,7 @@ class Zero(Ddp):
         with_arguments(torch.optim.Optimizer, {}, self._made.append)
 
     def evidence(self) -> dict[str, Any]:
-        """How many models, and the classes of the optimizers, and among how many processes."""
+        """The number of models, the classes of the optimizers, and the number of processes."""
         classes = sorted(type(one).__name__ for one in self._sharded.values())
         count = super().evidence()["count"] if classes else 0
         return {**super().evidence(), "count": count, "optimizers": classes}

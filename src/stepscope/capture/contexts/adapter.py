@@ -1,34 +1,35 @@
-"""What a framework must do to be followed, and PyTorch doing it.
+"""Adapters: how a framework reports its operators to the collector. PyTorch has one.
 
-An adapter feeds the collector (docs/contexts.md, "The shim"). PyTorch's operators come from its C++
-hooks. One for another framework may be written in Python, on the extension's functions alone:
-`begin(name)` and `end(token)` around each operator, `tell` for compilations and memory.
+An adapter feeds the collector (docs/guide/contexts.md, "The shim"). PyTorch's operators come from
+its C++ hooks. One for another framework may be written in Python, on the extension's
+functions alone: `begin(name)` and `end(token)` around each operator, `emit` for compilations and
+memory.
 """
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
-from stepscope.capture.contexts.options import ContextOptions
+from stepscope.capture.contexts.context_options import ContextOptions
 
 COMPILATION, BEGIN, END = 1, 0, 1
 
 
 class Adapter(Protocol):
-    """A framework's side of the shim."""
+    """The framework's side of the shim."""
 
     def attach(self) -> None:
-        """From now on tell of every operator, in all threads."""
+        """Report every operator from now on, in all threads."""
 
     def detach(self) -> None:
         """Leave the framework as it was."""
 
     def name_contexts(self) -> None:
-        """Give what is named later than it runs the names that the file shows."""
+        """Give contexts whose names are known only after they ran their final names."""
 
 
 class PyTorchAdapter:
-    """Follows PyTorch.
+    """Reports PyTorch's operators.
 
     Args:
         extension: the collector.
@@ -36,17 +37,17 @@ class PyTorchAdapter:
     """
 
     def __init__(self, extension: Any, options: ContextOptions) -> None:
-        from stepscope.capture.contexts.compiled import CompilerWatch
+        from stepscope.capture.contexts.compiled_regions import CompilerWatch
 
         self._extension = extension
         self._options = options
         self._paths: Any = None
-        self._compiler = CompilerWatch(extension, self._tell_compilation)
+        self._compiler = CompilerWatch(extension, self._report_compilation)
 
     def attach(self) -> None:
-        """From now on tell of every operator, in all threads."""
+        """Report every operator from now on, in all threads."""
         if self._options.modules:
-            from stepscope.capture.contexts import paths
+            from stepscope.capture.contexts import module_paths as paths
 
             self._paths = paths.ModulePaths(self._extension)
             resolve = paths.hidden_from_compiler(self._paths)
@@ -59,14 +60,16 @@ class PyTorchAdapter:
     def detach(self) -> None:
         """Leave PyTorch as it was."""
         self._extension.follow_pytorch(False)
+        if self._paths is not None:
+            self._paths.close()
         self._compiler.remove()
         self._extension.watch_memory(False)
 
     def name_contexts(self) -> None:
-        """Give modules and compiled code met so far the names that the file shows."""
+        """Give the modules and compiled code seen so far their final names."""
         if self._paths is not None:
             self._paths.name_all()
         self._compiler.name_all()
 
-    def _tell_compilation(self, phase: str, name: str) -> None:
-        self._extension.tell(COMPILATION, BEGIN if phase == "begin" else END, name)
+    def _report_compilation(self, phase: str, name: str) -> None:
+        self._extension.emit(COMPILATION, BEGIN if phase == "begin" else END, name)

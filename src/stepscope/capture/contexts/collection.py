@@ -1,45 +1,47 @@
-"""One collection of contexts, from its start to its file, which is kept fresh meanwhile."""
+"""One collection of contexts, from its start to its file, which is updated during the run."""
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from stepscope.capture.archive import write_capture
-from stepscope.capture.contexts import build
-from stepscope.capture.contexts.native import NativeCollector, loaded_torch
-from stepscope.capture.contexts.options import ContextOptions
+from stepscope.capture.capture_file import CaptureFile
+from stepscope.capture.contexts import native_build as build
+from stepscope.capture.contexts.context_options import ContextOptions
+from stepscope.capture.contexts.flush_plan import NO_MODULES, FlushPlan
+from stepscope.capture.contexts.native_collector import NativeCollector, loaded_torch
 from stepscope.capture.manifest import Result, Run, build_manifest
 from stepscope.errors import CaptureError
 
 _FIRST_FLUSH_S = 2.0
-_DRAIN_S = 0.25
+_RUNNING = "the run went on when this was written; it may have been killed since"
 
 
 class Collector(Protocol):
-    """What counts: in C++, or in Python where that cannot be had."""
+    """Collects contexts: in C++, or in Python where the extension cannot be built."""
 
     kind: str
 
     def start(self) -> None:
-        """Begin to count."""
+        """Begin to collect."""
 
     def stop(self) -> None:
-        """Count no more."""
+        """Stop collecting."""
 
     def content(self, complete: bool) -> bytes | None:
-        """contexts.json as it stands."""
+        """The current content of contexts.json."""
 
-    def drain(self) -> None:
-        """Make room for more samples."""
+    def flush_regularly(self, plan: FlushPlan) -> None:
+        """Keep the file up to date from now on."""
+
+    def stop_flushing(self) -> None:
+        """No write is under way when it returns."""
 
     def note(self, sentence: str) -> None:
-        """Something for a reader of the file to know."""
+        """Add a sentence for readers of the file."""
 
     def release(self) -> None:
         """Free the memory of a stopped collector."""
@@ -53,22 +55,32 @@ class Collection:
         path: the file to write.
         options: what to collect.
         keep_empty: write a file even where no operator ran.
+        overwrite: replace an earlier capture.
     """
 
     running: ClassVar[Collection | None] = None
 
     def __init__(
-        self, run: Run, path: Path, options: ContextOptions, keep_empty: bool = True
+        self,
+        run: Run,
+        path: Path,
+        options: ContextOptions,
+        keep_empty: bool = True,
+        overwrite: bool = False,
     ) -> None:
         self.run = run
-        self.path = path
+        self.file = CaptureFile(path, run.rank, overwrite)
         self.options = options
         self.keep_empty = keep_empty
         self.failure: str | None = None
         self.warnings: list[str] = []
         self._collector: Collector | None = None
-        self._flusher: _Flusher | None = None
         self._pid = os.getpid()
+
+    @property
+    def path(self) -> Path:
+        """The capture file."""
+        return self.file.path
 
     @property
     def is_forked(self) -> bool:
@@ -83,21 +95,19 @@ class Collection:
         """
         if Collection.running is not None and not Collection.running.is_forked:
             raise CaptureError(
-                "expected to begin collecting contexts, found that this process collects them "
-                f"already, for {Collection.running.path}; leave out the inner one"
+                f"this process already collects contexts, for {Collection.running.path}; "
+                "remove the inner record_contexts"
             )
         self._collector = self._make()
         self._collector.start()
         Collection.running = self
-        self._flusher = _Flusher(self, self.options.flush_s)
-        self._flusher.start()
+        self._collector.flush_regularly(self._flush_plan())
 
     def finish(self, outcome: str, message: str) -> None:
         """Stop, and write the file for the last time; a forked child leaves both alone."""
         if self._collector is None or self.is_forked:
             return
-        if self._flusher:
-            self._flusher.end()
+        self._collector.stop_flushing()
         self._collector.stop()
         Collection.running = None
         self.write(outcome, message, complete=True)
@@ -105,31 +115,31 @@ class Collection:
         self._collector = None
 
     def write(self, outcome: str, message: str, complete: bool) -> None:
-        """Write what is known by now; training goes on whatever comes of it."""
+        """Write the current state; a failure never stops training."""
         try:
             content = self._collector.content(complete) if self._collector else None
             if not self.keep_empty and b'"operators":0,' in (content or b""):
                 return
             manifest = self._manifest(outcome, message)
-            write_capture(self.path, manifest, {"roots": []}, None, content)
+            self.file.write(manifest, NO_MODULES, None, content)
         except (OSError, RuntimeError) as error:
             self.failure = f"cannot write {self.path}: {error}"
-
-    def drain(self) -> None:
-        """Make room for more samples."""
-        if self._collector:
-            self._collector.drain()
 
     def _make(self) -> Collector:
         torch = loaded_torch()
         try:
             extension = build.load(torch, _say)
         except build.BuildError as error:
-            self.warnings.append(f"contexts are collected in Python, which sees less: {error}")
-            from stepscope.capture.contexts.fallback import PythonCollector
+            self.warnings.append(f"contexts are collected by the slower Python collector: {error}")
+            from stepscope.capture.contexts.python_collector import PythonCollector
 
             return PythonCollector(self.options, str(error))
         return NativeCollector(extension, self.options, torch)
+
+    def _flush_plan(self) -> FlushPlan:
+        first_s = min(_FIRST_FLUSH_S, self.options.flush_s)
+        manifest = self._manifest("running", _RUNNING)
+        return FlushPlan(self.file, manifest, self.keep_empty, first_s, self.options.flush_s)
 
     def _manifest(self, outcome: str, message: str) -> dict[str, Any]:
         manifest = build_manifest(self.run, Result(outcome, message, warnings=self.warnings))
@@ -138,34 +148,3 @@ class Collection:
 
 def _say(line: str) -> None:
     print(f"stepscope: {line}", file=sys.stderr, flush=True)
-
-
-class _Flusher(threading.Thread):
-    """Writes the file now and then, so that a run that is killed leaves one."""
-
-    def __init__(self, collection: Collection, interval_s: float) -> None:
-        super().__init__(name="stepscope", daemon=True)
-        self._collection = collection
-        self._interval_s = interval_s
-        self._ended = threading.Event()
-
-    def run(self) -> None:
-        """Until `end`; the first time soon, as the run may be short."""
-        wait = min(_FIRST_FLUSH_S, self._interval_s)
-        while not self._has_ended_within(wait):
-            message = "the run went on when this was written; it may have been killed since"
-            self._collection.write("running", message, complete=False)
-            wait = min(wait * 2, self._interval_s)
-
-    def _has_ended_within(self, seconds: float) -> bool:
-        until = time.monotonic() + seconds
-        while self._collection.options.samples and time.monotonic() < until:
-            if self._ended.wait(_DRAIN_S):
-                return True
-            self._collection.drain()
-        return self._ended.wait(max(until - time.monotonic(), 0))
-
-    def end(self) -> None:
-        """No write is under way when it returns."""
-        self._ended.set()
-        self.join()

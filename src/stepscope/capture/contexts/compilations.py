@@ -1,7 +1,7 @@
 """When torch.compile compiles, what, and why again: a context for each compilation.
 
-All that a compilation runs is in its context. What it compiled and why, torch tells when it is over
-(`CompilationMetrics`), by the number that the context was begun with.
+The context of a compilation includes everything that it runs. After it, torch reports what was
+compiled and why (`CompilationMetrics`), under the number that the context began with.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-Told = Callable[[str, str], object]
+Report = Callable[[str, str], object]
 _REGION, _COMPILATION = "Torch-Compiled Region: ", "torch.compile "
 # By what torch calls the occasion; the backward is compiled when it first runs.
 _PARTS = {
@@ -33,12 +33,12 @@ class Compilations:
 
     Args:
         extension: the collector.
-        tell: called with "begin" or "end" and the compilation's number.
+        report: called with "begin" or "end" and the compilation's number.
     """
 
-    def __init__(self, extension: Any, tell: Told) -> None:
+    def __init__(self, extension: Any, report: Report) -> None:
         self._extension = extension
-        self._tell = tell
+        self._report = report
         self._named: set[tuple[str, Any]] = set()
         self._reasons: set[str] = set()
 
@@ -62,51 +62,51 @@ class Compilations:
         return lambda: vars(handler).pop("install_callbacks", None)
 
     def name_all(self) -> None:
-        """Give the contexts of what has been compiled the names that the file shows."""
+        """Give the contexts of compilations their final names."""
         utils: Any = sys.modules.get("torch._dynamo.utils")
-        with suppress(Exception):  # what torch tells about itself has no settled form
-            for told in utils.get_compilation_metrics():
-                at = told.compile_id, told.start_time_us
-                if told.compile_id and told.co_name and at not in self._named:
+        with suppress(Exception):  # torch's metrics have no stable form
+            for metrics in utils.get_compilation_metrics():
+                at = metrics.compile_id, metrics.start_time_us
+                if metrics.compile_id and metrics.co_name and at not in self._named:
                     self._named.add(at)
-                    self._name(told.compile_id, told)
+                    self._name(metrics.compile_id, metrics)
 
     @contextmanager
     def _context(self, trigger: Any = None, number: object = "", *_: object) -> Iterator[None]:
         self.name_all()  # torch remembers the last 64
-        self._tell("begin", str(number))
+        self._report("begin", str(number))
         part = getattr(trigger, "name", "DYNAMO")
         token = self._extension.enclose(f"{_COMPILATION}{number} {part}")
         try:
             yield
         finally:
             self._extension.end(token)
-            self._tell("end", str(number))
+            self._report("end", str(number))
 
-    def _name(self, number: str, told: Any) -> None:
-        name, *place = _function(told)
-        again = self._again(number, told)
+    def _name(self, number: str, metrics: Any) -> None:
+        name, *place = _function(metrics)
+        again = self._again(number, metrics)
         describe = self._extension.describe_annotation
         describe(_REGION + number, f"compiled region {name}", *place)
         for part, what in _PARTS.items():
             shown = f"{what.format(name)}{again}"
             describe(f"{_COMPILATION}{number} {part}", shown, *place)
 
-    def _again(self, number: str, told: Any) -> str:
+    def _again(self, number: str, metrics: Any) -> str:
         """Why it was compiled again, empty where it is the first time."""
         count = _AGAIN.search(number)
         if not count or not int(count[1]):
             return ""
-        why = _plain(told.recompile_reason or "")
+        why = _plain(metrics.recompile_reason or "")
         if len(self._reasons) < _MOST_REASONS:
             self._reasons.add(why)
         why = why if why in self._reasons else "another reason"
         return f", again: {why}" if why else ", again"
 
 
-def _function(told: Any) -> tuple[str, str, int]:
-    """Name, file and line of what was compiled; a module of torch's own is called by a stand-in."""
-    name, file, line = told.co_name, told.co_filename or "", told.co_firstlineno or 0
+def _function(metrics: Any) -> tuple[str, str, int]:
+    """Name, file and line of what was compiled; a module of torch's own has a placeholder name."""
+    name, file, line = metrics.co_name, metrics.co_filename or "", metrics.co_firstlineno or 0
     if "/torch/_dynamo/" in file:
         return "(torch)", "", 0
     if rest := _REST.fullmatch(name):
@@ -115,7 +115,7 @@ def _function(told: Any) -> tuple[str, str, int]:
 
 
 def _plain(reason: str) -> str:
-    """A reason without the numbers that would make every one new.
+    """A reason with numbers replaced, so that equal reasons are counted together.
 
     Example:
         >>> _plain("0/1: tensor 'x' size mismatch at index 0. expected 8, actual 9")

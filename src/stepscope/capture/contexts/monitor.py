@@ -1,4 +1,4 @@
-"""The shim: what any framework does, told to any tool (DEEPCONTEXT section 4.1, DLMONITOR).
+"""The shim: reports what a framework does to any tool (DEEPCONTEXT section 4.1, DLMONITOR).
 
 A tool watches a domain (operators, compilations, memory, the device) and may ask, in its callback
 or anywhere else, for the call path of its thread: Python, modules, operators, C++ and kernels in
@@ -14,9 +14,9 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepscope.capture.contexts import build
-from stepscope.capture.contexts.native import KINDS, NativeCollector, loaded_torch
-from stepscope.capture.contexts.options import SOURCES, ContextOptions
+from stepscope.capture.contexts import native_build as build
+from stepscope.capture.contexts.context_options import SOURCES, ContextOptions
+from stepscope.capture.contexts.native_collector import KINDS, NativeCollector, loaded_torch
 from stepscope.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Domain(Enum):
-    """What can be watched."""
+    """A kind of event to watch."""
 
     OPERATOR = 0
     COMPILATION = 1
@@ -33,7 +33,7 @@ class Domain(Enum):
 
 
 class Phase(Enum):
-    """What of it happens."""
+    """What happened."""
 
     BEGIN = 0
     END = 1
@@ -43,15 +43,15 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True)
-class Happening:
-    """One call of a callback.
+class MonitorEvent:
+    """An event that a callback receives.
 
     Attributes:
         name: the operator, the compilation, the memory's device, or the kernel.
         address: of memory.
         bytes: of memory.
-        nanoseconds: how long a device activity took.
-        context: who launched a device activity, for `call_path`; else the operator's own.
+        nanoseconds: duration of a device activity.
+        context: the context that launched a device activity, for `call_path`; else the operator's.
     """
 
     domain: Domain
@@ -86,17 +86,19 @@ class Monitor:
         self._extension = extension
         self._watches: list[int] = []
 
-    def watch(self, domain: Domain, callback: Callable[[Happening], object]) -> Callable[[], None]:
-        """Call `callback` whenever something happens in `domain`, in the thread where it does.
+    def watch(
+        self, domain: Domain, callback: Callable[[MonitorEvent], object]
+    ) -> Callable[[], None]:
+        """Call `callback` for each event of `domain`, in the event's thread.
 
-        What the callback does itself is not told, nor counted. What it raises is shown on stderr.
+        The callback's own operators are neither reported nor counted. Its exceptions go to stderr.
 
         Returns:
             A function that ends it.
         """
 
         def call(domain: int, phase: int, *rest: Any) -> None:
-            callback(Happening(Domain(domain), Phase(phase), *rest))
+            callback(MonitorEvent(Domain(domain), Phase(phase), *rest))
 
         number = self._extension.watch(domain.value, call)
         self._watches.append(number)
@@ -138,23 +140,23 @@ class Monitor:
 
     @contextmanager
     def operator(self, name: str) -> Iterator[None]:
-        """An operator of a framework that has no hooks of its own; for adapters in Python."""
+        """An operator of a framework without hooks; for adapters in Python."""
         token = self._extension.begin(name)
         try:
             yield
         finally:
             self._extension.end(token)
 
-    def tell(
+    def emit(
         self, domain: Domain, phase: Phase, name: str, address: int = 0, size: int = 0
     ) -> None:
-        """Tell the watchers of something that the shim does not see by itself; for adapters."""
-        self._extension.tell(domain.value, phase.value, name, address, size)
+        """Report another event; for adapters."""
+        self._extension.emit(domain.value, phase.value, name, address, size)
 
 
 @contextmanager
 def monitoring(options: ContextOptions | None = None) -> Iterator[Monitor]:
-    """The shim for the length of a block, beside a collection of contexts or by itself.
+    """The shim for the length of a block, with or without a collection of contexts.
 
     Args:
         options: which frames call paths are to have, where no collection of contexts runs.
@@ -173,7 +175,7 @@ def monitoring(options: ContextOptions | None = None) -> Iterator[Monitor]:
     try:
         extension = build.load(torch)
     except build.BuildError as error:
-        raise CaptureError(f"expected to build the native collector, but: {error}") from error
+        raise CaptureError(f"the native collector cannot be built: {error}") from error
     monitor = Monitor(extension)
     own = NativeCollector(extension, options or ContextOptions(), torch)
     is_own = Collection.running is None

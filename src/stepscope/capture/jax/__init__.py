@@ -4,8 +4,8 @@ OLDEST = "0.8"
 
 
 def too_old(found: str) -> str:
-    """What to say of a JAX that cannot be watched."""
+    """The message for an unsupported version of JAX."""
     return (
-        f"expected JAX {OLDEST} or later to record, found {found}; upgrade it, or record with "
+        f"recording needs JAX {OLDEST} or later, found {found}; upgrade it, or record with "
         "jax.profiler.trace(FOLDER) and open that (stepscope report FOLDER)"
     )

@@ -1,4 +1,4 @@
-// The fastest clock that only goes forward. Ticks become nanoseconds when a tree is written.
+// The fastest monotonic clock. Ticks are converted to nanoseconds when a tree is written.
 #pragma once
 #include <cstdint>
 #include <ctime>
@@ -15,7 +15,7 @@ inline uint64_t nanoseconds(clockid_t clock = CLOCK_MONOTONIC) {
   return uint64_t(now.tv_sec) * 1000000000u + uint64_t(now.tv_nsec);
 }
 
-// Whether the processor's own counter runs at one rate on all cores.
+// Whether the processor's counter has a constant rate on all cores.
 inline bool counter_is_steady() {
 #if defined(__x86_64__)
   unsigned a = 0, b = 0, c = 0, d = 0;

@@ -17,13 +17,13 @@ namespace stepscope {
 const bool steady = counter_is_steady();
 std::atomic<Collector*> active{nullptr};
 static std::atomic<uint32_t> sessions{0};
-// The session tells whether `mine` still exists, before anyone looks into it.
-static __thread Thread* mine = nullptr;
-static __thread uint32_t my_session = 0;
-static __thread bool is_leaving = false;
+// `current_thread` is valid only if its session is the active one.
+static __thread Thread* current_thread = nullptr;
+static __thread uint32_t current_session = 0;
+static __thread bool is_exiting = false;
 
 Collector::Collector(const Options& options)
-    : options(options), session(++sessions), tree(options.limit) {
+    : options(options), session(++sessions), process(getpid()), tree(options.limit) {
   started_ticks = ticks();
   started_ns = nanoseconds();
   started_unix_ns = nanoseconds(CLOCK_REALTIME);
@@ -32,6 +32,20 @@ Collector::Collector(const Options& options)
 void Collector::add(NodeId node, Metric metric, uint64_t value) {
   std::lock_guard<std::mutex> lock(mutex);
   ended[uint64_t(metric) << 32 | node].add(value);
+}
+
+void Collector::remember_module(const void* module, KeyId inside, KeyId key, uint32_t age) {
+  std::lock_guard<std::mutex> lock(modules_mutex_);
+  if (modules_age_ != age) modules_.clear();
+  modules_age_ = age;
+  modules_[call_of(module, inside)] = key;
+}
+
+KeyId Collector::known_module(const void* module, KeyId inside) {
+  std::lock_guard<std::mutex> lock(modules_mutex_);
+  if (modules_age_ != module_age.load()) return kNoKey;
+  auto found = modules_.find(call_of(module, inside));
+  return found == modules_.end() ? kNoKey : found->second;
 }
 
 Ring* Collector::ring_of(uint64_t framework_id) {
@@ -44,7 +58,7 @@ Ring* Collector::ring_of(uint64_t framework_id) {
 // -- threads
 
 void add_figures(Thread& thread, std::unordered_map<uint64_t, Stat>& figures) {
-  // The last made first: a child is read before its parent, whose time is never the less.
+  // In reverse order: children are read before their parents, whose time is never less.
   for (uint32_t i = thread.slot_count.load(std::memory_order_acquire); i-- > 0;) {
     Slot& slot = thread.chunks[i / Thread::kChunk].load()[i % Thread::kChunk];
     if (slot.time.count) figures[slot.node].add(slot.time);
@@ -57,11 +71,10 @@ constexpr size_t kEndedRings = 64;
 
 static void leave(Thread* thread) {
   Collector* collector = active.load();
-  if (!collector || collector->session != my_session) return;  // its figures were written already
-  end_sampling(*thread);
-  mine = nullptr;
+  if (!collector || collector->session != current_session) return;  // its metrics were written already
+  if (thread->target) collector->sampler->remove(*thread->target);
+  current_thread = nullptr;
   std::lock_guard<std::mutex> lock(collector->mutex);
-  drain(*collector, *thread);
   add_figures(*thread, collector->ended);
   collector->ended_totals.add(thread->totals);
   auto& threads = collector->threads;
@@ -77,14 +90,27 @@ static void leave(Thread* thread) {
   delete thread;
 }
 
-struct Leaving {
+struct ThreadExit {
   Thread* thread = nullptr;
-  ~Leaving() {
-    is_leaving = true;
+  ~ThreadExit() {
+    is_exiting = true;
     if (thread) leave(thread);
   }
 };
-static thread_local Leaving leaving;
+static thread_local ThreadExit thread_exit;
+
+// Publishes this thread's position to the sampler: an operator, or Python below the thread's node.
+static void publish(Thread& thread) {
+  if (!thread.target) return;
+  Entry* top = thread.top;
+  Entry* placed = top;
+  while (placed && placed->is_pending) placed = placed->below;
+  bool sees_python = thread.collector.options.sources & kPython &&
+                     (!top || (placed == top && !top->encloses));
+  thread.target->publish({sees_python ? python_state() : nullptr, top ? top->frame : nullptr,
+                          placed ? placed->node : thread.root_slot->node,
+                          placed ? placed->inside : kNoKey});
+}
 
 static Thread* enter(Collector* collector) {
   Thread* thread = new Thread(*collector);
@@ -93,23 +119,18 @@ static Thread* enter(Collector* collector) {
     std::lock_guard<std::mutex> lock(collector->mutex);
     collector->threads.push_back(thread);
   }
-  leaving.thread = thread;
-  my_session = collector->session;
-  mine = thread;
-  sample_thread(*thread);
+  thread_exit.thread = thread;
+  current_session = collector->session;
+  current_thread = thread;
+  if (collector->sampler) thread->target = collector->sampler->add_this_thread(thread->root_slot->node);
+  publish(*thread);
   return thread;
-}
-
-Thread* sampled_thread() {
-  Collector* collector = active.load();
-  if (!collector || !mine || my_session != collector->session || !mine->samples) return nullptr;
-  return mine;
 }
 
 Thread* this_thread() {
   Collector* collector = active.load(std::memory_order_relaxed);
-  if (!collector || is_leaving) return nullptr;
-  if (mine && my_session == collector->session) return mine;
+  if (!collector || is_exiting) return nullptr;
+  if (current_thread && current_session == collector->session) return current_thread;
   return enter(collector);
 }
 
@@ -132,7 +153,7 @@ static Name* new_name(Thread& thread, const char* text, Kind kind, uint64_t hash
 static Name* name_of(Thread& thread, const char* text, Kind kind) {
   uint64_t address = uint64_t(text) << 1 | uint64_t(kind == Kind::annotation);
   Name** known = thread.names.find(address);
-  if (known && !strcmp((*known)->text.c_str(), text)) return *known;  // an address is used again
+  if (known && !strcmp((*known)->text.c_str(), text)) return *known;  // an address may be reused
   uint64_t hash = 1469598103934665603ull ^ uint64_t(kind);
   for (const char* c = text; *c; c++) hash = (hash ^ uint8_t(*c)) * 1099511628211ull;
   Name** same = thread.texts.find(hash);
@@ -143,22 +164,22 @@ static Name* name_of(Thread& thread, const char* text, Kind kind) {
   return name;
 }
 
-static void stand(Entry* entry, Slot* slot) {
+static void set_slot(Entry* entry, Slot* slot) {
   entry->is_pending = false;
   entry->slot = slot;
   entry->node = slot->node;
 }
 
-static void settle(Thread& thread, Entry* entry) {
+static void resolve_pending(Thread& thread, Entry* entry) {
   if (!entry || !entry->is_pending) return;
-  settle(thread, entry->below);
+  resolve_pending(thread, entry->below);
   Slot* parent = parent_slot(thread, entry->below, entry->frame);
   entry->inside = thread.inside;
-  stand(entry, thread.child(parent, entry->key));
+  set_slot(entry, thread.child(parent, entry->key));
 }
 
-// Under the forward operator, and its engine's entry with it; false where that is not known.
-static bool join_forward(Thread& thread, Entry* entry, const Operator& op) {
+// Attaches a backward operator and its engine's entry to the forward operator; false if unknown.
+static bool attach_to_forward(Thread& thread, Entry* entry, const Operator& op) {
   thread.totals.backward++;
   Ring* ring = op.forward_id == thread.framework_id && thread.ring
                    ? thread.ring.get()
@@ -172,10 +193,10 @@ static bool join_forward(Thread& thread, Entry* entry, const Operator& op) {
   Slot* parent = thread.of_node(forward);
   Entry* engine = thread.top;
   if (engine && engine->is_pending) {
-    stand(engine, thread.child(parent, engine->key | kBackward));
-    stand(entry, thread.child(engine->slot, entry->key));
+    set_slot(engine, thread.child(parent, engine->key | kBackward));
+    set_slot(entry, thread.child(engine->slot, entry->key));
   } else {
-    stand(entry, thread.child(parent, entry->key | kBackward));
+    set_slot(entry, thread.child(parent, entry->key | kBackward));
   }
   return true;
 }
@@ -196,31 +217,31 @@ static void remember_forward(Thread& thread, Entry* entry, const Operator& op,
     std::lock_guard<std::mutex> lock(thread.collector.mutex);
     thread.collector.rings.emplace_back(thread.framework_id, thread.ring.get());
   }
-  settle(thread, entry);
+  resolve_pending(thread, entry);
   thread.ring->put(uint64_t(op.sequence), entry->slot->node);
 }
 
 static void place(Thread& thread, Entry* entry, const Operator& op) {
-  if (op.is_backward && op.sequence >= 0 && join_forward(thread, entry, op)) return;
-  settle(thread, thread.top);
+  if (op.is_backward && op.sequence >= 0 && attach_to_forward(thread, entry, op)) return;
+  resolve_pending(thread, thread.top);
   Slot* parent = parent_slot(thread, thread.top, entry->frame);
   entry->inside = thread.inside;
   if (thread.collector.options.sources & kNative && !thread.is_known(parent, entry->key))
-    below_native_frames(thread, parent, entry);
-  stand(entry, thread.child(parent, entry->key));
+    attach_below_native_frames(thread, parent, entry);
+  set_slot(entry, thread.child(parent, entry->key));
 }
 
-static void tell_of_begin(Thread& thread, Entry* entry, const char* name) {
+static void emit_begin(Thread& thread, Entry* entry, const char* name) {
   uint64_t entered = ticks();
-  tell({Domain::op, Phase::begin, name, 0, 0, 0, entry->node});
-  thread.totals.own += ticks() - entered;  // a watcher's time is none of the operator's
+  emit({Domain::op, Phase::begin, name, 0, 0, 0, entry->node});
+  thread.totals.own += ticks() - entered;  // a watcher's time is not part of the operator
 }
 
-static void tell_of_end(Thread& thread, Entry* entry) {
+static void emit_end(Thread& thread, Entry* entry) {
   std::string name = thread.collector.keys.text(entry->key).name;
-  thread.turn_over();
-  tell({Domain::op, Phase::end, name.c_str(), 0, 0, 0, entry->node});
-  thread.turn_over();
+  thread.toggle_busy();
+  emit({Domain::op, Phase::end, name.c_str(), 0, 0, 0, entry->node});
+  thread.toggle_busy();
 }
 
 void begin(Entry* entry, const Operator& op, uint64_t (*framework_thread)()) {
@@ -228,9 +249,9 @@ void begin(Entry* entry, const Operator& op, uint64_t (*framework_thread)()) {
   entry->thread = 0;
   Thread* thread = this_thread();
   if (!thread || thread->is_busy) return;
-  thread->turn_over();
+  thread->toggle_busy();
   unlink_ended(*thread);
-  if (thread->top && thread->top->encloses) return thread->turn_over();
+  if (thread->top && thread->top->encloses) return thread->toggle_busy();
   Name* name = name_of(*thread, op.name, op.kind);
   entry->thread = thread->serial;
   entry->session = thread->collector.session;
@@ -254,8 +275,9 @@ void begin(Entry* entry, const Operator& op, uint64_t (*framework_thread)()) {
   entry->start = ticks();
   thread->totals.own += entry->start - entered;
   entry->own = thread->totals.own;
-  thread->turn_over();
-  if (is_watched(Domain::op)) tell_of_begin(*thread, entry, op.name);
+  publish(*thread);
+  thread->toggle_busy();
+  if (is_watched(Domain::op)) emit_begin(*thread, entry, op.name);
 }
 
 static void unlink(Thread& thread, Entry* entry) {
@@ -275,57 +297,63 @@ void end(Entry* entry) {
   uint64_t ended = ticks();
   Thread* thread = this_thread();
   if (!thread || !entry->thread || entry->session != thread->collector.session) return;
-  thread->turn_over();
+  thread->toggle_busy();
   if (entry->thread == thread->serial) {
     uint64_t time = ended - entry->start - (thread->totals.own - entry->own);
-    settle(*thread, entry);
-    if (is_watched(Domain::op)) tell_of_end(*thread, entry);
+    resolve_pending(*thread, entry);
+    if (is_watched(Domain::op)) emit_end(*thread, entry);
     entry->slot->time.add(time);
     unlink(*thread, entry);
+    publish(*thread);
     thread->totals.operators++;
     if (!thread->top) thread->totals.time += time;
     thread->totals.own += ticks() - ended;
-  } else if (!entry->is_pending) {  // begun in another thread, whose own time is not known here
+  } else if (!entry->is_pending) {  // begun in another thread, whose collector time is unknown here
     thread->of_node(entry->node)->time.add(ended - entry->start);
     thread->totals.operators++;
     entry->has_ended.store(true, std::memory_order_release);
   }
-  thread->turn_over();
+  thread->toggle_busy();
 }
 
 // -- start and stop
 
-Slot* here(Thread* thread) {
+Slot* current_slot(Thread* thread) {
   if (!thread) return nullptr;
-  bool is_outside = !(thread->turn.load(std::memory_order_relaxed) & 1);
-  if (is_outside) thread->turn_over();
+  bool is_outside = !(thread->activity.load(std::memory_order_relaxed) & 1);
+  if (is_outside) thread->toggle_busy();
   Entry* top = thread->top;
-  while (top && top->is_pending) top = top->below;  // its place is not for us to decide
+  while (top && top->is_pending) top = top->below;  // its context is not known yet
   if (top && top->encloses) {
-    if (is_outside) thread->turn_over();
+    if (is_outside) thread->toggle_busy();
     return top->slot;
   }
   Frame* frame = thread->is_busy ? thread->interrupted : innermost();
   if (!(thread->collector.options.sources & kPython)) frame = nullptr;
   Slot* slot = parent_slot(*thread, top, frame);
-  if (is_outside) thread->turn_over();
+  if (is_outside) thread->toggle_busy();
   return slot;
+}
+
+static void start_sampling(Collector& collector) {
+  auto sampler = std::make_unique<Sampler>(collector, collector.options.rates);
+  std::string problem = sampler->start();
+  if (!problem.empty()) return collector.notes.push_back("nothing is sampled: " + problem);
+  collector.sampler = sampler.release();
+  std::string missing = why_no_frames();
+  if (!missing.empty()) collector.notes.push_back(missing);
 }
 
 Collector* start(const Options& options) {
   Collector* collector = new Collector(options);
-  std::string problem = prepare_sampling(options.rates);
-  if (!problem.empty()) collector->notes.push_back(problem);
+  if (options.rates.cpu || options.rates.real) start_sampling(*collector);
   active.store(collector);
   return collector;
 }
 
-static bool is_at_work(Thread& thread) {
-  if (&thread == mine) return false;
-  return thread.turn.load() & 1 || (thread.samples && thread.samples->is_handling.load());
-}
+static bool is_at_work(Thread& thread) { return &thread != current_thread && thread.activity.load() & 1; }
 
-// Wait until no thread is in the middle of a callback that began while `collector` was active.
+// Wait until no thread is in a callback that began while `collector` was active.
 static void wait_for_callbacks(Collector& collector) {
   syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0);
   std::lock_guard<std::mutex> lock(collector.mutex);
@@ -336,26 +364,24 @@ static void wait_for_callbacks(Collector& collector) {
 void stop() {
   Collector* collector = active.exchange(nullptr);
   if (!collector) return;
+  if (collector->flusher) collector->flusher->stop();
   wait_for_callbacks(*collector);
-  std::lock_guard<std::mutex> lock(collector->mutex);
-  for (Thread* thread : collector->threads) end_sampling(*thread);
-}
-
-void drain_all(Collector& collector) {
-  std::lock_guard<std::mutex> lock(collector.mutex);
-  for (Thread* thread : collector.threads) drain(collector, *thread);
+  if (collector->sampler) collector->sampler->stop();
 }
 
 void release(Collector* collector) {
+  if (collector->process != getpid()) return;  // belongs to the parent of this fork: leave it
+  delete collector->flusher;
+  delete collector->sampler;
   for (Thread* thread : collector->threads) delete thread;
   delete collector;
 }
 
-// Only this thread is left, and locks may be held by threads that are gone: leave all as it is.
+// Only this thread is left, and other threads may have held locks: leave everything as it is.
 void forget_after_fork() {
   active.store(nullptr);
-  mine = nullptr;
-  leaving.thread = nullptr;
+  current_thread = nullptr;
+  thread_exit.thread = nullptr;
 }
 
 __attribute__((constructor)) static void watch_forks() {

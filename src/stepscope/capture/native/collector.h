@@ -1,7 +1,7 @@
-// One stretch of collecting: the tree, the threads, and what operators do to them.
+// One collection: the tree, the threads, and the effects of operators on them.
 //
-// A framework's adapter calls `begin` and `end` around each operator. That is all it has to do, so
-// any framework can be followed; pytorch.cpp is the first.
+// A framework's adapter calls `begin` and `end` around each operator and needs nothing else;
+// pytorch.cpp is the first adapter.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "flusher.h"
 #include "keys.h"
 #include "thread.h"
 #include "tree.h"
@@ -20,9 +21,6 @@ enum class Metric : uint32_t {
   time, device, allocated, freed, sampled_cpu, sampled_real, cycles, instructions, cache_misses,
   page_faults, stalls, latency_stalls, count
 };
-
-// This thread as its signal handler may use it; null where it is not sampled.
-Thread* sampled_thread();
 
 struct Options {
   uint32_t sources = kPython | kModules | kOperators;
@@ -35,52 +33,61 @@ struct Collector {
 
   const Options options;
   const uint32_t session;
+  const pid_t process;
   Keys keys;
   Tree tree;
-  std::atomic<uint32_t> module_age{0};  // grows whenever a module has died
+  std::atomic<uint32_t> module_age{0};  // incremented whenever a module is freed
   uint64_t started_ticks, started_ns, started_unix_ns;
 
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the members below
   std::vector<Thread*> threads;
   std::vector<std::pair<uint64_t, Ring*>> rings;
   std::vector<std::unique_ptr<Ring>> ended_rings;
-  std::unordered_map<uint64_t, Stat> ended;  // figures of threads that are gone
+  std::unordered_map<uint64_t, Stat> ended;  // metrics of threads that have ended
   Totals ended_totals;
   std::vector<std::string> notes;
-  std::unordered_map<std::string, uint32_t> patterns;  // of annotations, with numbers as #
+  std::unordered_map<std::string, uint32_t> patterns;  // names of annotations, with numbers replaced by #
   uint64_t dropped_samples = 0, dropped_device = 0;
+  Sampler* sampler = nullptr;  // null if nothing is sampled
+  Flusher* flusher = nullptr;  // null if the capture is not written during the run
 
   void add(NodeId node, Metric metric, uint64_t value);  // from any thread, locks
+  // Modules that threads have called, by address and calling module.
+  void remember_module(const void* module, KeyId inside, KeyId key, uint32_t age);
+  KeyId known_module(const void* module, KeyId inside);
   Ring* ring_of(uint64_t framework_id);
+
+ private:
+  std::mutex modules_mutex_;
+  uint32_t modules_age_ = 0;
+  std::unordered_map<uint64_t, KeyId> modules_;
 };
 
-// The collector at work, null where none is. A forked child starts with none.
+// The active collector, or null. A forked child starts with none.
 extern std::atomic<Collector*> active;
 
-// This thread's part of `active`; null where there is none or the thread is ending.
+// This thread's data in `active`; null without a collector, or if the thread is ending.
 Thread* this_thread();
 
 struct Operator {
   const char* name;
   Kind kind = Kind::op;
-  int64_t sequence = -1;     // of a forward operator: the next backward node's; of a backward: its own
-  uint64_t forward_id = 0;   // the thread of the forward operator, in the framework's counting
+  int64_t sequence = -1;     // forward: that of the next backward node; backward: its own
+  uint64_t forward_id = 0;   // the forward operator's thread, in the framework's numbering
   bool is_backward = false;
-  bool is_from_python = false;  // begun by a function that returns before it ends
-  bool encloses = false;        // nothing that runs in it is counted apart
+  bool is_from_python = false;  // begun by a Python function that returns before it ends
+  bool encloses = false;        // nested operators are not counted separately
 };
 
-// Both return quickly where nothing is collected; `end` must get the same entry.
+// Both return quickly if nothing is collected; `end` must get the same entry.
 void begin(Entry* entry, const Operator& op, uint64_t (*framework_thread)());
 void end(Entry* entry);
 
-// The innermost context of this thread right now; null where none is known.
-Slot* here(Thread* thread);
+// The current innermost context of this thread, or null.
+Slot* current_slot(Thread* thread);
 
 Collector* start(const Options& options);
 void stop();
-// Counts the samples taken so far.
-void drain_all(Collector& collector);
 // Frees a stopped collector.
 void release(Collector* collector);
 // The tree as JSON (snapshot.cpp).

@@ -1,8 +1,8 @@
-// NVIDIA's side: CUPTI, found at run time.
+// NVIDIA's adapter: CUPTI, loaded at run time.
 //
-// Nothing of CUPTI is needed to build this. The records' layouts are those of its headers; the
-// fields read here stand at the same places in CUDA 12 (12.8) and CUDA 13 (13.0), and records only
-// ever grow at their end.
+// The build does not need CUPTI. The layouts of records are those of its headers; the fields read
+// here have the same offsets in CUDA 12 (12.8) and CUDA 13 (13.0), and records only grow at their
+// end.
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -41,10 +41,10 @@ const std::pair<Result, const char*> kReasons[] = {
     {15, "CUPTI could not start: the driver does not answer"},
     {27, "the device does not support it"},
     {33, "virtual GPUs do not support it"},
-    {35, "no permission to profile the device: the administrator allows it with the driver's "
-         "option NVreg_RestrictProfilingToAdminUsers=0, or gives the process CAP_SYS_ADMIN"},
+    {35, "no permission to profile the device: the administrator can allow it with the driver's "
+         "option NVreg_RestrictProfilingToAdminUsers=0, or give the process CAP_SYS_ADMIN"},
     {39, "another profiler of this process uses CUPTI"},
-    {40, "no permission to profile the virtual GPU: its host has to allow it"},
+    {40, "no permission to profile the virtual GPU: its host must allow it"},
     {41, "devices in confidential computing do not support it"},
     {43, "MIG slices do not support it"},
     {45, "WSL does not support it"},
@@ -61,7 +61,7 @@ struct CallData {
   uint64_t* data;
   uint32_t number;
 };
-// The beginnings of CUpti_ActivityKernel4 and later, CUpti_ActivityMemcpy, CUpti_ActivityMemset
+// The first fields of CUpti_ActivityKernel4 and later, CUpti_ActivityMemcpy, CUpti_ActivityMemset
 struct KernelRecord {
   uint32_t kind;
   uint8_t cache, shared;
@@ -136,7 +136,7 @@ constexpr size_t kBufferBytes = 4u << 20;
 void on_request(uint8_t** buffer, size_t* size, size_t* records) {
   *buffer = static_cast<uint8_t*>(aligned_alloc(8, kBufferBytes));
   *size = *buffer ? kBufferBytes : 0;
-  *records = 0;  // as many as fit
+  *records = 0;  // as many as fit into the buffer
 }
 
 void on_complete(void*, uint32_t, uint8_t* buffer, size_t, size_t valid) {
@@ -170,7 +170,7 @@ const uint32_t kKinds[] = {kConcurrentKernel, kKernel, kMemcpy, kMemset, kPeerCo
 void* open_library() {
   if (const char* chosen = getenv("STEPSCOPE_CUPTI")) return dlopen(chosen, RTLD_NOW);
   const char* names[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so.11.0", "libcupti.so"};
-  for (const char* name : names)  // the one that PyTorch has loaded, if it has: two do not agree
+  for (const char* name : names)  // prefer the one that PyTorch has loaded, as two conflict
     if (void* handle = dlopen(name, RTLD_NOW | RTLD_NOLOAD)) return handle;
   for (const char* name : names)
     if (void* handle = dlopen(name, RTLD_NOW)) return handle;
@@ -189,10 +189,10 @@ bool resolve_all() {
          resolve(cupti.describe, "cuptiGetResultString");
 }
 
-bool is_here() { return getenv("STEPSCOPE_CUPTI") || dlopen("libcuda.so.1", RTLD_LAZY); }
+bool is_present() { return getenv("STEPSCOPE_CUPTI") || dlopen("libcuda.so.1", RTLD_LAZY); }
 
 std::string probe() {
-  if (!is_here()) return "no driver (libcuda.so.1)";
+  if (!is_present()) return "no driver (libcuda.so.1)";
   if (!cupti.handle) cupti.handle = open_library();
   if (!cupti.handle) return "no CUPTI library (libcupti.so; pip install nvidia-cuda-cupti)";
   return resolve_all() ? "" : "a CUPTI library without the functions needed, older than CUDA 11";
@@ -219,7 +219,7 @@ std::string start(bool stalls) {
     stop();
     return why;
   }
-  // A call that this version of CUPTI does not know is one that nobody makes.
+  // Calls unknown to this version of CUPTI do not occur.
   for (uint32_t call : kRuntimeCalls) cupti.enable_callback(1, subscriber, kRuntime, call);
   for (uint32_t call : kDriverCalls) cupti.enable_callback(1, subscriber, kDriver, call);
   if (stalls) {
@@ -243,6 +243,6 @@ std::string cupti_reason(const char* what, CuptiResult result) {
   return std::string(what) + " failed: " + text + " (" + std::to_string(result) + ")";
 }
 
-const Vendor kNvidia{"NVIDIA", is_here, probe, sampling_missing, start, flush, stop};
+const Vendor kNvidia{"NVIDIA", is_present, probe, why_no_sampling, start, flush, stop};
 
 }  // namespace stepscope

@@ -1,5 +1,5 @@
-// What the two parts of NVIDIA's side share: activity records (cupti.cpp), and samples of
-// instructions (cupti_sampling.cpp).
+// Shared by the two parts of NVIDIA's adapter: activity records (cupti.cpp) and instruction samples
+// (cupti_sampling.cpp).
 #pragma once
 #include <dlfcn.h>
 
@@ -11,9 +11,9 @@ namespace stepscope {
 using CuptiResult = int;
 constexpr CuptiResult kSuccess = 0;
 
-// The library, once it is open.
+// The library, after it was opened.
 void* cupti_library();
-// Why a call failed, in words.
+// The reason of a failed call, as text.
 std::string cupti_reason(const char* what, CuptiResult result);
 
 template <class Function>
@@ -24,10 +24,10 @@ bool resolve(Function& function, const char* name) {
 
 // -- samples of instructions
 
-// Why there can be none with this library; empty where there can.
-std::string sampling_missing();
+// The reason if this library cannot sample; empty if it can.
+std::string why_no_sampling();
 void start_sampling();
-// A call in a context begins, or ends: from its first call on a context is sampled.
+// A call in a context begins or ends; a context is sampled from its first call on.
 void sample_context(void* context);
 void fetch_samples(void* context);
 void leave_context(void* context);

@@ -1,12 +1,12 @@
-// Samples of instructions, each with the reason why its warp was stalled: CUPTI's PC Sampling API.
+// Samples of instructions with the stall reason of their warp: CUPTI's PC Sampling API.
 //
-// Kernels run one after the other, so that every record tells the number of its launch. Threads of
-// CUPTI's decode what the device wrote into one buffer of a context (`decoded`); we fetch from there
-// into another (`fetched`): after each call if something is there, and at the end. Never in between
-// from a thread of ours: CUPTI copies names of kernels then, whose module may be on its way out.
+// Kernels are serialized, so that every record has the correlation number of its launch. CUPTI's
+// threads decode the device's data into one buffer per context (`decoded`). After each call and at
+// the end, the collector fetches from there into another one (`fetched`). It never fetches from a
+// separate thread: CUPTI then copies names of kernels whose module may be unloading.
 //
 // Layouts and numbers are those of cupti_pcsampling.h, which is the same in CUDA 12.4, 12.6, 12.8,
-// 13.0 and 13.5. Before 12.4 records are shorter and do not tell their launch.
+// 13.0 and 13.5. Before 12.4, records are shorter and do not have the launch.
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ struct Record {  // CUpti_PCSamplingPCData
   size_t size;
   uint64_t cubin, offset;
   uint32_t function, pad;
-  // CUPTI's, maybe shared with records of its other kind, so never freed.
+  // Owned by CUPTI, possibly shared with records of another kind, so never freed.
   const char* symbol;
   size_t stall_count;
   StallCount* stalls;
@@ -47,7 +47,7 @@ struct Buffer {  // CUpti_PCSamplingData
   size_t count, remaining;
   uint64_t range;
   Record* records;
-  uint64_t foreign;  // samples of kernels that are not the program's, which have no records
+  uint64_t foreign;  // samples of kernels of other programs, without records
   uint8_t is_full;   // the device's buffer
 };
 enum Kind : uint32_t { kScratchBytes = 3, kDeviceBytes = 4, kMode = 5, kDecoded = 8 };
@@ -62,7 +62,7 @@ struct Attribute {  // CUpti_PCSamplingConfigurationInfo
     void* buffer;
   };
 };
-struct Where {  // how CUpti_PCSampling…Params begin; of Enable and Disable all
+struct Where {  // the first fields of CUpti_PCSampling…Params; all fields of Enable and Disable
   size_t size;
   void* none;
   void* context;
@@ -114,7 +114,7 @@ constexpr int kMostFetches = 1000;
 constexpr size_t kDeviceBuffer = 128u << 20, kScratchBuffer = 16u << 20;
 constexpr unsigned kDecodeMicroseconds = 200'000;  // twice what CUPTI's threads sleep
 
-// Records with room for every reason of each.
+// Records with room for all stall reasons.
 class Pool {
  public:
   void reserve(size_t reasons) {
@@ -162,15 +162,15 @@ std::unordered_map<void*, std::shared_ptr<Sampled>>& contexts() {
   static auto* all = new std::unordered_map<void*, std::shared_ptr<Sampled>>;
   return *all;
 }
-// This thread is in a call of ours: what CUPTI calls for it is not the program's.
+// This thread is in a call of the collector: calls that CUPTI makes are not the program's.
 thread_local bool is_within = false;
 struct Within {
   Within() { is_within = true; }
   ~Within() { is_within = false; }
 };
 
-// As NVIDIA names it, without what all names share. The suffix says that in these cycles nothing
-// was issued; the reason without it counts the same samples and all others.
+// NVIDIA's name without the common prefix. The suffix means that nothing was issued in these cycles;
+// the reason without it counts these samples and all others.
 Reason reason_of(std::string name) {
   const std::string shared = "smsp__pcsamp_warps_issue_stalled_", latency = "_not_issued";
   if (!name.compare(0, shared.size(), shared)) name.erase(0, shared.size());
@@ -216,8 +216,8 @@ CuptiResult configure(Sampled& sampled) {
   return result;
 }
 
-// CUPTI looks for two libraries that lie beside it, where the loader may not.
-void load_neighbours() {
+// CUPTI needs two libraries in its own folder, where the loader may not search.
+void load_neighbors() {
   Dl_info info;
   if (!dladdr(reinterpret_cast<void*>(api.enable), &info) || !info.dli_fname) return;
   std::string path = info.dli_fname;
@@ -226,9 +226,9 @@ void load_neighbours() {
     if (!folder.empty()) dlopen((folder + name).c_str(), RTLD_NOW | RTLD_GLOBAL);
 }
 
-// Why the context's instructions are not sampled; empty where they are.
+// The reason why the context's instructions are not sampled; empty if they are.
 std::string enable(Sampled& sampled) {
-  load_neighbours();
+  load_neighbors();
   Initialize initialize{sizeof initialize, nullptr};
   Where where{sizeof where, nullptr, sampled.context};
   CuptiResult result = api.initialize(&initialize);
@@ -263,7 +263,7 @@ void take(Sampled& sampled, const Buffer& buffer) {
 }
 
 bool has_decoded(const Sampled& sampled) {
-  const Buffer& buffer = sampled.decoded.buffer;  // CUPTI's threads write it
+  const Buffer& buffer = sampled.decoded.buffer;  // written by CUPTI's threads
   return __atomic_load_n(&buffer.count, __ATOMIC_RELAXED) ||
          __atomic_load_n(&buffer.remaining, __ATOMIC_RELAXED);
 }
@@ -277,9 +277,9 @@ void fetch(Sampled& sampled) {
     take(sampled, buffer);
     samples_dropped(buffer.dropped);
     if (buffer.is_full)
-      tell_reader("samples of instructions were lost: the device's buffer of them was full");
+      add_note("samples of instructions were lost: the device's sample buffer was full");
     else if (result != kSuccess && result != kOutOfMemory)
-      tell_reader("samples of instructions were lost: " +
+      add_note("samples of instructions were lost: " +
                   cupti_reason("cuptiPCSamplingGetData", result));
     if (!buffer.count || (!buffer.remaining && !has_decoded(sampled))) return;
   }
@@ -290,12 +290,12 @@ void leave(Sampled& sampled) {
   std::lock_guard<std::mutex> lock(sampled.mutex);
   if (!sampled.is_on) return;
   fetch(sampled);
-  usleep(kDecodeMicroseconds);  // what is not decoded before the end may find no room
+  usleep(kDecodeMicroseconds);  // data that is not decoded before the end may be lost
   fetch(sampled);
   Where where{sizeof where, nullptr, sampled.context};
   api.disable(&where);
   sampled.is_on = false;
-  take(sampled, sampled.decoded.buffer);  // what was decoded only now
+  take(sampled, sampled.decoded.buffer);  // data decoded meanwhile
 }
 
 std::shared_ptr<Sampled> find(void* context) {
@@ -306,7 +306,7 @@ std::shared_ptr<Sampled> find(void* context) {
 
 }  // namespace
 
-std::string sampling_missing() {
+std::string why_no_sampling() {
   uint32_t version = 0;
   if (!(resolve(api.version, "cuptiGetVersion") &&
         resolve(api.initialize, "cuptiProfilerInitialize") &&
@@ -321,7 +321,7 @@ std::string sampling_missing() {
   if (result != kSuccess) return cupti_reason("cuptiGetVersion", result);
   if (version < kFirstVersion)
     return "a CUPTI library (version " + std::to_string(version) +
-           ") whose samples do not tell their launch; that of CUDA 12.4 (version 22) or later is "
+           ") whose samples do not include their launch; that of CUDA 12.4 (version 22) or later is "
            "needed";
   return "";
 }
@@ -339,7 +339,7 @@ void sample_context(void* context) {
   OwnTime own;
   Within within;
   std::string problem = enable(*sampled);
-  if (!problem.empty()) tell_reader("instructions are not sampled: " + problem);
+  if (!problem.empty()) add_note("instructions are not sampled: " + problem);
 }
 
 void fetch_samples(void* context) {

@@ -12,8 +12,8 @@
 namespace stepscope {
 namespace {
 
-// Launches whose work is not known to be done, oldest forgotten first: a graph's one launch has
-// many kernels, so no number is ever known to be used up.
+// Launches whose work may not be finished; the oldest are dropped first. The launch of a graph has
+// many kernels, so a number is never known to be complete.
 class Launches {
  public:
   void put(uint64_t number, NodeId node) {
@@ -46,7 +46,7 @@ Launches& launches() {
   return *all;
 }
 
-// Calls into the driver's library that run in this thread: the runtime's call the driver's.
+// Nested calls of the vendor's libraries in this thread: the runtime's call the driver's.
 struct Calls {
   Entry entry;
   int depth = 0;
@@ -66,14 +66,13 @@ std::string short_kernel(std::string name) {
   return outer == std::string::npos ? name : name.substr(outer + 2);
 }
 
-// Contexts of instructions. Of each reason in a kernel those that had most samples when it was first
-// met have contexts of their own, few enough to leave room for all else; samples of others count for
-// the reason itself.
+// Contexts of instructions. For each stall reason of a kernel, the instructions with the most samples
+// in the first launch get contexts, a limited number; samples of others count for the reason itself.
 class Instructions {
  public:
   using Figures = std::unordered_map<uint64_t, Stat>;  // by metric and context
 
-  // What `stalls` adds to the contexts below a kernel, the most frequent first.
+  // The metrics that `stalls` adds to contexts below a kernel, the most frequent first.
   Figures find(Collector& collector, NodeId kernel, const std::string& name,
                const std::vector<Stall>& stalls) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -130,7 +129,7 @@ void call_begins(const char* function, uint64_t number) {
     begin(&calls.entry, op, nullptr);
   }
   if (Thread* thread = this_thread())
-    if (Slot* slot = here(thread)) launches().put(number, slot->node);
+    if (Slot* slot = current_slot(thread)) launches().put(number, slot->node);
 }
 
 void call_ends(uint64_t) {
@@ -151,7 +150,7 @@ void work_done(uint64_t number, const std::string& name, const char* type, uint6
   KeyId key = collector->keys.find(Kind::kernel, name, "", 0, type);
   NodeId node = collector->tree.child(launch, key, dropped);
   collector->add(node, Metric::device, end_ns - begin_ns);
-  tell({Domain::device, Phase::activity, name.c_str(), 0, 0, int64_t(end_ns - begin_ns), node});
+  emit({Domain::device, Phase::activity, name.c_str(), 0, 0, int64_t(end_ns - begin_ns), node});
 }
 
 void kernel_sampled(uint64_t number, const std::string& symbol, std::vector<Stall>& stalls) {
@@ -181,7 +180,7 @@ void samples_dropped(uint64_t count) {
   collector->dropped_samples += count;
 }
 
-void tell_reader(const std::string& sentence) {
+void add_note(const std::string& sentence) {
   Collector* collector = active.load();
   if (!collector) return;
   std::lock_guard<std::mutex> lock(collector->mutex);
@@ -194,10 +193,10 @@ OwnTime::OwnTime() : since_(ticks()) {}
 OwnTime::~OwnTime() {
   Thread* thread = this_thread();
   if (!thread) return;
-  bool is_outside = !(thread->turn.load(std::memory_order_relaxed) & 1);
-  if (is_outside) thread->turn_over();
+  bool is_outside = !(thread->activity.load(std::memory_order_relaxed) & 1);
+  if (is_outside) thread->toggle_busy();
   thread->totals.own += ticks() - since_;
-  if (is_outside) thread->turn_over();
+  if (is_outside) thread->toggle_busy();
 }
 
 std::string readable_kernel(const char* symbol) {
@@ -213,7 +212,7 @@ bool start_devices(bool stalls, std::string& hindered, std::string& unsampled) {
   launches().clear();
   instructions().clear();
   for (const Vendor* vendor : vendors) {
-    if (!vendor->is_here()) continue;
+    if (!vendor->is_present()) continue;
     std::string why = vendor->probe();
     std::string no_stalls = stalls && why.empty() ? vendor->probe_stalls() : "";
     if (why.empty()) why = vendor->start(stalls && no_stalls.empty());

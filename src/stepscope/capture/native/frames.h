@@ -1,8 +1,8 @@
-// The Python stack of this thread, read where the interpreter keeps it: no lock, no new objects.
+// The Python stack of this thread, read from the interpreter's memory without locks or new objects.
 //
-// A thread that runs an operator stands still in Python, so nobody changes its frames meanwhile.
-// The layouts are those of CPython 3.10 to 3.13 (Include/internal/pycore_frame.h); later versions
-// and builds without the global lock go without Python frames until theirs are written down here.
+// While a thread runs an operator, its Python frames do not change. The layouts are those of CPython
+// 3.10 to 3.13 (Include/internal/pycore_frame.h); later versions and free-threaded builds have no
+// Python frames until their layouts are added here.
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -66,7 +66,7 @@ inline bool is_shim(Frame*) { return true; }
 inline int line_of(PyCodeObject*, uintptr_t) { return 0; }
 #elif PY_VERSION_HEX >= 0x030B0000
 constexpr bool kReadsFrames = true;
-constexpr char kOwnedByCStack = 3;  // 3.12 and later: no frame of Python's
+constexpr char kOwnedByCStack = 3;  // 3.12 and later: not a Python frame
 inline Frame* top_frame(PyThreadState* state) {
 #if PY_VERSION_HEX >= 0x030D0000
   return reinterpret_cast<Frame*>(state->current_frame);
@@ -78,7 +78,7 @@ inline Frame* back(Frame* frame) { return frame->previous; }
 inline PyCodeObject* code_of(Frame* frame) {
   return reinterpret_cast<PyCodeObject*>(frame->executable);
 }
-// Where the frame stands: code that is kept alive never shares a position with other code.
+// The frame's position in its code; code objects that are alive never share positions.
 inline uintptr_t position_of(Frame* frame) { return reinterpret_cast<uintptr_t>(frame->position); }
 inline PyObject* first_argument(Frame* frame) { return frame->locals_and_stack[0]; }
 inline bool is_shim(Frame* frame) {
@@ -103,9 +103,14 @@ inline int line_of(PyCodeObject* code, uintptr_t position) {
 }
 #endif
 
-// The innermost frame of this thread; null where Python does not run in it.
+// This thread's Python state, or null.
+inline PyThreadState* python_state() {
+  return kReadsFrames ? PyGILState_GetThisThreadState() : nullptr;
+}
+
+// This thread's innermost frame; null if it does not run Python.
 inline Frame* innermost() {
-  PyThreadState* state = kReadsFrames ? PyGILState_GetThisThreadState() : nullptr;
+  PyThreadState* state = python_state();
   Frame* frame = state ? top_frame(state) : nullptr;
   while (frame && is_shim(frame)) frame = back(frame);
   return frame;

@@ -1,4 +1,4 @@
-// What frames are called: each distinct frame gets a small number, its key, for good.
+// Interned frames: each distinct frame gets a small permanent number, its key.
 #pragma once
 #include <cstdint>
 #include <mutex>
@@ -13,7 +13,7 @@ enum class Kind : uint8_t {
   root, thread, python, module, op, annotation, runtime, native, kernel, instruction
 };
 
-// Which kinds of frames: sums of these.
+// Bit mask of frame kinds.
 enum : uint32_t { kPython = 1, kModules = 2, kOperators = 4, kNative = 8, kDevice = 16 };
 
 struct Key {
@@ -25,7 +25,7 @@ using KeyId = uint32_t;
 constexpr KeyId kBackward = 1u << 31;  // set in a node's key: the node is backward of its parent
 constexpr KeyId kRootKey = 0, kOthersKey = 1, kNoKey = 0x7fffffff;
 
-// Every function locks; the threads remember what they found.
+// Every function locks; threads cache the results.
 class Keys {
  public:
   Keys();
@@ -33,7 +33,7 @@ class Keys {
              const std::string& type = "");
   void locate(KeyId key, const std::string& file, uint32_t line);
   void rename(KeyId key, const std::string& name);
-  // The frames of Python that stand in some files.
+  // The Python frames in some files.
   struct Line {
     KeyId key;
     std::string file;

@@ -1,4 +1,4 @@
-// Allocations, counted where they are made and released.
+// Allocations and releases, counted in the context where they happen.
 #include "memory.h"
 
 #include <array>
@@ -9,7 +9,7 @@
 namespace stepscope {
 namespace {
 
-// How large what is allocated is: a release tells only the address.
+// Sizes of allocations, as a release has only the address.
 struct Shard {
   std::mutex mutex;
   std::unordered_map<const void*, size_t> sizes;
@@ -27,7 +27,7 @@ void count(Metric metric, size_t bytes) {
   Thread* thread = this_thread();
   if (!thread || thread->is_busy) return;
   uint64_t entered = ticks();
-  Slot* slot = here(thread);
+  Slot* slot = current_slot(thread);
   {
     std::lock_guard<std::mutex> lock(thread->extra_mutex);
     thread->extra[uint64_t(metric) << 32 | slot->node].add(bytes);
@@ -45,7 +45,7 @@ void allocated(const char* device, const void* memory, size_t bytes) {
     shard.sizes[memory] = bytes;
   }
   count(Metric::allocated, bytes);
-  tell({Domain::memory, Phase::allocate, device, reinterpret_cast<uintptr_t>(memory),
+  emit({Domain::memory, Phase::allocate, device, reinterpret_cast<uintptr_t>(memory),
         int64_t(bytes)});
 }
 
@@ -55,13 +55,13 @@ void released(const char* device, const void* memory) {
     Shard& shard = shard_of(memory);
     std::lock_guard<std::mutex> lock(shard.mutex);
     auto found = shard.sizes.find(memory);
-    if (found == shard.sizes.end()) return;  // allocated before anyone watched
+    if (found == shard.sizes.end()) return;  // allocated before watching began
     bytes = found->second;
     shard.sizes.erase(found);
   }
   if (!active.load(std::memory_order_relaxed)) return;
   count(Metric::freed, bytes);
-  tell({Domain::memory, Phase::release, device, reinterpret_cast<uintptr_t>(memory),
+  emit({Domain::memory, Phase::release, device, reinterpret_cast<uintptr_t>(memory),
         int64_t(bytes)});
 }
 

@@ -3,7 +3,7 @@
 
 namespace stepscope {
 
-// What an allocator calls, in the thread that allocates or releases.
+// Called by allocators, in the thread that allocates or releases.
 void allocated(const char* device, const void* memory, size_t bytes);
 void released(const char* device, const void* memory);
 

@@ -1,6 +1,7 @@
-// What Python sees of the collector.
+// The collector's Python interface.
 #include "collector.h"
 #include "device.h"
+#include "line_table.h"
 #include "monitor.h"
 #include "places.h"
 #if defined(STEPSCOPE_PYTORCH)
@@ -10,7 +11,7 @@
 namespace stepscope {
 namespace {
 
-Collector* last = nullptr;  // the one at work, or else the one that was
+Collector* last = nullptr;  // the active collector, or else the last one
 
 PyObject* start(PyObject*, PyObject* arguments) {
   Options options;
@@ -25,11 +26,51 @@ PyObject* start(PyObject*, PyObject* arguments) {
   }
   last = stepscope::start(options);
   if (Thread* thread = this_thread()) {
-    thread->turn_over();
+    thread->toggle_busy();
     learn_frames(*thread);
-    thread->turn_over();
+    thread->toggle_busy();
   }
   Py_RETURN_NONE;
+}
+
+std::string bytes_of(PyObject* bytes) {
+  return std::string(PyBytes_AS_STRING(bytes), size_t(PyBytes_GET_SIZE(bytes)));
+}
+
+PyObject* flush_regularly(PyObject*, PyObject* arguments) {
+  FlushPlan plan;
+  PyObject *path, *partial, *kept, *base, *before, *manifest, *modules;
+  int keep_empty;
+  if (!PyArg_ParseTuple(arguments, "SSSSO!SSddp", &path, &partial, &kept, &base, &PyTuple_Type,
+                        &before, &manifest, &modules, &plan.first_s, &plan.interval_s, &keep_empty))
+    return nullptr;
+  FileVersion& version = plan.before;
+  if (PyTuple_GET_SIZE(before) && !PyArg_ParseTuple(before, "KKKK", &version.device, &version.inode,
+                                                    &version.modified_ns, &version.size))
+    return nullptr;
+  plan.path = bytes_of(path);
+  plan.partial = bytes_of(partial);
+  plan.kept = bytes_of(kept);
+  plan.base = bytes_of(base);
+  plan.members = {{"manifest.json", bytes_of(manifest)}, {"modules.json", bytes_of(modules)}};
+  plan.keep_empty = keep_empty;
+  if (last && active.load() == last && !last->flusher) {
+    last->flusher = new Flusher(*last, plan);
+    last->flusher->start();
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* stop_flushing(PyObject*, PyObject*) {
+  Py_BEGIN_ALLOW_THREADS;
+  if (last && last->flusher) last->flusher->stop();
+  Py_END_ALLOW_THREADS;
+  if (!last || !last->flusher || last->flusher->own() == FileVersion()) Py_RETURN_NONE;
+  const Flusher& flusher = *last->flusher;
+  FileVersion own = flusher.own();
+  std::string kept = flusher.has_kept() ? flusher.plan().kept : "";
+  return Py_BuildValue("(KKKK)N", own.device, own.inode, own.modified_ns, own.size,
+                       PyUnicode_DecodeFSDefaultAndSize(kept.data(), Py_ssize_t(kept.size())));
 }
 
 PyObject* stop(PyObject*, PyObject*) {
@@ -56,15 +97,31 @@ PyObject* snapshot(PyObject*, PyObject* arguments) {
   return PyBytes_FromStringAndSize(text.data(), Py_ssize_t(text.size()));
 }
 
-PyObject* drain(PyObject*, PyObject*) {
-  Py_BEGIN_ALLOW_THREADS;
-  if (last) drain_all(*last);
-  Py_END_ALLOW_THREADS;
-  Py_RETURN_NONE;
+// For tests: the frames that the sampler reads from a given frame on.
+PyObject* read_frames(PyObject*, PyObject* arguments) {
+  unsigned long long innermost;
+  if (!PyArg_ParseTuple(arguments, "K", &innermost)) return nullptr;
+  StackReader reader;
+  StackResult result = reader.read_from(reinterpret_cast<const void*>(innermost), nullptr);
+  if (result == StackResult::torn) Py_RETURN_NONE;
+  PyObject* found = PyList_New(0);
+  for (const SampledFrame& frame : reader.frames()) {
+    const Code& code = *frame.description;
+    int line = line_in_table(code.lines, code.identity.first_line, frame.offset);
+    PyObject* item = Py_BuildValue("s#s#i", code.file.data(), Py_ssize_t(code.file.size()),
+                                   code.name.data(), Py_ssize_t(code.name.size()), line);
+    if (item) PyList_Append(found, item);
+    Py_XDECREF(item);
+  }
+  return found;
+}
+
+PyObject* innermost_frame(PyObject*, PyObject*) {
+  return PyLong_FromUnsignedLongLong(reinterpret_cast<uintptr_t>(innermost()));
 }
 
 PyObject* missing_counters(PyObject*, PyObject*) {
-  return PyUnicode_FromString(counters_missing().c_str());
+  return PyUnicode_FromString(why_no_counters().c_str());
 }
 
 PyObject* devices(PyObject*, PyObject* arguments) {
@@ -72,7 +129,7 @@ PyObject* devices(PyObject*, PyObject* arguments) {
   if (!PyArg_ParseTuple(arguments, "p|p", &on, &stalls)) return nullptr;
   std::string hindered, unsampled;
   bool any = false;
-  Py_BEGIN_ALLOW_THREADS;  // the library's own threads may be in a callback that wants the lock
+  Py_BEGIN_ALLOW_THREADS;  // the library's threads may be in a callback that needs the GIL
   if (on) any = start_devices(stalls, hindered, unsampled);
   else stop_devices();
   Py_END_ALLOW_THREADS;
@@ -149,7 +206,7 @@ PyObject* locate(PyObject*, PyObject* arguments) {
   Py_RETURN_NONE;
 }
 
-// What a frame is called, and where it is, once that is known.
+// Sets the name and location of a frame after they are known.
 void describe(KeyId key, const char* name, const char* file, unsigned line) {
   last->keys.rename(key, name);
   last->keys.locate(key, file, line);
@@ -164,11 +221,11 @@ PyObject* describe_line(PyObject*, PyObject* arguments) {
 }
 
 PyObject* describe_annotation(PyObject*, PyObject* arguments) {
-  const char *told, *name, *file;
+  const char *recorded, *name, *file;
   unsigned line;
-  if (!PyArg_ParseTuple(arguments, "sssI", &told, &name, &file, &line)) return nullptr;
+  if (!PyArg_ParseTuple(arguments, "sssI", &recorded, &name, &file, &line)) return nullptr;
   if (!last) Py_RETURN_NONE;
-  describe(last->keys.find(Kind::annotation, told), name, file, line);
+  describe(last->keys.find(Kind::annotation, recorded), name, file, line);
   Py_RETURN_NONE;
 }
 
@@ -230,7 +287,7 @@ PyObject* memory(PyObject*, PyObject* arguments) {
 
 // -- the shim, for tools and adapters in Python
 
-void call_python(const Happening& what, void* function) {
+void call_python(const MonitorEvent& event, void* function) {
   if (!Py_IsInitialized()) return;
   PyGILState_STATE state = PyGILState_Ensure();
   PyObject *type, *value, *traceback;
@@ -240,9 +297,9 @@ void call_python(const Happening& what, void* function) {
   if (thread && !was_busy) thread->interrupted = innermost();
   if (thread) thread->is_busy = true;
   PyObject* done = PyObject_CallFunction(
-      static_cast<PyObject*>(function), "IIsKLLI", unsigned(what.domain), unsigned(what.phase),
-      what.name, static_cast<unsigned long long>(what.address), static_cast<long long>(what.bytes),
-      static_cast<long long>(what.nanoseconds), what.context);
+      static_cast<PyObject*>(function), "IIsKLLI", unsigned(event.domain), unsigned(event.phase),
+      event.name, static_cast<unsigned long long>(event.address), static_cast<long long>(event.bytes),
+      static_cast<long long>(event.nanoseconds), event.context);
   if (!done) PyErr_WriteUnraisable(static_cast<PyObject*>(function));
   Py_XDECREF(done);
   if (thread) thread->is_busy = was_busy;
@@ -255,7 +312,7 @@ PyObject* watch(PyObject*, PyObject* arguments) {
   PyObject* function;
   if (!PyArg_ParseTuple(arguments, "IO", &domain, &function)) return nullptr;
   if (domain >= unsigned(Domain::count)) return PyErr_Format(PyExc_ValueError, "no such domain");
-  Py_INCREF(function);  // for good: a callback may be under way in another thread when it is unwatched
+  Py_INCREF(function);  // never released: a callback may be running in another thread when it is unwatched
   return PyLong_FromLong(stepscope::watch(Domain(domain), call_python, function));
 }
 
@@ -266,7 +323,7 @@ PyObject* unwatch(PyObject*, PyObject* arguments) {
   Py_RETURN_NONE;
 }
 
-PyObject* tell(PyObject*, PyObject* arguments) {
+PyObject* emit(PyObject*, PyObject* arguments) {
   unsigned domain, phase;
   const char* name;
   unsigned long long address = 0;
@@ -274,7 +331,7 @@ PyObject* tell(PyObject*, PyObject* arguments) {
   if (!PyArg_ParseTuple(arguments, "IIs|KL", &domain, &phase, &name, &address, &bytes))
     return nullptr;
   Py_BEGIN_ALLOW_THREADS;
-  stepscope::tell({Domain(domain), Phase(phase), name, address, bytes});
+  stepscope::emit({Domain(domain), Phase(phase), name, address, bytes});
   Py_END_ALLOW_THREADS;
   Py_RETURN_NONE;
 }
@@ -302,7 +359,7 @@ PyObject* call_path(PyObject*, PyObject* arguments) {
 
 void discard(PyObject* capsule) {
   auto* entry = static_cast<Entry*>(PyCapsule_GetPointer(capsule, nullptr));
-  if (!entry->is_linked) delete entry;  // else it was never ended, and stays on its stack
+  if (!entry->is_linked) delete entry;  // else it did not end and is still on its stack
 }
 
 PyObject* token_of(const Operator& op) {
@@ -342,32 +399,37 @@ PyObject* end(PyObject*, PyObject* capsule) {
 PyMethodDef methods[] = {
     {"start", start, METH_VARARGS, "start(sources, limit, cpu_hz, real_hz, counters)"},
     {"follow_devices", devices, METH_VARARGS, "follow_devices(on[, stalls]): any, hindrances"},
-    {"flush_devices", flush, METH_NOARGS, "flush_devices(): fetch what they have finished."},
-    {"devices_missing", missing_devices, METH_NOARGS, "For each vendor why there are none, and no stalls."},
-    {"drain", drain, METH_NOARGS, "drain(): make room for more samples."},
-    {"counters_missing", missing_counters, METH_NOARGS, "Why there are none; empty if there are."},
+    {"flush_devices", flush, METH_NOARGS, "flush_devices(): fetch the records of finished work."},
+    {"devices_missing", missing_devices, METH_NOARGS, "For each vendor, the reasons why devices and stalls are unavailable."},
+    {"read_frames", read_frames, METH_VARARGS, "read_frames(address): file, name, line; None if torn"},
+    {"innermost_frame", innermost_frame, METH_NOARGS, "innermost_frame(): the caller's address"},
+    {"counters_missing", missing_counters, METH_NOARGS, "The reason why there are none; empty if there are."},
+    {"flush_regularly", flush_regularly, METH_VARARGS,
+     "flush_regularly(path, partial, kept, base, before, manifest, modules, first_s, interval_s, "
+     "keep_empty)"},
+    {"stop_flushing", stop_flushing, METH_NOARGS, "stop_flushing(): the file's version and the path of an earlier file; None if none."},
     {"stop", stop, METH_NOARGS, "stop(): no thread is in a callback when it returns."},
-    {"release", release, METH_NOARGS, "release(): free what a stopped collector holds."},
+    {"release", release, METH_NOARGS, "release(): free the stopped collector."},
     {"snapshot", snapshot, METH_VARARGS, "snapshot(complete): the tree as JSON, or None."},
     {"forget", forget, METH_NOARGS, "forget(): for a forked child."},
-    {"note", note, METH_VARARGS, "note(text): a sentence for the file."},
+    {"note", note, METH_VARARGS, "note(text): add a note to the file."},
     {"watch_modules", watch_modules, METH_VARARGS, "watch_modules(code, resolver)"},
     {"module_key", module_key, METH_VARARGS, "module_key(name, file, line, class)"},
     {"rename", rename, METH_VARARGS, "rename(key, name)"},
     {"locate", locate, METH_VARARGS, "locate(operator, file, line)"},
     {"describe", describe_line, METH_VARARGS, "describe(key, name, file, line)"},
-    {"describe_annotation", describe_annotation, METH_VARARGS, "describe_annotation(told, name, file, line)"},
+    {"describe_annotation", describe_annotation, METH_VARARGS, "describe_annotation(recorded, name, file, line)"},
     {"lines_of", lines_of, METH_O, "lines_of(files): key, file and line of each frame in them"},
-    {"module_died", module_died, METH_NOARGS, "module_died(): its address may come again."},
+    {"module_died", module_died, METH_NOARGS, "module_died(): its address may be reused."},
     {"hide", hide, METH_VARARGS, "hide(frames, barriers, annotators)"},
-    {"watch_memory", memory, METH_VARARGS, "watch_memory(on): why it cannot be, or nothing."},
-    {"watch", watch, METH_VARARGS, "watch(domain, function): a number to unwatch with."},
+    {"watch_memory", memory, METH_VARARGS, "watch_memory(on): the reason if it cannot, or None."},
+    {"watch", watch, METH_VARARGS, "watch(domain, function): returns a number for unwatch."},
     {"unwatch", unwatch, METH_VARARGS, "unwatch(number)"},
-    {"tell", tell, METH_VARARGS, "tell(domain, phase, name, address, bytes)"},
+    {"emit", emit, METH_VARARGS, "emit(domain, phase, name, address, bytes)"},
     {"call_path", call_path, METH_VARARGS, "call_path(sources[, context])"},
     {"begin", begin, METH_VARARGS, "begin(name[, sequence, is_backward, forward_thread])"},
-    {"enclose", enclose, METH_VARARGS, "enclose(name): as begin, and nothing in it counts apart"},
-    {"end", end, METH_O, "end(what begin returned)"},
+    {"enclose", enclose, METH_VARARGS, "enclose(name): like begin, but nested operators count as part of it"},
+    {"end", end, METH_O, "end(entry): takes the result of begin"},
     {"follow_pytorch", follow, METH_VARARGS, "follow_pytorch(on)"},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -23,8 +23,8 @@ std::vector<Watcher>& watchers() {
 std::atomic<uint32_t> watched[size_t(Domain::count)];
 int numbers = 0;
 
-// A callback's own operators, allocations and so on are not told.
-__thread bool is_telling = false;
+// Events caused by a callback are not reported.
+__thread bool is_emitting = false;
 
 bool is_wanted(Kind kind, uint32_t sources) {
   switch (kind) {
@@ -59,24 +59,24 @@ void unwatch(int number) {
 }
 
 bool is_watched(Domain domain) {
-  return watched[size_t(domain)].load(std::memory_order_relaxed) && !is_telling;
+  return watched[size_t(domain)].load(std::memory_order_relaxed) && !is_emitting;
 }
 
-void tell(const Happening& happening) {
-  if (!is_watched(happening.domain)) return;
+void emit(const MonitorEvent& event) {
+  if (!is_watched(event.domain)) return;
   std::vector<Watcher> now;
   {
     std::lock_guard<std::mutex> lock(mutex);
     now = watchers();
   }
-  is_telling = true;
+  is_emitting = true;
   for (auto& watcher : now)
-    if (watcher.domain == happening.domain) watcher.callback(happening, watcher.argument);
-  is_telling = false;
+    if (watcher.domain == event.domain) watcher.callback(event, watcher.argument);
+  is_emitting = false;
 }
 
 std::vector<PathFrame> call_path(uint32_t sources) {
-  Slot* slot = here(this_thread());
+  Slot* slot = current_slot(this_thread());
   return slot ? call_path(sources, slot->node) : std::vector<PathFrame>();
 }
 

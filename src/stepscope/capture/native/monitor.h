@@ -1,9 +1,9 @@
-// The shim between a framework and whoever wants to know what it does (DEEPCONTEXT 4.1, DLMONITOR).
+// The shim between frameworks and tools (DEEPCONTEXT 4.1, DLMONITOR).
 //
-// A framework's adapter tells: `begin` and `end` of collector.h around each operator, and `tell` for
-// the rest. A tool watches a domain and asks, from within its callback or anywhere else, for the
-// call path of its thread. Neither knows the other; pytorch.cpp is one adapter, and adapters in
-// Python (for JAX, say) call the same functions through the extension.
+// A framework's adapter calls `begin` and `end` (collector.h) around each operator, and `emit` for
+// other events. A tool watches a domain and can query the call path of its thread, in its callback or
+// anywhere else. pytorch.cpp is one adapter; adapters in Python (for example for JAX) call the same
+// functions through the extension.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,24 +17,24 @@ namespace stepscope {
 enum class Domain : uint32_t { op, compilation, memory, device, count };
 enum class Phase : uint32_t { begin, end, allocate, release, activity };
 
-struct Happening {
+struct MonitorEvent {
   Domain domain;
   Phase phase;
   const char* name;       // operator, compiled function, device, kernel
-  uint64_t address = 0;   // of memory
-  int64_t bytes = 0;      // of memory
-  int64_t nanoseconds = 0;  // of a device activity, its length
-  NodeId context = kRoot;   // of a device activity, who launched it; else ask `call_path`
+  uint64_t address = 0;   // memory events
+  int64_t bytes = 0;      // memory events
+  int64_t nanoseconds = 0;  // duration of a device activity
+  NodeId context = kRoot;   // of a device activity, its launching context; else use `call_path`
 };
 
-using Callback = void (*)(const Happening&, void* argument);
+using Callback = void (*)(const MonitorEvent&, void* argument);
 
-// Returns a number to unwatch with. Callbacks run in the thread where it happens.
+// Returns a number for `unwatch`. Callbacks run in the thread of their event.
 int watch(Domain domain, Callback callback, void* argument);
 void unwatch(int number);
 
 bool is_watched(Domain domain);
-void tell(const Happening& happening);
+void emit(const MonitorEvent& event);
 
 // A frame of the five kinds, as in the file.
 struct PathFrame {

@@ -9,13 +9,13 @@ namespace stepscope {
 constexpr int kDeepest = 128;
 
 struct Unwound {
-  const void* outermost;  // where on the stack the operator around this one lives
-  const void* python;     // where the interpreter's code begins
+  const void* outermost;  // stack address of the enclosing operator
+  const void* python;     // begin of the interpreter's code
   const void* places[kDeepest];
   int depth = 0;
 };
 
-// What is known of an address in the code. Looking one up in a library of PyTorch's size takes long.
+// A cache of symbols by address; looking one up in a library of PyTorch's size is slow.
 struct Function {
   const void* library = nullptr;
   std::string name, file;
@@ -45,11 +45,11 @@ static const Function& function_at(const void* address) {
   std::lock_guard<std::mutex> lock(mutex);
   auto [place, is_new] = known->try_emplace(address);
   if (is_new) place->second = look_up(address);
-  return place->second;  // entries stay where they are
+  return place->second;  // entries do not move
 }
 
-static bool is_bookkeeping(const Function& function, const void* ours) {
-  if (function.library == ours || function.name.empty()) return true;
+static bool is_bookkeeping(const Function& function, const void* own_library) {
+  if (function.library == own_library || function.name.empty()) return true;
   for (const char* part : {"RecordFunction", "record_function", "_Unwind_", "callOp"})
     if (function.name.find(part) != std::string::npos) return true;
   return false;
@@ -70,9 +70,9 @@ static const void* base_of(const void* address) {
   return dladdr(address, &place) ? place.dli_fbase : nullptr;
 }
 
-void below_native_frames(Thread& thread, Slot* parent, Entry* entry) {
+void attach_below_native_frames(Thread& thread, Slot* parent, Entry* entry) {
   if (thread.collector.tree.has(parent->node, entry->key)) return;
-  static const void* ours = base_of(reinterpret_cast<const void*>(&below_native_frames));
+  static const void* own_library = base_of(reinterpret_cast<const void*>(&attach_below_native_frames));
   Unwound unwound;
   unwound.outermost = thread.top && thread.top->slot == parent ? thread.top->stack : nullptr;
   unwound.python = base_of(reinterpret_cast<const void*>(&PyLong_FromLong));
@@ -81,7 +81,7 @@ void below_native_frames(Thread& thread, Slot* parent, Entry* entry) {
   bool dropped = false;
   for (int i = unwound.depth; i-- > 0;) {
     const Function& function = function_at(unwound.places[i]);
-    if (is_bookkeeping(function, ours)) continue;
+    if (is_bookkeeping(function, own_library)) continue;
     KeyId key = thread.collector.keys.find(Kind::native, function.name, function.file);
     node = thread.collector.tree.child(node, key, dropped);
   }

@@ -4,7 +4,7 @@
 
 namespace stepscope {
 
-// What is known of code objects, under Python's lock. Each is kept alive: a position in it names it.
+// Flags of code objects, guarded by the GIL. Each is kept alive, as positions in it identify it.
 static std::unordered_map<PyCodeObject*, uint8_t>& known_code() {
   static auto* known = new std::unordered_map<PyCodeObject*, uint8_t>;
   return *known;
@@ -30,7 +30,7 @@ void set_hidden(std::vector<std::string> hidden, std::vector<std::string> barrie
   annotator_files = new auto(std::move(annotators));
 }
 
-// -- Python's side, with its lock
+// -- with the GIL
 
 struct Python {
   PyGILState_STATE state = PyGILState_Ensure();
@@ -56,12 +56,17 @@ static bool ends_with(const std::vector<std::string>* endings, const std::string
   });
 }
 
-// By a frame (`file:name`), a file, or what the file's path contains (`*folder/`).
+// Matches a frame (`file:name`), a file, or a part of the file's path (`*folder/`).
 static bool is_hidden(const std::string& file, const std::string& name) {
   if (ends_with(hidden_names, file + ":" + name) || ends_with(hidden_names, file)) return true;
   return hidden_names && std::any_of(hidden_names->begin(), hidden_names->end(), [&](auto& part) {
     return part[0] == '*' && file.find(part.substr(1)) != std::string::npos;
   });
+}
+
+uint8_t frame_flags(const std::string& file, const std::string& name) {
+  return (is_hidden(file, name) ? kHidden : 0) | (ends_with(barrier_files, file) ? kBarrier : 0) |
+         (ends_with(annotator_files, file) ? kAnnotator : 0);
 }
 
 static PlaceKey describe(Collector& collector, Frame* frame, uintptr_t position) {
@@ -77,10 +82,7 @@ static PlaceKey describe(Collector& collector, Frame* frame, uintptr_t position)
   auto known = known_code().find(code);
   if (known == known_code().end() && known_code().size() < kMostCode) {
     Py_INCREF(code);
-    uint8_t flags = (is_hidden(file, name) ? kHidden : 0) |
-                    (ends_with(barrier_files, file) ? kBarrier : 0) |
-                    (ends_with(annotator_files, file) ? kAnnotator : 0);
-    known = known_code().emplace(code, flags).first;
+    known = known_code().emplace(code, frame_flags(file, name)).first;
   }
   if (known == known_code().end()) return {collector.keys.find(Kind::python, "(others)"), 0};
   int line = std::max(line_of(code, position), 0);
@@ -99,7 +101,7 @@ static KeyId ask_for_module(Thread& thread, PyObject* module, KeyId inside) {
   return key;
 }
 
-// -- without
+// -- without the GIL
 
 static PlaceKey place_of(Thread& thread, Frame* frame, uintptr_t position) {
   if (PlaceKey* known = thread.places.find(position)) return *known;
@@ -108,17 +110,11 @@ static PlaceKey place_of(Thread& thread, Frame* frame, uintptr_t position) {
   return place;
 }
 
-static uint64_t call_of(PyObject* module, KeyId inside) {
+uint64_t call_of(const void* module, KeyId inside) {
   return (reinterpret_cast<uint64_t>(module) * 0x9E3779B97F4A7C15ull) ^ inside;
 }
 
-bool is_module_call(Frame* frame) { return module_call && code_of(frame) == module_call; }
-
-KeyId known_module(Thread& thread, Frame* frame, KeyId inside) {
-  if (!is_module_call(frame)) return kNoKey;
-  KeyId* known = thread.modules.find(call_of(first_argument(frame), inside));
-  return known ? *known : kNoKey;
-}
+bool is_module_call(const void* code) { return module_call && code == module_call; }
 
 void learn_frames(Thread& thread) {
   for (Frame* frame = innermost(); frame; frame = outer(frame))
@@ -130,8 +126,10 @@ static KeyId module_key(Thread& thread, PyObject* module, KeyId inside) {
   if (KeyId* known = thread.modules.find(call)) return *known;
   uint32_t age = thread.collector.module_age.load();
   KeyId key = ask_for_module(thread, module, inside);
-  if (age == thread.collector.module_age.load() && thread.modules.size() < kMostCode)
+  if (age == thread.collector.module_age.load() && thread.modules.size() < kMostCode) {
     thread.modules.put(call, key);
+    if (key != kNoKey) thread.collector.remember_module(module, inside, key, age);
+  }
   return key;
 }
 
@@ -151,7 +149,7 @@ struct Seen {
 
 static Place enter_frame(Thread& thread, const Seen& seen, const Place& above) {
   PyObject* module = nullptr;
-  if (is_module_call(seen.frame) && resolver &&
+  if (is_module_call(code_of(seen.frame)) && resolver &&
       thread.collector.options.sources & kModules) {
     module = first_argument(seen.frame);
     KeyId key = module ? module_key(thread, module, above.inside) : kNoKey;
@@ -169,7 +167,7 @@ static bool is_same(const Place& place, const Seen& seen) {
          (!place.module || place.module == first_argument(seen.frame));
 }
 
-// How many of the outermost frames run the program rather than being of it.
+// The number of outermost frames that are runners.
 static int count_below_program(Thread& thread, const Seen* seen, int depth) {
   for (int i = 0; i < depth; i++)
     if (place_of(thread, seen[i].frame, seen[i].position).flags & kBarrier) return depth - i;
@@ -209,9 +207,9 @@ static int collect(Frame* frame, Frame* until, Seen* seen, bool& found) {
   return depth;
 }
 
-static bool is_same_line(Thread& thread, uintptr_t one, uintptr_t other) {
-  if (one == other) return true;
-  PlaceKey *first = thread.places.find(one), *second = thread.places.find(other);
+static bool is_same_line(Thread& thread, uintptr_t left, uintptr_t right) {
+  if (left == right) return true;
+  PlaceKey *first = thread.places.find(left), *second = thread.places.find(right);
   return first && second && first->key == second->key;
 }
 
@@ -226,7 +224,7 @@ static Slot* below_annotation(Thread& thread, Entry* top, Frame* frame) {
       return descend(thread, top->slot, top->inside, seen, depth);
     }
   }
-  return parent_slot(thread, top->below, frame);  // who opened it has returned, and left it open
+  return parent_slot(thread, top->below, frame);  // the opening frame returned without closing it
 }
 
 static Slot* parent_of(Thread& thread, Entry* top, Frame* frame) {
@@ -240,7 +238,7 @@ static Slot* parent_of(Thread& thread, Entry* top, Frame* frame) {
   bool found;
   int depth = collect(frame, top ? top->frame : nullptr, seen, found);
   if (top && !found) return top->slot;
-  return descend(thread, top ? top->slot : thread.ground, top ? top->inside : kNoKey, seen, depth);
+  return descend(thread, top ? top->slot : thread.root_slot, top ? top->inside : kNoKey, seen, depth);
 }
 
 Slot* parent_slot(Thread& thread, Entry* top, Frame* frame) { return parent_of(thread, top, frame); }

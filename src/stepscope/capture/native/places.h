@@ -6,26 +6,27 @@
 
 namespace stepscope {
 
-// The context that an operator called from `frame` hangs under, where `top` is the operator that
-// runs in this thread already (or null).
+// The parent context of an operator called from `frame`; `top` is the operator that runs in this
+// thread already (or null).
 Slot* parent_slot(Thread& thread, Entry* top, Frame* frame);
-// Remember where in the program an annotation was opened: its own frames will be gone.
+// Remember where an annotation was opened, as its frames may return before it ends.
 void anchor(Thread& thread, Entry* entry);
-// An annotation's name, without the numbers that would make every one new.
-// Whether torch.compile says this around what it does: no operator, though told as one. Numbers in
-// it are as many as there are compilations.
+// Whether this is a range of torch.compile, which is reported like an operator. Its name may contain
+// a different number for each compilation.
 bool is_of_compiler(const std::string& name);
+// An annotation's name, without numbers that would make every one distinct.
 std::string plain_name(Collector& collector, const std::string& name, Kind kind);
 
-// Learn which frames of the stack run the program rather than being of it.
+// Learn which frames of the stack are runners (they launch the program but do not belong to it).
 void learn_frames(Thread& thread);
-bool is_module_call(Frame* frame);
-// The module that `frame` calls, where that is known; for the handler of a signal.
-KeyId known_module(Thread& thread, Frame* frame, KeyId inside);
+bool is_module_call(const void* code);
+// Flags of a frame by its file and function: kHidden, kBarrier, kAnnotator.
+uint8_t frame_flags(const std::string& file, const std::string& name);
+uint64_t call_of(const void* module, KeyId inside);
 
-// What `nn.Module.__call__` runs, and a Python function (module, parent key) -> key.
+// The code of `nn.Module.__call__`, and a Python function (module, parent key) -> key.
 void set_module_call(PyObject* code, PyObject* resolver);
-// Files whose frames are left out, and files whose frames end the stack.
+// Files whose frames are hidden, files whose frames end the stack, and files of annotations.
 void set_hidden(std::vector<std::string> hidden, std::vector<std::string> barriers,
                 std::vector<std::string> annotators);
 

@@ -1,4 +1,4 @@
-// PyTorch's side: at::RecordFunction tells of each operator, in every thread.
+// PyTorch's adapter: at::RecordFunction reports each operator, in every thread.
 #include <ATen/record_function.h>
 #include <c10/core/Allocator.h>
 
@@ -9,7 +9,7 @@
 namespace stepscope {
 namespace {
 
-// What travels from an operator's begin to its end; a thread keeps those it used for the next.
+// The observer context from an operator's begin to its end; threads reuse these objects.
 struct Context : at::ObserverContext {
   Entry entry;
   static void* operator new(size_t size);
@@ -34,12 +34,12 @@ void* Context::operator new(size_t size) {
     spare = *static_cast<void**>(memory);
     return memory;
   }
-  cleaner.is_needed = true;  // makes it be there when the thread ends
+  cleaner.is_needed = true;  // so that it exists when the thread ends
   return ::operator new(size);
 }
 
-// An operator that ended in another thread than it began in may still be on that one's stack: its
-// memory is left alone then, a rare and small loss.
+// An operator that ended in another thread may still be on the stack of the thread that began it:
+// its memory is not freed then, a rare and small leak.
 void Context::operator delete(void* memory) {
   auto* context = static_cast<Context*>(memory);
   if (context->entry.is_linked.load(std::memory_order_acquire)) return;
@@ -67,7 +67,7 @@ void on_end(const at::RecordFunction&, at::ObserverContext* context) {
   if (context) end(&static_cast<Context*>(context)->entry);
 }
 
-// Stands before the allocator of the CPU. What it handed out stays valid when it has gone.
+// Wraps the CPU allocator. Its allocations stay valid after it is removed.
 struct Watching : c10::Allocator {
   c10::Allocator* before = nullptr;
   static c10::DeleterFnPtr release_before;
@@ -115,13 +115,13 @@ void detach_pytorch() {
 const char* watch_memory() {
   c10::Allocator* now = c10::GetAllocator(c10::DeviceType::CPU);
   if (now == &watching()) return "";
-  if (!now->raw_deleter()) return "the CPU's allocator does not say how to release its memory";
+  if (!now->raw_deleter()) return "the CPU allocator does not provide a deleter";
   watching().before = now;
   Watching::release_before = now->raw_deleter();
   c10::SetAllocator(c10::DeviceType::CPU, &watching());
   return c10::GetAllocator(c10::DeviceType::CPU) == &watching()
              ? ""
-             : "another tool has put itself before the CPU's allocator";
+             : "another tool has replaced the CPU allocator";
 }
 
 void unwatch_memory() {

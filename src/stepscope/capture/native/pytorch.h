@@ -4,7 +4,7 @@ namespace stepscope {
 
 void attach_pytorch();
 void detach_pytorch();
-// Tells of the CPU's memory from now on; returns why it cannot, or nothing.
+// Reports CPU allocations from now on; returns the reason if it cannot, or null.
 const char* watch_memory();
 void unwatch_memory();
 

@@ -1,4 +1,4 @@
-// AMD's side: roctracer, found at run time. Written against its public headers (roctracer.h,
+// AMD's adapter: roctracer, loaded at run time. Written against its public headers (roctracer.h,
 // ext/prof_protocol.h of ROCm 5 and 6).
 #include <dlfcn.h>
 
@@ -19,11 +19,11 @@ struct Record {
   uint64_t number, begin, end;
   int device;
   uint64_t queue;
-  const char* name;  // of a dispatch; the size, of a copy
+  const char* name;  // for a dispatch; the size for a copy
 };
 static_assert(offsetof(Record, number) == 16 && offsetof(Record, name) == 56);
 
-// The beginning of hip_api_data_t
+// The first fields of hip_api_data_t
 struct CallData {
   uint64_t number;
   uint32_t phase;
@@ -93,12 +93,12 @@ void* open_library() {
   return nullptr;
 }
 
-bool is_here() {
+bool is_present() {
   return getenv("STEPSCOPE_ROCTRACER") || dlopen("libamdhip64.so", RTLD_LAZY | RTLD_NOLOAD);
 }
 
 std::string probe() {
-  if (!is_here()) return "no HIP runtime in this process (libamdhip64.so)";
+  if (!is_present()) return "no HIP runtime in this process (libamdhip64.so)";
   if (!roctracer.handle) roctracer.handle = open_library();
   if (!roctracer.handle) return "no roctracer library (libroctracer64.so of ROCm)";
   return resolve_all() ? "" : "a roctracer library without the functions needed";
@@ -109,7 +109,7 @@ std::string probe_stalls() {
 }
 
 std::string start(bool) {
-  // The real structure ends with a pointer more in some versions: leave room for it.
+  // In some versions the structure has an additional pointer at its end: leave room for it.
   struct {
     Properties properties;
     void* more[4];
@@ -135,6 +135,6 @@ void stop() {
 
 }  // namespace
 
-const Vendor kAmd{"AMD", is_here, probe, probe_stalls, start, flush, stop};
+const Vendor kAmd{"AMD", is_present, probe, probe_stalls, start, flush, stop};
 
 }  // namespace stepscope

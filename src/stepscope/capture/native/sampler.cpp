@@ -1,341 +1,298 @@
 #include "sampler.h"
 
-#include <linux/perf_event.h>
-#include <sys/ioctl.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
 
 #include "collector.h"
+#include "hidden_thread.h"
+#include "line_table.h"
 #include "places.h"
+#include "safe_memory.h"
 
 namespace stepscope {
 
-static SampleRates rates;
+// -- sampled threads
 
-// -- hardware counters
-
-struct Event {
-  uint32_t type;
-  uint64_t config;
-  Metric metric;
-};
-// The first leads the group: every system counts it.
-static const Event kEvents[kCounters] = {
-    {PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS, Metric::page_faults},
-    {PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES, Metric::cycles},
-    {PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS, Metric::instructions},
-    {PERF_TYPE_HARDWARE, PERF_COUNT_HW_CACHE_MISSES, Metric::cache_misses},
-};
-
-static int open_counter(const Event& event, int group) {
-  perf_event_attr attributes{};
-  attributes.size = sizeof attributes;
-  attributes.type = event.type;
-  attributes.config = event.config;
-  attributes.exclude_kernel = 1;  // what an ordinary user may count
-  attributes.exclude_hv = 1;
-  attributes.read_format = PERF_FORMAT_GROUP;
-  return int(syscall(SYS_perf_event_open, &attributes, 0, -1, group, PERF_FLAG_FD_CLOEXEC));
+Target::Target(NodeId root_node, bool has_counters)
+    : thread_id(pthread_self()), last_node(root_node), system_id_(pid_t(syscall(SYS_gettid))),
+      node_(root_node) {
+  pthread_getcpuclockid(pthread_self(), &clock_);
+  if (has_counters) counters.open();
+  cpu_time(last_cpu);
+  last_real = nanoseconds();
 }
 
-static void open_counters(Samples& samples) {
-  for (const Event& event : kEvents) {
-    int counter = open_counter(event, samples.counters);
-    if (counter < 0) continue;
-    if (samples.counters < 0) samples.counters = counter;
-    samples.metrics[samples.counted++] = uint8_t(event.metric);
+// A sequence lock: the version is odd while the rest is written.
+void Target::publish(const Position& position) {
+  uint32_t version = version_.load(std::memory_order_relaxed);
+  version_.store(version + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  state_.store(position.state, std::memory_order_relaxed);
+  until_.store(position.until, std::memory_order_relaxed);
+  node_.store(position.node, std::memory_order_relaxed);
+  inside_.store(position.inside, std::memory_order_relaxed);
+  version_.store(version + 2, std::memory_order_release);
+}
+
+bool Target::read(Position& position, uint32_t& version) const {
+  version = version_.load(std::memory_order_acquire);
+  position = {state_.load(std::memory_order_relaxed), until_.load(std::memory_order_relaxed),
+              node_.load(std::memory_order_relaxed), inside_.load(std::memory_order_relaxed)};
+  return !(version & 1) && has_version(version);
+}
+
+bool Target::has_version(uint32_t version) const {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return version_.load(std::memory_order_relaxed) == version;
+}
+
+bool Target::cpu_time(uint64_t& now) const {
+  timespec time;
+  if (clock_gettime(clock_, &time)) return false;
+  now = uint64_t(time.tv_sec) * 1000000000u + uint64_t(time.tv_nsec);
+  return true;
+}
+
+// A thread that could run elsewhere may just have been woken and not have used CPU time yet.
+bool Target::is_preempted() const {
+  char path[64], text[512];
+  snprintf(path, sizeof path, "/proc/self/task/%d/stat", int(system_id_));
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t size = file < 0 ? -1 : ::read(file, text, sizeof text - 1);
+  if (file >= 0) close(file);
+  if (size <= 0) return false;
+  text[size] = 0;
+  const char* field = strrchr(text, ')');  // ends the second field; the state is the third
+  if (!field || field[1] != ' ' || field[2] != 'R') return false;
+  constexpr int kProcessorField = 39;
+  for (int i = 2; field && i < kProcessorField; i++) field = strchr(field + 1, ' ');
+  return field && atoi(field + 1) == sched_getcpu();
+}
+
+// -- the sampler's thread
+
+Sampler::Sampler(Collector& collector, const SampleRates& rates)
+    : collector_(collector), rates_(rates) {}
+
+std::string Sampler::start() {
+  std::string missing = why_no_copies();
+  if (!missing.empty()) return missing;
+  int error = start_hidden_thread(thread_, this, [](void* self) -> void* {
+    static_cast<Sampler*>(self)->run();
+    return nullptr;
+  });
+  is_running_ = !error;
+  return error ? std::string("cannot start a thread: ") + strerror(error) : "";
+}
+
+void Sampler::stop() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    is_stopping_ = true;
+  }
+  wakeup_.notify_all();
+  if (is_running_) pthread_join(thread_, nullptr);
+  is_running_ = false;
+  std::vector<std::shared_ptr<Target>> rest;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    rest = targets_;
+  }
+  for (auto& target : rest) remove(*target);
+}
+
+// Waiting for a processor delays samples, most often until a sampled thread has gone to sleep.
+static void ask_for_short_delays() {
+  prctl(PR_SET_TIMERSLACK, 1);
+  struct {
+    uint32_t size = sizeof(*this), policy = 0;  // SCHED_OTHER
+    uint64_t flags = 0;
+    int32_t nice = 0;
+    uint32_t priority = 0;
+    uint64_t slice_ns = 100000, deadline = 0, period = 0;
+  } attributes;
+  for (int nice : {-10, 0}) {  // negative values need a privilege
+    attributes.nice = nice;
+    if (!syscall(SYS_sched_setattr, 0, &attributes, 0)) return;
   }
 }
 
-std::string counters_missing() {
-  int counter = open_counter(kEvents[1], -1);
-  if (counter >= 0) {
-    close(counter);
-    return "";
+void Sampler::run() {
+  using Clock = std::chrono::steady_clock;
+  ask_for_short_delays();
+  struct Timer {
+    unsigned rate;
+    Clock::time_point next;
+  } timers[2] = {{rates_.cpu, Clock::now()}, {rates_.real, Clock::now()}};
+  // Intervals are randomized around the requested one, so that samples do not synchronize with the program.
+  auto advance = [&](Timer& timer, Clock::time_point now) {
+    random_ ^= random_ << 13, random_ ^= random_ >> 7, random_ ^= random_ << 17;
+    double share = 0.5 + double(random_ >> 11) / double(1ull << 53);
+    timer.next += std::chrono::nanoseconds(int64_t(1e9 / timer.rate * share));
+    if (timer.next < now) timer.next = now;
+  };
+  for (Timer& timer : timers) {
+    if (timer.rate) advance(timer, Clock::now());
+    else timer.next = Clock::time_point::max();
   }
-  if (errno == EACCES || errno == EPERM)
-    return "no permission for hardware counters (see /proc/sys/kernel/perf_event_paranoid, or the "
-           "container's seccomp profile)";
-  if (errno == ENOENT || errno == EOPNOTSUPP || errno == ENODEV)
-    return "this machine gives us no hardware counters, as many virtual machines";
-  return std::string("perf_event_open failed: ") + strerror(errno);
-}
-
-// -- in the handler: only what is allowed there
-
-static constexpr int kDeepest = 160;
-static constexpr size_t kLongestFile = 240, kLongestName = 120;
-
-// A record: its size, the context it begins at, its figures, and its frames, outermost first. A
-// frame is a key, or where that is not known yet kNoKey, a line, and two texts.
-class Writer {
- public:
-  explicit Writer(Samples& samples) : samples_(samples) {}
-  template <class T>
-  void put(T value) {
-    bytes(&value, sizeof value);
-  }
-  void bytes(const void* from, size_t size) {
-    if (used_ + size > sizeof scratch_) return void(fits_ = false);
-    memcpy(scratch_ + used_, from, size);
-    used_ += size;
-  }
-  void text(PyObject* object, size_t longest) {
-    const char* start = "?";
-    size_t size = 1;
-    if (object && PyUnicode_Check(object) && PyUnicode_IS_COMPACT_ASCII(object)) {
-      start = reinterpret_cast<const char*>(PyUnicode_1BYTE_DATA(object));
-      size = size_t(PyUnicode_GET_LENGTH(object));
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!is_stopping_) {
+    Clock::time_point next = std::min(timers[0].next, timers[1].next);
+    if (Clock::now() < next) {
+      wakeup_.wait_until(lock, next);
+      continue;
     }
-    if (size > longest) start += size - longest, size = longest;
-    put(uint16_t(size));
-    bytes(start, size);
-  }
-  void commit() {
-    uint64_t written = samples_.written.load(std::memory_order_relaxed);
-    uint64_t room = Samples::kRoom - (written - samples_.read.load(std::memory_order_acquire));
-    if (!fits_ || room < used_ + 4) return void(samples_.lost.fetch_add(1));
-    uint32_t size = uint32_t(used_);
-    copy(written, &size, 4);
-    copy(written + 4, scratch_, used_);
-    samples_.written.store(written + 4 + used_, std::memory_order_release);
-  }
-
- private:
-  void copy(uint64_t at, const void* from, size_t size) {
-    for (size_t i = 0; i < size; i++)
-      samples_.buffer[(at + i) % Samples::kRoom] = static_cast<const char*>(from)[i];
-  }
-  Samples& samples_;
-  char scratch_[16384];
-  size_t used_ = 0;
-  bool fits_ = true;
-};
-
-static void put_unknown(Writer& writer, Frame* frame, uintptr_t position) {
-  PyCodeObject* code = code_of(frame);
-  if (!code || !PyCode_Check(code)) return;
-  writer.put(kNoKey);
-  writer.put(uint32_t(line_of(code, position)));
-  writer.text(code->co_filename, kLongestFile);
-#if PY_VERSION_HEX >= 0x030B0000
-  writer.text(code->co_qualname, kLongestName);
-#else
-  writer.text(code->co_name, kLongestName);
-#endif
-}
-
-// A signal may come while Python returns from a function: it gives the stack's last block back to
-// the system before it lets go of the frame in it. Where that cannot be asked all is taken for there.
-static bool is_there(Frame* frame) {
-  char copy[sizeof(Frame)];
-  iovec here{copy, sizeof copy}, there{frame, sizeof copy};
-  return process_vm_readv(getpid(), &here, 1, &there, 1, 0) >= 0 || errno != EFAULT;
-}
-
-static bool has_frames() {
-  PyThreadState* state = kReadsFrames ? PyGILState_GetThisThreadState() : nullptr;
-  Frame* frame = state ? top_frame(state) : nullptr;
-  return frame && is_there(frame);
-}
-
-static void put_frames(Writer& writer, Thread& thread) {
-  Entry* top = thread.top;
-  Frame* until = top ? top->frame : nullptr;
-  Frame* frames[kDeepest];
-  int depth = 0;
-  for (Frame* f = innermost(); f && f != until && depth < kDeepest; f = outer(f)) {
-    PlaceKey* place = thread.places.find(position_of(f));
-    if (place && place->flags & kBarrier) break;
-    frames[depth++] = f;
-  }
-  KeyId inside = top ? top->inside : kNoKey;
-  while (depth-- > 0) {
-    Frame* frame = frames[depth];
-    KeyId module = known_module(thread, frame, inside);
-    if (module != kNoKey) inside = module;
-    PlaceKey* place = thread.places.find(position_of(frame));
-    if (module != kNoKey) writer.put(module);
-    else if (is_module_call(frame) || (place && place->flags & kHidden)) continue;
-    else if (place) writer.put(place->key);
-    else put_unknown(writer, frame, position_of(frame));
+    bool due[2];
+    for (int i = 0; i < 2; i++)
+      if ((due[i] = timers[i].next <= next)) advance(timers[i], next);
+    sampled_ = targets_;
+    lock.unlock();
+    sample_all(due[0], due[1]);
+    lock.lock();
   }
 }
 
-static void put_figure(Writer& writer, uint8_t metric, uint64_t value) {
-  writer.put(metric);
-  writer.put(value);
+void Sampler::sample_all(bool cpu, bool real) {
+  for (auto& target : sampled_) sample(*target, cpu, real);
 }
 
-static void put_figures(Writer& writer, Samples& samples, int which, uint64_t interval) {
-  uint64_t found[1 + kCounters];
-  ssize_t expected = ssize_t(sizeof(uint64_t)) * (1 + samples.counted);
-  bool has_counters = !which && samples.counters >= 0 &&
-                      read(samples.counters, found, sizeof found) == expected;
-  writer.put(uint8_t(1 + (has_counters ? samples.counted : 0)));
-  put_figure(writer, uint8_t(which ? Metric::sampled_real : Metric::sampled_cpu), interval);
-  for (int i = 0; has_counters && i < samples.counted; i++) {
-    put_figure(writer, samples.metrics[i], found[1 + i] - samples.last_counters[i]);
-    samples.last_counters[i] = found[1 + i];
+// Elapsed time counts at the thread's current position. CPU time counts there only if the thread
+// runs; the CPU time of a waiting thread counts when it next runs.
+void Sampler::sample(Target& target, bool cpu, bool real) {
+  uint64_t before = 0, after = 0, now = nanoseconds();
+  NodeId node;
+  if (!target.cpu_time(before)) return;
+  bool may_run = before != target.last_cpu;
+  if (!real && !may_run) return;
+  if (!locate(target, node) || !target.cpu_time(after)) return;
+  if (real) count(target, now, node, false);
+  if (cpu && may_run && (after != before || target.is_preempted())) count(target, after, node, true);
+}
+
+bool Sampler::locate(Target& target, NodeId& node) {
+  constexpr int kTries = 4;
+  Position position;
+  uint32_t version;
+  uint64_t cpu = 0;
+  bool has_position = false, is_moving = false;
+  target.cpu_time(cpu);
+  for (int i = 0; i < kTries; i++) {
+    if (!target.read(position, version)) continue;
+    has_position = true;
+    if (cpu == target.seen_cpu && version == target.seen_version) {
+      node = target.seen_node;  // it has not run since then
+      return true;
+    }
+    if (find_node(target, position, version, node)) {
+      target.seen_cpu = cpu, target.seen_version = version, target.seen_node = node;
+      return true;
+    }
+    is_moving = !target.has_version(version);
   }
-}
-
-static const clockid_t kClocks[2] = {CLOCK_THREAD_CPUTIME_ID, CLOCK_MONOTONIC};
-
-static void take(Thread& thread, int which) {
-  Samples& samples = *thread.samples;
-  uint64_t now = nanoseconds(kClocks[which]);
-  uint64_t interval = now - samples.last[which];
-  samples.last[which] = now;
-  Writer writer(samples);
-  Entry* top = thread.top;
-  bool is_placed = top && !top->is_pending;
-  writer.put(is_placed ? top->node : thread.ground->node);
-  put_figures(writer, samples, which, interval);
-  // In the middle of a callback of ours the tables are not to be read.
-  bool is_quiet = !(thread.turn.load(std::memory_order_relaxed) & 1);
-  bool is_alone = !top || (is_placed && !top->encloses);
-  if (is_quiet && is_alone && has_frames() && (!top || top->is_annotation || innermost() != top->frame) &&
-      thread.collector.options.sources & kPython)
-    put_frames(writer, thread);
-  writer.commit();
-}
-
-static void on_signal(int, siginfo_t* info, void*) {
-  int reason = errno;
-  if (Thread* thread = sampled_thread()) {
-    thread->samples->is_handling.store(true);
-    if (active.load() == &thread->collector) take(*thread, info->si_value.sival_int);
-    thread->samples->is_handling.store(false);
+  if (has_position && is_moving) {  // operators change faster than stacks can be read
+    node = position.node;
+    return true;
   }
-  errno = reason;
+  std::lock_guard<std::mutex> lock(mutex_);
+  torn_++;
+  return false;
 }
 
-// -- outside
+bool Sampler::find_node(const Target& target, const Position& position, uint32_t version,
+                        NodeId& node) {
+  node = position.node;
+  if (!position.state) return true;
+  StackResult result = reader_.read(position.state, target.thread_id, position.until);
+  if (!target.has_version(version) || result == StackResult::torn) return false;
+  if (position.until && !reader_.has_met_until()) return true;
+  node = descend(position);
+  return true;
+}
 
-std::string prepare_sampling(const SampleRates& wanted) {
-  rates = wanted;
-  if (!rates.cpu && !rates.real) return "";
-  struct sigaction before {};
-  sigaction(SIGPROF, nullptr, &before);
-  bool is_free = before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN;
-  if (!is_free && before.sa_sigaction != on_signal) {
-    rates = SampleRates();
-    return "another profiler of this process uses SIGPROF, so nothing is sampled";
+KeyId Sampler::key_of(const SampledFrame& frame) {
+  Code& code = *frame.description;
+  auto [place, is_new] = code.keys.try_emplace(frame.offset, kNoKey);
+  if (is_new) {
+    int line = line_in_table(code.lines, code.identity.first_line, frame.offset);
+    place->second = collector_.keys.find(Kind::python, code.name, code.file, uint32_t(line));
   }
-  struct sigaction action {};
-  action.sa_sigaction = on_signal;
-  action.sa_flags = SA_SIGINFO | SA_RESTART;
-  sigfillset(&action.sa_mask);
-  sigaction(SIGPROF, &action, nullptr);
-  return "";
+  return place->second;
 }
 
-static void start_timer(Thread& thread, int which, unsigned rate) {
-  Samples& samples = *thread.samples;
-  sigevent event{};
-  event.sigev_notify = SIGEV_THREAD_ID;
-  event.sigev_signo = SIGPROF;
-  event.sigev_value.sival_int = which;
-  event._sigev_un._tid = pid_t(thread.system_id);
-  samples.last[which] = nanoseconds(kClocks[which]);
-  if (!rate || timer_create(kClocks[which], &event, &samples.timers[which])) return;
-  samples.has_timer[which] = true;
-  itimerspec every{};
-  every.it_interval.tv_sec = rate == 1 ? 1 : 0;
-  every.it_interval.tv_nsec = rate == 1 ? 0 : long(1000000000 / rate);
-  every.it_value = every.it_interval;
-  timer_settime(samples.timers[which], 0, &every, nullptr);
-}
-
-void sample_thread(Thread& thread) {
-  if (!rates.cpu && !rates.real) return;
-  thread.samples = std::make_unique<Samples>();
-  if (rates.counters) open_counters(*thread.samples);
-  start_timer(thread, 0, rates.cpu);
-  start_timer(thread, 1, rates.real);
-}
-
-Samples::~Samples() {
-  if (counters >= 0) close(counters);
-}
-
-void end_sampling(Thread& thread) {
-  if (!thread.samples) return;
-  for (int which = 0; which < 2; which++)
-    if (thread.samples->has_timer[which]) timer_delete(thread.samples->timers[which]);
-  thread.samples->has_timer[0] = thread.samples->has_timer[1] = false;
-}
-
-// -- the reader of the buffers
-
-namespace {
-
-class Reader {
- public:
-  Reader(const Samples& samples, uint64_t at) : samples_(samples), at_(at) {}
-  template <class T>
-  T get() {
-    T value;
-    bytes(&value, sizeof value);
-    return value;
-  }
-  std::string text() {
-    std::string text(get<uint16_t>(), ' ');
-    bytes(text.data(), text.size());
-    return text;
-  }
-  uint64_t at() const { return at_; }
-
- private:
-  void bytes(void* to, size_t size) {
-    for (size_t i = 0; i < size; i++)
-      static_cast<char*>(to)[i] = samples_.buffer[(at_ + i) % Samples::kRoom];
-    at_ += size;
-  }
-  const Samples& samples_;
-  uint64_t at_;
-};
-
-KeyId read_key(Collector& collector, Reader& reader) {
-  KeyId key = reader.get<KeyId>();
-  if (key != kNoKey) return key;
-  uint32_t line = reader.get<uint32_t>();
-  std::string file = reader.text(), name = reader.text();
-  return collector.keys.find(Kind::python, name, file, line);
-}
-
-void count_sample(Collector& collector, Reader& reader, uint64_t end) {
-  NodeId node = reader.get<NodeId>();
-  std::pair<uint8_t, uint64_t> figures[1 + kCounters];
-  int count = reader.get<uint8_t>();
-  for (int i = 0; i < count; i++) {
-    figures[i].first = reader.get<uint8_t>();
-    figures[i].second = reader.get<uint64_t>();
-  }
+NodeId Sampler::descend(const Position& position) {
+  const auto& frames = reader_.frames();
+  size_t depth = 0;
+  while (depth < frames.size() && !(frames[depth].description->flags & kBarrier)) depth++;
+  NodeId node = position.node;
+  KeyId inside = position.inside;
   bool dropped = false;
-  while (reader.at() < end) node = collector.tree.child(node, read_key(collector, reader), dropped);
-  for (int i = 0; i < count; i++)
-    collector.ended[uint64_t(figures[i].first) << 32 | node].add(figures[i].second);
+  while (depth-- > 0) {
+    const SampledFrame& frame = frames[depth];
+    bool is_module = is_module_call(frame.code);
+    KeyId key = is_module ? collector_.known_module(frame.first_argument, inside) : kNoKey;
+    if (key != kNoKey) inside = key;
+    else if (is_module || frame.description->flags & kHidden) continue;
+    else key = key_of(frame);
+    node = collector_.tree.child(node, key, dropped);
+  }
+  return node;
 }
 
-}  // namespace
+void Sampler::count(Target& target, uint64_t now, NodeId node, bool is_cpu) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (target.has_ended) return;
+  uint64_t& last = is_cpu ? target.last_cpu : target.last_real;
+  Metric metric = is_cpu ? Metric::sampled_cpu : Metric::sampled_real;
+  if (now <= last) return;
+  figures_[uint64_t(metric) << 32 | node].add(now - last);
+  last = now;
+  target.last_node = node;
+  if (!is_cpu) return;
+  HardwareCounters::Reading readings[HardwareCounters::kMost];
+  for (int i = 0, found = target.counters.read(readings); i < found; i++)
+    figures_[uint64_t(readings[i].metric) << 32 | node].add(readings[i].value);
+}
 
-void drain(Collector& collector, Thread& thread) {
-  if (!thread.samples) return;
-  Samples& samples = *thread.samples;
-  uint64_t at = samples.read.load(), end = samples.written.load(std::memory_order_acquire);
-  while (at < end) {
-    Reader reader(samples, at);
-    uint64_t next = at + 4 + reader.get<uint32_t>();
-    count_sample(collector, reader, next);
-    samples.read.store(at = next, std::memory_order_release);
-  }
-  collector.dropped_samples += samples.lost.exchange(0);
+// -- other threads
+
+std::shared_ptr<Target> Sampler::add_this_thread(NodeId root_node) {
+  auto target = std::make_shared<Target>(root_node, rates_.counters);
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!is_stopping_) targets_.push_back(target);
+  return target;
+}
+
+// The time since the last sample counts at its position.
+void Sampler::remove(Target& target) {
+  uint64_t cpu = 0, real = nanoseconds();
+  if (rates_.cpu && target.cpu_time(cpu)) count(target, cpu, target.last_node, true);
+  if (rates_.real) count(target, real, target.last_node, false);
+  std::lock_guard<std::mutex> lock(mutex_);
+  target.has_ended = true;
+  std::erase_if(targets_, [&](auto& one) { return one.get() == &target; });
+}
+
+void Sampler::add_figures(std::unordered_map<uint64_t, Stat>& figures) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto& [place, stat] : figures_) figures[place].add(stat);
+}
+
+uint64_t Sampler::torn() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return torn_;
+}
+
+std::string why_no_frames() {
+  if (kReadsFrames) return "";
+  return "samples show operators without Python frames: stepscope does not know how Python " +
+         std::string(PY_VERSION) + " stores its frames";
 }
 
 }  // namespace stepscope

@@ -1,4 +1,4 @@
-// The tree as JSON (docs/contexts_format.md).
+// The tree as JSON (docs/reference/contexts_format.md).
 #include <algorithm>
 #include <cmath>
 
@@ -25,7 +25,7 @@ const MetricForm kForms[] = {
     {"cache_misses", "1", "exclusive", "misses of the last-level cache"},
     {"page_faults", "1", "exclusive", "page faults"},
     {"stalls", "samples", "exclusive", "samples of an instruction, by the state of its warp"},
-    {"latency_stalls", "samples", "exclusive", "those of them in whose cycle nothing was issued"},
+    {"latency_stalls", "samples", "exclusive", "stall samples in whose cycle nothing was issued"},
 };
 const char* kKinds[] = {"root",    "thread", "python", "module", "operator", "annotation",
                         "runtime", "native", "kernel", "instruction"};
@@ -87,7 +87,7 @@ struct Figures {
   Totals totals;
 };
 
-// Operators that run now count as far as they have come: else they would be less than their parts.
+// Running operators count up to now; otherwise they would be shorter than their nested calls.
 void add_running(Thread& thread, Figures& figures) {
   struct Running {
     NodeId node;
@@ -96,7 +96,7 @@ void add_running(Thread& thread, Figures& figures) {
   int depth = 0;
   uint64_t now = 0, own = 0;
   for (int tries = 0; tries < 100; tries++) {
-    uint32_t turn = thread.turn.load(std::memory_order_acquire);
+    uint32_t activity = thread.activity.load(std::memory_order_acquire);
     depth = 0;
     now = ticks();
     own = thread.totals.own;
@@ -104,7 +104,7 @@ void add_running(Thread& thread, Figures& figures) {
       if (entry->slot && !entry->is_pending)
         running[depth++] = {entry->slot->node, entry->start, entry->own, !entry->below};
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (!(turn & 1) && thread.turn.load(std::memory_order_relaxed) == turn) break;
+    if (!(activity & 1) && thread.activity.load(std::memory_order_relaxed) == activity) break;
     depth = 0;
   }
   for (int i = 0; i < depth; i++) {
@@ -120,12 +120,12 @@ Figures gather(Collector& collector) {
   Figures figures;
   std::lock_guard<std::mutex> lock(collector.mutex);
   for (Thread* thread : collector.threads) {
-    drain(collector, *thread);
     add_figures(*thread, figures.of);
     figures.totals.add(thread->totals);
     add_running(*thread, figures);
   }
   for (auto& [place, stat] : collector.ended) figures.of[place].add(stat);
+  if (collector.sampler) collector.sampler->add_figures(figures.of);
   figures.totals.add(collector.ended_totals);
   return figures;
 }
@@ -213,7 +213,7 @@ void write_totals(Json& json, Collector& collector, const Totals& totals, double
   json.text += '{';
   json.integer("contexts", totals.dropped);
   json.integer("backward_links", totals.missed);
-  json.integer("samples", collector.dropped_samples);
+  json.integer("samples", collector.dropped_samples + (collector.sampler ? collector.sampler->torn() : 0));
   json.integer("device_records", collector.dropped_device);
   json.text += '}';
   json.list("notes", collector.notes, [&](const std::string& note) { json.string(note); });
@@ -232,7 +232,7 @@ void write_sources(Json& json, uint32_t sources) {
 std::string snapshot(Collector& collector, bool complete) {
   Figures figures = gather(collector);
   double scale = scale_of(collector);
-  std::vector<Node> nodes = collector.tree.copy();  // after the figures: each has its node
+  std::vector<Node> nodes = collector.tree.copy();  // after the metrics, so that each has its node
   std::vector<Key> keys;
   std::vector<std::string> strings;
   collector.keys.copy(keys, strings);

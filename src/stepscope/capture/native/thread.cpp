@@ -8,7 +8,7 @@
 
 namespace stepscope {
 
-// What the system calls the thread, without a number at its end: a pool is one context.
+// The thread's system name without a trailing number, so that a pool is one context.
 static std::string thread_name() {
   if (syscall(SYS_gettid) == getpid()) return "main";
   char name[32] = "";
@@ -25,7 +25,7 @@ static std::atomic<uint64_t> serials{0};
 Thread::Thread(Collector& collector) : collector(collector), serial(++serials) {
   system_id = uint64_t(syscall(SYS_gettid));
   Slot* root = make(kRoot, kRootKey, nullptr);
-  ground = child(root, collector.keys.find(Kind::thread, thread_name()));
+  root_slot = child(root, collector.keys.find(Kind::thread, thread_name()));
   module_age = collector.module_age.load();
   path.reserve(64);
 }
@@ -36,7 +36,7 @@ Thread::~Thread() {
 
 Slot* Thread::make(NodeId node, KeyId key, Slot* parent) {
   uint32_t index = slot_count.load(std::memory_order_relaxed);
-  if (index >= kChunk * kChunks) return ground ? ground : parent;
+  if (index >= kChunk * kChunks) return root_slot ? root_slot : parent;
   auto& chunk = chunks[index / kChunk];
   if (!chunk.load(std::memory_order_relaxed)) chunk.store(new Slot[kChunk]);
   Slot* slot = chunk.load(std::memory_order_relaxed) + index % kChunk;
@@ -50,7 +50,7 @@ Slot* Thread::search(Slot* parent, KeyId key) {
   if (Slot** found = slots.find(place)) return *found;
   bool dropped = false;
   NodeId node = collector.tree.child(parent->node, key, dropped);
-  if (dropped) {  // not remembered here either: memory stays bounded
+  if (dropped) {  // not cached either, to bound memory
     totals.dropped++;
     return of_node(node);
   }

@@ -1,7 +1,7 @@
-// What one thread counts: figures of the contexts it has been in, and the stack it is in now.
+// A thread's data: metrics of its contexts, and its current stack.
 //
-// Only its own thread writes here, and nothing in here moves, so that the writer of the file can
-// read along: chunks are added and never grow, and `turn` is odd while the thread is at work.
+// Only the thread itself writes here, and nothing moves, so that the flusher can read concurrently:
+// chunks are added but never grow, and `activity` is odd while the thread writes.
 #pragma once
 #include <atomic>
 #include <cstring>
@@ -12,6 +12,7 @@
 #include "clock.h"
 #include "frames.h"
 #include "sampler.h"
+#include "stat.h"
 #include "tree.h"
 
 namespace stepscope {
@@ -19,28 +20,9 @@ namespace stepscope {
 struct Collector;
 struct Thread;
 
-struct Stat {
-  uint64_t count = 0, sum = 0, min = ~uint64_t(0), max = 0;
-  double squares = 0;
-  void add(uint64_t value) {
-    count++;
-    sum += value;
-    if (value < min) min = value;
-    if (value > max) max = value;
-    squares += double(value) * double(value);
-  }
-  void add(const Stat& other) {
-    count += other.count;
-    sum += other.sum;
-    if (other.min < min) min = other.min;
-    if (other.max > max) max = other.max;
-    squares += other.squares;
-  }
-};
-
-// A context as this thread knows it. `last` is the child entered most recently and `next` the
-// sibling that was entered after this one the last time: training repeats itself, so the next
-// child is mostly found without a search.
+// A thread's view of a context. `last` is the child entered most recently, and `next` the sibling that
+// was entered after this one last time: training is repetitive, so the next child is usually found
+// without a search.
 struct Slot {
   NodeId node;
   KeyId key;
@@ -50,7 +32,7 @@ struct Slot {
   Stat time;
 };
 
-// A place in Python's stack: where it stands, whose call it is if a module's, and its context.
+// A frame of the Python stack: its position, the module if it is a module's call, and its context.
 struct Place {
   uintptr_t position;
   PyObject* module;
@@ -64,10 +46,10 @@ struct Anchor {
 };
 constexpr int kAnchors = 4;
 
-// An operator that runs. It lives in whatever the framework hands from its begin to its end.
+// A running operator. It is stored in the object that the framework passes from begin to end.
 struct Entry {
   Entry* below = nullptr;
-  uint64_t thread = 0;  // whose stack it is on; 0 where nothing is collected
+  uint64_t thread = 0;  // the thread that began it; 0 if nothing is collected
   Slot* slot = nullptr;
   NodeId node = kRoot;
   uint64_t start = 0, own = 0;
@@ -77,15 +59,15 @@ struct Entry {
   KeyId key = kNoKey;
   KeyId inside = kNoKey;  // the module that called it
   uint32_t session = 0;
-  bool is_pending = false;     // its place is known once the first operator below it is
+  bool is_pending = false;     // its context is known after that of the first operator below it
   bool is_annotation = false;  // the Python frames that opened it may be gone
-  bool encloses = false;       // nothing that runs in it is counted apart
+  bool encloses = false;       // nested operators are not counted separately
   std::atomic<bool> is_linked{false}, has_ended{false};
   Anchor anchors[kAnchors];
 };
 
-// The contexts of the last forward operators by sequence number, to hang backward ones under. Its
-// own thread writes; others read. A table that has grown too small stays, as it may be being read.
+// Contexts of the last forward operators by sequence number, the parents of backward operators. Only
+// its thread writes; others read. An outgrown table is kept, as others may be reading it.
 class Ring {
  public:
   static constexpr uint32_t kSmallest = 1u << 16, kLargest = 1u << 20;
@@ -95,7 +77,7 @@ class Ring {
     table_.load(std::memory_order_relaxed)->at(sequence).store(sequence << 32 | node,
                                                                std::memory_order_relaxed);
   }
-  // Node of a sequence number; kRoot where it is not known (any more).
+  // The node of a sequence number; kRoot if unknown or already replaced.
   NodeId find(uint64_t sequence) {
     Table* table = table_.load(std::memory_order_acquire);
     uint64_t cell = table->at(sequence).load(std::memory_order_relaxed);
@@ -129,7 +111,7 @@ class Ring {
   std::atomic<bool> is_small_{false};
 };
 
-// From a number to a pointer or number, open addressing; only its own thread uses it.
+// A hash map with open addressing; only its thread uses it.
 template <class Value>
 class Map {
  public:
@@ -173,8 +155,8 @@ class Map {
   size_t size_ = 0;
 };
 
-// An operator's name as the framework hands it over. An address may be reused for another name, so
-// what is there is compared before it is believed.
+// An operator's name, cached by the framework's address. An address may be reused for another name,
+// so the text is compared too.
 struct Name {
   std::string text;
   KeyId key = kNoKey;
@@ -210,7 +192,7 @@ struct Thread {
     if (last) last->next = found;
     return parent->last = found;
   }
-  Slot* of_node(NodeId node);  // a context that another thread may have made
+  Slot* of_node(NodeId node);  // a context that another thread may have created
   Slot* search(Slot* parent, KeyId key);
   Slot* make(NodeId node, KeyId key, Slot* parent);
   bool is_known(Slot* parent, KeyId key) { return slots.find(pack(parent->node, key)) != nullptr; }
@@ -220,37 +202,37 @@ struct Thread {
 
   Collector& collector;
   Entry* top = nullptr;
-  Slot* ground = nullptr;  // the thread's own node
-  void turn_over() {
-    turn.store(turn.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  Slot* root_slot = nullptr;  // the thread's node
+  void toggle_busy() {
+    activity.store(activity.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
-  std::atomic<uint32_t> turn{0};
-  bool is_busy = false;  // a Python callback of ours runs: what it calls is not counted
-  Frame* interrupted = nullptr;  // the frame that such a callback stands above
+  std::atomic<uint32_t> activity{0};
+  bool is_busy = false;  // a Python callback of the collector runs; its calls are not counted
+  Frame* interrupted = nullptr;  // the frame that called such a callback
   uint32_t module_age = 0;
   Totals totals;
 
-  // The Python stack when it was last looked at, outermost first, above `base`.
+  // The Python stack when it was last read, outermost first, below `base`.
   std::vector<Place> path;
   Slot* base = nullptr;
-  KeyId inside = kNoKey;  // the module that the context found last is part of
+  KeyId inside = kNoKey;  // the module of the context found last
 
   Map<Slot*> slots;
   Map<PlaceKey> places;
   Map<KeyId> modules;
   Map<Name*> names, texts;
   std::vector<std::unique_ptr<Name>> name_store;
-  Name passing;  // of operators beyond the number of names that are remembered
+  Name passing;  // for operators beyond the limit of cached names
   std::unique_ptr<Ring> ring;
   uint64_t framework_id = 0;
 
   std::atomic<uint32_t> slot_count{0};
   std::atomic<Slot*> chunks[kChunks] = {};
 
-  const uint64_t serial;  // of all threads ever; addresses come again
+  const uint64_t serial;  // unique over all threads ever, unlike addresses
   uint64_t system_id = 0;
-  std::unique_ptr<Samples> samples;
-  // Memory: figures of contexts beside time, by metric (collector.h).
+  std::shared_ptr<Target> target;  // null if it is not sampled
+  // Metrics of contexts other than time, by metric (collector.h).
   std::mutex extra_mutex;
   std::unordered_map<uint64_t, Stat> extra;
 };

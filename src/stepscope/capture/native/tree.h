@@ -1,5 +1,5 @@
-// The calling-context tree of the whole process: who is whose child. It holds no figures: each
-// thread keeps its own (thread.h), so that the threads share nothing while they count.
+// The calling-context tree of the process. It has no metrics: each thread keeps its own (thread.h),
+// so that threads share nothing while they count.
 #pragma once
 #include <cstdint>
 #include <mutex>
@@ -20,12 +20,12 @@ struct Node {
 
 class Tree {
  public:
-  // At most `limit` nodes, and `fan` children of each; more stand below one node `(others)`.
+  // At most `limit` nodes, and `fan` children of each; further ones share one node `(others)`.
   explicit Tree(uint32_t limit = 1u << 20, uint32_t fan = 4096);
 
-  // The child of `parent` with `key`. Sets `dropped` where there was no room for a new one.
+  // The child of `parent` with `key`. Sets `dropped` if there was no room for a new one.
   NodeId child(NodeId parent, KeyId key, bool& dropped);
-  // A child that stands below other nodes of its own making: native frames.
+  // A child below additional nodes: native frames.
   NodeId child_below(NodeId parent, NodeId stand_in, KeyId key, bool& dropped);
   bool has(NodeId parent, KeyId key) const;
   size_t size() const;

@@ -22,7 +22,7 @@ export function BreakdownView({ store }: { store: BatchStore }): JSX.Element {
       </div>
       <Breadcrumbs store={store} nodes={nodes} />
       {metric === "time" && <Directions />}
-      {inside.length === 0 && <p class="nothing">Nothing further is known inside.</p>}
+      {inside.length === 0 && <p class="nothing">No further breakdown.</p>}
       <ul>
         {inside.map((node) => (
           <li key={keyOf(node)}>
@@ -144,11 +144,7 @@ function Bar({
     return (
       <>
         {KINDS.map((kind) => (
-          <span
-            key={kind}
-            class={`c-memory-${kind}`}
-            style={width(Number(node[`${kind}_bytes`] ?? 0))}
-          />
+          <span key={kind} class={`c-memory-${kind}`} style={width(node[`${kind}_bytes`])} />
         ))}
       </>
     );
@@ -171,7 +167,7 @@ export const KINDS = [
   "inputs",
   "temporaries",
   "untracked",
-];
+] as const;
 
 function place(node: CostNode): string {
   return `${node.file!.split("/").pop()}:${node.line}`;

@@ -13,7 +13,7 @@ const BOTTOM = 18;
 
 interface Quantity {
   title: string;
-  colour: string;
+  color: string;
   of: (one: Prediction) => number;
   range: (one: Prediction) => readonly [number, number];
   measured: (one: { throughput: number; bytes: number }) => number;
@@ -31,7 +31,7 @@ export function Charts(props: {
   const { profile } = props;
   const throughput: Quantity = {
     title: "Samples a second",
-    colour: "c-throughput",
+    color: "c-throughput",
     of: (one) => one.throughput,
     range: (one) => [one.throughput_range[0], one.throughput_range[1] ?? one.throughput],
     measured: (one) => one.throughput,
@@ -41,7 +41,7 @@ export function Charts(props: {
   };
   const memory: Quantity = {
     title: "Peak memory",
-    colour: "c-memory",
+    color: "c-memory",
     of: (one) => one.bytes ?? 0,
     range: (one) => one.bytes_range ?? [one.bytes ?? 0, one.bytes ?? 0],
     measured: (one) => one.bytes,
@@ -79,7 +79,7 @@ function Chart(props: {
   const upper = curve.map((one) => `${x(one.batch)},${y(Math.min(quantity.range(one)[1], top))}`);
   const lower = curve.map((one) => `${x(one.batch)},${y(Math.max(quantity.range(one)[0], 0))}`);
   return (
-    <figure ref={box} class={`chart ${quantity.colour}`} aria-label={quantity.title}>
+    <figure ref={box} class={`chart ${quantity.color}`} aria-label={quantity.title}>
       <figcaption>{quantity.title}</figcaption>
       <svg width={width} height={HEIGHT} onClick={pick as never} role="img">
         <title>{`${quantity.title} over the batch size`}</title>

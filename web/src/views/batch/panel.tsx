@@ -20,7 +20,7 @@ export function BatchPanel({ store }: { store: BatchStore }): JSX.Element {
       {profile && chosen ? (
         <Whole store={store} profile={profile} chosen={chosen} />
       ) : (
-        !store.problem.value && <p class="nothing">Nothing is measured yet: measure this file.</p>
+        !store.problem.value && <p class="nothing">Not measured yet.</p>
       )}
     </main>
   );
@@ -41,8 +41,8 @@ function Whole(props: {
       <Charts {...props} />
       <BreakdownView store={store} />
       {profile.warnings.length > 0 && (
-        <section class="batch-warnings" aria-label="To be wary of">
-          <h2 class="pane-heading">To be wary of</h2>
+        <section class="batch-warnings" aria-label="Warnings">
+          <h2 class="pane-heading">Warnings</h2>
           <ul>
             {profile.warnings.map((one) => (
               <li key={one}>{one}</li>
@@ -86,7 +86,7 @@ function Head({
           place
         )}
         {" · "}a step takes {milliseconds(chosen.ms)}
-        {error !== null && ` · checked at a size held back: ${percent(error)} off`}
+        {error !== null && ` · error at a held-out size: ${percent(error)}`}
       </p>
     </header>
   );
@@ -115,7 +115,7 @@ function Suggestions({
   profile: BatchProfile;
   chosen: Prediction;
 }): JSX.Element {
-  const offers = [profile.now, ...profile.suggestions];
+  const offers = [profile.now, ...profile.suggestions].filter((one) => one !== null);
   return (
     <div class="suggestions" role="group" aria-label="Batch sizes to try">
       <span class="dim">Try</span>

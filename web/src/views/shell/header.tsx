@@ -21,7 +21,7 @@ export function Header({ store }: { store: Store }): JSX.Element {
       <button
         type="button"
         class="icon"
-        title="Light or dark (d)"
+        title="Light or dark (l)"
         aria-label={`Theme: ${theme.value}`}
         onClick={toggleTheme}
       >
@@ -30,8 +30,8 @@ export function Header({ store }: { store: Store }): JSX.Element {
       <button
         type="button"
         class="icon"
-        title="Keys (?)"
-        aria-label="Keys"
+        title="Keys and terms (?)"
+        aria-label="Keys and terms"
         onClick={() => (store.helpShown.value = true)}
       >
         ?
@@ -44,7 +44,7 @@ function OneStep({ store }: { store: Store }): JSX.Element {
   return (
     <label
       class="switch"
-      title="Tables and overview of the step on screen alone, not means over all steps (m)"
+      title="Tables and overview for the step on screen, not means over all steps (m)"
     >
       <input
         type="checkbox"

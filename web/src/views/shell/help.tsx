@@ -1,24 +1,32 @@
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+import { TERMS } from "../../base/glossary";
 import type { Store } from "../../state/store";
+import { FactList } from "../../widgets/fact_list";
 import { panesOf } from "../index";
 
 const KEYS: [string, string][] = [
-  ["← →", "the operation before or after, within a level"],
-  ["↑ ↓", "the operation around it, the longest inside it"],
-  ["Home End", "the first, the last operation of a level"],
-  ["Enter", "open the chosen operation"],
-  ["Esc Backspace", "close the lowest level"],
-  ["c", "down the slowest operations on the CPU"],
-  ["g", "down the slowest operations on the device"],
-  ["/", "search; Esc in the box ends it"],
-  ["a", "all threads, streams and ranks"],
-  ["m", "the step on screen alone, or means over all"],
+  ["← →", "previous, next operation in the level"],
+  ["↑ ↓", "enclosing operation, longest operation inside"],
+  ["Home End", "first, last operation of the level"],
+  ["w s", "zoom the time axis in, out"],
+  ["a d", "move it left, right; so do Shift and the arrow keys"],
+  ["f 0", "zoom to what is selected, to the whole level"],
+  ["drag", "select an area for its statistics; with Shift, move the axis"],
+  ["Ctrl wheel", "zoom the axis"],
+  ["Enter", "open the selected operation"],
+  ["Esc", "close the area, then the lowest level"],
+  ["Backspace", "close the lowest level"],
+  ["c", "follow the slowest operations on the CPU"],
+  ["g", "longest piece of device work of the step"],
+  ["/", "search; Esc ends it"],
+  ["e", "all threads, streams and ranks"],
+  ["m", "this step only, or means over all steps"],
   ["t", "the timeline as a table"],
-  ["+ − 0", "what-if timelines: nearer, further, all of them"],
+  ["+ − 0", "zoom the what-if timelines: in, out, all"],
   ["p", "open in Perfetto"],
-  ["d", "light or dark"],
-  ["?", "these keys"],
+  ["l", "light or dark"],
+  ["?", "keys and terms"],
 ];
 
 export function Help({ store }: { store: Store }): JSX.Element {
@@ -33,11 +41,11 @@ export function Help({ store }: { store: Store }): JSX.Element {
   return (
     <dialog
       ref={dialog}
-      aria-label="Keys"
+      aria-label="Keys and terms"
       onClose={() => (store.helpShown.value = false)}
       onClick={(event) => event.target === dialog.current && dialog.current?.close()}
     >
-      <h2>Keys</h2>
+      <h2>Keys and terms</h2>
       <div class="help-columns">
         <dl class="keys">
           {[...KEYS, ...panes].map(([key, what]) => (
@@ -54,15 +62,24 @@ export function Help({ store }: { store: Store }): JSX.Element {
         <section>
           <h3>How to read the timeline</h3>
           <ul class="reading">
+            <li>Everything is drawn when it ran, on one time axis. Drag the ruler to move it.</li>
             <li>
-              Each level is the inside of one operation, fitted to the width. A click opens the
-              next.
+              Each level shows the inside of one operation. Click an operation to open it: the axis
+              zooms to it.
             </li>
-            <li>The hotter the colour, the more of the level's time an operation takes.</li>
+            <li>
+              A bar's hue is its stage; the stronger the color, the more of the level's time it
+              takes.
+            </li>
+            <li>
+              A bar spans from start to end. Its solid part is busy time, drawn from the left.
+            </li>
             <li>The line at a bar's foot is on the side that bounds it: CPU or device.</li>
-            <li>≈ marks device work drawn earlier than it ran, to stand below its CPU side.</li>
             <li>Arrows lead from a call to its kernel, and between backward and forward.</li>
+            <li>Drag over an area to see what it holds.</li>
           </ul>
+          <h3 id="terms">Terms</h3>
+          <FactList class="terms" facts={TERMS} />
         </section>
       </div>
       <form method="dialog">

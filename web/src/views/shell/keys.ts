@@ -2,6 +2,9 @@ import type { Store } from "../../state/store";
 import { toggleTheme } from "../../state/theme";
 import { panesOf } from "../index";
 import { openInPerfetto } from "../raw_events";
+import { axisOf } from "../../state/axis";
+import { spanOf } from "../../model/level";
+import { PAN_STEP, panBy, ZOOM_STEP, zoomBy } from "../timeline/gestures";
 import { walk } from "../timeline/keys";
 import { SEARCH_BOX } from "./search";
 
@@ -9,6 +12,11 @@ import { SEARCH_BOX } from "./search";
 export function pressed(store: Store, event: KeyboardEvent): void {
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
   if (store.helpShown.value && event.key !== "?") return; // the page is behind it
+  if (event.key === "Escape" && store.view.value.area) {
+    store.set({ area: null });
+    event.preventDefault();
+    return;
+  }
   const act = ACTIONS[event.key] ?? paneKey(store, event.key);
   if (act) {
     act(store);
@@ -23,18 +31,33 @@ const ACTIONS: Record<string, (store: Store) => void> = {
     box?.select();
   },
   "?": (store) => (store.helpShown.value = !store.helpShown.value),
-  a: (store) => store.set({ every: !store.view.value.every }),
+  e: (store) => store.set({ every: !store.view.value.every }),
+  w: (store) => zoomBy(axisOf(store), ZOOM_STEP),
+  s: (store) => zoomBy(axisOf(store), 1 / ZOOM_STEP),
+  a: (store) => panBy(axisOf(store), -PAN_STEP),
+  d: (store) => panBy(axisOf(store), PAN_STEP),
+  f: (store) => fit(store),
+  "0": (store) => axisOf(store).showAll(),
   m: (store) => store.set({ oneStep: !store.view.value.oneStep }),
   t: (store) => store.set({ asTable: !store.view.value.asTable }),
-  c: (store) => void store.descend("cpu"),
-  g: (store) => void store.descend("device"),
-  d: toggleTheme,
+  c: (store) => void store.descend(),
+  g: (store) => void store.longestOnDevice(),
+  l: toggleTheme,
   p: (store) => {
     const path = store.view.value.chosen || store.view.value.path;
     if (!path || !store.host.live) return;
     openInPerfetto(store, path).catch((error: Error) => (store.notice.value = error.message));
   },
 };
+
+/** Zooms to the area, or to the chosen operation, or back to the whole level. */
+function fit(store: Store): void {
+  const { area } = store.view.value;
+  const place = store.place.value;
+  const span = area ?? (place && spanOf(place.level, place.index));
+  if (span) axisOf(store).show(span);
+  else axisOf(store).showAll();
+}
 
 function paneKey(store: Store, key: string): (() => void) | undefined {
   const pane = panesOf(store)[Number(key) - 1];

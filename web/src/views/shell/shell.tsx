@@ -1,16 +1,17 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import type { Overview } from "../../api/types";
 import type { Store } from "../../state/store";
 import { ErrorLine } from "../../widgets/answer";
 import { Splitter } from "../../widgets/splitter";
 import { Tabs } from "../../widgets/tabs";
-import { DetailsPane } from "../details";
 import { panesOf } from "../index";
 import { Warnings } from "../overview";
+import { hasSide, Side } from "../side";
 import { Timeline } from "../timeline/timeline";
 import { Header } from "./header";
+import { Headline } from "./headline";
 import { Help } from "./help";
 import { pressed } from "./keys";
 import { Waiting } from "./waiting";
@@ -46,9 +47,9 @@ function Body({ store }: { store: Store }): JSX.Element {
     );
   if (value && store.stepless.value) return <WithoutSteps store={store} value={value} />;
   return (
-    <main class="main">
+    <main class={`main ${hasSide(store) ? "with-side" : ""}`}>
       <Left store={store} />
-      <DetailsPane store={store} />
+      {hasSide(store) && <Side store={store} />}
     </main>
   );
 }
@@ -75,18 +76,15 @@ function WithoutSteps({ store, value }: { store: Store; value: Overview }): JSX.
 }
 
 function Left({ store }: { store: Store }): JSX.Element {
-  const share = useSignal(0.54);
+  const share = useSignal(0.58);
+  const left = useRef<HTMLDivElement>(null);
   return (
-    <div
-      class="left"
-      style={{
-        gridTemplateRows: `minmax(0, ${share.value}fr) auto minmax(0, ${1 - share.value}fr)`,
-      }}
-    >
+    <div class="left" ref={left} style={{ "--timeline-share": `${share.value * 100}vh` }}>
+      <Headline store={store} />
       <Timeline store={store} />
       <Splitter
         label="Height of the timeline"
-        along="y"
+        above={() => left.current!.querySelector(".stack, .level-tables")!}
         share={share.value}
         onMove={(to) => (share.value = to)}
       />

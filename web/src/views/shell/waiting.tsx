@@ -16,7 +16,7 @@ export function Waiting({ store }: { store: Store }): JSX.Element {
   if (!traces.value)
     return (
       <Page title="stepscope">
-        <p class="dim">Asking what is open…</p>
+        <p class="dim">Loading…</p>
       </Page>
     );
   const now = entry.value;

@@ -1,17 +1,36 @@
 import { join, parent } from "../../base/path";
 import type { Level } from "../../model/level";
 import type { Store } from "../../state/store";
+import { axisOf, type AxisState } from "../../state/axis";
+import { PAN_STEP, panBy, ZOOM_STEP, zoomBy } from "./gestures";
 import { activate } from "./level";
 
 /** Walks the timeline: left and right within a level, up and down between levels. */
 export function walk(store: Store, event: KeyboardEvent): void {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape" && store.view.value.area) return; // closes that first
+  if (event.key === "Enter" && event.target instanceof HTMLButtonElement) return;
+  const pan = event.shiftKey && MOVES[event.key];
+  if (pan) {
+    pan(axisOf(store));
+    event.preventDefault();
+    event.stopPropagation();
+    return;
+  }
   const act = ACTIONS[event.key];
   if (!act) return;
   act(store);
   event.preventDefault();
   event.stopPropagation();
 }
+
+/** With Shift the arrow keys move and zoom the axis. */
+const MOVES: Record<string, (axis: AxisState) => void> = {
+  ArrowLeft: (axis) => panBy(axis, -PAN_STEP),
+  ArrowRight: (axis) => panBy(axis, PAN_STEP),
+  ArrowUp: (axis) => zoomBy(axis, ZOOM_STEP),
+  ArrowDown: (axis) => zoomBy(axis, 1 / ZOOM_STEP),
+};
 
 const ACTIONS: Record<string, (store: Store) => void> = {
   ArrowRight: (store) => sideways(store, (at) => at + 1),

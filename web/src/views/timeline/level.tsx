@@ -3,13 +3,14 @@ import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { duration, plural } from "../../base/format";
 import { barAt } from "../../model/hit";
-import { BAR_HEIGHT, labelAt, rowAt, type Met } from "../../model/layout";
+import { labelAt, rowAt, type Met } from "../../model/layout";
 import type { Level, Row } from "../../model/level";
+import { shortNameOf, sideOf } from "../../model/tracks";
 import { CanvasRenderer } from "../../render/canvas2d";
 import type { Scene } from "../../render/renderer";
 import type { Store } from "../../state/store";
 import { openedIn } from "./lines";
-import { GUTTER, hover } from "./scene";
+import { gutter, hover } from "./scene";
 
 /** How far a pointer may miss a thin bar, px. */
 const SLACK_PX = 3;
@@ -34,7 +35,7 @@ export function LevelView(props: LevelProps): JSX.Element {
   const place = store.place.value;
   const chosen = place?.level === level ? place.index : -1;
   const opened = openedIn(level, store.view.value.path);
-  const { width, height } = scene.layout;
+  const { width, height, strip } = scene.layout;
 
   useLayoutEffect(() => {
     renderer.current ??= new CanvasRenderer(base.current!, overlay.current!);
@@ -56,15 +57,20 @@ export function LevelView(props: LevelProps): JSX.Element {
 
   const meet = (event: MouseEvent): Met | null => met(scene, event);
   return (
-    <div class="level" data-level={level.path} data-depth={depth}>
-      <LevelTitle store={store} level={level} depth={depth} />
+    <div class={`level ${strip ? "strip" : ""}`} data-level={level.path} data-depth={depth}>
+      <LevelTitle store={store} level={level} strip={strip} />
       <div class="level-rows" style={{ height: `${height}px` }}>
-        {scene.layout.rows.map(({ row, top }) => (
-          <RowName key={row.key} row={row} level={level} top={top} device={deviceChip(store)} />
-        ))}
+        {!strip &&
+          scene.layout.rows.map(({ row, top }) => (
+            <RowName key={row.key} row={row} top={top} device={deviceChip(store)} />
+          ))}
         <div
           class={`level-bars ${hover.value?.level === level ? "pointing" : ""}`}
-          style={{ left: `${GUTTER}px`, width: `${width}px`, height: `${height}px` }}
+          style={{
+            left: strip ? 0 : `${gutter.value}px`,
+            width: `${width}px`,
+            height: `${height}px`,
+          }}
           onPointerMove={(event) => {
             const found = meet(event);
             point(level, found, event);
@@ -104,6 +110,7 @@ function askAhead(store: Store, level: Level, found: Met | null): void {
 export function activate(store: Store, level: Level, operation: number): void {
   const one = level.operation(operation);
   if (one.opens) store.open(one.path);
+  else if (level.path === store.view.value.path) store.choose(one.path);
   else store.open(level.path, one.path);
 }
 
@@ -113,7 +120,7 @@ function met(scene: Scene, event: MouseEvent): Met | null {
   const number = rowAt(layout, y);
   if (number < 0) return labelAt(layout, x, y);
   const { row } = layout.rows[number]!;
-  const bar = barAt(row, x / layout.scale, SLACK_PX / layout.scale);
+  const bar = barAt(row, layout.from + x / layout.scale, SLACK_PX / layout.scale);
   return bar < 0 ? null : { row: number, bar, operation: row.operation[bar]! };
 }
 
@@ -126,60 +133,46 @@ function point(level: Level, found: Met | null, event: PointerEvent): void {
 }
 
 /** Before the rows of a device: what it is, or where that is not known the word that fits all. */
-function deviceChip(store: Store): string {
+export function deviceChip(store: Store): string {
   const name = store.overview.value.value?.facts?.devices[0]?.name;
   return !name || /mtia|tpu|npu/i.test(name) ? "DEVICE" : "GPU";
 }
 
-function RowName(props: { row: Row; level: Level; top: number; device: string }): JSX.Element {
-  const { row, level, top, device } = props;
-  const shift = duration(level.wire.shift_ns);
-  const side = row.kind === "communication" ? "COMM" : row.side === "cpu" ? "CPU" : device;
+function RowName({ row, top, device }: { row: Row; top: number; device: string }): JSX.Element {
+  const side = sideOf(row.kind === "communication" ? row.kind : row.side, row.device, device);
   return (
-    <div class="row-name" style={{ top: `${top}px`, height: `${BAR_HEIGHT}px` }} title={row.name}>
-      <span class={`side side-${row.side}`}>{side}</span>
-      <span class="row-which">{shortName(row)}</span>
-      {row.shifted && (
-        <span
-          class="shifted"
-          title={`Drawn ${shift} earlier than recorded, so that it begins below its CPU side`}
-        >
-          ≈
-        </span>
-      )}
+    <div
+      class="row-name"
+      style={{ top: `${top}px`, width: `${gutter.value - 4}px` }}
+      title={row.name}
+      data-side={row.side}
+    >
+      <span class="side">{side}</span>
+      <span class="row-which">
+        {row.kind === "rank" ? `rank ${row.rank}` : shortNameOf(row.name)}
+      </span>
     </div>
   );
 }
 
-/** `thread 25738`, `stream 7`, `rank 3`: what tells a row from others of its side. */
-function shortName(row: Row): string {
-  const found = /(?:stream|thread|rank)\s+\d+/i.exec(row.name)?.[0];
-  const text =
-    row.kind === "rank" && row.side === "device" ? `rank ${row.rank}` : (found ?? row.name);
-  return text.replace("thread ", "").slice(0, 14);
-}
-
-function LevelTitle({
-  store,
-  level,
-  depth,
-}: {
-  store: Store;
-  level: Level;
-  depth: number;
-}): JSX.Element {
+function LevelTitle(props: { store: Store; level: Level; strip: boolean }): JSX.Element {
+  const { store, level, strip } = props;
   const { wire } = level;
   const [cpu, device] = totals(level);
+  if (strip)
+    return (
+      <div class="level-title" style={{ width: `${gutter.value - 4}px` }}>
+        <strong title={`${level.title}: ${duration(level.length)}`}>{level.title}</strong>
+      </div>
+    );
   return (
     <div class="level-title">
-      <span class="level-number">{depth}</span>
       <strong>{level.title}</strong>
       {wire.through.length > 0 && <span class="dim">through {wire.through.join(" › ")}</span>}
       <span class="dim">
         {duration(level.length)}
         {device > 0 && cpu > 0 && <> · CPU {duration(cpu)}</>}
         {device > 0 && <> · device {duration(device)}</>}
-        {wire.shift_ns > 0 && <> · device shifted {duration(wire.shift_ns)} ≈</>}
         {level.size === 0 && " · nothing inside"}
       </span>
       {wire.hidden > 0 && !store.view.value.every && (

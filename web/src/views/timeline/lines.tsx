@@ -1,39 +1,13 @@
 import type { ReadonlySignal } from "@preact/signals";
 import type { JSX } from "preact";
 import type { Scene } from "../../render/renderer";
-import { BAR_HEIGHT } from "../../model/layout";
 import { isOpened, type ChosenPlace, type Partner } from "../../state/store";
 import { holds, join } from "../../base/path";
 import type { Level } from "../../model/level";
-import { extent, GUTTER } from "./scene";
-
-export const LEAD_HEIGHT = 14;
-
-/** From the opened operation's edges to both ends of the level inside it. */
-export function Lead({
-  scene,
-  opened,
-  width,
-}: {
-  scene: Scene;
-  opened: number;
-  width: number;
-}): JSX.Element {
-  const box = opened >= 0 ? extent(scene.layout, opened) : null;
-  const left = box ? Math.max(box.left, 0) : 0;
-  const right = box ? Math.min(Math.max(box.right, left + 1), width) : width;
-  return (
-    <svg
-      class="lead"
-      aria-hidden="true"
-      width={width}
-      height={LEAD_HEIGHT}
-      style={{ marginLeft: `${GUTTER}px` }}
-    >
-      {box && <polygon points={`${left},0 ${right},0 ${width},${LEAD_HEIGHT} 0,${LEAD_HEIGHT}`} />}
-    </svg>
-  );
-}
+import { placeOf, type PlacedSlice } from "../../model/launches";
+import { LINE_PX } from "../../render/tracks";
+import type { AxisState } from "../../state/axis";
+import { extent, gutter } from "./scene";
 
 /** An arrow between two operations, or the two sides of one. */
 export interface Arrow {
@@ -80,6 +54,40 @@ export function arrowsOf(place: ChosenPlace, partners: Partner[], shown: Shown[]
   return arrows;
 }
 
+/** Arrows on the tracks, from calls to the device work that they launched. */
+export function launchArrows(
+  frame: HTMLElement,
+  axis: AxisState,
+  launches: [from: number, to: number][],
+  width: number,
+): Arrow[] {
+  const window = axis.window.peek();
+  const x = (ns: number): number => {
+    const share = (ns - window.from) / (window.to - window.from);
+    return gutter.value + Math.min(Math.max(share, 0), 1) * width;
+  };
+  return launches.flatMap(([call, work]): Arrow[] => {
+    const [from, to] = [placeOf(axis.drawn, call), placeOf(axis.drawn, work)];
+    const [above, below] = [from, to].map((one) => one && topOf(frame, one));
+    if (!from || !to || above == null || below == null) return [];
+    return [
+      {
+        kind: "launch",
+        from: { x: x(from.start), y: above + LINE_PX },
+        to: { x: x(to.start), y: below },
+      },
+    ];
+  });
+}
+
+/** Where the line of a slice begins in the stack, px. */
+function topOf(frame: HTMLElement, slice: PlacedSlice): number | null {
+  const track = frame.querySelector<HTMLElement>(`[data-track="${slice.track}"]`);
+  if (!track) return null;
+  const lines = Math.round((track.clientHeight - 3) / LINE_PX);
+  return track.offsetTop + Math.min(slice.depth, lines - 1) * LINE_PX;
+}
+
 interface Ends {
   above: Point;
   below: Point;
@@ -87,12 +95,13 @@ interface Ends {
 
 function ends(shown: Shown, operation: number, side?: "cpu" | "device"): Ends | null {
   const box = extent(shown.scene.layout, operation, side);
-  if (!box) return null;
-  const x = GUTTER + Math.min(Math.max((box.left + box.right) / 2, 0), shown.scene.layout.width);
-  const start = GUTTER + Math.min(Math.max(box.left, 0), shown.scene.layout.width);
+  if (!box || box.right < 0 || box.left > shown.scene.layout.width) return null; // out of sight
+  const x =
+    gutter.value + Math.min(Math.max((box.left + box.right) / 2, 0), shown.scene.layout.width);
+  const start = gutter.value + Math.min(Math.max(box.left, 0), shown.scene.layout.width);
   return {
     above: { x: side === "device" ? start + 2 : x, y: shown.top + box.top },
-    below: { x: side === "cpu" ? start + 2 : x, y: shown.top + box.top + BAR_HEIGHT },
+    below: { x: side === "cpu" ? start + 2 : x, y: shown.top + box.top + shown.scene.layout.bar },
   };
 }
 

@@ -1,13 +1,17 @@
 import { signal } from "@preact/signals";
 import { grouped } from "../../base/format";
 import { layOut, type Layout } from "../../model/layout";
+import type { TrackRow } from "../../api/types";
 import type { Level } from "../../model/level";
+import type { SliceHit } from "../../model/tiles";
 import { textMeasure } from "../../render/canvas2d";
 import type { Palette } from "../../render/palette";
 import type { Scene } from "../../render/renderer";
 
-/** Room on the left for the names of threads and streams, px. */
-export const GUTTER = 124;
+/** Room on the left for the names of threads and streams, px; less where the page is narrow. */
+export const gutter = signal(124);
+export const WIDE_GUTTER = 124;
+export const NARROW_GUTTER = 64;
 
 /** What the pointer is on, as the overlay and the tooltip need it. */
 export interface Hover {
@@ -19,14 +23,30 @@ export interface Hover {
 
 export const hover = signal<Hover | null>(null);
 
+/** The slice of a track that the pointer is on. */
+export interface HoveredSlice {
+  hit: SliceHit;
+  track: TrackRow;
+  x: number;
+  y: number;
+}
+
+export const hovered = signal<HoveredSlice | null>(null);
+
+/** The time below the pointer, ns since the trace's start. */
+export const pointerTime = signal<number | null>(null);
+
 /** Bumped when the screen's pixels change size: the window went to another screen, or was zoomed. */
 export const pixelRatio = signal(typeof devicePixelRatio === "number" ? devicePixelRatio : 1);
-
-let measure: ((text: string) => number) | null = null;
 
 export interface SceneParts {
   level: Level;
   width: number;
+  /** The visible part of the axis. */
+  from: number;
+  to: number;
+  /** The opened operation where the level is drawn as one strip. */
+  strip: number | null;
   palette: Palette;
   hits: readonly number[] | null;
   searching: boolean;
@@ -47,15 +67,16 @@ export function made(before: Made | undefined, parts: SceneParts): Made {
 }
 
 function makeScene(parts: SceneParts): Scene {
-  const { level, hits, chosen } = parts;
-  measure ??= textMeasure();
+  const { level, hits, chosen, width } = parts;
+  const window = { from: parts.from - level.start, to: parts.to - level.start };
+  const measure = textMeasure();
   const first = (one: number): boolean =>
     one === chosen || (parts.searching && (hits?.[one] ?? 0) > 0);
   const note = (one: number): string =>
     parts.searching && hits?.[one] ? `${grouped(hits[one])} found` : "";
   return {
-    layout: layOut(level, { width: parts.width, measure, first, note }),
-    length: level.length,
+    layout: layOut(level, { width, window, strip: parts.strip, measure, first, note }),
+    window,
     palette: parts.palette,
     hits,
     dims: parts.searching && hits !== null,
@@ -77,7 +98,9 @@ export function extent(layout: Layout, operation: number, side?: "cpu" | "device
     if (side && row.side !== side) continue;
     row.operation.forEach((one, bar) => {
       if (one !== operation) return;
-      const [left, right] = [row.start[bar]! * layout.scale, row.end[bar]! * layout.scale];
+      const [left, right] = [row.start[bar]!, row.end[bar]!].map(
+        (ns) => (ns - layout.from) * layout.scale,
+      ) as [number, number];
       box = box
         ? {
             left: Math.min(box.left, left),

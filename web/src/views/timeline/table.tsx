@@ -14,9 +14,9 @@ export function LevelTables({ store }: { store: Store }): JSX.Element {
     <div class="level-tables">
       {[...levels].reverse().map((level) => (
         <section key={level.path} aria-label={`Inside ${level.title}`} data-level={level.path}>
-          <h3 class="pane-heading">
+          <h2 class="pane-heading">
             {level.title} <span class="dim">{duration(level.length)}</span>
-          </h3>
+          </h2>
           <LevelTable store={store} level={level} />
         </section>
       ))}
@@ -109,7 +109,7 @@ function columns(level: Level, hits: readonly number[] | null): Column<Operation
     {
       id: "start",
       title: "start",
-      hint: "since the level's start; nothing for what has no CPU side",
+      hint: "since the level's start; empty if it has no CPU side",
       numeric: true,
       value: (one) => (one.start < 0 ? null : one.start),
       cell: (one) => (one.start < 0 ? "–" : duration(one.start)),

@@ -1,30 +1,47 @@
 import { useSignal, type Signal } from "@preact/signals";
-import { Fragment, type JSX } from "preact";
+import type { JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import type { Axis } from "../../api/types";
+import { plural } from "../../base/format";
+import { stepOf } from "../../base/path";
 import type { Level } from "../../model/level";
-import { readPalette } from "../../render/palette";
+import { launchesOf } from "../../model/launches";
+import { listedCounters } from "../../model/counters";
+import type { Span } from "../../model/span";
+import { listed, unlisted, type Listing } from "../../model/tracks";
+import { readPalette, type Palette } from "../../render/palette";
 import type { Scene } from "../../render/renderer";
+import { axisOf, type AxisState } from "../../state/axis";
 import type { Store } from "../../state/store";
 import { theme } from "../../state/theme";
 import { ErrorLine } from "../../widgets/answer";
+import { CounterLane } from "./counters";
+import { useGestures } from "./gestures";
 import { walk } from "./keys";
-import { LevelView } from "./level";
-import { Arrows, arrowsOf, Lead, openedIn, type Arrow, type Shown } from "./lines";
-import { GUTTER, made, pixelRatio, type Made } from "./scene";
+import { Legend } from "./legend";
+import { deviceChip, LevelView } from "./level";
+import { Arrows, arrowsOf, launchArrows, openedIn, type Arrow, type Shown } from "./lines";
+import { OverviewStrip } from "./overview_strip";
+import { Ruler } from "./ruler";
+import { gutter, made, NARROW_GUTTER, pixelRatio, WIDE_GUTTER, type Made } from "./scene";
 import { LevelTables } from "./table";
 import { sentence, Tooltip } from "./tooltip";
 import { TimelineTools } from "./tools";
+import { TrackView } from "./tracks";
 
 const NO_LEVELS: Level[] = [];
+/** A page narrower than this has less room for names, px. */
+const NARROW_PX = 640;
 
-/** The multi-scale timeline: levels from the steps down, each fitted to the width. */
+/** One time axis: the levels down to the one that is open, and the tracks as they were recorded. */
 export function Timeline({ store }: { store: Store }): JSX.Element {
-  const { error } = store.levels.value;
+  const { error, value } = store.levels.value;
   const place = store.place.value;
   return (
     <section class="timeline" aria-label="Timeline" aria-busy={store.levels.value.loading}>
       <TimelineTools store={store} />
       {error && <ErrorLine text={error} />}
+      {error && !value && <GoToTrace store={store} />}
       {store.view.value.asTable ? <LevelTables store={store} /> : <Stack store={store} />}
       <p class="unseen" role="status" aria-live="polite">
         {place ? sentence(place.level, place.index) : ""}
@@ -34,67 +51,174 @@ export function Timeline({ store }: { store: Store }): JSX.Element {
   );
 }
 
+/** The way on from a place that this trace does not have, as of an old link. */
+function GoToTrace({ store }: { store: Store }): JSX.Element {
+  const start = store.overview.value.value?.start ?? "";
+  return (
+    <p class="note">
+      <button type="button" onClick={() => store.open(start)}>
+        Go to the trace
+      </button>
+    </p>
+  );
+}
+
 function Stack({ store }: { store: Store }): JSX.Element {
   const frame = useRef<HTMLDivElement>(null);
   const width = useSignal(0);
-  const height = useSignal(0);
   const arrows = useSignal<Arrow[]>([]);
+  const axis = axisOf(store);
   const levels = store.levels.value.value ?? NO_LEVELS;
-  const scenes = useScenes(store, levels, width.value);
-  useLayoutEffect(() => followSize(frame.current!, width, height), []);
-  const [place, partners] = [store.place.value, store.partners.value.value ?? []];
+  const window = axis.window.value;
+  const palette = usePalette();
+  const scenes = useScenes(store, levels, width.value, window, palette);
+  const gestures = useGestures(store, axis, width.value);
+  const about = axis.about.value.value;
+  useLayoutEffect(() => followSize(frame.current!, width), []);
+  const [place, partners] = [store.place.value, store.partners.value.value];
+  const details = place ? store.details.value.value : null;
+  const rank = stepOf(store.view.value.path ?? "")?.rank ?? store.overview.value.value?.rank ?? 0;
+  const { every } = store.view.value;
+  const [pinned, folded, arrived] = [axis.pinned.value, axis.folded.value, axis.arrived.value];
   useLayoutEffect(() => {
     const shown = place ? measure(frame.current!, scenes, levels) : [];
-    arrows.value = place ? arrowsOf(place, partners, shown) : [];
-  });
-  const { path } = store.view.value;
-  const tall = scenes.reduce((sum, one) => sum + one.layout.height, 0);
-  useLayoutEffect(() => showLevel(frame.current!, path ?? ""), [path, levels, height.value, tall]);
+    const found = place ? arrowsOf(place, partners ?? [], shown) : [];
+    const launches = launchArrows(frame.current!, axis, launchesOf(details), width.value);
+    if (found.length + launches.length + arrows.peek().length)
+      arrows.value = [...found, ...launches];
+  }, [place, partners, details, window, width.value, about, rank, every, pinned, folded, arrived, ...scenes]); // prettier-ignore
 
   return (
-    <div
-      class="stack"
-      ref={frame}
-      tabIndex={0}
-      role="group"
-      aria-label="Levels: arrow keys walk them, Enter opens, Escape goes up, t shows a table"
-      onKeyDown={(event) => walk(store, event)}
-    >
-      <div class="stack-inner">
-        {scenes.map((scene, depth) => (
-          <Fragment key={depth}>
-            {depth > 0 && (
-              <Lead
-                scene={scenes[depth - 1]!}
-                opened={openedIn(levels[depth - 1]!, levels[depth]!.path)}
-                width={width.value}
-              />
-            )}
-            <LevelView store={store} level={levels[depth]!} depth={depth} scene={scene} />
-          </Fragment>
-        ))}
-        {scenes.length > 0 && scenes.length < 3 && (
-          <p class="stack-hint">
-            Click an operation to see what is inside it. <kbd>?</kbd> lists the keys.
-          </p>
-        )}
-        <Arrows arrows={arrows} />
+    <>
+      {about && width.value > 0 && (
+        <div class="axis-head">
+          <OverviewStrip
+            axis={axis}
+            width={width.value}
+            palette={palette}
+            track={overviewTrack(about, rank)}
+          />
+          <Ruler axis={axis} width={width.value} />
+        </div>
+      )}
+      <div
+        class="stack"
+        ref={frame}
+        tabIndex={0}
+        role="group"
+        aria-label="Timeline: arrow keys walk the levels, Enter opens, Escape goes up, W A S D zoom and move the axis, t shows a table"
+        data-from={Math.round(window.from)}
+        data-to={Math.round(window.to)}
+        onKeyDown={(event) => walk(store, event)}
+        {...gestures}
+      >
+        <div class="stack-inner">
+          {scenes.map((scene, depth) => (
+            <LevelView
+              key={depth}
+              store={store}
+              level={levels[depth]!}
+              depth={depth}
+              scene={scene}
+            />
+          ))}
+          {about && width.value > 0 && (
+            <Tracks
+              {...{ store, axis, about, palette }}
+              width={width.value}
+              listing={{ rank, every, pinned }}
+            />
+          )}
+          <AreaBand store={store} axis={axis} width={width.value} />
+          <Arrows arrows={arrows} />
+        </div>
       </div>
+      <Legend levels={levels} about={about} />
+    </>
+  );
+}
+
+function Tracks(props: {
+  store: Store;
+  axis: AxisState;
+  about: Axis;
+  palette: Palette;
+  width: number;
+  listing: Listing;
+}): JSX.Element {
+  const { store, axis, about, palette, width, listing } = props;
+  const tracks = listed(about, listing);
+  const counters = listedCounters(about, listing);
+  const rest = unlisted(about, tracks) + about.counters.length - counters.length;
+  const marked = store.view.value.area?.tracks ?? [];
+  return (
+    <div class="tracks" role="group" aria-label="Tracks">
+      {tracks.map((track) => (
+        <TrackView
+          key={track.id}
+          {...{ store, axis, track, width, palette }}
+          device={deviceChip(store)}
+          marked={marked.length < tracks.length && marked.includes(track.id)}
+        />
+      ))}
+      {counters.map((counter) => (
+        <CounterLane
+          key={counter.id}
+          {...{ axis, counter, width, palette }}
+          device={deviceChip(store)}
+        />
+      ))}
+      {rest > 0 && !listing.every && (
+        <button type="button" class="chip more" onClick={() => store.set({ every: true })}>
+          {plural(rest, "more track")}
+        </button>
+      )}
     </div>
   );
 }
 
-/** The levels laid out for a width; none before there is one. */
-function useScenes(store: Store, levels: Level[], width: number): Scene[] {
-  const kept = useRef<Made[]>([]);
+/** The stages of a rank's steps; without any, its busiest track. */
+function overviewTrack(about: Axis, rank: number): Axis["tracks"][number] | undefined {
+  const mine = about.tracks.filter((one) => one.rank === rank);
+  return mine.find((one) => one.kind === "stages") ?? mine[0];
+}
+
+/** The area that is dragged over, or whose statistics are shown. */
+function AreaBand(props: { store: Store; axis: AxisState; width: number }): JSX.Element | null {
+  const { store, axis, width } = props;
+  const area = axis.marked.value ?? store.view.value.area;
+  const window = axis.window.value;
+  if (!area || area.to < window.from || area.from > window.to) return null;
+  const scale = width / (window.to - window.from);
+  const left = Math.max((area.from - window.from) * scale, 0);
+  const right = Math.min((area.to - window.from) * scale, width);
+  const style = { left: `${gutter.value + left}px`, width: `${Math.max(right - left, 1)}px` };
+  return <div class="area-band" aria-hidden="true" style={style} />;
+}
+
+function usePalette(): Palette {
   const [shade, ratio] = [theme.value, pixelRatio.value];
-  const palette = useMemo(() => readPalette(document.documentElement), [shade, ratio]);
+  return useMemo(() => readPalette(document.documentElement), [shade, ratio]);
+}
+
+/** The levels laid out for a width and what is visible; none before there is one. */
+function useScenes(
+  store: Store,
+  levels: Level[],
+  width: number,
+  window: Span,
+  palette: Palette,
+): Scene[] {
+  const kept = useRef<Made[]>([]);
   const place = store.place.value;
   const shown = width > 0 ? levels : NO_LEVELS;
   kept.current = shown.map((level, depth) =>
     made(kept.current[depth], {
       level,
       width,
+      from: window.from,
+      to: window.to,
+      strip: depth < levels.length - 1 ? openedIn(level, levels.at(-1)!.path) : null,
       palette,
       hits: store.hits.value?.get(level.path) ?? null,
       searching: store.view.value.text !== "",
@@ -105,11 +229,11 @@ function useScenes(store: Store, levels: Level[], width: number): Scene[] {
 }
 
 /** Tells the room for bars now and whenever it changes, once a frame. */
-function followSize(frame: HTMLElement, width: Signal<number>, height: Signal<number>): () => void {
+function followSize(frame: HTMLElement, width: Signal<number>): () => void {
   const observer = new ResizeObserver(() => {
     pixelRatio.value = devicePixelRatio;
-    width.value = Math.max(Math.floor(frame.clientWidth - GUTTER - 16), 50);
-    height.value = frame.clientHeight;
+    gutter.value = frame.clientWidth < NARROW_PX ? NARROW_GUTTER : WIDE_GUTTER;
+    width.value = Math.max(Math.floor(frame.clientWidth - gutter.value - 16), 50);
   });
   observer.observe(frame);
   return () => observer.disconnect();
@@ -123,15 +247,4 @@ function measure(frame: HTMLElement, scenes: Scene[], levels: Shown["level"][]):
     const [level, scene] = [levels[at], scenes[at]];
     return level && scene ? [{ level, scene, top: rows.getBoundingClientRect().top - above }] : [];
   });
-}
-
-/** Scrolls the lowest level into sight, and as much above it as there is room for. */
-function showLevel(frame: HTMLElement, path: string): void {
-  const level = [...frame.querySelectorAll<HTMLElement>(".level")].find(
-    (one) => one.dataset.level === path,
-  );
-  if (!level) return;
-  const bottom = level.offsetTop + level.offsetHeight + 12;
-  if (bottom > frame.scrollTop + frame.clientHeight) frame.scrollTop = bottom - frame.clientHeight;
-  if (level.offsetTop < frame.scrollTop) frame.scrollTop = level.offsetTop - 8;
 }

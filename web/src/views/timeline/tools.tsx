@@ -14,24 +14,24 @@ export function TimelineTools({ store }: { store: Store }): JSX.Element {
       <span class="tool-group">
         <button
           type="button"
-          title="Open the longest operation again and again, down to the one that takes it itself (c)"
-          onClick={() => void store.descend("cpu")}
+          title="Follow the slowest operations on the CPU to the innermost (c)"
+          onClick={() => void store.descend()}
         >
           <span class="wide">Slowest on </span>CPU ↓
         </button>
         {device && (
           <button
             type="button"
-            title="The same by time on the device (g)"
-            onClick={() => void store.descend("device")}
+            title="Go to the longest piece of device work of the step on screen (g)"
+            onClick={() => void store.longestOnDevice()}
           >
-            <span class="wide">Slowest on </span>device ↓
+            <span class="wide">Longest on </span>device ↓
           </button>
         )}
       </span>
       <label
         class="switch"
-        title="All threads, streams and ranks, not only the longest of each kind (a)"
+        title="All threads, streams and ranks, not only the busiest of each kind (e)"
       >
         <input
           type="checkbox"

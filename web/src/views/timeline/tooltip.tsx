@@ -1,9 +1,12 @@
-import type { JSX } from "preact";
+import type { JSX, Ref } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { duration, percent, plural, sideName } from "../../base/format";
-import type { Level, Operation } from "../../model/level";
+import { causeName } from "../../base/causes";
+import { duration, percent, plural, sideName, words } from "../../base/format";
+import { busyShare, type Level, type Operation } from "../../model/level";
 import type { Store } from "../../state/store";
-import { hover } from "./scene";
+import { axisOf } from "../../state/axis";
+import { hover, hovered, type HoveredSlice } from "./scene";
+import { FactList } from "../../widgets/fact_list";
 
 /** What the pointer is on, beside it and never off the screen. */
 export function Tooltip({ store }: { store: Store }): JSX.Element | null {
@@ -12,26 +15,41 @@ export function Tooltip({ store }: { store: Store }): JSX.Element | null {
   const levels = store.view.value.asTable ? null : store.levels.value.value;
   const now = hover.value && levels?.includes(hover.value.level) ? hover.value : null;
   useLayoutEffect(() => {
-    if (!now || !box.current) return;
+    const at = now ?? hovered.value;
+    if (!at || !box.current) return;
     const { offsetWidth: width, offsetHeight: height, style } = box.current;
-    const left = Math.min(now.x + 14, innerWidth - width - 8);
-    const below = now.y + 18 + height < innerHeight;
-    style.transform = `translate(${Math.max(left, 8)}px, ${below ? now.y + 18 : now.y - height - 12}px)`;
+    const left = Math.min(at.x + 14, innerWidth - width - 8);
+    const below = at.y + 18 + height < innerHeight;
+    style.transform = `translate(${Math.max(left, 8)}px, ${below ? at.y + 18 : at.y - height - 12}px)`;
   });
+  const slice = store.view.value.asTable ? null : hovered.value;
+  if (!now && slice) return <SliceTip {...slice} store={store} box={box} />;
   if (!now) return null;
   const one = now.level.operation(now.operation);
   const hits = store.hits.value?.get(now.level.path)?.[now.operation] ?? 0;
   return (
     <div class="tooltip" ref={box} role="presentation">
       <div class="tooltip-name">{one.name}</div>
-      <dl>
-        {facts(now.level, one, hits).map(([name, value]) => (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd>{value}</dd>
-          </div>
-        ))}
-      </dl>
+      <FactList facts={facts(now.level, one, hits)} />
+    </div>
+  );
+}
+
+/** A slice of a track. */
+function SliceTip(props: HoveredSlice & { store: Store; box: Ref<HTMLDivElement> }): JSX.Element {
+  const { hit, track, store, box } = props;
+  const stage = axisOf(store).about.value.value?.stages[hit.stage];
+  const idle = track.kind === "idle";
+  const rows: [string, string][] = [
+    [idle ? "idle" : "duration", duration(hit.end - hit.start)],
+    ["start", duration(hit.start)],
+    ["on", track.name === "idle" ? `device ${track.device}` : track.name],
+  ];
+  if (stage) rows.push(["stage", words(stage)]);
+  return (
+    <div class="tooltip" ref={box} role="presentation">
+      <div class="tooltip-name">{idle ? causeName(hit.name) : hit.name}</div>
+      <FactList facts={rows} />
     </div>
   );
 }
@@ -40,7 +58,8 @@ function facts(level: Level, one: Operation, hits: number): [string, string][] {
   const share = (ns: number): string => `${duration(ns)} · ${percent(ns / level.length)}`;
   const rows: [string, string][] = [];
   if (one.cpu > 0) rows.push(["CPU", share(one.cpu)]);
-  if (one.device > 0) rows.push(["device", share(one.device)]);
+  if (one.device > 0) rows.push(["device busy", share(one.device)]);
+  rows.push(...spans(level, one));
   if (one.cpu > 0 && one.device > 0) rows.push(["bound by", sideName(one.boundBy)]);
   if (one.recompute > 0) rows.push(["recomputed", duration(one.recompute)]);
   if (one.count > 1)
@@ -48,6 +67,18 @@ function facts(level: Level, one: Operation, hits: number): [string, string][] {
   if (one.events > 1) rows.push(["raw events", String(one.events)]);
   if (hits > 0) rows.push(["found", plural(hits, "event")]);
   return rows;
+}
+
+/** From where to where an operation reaches, on each side where it is not busy throughout. */
+function spans(level: Level, one: Operation): [string, string][] {
+  return level.rows.flatMap((row) => {
+    const bar = row.operation.indexOf(one.index);
+    if (bar < 0 || busyShare(row, bar) === 1) return [];
+    return [[`${sideName(row.side)} span`, duration(row.end[bar]! - row.start[bar]!)]] as [
+      string,
+      string,
+    ][];
+  });
 }
 
 /** The chosen operation in one sentence, for a screen reader. */

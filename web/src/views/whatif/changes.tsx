@@ -1,6 +1,6 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import type { Change, Parameter } from "../../api/whatif_types";
+import type { Change, Parameter } from "../../api/types";
 import { missing, moved, parseRequest, valueOf, withValue } from "../../model/changes";
 import type { Store } from "../../state/store";
 
@@ -13,7 +13,7 @@ export function ChangeList({ store, known }: { store: Store; known: Change[] }):
   return (
     <>
       <div class="whatif-head">
-        <h3>{on.length ? "On, applied in this order" : "Switch changes on"}</h3>
+        <h2>{on.length ? "On, applied in this order" : "Switch changes on"}</h2>
         {on.length > 0 && (
           <button type="button" class="chip" onClick={() => set([])}>
             All off
@@ -110,7 +110,7 @@ function On(props: {
       ))}
       {waits.length > 0 && (
         <p class="whatif-reason" role="status">
-          Left out until it has {waits.join(" and ")}.
+          Ignored until it has {waits.join(" and ")}.
         </p>
       )}
     </li>

@@ -1,8 +1,9 @@
 import type { ComponentChildren, JSX } from "preact";
-import type { Answer } from "../../api/whatif_types";
+import type { Answer } from "../../api/types";
 import { milliseconds, percent, words } from "../../base/format";
 import { compared, speed, type Compared } from "../../model/changes";
 import { ShareBar } from "../../widgets/bars";
+import { FactList } from "../../widgets/fact_list";
 
 const MOST_MODULES = 12;
 const SIDES = {
@@ -23,9 +24,7 @@ export function Figures(props: { answer: Answer; children: ComponentChildren }):
       <p class="whatif-sentence" role="status">
         {sentence(answer)}
       </p>
-      {!changed && (
-        <p class="dim">Switch on a change, at the left, to see what it would make of that.</p>
-      )}
+      {!changed && <p class="dim">Switch on a change to see its predicted effect.</p>}
       <Numbers answer={answer} />
       {props.children}
       <div class="whatif-tables">
@@ -39,7 +38,7 @@ export function Figures(props: { answer: Answer; children: ComponentChildren }):
           <Comparison caption="Critical path by module" rows={modules} changed={changed} />
         )}
         <section>
-          <h3 class="pane-heading">What has to hold</h3>
+          <h2 class="pane-heading">Assumptions</h2>
           <ul class="whatif-assumptions">
             {answer.assumptions.map((one) => (
               <li key={one}>{one}</li>
@@ -65,7 +64,7 @@ function Numbers({ answer }: { answer: Answer }): JSX.Element {
     [
       "replayed",
       `${milliseconds(answer.replayed_step_ms)} (${error ? sign : ""}${percent(Math.abs(error))})`,
-      "The same steps simulated without a change, and how far that is from what was measured",
+      "The same steps simulated without a change, and the error against the measurement",
     ],
   ];
   if (answer.changes.length) {
@@ -75,16 +74,7 @@ function Numbers({ answer }: { answer: Answer }): JSX.Element {
       ["speedup", answer.speedup === null ? "∞" : `${answer.speedup.toFixed(2)}×`, "Replayed over predicted"],
     ); // prettier-ignore
   }
-  return (
-    <dl class="whatif-numbers">
-      {rows.map(([name, value, hint]) => (
-        <div key={name} title={hint}>
-          <dt>{name}</dt>
-          <dd>{value}</dd>
-        </div>
-      ))}
-    </dl>
-  );
+  return <FactList class="whatif-numbers" facts={rows} />;
 }
 
 /** A narrow range keeps the digits in which its ends differ. */
@@ -115,8 +105,10 @@ function Comparison(props: { caption: string; rows: Compared[]; changed: boolean
       <caption class="pane-heading">{caption}</caption>
       <thead>
         <tr>
-          <th />
-          <th aria-hidden="true" />
+          <th>
+            <span class="unseen">part</span>
+          </th>
+          <td aria-hidden="true" />
           <th class="number">now</th>
           {changed && <th class="number">then</th>}
           {changed && <th class="number">change</th>}

@@ -1,6 +1,6 @@
 import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { JSX } from "preact";
-import type { Changes, Refused, WhatIf } from "../../api/whatif_types";
+import type { Changes, Refused, WhatIf } from "../../api/types";
 import { missing, parseRequest } from "../../model/changes";
 import type { Span } from "../../model/span";
 import { latest } from "../../state/latest";
@@ -75,7 +75,7 @@ function applied(told: WhatIf | Refused): WhatIf {
 export const whatif: Pane = {
   id: "whatif",
   title: "What-if",
-  hint: "What changes would make of the step, before anyone makes them",
+  hint: "Predict how changes would affect step time",
   View: ({ store }) => (store.host.live ? <Panel store={store} /> : <NeedsServer store={store} />),
 };
 
@@ -86,15 +86,12 @@ function Panel({ store }: { store: Store }): JSX.Element {
     <div class="whatif">
       <section class="whatif-changes" aria-label="Changes" aria-busy={changes.value.loading}>
         <Ranks store={store} />
-        <WithAnswer answer={changes} waiting="Trying every change on this trace…">
+        <WithAnswer answer={changes} waiting="Checking which changes apply…">
           {(value) => <ChangeList store={store} known={value.changes} />}
         </WithAnswer>
       </section>
       <section class="whatif-answer" aria-label="Prediction" aria-busy={answer.value.loading}>
-        <WithAnswer
-          answer={answer}
-          waiting="Building the dependency graph of the steps, and simulating it…"
-        >
+        <WithAnswer answer={answer} waiting="Building and simulating the dependency graph…">
           {(value) => (
             <Figures answer={value.answer}>
               <Timelines
@@ -132,7 +129,7 @@ function NeedsServer({ store }: { store: Store }): JSX.Element {
   const changes = store.view.value.changes.join(" ") || "CHANGE…";
   return (
     <div class="nothing">
-      <p>What-ifs are simulated anew for each choice, which this file cannot do by itself.</p>
+      <p>A report file cannot simulate what-ifs.</p>
       <p>
         Open the trace with <code>stepscope view FILE</code>, or ask with{" "}
         <code>stepscope whatif FILE {changes}</code>.

@@ -1,11 +1,11 @@
 import { useSignal, type Signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { WhatIf } from "../../api/whatif_types";
+import type { WhatIf } from "../../api/types";
 import { duration, plural, tick, words } from "../../base/format";
 import {
   lengthOf,
-  neighbour,
+  neighbor,
   rectangleAt,
   rowsOf,
   SIDES,
@@ -70,7 +70,7 @@ export function Timelines(props: {
   };
   const press = (event: KeyboardEvent): void => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key.startsWith("Arrow")) walk(neighbour(timeline, rows, spot, event.key));
+    if (event.key.startsWith("Arrow")) walk(neighbor(timeline, rows, spot, event.key));
     else if (event.key === "+" || event.key === "=") nearer(STEP);
     else if (event.key === "-") nearer(1 / STEP);
     else if (event.key === "0" || (event.key === "Escape" && zoom.value)) show(null);
@@ -110,7 +110,7 @@ export function Timelines(props: {
       {all.length > busy.length && (
         <button type="button" class="link" onClick={() => (every.value = !every.value)}>
           {every.value
-            ? "Leave out threads that hardly work"
+            ? "Hide nearly idle threads"
             : `Show ${plural(all.length - busy.length, "thread")} more, with hardly any work`}
         </button>
       )}
@@ -259,7 +259,7 @@ function size({ from, to }: Span): number {
   return to - from;
 }
 
-/** The colours of the stages there are. */
+/** The colors of the stages there are. */
 function Legend({ timeline }: { timeline: WhatIf["timeline"] }): JSX.Element {
   const stages = new Set([...timeline.before.stage, ...timeline.after.stage]);
   return (

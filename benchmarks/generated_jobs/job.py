@@ -1,0 +1,212 @@
+"""A job of many ranks that all run one recorded step, again and again, and wait for each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from generated_jobs.faults import HEALTHY, RANKS_PER_NODE, Fault
+from generated_jobs.template import Pieces, Template
+from stepscope.arrays import Floats, Ids, Times
+
+_CLASSES = ("busy", "host", "loading", "expert", "other")
+_WITHIN, _BETWEEN = 100.0, 10.0  # bus bandwidth within and between machines, bytes per ns
+_LATENCY_NS = 8_000
+_PLANS = {  # for each call: kind, members, bytes
+    "dlrm": [
+        ("all_to_all", "node", 32 << 20), ("all_to_all", "node", 1 << 14),
+        ("all_to_all", "node", 1 << 16), ("all_to_all", "node", 1 << 18),
+        ("allreduce", "pair", 8 << 20), ("all_to_all", "node", 32 << 20),
+        ("allreduce", "world", 1 << 12), ("allreduce", "world", 1 << 20),
+    ],
+    "ddp": [
+        ("broadcast", "world", 19200), ("broadcast", "world", 160),
+        ("allreduce", "pair", 5746640), ("allreduce", "world", 17632384),
+    ],
+}  # fmt: skip
+_EXPERT = {"dlrm": (4, 5)}  # the busy time between these calls depends on the tokens of an expert
+
+
+@dataclass(frozen=True)
+class Run:
+    """When everything happened, ns since the job began.
+
+    Attributes:
+        begin: of each step, shape (ranks, steps + 1).
+        start, end: of each call, shape (ranks, steps, calls).
+        waited: how long each rank waits for each call, shape (ranks, steps, calls).
+    """
+
+    begin: Floats
+    start: Floats
+    end: Floats
+    waited: Floats
+
+
+@dataclass(frozen=True)
+class Job:
+    """Many ranks, eight on each machine.
+
+    Attributes:
+        name: of the template, `dlrm` or `ddp`.
+        template: the step that all ranks run.
+        ranks, steps: how many.
+        fault: what is planted.
+        noise: relative spread of computing and of the CPU's work, from step to step.
+        seed: of the noise.
+    """
+
+    name: str
+    template: Template
+    ranks: int
+    steps: int
+    fault: Fault = HEALTHY
+    noise: float = 0.01
+    seed: int = 0
+
+    @property
+    def pieces(self) -> Pieces:
+        """What the template's step consists of."""
+        return self.template.pieces
+
+    @property
+    def plan(self) -> list[tuple[str, str, int]]:
+        """Kind, members and bytes of each call."""
+        return _PLANS[self.name]
+
+    @cached_property
+    def classes(self) -> Ids:
+        """What each piece depends on, index into the columns of `factors`."""
+        pieces = self.pieces
+        found = np.full(len(pieces.busy), _CLASSES.index("other"))
+        for name, mask in (
+            ("busy", pieces.busy), ("host", pieces.host), ("loading", pieces.loading),
+        ):  # fmt: skip
+            found[mask] = _CLASSES.index(name)
+        if self.name in _EXPERT:
+            first, last = _EXPERT[self.name]
+            place = np.arange(len(found))
+            inside = (place >= pieces.arrival[first]) & (place < pieces.arrival[last])
+            found[inside & pieces.busy] = _CLASSES.index("expert")
+        return found
+
+    @cached_property
+    def factors(self) -> Floats:
+        """How much longer pieces take than in the template, shape (ranks, steps, classes)."""
+        dice = np.random.default_rng(self.seed)
+        shape = (self.ranks, self.steps, len(_CLASSES))
+        result = np.maximum(dice.normal(1, self.noise, shape), 0.5)
+        result *= np.maximum(dice.normal(1, self.noise / 3, (self.ranks, 1, len(_CLASSES))), 0.5)
+        result[..., _CLASSES.index("expert")] = result[..., _CLASSES.index("busy")]
+        result[..., _CLASSES.index("other")] = 1
+        self._plant(result)
+        return result
+
+    def _plant(self, factors: Floats) -> None:
+        slow = {
+            "slow_node": ("busy", "host", "expert"), "slow_device": ("busy", "expert"),
+            "loader_stall": ("loading",), "imbalanced_expert": ("expert",),
+        }.get(self.fault.kind, ())  # fmt: skip
+        first, last = self.fault.steps or (0, self.steps - 1)
+        for name in slow:
+            column = _CLASSES.index(name)
+            rows = list(self.fault.ranks)
+            factors[rows, first : last + 1, column] *= self.fault.factor
+
+    def group(self, call: int) -> Ids:
+        """The number of each rank's process group for a call, shape (ranks,)."""
+        ranks = np.arange(self.ranks)
+        node, local = ranks // RANKS_PER_NODE, ranks % RANKS_PER_NODE
+        return {
+            "world": np.zeros(self.ranks, np.int64),
+            "node": node,
+            "pair": (node // 2) * RANKS_PER_NODE + local,
+        }[self.plan[call][1]]
+
+    def transfer_ns(self, call: int) -> Floats:
+        """How long the transfer of a call takes each rank's group, shape (ranks,)."""
+        kind, members, size = self.plan[call]
+        group = self.group(call)
+        count = np.bincount(group)[group]
+        wire = {"all_to_all": (count - 1) / count, "allreduce": 2 * (count - 1) / count}.get(
+            kind, np.ones(self.ranks)
+        )
+        rate = np.full(self.ranks, _WITHIN if members == "node" else _BETWEEN)
+        if self.fault.kind == "slow_link" and members == "pair":
+            rate[list(self.fault.ranks)] /= self.fault.factor
+        result: Floats = _LATENCY_NS + size * wire / rate
+        return result
+
+    @cached_property
+    def run(self) -> Run:
+        """The job as it ran."""
+        calls = len(self.plan)
+        begin = np.zeros((self.ranks, self.steps + 1))
+        start, end, waited = (np.zeros((self.ranks, self.steps, calls)) for _ in range(3))
+        free = np.zeros(self.ranks)
+        segments, operations = self._operations()
+        clock = np.zeros(self.ranks)
+        for step in range(self.steps):
+            begin[:, step] = clock
+            for segment, (call, arrives) in zip(segments, operations, strict=True):
+                clock = clock + self.factors[:, step] @ segment
+                if arrives:
+                    start[:, step, call] = np.maximum(clock, free)
+                    free = end[:, step, call] = self._end(call, start[:, step, call])
+                elif call >= 0:
+                    waited[:, step, call] = np.maximum(end[:, step, call] - clock, 0)
+                    clock = clock + waited[:, step, call]
+        begin[:, -1] = clock
+        return Run(begin, start, end, waited)
+
+    def _end(self, call: int, start: Floats) -> Floats:
+        group = self.group(call)
+        last = np.zeros(int(group.max()) + 1)
+        np.maximum.at(last, group, start)
+        result: Floats = last[group] + self.transfer_ns(call)
+        return result
+
+    def _operations(self) -> tuple[list[Floats], list[tuple[int, bool]]]:
+        """The template as work by class, each followed by an arrival, a wait, or (-1) the end."""
+        pieces, own = self.pieces, self.own_ns
+        marks = [(int(edge), 0, call) for call, edge in enumerate(pieces.arrival)]
+        marks += [(int(edge), 1, call) for call, edge in enumerate(pieces.resumed)]
+        marks = [*sorted(marks), (len(own), 2, -1)]
+        segments, operations, before = [], [], 0
+        for edge, kind, call in marks:
+            span = slice(before, edge)
+            work = np.bincount(self.classes[span], own[span], len(_CLASSES))
+            segments.append(work.astype(np.float64))
+            operations.append((call, kind == 0))
+            before = edge
+        return segments, operations
+
+    @property
+    def own_ns(self) -> Times:
+        """The length of each piece without waiting, ns."""
+        return np.where(self.pieces.waiting, 0, np.diff(self.pieces.edges))
+
+    def group_arguments(self, call: int, rank: int) -> dict[str, Any]:
+        """The arguments of a communication kernel, as NCCL's kernels have them."""
+        kind, members, size = self.plan[call]
+        group = self.group(call)
+        ranks = np.flatnonzero(group == group[rank]).tolist()
+        received = size // 4
+        if (
+            self.fault.kind == "imbalanced_expert"
+            and (rank in self.fault.ranks)
+            and self._feeds(call)
+        ):
+            received = int(received * self.fault.factor)
+        return {
+            "Collective name": kind, "In msg nelems": size // 4, "Out msg nelems": received,
+            "dtype": "Float", "Group size": len(ranks), "Process Group Ranks": str(ranks),
+            "Process Group Name": f"{members}{group[rank]}",
+        }  # fmt: skip
+
+    def _feeds(self, call: int) -> bool:
+        """Whether a call brings the tokens of an expert: all exchanges of the larger kind."""
+        return self.plan[call][0] == "all_to_all" and self.plan[call][2] > 1 << 20

@@ -1,0 +1,96 @@
+"""Run every command of docs/tutorial.md in a scratch folder, in order.
+
+    python scripts/run_tutorial.py --check    # each command succeeds and shows what it must
+    python scripts/run_tutorial.py --write    # the same, and put the new outputs into the page
+
+A ```console block holds one command after `$ ` and its output. The comment before it says what
+to keep and what the output must contain: <!-- run: lines=12 must=waits for data -->; `quiet`
+leaves out what goes to stderr. A ```diff block is an edit of the file named in its first line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "tutorial.md"
+START = ROOT / "examples" / "tutorial" / "train.py"
+BLOCK = re.compile(
+    r"(?:<!-- run:(?P<options>[^\n]*) -->\n)?```(?P<kind>console|diff)\n(?P<body>.*?)```\n",
+    re.DOTALL,
+)
+
+
+def run_tutorial(page: str, folder: Path) -> str:
+    """Run the commands and edits of a page.
+
+    Args:
+        page: the text of the tutorial.
+        folder: where the commands run; it gets the first version of the script.
+
+    Returns:
+        The page with the outputs of this run.
+
+    Raises:
+        AssertionError: a command fails, or does not show what it must.
+    """
+    shutil.copy(START, folder)
+
+    def run_block(match: re.Match[str]) -> str:
+        if match["kind"] == "diff":
+            apply_edit(match["body"], folder)
+            return match[0]
+        output = run_command(match["body"], match["options"] or "", folder)
+        return match[0].replace(match["body"], output)
+
+    return BLOCK.sub(run_block, page)
+
+
+def run_command(body: str, options: str, folder: Path) -> str:
+    """Run the command of a block; its text with the new output."""
+    command = body.splitlines()[0].removeprefix("$ ")
+    # A separate cache: a calibration of this machine under load would change the outputs.
+    cache = str(folder / ".cache")
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "STEPSCOPE_CACHE": cache}
+    run = subprocess.run(
+        command, shell=True, cwd=folder, env=environment, text=True, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE if "quiet" in options else subprocess.STDOUT,
+    )  # fmt: skip
+    assert run.returncode == 0, f"{command}: exit code {run.returncode}\n{run.stdout}{run.stderr}"
+    must = options.partition("must=")[2].strip()
+    assert must in run.stdout, f"{command}: {must!r} is not in\n{run.stdout}"
+    text = run.stdout.rstrip().replace(str(folder.resolve()), "/home/me/tutorial")
+    lines = [line.rstrip() for line in text.splitlines()]
+    limit = re.search(r"lines=(\d+)", options)
+    if limit and len(lines) > int(limit[1]):
+        lines = [*lines[: int(limit[1])], "…"]
+    return "\n".join([f"$ {command}", *lines, ""])
+
+
+def apply_edit(body: str, folder: Path) -> None:
+    """Replace each `-` line of a diff by the `+` lines after it."""
+    name, *lines = body.splitlines()
+    file = folder / name.removeprefix("# ")
+    before = "\n".join(line[1:] for line in lines if line[0] in " -")
+    after = "\n".join(line[1:] for line in lines if line[0] in " +")
+    text = file.read_text()
+    assert text.count(before) == 1, f"{name}: the edit does not fit\n{before}"
+    file.write_text(text.replace(before, after))
+
+
+def main() -> None:
+    """Run the tutorial; with --write, update the page."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = run_tutorial(PAGE.read_text("utf-8"), Path(folder))
+    if "--write" in sys.argv:
+        PAGE.write_text(page, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

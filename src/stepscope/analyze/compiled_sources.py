@@ -1,0 +1,82 @@
+"""Source lines of compiled operations and programs, as the compiler recorded them.
+
+A program's operations have the lines at which they were traced. A function of JAX that runs outside
+`jax.jit` is a program of one operation, with the line at which it first ran.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.annotate.steps.jit_iterations import CALL
+from stepscope.arrays import Ids32
+from stepscope.trace.arguments import parse
+from stepscope.trace.nesting import inherit
+from stepscope.trace.trace import Trace
+
+_FRAMEWORKS = ("jax", "xla")
+
+
+class Line(NamedTuple):
+    """A line of a file; `-1` and empty if unknown."""
+
+    file: str = ""
+    number: int = -1
+
+
+class CompiledSources:
+    """The lines of the compiled operations of a trace; of none in a trace without programs."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._compiled = trace.metadata.framework in _FRAMEWORKS
+
+    def line(self, event: int) -> Line:
+        """The line of a compiled operation, or of the program whose call an event is in."""
+        if not self._compiled:
+            return Line()
+        own = _line(self._trace.event_arguments(event).get("source"))
+        return own if own.file else self._programs.get(self.program(event), Line())
+
+    def program(self, event: int) -> str:
+        """The compiled function whose call an event is part of, empty if none."""
+        call = int(self._call[event]) if self._compiled else -1
+        found = CALL.match(self._trace.events.text("name")[call] or "") if call >= 0 else None
+        return found[1] if found else ""
+
+    @cached_property
+    def _call(self) -> Ids32:
+        """The innermost call of a compiled function around each event, -1 if none."""
+        events = self._trace.events
+        calls = events.text("name").where(lambda name: bool(CALL.match(name)))
+        return inherit(events["parent"], np.where(calls, events["id"], -1))
+
+    @cached_property
+    def _programs(self) -> dict[str, Line]:
+        """The first line of each program, in the file that most of its operations are from."""
+        events = self._trace.events
+        rows = np.flatnonzero(events.text("category").mask("cpu_op", "kernel"))
+        lines: dict[str, Counter[Line]] = {}
+        for text in self._trace.arguments.texts(np.sort(events["source"][rows])):
+            found = parse(text)
+            if (line := _line(found.get("source"))).file:
+                name = str(found.get("hlo_module", "")).removeprefix("jit_")
+                lines.setdefault(name, Counter())[line] += 1
+        return {name: _first(found) for name, found in lines.items()}
+
+
+def _first(lines: Counter[Line]) -> Line:
+    files: Counter[str] = Counter()
+    for line, count in lines.items():
+        files[line.file] += count
+    ((file, _),) = files.most_common(1)
+    return min(line for line in lines if line.file == file)
+
+
+def _line(source: object) -> Line:
+    file, _, number = str(source or "").rpartition(":")
+    return Line(file, int(number)) if number.isascii() and number.isdigit() else Line()

@@ -1,0 +1,158 @@
+"""Delays by a busy machine: a thread that lost its core in one step, and not in the others."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope.analyze.compilation_names import COMPILING
+from stepscope.annotate.links.launch_sides import device_work
+from stepscope.annotate.steps.steps import main_track
+from stepscope.annotate.steps.warm_up import steady_steps
+from stepscope.arrays import Floats, Ids, Mask, Rows, Times
+from stepscope.trace.clocks import with_times
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.nesting import inherit, self_times
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
+
+MIN_STEPS = 3
+LEAST_NS = 50_000  # a preempted thread waits for longer
+UNUSUAL = 2.0  # of what the segment usually takes
+_SCALES_NS = 20_000  # shorter operators do not grow with their tensors
+_STEP = re.compile(r"^(ProfilerStep|stepscope\.step)#")
+
+
+def without_delays(trace: Trace) -> Trace:
+    """The trace with the delays of its training loop cut out of its clock.
+
+    The loop's time is cut at the start and end of each event. A piece that takes far more than the
+    same piece in the other steps, relative to the rest of its step, is a delay. Loading of data and
+    compilation vary by themselves, and traces of several ranks or of a device are left alone: what
+    looks like a delay may be a wait.
+    """
+    steps = trace["steps"].take(steady_steps(trace["steps"]))
+    if len(steps) < MIN_STEPS or len(trace.metadata.ranks) > 1 or trace.metadata.world_size > 1:
+        return trace
+    if device_work(trace).any():
+        return trace
+    found = find_delays(trace, steps)
+    return _cut(trace, found) if len(found) else trace
+
+
+def find_delays(trace: Trace, steps: Table) -> Intervals:
+    """When the training loop is delayed in some steps, at least three."""
+    pieces = _aligned_pieces(trace, steps)
+    if not len(pieces.end_ns):
+        return Intervals([], [])
+    length = pieces.length_ns.reshape(-1, len(steps)).astype(np.float64)
+    # A program that takes turns with another may lose its core at the same place of most steps.
+    usual = np.sort(length, axis=1)[:, len(steps) // 8, None]
+    expected = usual * _scale_of_steps(length, usual)
+    excess = np.where(length > UNUSUAL * expected + LEAST_NS, length - expected, 0).reshape(-1)
+    excess = np.where(pieces.varies, 0, excess).astype(np.int64)
+    late = excess > 0
+    return Intervals((pieces.end_ns - excess)[late], pieces.end_ns[late])
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """Pieces of the loop's time between two starts or ends of events.
+
+    They are ordered by place and then by step; each place has one piece in every step.
+    """
+
+    end_ns: Times
+    length_ns: Times
+    varies: Mask
+
+
+def _aligned_pieces(trace: Trace, steps: Table) -> _Pieces:
+    """The pieces that every step has as often."""
+    events = trace.events
+    on_loop = np.flatnonzero(events["track"] == main_track(trace))
+    start = events["start_ns"][on_loop]
+    time = np.concatenate([start, start + events["duration_ns"][on_loop]])
+    row = np.concatenate([on_loop, on_loop])
+    side = np.repeat([0, 1], len(on_loop))
+    order = np.lexsort((1 - side, time))  # one step ends where the next begins
+    time, row, side = time[order], row[order], side[order]
+    length = np.diff(time, prepend=time[:1])
+    step = np.searchsorted(steps["step"], events["step"][row])
+    known = np.isin(events["step"][row], steps["step"])
+    kept = np.flatnonzero(known)
+    kind = _names(trace)[row[kept]] * 2 + side[kept]
+    kept = kept[_in_order_of_place(kind, step[kept], len(steps))]
+    inner = np.where(side == 1, row, events["parent"][row])[kept]
+    varies = np.append(_varying(trace), False)[inner]
+    return _Pieces(time[kept], length[kept], varies)
+
+
+def _in_order_of_place(kind: Ids, step: Ids, steps: int) -> Rows:
+    """The order by kind, number within the step, and step; without kinds that steps differ in."""
+    order = np.lexsort((step, kind))
+    codes, kind = np.unique(kind, return_inverse=True)
+    count = np.bincount(kind * steps + step, minlength=len(codes) * steps).reshape(-1, steps)
+    begin = np.append(0, np.cumsum(count.reshape(-1)))[kind[order] * steps + step[order]]
+    number = np.arange(len(order)) - begin
+    even = (count == count[:, :1]).all(axis=1)[kind[order]]
+    order, number = order[even], number[even]
+    result: Rows = order[np.lexsort((step[order], number, kind[order]))]
+    return result
+
+
+def _scale_of_steps(length: Floats, usual: Floats) -> Floats:
+    """How much longer than usual two thirds of each step's time are, at least: shape (steps,)."""
+    large = usual[:, 0] >= _SCALES_NS
+    if not large.any():
+        return np.ones(length.shape[1])
+    ratio = length[large] / usual[large]
+    order = np.argsort(ratio, axis=0)
+    weight = np.cumsum(usual[large, 0][order], axis=0)
+    third = (weight < weight[-1] / 3).sum(axis=0)
+    chosen = np.take_along_axis(order, third[None], 0)
+    scale: Floats = np.maximum(np.take_along_axis(ratio, chosen, 0)[0], 1)
+    return scale
+
+
+def _names(trace: Trace) -> Ids:
+    """The code of each event's name; the ranges of all steps share one."""
+    names = trace.events.text("name")
+    codes = names.codes.astype(np.int64)
+    step = names.where(lambda name: bool(_STEP.search(name)))
+    return np.where(step, codes[step].min(initial=len(names.values)), codes)
+
+
+def _varying(trace: Trace) -> Mask:
+    """Events whose time varies by itself: loading, communication, calls of a driver, compiling."""
+    events = trace.events
+    varying = events.text("stage").mask("data_loading")
+    varying |= events.text("category").mask("communication", "sync", "runtime")
+    compiling = re.compile(COMPILING)
+    varying |= events.text("name").where(lambda name: bool(compiling.search(name)))
+    own = np.where(varying, 1, -1)
+    inside: Mask = inherit(events["parent"], own) > 0
+    return inside
+
+
+def _cut(trace: Trace, delays: Intervals) -> Trace:
+    """The trace with the time of these intervals taken out of every time."""
+    knots = np.stack([delays.starts, delays.ends], axis=1).reshape(-1).astype(np.float64)
+    lost = np.cumsum(delays.ends - delays.starts)
+    shift = np.stack([np.append(0, lost[:-1]), lost], axis=1).reshape(-1)
+
+    def moved(time: Times) -> Times:
+        taken = np.rint(np.interp(time, knots, shift, left=0)).astype(np.int64)
+        result: Times = time - taken
+        return result
+
+    events = trace.events
+    start, end = events["start_ns"], events["start_ns"] + events["duration_ns"]
+    duration = moved(end) - moved(start)
+    own = self_times(events["parent"], moved(start), duration)
+    trace = trace.with_events(duration_ns=duration, self_ns=own)
+    for table in trace.tables.values():
+        trace = trace.with_table(with_times(table, moved)) if len(table) else trace
+    return trace

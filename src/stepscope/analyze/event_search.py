@@ -1,0 +1,229 @@
+"""Search the events of the analyzed steps of one rank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from stepscope.analyze.delays import without_delays
+from stepscope.analyze.trace_from_contexts import ContextTrace, trace_from_contexts
+from stepscope.annotate.links.launch_sides import device_work as mask_of_device_work
+from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.steps.steps import main_track, ranks_with_steps, require_steps
+from stepscope.annotate.steps.warm_up import steady_steps
+from stepscope.arrays import Ids32, Mask, Rows
+from stepscope.contexts import ContextTree, build_contexts
+from stepscope.errors import TraceError
+from stepscope.trace.arguments import parse
+from stepscope.trace.nesting import inherit
+from stepscope.trace.trace import Trace
+
+
+class EventSearch:
+    """Search the events of one rank's steps.
+
+    Args:
+        trace: an annotated trace. If it holds a calling-context tree and no events, the tree is
+            converted to a trace of one step.
+        rank: the rank; by default the one whose devices work longest.
+
+    Attributes:
+        trace: without a first step that warms up.
+        recorded: with all steps; without delays by a busy machine, as is `trace`.
+        recorded_steps: the analyzed steps with these delays.
+        events: its table of events.
+        steps: the analyzed steps of the rank.
+        step_count: how many they are.
+        rank: the analyzed rank.
+        requested_rank: the rank that the caller asked for, or None.
+        contexts: the calling-context tree, or None.
+        context_trace: the tree converted to a trace, or None.
+    """
+
+    def __init__(self, trace: Trace, rank: int | None = None) -> None:
+        self.contexts = build_contexts(trace) if len(trace["contexts"]) else None
+        self.context_trace = _converted(trace, self.contexts)
+        if self.context_trace:
+            trace = self.context_trace.trace
+        self.requested_rank = rank
+        self.rank = _busiest(trace) if rank is None else rank
+        recorded_steps = trace["steps"]
+        self.recorded = trace = trace if self.context_trace else without_delays(trace)
+        self.trace = trace = trace.with_table(trace["steps"].take(steady_steps(trace["steps"])))
+        self.events = trace.events
+        self.steps = trace["steps"].take(trace["steps"]["rank"] == self.rank)
+        if not len(self.steps):
+            known = list(ranks_with_steps(trace))
+            raise TraceError(f"expected a rank of {known}, found {self.rank}")
+        kept = (recorded_steps["rank"] == self.rank) & np.isin(
+            recorded_steps["step"], self.steps["step"]
+        )
+        self.recorded_steps = recorded_steps.take(kept)
+        self.step_count = self.context_trace.steps if self.context_trace else len(self.steps)
+
+    def find(
+        self,
+        name: str = "",
+        *,
+        category: str | Sequence[str] = (),
+        stage: str | Sequence[str] = (),
+        kind: str | Sequence[str] = (),
+        on_device: bool | None = None,
+        inside: Rows | None = None,
+    ) -> Rows:
+        """Events of the steps that match every given condition.
+
+        Args:
+            name: a regular expression, searched in the event's name.
+            category, stage, kind: one or several values of the trace's closed lists.
+            on_device: True for device work only, False for CPU events only.
+            inside: only events that run in these events or were launched by them.
+
+        Returns:
+            events.id, int64, shape (n,), in order of start.
+
+        Example:
+            >>> search.find(r"^aten::item$", stage=("forward", "loss"))  # doctest: +SKIP
+        """
+        chosen = self._of_rank.copy()
+        if name:
+            pattern = re.compile(name)
+            chosen &= self.events.text("name").where(lambda text: bool(pattern.search(text)))
+        for column, wanted in (("category", category), ("stage", stage), ("kind", kind)):
+            if wanted:
+                values = (wanted,) if isinstance(wanted, str) else wanted
+                chosen &= self.events.text(column).mask(*values)
+        if on_device is not None:
+            chosen &= self.device_work if on_device else ~self.device_work
+        if inside is not None:
+            chosen &= self.within(inside)
+        return np.flatnonzero(chosen)
+
+    def within(self, rows: Rows) -> Mask:
+        """Mask of events that run in `rows` or were launched by them, `rows` included."""
+        return self.enclosing(rows) >= 0
+
+    def enclosing(self, rows: Rows) -> Ids32:
+        """For each event, the innermost of `rows` that contains or launched it, or -1."""
+        around = self._around(rows)
+        around[self.launched] = around[self.caller[self.launched]]
+        around[rows] = rows
+        return around
+
+    def outermost(self, rows: Rows) -> Rows:
+        """Those of `rows` that no other of them contains."""
+        parent = self.events["parent"][rows]
+        outer = np.where(parent >= 0, self._around(rows)[parent], -1)
+        return rows[outer < 0]
+
+    def is_range(self, rows: Rows) -> Mask:
+        """Mask of `rows` that are ranges around Python code, not operators."""
+        ranges = self.events.text("category").mask("annotation", "python")
+        ranges |= self.events.text("name").where(lambda name: name.startswith("stepscope."))
+        found: Mask = ranges[rows]
+        return found
+
+    def innermost_operators(self, rows: Rows) -> Rows:
+        """Those of `rows` that call no other operator."""
+        operator = self.events.text("category").mask("cpu_op")
+        calls = np.zeros(len(self.events), np.bool_)
+        calls[np.maximum(self.events["parent"][operator], 0)] = True
+        return rows[~calls[rows]]
+
+    def operator_of(self, rows: Rows) -> Ids32:
+        """The innermost operator around each event or its launch, or -1."""
+        host = np.where(self.caller[rows] >= 0, self.caller[rows], rows)
+        result: Ids32 = self._operator[host]
+        return result
+
+    def name(self, row: int) -> str:
+        """The name of an event."""
+        return self.events.text("name")[row] or ""
+
+    def arguments(self, rows: Rows) -> list[dict[str, Any]]:
+        """The recorded arguments of each event (shapes, grid, …)."""
+        sources = self.events["source"][rows]
+        found: dict[int, dict[str, Any]] = {}
+        wanted = np.unique(sources)
+        for block in self.trace.arguments.blocks:
+            index = np.flatnonzero(np.isin(block.sources, wanted))
+            text = block.text() if len(index) else b""
+            for place in index.tolist():
+                start = int(block.ends[place - 1]) if place else 0
+                found[int(block.sources[place])] = parse(text[start : int(block.ends[place])])
+        return [found.get(source, {}) for source in sources.tolist()]
+
+    def shapes(self, rows: Rows) -> list[list[list[int]]]:
+        """The input shapes of each operator, empty where not recorded."""
+        return [
+            [shape if _is_shape(shape) else [] for shape in arguments.get("Input Dims") or []]
+            for arguments in self.arguments(rows)
+        ]
+
+    @property
+    def excludes_warm_up(self) -> bool:
+        """Whether the first step is excluded as a warm-up step."""
+        return int((self.recorded["steps"]["rank"] == self.rank).sum()) > len(self.steps)
+
+    @cached_property
+    def caller(self) -> Ids32:
+        """The CPU call that launched each event, or -1."""
+        return launch_of(self.trace)
+
+    @cached_property
+    def launched(self) -> Rows:
+        """Device work whose launch is known."""
+        return np.flatnonzero(self.caller >= 0)
+
+    @cached_property
+    def loop_track(self) -> int:
+        """The CPU track that runs the training loop."""
+        return main_track(self.trace)
+
+    @cached_property
+    def device_work(self) -> Mask:
+        """Mask of device work."""
+        return mask_of_device_work(self.trace)
+
+    @cached_property
+    def _of_rank(self) -> Mask:
+        rank = self.trace["tracks"]["rank"][self.events["track"]]
+        mine: Mask = (rank == self.rank) & np.isin(self.events["step"], self.steps["step"])
+        return mine
+
+    @cached_property
+    def _operator(self) -> Ids32:
+        operator = self.events.text("category").mask("cpu_op")
+        operator &= ~self.events.text("name").where(lambda name: name.startswith("stepscope."))
+        return inherit(self.events["parent"], np.where(operator, self.events["id"], -1))
+
+    def _around(self, rows: Rows) -> Ids32:
+        own = np.full(len(self.events), -1, np.int32)
+        own[rows] = rows
+        return inherit(self.events["parent"], own)
+
+
+def _converted(trace: Trace, tree: ContextTree | None) -> ContextTrace | None:
+    """The tree as a trace, if the trace holds nothing else."""
+    return (
+        trace_from_contexts(tree, trace.metadata)
+        if tree is not None and not len(trace.events)
+        else None
+    )
+
+
+def _busiest(trace: Trace) -> int:
+    """The rank whose devices work longest; on a tie the first."""
+    require_steps(trace)
+    steps = trace["steps"]
+    ranks = np.unique(steps["rank"])
+    busy = [int(steps["device_busy_ns"][steps["rank"] == rank].sum()) for rank in ranks]
+    return int(ranks[int(np.argmax(busy))])
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(size, int) for size in value)

@@ -1,0 +1,172 @@
+"""Findings for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, RenderableType
+from rich.console import Group as RichGroup
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from stepscope.analyze.analysis import Group, group_findings
+from stepscope.analyze.finding import Finding, Gain, Place
+from stepscope.analyze.patch import Patch
+from stepscope.analyze.source_places import plain_name
+from stepscope.annotate.device.kernel_names import short_kernel
+from stepscope.summary.numbers import ms, percent, plural
+
+_STYLE = {"critical": "bold red", "warning": "bold yellow", "info": "bold cyan"}
+_PLACES = 4
+MOST_GROUPS = 5
+_NAME_WIDTH = 48
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What is shown above the findings.
+
+    Attributes:
+        source: the path of the trace.
+        rules: the number of applied rules.
+        excludes_warm_up: whether a first warm-up step was excluded.
+        of_tree: whether the source is a calling-context tree.
+        of_jax: whether the source is JAX, whose lines `stepscope run` does not record.
+        notes: what to know about the steps before reading the findings.
+    """
+
+    source: str
+    rules: int
+    excludes_warm_up: bool = False
+    of_tree: bool = False
+    of_jax: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def print_findings(
+    console: Console,
+    findings: Sequence[Finding],
+    heading: Heading,
+    combined: Callable[[Sequence[Group]], Gain | None] = lambda groups: None,
+    every: bool = False,
+) -> None:
+    """Print findings, those of one cause together.
+
+    Args:
+        console: the output; lines wrap at its width.
+        findings: in the order to print.
+        heading: what to show above.
+        combined: the gain of several findings together.
+        every: whether to print all; else the first five groups.
+    """
+    groups = group_findings(findings)
+    shown = groups if every else groups[:MOST_GROUPS]
+    parts = [
+        _head(findings, heading),
+        *_groups(shown, every),
+        *_tail(groups, shown, combined(shown[:MOST_GROUPS])),
+    ]
+    hint = () if heading.of_jax else _hint(findings)
+    console.print(RichGroup(*parts, *hint), highlight=False)
+
+
+def _head(findings: Sequence[Finding], heading: Heading) -> Text:
+    text = Text.assemble((heading.source.rpartition("/")[2], "bold"))
+    text.append(f"   {plural(len(findings), 'finding')} · {plural(heading.rules, 'rule')}", "dim")
+    if findings:
+        step = f"{ms(findings[0].step_ms)} ms"
+        length = f"{step} of operators per step" if heading.of_tree else f"step time {step}"
+        text.append(f" · {length}{_steady(findings[0])}", "dim")
+        text.append(" (first step excluded as warm-up)" if heading.excludes_warm_up else "", "dim")
+    return text.append("".join(f"\n! {note}" for note in heading.notes), "yellow")
+
+
+def _steady(finding: Finding) -> str:
+    """The length of a step without what happens once, where that makes a difference."""
+    if finding.steady_ms and finding.steady_ms < 0.99 * finding.step_ms:
+        return f", {ms(finding.steady_ms)} ms without one-off costs and delays"
+    return ""
+
+
+def _groups(groups: Sequence[Group], every: bool) -> Iterator[RenderableType]:
+    for group in groups:
+        main = group.main
+        table = Table.grid(padding=(0, 1))
+        table.add_column(width=8)
+        table.add_column()
+        related: list[RenderableType] = [_related(one) for one in group.related]
+        if every:
+            related = [part for one in group.related for part in (Text(), *_finding(one))]
+        body = RichGroup(*_finding(main), *related)
+        table.add_row(Text(main.severity, _STYLE[main.severity]), body)
+        yield Padding(table, (1, 0, 0, 0))
+
+
+def _related(finding: Finding) -> Text:
+    text = Text("related: ", "dim").append(finding.what, "not dim")
+    saves = f"  {finding.rule}, saves up to {ms(finding.gain.ms)} ms"
+    return text.append(saves if finding.gain.ms else f"  {finding.rule}", "dim")
+
+
+def _tail(groups: Sequence[Group], shown: Sequence[Group], combined: Gain | None) -> Iterator[Text]:
+    if not groups:
+        yield Text("\nNo issue worth 1 % or more of the step.", "dim")
+        return
+    if folded := len(groups) - len(shown):
+        yield Text(f"\n… and {plural(folded, 'smaller finding')}; show with --all.", "dim")
+    if combined is None:
+        yield Text("\nEach gain is for that fix alone; gains do not add up.", "dim")
+        return
+    main = groups[0].main
+    share = percent(combined.ms / (main.steady_ms or main.step_ms))
+    text = Text("\nTogether, the simulated fixes above save ", "dim")
+    yield text.append(f"{ms(combined.ms)} ms", "green").append(f", {share} of the step.", "dim")
+
+
+def _hint(findings: Sequence[Finding]) -> Iterator[Text]:
+    """How to record source lines, if no finding has one."""
+    if findings and not any(place.line for one in findings for place in one.evidence):
+        yield Text(
+            "To see the source lines of these calls, record with `stepscope run --contexts`.", "dim"
+        )
+
+
+def _finding(finding: Finding) -> Iterator[RenderableType]:
+    yield Text(finding.what, "bold").append(f"  {finding.rule}", "not bold dim")
+    yield Text(finding.advice)
+    if finding.patch:
+        yield Padding(_patch(finding.patch), (0, 0, 0, 2))
+    for place in finding.evidence[:_PLACES]:
+        yield Padding(_place(place), (0, 0, 0, 2))
+    if (rest := len(finding.evidence) - _PLACES) > 0:
+        yield Text(f"  … and {plural(rest, 'more place')}", "dim")
+    if finding.gain.ms:
+        yield _gain(finding)
+
+
+def _patch(patch: Patch) -> Text:
+    text = Text(f"{patch.file}:{patch.line}", "dim")
+    for line in patch.text.split("\n"):
+        text.append(f"\n{line}", "green" if line.startswith("+") else "red")
+    return text
+
+
+def _gain(finding: Finding) -> Text:
+    gain = finding.gain
+    low, high = gain.stated_ms
+    is_bound = (low, high) == (0.0, gain.ms)
+    text = Text("saves up to " if is_bound else "saves about ", "dim")
+    text.append(f"{ms(gain.ms)} ms", "green")
+    text.append(f", {percent(finding.share)} of the step", "dim")
+    if not is_bound:
+        text.append(f" ({ms(low)} to {ms(high)} ms)", "dim")
+    return text.append(f": {gain.words}", "dim")
+
+
+def _place(place: Place) -> Text:
+    text = Text(short_kernel(plain_name(place.name), _NAME_WIDTH), "cyan")
+    text.append(f" × {place.count:.4g}, {ms(place.ms)} ms per step", "dim")
+    text.append(f", {place.stage.replace('_', ' ')}" if place.stage else "", "dim")
+    return text.append(f"  {place.where}" if place.where else "")

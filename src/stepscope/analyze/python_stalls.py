@@ -1,0 +1,142 @@
+"""Python stalls that recur in every step: logging, saving, an environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.analyze.source_places import plain_name
+from stepscope.arrays import Ids, Mask, Rows, Times
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.nesting import inherit
+
+LONG_NS = 1_000_000
+MAIN_SHARE = 0.1  # of the time of the name with most; others only surround it
+_NONE = -1
+_EVER = 2**62
+
+
+@dataclass(frozen=True)
+class PythonStalls:
+    """Python stalls at the same places of every step.
+
+    Attributes:
+        spans: their intervals.
+        longest_ms: the longest.
+        before, after: the events of its step before and after the longest, or -1.
+    """
+
+    spans: Intervals
+    longest_ms: float
+    before: int
+    after: int
+
+
+def find_python_stalls(context: RuleContext, gaps: Intervals) -> PythonStalls | None:
+    """The gaps of 1 ms or more that recur between the same events in every step.
+
+    A place counts if every step spends 1 ms there, so a process that was preempted once does not.
+    Gaps in steps without any recorded event do not count.
+
+    Args:
+        context: the steps.
+        gaps: when the training loop runs only Python.
+
+    Returns:
+        None if there are none.
+    """
+    start, end, step = _by_step(context, gaps)
+    if not len(start):
+        return None
+    before, after = _neighbors(context, start, end, step)
+    names = np.append(context.events["name"].astype(np.int64), _NONE)
+    pairs = np.stack([names[before], names[after]], axis=1)
+    place = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
+    count = len(context.steps)
+    spent = np.bincount(place * count + step, end - start, (place.max() + 1) * count)
+    kept = (spent.reshape(-1, count).min(axis=1)[place] >= LONG_NS) & ((before >= 0) | (after >= 0))
+    if not kept.any():
+        return None
+    longest = int(np.argmax(np.where(kept, end - start, 0)))
+    return PythonStalls(
+        Intervals(start[kept], end[kept]),
+        float(end[longest] - start[longest]) / 1e6,
+        int(before[longest]),
+        int(after[longest]),
+    )
+
+
+def share(context: RuleContext, gaps: Intervals) -> float:
+    """The share of a step that some gaps take, the median over the steps."""
+    start, end = context.steps["start_ns"], context.steps["end_ns"]
+    return float(np.median(gaps.within(start, end) / np.maximum(end - start, 1)))
+
+
+def _by_step(context: RuleContext, gaps: Intervals) -> tuple[Times, Times, Rows]:
+    """Long gaps, split at step boundaries: start, end, and number of the step."""
+    begin, finish = context.steps["start_ns"], context.steps["end_ns"]
+    first = np.searchsorted(begin, gaps.starts, side="right") - 1
+    last = np.searchsorted(begin, gaps.ends, side="left") - 1
+    count = last - first + 1
+    gap = np.repeat(np.arange(len(gaps)), count)
+    step = np.arange(len(gap)) - np.repeat(np.cumsum(count) - count, count) + first[gap]
+    start = np.maximum(gaps.starts[gap], begin[step])
+    end = np.minimum(gaps.ends[gap], finish[step])
+    long = end - start >= LONG_NS
+    return start[long], end[long], step[long]
+
+
+def _neighbors(context: RuleContext, start: Times, end: Times, step: Rows) -> tuple[Rows, Rows]:
+    """Events of the training loop's thread before and after each gap, in the same step."""
+    events, steps = context.events, context.steps
+    rows = context.find(category=("cpu_op", "annotation", "runtime", "communication"))
+    rows = rows[(events["track"][rows] == context.search.loop_track) & ~_is_step(context, rows)]
+    begin, length = events["start_ns"][rows], events["duration_ns"][rows]
+    finish = begin + length
+    by_end, by_start = np.lexsort((length, finish)), np.lexsort((-length, begin))
+    place = np.searchsorted(finish[by_end], start, side="right")
+    near = np.append(-_EVER, finish[by_end])[place] > steps["start_ns"][step]
+    before = np.where(near, np.append(_NONE, rows[by_end])[place], _NONE)
+    place = np.searchsorted(begin[by_start], end)
+    near = np.append(begin[by_start], _EVER)[place] < steps["end_ns"][step]
+    return before, np.where(near, np.append(rows[by_start], _NONE)[place], _NONE)
+
+
+def _is_step(context: RuleContext, rows: Rows) -> Mask:
+    steps = context.events.text("name").where(lambda name: name.startswith("ProfilerStep#"))
+    found: Mask = steps[rows]
+    return found
+
+
+def name_of_stall(context: RuleContext, rows: Rows, spent: Ids) -> str:
+    """The range or frame with most of the time, and the user's function that called it."""
+    names = context.events["name"][rows]
+    worst = int(np.bincount(names, spent).argmax())
+    name = context.events.text("name").values[worst]
+    if name.startswith("ProfilerStep"):
+        return "the training loop"
+    row = int(rows[names == worst][0])
+    caller = context.place(row).removeprefix(" in ")
+    is_frame = context.events.text("category")[row] == "python"
+    if is_frame and caller and not caller.endswith(name.rpartition(" ")[2]):
+        return f"{name}, called by {caller}"
+    return plain_name(name)
+
+
+def stalled_ranges(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:
+    """Ranges and frames of the training loop's thread, and the time of the gaps in each, ns."""
+    events = context.events
+    rows = context.find(category=("annotation", "python", "cpu_op"), on_device=False)
+    rows = rows[(events["track"][rows] == context.search.loop_track) & context.is_range(rows)]
+    start = events["start_ns"][rows]
+    inside = gaps.within(start, start + events["duration_ns"][rows])
+    around = inherit(events["parent"], np.where(np.isin(events["id"], rows), events["id"], -1))
+    outer = np.where(events["parent"][rows] >= 0, around[events["parent"][rows]], -1)
+    taken = np.bincount(outer[outer >= 0], inside[outer >= 0], len(events))[rows]
+    own = inside - taken.astype(np.int64)
+    names = events["name"][rows]
+    spent = np.bincount(names, own)
+    main = (own > 0) & (spent[names] >= MAIN_SHARE * spent.max(initial=1))
+    return rows[main], own[main]

@@ -1,0 +1,264 @@
+"""What a rule works with: the steps of one rank, to search, to measure, and to report on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from stepscope.analyze.event_search import EventSearch
+from stepscope.analyze.finding import Finding, Gain, Place
+from stepscope.analyze.gains import Gains, glob
+from stepscope.analyze.measures import Measures
+from stepscope.analyze.patch import Patch, patch_of
+from stepscope.analyze.source_places import Places
+from stepscope.arrays import Rows
+from stepscope.contexts import ContextTree
+from stepscope.trace.trace import Trace
+
+__all__ = ["RuleContext", "glob"]
+
+# A compilation's annotation has the line of its function.
+_KINDS_WITH_LINES = ("python", "annotation")
+# Files of the libraries that run a training loop; the first that is found counts.
+_LIBRARIES = tuple(
+    (name, re.compile(pattern))
+    for name, pattern in (
+        ("transformers", r"(^|/)transformers/trainer\w*\.py"),
+        ("lightning", r"(^|/)(pytorch_lightning|lightning(/pytorch)?|lightning_fabric)/.*\.py"),
+        ("keras", r"(^|/)keras/.*\.py"),
+        ("timm", r"(^|/)timm/.*\.py"),
+        ("accelerate", r"(^|/)accelerate/.*\.py"),
+    )
+)
+
+
+class RuleContext:
+    """The steps of one rank: search events, measure them, estimate gains, make findings.
+
+    It is composed of `EventSearch`, `Measures`, `Gains` and `Places`, and offers their methods
+    under the same names.
+
+    Args:
+        trace: an annotated trace; of several ranks for rules that compare them. If it holds a
+            calling-context tree and no events, rules search the tree: order and idle time are then
+            unknown.
+        rank: the rank to analyze; by default the one whose devices work longest.
+
+    Raises:
+        TraceError: if there is no such rank, or no step.
+    """
+
+    def __init__(self, trace: Trace, rank: int | None = None) -> None:
+        self._bind_search(EventSearch(trace, rank))
+        self._bind_measures(Measures(self.search))
+        self._bind_gains(Gains(self.search, self.measures))
+        self._places = Places(self.trace)
+
+    def _bind_search(self, search: EventSearch) -> None:
+        self.search = search
+        self.trace, self.events, self.steps = search.trace, search.events, search.steps
+        self.rank, self.step_count = search.rank, search.step_count
+        self.contexts, self.context_trace = search.contexts, search.context_trace
+        self.find, self.name = search.find, search.name
+        self.within, self.enclosing = search.within, search.enclosing
+        self.outermost, self.is_range = search.outermost, search.is_range
+        self.innermost_operators, self.operator_of = search.innermost_operators, search.operator_of
+        self.arguments, self.shapes = search.arguments, search.shapes
+
+    def _bind_measures(self, measures: Measures) -> None:
+        self.measures = measures
+        self.ms, self.calls, self.each_ns = measures.ms, measures.calls, measures.each_ns
+        self.share, self.caused_ns = measures.share, measures.caused_ns
+        self.wait_ms, self.spans = measures.wait_ms, measures.spans
+        self.python_time, self.launch_gaps = measures.python_time, measures.launch_gaps
+        self.idle_ms, self.idle_during_ms = measures.idle_ms, measures.idle_during_ms
+        self.cost_ms, self.steadiness = measures.cost_ms, measures.steadiness
+        self.longer_side_ms = measures.longer_side_ms
+        self.device_facts, self.stalls = measures.device_facts, measures.stalls
+
+    def _bind_gains(self, gains: Gains) -> None:
+        self.gains = gains
+        self.whatif, self.gain, self.bound = gains.whatif, gains.gain, gains.bound
+        self.scaled = gains.scaled
+
+    @property
+    def step_ms(self) -> float:
+        """Mean step length, ms."""
+        return self.measures.step_ms
+
+    @property
+    def steady_ms(self) -> float:
+        """Mean step length without first-use costs and one-off delays, ms; shares are of it."""
+        return self.measures.steady_ms
+
+    @property
+    def has_device(self) -> bool:
+        """Whether the steps run work on a device."""
+        return self.measures.has_device
+
+    @property
+    def is_jax(self) -> bool:
+        """Whether the trace is of JAX or another program compiled by XLA."""
+        return self.trace.metadata.framework in ("jax", "xla")
+
+    def by_framework(self, pytorch: str, *, jax: str) -> str:
+        """The advice for the framework of the trace.
+
+        Args:
+            pytorch: for PyTorch, and for an unknown framework.
+            jax: for JAX.
+        """
+        return jax if self.is_jax else pytorch
+
+    def advice(self, pytorch: str, *, jax: str = "", **libraries: str) -> str:
+        """The advice for the training library of the trace, else for its framework.
+
+        Args:
+            pytorch: for plain PyTorch.
+            jax: for JAX.
+            libraries: by name as `library` returns it.
+        """
+        plain = self.by_framework(pytorch, jax=jax or pytorch)
+        return f"{libraries[self.library]} {plain}" if self.library in libraries else plain
+
+    def patch(self, what: str, name: str = "", **arguments: str | None) -> Patch | None:
+        """The line that creates an object, with other arguments; None if it is not known.
+
+        Args:
+            what: `optimizer`, `loader` or `ddp`.
+            name: its class; by default any.
+            arguments: the source of each value; None removes the argument.
+        """
+        return patch_of(self.trace.metadata, what, arguments, name)
+
+    @cached_property
+    def library(self) -> str:
+        """The training library that runs the loop; empty if none is visible in the trace."""
+        names = self.trace.events.text("name").compact().values
+        files = self.trace["modules"].text("file").compact().values
+        command = " ".join(map(str, self.trace.metadata.capture.get("command") or ()))
+        texts = (*(name for name in names if ".py(" in name), *files, command)
+        found = {name for name, pattern in _LIBRARIES for text in texts if pattern.search(text)}
+        return next((name for name, _ in _LIBRARIES if name in found), "")
+
+    def finding(
+        self,
+        what: str,
+        advice: str,
+        rows: Rows,
+        gain: Gain,
+        *,
+        recurs: bool = True,
+        patch: Patch | None = None,
+    ) -> Finding:
+        """A finding with its evidence.
+
+        Args:
+            what: one sentence on what is slow.
+            advice: one sentence on what to do.
+            rows: the events that show it, at least one.
+            gain: the estimated gain.
+            recurs: whether it counts only as far as it recurs in the steps; not for what is known
+                to come every N steps.
+            patch: the lines to change, from `patch`.
+        """
+        if not len(rows):
+            raise ValueError("expected at least one event as evidence, found none")
+        if self.context_trace:
+            places = self._places.of(np.asarray(rows), self.step_count, self.context_trace.calls)
+            node = self.context_trace.node
+            places = tuple(
+                replace(one, events=(), contexts=tuple(node[list(one.events)].tolist()))
+                for one in places
+            )
+        else:
+            places = self._places.of(np.asarray(rows), self.step_count)
+            gain = gain.scaled(self.steadiness(rows)) if recurs else gain
+        limit = "warning" if self._is_single(rows) else "critical"
+        if not gain.edit and not self.has_training_steps:
+            limit = "info"
+        return Finding(
+            "",
+            what,
+            advice,
+            places,
+            gain,
+            self.step_ms,
+            self.rank,
+            limit=limit,
+            steady_ms=self.steady_ms,
+            patch=patch,
+        )
+
+    @property
+    def has_training_steps(self) -> bool:
+        """Whether the trace marks steps; else all of it is analyzed as one step."""
+        return not self.steps.text("evidence").mask("whole_trace").any()
+
+    def _is_single(self, rows: Rows) -> bool:
+        """Whether one CPU event of one step is nearly all of the evidence: it may be noise."""
+        if self.context_trace or self.step_count > 1 or len(rows) < 2:
+            return False
+        time = self.events["duration_ns"][rows]
+        worst = int(rows[int(time.argmax())])
+        return bool(time.max() > 0.8 * time.sum()) and not self.search.device_work[worst]
+
+    def finding_in_tree(self, what: str, advice: str, nodes: Rows, gain: Gain) -> Finding:
+        """A finding with nodes of the calling-context tree as evidence, at least one."""
+        if self.contexts is None or not len(nodes):
+            raise ValueError("expected nodes of a calling-context tree as evidence, found none")
+        places = tuple(self._place_in_tree(self.contexts, int(node)) for node in nodes)
+        return Finding(
+            "", what, advice, places, gain, self.step_ms, self.rank, steady_ms=self.steady_ms
+        )
+
+    def _place_in_tree(self, tree: ContextTree, node: int) -> Place:
+        path = list(tree.nodes.take(tree.path(node)).rows())
+        lines = [one for one in path if one["kind"] in _KINDS_WITH_LINES and one["line"]]
+        modules = [one["name"] for one in path if one["kind"] == "module"]
+        count, ns = _measured(tree, node)
+        return Place(
+            name=tree.label(node),
+            stage=path[-1]["stage"] or "",
+            module=modules[-1] if modules else "",
+            file=lines[-1]["file"] if lines else "",
+            line=lines[-1]["line"] if lines else None,
+            function=lines[-1]["name"] if lines and lines[-1]["kind"] == "python" else "",
+            count=count / self.step_count,
+            ms=ns / 1e6 / self.step_count,
+            contexts=(node,),
+        )
+
+    def times(self, rows: Rows) -> str:
+        """How often per step, in words: `once`, `4 times`."""
+        calls = self.calls(rows)
+        return "once" if calls == 1 else f"{calls:.4g} times"
+
+    def place(self, row: int) -> str:
+        """The source of an event, such as ` in layer1 · net.py:12`; empty if unknown."""
+        where = self._places.of(np.array([row]), 1)[0].where
+        return f" in {where}" if where else ""
+
+    def main_place(self, rows: Rows) -> str:
+        """The source of most of the time of `rows`, in the form of `place`."""
+        first, *others = self._places.of(np.asarray(rows), 1)
+        if not first.where:
+            return ""
+        return f", most in {first.where}" if others else f" in {first.where}"
+
+
+def _measured(tree: ContextTree, node: int) -> tuple[float, float]:
+    """Count and ns of a context; of an instruction its samples and its share of the kernel."""
+    for name in ("call_ns", "device_ns"):
+        if tree.has(name) and tree.own(name).count[node]:
+            own = tree.own(name)
+            return float(own.count[node]), float(own.sum[node])
+    if not tree.has("stalls") or not tree.has("device_ns"):
+        return 0.0, 0.0
+    stalls, kinds = tree.inclusive("stalls").sum, tree.nodes.text("kind")
+    kernel = next((one for one in reversed(tree.path(node)) if kinds[one] == "kernel"), node)
+    part = float(stalls[node]) / max(float(stalls[kernel]), 1.0)
+    return float(stalls[node]), part * float(tree.own("device_ns").sum[kernel])

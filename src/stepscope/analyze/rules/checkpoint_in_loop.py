@@ -1,0 +1,44 @@
+"""`checkpoint_in_loop`: the training loop waits while a checkpoint is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.rule_context import RuleContext
+
+EXPLAINS = ("host", "synchronization")
+LEAST = 0.05
+_NAMES = (
+    r"(?i)torch/serialization\.py\(\d+\): _?save$|^torch\.save|safetensors.*: save_file"
+    r"|(?<![a-z])_?save_(checkpoint|pretrained|model|state)"
+)
+ADVICE = (
+    "Save less often, and in the background: copy the state to pinned memory and write it in "
+    "another thread (torch.distributed.checkpoint.async_save)."
+)
+LIBRARIES = {
+    "transformers": "Raise save_steps in TrainingArguments, or set save_only_model=True.",
+    "lightning": "Raise every_n_train_steps of ModelCheckpoint, or use AsyncCheckpointIO.",
+    "accelerate": "Call accelerator.save_state less often.",
+}
+
+
+def checkpoint_in_loop(context: RuleContext) -> Iterator[Finding]:
+    """Checkpoints that are saved in the recorded steps, while training waits.
+
+    Silent below 5 % of the recorded time, and if no function or range has such a name.
+    """
+    ranges = context.find(_NAMES, category=("python", "annotation"), on_device=False)
+    rows = context.outermost(ranges)
+    spent = context.longer_side_ms(rows)
+    if not len(rows) or spent < LEAST * context.steady_ms:
+        return
+    yield context.finding(
+        f"Saving a checkpoint takes {spent:.3g} ms per step, while training "
+        f"waits{context.main_place(rows)}.",
+        context.advice(ADVICE, **LIBRARIES),
+        rows,
+        context.bound(spent, "at most this time"),
+        recurs=False,
+    )

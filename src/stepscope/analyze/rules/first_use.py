@@ -1,0 +1,32 @@
+"""`first_use`: costs of the first use of kernels and functions, which later steps do not pay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.summary.numbers import plural
+
+NOTICE = True
+LEAST = 0.05
+
+
+def first_use(context: RuleContext) -> Iterator[Finding]:
+    """Loading of kernels, and compilation, in recorded steps: other findings exclude their time.
+
+    Silent below 5 % of the recorded time. It never has a gain.
+    """
+    rows = context.measures.first_use
+    spent = context.spans(rows).total() / 1e6
+    if not len(rows) or spent < LEAST * context.steady_ms * context.step_count:
+        return
+    finding = context.finding(
+        f"The first use of kernels and functions takes {spent:.3g} ms of the recorded steps "
+        f"({plural(len(rows), 'call')}). Other findings do not count this time.",
+        "Nothing needs to change: later steps do not pay this cost. To exclude it, "
+        "record after more warm-up steps.",
+        rows,
+        context.bound(0.0, "later steps do not pay it"),
+    )
+    yield finding

@@ -1,0 +1,41 @@
+"""`frequent_evaluation`: evaluation takes a large share of the training time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.rule_context import RuleContext
+
+EXPLAINS = ("host", "synchronization")
+LEAST = 0.2
+_NAMES = (
+    r"(?i)(?<![a-z])(evaluate|evaluation(_loop|_step|_epoch)?|run_eval\w*"
+    r"|validate|validation(_loop|_step|_epoch)?|eval_(step|epoch|loop))(?![a-z])"
+)
+ADVICE = "Evaluate less often, on fewer batches, and under torch.inference_mode()."
+LIBRARIES = {
+    "transformers": "Raise eval_steps in TrainingArguments.",
+    "lightning": "Raise val_check_interval or check_val_every_n_epoch, or lower limit_val_batches.",
+    "timm": "Raise --val-interval.",
+}
+
+
+def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
+    """Evaluation that takes 20 % or more of the recorded time.
+
+    Silent if no function or range has such a name.
+    """
+    ranges = context.find(_NAMES, category=("python", "annotation"), on_device=False)
+    rows = context.outermost(ranges)
+    spent = context.longer_side_ms(rows)
+    if not len(rows) or spent < LEAST * context.steady_ms:
+        return
+    yield context.finding(
+        f"Evaluation takes {spent / context.steady_ms:.0%} of the recorded time, {spent:.3g} ms "
+        f"per step{context.main_place(rows)}.",
+        context.advice(ADVICE, **LIBRARIES),
+        rows,
+        context.bound(spent, "at most this time"),
+        recurs=False,
+    )

@@ -1,0 +1,34 @@
+"""`host_callbacks`: compiled functions of JAX that call back into Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.rule_context import RuleContext
+
+EXPLAINS = ("synchronization", "host")
+_CALLBACK = (
+    r"^(debug|pure|io)_callback(\.\d+)*$|^debug_print(\.\d+)*$|^outside_call(\.\d+)*$"
+    r"|python_[cg]pu_callback"
+)
+
+
+def host_callbacks(context: RuleContext) -> Iterator[Finding]:
+    """Python functions that a compiled step calls: jax.debug.print, pure_callback, io_callback.
+
+    Silent if the step calls none.
+    """
+    if not context.is_jax or context.context_trace:
+        return
+    rows = context.outermost(context.find(_CALLBACK))
+    if not len(rows):
+        return
+    yield context.finding(
+        f"The compiled step calls back into Python {context.times(rows)}, {context.ms(rows):.3g} "
+        "ms; the device's data are copied to the host for it.",
+        "Return the value from the step and read it every N steps; remove jax.debug.print and "
+        "jax.debug.callback from timed code; write what pure_callback computes in jax.numpy.",
+        rows,
+        context.bound(context.ms(rows), "at most the time of the callbacks"),
+    )

@@ -1,0 +1,80 @@
+"""`low_utilization`: products that run far below what the device can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.annotate.device.kernel_names import short_kernel
+from stepscope.arrays import Rows
+
+CAUSE = "products"
+LEAST = 0.05
+LOW = 0.25  # of the roofline
+REACHABLE = 0.6  # of the roofline, by well-shaped products of the vendors' libraries
+LEAST_NS = 10_000  # shorter kernels are bound by their launch
+MOST_FINDINGS = 2
+
+
+def low_utilization(context: RuleContext) -> Iterator[Finding]:
+    """Matrix products, convolutions and attention that reach less than 25 % of the roofline.
+
+    Silent if the peak rates of the device or the shapes are unknown, below 5 % of the step, and
+    for kernels shorter than 10 µs. `--device NAME` names the device if the file does not.
+    """
+    if not context.has_device or context.context_trace:
+        return
+    rows = context.find(
+        kind=("gemm", "convolution", "attention"), category="kernel", on_device=True
+    )
+    time = context.events["duration_ns"][rows].astype(np.float64)
+    bound = context.measures.roofline_ns(rows)
+    low = (bound > 0) & (bound < LOW * time) & (time >= LEAST_NS)
+    rows, time, bound = rows[low], time[low], bound[low]
+    names = context.events["name"][rows]
+    spent = np.bincount(names, time)
+    for code in np.argsort(-spent)[:MOST_FINDINGS].tolist():
+        of = names == code
+        if not of.any() or context.ms(rows[of]) < LEAST * context.steady_ms:
+            continue
+        used = float(bound[of].sum() / time[of].sum())
+        reason, advice = _reason(context, rows[of])
+        factor = np.clip(bound[of] / REACHABLE / time[of], 0.0, 1.0)
+        yield context.finding(
+            f"{short_kernel(context.name(int(rows[of][0])), 50)} reaches {used:.0%} of what the "
+            f"device can do, {context.ms(rows[of]):.3g} ms per step{context.main_place(rows[of])}: "
+            f"{reason}.",
+            advice,
+            rows[of],
+            context.scaled(rows[of], factor, f"if it reached {REACHABLE:.0%} of the roofline"),
+        )
+
+
+def _reason(context: RuleContext, rows: Rows) -> tuple[str, str]:
+    """Why it is slow, and what to do."""
+    facts = context.device_facts()
+    multiprocessors = int(facts.get("numSms") or 0)
+    blocks = [int(np.prod(one.get("grid") or [0])) for one in context.arguments(rows[:64])]
+    most = max(blocks, default=0)
+    if 0 < most < multiprocessors:
+        return (
+            f"its {most} thread blocks leave most of the {multiprocessors} multiprocessors idle",
+            "Use a larger batch, or combine several small products into one (torch.bmm, a wider "
+            "layer).",
+        )
+    if context.measures.is_memory_bound(rows):
+        return (
+            "it moves more bytes than its arithmetic can hide",
+            "Use a larger batch or wider layers, so that weights are read for more rows at a time.",
+        )
+    precision = context.measures.precision_of(rows)
+    if precision == "fp32":
+        return "it computes in FP32", "Use torch.autocast with bfloat16, or TF32."
+    return (
+        "its shape or layout suits no fast kernel",
+        "Use dimensions that are multiples of 64 and contiguous inputs; keep one layout "
+        "(channels_last for convolutions).",
+    )

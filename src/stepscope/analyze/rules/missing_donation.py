@@ -1,0 +1,40 @@
+"""`missing_donation`: arguments of a jitted step whose memory its results could take over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.annotate.steps.jit_iterations import CALL
+
+NOTICE = True
+LEAST_BYTES = 1 << 20
+LEAST_SHARE = 0.1  # of the arguments
+
+
+def missing_donation(context: RuleContext) -> Iterator[Finding]:
+    """Jitted functions of JAX that return updated arguments in new memory.
+
+    Silent below 1 MiB and below a tenth of the arguments, where everything that comes back in the
+    same shape is donated, and for functions that the steps do not call.
+    """
+    programs = context.trace.metadata.properties.get("programs") if context.is_jax else None
+    if not isinstance(programs, dict) or context.context_trace:
+        return
+    calls = context.outermost(context.find(CALL.pattern, on_device=False))
+    names = {row: CALL.sub(r"\1", context.name(row)) for row in calls.tolist()}
+    for name in dict.fromkeys(names.values()):
+        known = programs.get(f"jit_{name}", {})
+        size, whole = known.get("could_donate_bytes", 0), known.get("argument_bytes", 0)
+        if size < max(LEAST_BYTES, LEAST_SHARE * whole):
+            continue
+        rows = calls[[names[row] == name for row in calls.tolist()]]
+        yield context.finding(
+            f"{name} returns {size / 1e6:.4g} MB of its arguments' shapes in new memory; the old "
+            f"values stay allocated meanwhile.",
+            "If the program does not use the old values again (parameters, optimizer state), pass "
+            "donate_argnums or donate_argnames to jax.jit.",
+            rows,
+            context.bound(0.0, f"up to {size / 1e6:.4g} MB of memory, no time"),
+        )

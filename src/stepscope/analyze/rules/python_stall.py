@@ -1,0 +1,48 @@
+"""`python_stall`: Python keeps the training loop busy, and the device idles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.python_stalls import name_of_stall, stalled_ranges
+from stepscope.analyze.rule_context import RuleContext
+
+CAUSE = "python"
+EXPLAINS = ("host", "synchronization")
+LEAST = 0.05
+ADVICE = (
+    (r"sleep", "Remove the sleep from the training loop."),
+    (r"(?i)logg|write|print|flush|tqdm|wandb|tensorboard|add_scalar",
+     "Log less often, or hand the values to another thread."),
+    (r"(?i)metric|accuracy|f1_score|confusion|sklearn",
+     "Update metrics on the device, and compute them only every N steps."),
+    (r"(?i)gc|collect", "Call gc.freeze() after setup and gc.collect() only every N steps."),
+    (r"(?i)ema|average", "Update the moving average with torch._foreach_lerp_ on the device."),
+    (r"", "Move this work out of the training loop: to another thread, to the data loader's "
+     "workers, or to every N-th step."),
+)  # fmt: skip
+
+
+def python_stall(context: RuleContext) -> Iterator[Finding]:
+    """A device that idles while Python keeps the training loop busy for 1 ms or more at a time.
+
+    Silent below 5 % of the step, on a CPU (`cpu_latency` covers it), and while data loads.
+    """
+    if not context.has_device or context.context_trace:
+        return
+    idle_time = context.measures.idle("host").union(context.measures.idle("synchronization"))
+    gaps = idle_time.intersect(context.stalls())
+    rows, spent = stalled_ranges(context, gaps)
+    idle = context.measures.recurring_ms(gaps)
+    if idle < LEAST * context.steady_ms or not len(rows):
+        return
+    name = name_of_stall(context, rows, spent)
+    yield context.finding(
+        f"Python stalls the step: the device idles for {idle:.3g} ms per step "
+        f"({idle / context.steady_ms:.0%}), mostly in {name}.",
+        next(advice for pattern, advice in ADVICE if re.search(pattern, name)),
+        rows,
+        context.bound(idle, "at most this idle time"),
+    )

@@ -1,0 +1,57 @@
+"""`small_buckets`: gradients are exchanged in many small collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Floats, Rows
+
+CAUSE = "communication"
+MANY = 16
+SMALL_BYTES = 1 << 20
+BUCKET_BYTES = 25 << 20  # the default of DistributedDataParallel
+LIBRARIES = {
+    "transformers": "Set ddp_bucket_cap_mb in TrainingArguments (25 is PyTorch's default).",
+    "lightning": "Use DDPStrategy(bucket_cap_mb=25).",
+}
+_ITEM_BYTES = {"Half": 2, "BFloat16": 2, "Float": 4, "Double": 8, "Byte": 1, "Int": 4, "Long": 8}
+
+
+def small_buckets(context: RuleContext) -> Iterator[Finding]:
+    """At least 16 collectives of gradients per step that send less than 1 MiB each.
+
+    Silent if the trace does not record how much collectives send.
+    """
+    rows = context.find(r"(?i)all_?reduce", category="communication",
+                        on_device=context.has_device)  # fmt: skip
+    sent = _bytes(context, rows)
+    rows, sent = rows[sent > 0], sent[sent > 0]
+    if context.calls(rows) < MANY or float(np.median(sent)) >= SMALL_BYTES:
+        return
+    needed = max(float(sent.sum()) / context.step_count / BUCKET_BYTES, 1.0)
+    yield context.finding(
+        f"Each step runs {context.calls(rows):.4g} all-reduces of {np.median(sent) / 1e3:.3g} kB, "
+        f"{context.ms(rows):.3g} ms: latency dominates.",
+        context.advice(
+            "Exchange gradients in larger buckets: DistributedDataParallel(bucket_cap_mb=25) "
+            "instead of a loop of all_reduce calls or a smaller bucket_cap_mb.",
+            **LIBRARIES,
+        ),
+        rows,
+        context.scaled(rows, min(needed / context.calls(rows), 1.0), "if latency were paid once "
+                       "per 25 MiB"),
+        patch=context.patch("ddp", bucket_cap_mb=None),
+    )  # fmt: skip
+
+
+def _bytes(context: RuleContext, rows: Rows) -> Floats:
+    """What each collective sends, bytes; 0 if unknown."""
+    found = []
+    for one in context.arguments(rows):
+        size = next((w for name, w in _ITEM_BYTES.items() if name in str(one.get("dtype"))), 4)
+        found.append(float(one.get("In msg nelems") or 0) * size)
+    return np.array(found)

@@ -1,0 +1,153 @@
+"""`synchronizing_calls`: calls that block the CPU until the device is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.rule_context import RuleContext, glob
+from stepscope.arrays import Rows
+from stepscope.trace.schema import STAGES
+
+CAUSE = "synchronization"
+EXPLAINS = ("synchronization",)
+MANY = 32
+CLOSE_NS = 500_000
+
+
+class Call(NamedTuple):
+    """A kind of call: its operators, its spelling in Python, and the advice."""
+
+    operators: str
+    spelled: str
+    advice: str
+
+
+CALLS = (
+    Call(
+        r"^aten::(item|_local_scalar_dense|is_nonzero)$",
+        ".item(), float(), bool() or if on a tensor",
+        "Keep the value in a tensor (accumulate losses there, use torch.where for conditions), "
+        "and read it only every N steps.",
+    ),
+    Call(
+        r"^aten::(nonzero|masked_select|_unique2|unique_consecutive|unique_dim|equal)$",
+        "nonzero, a boolean mask as index, or unique",
+        "Only the device knows the size of the result. Use torch.where, multiply by the mask, or "
+        "use nonzero_static.",
+    ),
+)
+LIBRARIES = {
+    "transformers": "Raise logging_steps in TrainingArguments.",
+    "lightning": "Raise log_every_n_steps of the Trainer, and log tensors instead of .item().",
+}
+COPIES = ".cpu(), .to('cpu'), .tolist(), .numpy(), print"
+COPIES_OF_JAX = "float(x), x.item(), np.asarray(x), jax.device_get, print"
+ADVICE = (
+    "Copy into pinned memory with non_blocking=True and read the value a step later, or copy only "
+    "every N steps."
+)
+JAX = (
+    "Keep the value on the device and read it only every N steps, or start the copy with "
+    "x.copy_to_host_async() and read the value a step later."
+)
+# On a CPU torch.optim reads its own counters; on a device nothing waits for these.
+_OUTSIDE_OPTIMIZER = tuple(stage for stage in STAGES if stage != "optimizer")
+_TO_HOST = r"Memcpy DtoH|MemcpyD2H|CopyDeviceToHost"
+_EXPLICIT = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize$"
+
+
+def synchronizing_calls(context: RuleContext) -> Iterator[Finding]:
+    """Calls that block the CPU until the device is done: .item(), .cpu(), nonzero, blocking copies.
+
+    Silent if waiting costs nothing (the device stays busy and the CPU still gets ahead). On a CPU
+    if there are fewer than 32 such calls per step outside the optimizer; copies and explicit
+    synchronizations count on devices only.
+    """
+    stages = () if context.has_device else _OUTSIDE_OPTIMIZER
+    reported = np.zeros(0, np.int64)
+    for call in CALLS:
+        rows = context.outermost(context.find(call.operators, category="cpu_op", stage=stages))
+        if context.has_device:
+            rows = _waiting(context, rows)
+        if not len(rows) or (not context.has_device and context.calls(rows) < MANY):
+            continue
+        reported = np.concatenate([reported, rows])
+        what = f"Each step calls {call.spelled} {context.times(rows)}"
+        what += ", and each call blocks the CPU until the device is done." if context.has_device \
+            else f", {context.ms(rows):.3g} ms; on a GPU each blocks the CPU."  # fmt: skip
+        advice = context.advice(call.advice, **LIBRARIES)
+        yield context.finding(what, advice, rows, _gain(context, rows))
+    if context.has_device:
+        yield from _copies(context, reported)
+    if context.has_device and not context.is_jax:  # where the runtime itself waits so
+        yield from _explicit(context)
+
+
+def _gain(context: RuleContext, rows: Rows) -> Gain:
+    if context.has_device:
+        names = sorted({context.name(row) for row in rows.tolist()})
+        return context.gain(rows, *(f"no_sync:operator={name}" for name in names))
+    if context.context_trace:
+        return context.bound(context.ms(rows), "at most the time of these calls")
+    return context.bound(_loops_ms(context, rows), "at most the time of the loops around them")
+
+
+def _loops_ms(context: RuleContext, rows: Rows) -> float:
+    """The time from the first to the last of calls in close succession, ms per step."""
+    start = context.events["start_ns"][rows]
+    end = start + context.events["duration_ns"][rows]
+    between = start[1:] - end[:-1]
+    return float((end - start).sum() + between[between < CLOSE_NS].sum()) / 1e6 / context.step_count
+
+
+def _waiting(context: RuleContext, rows: Rows) -> Rows:
+    """The operators in which the CPU waits for the device, or copies to the host."""
+    waits = context.find(f"{_EXPLICIT}|{_TO_HOST}", inside=rows)
+    around = context.enclosing(rows)[waits]
+    return np.unique(around[around >= 0])
+
+
+def _copies(context: RuleContext, reported: Rows) -> Iterator[Finding]:
+    """Blocking copies to the host: .cpu(), .to("cpu"), print."""
+    copies = context.find(_TO_HOST, on_device=True)
+    calls = context.search.caller[copies]
+    end = context.events["start_ns"] + context.events["duration_ns"]
+    operator = context.operator_of(copies)
+    waits = context.find(_EXPLICIT, category="runtime")
+    synchronized = np.isin(operator, context.operator_of(waits)) & (operator >= 0)
+    blocking = (calls >= 0) & ((end[calls] >= end[copies]) | synchronized)
+    rows = copies[blocking & ~context.within(reported)[copies]]
+    if len(rows):
+        names = sorted({glob(context.name(row)) for row in rows.tolist()})
+        yield context.finding(
+            f"Each step copies from the device {context.times(rows)} and blocks the CPU "
+            f"meanwhile ({context.by_framework(COPIES, jax=COPIES_OF_JAX)}).",
+            context.by_framework(ADVICE, jax=JAX),
+            rows,
+            context.gain(rows, *(f"no_sync:awaits={name}" for name in names)),
+        )
+
+
+def _explicit(context: RuleContext) -> Iterator[Finding]:
+    """Explicit synchronizations such as torch.cuda.synchronize() between launches.
+
+    A profiler synchronizes too, when it starts and stops; these do not count.
+    """
+    calls = context.find(_EXPLICIT, category="runtime")
+    starts = context.events["start_ns"]
+    launches = starts[context.search.caller[context.find(on_device=True)]]
+    between = (starts[calls] > launches.min(initial=0)) & (starts[calls] < launches.max(initial=0))
+    rows = calls[(context.operator_of(calls) < 0) & between]
+    if context.calls(rows) >= 1:
+        names = sorted({context.name(row) for row in rows.tolist()})
+        yield context.finding(
+            f"The step calls an explicit synchronization {context.times(rows)} "
+            f"({', '.join(names)}).",
+            "Remove torch.cuda.synchronize() from the training loop; use CUDA events for timing.",
+            rows,
+            context.gain(rows, *(f"no_sync:name={name}" for name in names)),
+        )

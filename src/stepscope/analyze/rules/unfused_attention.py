@@ -1,0 +1,92 @@
+"""`unfused_attention`: attention written out as products and a softmax."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Mask, Rows
+
+CAUSE = "attention"
+LEAST = 0.05
+NEAR = 8  # operators between a product and the softmax: scale, mask, cast, dropout
+_SOFTMAX = r"^aten::_?(safe_)?softmax$"
+_PRODUCT = re.compile(r"^aten::(bmm|baddbmm|matmul|einsum)$")
+_MATH = r"^aten::_scaled_dot_product_attention_math$"
+_FUSED = r"^aten::_scaled_dot_product_(flash|efficient|cudnn|fused)\w*$"
+ADVICE = "Use F.scaled_dot_product_attention, which does not write the attention matrix to memory."
+FALLS_BACK = (
+    "F.scaled_dot_product_attention falls back to its math kernel. Use float16 or bfloat16, a head "
+    "dimension of at most 256, is_causal=True instead of a mask where possible, and equal shapes "
+    "of query and key."
+)
+LIBRARIES = {
+    "transformers": "Load the model with attn_implementation='sdpa' (or 'flash_attention_2').",
+    "timm": "Enable timm's fused attention: timm.layers.set_fused_attn(True).",
+}
+
+
+def unfused_attention(context: RuleContext) -> Iterator[Finding]:
+    """Attention that writes its matrix of scores to memory: product, softmax, product.
+
+    Silent below 5 % of the step, and if the softmax is not between two batched products.
+    """
+    if context.context_trace:
+        return
+    rows = _softmax_between_products(context)
+    falls_back = context.find(_MATH)
+    if len(falls_back):
+        rows = context.outermost(np.union1d(rows, falls_back))
+    rows = _with_backward(context, rows)
+    if not len(rows):
+        return
+    spent = float(context.caused_ns(rows).sum()) / 1e6 / context.step_count
+    if spent < LEAST * context.steady_ms:
+        return
+    yield context.finding(
+        f"Attention writes its matrix of scores to memory: softmax and the elementwise work around "
+        f"it take {spent:.3g} ms per step{context.main_place(_work(context, rows))}.",
+        FALLS_BACK if len(falls_back) else context.advice(ADVICE, **LIBRARIES),
+        _work(context, rows),
+        context.scaled(rows, 0.0, "at most: a fused kernel that computes the softmax in passing"),
+    )
+
+
+def _work(context: RuleContext, rows: Rows) -> Rows:
+    """The device work of operators; the operators themselves if there is none."""
+    work = context.find(inside=rows, on_device=True)
+    return work if len(work) else rows
+
+
+def _softmax_between_products(context: RuleContext) -> Rows:
+    """Softmax and the elementwise operators between two batched products."""
+    operators = context.innermost_operators(context.find(category="cpu_op"))
+    softmax = np.isin(operators, context.find(_SOFTMAX, category="cpu_op"))
+    product = _names(context, operators, _PRODUCT)
+    chosen = np.zeros(len(operators), np.bool_)
+    products = np.flatnonzero(product)
+    for at in np.flatnonzero(softmax).tolist():
+        place = int(np.searchsorted(products, at))
+        if 0 < place < len(products):
+            first, last = int(products[place - 1]), int(products[place])
+            if at - first <= NEAR and last - at <= NEAR:
+                chosen[first + 1 : last] = True
+    return operators[chosen]
+
+
+def _with_backward(context: RuleContext, rows: Rows) -> Rows:
+    """The operators and their backward."""
+    origin = context.events["forward_event"]
+    back = context.find(stage="backward", on_device=False)
+    back = back[np.isin(origin[back], np.flatnonzero(context.within(rows)))]
+    outer = context.outermost(np.union1d(rows, back))
+    return outer
+
+
+def _names(context: RuleContext, rows: Rows, pattern: re.Pattern[str]) -> Mask:
+    named: Mask = context.events.text("name").where(lambda name: bool(pattern.search(name)))[rows]
+    return named

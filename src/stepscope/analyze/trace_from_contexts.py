@@ -1,0 +1,245 @@
+"""Convert a calling-context tree to a trace of one step, so that the same rules apply to both.
+
+Each node becomes one event with the total time of its calls. Events are laid out one after the
+other inside their parent, backward work on a second track, device work on a third. Positions say
+nothing about when an event ran: such a trace has no idle time and no order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stepscope.annotate.device.kernel_kinds import kind_of
+from stepscope.annotate.names.range_names import stage_of_names
+from stepscope.arrays import Floats, Ids, Mask
+from stepscope.contexts import ContextTree
+from stepscope.trace.frame_name import FrameName
+from stepscope.trace.nesting import inherit, self_times
+from stepscope.trace.row_order import inverse
+from stepscope.trace.schema import (
+    CONTEXT_KINDS,
+    DEVICE_WORK,
+    EVENTS,
+    KERNEL_KINDS,
+    LAUNCHES,
+    MODULES,
+    STAGES,
+    STEPS,
+    TRACKS,
+    VIAS,
+)
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Metadata, Trace
+
+_CATEGORY = {
+    "operator": "cpu_op", "annotation": "annotation", "step": "annotation", "python": "python",
+    "module": "python", "native": "python", "runtime": "runtime", "sync": "sync",
+    **{name: name for name in DEVICE_WORK},
+}  # fmt: skip
+_HOST, _AUTOGRAD, _DEVICE = range(3)
+
+
+@dataclass(frozen=True)
+class ContextTrace:
+    """A calling-context tree as a trace.
+
+    Attributes:
+        trace: one event per node that was called or ran.
+        node: contexts.id of each event, int64, shape (events,).
+        calls: number of calls of each event, float64, shape (events,).
+        steps: number of training steps: how often the optimizer stepped, at least 1.
+    """
+
+    trace: Trace
+    node: Ids
+    calls: Floats
+    steps: int
+
+
+def trace_from_contexts(tree: ContextTree, metadata: Metadata) -> ContextTrace:
+    """Convert a tree to a trace of one step."""
+    steps = _steps(tree)
+    chosen = np.flatnonzero(tree.nodes.text("kind").mask(*_CATEGORY) & ~_rare(tree, steps))
+    place = np.append(np.full(len(tree), -1), -1)
+    place[chosen] = np.arange(len(chosen))
+    above = _nearest(tree, place)[chosen]
+    track, via = _tracks(tree, chosen)
+    parent = np.where((via == VIAS.index("call")) & (track != _DEVICE), above, -1)
+    calls, length = _measured(tree, chosen, parent, track)
+    start = _laid_out(parent, length, track)
+    start[track == _AUTOGRAD] += _end(start, length, track == _HOST)
+    order, rank = _by_start(start)
+    columns = _columns(tree, chosen[order]) | {
+        "parent": rank[parent][order], "track": track[order], "start_ns": start[order],
+        "duration_ns": length[order], "step": np.zeros(len(order), np.int64),
+        "self_ns": self_times(rank[parent][order].astype(np.int32), start[order], length[order]),
+        "forward_event": rank[np.where(via == VIAS.index("backward"), above, -1)][order],
+    }  # fmt: skip
+    launched = (track == _DEVICE) & (above >= 0)
+    tables = {
+        "events": Table(EVENTS, columns),
+        "tracks": _track_table(),
+        "modules": _module_table(tree),
+        "steps": _step_table(_end(start, length, np.ones(len(start), np.bool_))),
+        "launches": Table(
+            LAUNCHES, {"cpu_event": rank[above[launched]], "device_event": rank[:-1][launched]}
+        ),
+    }
+    return ContextTrace(Trace(tables, metadata), chosen[order], calls[order], steps)
+
+
+def _by_start(start: Ids) -> tuple[Ids, Ids]:
+    """The order of start times, and the position of each event in it; -1 maps to -1."""
+    order = np.argsort(start, kind="stable").astype(np.int64)
+    return order, np.append(inverse(order), -1)
+
+
+def _steps(tree: ContextTree) -> int:
+    """How often the optimizer stepped; of several optimizers the least."""
+    rows = tree.search(r"^Optimizer\.step#")
+    count = tree.own("call_ns").count if tree.has("call_ns") else np.zeros(len(tree), np.int64)
+    each = {tree.label(row): 0 for row in rows.tolist()}
+    for row in rows.tolist():
+        each[tree.label(row)] += int(count[row])
+    return max(min(each.values(), default=1), 1)
+
+
+def _rare(tree: ContextTree, steps: int) -> Mask:
+    """Calls made in fewer than half of the steps: start and end of the program."""
+    count = sum((tree.own(name).count for name in ("call_ns", "device_ns") if tree.has(name)),
+                np.zeros(len(tree), np.int64))  # fmt: skip
+    rare: Mask = (count > 0) & (2 * count < steps)
+    return rare
+
+
+def _end(start: Ids, length: Ids, rows: Mask) -> int:
+    return int((start + length)[rows].max(initial=0))
+
+
+def _nearest(tree: ContextTree, place: Ids) -> Ids:
+    """The event of the nearest ancestor that has one, or -1."""
+    own = inherit(tree.nodes["parent"], place[:-1])
+    return np.append(own, -1)[tree.parent].astype(np.int64)
+
+
+def _tracks(tree: ContextTree, chosen: Ids) -> tuple[Ids, Ids]:
+    via = tree.nodes["via"][chosen].astype(np.int64)
+    later = np.where(tree.nodes["via"] == VIAS.index("backward"), 1, -1)
+    backward = inherit(tree.nodes["parent"], later) > 0
+    device = tree.nodes.text("kind").mask(*DEVICE_WORK)
+    track = np.where(device, _DEVICE, np.where(backward, _AUTOGRAD, _HOST))
+    return track[chosen].astype(np.int64), via
+
+
+def _measured(tree: ContextTree, chosen: Ids, parent: Ids, track: Ids) -> tuple[Floats, Ids]:
+    """Calls and duration of each event: at least the duration of its children."""
+    calls, length = np.zeros(len(chosen)), np.zeros(len(chosen))
+    for metric in ("call_ns", "device_ns"):
+        if tree.has(metric):
+            own = tree.own(metric)
+            calls += own.count[chosen]
+            length += own.sum[chosen]
+    for row in range(len(chosen) - 1, -1, -1):
+        outer = parent[row]
+        if outer >= 0 and track[outer] == track[row] and not _counted(tree, chosen[outer]):
+            length[outer] += length[row]
+            calls[outer] = max(calls[outer], calls[row])
+    return calls, np.rint(length).astype(np.int64)
+
+
+def _counted(tree: ContextTree, node: int) -> bool:
+    return tree.has("call_ns") and bool(tree.own("call_ns").count[node])
+
+
+def _laid_out(parent: Ids, length: Ids, track: Ids) -> Ids:
+    """The start of each event: after the previous one in the same parent or on the track."""
+    start = np.zeros(len(parent), np.int64)
+    free = [0, 0, 0]
+    inside: dict[int, int] = {}
+    for row, (outer, lane) in enumerate(zip(parent.tolist(), track.tolist(), strict=True)):
+        begin = free[lane] if outer < 0 else inside[outer]
+        start[row] = inside[row] = begin
+        if outer < 0:
+            free[lane] += int(length[row])
+        else:
+            inside[outer] += int(length[row])
+    return start
+
+
+def _columns(tree: ContextTree, chosen: Ids) -> dict[str, Any]:
+    nodes = tree.nodes.take(chosen)
+    category, plain = Text.of(nodes.text("kind").map(_CATEGORY.get)), nodes.text("name")
+    named = stage_of_names(plain, category.recoded(EVENTS.column("category").values))
+    stage = _stages(tree, chosen, named)
+    module = _module_of(tree)[chosen]
+    device = nodes.text("kind").mask(*DEVICE_WORK)
+    work = device if device.any() else nodes.text("kind").mask("operator")
+    kinds = [kind_of(name or "") if works else None
+             for name, works in zip(plain, work.tolist(), strict=True)]  # fmt: skip
+    return {
+        "name": Text.of(_name(row) for row in nodes.rows()),
+        "category": category,
+        "stage": stage,
+        "module": module,
+        "kind": Text.of(kinds).recoded(KERNEL_KINDS),
+    }
+
+
+def _name(row: dict[str, Any]) -> str:
+    if row["kind"] == "python" and row["file"]:
+        return str(FrameName(row["file"], row["line"] or 0, row["name"]))
+    return str(row["name"])
+
+
+def _stages(tree: ContextTree, chosen: Ids, named: Text) -> Text:
+    """The stage: from a name, also for all below it; backward for backward work; else forward."""
+    own = np.full(len(tree), -1, np.int64)
+    own[chosen] = named.codes
+    known = tree.nodes["stage"]
+    own = np.where(known >= 0, known, own)
+    own[tree.nodes["via"] == VIAS.index("backward")] = STAGES.index("backward")
+    found = inherit(tree.nodes["parent"], own)
+    return Text(np.where(found < 0, STAGES.index("forward"), found)[chosen].astype(np.int8), STAGES)
+
+
+def _module_of(tree: ContextTree) -> Ids:
+    """The row of the module table of each node, or -1."""
+    modules = tree.nodes["kind"] == CONTEXT_KINDS.index("module")
+    return inherit(tree.nodes["parent"], np.where(modules, np.cumsum(modules) - 1, -1)).astype(
+        np.int64
+    )
+
+
+def _module_table(tree: ContextTree) -> Table:
+    rows = tree.nodes.take(tree.nodes["kind"] == CONTEXT_KINDS.index("module"))
+    columns: dict[str, Any] = {
+        "parent": np.full(len(rows), -1),
+        "path": rows.text("name"),
+        "name": rows.text("name"),
+        "file": rows.text("file"),
+        "line": rows["line"],
+    }
+    return Table(MODULES, columns)
+
+
+def _track_table() -> Table:
+    names = ["calls", "autograd", "device"]
+    columns: dict[str, Any] = {
+        "kind": ["cpu", "cpu", "device"],
+        "name": names,
+        "process": ["0"] * 3,
+        "thread": names,
+        "device": [-1, -1, 0],
+        "stream": [-1, -1, 0],
+    }
+    return Table(TRACKS, columns)
+
+
+def _step_table(end_ns: int) -> Table:
+    end = [max(end_ns, 1)]
+    columns: dict[str, Any] = {"step": [0], "start_ns": [0], "end_ns": end, "window_start_ns": [0],
+                               "window_end_ns": end, "evidence": ["whole_trace"]}  # fmt: skip
+    return Table(STEPS, columns)

@@ -1,0 +1,1 @@
+"""Device work: kernel kinds, collectives, and idle time with its causes."""

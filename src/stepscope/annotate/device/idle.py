@@ -1,0 +1,187 @@
+"""When a device does not compute, and why."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from stepscope.annotate.links.launch_sides import device_work
+from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.steps.steps import main_track
+from stepscope.arrays import Mask, Rows, Times
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.schema import IDLE, IDLE_CAUSES, STAGES
+from stepscope.trace.sets import distinct
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+Spans = list[tuple[int, int, int]]
+_WAITS = re.compile(
+    r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue"
+    r"|BlockHostUntilReady|Buffer::Await$"
+)
+_LEAST_NS = 1
+
+
+def find_idle(trace: Trace) -> Trace:
+    """Fill the table `idle`: the gaps in each device's computing within each step, by cause.
+
+    A gap ends with the next piece of work. Until the CPU launches that work, the cause is `data`
+    while the training loop loads data, `synchronization` if the CPU was blocked on the device when
+    the device ran dry, and `host` otherwise. After the launch call the cause is `launch`: launch
+    latency, or a wait for another stream. Time with only communication is `communication`.
+    """
+    spans = windows(trace)
+    devices = distinct(trace["tracks"]["device"][trace.events["track"][device_work(trace)]])
+    found = [_idle_of_device(trace, int(device), spans) for device in devices]
+    rows = [row for part in found for row in part]
+    if not rows:
+        return _with_busy_times(trace)
+    step, device, start, end, cause = (np.array(column) for column in zip(*rows, strict=True))
+    columns: dict[str, Any] = {
+        "step": step,
+        "rank": np.full(len(rows), trace.metadata.ranks[0]),
+        "device": device,
+        "start_ns": start,
+        "end_ns": end,
+        "cause": Text(cause.astype(np.int8), IDLE_CAUSES),
+    }
+    return _with_busy_times(trace.with_table(Table(IDLE, columns)))
+
+
+def windows(trace: Trace) -> Spans:
+    """(step, start, end) of the window of each step, ns; see `annotate.steps.step_windows`."""
+    steps = trace["steps"]
+    columns = (steps[name].tolist() for name in ("step", "window_start_ns", "window_end_ns"))
+    return list(zip(*columns, strict=True))
+
+
+def busiest_device(trace: Trace, rank: int) -> int:
+    """The device of a rank that computes longest in its steps, -1 if none works in them."""
+    steps, idle = trace["steps"], trace["idle"]
+    of_rank = steps["rank"] == rank
+    windows = Intervals(steps["window_start_ns"][of_rank], steps["window_end_ns"][of_rank])
+    devices = working_devices(trace, rank, windows)
+    rows = idle["rank"] == rank
+    length = (idle["end_ns"] - idle["start_ns"])[rows]
+    spent = [int(length[idle["device"][rows] == device].sum()) for device in devices]
+    return devices[int(np.argmin(spent))] if devices else -1
+
+
+def working_devices(trace: Trace, rank: int, windows: Intervals) -> list[int]:
+    """The devices of a rank that do any work in some windows, ascending.
+
+    Work counts whether or not its launch is known.
+    """
+    events, tracks = trace.events, trace["tracks"]
+    rows = np.flatnonzero(device_work(trace) & (tracks["rank"] == rank)[events["track"]])
+    start, end = events["start_ns"][rows], (events["start_ns"] + events["duration_ns"])[rows]
+    here = windows.within(start, np.maximum(end, start + 1)) > 0
+    return np.unique(tracks["device"][events["track"][rows[here]]]).tolist()  # type: ignore[no-any-return]
+
+
+def _with_busy_times(trace: Trace) -> Trace:
+    """Fill busy and idle time of each step, of the device that computes longest."""
+    steps, idle = trace["steps"], trace["idle"]
+    device = busiest_device(trace, trace.metadata.ranks[0])
+    if device < 0:
+        return trace
+    rows = (idle["device"] == device) & (idle["cause"] != IDLE_CAUSES.index("communication"))
+    place = np.searchsorted(steps["step"], idle["step"][rows])
+    length = (idle["end_ns"] - idle["start_ns"])[rows]
+    spent = np.bincount(place, length, len(steps)).astype(np.int64)
+    window = steps["window_end_ns"] - steps["window_start_ns"]
+    return trace.with_table(steps.with_columns(device_busy_ns=window - spent, device_idle_ns=spent))
+
+
+def _idle_of_device(
+    trace: Trace, device: int, spans: Spans
+) -> list[tuple[int, int, int, int, int]]:
+    events = trace.events
+    here = (trace["tracks"]["device"] == device)[events["track"]]
+    work = np.flatnonzero(device_work(trace) & here)
+    computing, communicating = busy_times(trace, work)
+    busy = computing.union(communicating)
+    causes = {"communication": communicating, **_gap_causes(trace, work, busy, spans)}
+    return [
+        (step, device, int(begin), int(finish), IDLE_CAUSES.index(cause))
+        for step, first, last in spans
+        for cause, intervals in causes.items()
+        for part in (intervals.clip(first, last),)
+        for begin, finish in zip(part.starts, part.ends, strict=True)
+    ]
+
+
+def busy_times(trace: Trace, work: Rows) -> tuple[Intervals, Intervals]:
+    """When some work of one device computes, and when it only communicates.
+
+    Args:
+        trace: any trace.
+        work: the device's work, events.id.
+    """
+    events = trace.events
+    communicates = events.text("category").mask("communication")[work]
+    start, end = events["start_ns"][work], (events["start_ns"] + events["duration_ns"])[work]
+    computing = Intervals(start[~communicates], end[~communicates])
+    return computing, Intervals(start[communicates], end[communicates]).minus(computing)
+
+
+def _gap_causes(trace: Trace, work: Rows, busy: Intervals, spans: Spans) -> dict[str, Intervals]:
+    if not spans or not len(busy):
+        return {}
+    gaps = busy.gaps(min(span[1] for span in spans), max(span[2] for span in spans))
+    launched = _launch_calls(trace, work, gaps)
+    launch_call = np.clip(launched, gaps.starts, gaps.ends)
+    before_call = Intervals(gaps.starts, launch_call)
+    launch = Intervals(launch_call, gaps.ends)
+    data = before_call.intersect(_data_loading(trace))
+    drained = _drained(gaps, time_blocked(trace, work))
+    waits = Intervals(gaps.starts[drained], launch_call[drained]).minus(data)
+    host = before_call.minus(data).minus(waits)
+    return {"data": data, "synchronization": waits, "host": host, "launch": launch}
+
+
+def _launch_calls(trace: Trace, work: Rows, gaps: Intervals) -> Times:
+    """When the CPU launched the work that ends each gap; the end of the gap if unknown."""
+    if not len(gaps):
+        return gaps.ends
+    caller = launch_of(trace)[work]
+    start = trace.events["start_ns"][work]
+    index = np.minimum(np.searchsorted(start, gaps.ends, side="left"), len(work) - 1)
+    known = (caller[index] >= 0) & (start[index] == gaps.ends)
+    return np.where(known, trace.events["start_ns"][caller[index]], gaps.ends)
+
+
+def _data_loading(trace: Trace) -> Intervals:
+    runs = trace["stages"]
+    loading = runs["stage"] == STAGES.index("data_loading")
+    return Intervals(runs["start_ns"][loading], runs["end_ns"][loading])
+
+
+def time_blocked(trace: Trace, work: Rows) -> Intervals:
+    """When the thread of the training loop, or of autograd, was blocked on a device.
+
+    Args:
+        trace: a trace with stages.
+        work: the device's work, events.id.
+    """
+    events = trace.events
+    end = events["start_ns"] + events["duration_ns"]
+    waits = events.text("category").mask("runtime") & events.text("name").where(
+        lambda name: bool(_WAITS.search(name))
+    )
+    caller = launch_of(trace)[work]
+    copy = (caller >= 0) & events.text("category").mask("memcpy")[work]
+    copied = work[copy]
+    blocking = caller[copy][end[caller[copy]] >= end[copied]]
+    waits[blocking] = True
+    waits &= (events["stage"] >= 0) | (events["track"] == main_track(trace))
+    return Intervals(events["start_ns"][waits], end[waits])
+
+
+def _drained(gaps: Intervals, waiting: Intervals) -> Mask:
+    """Gaps at whose start the CPU was blocked on the device."""
+    result: Mask = waiting.within(gaps.starts - _LEAST_NS, gaps.starts + _LEAST_NS) > 0
+    return result

@@ -1,0 +1,18 @@
+"""Source lines in the names of ranges that `stepscope batch` records."""
+
+from __future__ import annotations
+
+LINES_RANGE = "stepscope.lines: "
+Line = tuple[str, int]
+
+
+def parse_lines(name: str) -> tuple[Line, ...]:
+    """The stack in the name of a range, outermost line first.
+
+    Example:
+        >>> parse_lines("stepscope.lines: /a.py:3|/b.py:7")
+        (('/a.py', 3), ('/b.py', 7))
+    """
+    places = name.removeprefix(LINES_RANGE).split("|")
+    pairs = (place.rpartition(":") for place in places)
+    return tuple((file, int(line)) for file, _, line in pairs if line.isdecimal())

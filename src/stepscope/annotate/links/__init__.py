@@ -1,0 +1,1 @@
+"""Links between events: launches, forward and backward, recomputation."""

@@ -1,0 +1,95 @@
+"""Link each backward operator to its forward operator."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepscope.annotate.names.autograd_marks import is_backward, is_forward
+from stepscope.arrays import Ids, Ids32, IntArray, Rows
+from stepscope.trace.sets import distinct
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
+
+_SEQUENCE_BITS = 40
+
+
+def link_backward(trace: Trace) -> Trace:
+    """Fill `forward_event` by sequence number and thread, else by `fwdbwd` arrow.
+
+    Operators read the thread's next sequence number, but only the one that creates a gradient node
+    consumes it. Of several operators with one number the last before the backward operator counts.
+
+    Source: torch/csrc/autograd/function.h (sequence_nr) and profiler_kineto.cpp (fwdbwd arrows).
+    """
+    events = trace.events
+    backward = np.flatnonzero(is_backward(events)).astype(np.int32)
+    forward = np.flatnonzero(is_forward(events)).astype(np.int32)
+    result = np.full(len(events), -1, np.int32)
+    arrows = _arrows(trace)
+    result[backward] = _by_sequence(events, forward, backward, arrows)
+    missing = (result < 0) & (arrows >= 0)
+    result[missing] = arrows[missing]
+    return trace.with_events(forward_event=result)
+
+
+def _by_sequence(events: Table, forward: Ids32, backward: Ids32, arrows: Ids32) -> Ids32:
+    if not len(forward) or not len(backward):
+        return np.full(len(backward), -1, np.int32)
+    home = _forward_tracks(events, forward, backward, arrows)
+    lane = np.array([home[thread] for thread in events["forward_thread"][backward].tolist()])
+    key = _key(events["track"][forward], events["sequence"][forward])
+    order = np.argsort(key, kind="stable")  # ids are in order of start, so the last one is last
+    wanted = _key(lane, events["sequence"][backward])
+    # Positions compare as (key, event): the last forward event of this key before this event.
+    ranked = _rank(key[order], wanted, forward[order], backward)
+    found = np.where(ranked >= 0, order[ranked], -1)
+    hit = (found >= 0) & (key[found] == wanted)
+    return np.where(hit, forward[found], -1).astype(np.int32)
+
+
+def _rank(keys: Ids, wanted: Ids, ids: Ids32, before: Ids32) -> Rows:
+    """Index of the last (key, id) in a sorted list that is at most (wanted, before), or -1."""
+    values = distinct(np.concatenate([keys, wanted]))
+    top = np.int64(max(ids.max(initial=0), before.max(initial=0)) + 1)
+    have = np.searchsorted(values, keys) * top + ids
+    want = np.searchsorted(values, wanted) * top + before
+    return np.searchsorted(have, want, side="right") - 1
+
+
+def _key(track: IntArray, sequence: Ids) -> Ids:
+    return (track.astype(np.int64) << _SEQUENCE_BITS) + sequence
+
+
+def _forward_tracks(
+    events: Table, forward: Ids32, backward: Ids32, arrows: Ids32
+) -> dict[int, int]:
+    """The track of each forward thread, which backward operators identify by autograd's number.
+
+    Arrows decide if there are any; otherwise the track that recorded most of the sequence numbers.
+    """
+    threads = events["forward_thread"]
+    return {
+        int(thread): _most_likely(events, forward, backward[threads[backward] == thread], arrows)
+        for thread in distinct(threads[backward])
+    }
+
+
+def _most_likely(events: Table, forward: Ids32, backward: Ids32, arrows: Ids32) -> int:
+    tails = arrows[backward]
+    tails = tails[tails >= 0]
+    if len(tails):
+        return int(np.bincount(events["track"][tails]).argmax())
+    wanted = events["sequence"][forward]
+    shared = np.isin(wanted, events["sequence"][backward])
+    counts = np.bincount(events["track"][forward][shared], minlength=1)
+    return int(counts.argmax())
+
+
+def _arrows(trace: Trace) -> Ids32:
+    """The event at the tail of the `fwdbwd` arrow to each event, or -1, shape (events,)."""
+    flows = trace["flows"]
+    kept = flows.text("kind").mask("fwdbwd") & (flows["source_event"] >= 0)
+    kept &= flows["target_event"] >= 0
+    result = np.full(len(trace.events), -1, np.int32)
+    result[flows["target_event"][kept]] = flows["source_event"][kept]
+    return result

@@ -1,0 +1,29 @@
+"""Which events run on the host and which on devices."""
+
+from __future__ import annotations
+
+from stepscope.annotate.names.range_names import is_step
+from stepscope.arrays import Mask
+from stepscope.trace.schema import DEVICE_WORK
+from stepscope.trace.trace import Trace
+
+
+def on_host(trace: Trace) -> Mask:
+    """Events on CPU tracks, bool, shape (events,).
+
+    The kind of a track is not enough: communication tracks exist on both sides.
+    """
+    host: Mask = (trace["tracks"]["device"] < 0)[trace.events["track"]]
+    return host
+
+
+def marked_on_devices(trace: Trace) -> bool:
+    """Whether steps are marked, and on devices only, as in a TPU's profile without its host."""
+    marks = trace.events.text("name").where(is_step)
+    return bool(marks.any() and not on_host(trace)[marks].any())
+
+
+def device_work(trace: Trace) -> Mask:
+    """Kernels, copies, memsets and collectives that run on a device, bool, shape (events,)."""
+    work: Mask = trace.events.text("category").mask(*DEVICE_WORK) & ~on_host(trace)
+    return work

@@ -1,0 +1,1 @@
+"""Which module of the model each event belongs to."""

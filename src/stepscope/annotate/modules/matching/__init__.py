@@ -1,0 +1,1 @@
+"""Match the leaves of a model tree with operators by name and order."""

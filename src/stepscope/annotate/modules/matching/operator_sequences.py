@@ -1,0 +1,103 @@
+"""The operator sequence of each pass, the input of matching."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.steps.steps import main_track
+from stepscope.arrays import Mask, Rows
+from stepscope.trace.nesting import inherit
+from stepscope.trace.schema import STAGES
+from stepscope.trace.sets import distinct
+from stepscope.trace.trace import Trace
+
+_FORWARD = (STAGES.index("forward"), STAGES.index("loss"))
+_BACKWARD = STAGES.index("backward")
+# Nodes of the autograd graph, without those that only forward the result of the node before them.
+_NODE = re.compile(r"(?<!\bT)(?<!\bView)Backward\d*$")
+
+
+def forward_rows(trace: Trace, recognized: Mask) -> list[Rows]:
+    """The outermost operators of the forward pass of each step: one array of event ids per step.
+
+    A wrapper is replaced by the operators inside it, unless it is an ATen operator or recognized: a
+    compiled region, a range.
+
+    Args:
+        trace: with steps and stages.
+        recognized: events whose name matches the role of a module, shape (events,).
+    """
+    events = trace.events
+    chosen = np.isin(events["stage"], _FORWARD) & (events["track"] == main_track(trace))
+    return _by_step(trace, _outermost(trace, chosen, recognized))
+
+
+def recomputed_rows(trace: Trace, recognized: Mask) -> list[Rows]:
+    """The same for forward work repeated in backward."""
+    return _by_step(trace, _outermost(trace, trace.events["recompute"] == 1, recognized))
+
+
+def backward_rows(trace: Trace) -> list[Rows]:
+    """The autograd nodes of each step, last first: roughly the order of forward."""
+    events = trace.events
+    chosen = (events["stage"] == _BACKWARD) & events.text("category").mask("cpu_op")
+    chosen &= events["recompute"] == 0
+    inside = inherit(events["parent"], np.where(chosen, 1, -1))
+    outermost = chosen & ~_around(trace, inside > 0)
+    outermost &= events.text("name").where(lambda name: bool(_NODE.search(name)))
+    return [rows[::-1] for rows in _by_step(trace, outermost)]
+
+
+def _outermost(trace: Trace, chosen: Mask, recognized: Mask) -> Mask:
+    """The outermost operators among the chosen events, and launches outside operators."""
+    events = trace.events
+    operator = chosen & events.text("category").mask("cpu_op")
+    launch = np.zeros(len(events), np.bool_)
+    launch[trace["launches"]["cpu_event"]] = True
+    work = operator | (chosen & launch)
+    named = events.text("name").where(lambda name: name.startswith("aten::"))
+    solid = work & (named | recognized | ~_around_any(trace, work & recognized))
+    return solid & ~_around(trace, inherit(events["parent"], np.where(solid, 1, -1)) > 0)
+
+
+def _around_any(trace: Trace, inner: Mask) -> Mask:
+    """Events that contain one of `inner`."""
+    parent = trace.events["parent"]
+    holds = np.zeros(len(parent), np.bool_)
+    outer = distinct(parent[inner])
+    while len(outer := outer[outer >= 0]):
+        holds[outer] = True
+        outer = distinct(parent[outer])
+    return holds
+
+
+def _around(trace: Trace, mark: Mask) -> Mask:
+    """Events whose parent is marked."""
+    parent = trace.events["parent"]
+    result: Mask = (parent >= 0) & mark[parent]
+    return result
+
+
+def _by_step(trace: Trace, chosen: Mask) -> list[Rows]:
+    step = trace.events["step"]
+    rows = np.flatnonzero(chosen & (step >= 0))
+    rows = rows[np.argsort(step[rows], kind="stable")]
+    cuts = np.flatnonzero(np.diff(step[rows])) + 1
+    return np.split(rows, cuts) if len(rows) else []
+
+
+def names_inside(trace: Trace, opaque: Mask) -> dict[int, set[int]]:
+    """Name codes of the events and kernels that each opaque event contains or launches."""
+    events = trace.events
+    holder = inherit(events["parent"], np.where(opaque, events["id"], -1))
+    caller = launch_of(trace)
+    holder = np.where(caller >= 0, holder[caller], holder)
+    inner = np.flatnonzero((holder >= 0) & (holder != events["id"]))
+    pairs = np.unique(np.stack([holder[inner], events["name"][inner]]), axis=1)
+    found: dict[int, set[int]] = {}
+    for event, name in zip(*pairs.tolist(), strict=True):
+        found.setdefault(event, set()).add(name)
+    return found

@@ -1,0 +1,211 @@
+"""Attribute events to modules, forward and backward, and compute the cost of each module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stepscope.annotate.links.launch_sides import on_host
+from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.modules.matching.matching import from_tree
+from stepscope.annotate.modules.module_evidence import (
+    Evidence,
+    Module,
+    from_frames,
+    from_ranges,
+    from_scopes,
+)
+from stepscope.arrays import Array, Ids32, Mask, Rows, Times
+from stepscope.trace.intervals import grouped_union
+from stepscope.trace.nesting import inherit
+from stepscope.trace.schema import COMPUTING, MODULES, STAGES
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+_BACKWARD = STAGES.index("backward")
+_FORWARD = (STAGES.index("forward"), STAGES.index("loss"))
+
+
+def attribute_modules(trace: Trace) -> Trace:
+    """Fill the table `modules`, and the module of every event.
+
+    Forward events belong to the innermost call around them, backward events to the module of their
+    forward event. What autograd does right after a gradient (accumulation, copies of the reducer)
+    belongs to the module of that gradient. Device work follows its launch. An event with a scope
+    belongs to the module of its scope.
+    """
+    evidence = from_ranges(trace) or from_frames(trace) or from_scopes(trace) or from_tree(trace)
+    if evidence is None:
+        return trace
+    module = evidence.call_of if evidence.own else _by_call(trace, evidence.call_of)
+    trace = trace.with_events(module=module)
+    return trace.with_table(_table(trace, evidence))
+
+
+def _by_call(trace: Trace, call_of: Ids32) -> Ids32:
+    """The module of each event from the calls around it, its forward event, and its launch."""
+    module = _backward(trace, inherit(trace.events["parent"], call_of))
+    caller = launch_of(trace)
+    return np.where(caller >= 0, module[caller], module).astype(np.int32)
+
+
+def _backward(trace: Trace, module: Ids32) -> Ids32:
+    """Modules of autograd's events, from those of their forward events."""
+    events = trace.events
+    forward = events["forward_event"]
+    own = np.where((module < 0) & (forward >= 0), module[forward], module)
+    engine = _engine_nodes(trace)
+    own[engine] = _from_inside(events, engine, own)[engine]
+    _inherit_from_previous(events, engine, own)
+    return inherit(events["parent"], own)
+
+
+def _engine_nodes(trace: Trace) -> Mask:
+    """The outermost backward events: one for each node of the autograd graph."""
+    events = trace.events
+    backward = events["stage"] == _BACKWARD
+    operator = events.text("category").mask("cpu_op") & backward & on_host(trace)
+    around = inherit(events["parent"], np.where(operator, 1, -1))
+    inside = (events["parent"] >= 0) & (around[events["parent"]] > 0)
+    outermost: Mask = operator & ~inside
+    return outermost
+
+
+def _from_inside(events: Table, engine: Mask, own: Ids32) -> Ids32:
+    """A node without a module takes the module of its first child that has one."""
+    result = own.copy()
+    child = np.flatnonzero((own >= 0) & (events["parent"] >= 0))[::-1]
+    outer = events["parent"][child]
+    wanted = engine[outer] & (own[outer] < 0)
+    result[outer[wanted]] = own[child[wanted]]
+    return result
+
+
+def _inherit_from_previous(events: Table, engine: Mask, own: Ids32) -> None:
+    """A node still without a module takes the module of the previous node in its thread."""
+    nodes = np.flatnonzero(engine)
+    nodes = nodes[np.argsort(events["track"][nodes], kind="stable")]
+    lane = events["track"][nodes].astype(np.int64) * (2**32) + events["step"][nodes]
+    known = np.where(
+        (own[nodes] >= 0) | (events["forward_event"][nodes] >= 0), np.arange(len(nodes)), -1
+    )
+    last = np.maximum.accumulate(known)
+    usable = (last >= 0) & (lane[last] == lane)
+    own[nodes[usable]] = own[nodes[last[usable]]]
+
+
+# -- what each module costs
+
+
+def _table(trace: Trace, evidence: Evidence) -> Table:
+    modules = evidence.modules
+    parent = np.array([module.parent for module in modules], np.int32)
+    columns: dict[str, Any] = {
+        "parent": parent,
+        "rank": np.full(len(modules), trace.metadata.ranks[0]),
+        "path": [module.path for module in modules],
+        "name": [module.name for module in modules],
+        "class": [module.kind.rpartition(".")[2] for module in modules],
+        "evidence": Text.constant(evidence.how, len(modules)),
+        "calls": _calls(trace, evidence),
+        **_facts(modules),
+    }
+    return Table(MODULES, {**columns, **module_costs(trace, parent)})
+
+
+def module_costs(trace: Trace, parent: Ids32, chosen: Mask | None = None) -> dict[str, Times]:
+    """The six cost columns of the table `modules`, for all or for chosen events.
+
+    Args:
+        trace: a trace whose events have modules.
+        parent: int32, shape (modules,), as in the modules table.
+        chosen: bool, shape (events,); by default every event in a step.
+
+    Returns:
+        Columns as `forward_cpu_ns`, int64, shape (modules,), ns.
+    """
+    costs = {}
+    for phase, rows in _phases(trace).items():
+        rows = rows if chosen is None else rows & chosen
+        costs[f"{phase}_cpu_ns"] = _cpu(trace, rows, parent)
+        costs[f"{phase}_device_ns"] = _device(trace, rows, parent)
+    return costs
+
+
+def _facts(modules: list[Module]) -> dict[str, Any]:
+    """Facts from the model tree for each module."""
+    facts = [module.facts for module in modules]
+    numbers = {
+        key: [_number(fact.get(key)) for fact in facts]
+        for key in ("parameters", "parameter_bytes", "line", "call_line")
+    }
+    texts = {key: [str(fact.get(key) or "") for fact in facts] for key in ("file", "call_file")}
+    return {**numbers, **texts}
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) and value >= 0 else -1
+
+
+def _calls(trace: Trace, evidence: Evidence) -> Times:
+    if evidence.calls is not None:
+        return evidence.calls
+    forward = (evidence.call_of >= 0) & (trace.events["recompute"] == 0)
+    forward &= trace.events["stage"] != STAGES.index("other")  # a validation, a rollout
+    return np.bincount(evidence.call_of[forward], minlength=len(evidence.modules))
+
+
+def _phases(trace: Trace) -> dict[str, Mask]:
+    events = trace.events
+    inside = (events["module"] >= 0) & (events["step"] >= 0)
+    again = inside & (events["recompute"] == 1)
+    return {
+        "forward": inside & ~again & np.isin(events["stage"], _FORWARD),
+        "backward": inside & ~again & (events["stage"] == _BACKWARD),
+        "recompute": again,
+    }
+
+
+def _cpu(trace: Trace, rows: Mask, parent: Ids32) -> Times:
+    """CPU time by module, children included; self times never overlap on one thread."""
+    events = trace.events
+    on_cpu = rows & on_host(trace)
+    own = np.bincount(events["module"][on_cpu], events["self_ns"][on_cpu], len(parent))
+    return subtree_totals(own.astype(np.int64), parent)
+
+
+def _device(trace: Trace, rows: Mask, parent: Ids32) -> Times:
+    """Device busy time by module, children included, as a union of intervals.
+
+    Collectives are left out: they belong to a bucket of many modules, not to the last of them.
+    """
+    events = trace.events
+    computes = events.text("category").mask(*COMPUTING) & ~on_host(trace)
+    work = np.flatnonzero(rows & computes)
+    start, module = events["start_ns"][work], events["module"][work]
+    end = start + events["duration_ns"][work]
+    if (start[1:] >= np.maximum.accumulate(end)[:-1]).all():
+        own = np.bincount(module, end - start, len(parent))  # nothing overlaps: sums are unions
+        return subtree_totals(own.astype(np.int64), parent)
+    group, event = _with_ancestors(module, parent)
+    return grouped_union(group, start[event], end[event], len(parent))
+
+
+def subtree_totals(own: Array, parent: Ids32) -> Array:
+    """Each value plus the values of all descendants; parents come before children."""
+    total = own.copy()
+    for index in range(len(parent) - 1, -1, -1):
+        if parent[index] >= 0:
+            total[parent[index]] += total[index]
+    return total
+
+
+def _with_ancestors(module: Ids32, parent: Ids32) -> tuple[Ids32, Rows]:
+    """Pairs (module or an ancestor, index of the event) for every event."""
+    groups, events = [module], [np.arange(len(module))]
+    while len(above := parent[groups[-1]]) and (above >= 0).any():
+        keep = above >= 0
+        groups.append(above[keep])
+        events.append(events[-1][keep])
+    return np.concatenate(groups), np.concatenate(events)

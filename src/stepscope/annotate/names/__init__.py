@@ -1,0 +1,1 @@
+"""What names say: ranges of a training loop, named scopes, and the marks of autograd."""

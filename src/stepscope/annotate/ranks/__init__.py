@@ -1,0 +1,1 @@
+"""Several ranks: clock offsets, and files with more than one rank."""

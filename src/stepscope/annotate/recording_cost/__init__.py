@@ -1,0 +1,1 @@
+"""Remove the cost of recording from a capture's times."""

@@ -1,0 +1,51 @@
+"""What recording costs in each part of a step, from recorded and unrecorded steps of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from stepscope.annotate.links.launch_sides import device_work
+from stepscope.trace.trace import Trace
+
+WHOLE = "rest"
+MOST_NS = 10_000  # per event: recording costs 1 to 6 µs (benchmarks/recording_cost.py)
+
+
+def part_costs(trace: Trace) -> dict[str, float]:
+    """The cost of recording per step, ns, by stage; `rest` has that of all other stages.
+
+    The stages `data_loading`, `backward` and `optimizer` were timed in the same process with and
+    without recording. On a CPU the difference is of CPU time, which grows no longer where another
+    process preempts this one; with a device it is of elapsed time, since a step that waits for
+    the device may cost nothing more. Captures of earlier versions have only the whole step.
+
+    Args:
+        trace: an annotated trace of a capture with unrecorded steps.
+    """
+    recorded = trace.metadata.capture.get("recorded_steps")
+    unrecorded = trace.metadata.capture["unrecorded_steps"]
+    if not recorded or not recorded.get("parts") or not unrecorded.get("parts"):
+        return {WHOLE: max(median_step_ns(trace) - unrecorded["median_ns"], 0.0)}
+    clock = "median_ns" if device_work(trace).any() else "cpu_ns"
+    return {
+        name: max(float(times[clock] - unrecorded["parts"][name][clock]), 0.0)
+        for name, times in recorded["parts"].items()
+        if name in unrecorded["parts"]
+    }
+
+
+def median_step_ns(trace: Trace) -> float:
+    """The median length of the steps on the CPU, ns."""
+    return float(np.median(trace["steps"]["end_ns"] - trace["steps"]["start_ns"]))
+
+
+def why_unknown(capture: Mapping[str, Any], ranks: int) -> str:
+    """Why the cost of a capture's recording is not known; empty if it is."""
+    if ranks > 1:
+        return "ranks wait for each other, so the cost of one is not the cost of the job"
+    if not capture.get("unrecorded_steps"):
+        return "no unrecorded steps were timed in this run"
+    return ""

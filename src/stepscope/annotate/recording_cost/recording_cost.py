@@ -1,0 +1,77 @@
+"""Correct the times of a capture by the cost of its recording."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stepscope.annotate.device.idle import time_blocked
+from stepscope.annotate.links.launch_sides import device_work
+from stepscope.annotate.recording_cost.corrected_clocks import Clocks, corrected_clocks
+from stepscope.annotate.recording_cost.part_costs import median_step_ns, part_costs
+from stepscope.annotate.recording_cost.recorded_gaps import (
+    removed_time,
+    stretches_of,
+    with_hidden_cost,
+)
+from stepscope.arrays import Rows
+from stepscope.trace.clocks import with_times
+from stepscope.trace.concat import in_order_of_start
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.nesting import self_times
+from stepscope.trace.trace import Trace
+
+
+def without_recording_cost(recorded: Trace, annotated: Trace) -> Trace:
+    """The recorded trace with the times that its run would have had without recording.
+
+    Order and nesting of events hold, device work keeps its length, and links stay valid.
+    `Metadata.recording_cost` says what was done.
+
+    Args:
+        recorded: a capture before annotation, whose cost is known (`why_unknown`).
+        annotated: the same trace with the tables `steps` and `stages`, and the same events.
+    """
+    capture = recorded.metadata.capture
+    stretches = stretches_of(annotated)
+    steps, work = len(annotated["steps"]), np.flatnonzero(device_work(annotated))
+    blocked = time_blocked(annotated, work)
+    costs = with_hidden_cost(stretches, part_costs(annotated), blocked.total(), steps)
+    removed = removed_time(stretches, costs, steps)
+    clocks = corrected_clocks(stretches.bounds, removed, _intervals(annotated, work), blocked)
+    facts: dict[str, Any] = {
+        "recorded_ns": round(median_step_ns(annotated)),
+        "unrecorded_ns": capture["unrecorded_steps"]["median_ns"],
+        "removed_ns": round(float(removed.sum()) / steps),
+        "events": round(float(stretches.events[stretches.stage >= 0].sum()) / steps),
+    }
+    return _on_clocks(recorded, clocks).with_metadata(recording_cost=facts)
+
+
+def _intervals(trace: Trace, rows: Rows) -> Intervals:
+    start = trace.events["start_ns"][rows]
+    return Intervals(start, start + trace.events["duration_ns"][rows])
+
+
+def _on_clocks(trace: Trace, clocks: Clocks) -> Trace:
+    """All times on the corrected clocks: of devices for their tracks, else of the CPU."""
+    events = trace.events
+    start, end = events["start_ns"], events["start_ns"] + events["duration_ns"]
+    on_device = (trace["tracks"]["device"] >= 0)[events["track"]]
+    start, end = (
+        np.where(on_device, clocks.on_device(times), clocks.on_cpu(times)) for times in (start, end)
+    )
+    tables = trace.tables
+    tables["events"] = events.with_columns(
+        start_ns=start,
+        duration_ns=end - start,
+        self_ns=self_times(events["parent"], start, end - start),
+    )
+    others = {
+        name: with_times(table, clocks.on_cpu)
+        for name, table in tables.items()
+        if name != "events" and len(table)
+    }
+    tables.update(others)
+    return Trace(in_order_of_start(tables), trace.metadata, trace.arguments)

@@ -1,0 +1,203 @@
+"""Assign stages by position, between the events of a step whose stage is known."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope.annotate.links.launch_sides import device_work
+from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.names.communication_names import is_communication_call
+from stepscope.annotate.names.range_names import CODE
+from stepscope.annotate.steps.eval_calls import mark_eval_calls
+from stepscope.annotate.steps.micro_batches import split_micro_batches
+from stepscope.annotate.steps.unmarked_forward import is_update, unmarked_forward
+from stepscope.arrays import Codes8, Ids, Ids32, Mask, Rows
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.nesting import depths, inherit
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
+
+_NEVER = np.iinfo(np.int64).max
+_LOSS = re.compile(r"^aten::_?log_softmax$")  # the first part of a loss that no name covers
+_SEED = "aten::ones_like"  # backward() starts from a gradient of ones
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What CPU events launch, each bool, shape (events,)."""
+
+    copies_only: Mask
+    computes: Mask
+
+
+def work_launched(trace: Trace) -> Launched:
+    """For each CPU event, whether it launches only copies from the host, and whether kernels."""
+    events = trace.events
+    caller = launch_of(trace)
+    device = np.flatnonzero(device_work(trace) & (caller >= 0))
+    copy = events.text("name").where(
+        lambda name: name.startswith(("Memcpy HtoD", "MemcpyH2D", "CopyHostToDevice"))
+    )
+    kernel = events.text("category").mask("kernel", "communication")
+    levels = _levels_upward(events["parent"])
+    copies, others, kernels = (
+        _counted_upward(events["parent"], levels, caller[device], which[device])
+        for which in (copy, ~copy, kernel)
+    )
+    only = (copies > 0) & (others == 0) & events.text("category").mask("cpu_op", "runtime")
+    return Launched(inherit(events["parent"], np.where(only, 1, -1)) > 0, kernels > 0)
+
+
+def _counted_upward(parent: Ids32, levels: list[Rows], caller: Ids32, counts: Mask) -> Ids:
+    """The number of the marked launches inside each event."""
+    total = np.bincount(caller[counts], minlength=len(parent))
+    for level in levels:
+        np.add.at(total, parent[level], total[level])
+    return total
+
+
+def _levels_upward(parent: Ids32) -> list[Rows]:
+    """Events that have a parent, grouped by depth, the deepest first."""
+    depth = depths(parent)
+    order = np.argsort(-depth, kind="stable")
+    order = order[depth[order] > 0]
+    return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1)
+
+
+def assign_by_position(
+    events: Table, rows: Rows, stage: Codes8, loop: Mask, unassigned: Mask, launched: Launched
+) -> Codes8:
+    """Assign the remaining events of one step by their position.
+
+    Args:
+        events: all events.
+        rows: the step's CPU events, in order of start, shape (n,).
+        stage: their known stages, -1 if unknown, shape (n,).
+        loop: events on the thread of the training loop, shape (n,).
+        unassigned: events to assign, shape (n,); known forward and loss may become `other`.
+        launched: what each of `events` launches.
+
+    Returns:
+        int8, shape (n,).
+
+    Source: HOTLINE section 4.2: a stage that is not detected spans between those that are.
+    """
+    known = _KnownStages(events, rows, stage)
+    if not known.has("backward") and not known.has("optimizer"):
+        return _without_training(known, unassigned, launched)
+    marked = known.has("forward")
+    forward = unmarked_forward(events, rows, stage, unassigned)
+    parts = []
+    for part in split_micro_batches(events, rows, stage, unassigned, forward):
+        stage_here = mark_eval_calls(events, rows[part], stage[part], loop[part])
+        known = _KnownStages(events, rows[part], stage_here)
+        parts.append(_assign_micro_batch(known, unassigned[part], forward[part], launched, marked))
+    return np.concatenate(parts)
+
+
+def _assign_micro_batch(
+    known: _KnownStages, unassigned: Mask, forward_work: Mask, launched: Launched, marked: bool
+) -> Codes8:
+    """One micro-batch; `marked` is whether the step marks its forward."""
+    result = known.stage.copy()
+    ahead = unassigned & (known.start < min(known.first("backward"), known.first("optimizer")))
+    forward = _forward_begin(known, ahead)
+    result[ahead] = CODE["forward"]
+    result[ahead & (known.start < forward)] = CODE["other"]
+    _assign_loss(known, ahead & (known.start >= forward), marked, result)
+    _assign_after_forward(known, unassigned & ~ahead, forward_work & ~ahead, result)
+    early = ahead & (known.start < forward)
+    result[early & launched.copies_only[known.rows]] = CODE["transfer"]
+    return result
+
+
+class _KnownStages:
+    """When the known stages of a step begin and end."""
+
+    def __init__(self, events: Table, rows: Rows, stage: Codes8) -> None:
+        self.events, self.rows, self.stage = events, rows, stage
+        self.start = events["start_ns"][rows]
+        self.end = self.start + events["duration_ns"][rows]
+        self.names = events.text("name").take(rows)
+        self.categories = events.text("category").take(rows)
+
+    def has(self, stage: str) -> bool:
+        return bool((self.stage == CODE[stage]).any())
+
+    def first(self, stage: str) -> int:
+        return int(self.start[self.stage == CODE[stage]].min(initial=_NEVER))
+
+    def last(self, stage: str) -> int:
+        return int(self.end[self.stage == CODE[stage]].max(initial=-1))
+
+
+def _without_training(known: _KnownStages, unassigned: Mask, launched: Launched) -> Codes8:
+    """A step that does not train is forward from its first kernel to its last."""
+    result = known.stage.copy()
+    named = known.categories.mask("cpu_op", "annotation")
+    result[unassigned] = CODE["forward" if named.any() else "other"]
+    computes = (unassigned & launched.computes[known.rows]) | (known.stage == CODE["forward"])
+    if computes.any():
+        first, last = known.start[computes].min(), known.end[computes].max()
+        result[unassigned & ((known.start < first) | (known.start >= last))] = CODE["other"]
+    result[unassigned & launched.copies_only[known.rows]] = CODE["transfer"]
+    return result
+
+
+def _forward_begin(known: _KnownStages, ahead: Mask) -> int:
+    """When forward begins: at its first mark, else at the first operator with a gradient."""
+    if known.has("forward"):
+        return known.first("forward")
+    partners = known.events["forward_event"][known.rows]
+    has_gradient = ahead & np.isin(known.rows, partners[partners >= 0])
+    if not has_gradient.any():
+        return int(known.start[ahead].min(initial=_NEVER))
+    event = int(known.rows[has_gradient][0])
+    unassigned, parent = set(known.rows[ahead].tolist()), known.events["parent"]
+    while int(parent[event]) in unassigned:
+        event = int(parent[event])
+    return int(known.events["start_ns"][event])
+
+
+def _assign_loss(known: _KnownStages, ahead: Mask, marked: bool, result: Codes8) -> None:
+    """After the model, or from the first loss operator on, everything is loss until backward.
+
+    A micro-batch without a model call, in a step that marks its calls, is all loss: a penalty.
+    """
+    if marked:
+        after = ahead & (known.start >= known.last("forward"))
+    else:
+        computes = known.start[ahead & known.names.where(lambda name: bool(_LOSS.match(name)))]
+        begin = min(int(computes.min(initial=_NEVER)), known.first("loss"))
+        after = ahead & (known.start >= begin)
+    result[after] = CODE["loss"]
+    result[after & known.names.where(is_communication_call)] = CODE["other"]
+    ranges = after & known.categories.mask("annotation")
+    # A user's range with another name is something else.
+    in_range = Intervals(known.start[ranges], known.end[ranges])
+    result[after & (in_range.within(known.start, known.start + 1) > 0)] = CODE["other"]
+    seed = np.flatnonzero(after & known.names.mask(_SEED))[-1:]
+    if len(seed) and known.start[after].max() <= known.end[seed[0]]:
+        result[after & (known.start >= known.start[seed[0]])] = CODE["backward"]
+
+
+def _assign_after_forward(
+    known: _KnownStages, after: Mask, forward_work: Mask, result: Codes8
+) -> None:
+    """Between backward and optimizer it is optimizer: unscaling and clipping of gradients.
+
+    Without an optimizer it is an update by hand, but not among the passes of a pipelined schedule,
+    unless something is updated.
+    """
+    end = known.last("backward")
+    result[after] = CODE["other"]
+    result[after & (known.start < end)] = CODE["backward"]
+    result[forward_work] = CODE["forward"]
+    until = known.first("optimizer") if known.has("optimizer") else _NEVER
+    left = after & ~forward_work & (known.start >= end) & (known.start < until)
+    goes_on = ((known.stage == CODE["forward"]) | forward_work) & (known.start >= end)
+    if until < _NEVER or not goes_on.any() or is_update(known.events, known.rows[left]).any():
+        result[left] = CODE["optimizer"]

@@ -1,0 +1,205 @@
+"""The unbroken runs of each stage within each step: the table `stages`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepscope.annotate.links.launch_sides import device_work, on_host
+from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.steps.steps import main_track
+from stepscope.arrays import Codes, Codes8, Ids, Ids32, Mask, Rows, Times
+from stepscope.trace.intervals import Intervals, grouped_union
+from stepscope.trace.row_order import begins_run
+from stepscope.trace.schema import BOUNDS, STAGE_RUNS, STAGES
+from stepscope.trace.sets import distinct
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+_SHORT_GAP = 0.01
+_OTHER = STAGES.index("other")
+_COMPILED_STAGES = tuple(STAGES.index(name) for name in ("optimizer", "forward", "loss"))
+_BACKWARD = STAGES.index("backward")
+_NONE = -1
+
+
+def find_runs(trace: Trace) -> Trace:
+    """Fill the table `stages`: the thread of the training loop, split where its stage changes.
+
+    While that thread waits, threads that run autograd or compiled code decide. A gap between two
+    runs belongs to the next run if it is short (1 % of the step), else it is a run of `other`. A
+    stage that only runs on the device, as in a compiled step, is a run of length 0 on the CPU.
+    """
+    times, stages = _timeline(trace)
+    pieces = [
+        _runs_of_step(times, stages, int(start), int(end))
+        for start, end in zip(trace["steps"]["start_ns"], trace["steps"]["end_ns"], strict=True)
+    ]
+    count = [len(piece[0]) for piece in pieces]
+    starts, ends, stage = (
+        np.concatenate([piece[part] for piece in pieces]) if pieces else np.zeros(0, np.int64)
+        for part in range(3)
+    )
+    step = np.repeat(trace["steps"]["step"], count)
+    return trace.with_table(_table(trace, *_with_device_only(trace, step, starts, ends, stage)))
+
+
+def _timeline(trace: Trace) -> tuple[Times, Codes]:
+    """Times at which the stage changes, and the stage from then on (-1 for none)."""
+    events = trace.events
+    main = main_track(trace)
+    times, stages = _changes(trace, events["track"] == main)
+    other_threads = on_host(trace) & (events["track"] != main)
+    compiled = other_threads & (events["scope"] >= 0)
+    rows_of = {stage: compiled & (events["stage"] == stage) for stage in _COMPILED_STAGES}
+    rows_of[_BACKWARD] = other_threads & (events["stage"] == _BACKWARD)
+    spans = {stage: _spans(events, rows) for stage, rows in rows_of.items()}
+    edges = [edge for span in spans.values() for edge in (span.starts, span.ends)]
+    moments = distinct(np.concatenate([times, *edges]))
+    here = _value_at(times, stages, moments)
+    idle = here == _NONE
+    idle |= (here == _OTHER) & compiled.any()  # the call that runs it and waits for it
+    for stage, span in spans.items():
+        here[idle & (span.within(moments, moments + 1) > 0)] = stage
+    return moments, here
+
+
+def _spans(events: Table, rows: Mask) -> Intervals:
+    start = events["start_ns"][rows]
+    return Intervals(start, start + events["duration_ns"][rows])
+
+
+def _with_device_only(
+    trace: Trace, step: Ids32, starts: Times, ends: Times, stage: Codes
+) -> tuple[Ids32, Times, Times, Codes]:
+    """Add an empty run for each stage of a step that only occurs on the device."""
+    events = trace.events
+    caller = launch_of(trace)
+    work = device_work(trace) & (events["step"] >= 0) & (events["stage"] >= 0)
+    called = np.where(caller >= 0, events["start_ns"][caller], events["start_ns"])
+    key = events["step"][work].astype(np.int64) * len(STAGES) + events["stage"][work]
+    missing = ~np.isin(key, step.astype(np.int64) * len(STAGES) + stage)
+    keys, first = np.unique(key[missing], return_index=True)
+    launched = called[work][missing][first]
+    step = np.concatenate([step, keys // len(STAGES)]).astype(np.int32)
+    starts, ends = np.concatenate([starts, launched]), np.concatenate([ends, launched])
+    stage = np.concatenate([stage, keys % len(STAGES)])
+    order = np.lexsort((starts, step))
+    return step[order], starts[order], ends[order], stage[order]
+
+
+def _changes(trace: Trace, on_track: Mask) -> tuple[Times, Codes]:
+    """The stage of a track over time: an event sets its stage, its end restores the outer one."""
+    events = trace.events
+    stage = events["stage"].astype(np.int64)
+    outer = np.where(events["parent"] >= 0, stage[events["parent"]], _NONE)
+    edge = np.flatnonzero(on_track & (stage >= 0) & (stage != outer))
+    start, end = events["start_ns"][edge], (events["start_ns"] + events["duration_ns"])[edge]
+    times = np.concatenate([start, end])
+    values = np.concatenate([stage[edge], outer[edge]])
+    # At equal times: ends before starts, inner ends before outer, outer starts before inner.
+    rank = np.concatenate([np.arange(len(edge)), -1 - np.arange(len(edge))])
+    order = np.lexsort((rank, times))
+    return times[order], values[order]
+
+
+def _value_at(times: Times, values: Codes, moments: Times) -> Codes:
+    index = np.searchsorted(times, moments, side="right") - 1
+    return np.where(index >= 0, values[index] if len(values) else _NONE, _NONE)
+
+
+def _runs_of_step(times: Times, stages: Codes, start: int, end: int) -> tuple[Times, Times, Codes]:
+    first, last = np.searchsorted(times, [start, end], side="left")
+    at = np.concatenate([[start], times[first:last]]).astype(np.int64)
+    here = np.concatenate([_value_at(times, stages, np.array([start])), stages[first:last]])
+    return _merged(at, _close_gaps(at, here, end), end)
+
+
+def _close_gaps(at: Times, stage: Codes, end: int) -> Codes:
+    length = np.diff(np.append(at, end))
+    short = length <= _SHORT_GAP * max(end - int(at[0]), 1)
+    result = stage.copy()
+    for index in np.flatnonzero(stage == _NONE).tolist():
+        before = result[index - 1] if index else _NONE
+        after = stage[index + 1] if index + 1 < len(stage) else _NONE
+        if before == after != _NONE or (short[index] and after == _NONE != before):
+            result[index] = before
+        else:
+            result[index] = after if short[index] and after != _NONE else _OTHER
+    return result
+
+
+def _merged(at: Times, stage: Codes, end: int) -> tuple[Times, Times, Codes]:
+    keep = np.flatnonzero(begins_run(stage))
+    starts = at[keep]
+    ends = np.append(starts[1:], end)
+    real = ends > starts
+    return starts[real], ends[real], stage[keep][real]
+
+
+def _table(trace: Trace, step: Ids32, starts: Times, ends: Times, stage: Codes) -> Table:
+    device, run = _device_work(trace, step, starts, stage)
+    begin = trace.events["start_ns"][device]
+    finish = begin + trace.events["duration_ns"][device]
+    busy = grouped_union(run, begin, finish, len(starts))
+    communicates = trace.events.text("category").mask("communication")[device]
+    communication_ns = grouped_union(
+        run[communicates], begin[communicates], finish[communicates], len(starts)
+    )
+    first, last = np.full(len(starts), 2**62, np.int64), np.full(len(starts), -1, np.int64)
+    np.minimum.at(first, run, begin)
+    np.maximum.at(last, run, finish)
+    return Table(
+        STAGE_RUNS,
+        {
+            "step": step,
+            "rank": np.full(len(starts), trace.metadata.ranks[0]),
+            "stage": Text(stage.astype(np.int8), STAGES),
+            "start_ns": starts,
+            "end_ns": ends,
+            "cpu_ns": ends - starts,
+            "device_ns": busy,
+            "device_start_ns": np.where(last >= 0, first, -1),
+            "device_end_ns": last,
+            "bound_by": Text(_bound(ends - starts, busy, communication_ns, stage), BOUNDS),
+        },
+    )
+
+
+def _device_work(trace: Trace, step: Ids32, starts: Times, stage: Codes) -> tuple[Rows, Rows]:
+    """Device work, and its run: the last run of its step and stage that began before its launch."""
+    events = trace.events
+    caller = launch_of(trace)
+    device = np.flatnonzero(device_work(trace) & (events["step"] >= 0) & (events["stage"] >= 0))
+    launched = np.where(caller >= 0, events["start_ns"][caller], events["start_ns"])[device]
+    wanted = events["step"][device].astype(np.int64) * len(STAGES) + events["stage"][device]
+    run = _last_begun(step.astype(np.int64) * len(STAGES) + stage, starts, wanted, launched)
+    return device[run >= 0], run[run >= 0]
+
+
+def _last_begun(keys: Ids, starts: Times, wanted: Ids, times: Times) -> Rows:
+    """For each wanted key, the row of that key that began last at or before a time.
+
+    The first row of the key if all began later, -1 if no row has the key.
+    """
+    if not len(keys):
+        return np.full(len(wanted), -1, np.intp)
+    order = np.lexsort((starts, keys))
+    moments = np.sort(starts)
+    span = len(starts) + 1
+    rank = np.searchsorted(moments, starts[order], side="right")
+    place = keys[order] * span + rank
+    found = np.searchsorted(
+        place, wanted * span + np.searchsorted(moments, times, side="right"), side="right"
+    )
+    first = np.searchsorted(keys[order], wanted)
+    index = np.minimum(np.maximum(found - 1, first), len(order) - 1)
+    return np.where(keys[order[index]] == wanted, order[index], -1)
+
+
+def _bound(cpu: Times, device: Times, communication: Times, stage: Codes) -> Codes8:
+    """What bounds each run: data, the CPU, computing on the device, or communication."""
+    bound = np.where(device >= cpu, BOUNDS.index("device"), BOUNDS.index("cpu"))
+    communicates = (device >= cpu) & (2 * communication > device)
+    bound[communicates] = BOUNDS.index("communication")
+    bound[stage == STAGES.index("data_loading")] = BOUNDS.index("data")
+    return bound.astype(np.int8)

@@ -1,0 +1,1 @@
+"""Training steps: where each begins and ends."""

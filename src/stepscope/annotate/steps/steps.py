@@ -1,0 +1,305 @@
+"""Where each training step begins and ends."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from stepscope.annotate.links.launch_sides import device_work, marked_on_devices, on_host
+from stepscope.annotate.links.launches import launch_of, launched_before_recording
+from stepscope.annotate.names.range_names import is_recorded_step, is_step, step_number
+from stepscope.annotate.steps.jit_iterations import (
+    call_starts,
+    is_compiled_call,
+    iterations_by_calls,
+)
+from stepscope.annotate.steps.step_coverage import LITTLE, covered_share, warn_little
+from stepscope.annotate.steps.step_windows import step_windows
+from stepscope.arrays import Ids, IntArray, Mask, Rows, Times
+from stepscope.errors import TraceError
+from stepscope.trace.schema import STEPS
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+_OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#|^## optimizer ##$")
+_REGULAR = 0.9
+_LEAST_EVENTS = 8
+_CUT_OFF = 0.02
+_NOTABLE = 0.1
+_UNLIKE = 0.5  # a last iteration that differs by more is cut off, or includes work after the loop
+
+
+def find_steps(trace: Trace) -> Trace:
+    """Fill the table `steps`, and the step of every event.
+
+    Steps come from the marks of the recorder, torch.profiler or JAX. Otherwise a step ends with the
+    optimizer that steps least often, or begins with the compiled function that trains; otherwise
+    steps are the repeats of a pattern of top-level work; otherwise the whole trace is one step. So
+    it is if the steps found hold little of the work.
+    CPU events belong to the step in which they start, device work to the step of its launch. Device
+    work without a known launch, or in a trace where only a device marks steps, belongs to the step
+    in which it starts.
+
+    Source: HOTLINE section 4.2, widened.
+    """
+    ways = (_by_profiler, _by_optimizer, _by_calls, _by_pattern, _whole)
+    numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
+    whole = _whole_steps(starts, ends)
+    step = _step_of_events(trace, starts[whole], ends[whole])
+    if not trace.metadata.capture and (share := covered_share(trace, step)) < LITTLE:
+        return _as_one_step(trace, evidence, (ends - starts)[whole], share)
+    if not whole.all():
+        message = "an incomplete step at the end of the recording is excluded"
+        trace = trace.with_warnings([("cut_off_step", message, int((~whole).sum()))])
+    trace = _with_steps(trace, step, numbers[whole], starts[whole], ends[whole], evidence)
+    return trace if evidence in ("profiler_step", "optimizer") else _warn_inferred(trace, evidence)
+
+
+def _as_one_step(trace: Trace, evidence: str, lengths: Times, share: float) -> Trace:
+    """The whole trace as one step, of all threads, as those found hold little of its work."""
+    if evidence == "whole_trace":
+        trace = _warn_inferred(trace, evidence)
+    else:
+        trace = warn_little(trace, lengths, share)
+    numbers, starts, ends, evidence = _whole(trace, any_track=True)
+    step = _step_of_events(trace, starts, ends)
+    return _with_steps(trace, step, numbers, starts, ends, evidence)
+
+
+def _with_steps(
+    trace: Trace, step: Rows, numbers: Times, starts: Times, ends: Times, evidence: str
+) -> Trace:
+    trace = trace.with_events(step=np.where(step < 0, -1, numbers[step]))
+    trace = trace.with_table(_table(trace, step, numbers, starts, ends, evidence))
+    return _warn_work_outside(trace)
+
+
+def require_steps(trace: Trace, instead: str = "") -> None:
+    """Raise an error for a trace without steps that says why it has none.
+
+    Args:
+        trace: an annotated trace.
+        instead: what to do with the contexts of a whole run; the default is to print them.
+
+    Raises:
+        TraceError: if the trace has no step.
+    """
+    if len(trace["steps"]):
+        return
+    source = trace.metadata.source
+    why = trace.metadata.capture.get("message") or "no event has a duration"
+    if len(trace["contexts"]):
+        instead = instead or f"see `stepscope contexts {source}`"
+        why = f"the file has the contexts of a whole run; {instead}"
+    raise TraceError(f"{source}: expected at least one recorded step, found none: {why}")
+
+
+def ranks_with_steps(trace: Trace) -> tuple[int, ...]:
+    """The ranks that have steps; all ranks if none has (a rank that failed early has none)."""
+    found = set(trace["steps"]["rank"].tolist())
+    return tuple(rank for rank in trace.metadata.ranks if rank in found) or trace.metadata.ranks
+
+
+def main_track(trace: Trace) -> int:
+    """The CPU track of the training loop: the one with the step marks, else the busiest."""
+    events = trace.events
+    on_cpu = on_host(trace)
+    marks = events.text("name").where(is_step)
+    named = on_cpu & marks
+    if not named.any() and marks.any():
+        return int(events["track"][marks][0])
+    if not named.any():
+        named = on_cpu & events.text("name").where(is_compiled_call)
+    if not named.any():
+        named = on_cpu & events.text("category").mask("cpu_op", "python", "runtime")
+        works = on_cpu & events.text("category").mask("cpu_op", "runtime")
+        if works.any():  # a waiting thread spends all its time in Python frames
+            named &= np.isin(events["track"], np.unique(events["track"][works]))
+    if not named.any():
+        named = on_cpu if on_cpu.any() else np.ones(len(events), np.bool_)
+    weight = np.bincount(events["track"][named], events["self_ns"][named] + 1.0)
+    return int(weight.argmax()) if len(weight) else 0
+
+
+def _by_profiler(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+    rows = _named(trace, is_recorded_step)
+    rows = rows if len(rows) else _named(trace, is_step)
+    if not len(rows):
+        return None
+    names = trace.events.text("name")
+    numbers = np.array([step_number(names[row] or "") for row in rows])
+    start = call_starts(trace, rows)
+    end = start + trace.events["duration_ns"][rows]
+    # The profiler ends a step's range just before it begins the next; the step lasts until then.
+    follows = np.append(np.diff(numbers) == 1, False)
+    end = np.where(follows, np.append(start[1:], 0), end)
+    # The last marked step may be cut off by the end of profiling.
+    recorded = trace.metadata.capture.get("steps_recorded") or numbers
+    kept = np.isin(numbers, recorded)
+    return (numbers[kept], start[kept], end[kept], "profiler_step") if kept.any() else None
+
+
+def _by_optimizer(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+    rows = _named(trace, lambda name: bool(_OPTIMIZER_STEP.match(name)))
+    names = [trace.events.text("name")[row] for row in rows]
+    if not names:
+        return None
+    # With several optimizers, the one that steps least often ends the step; if tied, the last.
+    counts = Counter(names)
+    anchor = min(reversed(names), key=lambda name: counts[name])
+    last = rows[[name == anchor for name in names]]
+    ends = trace.events["start_ns"][last] + trace.events["duration_ns"][last]
+    first = trace.events["start_ns"][trace.events["track"] == main_track(trace)].min()
+    starts = np.append(first, ends[:-1])
+    return np.arange(len(ends)), starts, ends, "optimizer"
+
+
+def _by_calls(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+    """From one call of the training function to the next."""
+    track = main_track(trace)
+    iterations = iterations_by_calls(trace, track)
+    if iterations is None or len(iterations.starts) < 2:
+        return None
+    here = trace.events["track"] == track
+    end = (trace.events["start_ns"] + trace.events["duration_ns"])[here].max()
+    ends = np.append(iterations.starts[1:], end)
+    length = ends - iterations.starts
+    typical = np.median(length[:-1])
+    whole = iterations.last_is_whole and abs(length[-1] - typical) < _UNLIKE * typical
+    count = len(ends) if whole else len(ends) - 1
+    return np.arange(count), iterations.starts[:count], ends[:count], "compiled_call"
+
+
+def _by_pattern(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+    """Repeats of the sequence of top-level events on the main track."""
+    events = trace.events
+    top = np.flatnonzero((events["track"] == main_track(trace)) & (events["parent"] < 0))
+    codes = events["name"][top]
+    period = _period(codes)
+    if period is None:
+        return None
+    starts = events["start_ns"][top[::period]]
+    whole = len(codes) // period
+    last = events["start_ns"][top] + events["duration_ns"][top]
+    ends = np.append(starts[1:whole], last[: whole * period].max())
+    return np.arange(whole), starts[:whole], ends, "pattern"
+
+
+def _period(codes: IntArray) -> int | None:
+    """The shortest period with which nearly all of the sequence repeats, at least twice."""
+    if len(codes) < _LEAST_EVENTS:
+        return None
+    if (codes[1:] == codes[:-1]).mean() >= _REGULAR:
+        return None  # one operator again and again: a benchmark
+    first = np.flatnonzero(codes == codes[0])
+    for period in first[first >= 2].tolist():
+        if 2 * period > len(codes):
+            return None
+        if (codes[period:] == codes[:-period]).mean() >= _REGULAR:
+            return int(period)
+    return None
+
+
+def _whole(trace: Trace, any_track: bool = False) -> tuple[Times, Times, Times, str]:
+    """The whole trace as one step: what the training loop's thread does, or all threads do."""
+    events = trace.events
+    rows = events["track"] == main_track(trace)
+    rows |= on_host(trace) & any_track
+    if not rows.any():
+        rows = np.ones(len(events), np.bool_)
+    start = int(events["start_ns"][rows].min(initial=np.iinfo(np.int64).max)) if len(events) else 0
+    end = int((events["start_ns"][rows] + events["duration_ns"][rows]).max(initial=0))
+    return np.zeros(1, np.int64), np.array([start]), np.array([end]), "whole_trace"
+
+
+def _whole_steps(starts: Times, ends: Times) -> Mask:
+    """Steps of plausible length: the last range of a profiler is often cut off."""
+    length = ends - starts
+    whole: Mask = length >= _CUT_OFF * np.median(length)
+    return whole
+
+
+def _named(trace: Trace, test: Callable[[str], bool]) -> Ids:
+    """Annotations of this name on the main track, in order."""
+    events = trace.events
+    wanted = events.text("name").where(test)
+    wanted &= events["track"] == main_track(trace)
+    return np.flatnonzero(wanted)
+
+
+def _step_of_events(trace: Trace, starts: Times, ends: Times) -> Rows:
+    """Index of the step of each event, or -1."""
+    begin = trace.events["start_ns"]
+    caller = launch_of(trace)
+    device = ~on_host(trace)
+    index = np.searchsorted(starts, begin, side="right") - 1
+    inside = (index >= 0) & (begin < ends[np.maximum(index, 0)])
+    step = np.where(inside, index, -1)
+    if marked_on_devices(trace):
+        return step
+    # Of what has no known launch only work has a step: a range on a device may span several.
+    alone = np.where(device_work(trace), _last_begun(index, begin, ends), -1)
+    launched = np.where(caller >= 0, step[caller], alone)
+    launched[launched_before_recording(trace)] = -1
+    return np.where(device, launched, step)
+
+
+def _last_begun(index: Rows, begin: Times, ends: Times) -> Rows:
+    """The step that began last, also for work after the end of the last step of a sequence."""
+    after_all = index == len(ends) - 1
+    inside = (index >= 0) & ((begin < ends[np.maximum(index, 0)]) | after_all)
+    return np.where(inside, index, -1)
+
+
+def _table(trace: Trace, step: Rows, numbers: Times, starts: Times, ends: Times, why: str) -> Table:
+    events = trace.events
+    work = device_work(trace) & (step >= 0)
+    begin, group = events["start_ns"][work], step[work]
+    finish = begin + events["duration_ns"][work]
+    last = np.full(len(numbers), -1, np.int64)
+    np.maximum.at(last, group, finish)
+    columns: dict[str, Any] = {
+        "step": numbers,
+        "rank": np.full(len(numbers), trace.metadata.ranks[0]),
+        "start_ns": starts,
+        "end_ns": ends,
+        "device_end_ns": last,
+        "evidence": Text.constant(why, len(numbers)),
+    }
+    window_start, window_end = step_windows(Table(STEPS, columns))
+    return Table(STEPS, {**columns, "window_start_ns": window_start, "window_end_ns": window_end})
+
+
+def _warn_work_outside(trace: Trace) -> Trace:
+    """Warn if threads run much compiled work after the step that called it has ended.
+
+    JAX returns before its work is done. On a device the launch identifies the step; on a CPU
+    nothing does. A capture waits for the work (docs/guide/capture_jax.md).
+    """
+    events = trace.events
+    if events.text("name").where(is_recorded_step).any():
+        return trace
+    compiled = on_host(trace) & (events["scope"] >= 0)
+    outside = events["self_ns"][compiled & (events["step"] < 0)].sum()
+    whole = events["self_ns"][compiled].sum()
+    if outside <= _NOTABLE * whole:
+        return trace
+    message = (
+        f"{outside / 1e6:.3f} of {whole / 1e6:.3f} ms of compiled work on the CPU runs outside all "
+        "steps; wait for it in each step (`jax.block_until_ready`)"
+    )
+    return trace.with_warnings([("work_outside_steps", message, 1)])
+
+
+def _warn_inferred(trace: Trace, evidence: str) -> Trace:
+    message = {
+        "compiled_call": "the file marks no steps; a step lasts from one call of the jitted "
+        "training function to the next",
+        "pattern": "the file marks no steps; steps are repeats of a pattern of operators",
+        "whole_trace": "the file marks no steps and has no pattern; the whole trace is one step",
+    }[evidence]
+    return trace.with_warnings([("steps_inferred", message, 1)])

@@ -1,0 +1,93 @@
+"""The result for one entry file: models over the batch size, breakdown, estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepscope.batch_size.breakdown import Breakdown
+from stepscope.batch_size.device_memory import Capacity
+from stepscope.batch_size.edit import Edit, edit_site
+from stepscope.batch_size.entry import Entry
+from stepscope.batch_size.entry_profile import Profile
+from stepscope.batch_size.memory_estimate import Estimate
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result for one entry file.
+
+    Attributes:
+        entry: the file, its command line and its batch size.
+        profile: models over the batch size.
+        breakdown: what a step at the entry's own batch size is made of; None if not asked for.
+        estimate: memory estimated with fake tensors; None if not asked for or not possible.
+        capture: the steps that were recorded; the file is gone once the session is closed.
+    """
+
+    entry: Entry
+    profile: Profile
+    breakdown: Breakdown | None = None
+    estimate: Estimate | None = None
+    capture: Path | None = None
+
+    def to_json(self, at: Sequence[int] = ()) -> Json:
+        """As `stepscope batch --json` has it."""
+        entry = self.entry
+        result: Json = {
+            "entry": entry.path,
+            "arguments": list(entry.arguments),
+            "kind": entry.kind,
+            "batch": entry.batch,
+            "site": entry.site.to_json(),
+            **self.profile.to_json(at),
+        }
+        if self.breakdown is not None:
+            result["breakdown"] = self.breakdown.to_json()
+        if self.estimate is not None:
+            result["estimate"] = self.estimate.to_json()
+        return result
+
+    def fits(self, capacity: Capacity) -> Json:
+        """The largest batch size whose peak is within a capacity.
+
+        Room is left for the device's context and fragmentation. What a run on a CPU holds without
+        its being part of the model or the step, such as the data set, stays in host memory.
+
+        Returns:
+            `{"name", "capacity_bytes", "usable_bytes", "host_bytes", "batch", "extrapolated",
+            "bytes", "bytes_range", "throughput", "throughput_range"}`; batch is None if not even
+            one sample fits. The throughput is that of the device that was measured on.
+        """
+        host = self._host_bytes()
+        batch = self.profile.batch_for_bytes(capacity.usable_bytes + host)
+        found = self.profile.predict(batch) if batch else {}
+        sizes = [found.get("bytes"), *found.get("bytes_range", (None, None))]
+        on_device = [max(size - host, 0) if size is not None else None for size in sizes]
+        return {
+            "name": capacity.name,
+            "capacity_bytes": capacity.bytes,
+            "usable_bytes": capacity.usable_bytes,
+            "host_bytes": host,
+            "batch": batch,
+            "extrapolated": found.get("extrapolated"),
+            "bytes": on_device[0],
+            "bytes_range": on_device[1:],
+            "throughput": found.get("throughput"),
+            "throughput_range": found.get("throughput_range"),
+        }
+
+    def _host_bytes(self) -> int:
+        """Bytes at the peak of a run on a CPU that belong to neither the model nor the step."""
+        if self.profile.device.get("type") != "cpu" or self.breakdown is None:
+            return 0
+        return int(self.breakdown.memory.get("untracked", 0))
+
+    def edit(self, batch: int) -> Edit:
+        """The change of source that sets a batch size; see `edit_site`."""
+        site = self.entry.site
+        return edit_site(self.entry.sources[site.path].text, site, batch)

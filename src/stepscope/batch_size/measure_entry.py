@@ -1,0 +1,200 @@
+"""The measurements of one entry, each batch size in a fresh process, with warnings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from stepscope.batch_size.breakdown import Breakdown, read_breakdown
+from stepscope.batch_size.entry import Entry
+from stepscope.batch_size.measurement import Measured
+from stepscope.batch_size.memory_estimate import Estimate, estimate
+from stepscope.batch_size.sweep import Progress, Sweep
+from stepscope.batch_size.sweep_plan import Plan
+from stepscope.batch_size.sweep_points import POINTS
+from stepscope.batch_size.worker_process import Cancelled, Reply, Worker
+from stepscope.errors import BatchError
+
+Json = dict[str, Any]
+_MOST_OF_MEMORY = 0.9
+_ONE_BATCH = 0.01  # how far the samples of a step may be from the batch size
+
+
+class Measuring:
+    """The measurements of one entry."""
+
+    def __init__(self, entry: Entry, plan: Plan, worker: Worker) -> None:
+        self.entry, self.plan, self.worker = entry, plan, worker
+        self.device: Json = {}
+        self.notes: list[str] = []
+        self.ran_out_at: tuple[str, int | None] = (entry.path, None)
+        self._known: dict[int, int] = {}
+        self._captures: dict[int, Path] = {}
+
+    def measure(self, batch: int) -> Measured | None:
+        """Once, in a fresh process; the first also records what the step is made of."""
+        if self._surely_too_large(batch):
+            return None
+        capture = None
+        if self.plan.breakdown and not self._captures:
+            capture = self.worker.folder / f"batch{batch}.stepscope"
+        request = self.entry.request(
+            batch,
+            effort=self.plan.effort,
+            capture=str(capture) if capture else None,
+            timeout_s=self.plan.timeout_s,
+        )
+        reply = self.worker.run(request)
+        if reply.facts["outcome"] == "out_of_memory":
+            self.ran_out_at = _place(reply.facts["error"], self.entry)
+            return None
+        facts = _checked(reply, self.entry)
+        self.device = facts["device"]
+        self._known[batch] = facts["bytes"]
+        if capture is not None and capture.exists():
+            self._captures[batch] = capture
+        return Measured(batch, tuple(facts["steps_ms"]), facts["bytes"], facts)
+
+    @property
+    def capture(self) -> Path | None:
+        """The recorded steps; the file is gone after the session is closed."""
+        return next(iter(self._captures.values()), None)
+
+    def breakdown(self, found: Sweep) -> Breakdown | None:
+        """The breakdown of the recorded batch size."""
+        for batch, capture in self._captures.items():
+            ms = next(point.ms for point in found.points() if point.batch == batch)
+            return read_breakdown(capture, batch, ms)
+        return None
+
+    def estimate(self, found: Sweep, progress: Progress) -> Estimate | None:
+        """Memory without computing, at the batch sizes measured; a note where that fails."""
+        if not self.plan.estimate or self.device.get("type") != "cpu":
+            return None
+        progress("memory without computing", len(found.rounds), len(found.rounds) + 1)
+        batches = list(found.rounds)[:POINTS]
+        measured = found.rounds[batches[0]][0].bytes
+        try:
+            return estimate(self.worker, self.entry, batches, measured, self.plan.timeout_s)
+        except Cancelled:
+            raise
+        except BatchError as error:
+            self.notes.append(f"memory could not be estimated without running: {error}")
+            return None
+
+    def warnings(self, found: Sweep) -> list[str]:
+        """Warnings."""
+        return [
+            *self.notes,
+            *_of_steps(found, self.plan),
+            *_of_rounds(self.entry, found, self.plan),
+        ]
+
+    def _surely_too_large(self, batch: int) -> bool:
+        """On a CPU, running out of memory may take the whole machine along: foresee it."""
+        if self.device.get("type") != "cpu" or not self._known:
+            return False
+        largest = max(self._known)
+        available = _available_memory()
+        likely = self._known[largest] * batch / largest
+        return available is not None and batch > largest and likely > _MOST_OF_MEMORY * available
+
+
+def _checked(reply: Reply, entry: Entry) -> Json:
+    facts = reply.facts
+    outcome = facts["outcome"]
+    if outcome == "measured":
+        return facts
+    if outcome == "no_steps":
+        raise BatchError(
+            f"{entry.path} made no training step: {facts['why']}; "
+            "steps are detected by torch optimizers",
+            entry.path,
+        )
+    if outcome == "too_short":
+        raise BatchError(
+            f"{entry.path} ended after {facts['steps_seen']} training steps, too few to time; let "
+            "it run longer",
+            entry.path,
+        )
+    message = _failure(facts["error"], entry)
+    if facts["error"]["type"] == "SystemExit" and (last := reply.output.strip()):
+        message += f"; its last output: {last.splitlines()[-1]}"
+    raise BatchError(message, *_place(facts["error"], entry))
+
+
+def _failure(error: Json, entry: Entry) -> str:
+    file, line = _place(error, entry)
+    where = f"{file}:{line}" if line else file
+    return f"{entry.path} fails: {error['type']} at {where}: {error['message']}"
+
+
+def _place(error: Json, entry: Entry) -> tuple[str, int | None]:
+    return error.get("file") or entry.path, error.get("line")
+
+
+def _of_steps(found: Sweep, plan: Plan) -> list[str]:
+    """Warnings from the steps: varying inputs, memory not counted, too few to time."""
+    facts = [one.facts for rounds in found.rounds.values() for one in rounds]
+    notes = [*_of_outside_writes(facts), *_of_samples(found)]
+    ranges = [one["input_elements"] for one in facts]
+    if any(low < 0.95 * high for low, high in ranges):
+        low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+        notes.append(
+            f"inputs vary in size from step to step ({low:,} to {high:,} elements); the longest "
+            "were taken"
+        )
+    if not all(one["exact"] for one in facts):
+        notes.append(
+            "this build of torch does not count what was allocated before recording began: memory "
+            "is a lower bound"
+        )
+    fewest = min(len(one["steps_ms"]) for one in facts)
+    if fewest < plan.effort.least:
+        notes.append(f"the script ended early: some times are the median of {fewest} steps only")
+    return notes
+
+
+def _of_outside_writes(facts: list[Json]) -> list[str]:
+    """Warnings about changes that the script made outside the scratch view."""
+    paths = list(dict.fromkeys(path for one in facts for path in one.get("outside_writes", ())))
+    if not paths:
+        return []
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    return [
+        f"the script also writes outside its project, for real at each run: "
+        f"{', '.join(paths[:3])}{more}"
+    ]
+
+
+def _of_samples(found: Sweep) -> list[str]:
+    """Warnings about steps that do not process exactly one batch."""
+    points = [point for point in found.points() if point.samples]
+    ratios = [point.samples / point.batch for point in points if point.samples]
+    if not ratios or all(abs(ratio - 1) < _ONE_BATCH for ratio in ratios):
+        return []
+    low, high = min(ratios), max(ratios)
+    times = f"{low:.3g}" if high - low < _ONE_BATCH else f"{low:.3g} to {high:.3g}"
+    return [
+        f"a step processes {times} times the batch size (gradient accumulation, or a batch divided "
+        "among devices); throughput counts the samples that the data loader handed out"
+    ]
+
+
+def _of_rounds(entry: Entry, found: Sweep, plan: Plan) -> list[str]:
+    """Warnings from the sweep: times that still changed, a batch size that did not fit."""
+    notes = []
+    if found.stable is False:
+        notes.append(f"times still changed by more than 2 % in round {plan.rounds}")
+    if found.rounds and entry.batch not in found.rounds:
+        notes.append(f"batch size {entry.batch} itself does not fit into memory")
+    return notes
+
+
+def _available_memory() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    words = next((line.split() for line in lines if line.startswith("MemAvailable:")), None)
+    return 1024 * int(words[1]) if words else None

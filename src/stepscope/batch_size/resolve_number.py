@@ -1,0 +1,176 @@
+"""From the expression that a loader is given back to the number that it comes from.
+
+`DataLoader(data, batch_size=args.batch_size)` leads to the option `--batch-size`; a name leads to
+its assignment, a parameter to what callers pass or to its default, an attribute or a key to
+whatever defines one of that name. What leads nowhere gives nothing; what may come from several
+places gives them all.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stepscope.batch_size.ast_nodes import keyword, last_name, positional, text_of
+from stepscope.batch_size.batch_size_names import is_batch_size
+from stepscope.batch_size.number_tokens import written_number
+from stepscope.batch_size.source_facts import Call, Definition, Facts, Scope
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A number, what it defines, and the command line option on the way to it."""
+
+    node: ast.expr | None
+    definition: Definition
+    option: str | None = None
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A key that the file reads but does not define: perhaps a setting in another file."""
+
+    key: str
+
+
+class Resolver:
+    """Follows expressions within one file."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.missing: list[Missing] = []
+        self._known: dict[int, list[Origin]] = {}
+
+    def follow(self, node: ast.expr, at: Definition) -> list[Origin]:
+        """The numbers that `node` may come from, each once.
+
+        Args:
+            node: the expression.
+            at: what it is the value of; a number written right here defines that.
+        """
+        found = (_through(at, origin) for origin in self._follow(node, at))
+        return list({id(origin.node): origin for origin in found}.values())
+
+    def _follow(self, node: ast.expr | None, at: Definition) -> Iterator[Origin]:
+        if node is None:
+            return
+        if written_number(node) is not None:
+            yield Origin(node, at, at.option)
+        elif isinstance(node, ast.Name):
+            yield from self._name(node.id, at)
+        elif isinstance(node, ast.Attribute | ast.Subscript):
+            yield from self._key(last_name(node))
+        elif isinstance(node, ast.Call):
+            yield from self._call(node, at)
+        else:
+            for part in _parts(node):
+                yield from self._follow(part, at)
+
+    def _of(self, one: Definition) -> list[Origin]:
+        """The origins of a definition's value; none while they are being resolved (recursion)."""
+        key = id(one)
+        if key not in self._known:
+            self._known[key] = []
+            origins = self._parameter(one) if one.kind in _PARAMETERS else self._value(one)
+            self._known[key] = [_through(one, origin) for origin in origins]
+        return self._known[key]
+
+    def _value(self, one: Definition) -> Iterator[Origin]:
+        return self._follow(one.value, one)
+
+    def _name(self, name: str, at: Definition) -> Iterator[Origin]:
+        """The innermost scope that defines the name counts, as in Python."""
+        for length in range(len(at.scope), -1, -1):
+            scope = at.scope[:length]
+            inside = [
+                one
+                for one in self.facts.definitions
+                if one.name == name and one.scope == scope and one.kind in _NAMES
+            ]
+            if inside:
+                for one in inside:
+                    yield from self._of(one)
+                return
+
+    def _parameter(self, one: Definition) -> Iterator[Origin]:
+        """The values that callers in this file pass, and the default if one of them passes none."""
+        passed = [(self._passed(call, one), call) for call in self._calls_of(one.scope)]
+        for value, call in passed:
+            here = Definition("argument", one.name, call.scope, value)
+            yield from self._follow(value, here)
+        if one.value is not None and (not passed or any(value is None for value, _ in passed)):
+            yield from self._follow(one.value, one)
+        if one.value is None and not passed:
+            yield from self._options(one.name)
+
+    def _calls_of(self, scope: Scope) -> list[Call]:
+        name = scope[-2] if scope[-1] == "__init__" and len(scope) > 1 else scope[-1]
+        return [call for call in self.facts.calls if call.name == name]
+
+    def _passed(self, call: Call, one: Definition) -> ast.expr | None:
+        names = [n for n in self.facts.parameters[one.scope] if n not in ("self", "cls")]
+        values = positional(call.node)
+        place = names.index(one.name)
+        return keyword(call.node, one.name) or (values[place] if place < len(values) else None)
+
+    def _key(self, name: str) -> list[Origin]:
+        """`args.batch_size`, `self.batch_size`, `config["batch_size"]`."""
+        origins = [
+            origin
+            for one in self.facts.definitions
+            if one.name == name and one.kind in _KEYS and one.value is not None
+            for origin in self._of(one)
+        ]
+        if not origins:
+            self.missing.append(Missing(name))
+        return origins
+
+    def _options(self, name: str) -> Iterator[Origin]:
+        for one in self.facts.definitions:
+            if one.kind == "option" and one.name == name:
+                yield from self._of(one)
+
+    def _call(self, node: ast.Call, at: Definition) -> Iterator[Origin]:
+        """`cfg.get("batch_size", 32)`, `getattr(args, "batch_size", 32)`, `int(x)`."""
+        values = positional(node)
+        name = last_name(node.func)
+        if name in _WRAPPERS:
+            for value in values:
+                if written_number(value) is None:
+                    yield from self._follow(value, at)
+        elif name in _GETTERS:
+            key = next((text for value in values if (text := text_of(value))), None)
+            origins = self._key(key) if key else []
+            fallback = self._follow(values[-1], at) if len(values) > 1 else iter(())
+            yield from origins or fallback
+
+
+_WRAPPERS = ("int", "max", "min", "abs", "round")
+_GETTERS = ("get", "pop", "getattr", "getenv")
+_PARAMETERS = ("parameter", "provider")
+_NAMES = ("constant", "parameter", "provider", "field")
+# `Config(batch_size=32)` sets what `config.batch_size` reads.
+_KEYS = ("option", "attribute", "field", "entry", "argument")
+
+
+def _through(one: Definition, origin: Origin) -> Origin:
+    """Note the command line option passed on the way."""
+    return Origin(origin.node, origin.definition, origin.option or one.option)
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    """`a or 32`, `a if b else c`, `a // world`: each side that is no mere factor."""
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    if isinstance(node, ast.BoolOp):
+        return node.values
+    if isinstance(node, ast.BinOp):
+        return [side for side in (node.left, node.right) if _speaks_of_batch(side)]
+    return []
+
+
+def _speaks_of_batch(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return _speaks_of_batch(node.left) or _speaks_of_batch(node.right)
+    return is_batch_size(last_name(node))

@@ -1,0 +1,64 @@
+"""How many samples each step takes from data loaders."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import torch
+from torch.utils.data import dataloader
+
+_DEEPEST = 4
+
+
+class LoadedSamples:
+    """Samples that data loaders handed out while gradients were enabled, step by step.
+
+    A loader's batch counts with the number of its indices, so gradient accumulation, a batch size
+    divided among devices and a short last batch all count as they are.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self._now = 0
+        self._indices: dict[int, deque[int]] = {}
+        self._watch(dataloader._BaseDataLoaderIter)
+
+    def forget(self) -> None:
+        """Drop the steps so far."""
+        self.steps.clear()
+
+    def end_step(self) -> None:
+        """A step ends here."""
+        self.steps.append(self._now)
+        self._now = 0
+
+    def _watch(self, loader: Any) -> None:
+        next_index, next_batch = loader._next_index, loader.__next__
+
+        def index(iterator: Any) -> Any:
+            found = next_index(iterator)
+            if isinstance(found, list | tuple):  # else the data set makes the batches itself
+                self._indices.setdefault(id(iterator), deque()).append(len(found))
+            return found
+
+        def batch(iterator: Any) -> Any:
+            found = next_batch(iterator)
+            waiting = self._indices.get(id(iterator))
+            count = waiting.popleft() if waiting else leading_size(found)
+            if torch.is_grad_enabled():
+                self._now += count
+            return found
+
+        loader._next_index, loader.__next__ = index, batch
+
+
+def leading_size(value: Any, depth: int = 0) -> int:
+    """The first dimension of the first tensor in a batch; 0 if there is none."""
+    if isinstance(value, torch.Tensor):
+        return int(value.shape[0]) if value.dim() else 0
+    if depth < _DEEPEST and hasattr(value, "values") and callable(value.values):
+        value = list(value.values())
+    if depth < _DEEPEST and isinstance(value, list | tuple):
+        return next((size for one in value if (size := leading_size(one, depth + 1))), 0)
+    return 0

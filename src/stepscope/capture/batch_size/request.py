@@ -1,0 +1,83 @@
+"""What the parent asks for, and what it gets: plain data both ways."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How many steps to take.
+
+    Attributes:
+        warmup: steps to let pass first; the first makes the optimizer's state.
+        memory: steps in which allocations are watched.
+        least: steps to time at least.
+        most: steps to time at most.
+        seconds: time after which `least` steps are enough.
+    """
+
+    warmup: int = 2
+    memory: int = 2
+    least: int = 5
+    most: int = 40
+    seconds: float = 1.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """One measurement.
+
+    Attributes:
+        entry: the script, or the file with the provider functions; an absolute path.
+        result: the file to write what was measured to.
+        log: the file that takes the script's output.
+        batch: the batch size; for a script, `arguments` or `edits` set it.
+        module: the name by which the entry is run as a module; None for a script.
+        providers: the prefix of the provider functions; None for a script.
+        arguments: the script's command line.
+        folder: where to run.
+        edits: files as they shall read, by absolute path.
+        capture: a capture of the memory steps to write, for breakdowns.
+        estimate: run without computing, on fake tensors, to estimate memory alone.
+        timeout_s: seconds after which it is given up as hung.
+        scratch: how the project is protected from the script (`Scratch.to_json`); None for not.
+        store: a folder for the temporary data of this run.
+    """
+
+    entry: str
+    result: str
+    log: str
+    batch: int
+    providers: str | None = None
+    module: str | None = None
+    arguments: Sequence[str] = ()
+    folder: str = "."
+    edits: Mapping[str, str] = field(default_factory=dict)
+    encodings: Mapping[str, str] = field(default_factory=dict)
+    capture: str | None = None
+    estimate: bool = False
+    effort: Effort = field(default_factory=Effort)
+    timeout_s: float = 600.0
+    scratch: Mapping[str, Any] | None = None
+    store: str = ""
+
+    @classmethod
+    def from_json(cls, text: str) -> Request:
+        """As the parent wrote it."""
+        facts: dict[str, Any] = json.loads(text)
+        return cls(**{**facts, "effort": Effort(**facts.get("effort", {}))})
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self))
+
+    def write(self, facts: Mapping[str, Any]) -> None:
+        """Write the result, all or nothing."""
+        partial = Path(f"{self.result}.partial")
+        partial.write_text(json.dumps(facts), encoding="utf-8")
+        partial.replace(self.result)

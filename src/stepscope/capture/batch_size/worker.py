@@ -1,0 +1,157 @@
+"""The process that measures: `python -m stepscope.capture.batch_size.worker`, one request a line.
+
+Where it may fork, each request runs in a fresh child that already has torch, which spares a second
+or two each time. It may not where a GPU is in reach (CUDA does not survive a fork), on other
+systems than Linux, or when the parent says that the script cares what happens before torch is
+imported; then the request runs right here, and the process ends with it.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+import time
+import warnings
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NoReturn
+
+from stepscope.capture.batch_size.edited_files import serve_edited
+from stepscope.capture.batch_size.request import Request
+from stepscope.capture.batch_size.script_failure import describe_failure
+from stepscope.scratch import Scratch, WriteWatch, enter, relocated
+
+Json = dict[str, Any]
+_NO_FORK = "--no-fork"
+_LOOKS = 100  # at threads that do not come to rest; then it is forked all the same
+
+
+def main() -> None:
+    """Serve requests from stdin until it ends; each is answered by one line on stdout."""
+    fork = _NO_FORK not in sys.argv and _may_fork()
+    if fork:
+        _preload()
+    _send({"ready": True, "forks": fork})
+    for line in sys.stdin:
+        request = Request.from_json(line)
+        if not fork:
+            _serve(request)
+        _send({"status": _in_child(request)})
+
+
+def _send(fact: Json) -> None:
+    print(json.dumps(fact), flush=True)
+
+
+def _may_fork() -> bool:
+    gpus = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
+    return sys.platform == "linux" and not any(gpu.exists() for gpu in gpus)
+
+
+def _preload() -> None:
+    """Import torch and make its profiler ready, which takes as long again, once for all."""
+    if find_spec("torch") is None:
+        return
+    warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    import torch.profiler
+
+    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    profiler.prepare_trace()
+    profiler.start_trace()
+    profiler.stop_trace()
+
+
+def _in_child(request: Request) -> int:
+    _wait_for_threads()
+    child = os.fork()
+    if child == 0:
+        os.setpgid(0, 0)  # so that it can be ended with all that it starts, and this process kept
+        _serve(request)
+    with suppress(OSError):  # whichever of the two comes first
+        os.setpgid(child, child)
+    _send({"child": child})
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _wait_for_threads() -> None:
+    """Until all others sleep: a lock that one of them holds would never be free in the child.
+
+    The profiler has one that reads its configuration, right after it was made and then now and
+    again (libkineto's ConfigLoader).
+    """
+    me = str(os.getpid())
+    for _ in range(_LOOKS):
+        tasks = [task for task in Path("/proc/self/task").iterdir() if task.name != me]
+        if all(_sleeps(task) for task in tasks):
+            return
+        time.sleep(0.01)
+
+
+def _sleeps(task: Path) -> bool:
+    try:
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] == "S"
+    except OSError:  # it has just ended
+        return True
+
+
+def _serve(request: Request) -> NoReturn:
+    """Measure in this process, write the result and leave, past all exit functions."""
+
+    watches: list[WriteWatch] = []
+
+    def write(facts: Json) -> None:
+        for watch in watches:
+            watch.stop()
+            facts["outside_writes"] = list(watch.paths)
+        request.write(facts)
+
+    def finish(facts: Json) -> NoReturn:
+        write(facts)
+        os._exit(0)
+
+    try:
+        _redirect(request.log)
+        if request.scratch:  # before there is a second thread: namespaces are for lone ones
+            scratch = Scratch.from_json(request.scratch)
+            watches.append(enter(scratch, request.store, [str(Path(request.result).parent)]))
+        faulthandler.dump_traceback_later(request.timeout_s, exit=True)
+        finish(_measure(request, finish))
+    except BaseException as error:
+        write(describe_failure(error, request.entry))
+    os._exit(1)
+
+
+def _measure(request: Request, finish: Any) -> Json:
+    os.chdir(relocated(request.folder))
+    serve_edited({
+        relocated(path): text.encode(request.encodings.get(path, "utf-8"))
+        for path, text in request.edits.items()
+    })  # fmt: skip
+    if request.estimate:
+        from stepscope.capture.batch_size.fake_memory import estimate
+
+        return estimate(request, finish)
+    if request.providers:
+        from stepscope.capture.batch_size.providers import run_providers
+
+        run_providers(request, finish)
+    from stepscope.capture.batch_size.measured_script import run_script
+
+    return run_script(request, finish)
+
+
+def _redirect(log: str) -> None:
+    """The script's output goes to a file, its input is empty."""
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    for source, number in ((empty, 0), (target, 1), (target, 2)):
+        os.dup2(source, number)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Where the user's code calls a module, and the name that the user gives it there."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+_OWN_REFERENCES = 3  # of the frame, the variable, and the call that counts them
+_INTERNAL = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """The nearest frame, from `frame` outwards, that is neither torch's nor ours."""
+    while frame is not None and is_internal(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def is_internal(file: str) -> bool:
+    """Whether code is torch's or ours."""
+    return file.startswith(_INTERNAL)
+
+
+def calling_frame() -> FrameType | None:
+    """The user's frame that led to the caller."""
+    return user_frame(sys._getframe(1))
+
+
+def call_site(frame: FrameType | None) -> tuple[str, int] | None:
+    """File and current line of `frame`."""
+    if frame is None:
+        return None
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def name_in(frame: FrameType | None, module: Any) -> str | None:
+    """The variable of `frame`, or the attribute of its `self`, that holds `module`."""
+    if frame is None:
+        return None
+    local = _local_variables(frame)
+    scopes = [local, _attributes(local.get("self")), frame.f_globals]
+    names = (name for scope in scopes for name, held in scope.items() if held is module)
+    return next((name for name in names if name.strip("_") and name != "self"), None)
+
+
+def _local_variables(frame: FrameType) -> dict[str, Any]:
+    """A copy of the frame's variables.
+
+    Before Python 3.13 the frame keeps what `f_locals` returns, and with it a batch of data for as
+    long as the function runs. So it is emptied, unless the program holds it, too (`locals()`).
+    """
+    kept: Any = frame.f_locals
+    found = dict(kept)
+    is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
+    if is_function and type(kept) is dict and sys.getrefcount(kept) <= _OWN_REFERENCES:
+        kept.clear()
+    return found
+
+
+def _attributes(holder: Any) -> dict[str, Any]:
+    attributes = getattr(holder, "__dict__", {})
+    return {**attributes, **attributes.get("_modules", {})}

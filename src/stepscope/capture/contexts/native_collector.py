@@ -1,0 +1,147 @@
+"""Collects contexts with the C++ extension."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from stepscope.capture import script_runner
+from stepscope.capture.capture_file import CaptureFile
+from stepscope.capture.contexts import compiled_regions as compiled
+from stepscope.capture.contexts.adapter import Adapter, PyTorchAdapter
+from stepscope.capture.contexts.context_options import SOURCES, ContextOptions
+from stepscope.capture.contexts.flush_plan import NO_MODULES, FlushPlan
+from stepscope.capture.contexts.sampling_permission import permission_missing
+
+# Kinds of frames by their numbers, as native/snapshot.cpp lists them.
+KINDS = ("root", "thread", "python", "module", "operator", "annotation", "runtime", "native",
+         "kernel", "instruction")  # fmt: skip
+# Frames to leave out: torch's own of a module call (the module has a frame), and the compiler's.
+_HIDDEN = [
+    "torch/nn/modules/module.py:Module._call_impl",
+    "torch/nn/modules/module.py:Module._call_impl.<locals>.inner",
+    "torch/nn/modules/module.py:_call_impl",
+    "*/stepscope/capture/contexts/",
+    *compiled.HIDDEN,
+]
+# The stack begins with what these files run.
+_BARRIERS = [str(Path(script_runner.__file__))]
+# A range is opened in these files and goes on when they have returned.
+_ANNOTATORS = ["torch/autograd/profiler.py", "torch/_ops.py", "/contextlib.py",
+               "stepscope/capture/contexts/monitor.py", compiled.ANNOTATOR]  # fmt: skip
+
+
+class NativeCollector:
+    """Collects through the C++ extension.
+
+    Args:
+        extension: what `build.load` returned.
+        options: what to collect.
+        torch: the PyTorch to follow; None where another framework feeds the collector.
+    """
+
+    kind = "native"
+
+    def __init__(self, extension: Any, options: ContextOptions, torch: Any) -> None:
+        self._extension = extension
+        self._options = options
+        self._follows_devices = False
+        self._flushed: CaptureFile | None = None
+        self._adapters: list[Adapter] = [PyTorchAdapter(extension, options)] if torch else []
+
+    def start(self) -> None:
+        """Collect every operator from now on."""
+        options = self._options
+        self._extension.hide(_HIDDEN, _BARRIERS, _ANNOTATORS)
+        self._extension.release()
+        hindrances = self._follow_devices()
+        sources = options.sources & ~(0 if self._follows_devices else SOURCES["kernel"])
+        self._extension.start(
+            sources, options.limit, options.sample, options.sample_real, options.perf
+        )
+        for sentence in hindrances:
+            self.note(sentence)
+        if options.perf and (missing := self._extension.counters_missing()):
+            self.note(missing)
+        for adapter in self._adapters:
+            adapter.attach()
+
+    def _follow_devices(self) -> list[str]:
+        """Follow the devices that are present; returns sentences about what is unavailable."""
+        options = self._options
+        unsampled = permission_missing() if options.stalls else ""
+        hindered = ""
+        if options.device:
+            stalls = options.stalls and not unsampled
+            self._follows_devices, hindered, missing = self._extension.follow_devices(True, stalls)
+            unsampled = unsampled or missing
+        if options.stalls and not self._follows_devices:
+            unsampled = "no device is followed"
+        found = {"no device is followed": hindered, "instructions are not sampled": unsampled}
+        return [f"{what}: {why}" for what, why in found.items() if why]
+
+    def stop(self) -> None:
+        """Stop collecting; what was collected can still be read."""
+        for adapter in self._adapters:
+            adapter.detach()
+        if self._follows_devices:
+            self.fetch_device_work()
+            self._extension.follow_devices(False)
+        self._extension.stop()
+
+    def fetch_device_work(self) -> None:
+        """Wait for what was launched, and for the records of it."""
+        _wait_for_devices()
+        self._extension.flush_devices()
+
+    def content(self, complete: bool) -> bytes | None:
+        """The current content of contexts.json."""
+        for adapter in self._adapters:
+            adapter.name_contexts()
+        if self._follows_devices and not complete:
+            self._extension.flush_devices()
+        content: bytes | None = self._extension.snapshot(complete)
+        return content
+
+    def flush_regularly(self, plan: FlushPlan) -> None:
+        """Keep the file up to date, from a thread that Python does not see."""
+        self._flushed = plan.file
+        target = plan.file.flush_target()
+        path = target.path
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        paths = [os.fsencode(one or "") for one in (path, partial, target.kept, target.base)]
+        manifest, modules = (json.dumps(part).encode() for part in (plan.manifest, NO_MODULES))
+        self._extension.flush_regularly(
+            *paths, target.before, manifest, modules, plan.first_s, plan.interval_s,
+            plan.keep_empty,
+        )  # fmt: skip
+
+    def stop_flushing(self) -> None:
+        """No write is under way when it returns."""
+        written = self._extension.stop_flushing()
+        if self._flushed and written:
+            self._flushed.adopt(*written)
+
+    def note(self, sentence: str) -> None:
+        """Add a sentence for readers of the file."""
+        self._extension.note(sentence)
+
+    def release(self) -> None:
+        """Free the memory of a stopped collector."""
+        self._adapters.clear()
+        self._extension.release()
+
+
+def _wait_for_devices() -> None:
+    """Launched work belongs to the tree even if it is not finished."""
+    torch = loaded_torch()
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def loaded_torch() -> Any:
+    """PyTorch, where the program has imported it."""
+    return sys.modules.get("torch")

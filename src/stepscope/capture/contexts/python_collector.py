@@ -1,0 +1,230 @@
+"""A collector in plain Python for systems where the native one cannot be built."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from stepscope.capture import script_runner
+from stepscope.capture.contexts.context_options import SOURCES, ContextOptions
+from stepscope.capture.contexts.flush_plan import NO_MODULES, FlushPlan
+from stepscope.capture.contexts.module_paths import CALL_CODE, ModulePaths
+from stepscope.capture.contexts.native_collector import KINDS, loaded_torch
+
+LACKS = [
+    "operators of threads other than the one that began to collect",
+    "operators that only call others, and the time spent in them",
+    "the link from backward operators to their forward call",
+    "annotations, compilations, C++ frames, samples, memory, and device work with its stalls",
+]
+
+_DispatchMode: Any = TorchDispatchMode
+Key = tuple[int, str, str, int, str]
+_THREAD, _PYTHON, _MODULE, _OPERATOR = map(KINDS.index, ("thread", "python", "module", "operator"))
+
+
+@dataclass
+class _Stat:
+    count: int = 0
+    sum: int = 0
+    min: int = 1 << 63
+    max: int = 0
+    squares: float = 0.0
+
+    def add(self, value: int) -> None:
+        self.count += 1
+        self.sum += value
+        self.min = min(self.min, value)
+        self.max = max(self.max, value)
+        self.squares += float(value) ** 2
+
+
+class PythonCollector:
+    """Collects operators through a dispatch mode.
+
+    Args:
+        options: what to collect.
+        reason: why the native collector is not here.
+    """
+
+    kind = "python"
+
+    def __init__(self, options: ContextOptions, reason: str) -> None:
+        self._options = options
+        self._notes = [f"collected in Python: {reason}"]
+        self._tree = _Tree(options.limit)
+        self._keys = _ModuleKeys()
+        self._paths = ModulePaths(self._keys)
+        self._mode: Any = _Mode(self._add)
+        self._started_ns = time.time_ns()
+        self._plan: FlushPlan | None = None
+        self._wait_s = self._due_s = 0.0
+
+    def start(self) -> None:
+        """Collect every operator of this thread from now on."""
+        if loaded_torch() is not None:
+            self._mode.__enter__()
+
+    def stop(self) -> None:
+        """Stop collecting."""
+        if loaded_torch() is not None:
+            self._mode.__exit__(None, None, None)
+
+    def flush_regularly(self, plan: FlushPlan) -> None:
+        """Keep the file up to date: the first operator after a write is due makes it."""
+        self._plan, self._wait_s = plan, plan.first_s
+        self._due_s = time.monotonic() + self._wait_s
+
+    def stop_flushing(self) -> None:
+        """Nothing is written any more."""
+        self._plan = None
+
+    def note(self, sentence: str) -> None:
+        """Add a sentence for readers of the file."""
+        self._notes.append(sentence)
+
+    def release(self) -> None:
+        """Everything goes with this object."""
+
+    def content(self, complete: bool) -> bytes:
+        """contexts.json as it stands."""
+        self._paths.name_all()
+        stats = dict(self._tree.stats)
+        total = sum(stat.sum for stat in stats.values())
+        return json.dumps(
+            {
+                "format": "stepscope contexts", "version": 1,
+                "collector": "python", "lacks": LACKS,
+                "started_unix_ns": self._started_ns,
+                "elapsed_ns": time.time_ns() - self._started_ns, "complete": complete,
+                "sources": [n for n, bit in SOURCES.items() if bit & self._options.sources & 7],
+                **self._tree.columns(self._keys.names),
+                "metrics": {"cpu_ns": _rows(stats)},
+                "totals": {"cpu_ns": total, "operators": sum(s.count for s in stats.values()),
+                           "backward": 0, "backward_linked": 0},
+                "dropped": {"contexts": self._tree.dropped, "backward_links": 0, "samples": 0,
+                            "device_records": 0},
+                "notes": self._notes,
+            }
+        ).encode()  # fmt: skip
+
+    def _add(self, operator: str, elapsed_ns: int) -> None:
+        self._count(operator, elapsed_ns)
+        if self._plan and time.monotonic() >= self._due_s:
+            with suppress(OSError):  # reported when the run has ended and it fails again
+                self._plan.file.write(self._plan.manifest, NO_MODULES, None, self.content(False))
+            self._wait_s = min(2 * self._wait_s, self._plan.interval_s)
+            self._due_s = time.monotonic() + self._wait_s
+
+    def _count(self, operator: str, elapsed_ns: int) -> None:
+        node = self._tree.child(0, (_THREAD, "main", "", 0, ""))
+        inside = -1
+        for frame in reversed(list(_stack(sys._getframe(3)))):
+            if frame.f_code is CALL_CODE and self._options.modules:
+                key = self._paths.resolve(frame.f_locals["self"], inside)
+                if key is not None:
+                    inside = key
+                    node = self._tree.child(node, (_MODULE, str(key), *self._keys.sites[key]))
+            elif self._options.python and frame.f_code.co_name != "_call_impl":
+                name = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
+                key_of = (_PYTHON, name, frame.f_code.co_filename, frame.f_lineno or 0, "")
+                node = self._tree.child(node, key_of)
+        self._tree.stats.setdefault(
+            self._tree.child(node, (_OPERATOR, operator, "", 0, "")), _Stat()
+        ).add(elapsed_ns)  # fmt: skip
+
+
+class _Tree:
+    def __init__(self, limit: int) -> None:
+        self.stats: dict[int, _Stat] = {}
+        self.dropped = 0
+        self._limit = limit
+        self._index: dict[tuple[int, Key], int] = {}
+        self._nodes: list[tuple[int, Key]] = [(-1, (0, "", "", 0, ""))]
+
+    def child(self, parent: int, key: Key) -> int:
+        found = self._index.get((parent, key))
+        if found is not None:
+            return found
+        if len(self._nodes) >= self._limit:
+            self.dropped += 1
+            return parent
+        self._nodes.append((parent, key))
+        self._index[parent, key] = len(self._nodes) - 1
+        return len(self._nodes) - 1
+
+    def columns(self, module_names: dict[int, str]) -> dict[str, Any]:
+        strings: dict[str, int] = {"": 0}
+        nodes: dict[str, list[int]] = {
+            name: [] for name in ("parent", "kind", "relation", "name", "file", "line", "class")
+        }
+        for parent, (kind, name, file, line, cls) in list(self._nodes):
+            shown = module_names[int(name)] if kind == _MODULE else name
+            texts = [strings.setdefault(text, len(strings)) for text in (shown, file, cls)]
+            row = (parent, kind, 0, texts[0], texts[1], line, texts[2])
+            for column, value in zip(nodes.values(), row, strict=True):
+                column.append(value)
+        return {"strings": list(strings), "kinds": KINDS, "nodes": nodes}
+
+
+class _ModuleKeys:
+    """Numbers module calls, as the native collector does."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self.sites: dict[int, tuple[str, int, str]] = {}
+        self._keys: dict[tuple[str, str, int, str], int] = {}
+
+    def module_key(self, name: str, file: str, line: int, cls: str) -> int:
+        key = self._keys.setdefault((name, file, line, cls), len(self._keys))
+        self.names.setdefault(key, name)
+        self.sites[key] = (file, line, cls)
+        return key
+
+    def rename(self, key: int, name: str) -> None:
+        self.names[key] = name
+
+    def module_died(self) -> None:
+        """Nothing is remembered by address here."""
+
+
+class _Mode(_DispatchMode):  # type: ignore[misc]
+    def __init__(self, add: Callable[[str, int], None]) -> None:
+        super().__init__()
+        self._add = add
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        begun = time.perf_counter_ns()
+        result = func(*args, **(kwargs or {}))
+        elapsed_ns = time.perf_counter_ns() - begun
+        with suppress(Exception):  # training must go on whatever we stumble over
+            self._add(func._schema.name, elapsed_ns)
+        return result
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frames from inside out, without those between the program and this file."""
+    while frame is not None and frame.f_code.co_filename != script_runner.__file__:
+        if "torch/utils/_python_dispatch" not in frame.f_code.co_filename:
+            yield frame
+        frame = frame.f_back
+
+
+def _rows(stats: dict[int, _Stat]) -> dict[str, Any]:
+    rows = [(node, stats[node]) for node in sorted(stats)]
+    return {
+        "unit": "ns", "nesting": "inclusive", "meaning": "time on the CPU thread",
+        "node": [node for node, _ in rows],
+        **{name: [getattr(stat, name) for _, stat in rows]
+           for name in ("count", "sum", "min", "max", "squares")},
+    }  # fmt: skip

@@ -1,0 +1,157 @@
+"""Decides, at each return of the training function, what to record of a JAX program.
+
+    step      0 (compiles)  1 2          3 4      5 6 7         8           9 …
+                            not watched  runs in  main window   ends it     nothing, no hook
+
+After each compilation the warm-up starts again. The first two steps of a window are not kept: their
+work was requested before the recording began, or before the loop was kept from running ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stepscope.capture.jax.jax_step_detector import JaxStepDetector
+from stepscope.capture.jax.jax_window import MEMBER, OTHER_PROFILER, RUN_IN, JaxWindow
+from stepscope.capture.jax.jit_calls import CompilationCounter, JitCallWatch
+from stepscope.capture.jax.run_ahead import catch_up
+from stepscope.capture.options import RecordOptions
+from stepscope.capture.recording import Recording, detach_in_forked_children
+from stepscope.errors import CaptureError
+
+_UNSURE_STEPS = 20  # more warm-up steps where a function may not be the training step
+_PATIENCE = 100  # steps after which a program that never stops compiling is recorded anyway
+
+
+@dataclass(kw_only=True)
+class JaxRecording(Recording[JaxWindow]):
+    """Steps of a JAX program; `compiled` is the number of compilations before it began."""
+
+    compiled: int
+    member: str = MEMBER
+
+
+class JaxRecorder:
+    """Watches the compiled functions of this process and records a few training steps.
+
+    Args:
+        options: what to record.
+        on_complete: called between two steps, when all requested steps are recorded.
+
+    Raises:
+        CaptureError: this version of JAX is too old.
+    """
+
+    framework = "jax"
+    why_no_steps = "no function under jax.jit was called repeatedly in this process"
+
+    def __init__(self, options: RecordOptions, on_complete: Callable[[JaxRecording], None]) -> None:
+        self.detector = JaxStepDetector(options.step_every)
+        self.problem: str | None = None
+        self._options = options
+        self._on_complete = on_complete
+        self._running: JaxRecording | None = None
+        self._main: JaxRecording | None = None
+        self._warm = 0
+        self._compiled: int | None = None
+        self._compilations = CompilationCounter()
+        self._watch = JitCallWatch(self._returned)
+        detach_in_forked_children(self)
+
+    def start(self) -> None:
+        """Begin to record now, where no warm-up is requested."""
+        if self._options.warmup == 0:
+            self._main = self._open(0, run_in=0)
+
+    def close(self) -> None:
+        """Stop all recording and leave JAX as it was."""
+        try:
+            self._close_window(drain=False)
+        except Exception as error:
+            self._note(error)
+        finally:
+            self.detach()
+
+    def detach(self) -> None:
+        """Remove every hook."""
+        self._watch.close()
+        self._compilations.close()
+
+    def best(self) -> JaxRecording | None:
+        """The recording, if it has a complete step."""
+        return self._main if self._main and self._main.steps else None
+
+    def _returned(self, name: str, inputs: Any, outputs: Any) -> None:
+        """Training must continue whatever happens in the recorder."""
+        try:
+            if self.detector.advance(name, inputs, outputs):
+                self._end_step(self.detector.steps, outputs)
+        except Exception as error:
+            self._note(error)
+            self.close()
+
+    def _note(self, error: Exception) -> None:
+        named = "" if isinstance(error, CaptureError) else f"{type(error).__name__}: "
+        self.problem = self.problem or f"{named}{error}"
+
+    def _end_step(self, done: int, outputs: Any) -> None:
+        self._count_warm_steps()
+        if self._running:
+            self._end_recorded_step(self._running, outputs)
+        if self._main and not self._running:
+            self.detach()
+            self._on_complete(self._main)
+            self._main = None
+        elif self._is_warm(done):
+            catch_up(outputs)
+            self._main = self._open(done + RUN_IN)
+
+    def _count_warm_steps(self) -> None:
+        compiled = self._compilations.count
+        has_new = self._compiled not in (None, compiled)
+        self._warm = 0 if has_new else self._warm + 1
+        self._compiled = compiled
+
+    def _is_warm(self, done: int) -> bool:
+        """Whether the window opens; the run-in is part of the warm-up."""
+        if self._main:
+            return False
+        wanted = self._options.warmup - RUN_IN + (0 if self.detector.is_sure else _UNSURE_STEPS)
+        return self._warm >= wanted or done >= wanted + _PATIENCE
+
+    def _end_recorded_step(self, recording: JaxRecording, outputs: Any) -> None:
+        window = recording.window
+        if window.was_preempted:
+            raise CaptureError(OTHER_PROFILER)
+        if window.boundary not in (None, self.detector.boundary) or self._compiled_during(
+            recording
+        ):
+            self._discard()
+            return
+        if len(recording.steps) == self._options.steps:
+            # The call that ended the last step has returned: its start is recorded.
+            self._close_window(drain=True)
+        else:
+            window.end_step(outputs)
+
+    def _compiled_during(self, recording: JaxRecording) -> bool:
+        """Whether a compilation interrupted the recording, in a program that stops compiling."""
+        stops = self._options.warmup > 0 and self.detector.steps < _PATIENCE
+        return stops and recording.compiled != self._compiled
+
+    def _open(self, first: int, run_in: int = RUN_IN) -> JaxRecording:
+        window = JaxWindow(self._options, first, self.detector.boundary, run_in)
+        self._running = JaxRecording(window=window, compiled=self._compilations.count)
+        return self._running
+
+    def _close_window(self, *, drain: bool) -> None:
+        recording, self._running = self._running, None
+        if recording:
+            recording.window.close(drain=drain)
+
+    def _discard(self) -> None:
+        """What was recorded were not steps, or not steps after the warm-up."""
+        self._close_window(drain=False)
+        self._main = None

@@ -1,0 +1,115 @@
+"""Consecutive training steps under JAX's profiler."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax._src import profiler as jax_profiler
+from jax._src.lib import _profiler
+
+from stepscope.capture.jax.run_ahead import RunAhead
+from stepscope.capture.options import RecordOptions
+from stepscope.capture.patch import replace
+from stepscope.errors import CaptureError
+
+MARK = "stepscope.step"
+MEMBER = "trace.xplane.pb"
+RUN_IN = 2
+OTHER_PROFILER = (
+    "cannot start JAX's profiler: the script runs its own; open what that one writes "
+    "(stepscope report FOLDER)"
+)
+
+
+class JaxWindow:
+    """Records steps from `first` on; the call that begins a step holds a mark `stepscope.step`.
+
+    The mark carries the number of the step. The steps before `first` are the run-in: the step in
+    which recording begins, and the step whose work the next one finds in progress. The session is
+    XLA's own; `jax.profiler.start_trace` stays available to the program.
+    """
+
+    def __init__(
+        self, options: RecordOptions, first: int, boundary: object, run_in: int = RUN_IN
+    ) -> None:
+        self.boundary = boundary
+        self.complete: list[int] = []
+        self.was_preempted = False
+        self._first, self._next = first, first - run_in
+        self._space = b""
+        if jax_profiler._profile_state.profile_session is not None:
+            raise CaptureError(OTHER_PROFILER)
+        self._ahead = RunAhead()
+        self._loading = LoadingRanges()
+        self._session: Any = _profiler.ProfilerSession(_options(options))
+        self._original = _profiler.ProfilerSession
+        _profiler.ProfilerSession = self._for_the_program
+        self._mark()
+
+    def end_step(self, outputs: Any) -> None:
+        """The previous training step was over when the call that just returned began."""
+        self._ahead.step_ended(outputs)
+        if self._next >= self._first:
+            self.complete.append(self._next)
+        self._next += 1
+        self._mark()
+
+    def close(self, *, drain: bool) -> None:
+        """Stop recording; with `drain`, after the steps' work is done."""
+        if self._session is None:
+            return
+        if drain:
+            self._ahead.drain()
+        self._loading.close()
+        _profiler.ProfilerSession = self._original
+        session, self._session = self._session, None
+        self._space = session.stop()
+
+    def export(self, path: Path) -> None:
+        """Write the profile to `path`."""
+        path.write_bytes(self._space)
+
+    def _mark(self) -> None:
+        with jax.profiler.TraceAnnotation(MARK, step_num=self._next):
+            pass
+
+    def _for_the_program(self, *options: Any) -> Any:
+        """The program starts a profiler of its own, and there can be only one."""
+        self.was_preempted = True
+        self.close(drain=False)
+        return self._original(*options)
+
+
+class LoadingRanges:
+    """Ranges around each request for a batch, named as torch.profiler names them, until closed."""
+
+    def __init__(self) -> None:
+        module = sys.modules.get("torch.utils.data.dataloader")
+        iterator: Any = getattr(module, "_BaseDataLoaderIter", None)
+        self._restore: Callable[[], None] = lambda: None
+        if iterator is not None:
+            self._restore = replace(iterator, "__next__", self._around(iterator.__next__))
+
+    def close(self) -> None:
+        """Leave torch as it was."""
+        self._restore()
+
+    def _around(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def watched(iterator: Any) -> Any:
+            name = f"enumerate(DataLoader)#{type(iterator).__name__}.__next__"
+            with jax.profiler.TraceAnnotation(name):
+                return original(iterator)
+
+        return watched
+
+
+def _options(options: RecordOptions) -> Any:
+    result = jax.profiler.ProfileOptions()
+    result.python_tracer_level = int(options.stack)
+    return result

@@ -1,0 +1,108 @@
+"""Reports each return of a compiled function of the program, and counts compilations.
+
+JAX calls one hook after each call that needed no compilation; `jax_debug_nans` uses it. The hook is
+not part of JAX's public interface (jax/_src/api.py, `_post_hook_state`). It costs a few
+microseconds per call, and nothing after removal. Functions with effects (`jax.debug.print`,
+callbacks) bypass the hook: JAX runs them from Python each time, where they are wrapped.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax._src import api, monitoring
+from jax._src.interpreters.pxla import ExecuteReplicated
+
+from stepscope.capture.jax import too_old
+from stepscope.capture.patch import replace
+from stepscope.errors import CaptureError
+
+OnCall = Callable[[str, Any, Any], None]
+_OF_JAX = ("jax", "jaxlib")
+_COMPILED = "/jax/core/compile/backend_compile_duration"
+_UNREGISTER = "unregister_event_duration_listener"
+_UNREGISTER_BEFORE_0_9 = "_unregister_event_duration_listener_by_callback"
+
+
+class JitCallWatch:
+    """Calls `on_call(name, inputs, outputs)` on the main thread, until closed.
+
+    JAX looks for its hook in an object of ours until then; the program's own hook is still
+    called.
+    """
+
+    def __init__(self, on_call: OnCall) -> None:
+        self._on_call = on_call
+        try:
+            self._jax_state = api._post_hook_state
+            ours = type(self._jax_state)("stepscope", None, include_in_jit_key=False)
+            ours.set_global(self._returned)
+            api.jax_jit.set_post_hook_state(ours)
+        except (AttributeError, TypeError):
+            raise CaptureError(too_old(jax.__version__)) from None
+        watched = self._around(ExecuteReplicated.__call__)
+        self._restore = replace(ExecuteReplicated, "__call__", watched)
+
+    def close(self) -> None:
+        """Leave JAX as it was."""
+        api.jax_jit.set_post_hook_state(self._jax_state)
+        self._restore()
+
+    def _returned(
+        self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], outputs: Any
+    ) -> None:
+        if (hook := self._jax_state.value) is not None:
+            hook(function, arguments, keywords, outputs)
+        if name := name_of(function):
+            self._notify(name, (arguments, keywords), outputs)
+
+    def _around(self, execute: Any) -> Any:
+        """Report the programs that have effects."""
+
+        @functools.wraps(execute)
+        def watched(program: Any, *arguments: Any) -> Any:
+            outputs = execute(program, *arguments)
+            if program.has_host_callbacks or program.has_unordered_effects:
+                name = program.name.removeprefix("jit(").removesuffix(")")
+                self._notify(name, arguments, outputs)
+            return outputs
+
+        return watched
+
+    def _notify(self, name: str, inputs: Any, outputs: Any) -> None:
+        if threading.get_ident() == threading.main_thread().ident:
+            self._on_call(name, inputs, outputs)
+
+
+def name_of(function: Any) -> str | None:
+    """The name of a function of the program; None for JAX's own functions."""
+    if not vars(function):
+        return "compiled"  # what `jit(f).lower(…).compile()` returns has no name
+    module = getattr(function, "__module__", None)
+    if not module or module.partition(".")[0] in _OF_JAX:
+        return None
+    name: str = function.__qualname__.rpartition("<locals>.")[2]
+    return name
+
+
+class CompilationCounter:
+    """Counts the programs that XLA compiles, until closed: they show that warm-up is not over."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._listener = self._on_event  # one object, which can be found again
+        new = hasattr(monitoring, _UNREGISTER)
+        self._unregister = getattr(monitoring, _UNREGISTER if new else _UNREGISTER_BEFORE_0_9)
+        monitoring.register_event_duration_secs_listener(self._listener)
+
+    def close(self) -> None:
+        """Stop counting."""
+        if self._listener in monitoring.get_event_duration_listeners():
+            self._unregister(self._listener)
+
+    def _on_event(self, event: str, *duration: float, **about: Any) -> None:
+        self.count += event == _COMPILED

@@ -1,0 +1,1 @@
+"""Records memory: allocations with what reads them, what is kept, and what happens when it ends."""

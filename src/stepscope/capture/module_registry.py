@@ -1,0 +1,126 @@
+"""Detects model roots from module calls, and the tree node that each call means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from stepscope.capture.call_sites import call_site, calling_frame, name_in
+from stepscope.capture.model_tree import Node, build_tree, unwrap, wrappers
+
+
+class ModuleRegistry:
+    """All model trees of the process.
+
+    A module called while no known module runs is a root. A root may turn out to be part of a larger
+    model that is called later, so the trees are refreshed before recording begins.
+    """
+
+    def __init__(self) -> None:
+        self.top_level = Node(None, "", "", None)
+        self.roots: list[Node] = []
+        self._index: dict[int, list[Node]] = {}
+
+    def add_root(self, module: Any, name: str | None) -> Node:
+        """Make `module` a root, named by its class where it has no parameters or no name."""
+        if name is None or is_bare(module):
+            name = type(unwrap(module)).__name__
+        root = build_tree(module, self._unused(name))
+        self.roots.append(root)
+        self._add_to_index(root)
+        if profiler_runs():
+            # Paths of other roots are already in the trace and can no longer get a prefix.
+            self._set_path(root)
+        else:
+            self._set_paths()
+        return root
+
+    def refresh(self) -> None:
+        """Drop roots that are part of others, rebuild the trees, and fix all paths."""
+        roots, self.roots, self._index = self.roots, [], {}
+        self.top_level.resolved.clear()
+        inner = {id(node.module) for root in roots for node in root.walk() if node is not root}
+        for old in roots:
+            if id(old.module) not in inner:
+                self._rebuild(old)
+        self._set_paths()
+
+    def clear(self) -> None:
+        """Release all modules."""
+        self.roots.clear()
+        self._index.clear()
+        self.top_level.resolved.clear()
+
+    def resolve(self, parent: Node, module: Any) -> Node | None:
+        """The node meant by a call of `module` while `parent` runs; None for no range."""
+        node = self._find(parent, unwrap(module))
+        frame = calling_frame() if node is None or node.site is None else None
+        if node is None and parent is self.top_level:
+            node = self._root_for(module, name_in(frame, module))
+        if node is None:
+            return None
+        node.site = node.site or call_site(frame)
+        self._remember(parent, node, module)
+        return None if node is parent else node
+
+    def _set_paths(self) -> None:
+        for root in self.roots:
+            self._set_path(root)
+
+    def _set_path(self, root: Node) -> None:
+        """A single model needs no prefix; bare modules do not count."""
+        models = [root for root in self.roots if not is_bare(root.module)]
+        root.set_prefix("" if models == [root] else root.name)
+
+    def _find(self, parent: Node, module: Any) -> Node | None:
+        places = self._index.get(id(module), [])
+        below = [node for node in places if node.is_below(parent)]
+        return next(iter(below or places), None)
+
+    def _root_for(self, module: Any, name: str | None) -> Node:
+        """Loss modules are often created for each call: those of one class share a root."""
+        if is_bare(module):
+            for root in self.roots:
+                if type(root.module) is type(module) and is_bare(root.module):
+                    return root
+        return self.add_root(module, name)
+
+    def _remember(self, parent: Node, node: Node, module: Any) -> None:
+        """Cache the answer for the next such call, wrapped modules included.
+
+        Only modules that a tree keeps alive are cached: the id of others may be reused.
+        """
+        if unwrap(module) is not node.module:
+            return
+        parent.resolved[id(module)] = None if node is parent else node
+        for inner in list(wrappers(module))[1:]:
+            node.resolved[id(inner)] = None
+
+    def _rebuild(self, old: Node) -> None:
+        root = build_tree(old.module, old.name)
+        sites = {node.inner: node.site for node in old.walk()}
+        for node in root.walk():
+            node.site = sites.get(node.inner)
+        self.roots.append(root)
+        self._add_to_index(root)
+
+    def _add_to_index(self, root: Node) -> None:
+        for node in root.walk():
+            self._index.setdefault(id(node.module), []).append(node)
+
+    def _unused(self, name: str) -> str:
+        taken = {root.name for root in self.roots}
+        candidates = (name if n == 1 else f"{name}_{n}" for n in range(1, len(taken) + 2))
+        return next(candidate for candidate in candidates if candidate not in taken)
+
+
+def profiler_runs() -> bool:
+    """Whether torch.profiler records this thread."""
+    autograd: Any = torch.autograd
+    return bool(autograd._profiler_enabled())
+
+
+def is_bare(module: Any) -> bool:
+    """Whether a module has no parameters: a loss, a transform."""
+    return next(iter(module.parameters()), None) is None

@@ -1,0 +1,69 @@
+"""modules.json: the description of the model trees."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from stepscope.capture.model_tree import Node
+from stepscope.capture.module_registry import ModuleRegistry
+
+Json = dict[str, Any]
+
+
+def describe_registry(registry: ModuleRegistry) -> Json:
+    """The content of modules.json for the trees of `registry`."""
+    return {"roots": [_describe(root)[0] for root in registry.roots]}
+
+
+def _describe(node: Node) -> tuple[Json, dict[int, Any]]:
+    """A node as JSON, and the distinct parameters in its subtree."""
+    parameters = {id(p): p for p in node.module._parameters.values() if p is not None}
+    children = []
+    for child in node.children:
+        described, below = _describe(child)
+        children.append(described)
+        parameters.update(below)
+    cls: type = type(node.module)
+    file, line = class_site(cls)
+    call_file, call_line = node.site or (None, None)
+    return {
+        "name": node.name,
+        "path": node.path,
+        "class": f"{cls.__module__}.{cls.__qualname__}",
+        "file": file,
+        "line": line,
+        "call_file": call_file,
+        "call_line": call_line,
+        "parameters": sum(_count(p) for p in parameters.values()),
+        "parameter_bytes": sum(_count(p) * p.element_size() for p in parameters.values()),
+        "children": children,
+    }, parameters
+
+
+def _count(parameter: Any) -> int:
+    """Elements of a parameter; 0 while a lazy module has not seen its first input."""
+    try:
+        return int(parameter.numel())
+    except (RuntimeError, ValueError):
+        return 0
+
+
+@functools.cache
+def class_site(cls: type) -> tuple[str | None, int | None]:
+    """File and line of a class definition, None where it has none.
+
+    `inspect.getsourcelines` parses the whole file, which for a large model file takes longer than
+    a training step.
+    """
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if file is None:
+        return None, None
+    definition = re.compile(rf"\s*class\s+{re.escape(cls.__name__)}\b")
+    lines = linecache.getlines(file)
+    found = (number for number, text in enumerate(lines, 1) if definition.match(text))
+    return str(Path(file).absolute()), next(found, None)

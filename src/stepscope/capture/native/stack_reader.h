@@ -1,0 +1,70 @@
+// The Python stack of another running thread, read by copies that may fail.
+//
+// The thread keeps running meanwhile, so a stack may be torn: partly from before a call or return,
+// partly from after. A stack is accepted only if every code object is valid, every position is inside
+// its code, and every frame begins where its caller's ends.
+#pragma once
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "frames.h"
+#include "keys.h"
+
+namespace stepscope {
+
+// What is known of a code object, from copies.
+struct Code {
+  // Tells it from another one that the same address holds later.
+  struct Identity {
+    const void *file, *name, *lines;
+    int first_line;
+    intptr_t size;
+    bool operator==(const Identity&) const = default;
+  };
+  Identity identity{};
+  std::string file, name, lines;
+  uint8_t flags = 0;  // kHidden, kBarrier
+  std::unordered_map<intptr_t, KeyId> keys;  // by position
+};
+
+struct SampledFrame {
+  const void* address;
+  const void* code;  // only compared, never followed
+  const void* first_argument;
+  intptr_t offset;  // of the instruction, in bytes
+  bool is_on_stack;  // of Python's frames; a generator's is elsewhere
+  std::shared_ptr<Code> description;
+};
+
+enum class StackResult { complete, empty, torn };
+
+class StackReader {
+ public:
+  // Reads the frames of a thread, innermost first, up to `until` (null for all).
+  StackResult read(const PyThreadState* state, unsigned long thread_id, const void* until);
+  // The same from a frame on.
+  StackResult read_from(const void* innermost, const void* until);
+  const std::vector<SampledFrame>& frames() const { return frames_; }
+  bool has_met_until() const { return has_met_until_; }
+
+ private:
+#if !defined(STEPSCOPE_NO_FRAMES)
+  const void* head(const PyThreadState* state, unsigned long thread_id, bool& is_valid);
+  bool copy_frame(const void* from, Frame& frame);
+  bool follow(const void* innermost, const void* until);
+  bool describe();
+  bool is_contiguous(const std::vector<PyCodeObject>& codes) const;
+  std::shared_ptr<Code> code_at(const void* address, const PyCodeObject& copy);
+#endif
+  static constexpr size_t kPage = 4096;
+  static constexpr size_t kMostCodes = 1u << 15;
+  std::vector<SampledFrame> frames_;
+  std::vector<std::unique_ptr<char[]>> pages_;
+  std::vector<uintptr_t> page_addresses_;
+  std::unordered_map<const void*, std::shared_ptr<Code>> codes_;
+  bool has_met_until_ = false;
+};
+
+}  // namespace stepscope

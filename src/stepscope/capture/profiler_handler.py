@@ -1,0 +1,87 @@
+"""A capture from the user's own torch.profiler."""
+
+from __future__ import annotations
+
+import re
+import sys
+import weakref
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from stepscope.capture.capture_file import CaptureFile
+from stepscope.capture.manifest import Result, Run, build_manifest
+from stepscope.capture.module_ranges import ModuleRanges
+from stepscope.capture.module_registry import ModuleRegistry
+from stepscope.capture.modules_json import describe_registry
+from stepscope.capture.options import RecordOptions
+from stepscope.capture.output_path import Rank
+
+_CHUNK_BYTES = 1 << 20
+_STEP = re.compile(rb'"ProfilerStep#(\d+)"')
+_LONGEST_STEP_BYTES = 40
+
+
+class TraceHandler:
+    """The `on_trace_ready` function, created before the steps to record."""
+
+    def __init__(self, path: Path, overwrite: bool = False) -> None:
+        self.registry = ModuleRegistry()
+        self._ranges = ModuleRanges(self.registry)
+        self._path, self._overwrite = path, overwrite
+        self._rank = Rank.from_environment()
+        self._written = 0
+        self._ranges.install()
+
+    def __call__(self, profiler: Any) -> None:
+        self._remove_ranges_after(profiler)
+        path = self._next_path()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=path.parent, prefix=".stepscope-") as folder:
+            trace = Path(folder, "trace.json")
+            profiler.export_chrome_trace(str(trace))
+            manifest = build_manifest(
+                Run(sys.argv, _options_of(profiler)), _result_of(recorded_steps(trace))
+            )
+            file = CaptureFile(path, self._rank, self._overwrite)
+            file.write(manifest, describe_registry(self.registry), trace.replace)
+
+    def _remove_ranges_after(self, profiler: Any) -> None:
+        """A profiler with a schedule may record again while it lives."""
+        if not profiler.record_steps:
+            self._ranges.remove()
+        elif self._written == 0:
+            weakref.finalize(profiler, self._ranges.remove)
+
+    def _next_path(self) -> Path:
+        self._written += 1
+        if self._written == 1:
+            return self._path
+        return self._path.with_name(f"{self._path.stem}-{self._written}{self._path.suffix}")
+
+
+def _result_of(steps: list[int]) -> Result:
+    message = "recorded by the script's own torch.profiler"
+    return Result("complete", message, steps_seen=len(steps), steps_recorded=steps)
+
+
+def _options_of(profiler: Any) -> RecordOptions:
+    return RecordOptions(
+        warmup=0,
+        steps=0,
+        memory=profiler.profile_memory,
+        shapes=profiler.record_shapes,
+        stack=profiler.with_stack,
+    )
+
+
+def recorded_steps(trace: Path) -> list[int]:
+    """The steps in a torch.profiler trace, found without loading all of it."""
+    steps: set[int] = set()
+    rest = b""
+    with trace.open("rb") as content:
+        while chunk := content.read(_CHUNK_BYTES):
+            text = rest + chunk
+            steps.update(int(number) for number in _STEP.findall(text))
+            rest = text[-_LONGEST_STEP_BYTES:]
+    return sorted(steps)

@@ -1,0 +1,67 @@
+"""Consecutive recorded steps, whatever the framework."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from stepscope.capture.archive import Member
+
+Json = dict[str, Any]
+
+
+class Steps(Protocol):
+    """Consecutive steps under a profiler; `complete` lists those recorded in full."""
+
+    complete: list[int]
+
+    def export(self, path: Path) -> object:
+        """Write what the profiler recorded to `path`."""
+
+
+WindowT = TypeVar("WindowT", bound=Steps)
+
+
+@dataclass(kw_only=True)
+class Recording(Generic[WindowT]):
+    """A window with its modules, data loaders, created objects and times (`TimedSteps`)."""
+
+    window: WindowT
+    early: bool = False
+    modules: Json = field(default_factory=lambda: {"roots": []})
+    loaders: list[Json] = field(default_factory=list)
+    created: list[Json] = field(default_factory=list)
+    times: Json | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    member: str = "trace.json"
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps recorded in full."""
+        return self.window.complete
+
+    def export(self, path: Path) -> None:
+        """Write what the profiler recorded to `path`."""
+        self.window.export(path)
+
+
+class Detachable(Protocol):
+    """A recorder that hooks into the program."""
+
+    def detach(self) -> None:
+        """Remove every hook."""
+
+
+def detach_in_forked_children(recorder: Detachable) -> None:
+    """Forked processes, such as data loader workers, do not record."""
+    reference = weakref.ref(recorder)
+
+    def detach() -> None:
+        if (alive := reference()) is not None:
+            alive.detach()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=detach)

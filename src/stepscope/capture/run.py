@@ -1,0 +1,237 @@
+"""`stepscope run`: run a program under a session and end as the program would have ended."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from stepscope.capture import process_exit as exits
+from stepscope.capture.archive import check_target
+from stepscope.capture.contexts.context_options import ContextOptions
+from stepscope.capture.contexts.contexts_session import ContextSession
+from stepscope.capture.import_hooks import AfterImport
+from stepscope.capture.manifest import Result, Run
+from stepscope.capture.memory.out_of_memory import find_out_of_memory
+from stepscope.capture.messages import Messages
+from stepscope.capture.options import RecordOptions
+from stepscope.capture.output_path import Rank, target_path
+from stepscope.capture.rank_choice import chosen_ranks
+from stepscope.capture.run_shares.run_clock import RunClock
+from stepscope.capture.script_runner import ModuleMissing, Program
+from stepscope.capture.session import Ending, Session
+from stepscope.capture.uncaught import show
+
+_LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
+
+
+def run_program(
+    program: Program,
+    options: RecordOptions | ContextOptions,
+    output: str | None,
+    overwrite: bool = False,
+    ranks: str = "all",
+) -> None:
+    """Run `program` to its end in this process and write a capture of it.
+
+    Args:
+        program: the script or module.
+        options: what to record of a few training steps, or what to collect of the whole run.
+        output: the file to write; None for one named after the program.
+        overwrite: replace an earlier capture instead of keeping it under another name.
+        ranks: which ranks of a job to record, see `rank_choice`; others run as without stepscope.
+
+    Raises:
+        CaptureError: before the program starts, if it is missing, the output cannot be written, or
+            the job has no such ranks.
+        SystemExit: with the program's exit code.
+    """
+    rank = Rank.from_environment()
+    chosen = chosen_ranks(ranks, rank)
+    if rank.rank not in chosen:
+        _run_unrecorded(program)
+    run = _Run(_session(program, options, output, overwrite), reports=rank.rank == min(chosen))
+    program.check()
+    check_target(run.session.path)
+    exits.prepare()
+    run.attach()
+    _unload("click")
+    try:
+        program.execute()
+    except ModuleMissing:
+        run.detach()
+        raise
+    except BaseException as error:
+        sys.settrace(None)  # a trace function that the program left must see no calls of ours
+        sys.setprofile(None)
+        code = run.finish_after(error)
+    else:
+        sys.settrace(None)
+        sys.setprofile(None)
+        run.finish(Ending(), 0)
+        code = 0
+    raise SystemExit(code)
+
+
+def _run_unrecorded(program: Program) -> NoReturn:
+    """Run a program whose rank is not recorded: nothing of it is watched."""
+    program.check()
+    exits.prepare()
+    _unload("click")
+    try:
+        program.execute()
+    except (ModuleMissing, SystemExit):
+        raise
+    except BaseException as error:
+        code = show(error)
+        if isinstance(error, KeyboardInterrupt) and code == 1:
+            exits.by_interrupt()
+        raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else code) from None
+    raise SystemExit(0)
+
+
+class _Run:
+    """A session, and what is said of it at the end, by one rank."""
+
+    def __init__(self, session: Session | ContextSession, reports: bool) -> None:
+        self.session = session
+        self._reports = reports
+        self._messages = Messages()
+        self._import = builtins.__import__
+        self._watches = [AfterImport("torch", session.attach)]
+        if isinstance(session, Session):
+            self._watches.append(AfterImport("jax", session.attach_jax))
+
+    def attach(self) -> None:
+        """Watch for the import of a framework."""
+        for watch in self._watches:
+            watch.install()
+
+    def detach(self) -> None:
+        """Watch no more."""
+        for watch in self._watches:
+            watch.remove()
+
+    def finish_after(self, error: BaseException) -> object:
+        """Report an exception as Python does and write the capture; the exit code."""
+        if isinstance(error, SystemExit):
+            self.finish(Ending(detail=f"exited with {error.code!r}"), error.code)
+            return error.code
+        self._explain(error)
+        code = show(error)
+        if isinstance(error, KeyboardInterrupt):
+            self.finish(Ending("interrupted", "was interrupted"), 130)
+            if code == 1:
+                exits.by_interrupt()
+        else:
+            self.finish(Ending("raised", f"raised {type(error).__name__}"), code)
+        return code
+
+    def _explain(self, error: BaseException) -> None:
+        """Say what an out-of-memory error is about, where `--memory` was asked for."""
+        if isinstance(self.session, Session) and not self.session.is_forked:
+            with suppress(Exception):
+                failed = find_out_of_memory(error)
+                text = self.session.run_out_of_memory(failed) if failed else None
+                if text:
+                    self._messages.say(text)
+
+    def finish(self, ending: Ending, code: object) -> None:
+        """Write the capture; whatever happens here, the program ends as it would have ended."""
+        if self.session.is_forked:
+            exits.leave_forked_child(code)
+        replaced, builtins.__import__ = builtins.__import__, self._import
+        try:
+            self.session.finish(ending)
+            for line in _closing_lines(self.session, self._reports):
+                self._messages.say(line)
+        except KeyboardInterrupt:
+            exits.by_interrupt()
+        except Exception as error:
+            self._messages.say(f"no capture: {type(error).__name__}: {error}")
+        finally:
+            builtins.__import__ = replaced
+
+
+def _unload(package: str) -> None:
+    """A script that has a module of this name itself must get its own."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]
+
+
+def _session(
+    program: Program,
+    options: RecordOptions | ContextOptions,
+    output: str | None,
+    overwrite: bool,
+) -> Session | ContextSession:
+    run = Run(program.command, options if isinstance(options, RecordOptions) else RecordOptions())
+    path = target_path(output, program.name, run.rank)
+    if isinstance(options, RecordOptions):
+        return Session(run, path, overwrite, RunClock(options.step_every))
+    return ContextSession(run, path, options, overwrite)
+
+
+def _closing_lines(session: Session | ContextSession, reports: bool) -> Iterator[str]:
+    if session.failure:
+        yield session.failure
+    elif session.result and reports:
+        file = _relative(session.path.parent if session.run.rank.world_size > 1 else session.path)
+        yield from (f"warning: {warning}" for warning in session.result.warnings)
+        done = [session.result.message, session.file.note]
+        done += [f"wrote {file}"] if session.file.is_written else []
+        yield "; ".join(filter(None, done))
+        yield from _next(session.result, _command(session), file)
+
+
+def _command(session: Session | ContextSession) -> str:
+    """The command that shows what was recorded."""
+    if isinstance(session, ContextSession):
+        return "contexts"
+    return "memory" if session.has_memory else "report"
+
+
+def _next(result: Result, command: str, file: str) -> Iterator[str]:
+    """The next command to try; nothing if the run failed before it trained."""
+    if command == "contexts" or result.steps_recorded:
+        yield f"next: stepscope {command} {file}"
+    elif result.outcome == "no_steps":
+        yield f"no step, no report: {_why_no_steps()}"
+    elif result.steps_seen:
+        yield f"no step, no report: {_why_none_complete()}"
+
+
+def _why_none_complete() -> str:
+    if "torch" in sys.modules or "jax" not in sys.modules:
+        return "the first step of a run is only observed; recording can start with the second"
+    return "with --warmup 1, recording can start with the fifth step of a run"
+
+
+def _why_no_steps() -> str:
+    if _LAUNCHERS & {*sys.modules, getattr(sys.modules["__main__"].__spec__, "name", "")}:
+        return (
+            "the script ran in other processes; let the launcher start stepscope: "
+            "torchrun --no-python --nproc-per-node 2 stepscope run script.py"
+        )
+    if "torch" in sys.modules:
+        return (
+            "a step ends when an optimizer of torch.optim has stepped or a model is called again; "
+            "stepscope run --contexts needs neither"
+        )
+    if "jax" in sys.modules:
+        return (
+            "a step ends when a function under jax.jit has returned; stepscope report FOLDER opens "
+            "what jax.profiler.trace(FOLDER) writes"
+        )
+    return "stepscope run records PyTorch and JAX in the process that it starts"
+
+
+def _relative(path: Path) -> str:
+    """Relative to the current folder where the path is below it."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)

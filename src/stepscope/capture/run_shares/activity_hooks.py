@@ -1,0 +1,268 @@
+"""Hooks that report a program's activities to an `ActivityLog`, for as long as the run lasts.
+
+They are a few: backward passes, optimizer steps, requests for batches, blocks without gradients,
+`Module.train()` and saving. None is called for each module or operator, so that they cost a few
+microseconds per step.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import torch
+from torch.optim import optimizer as torch_optimizer
+from torch.utils import _contextlib
+from torch.utils.data import dataloader
+
+from stepscope.capture.call_sites import is_internal, user_frame
+from stepscope.capture.import_hooks import AfterImport
+from stepscope.capture.module_ranges import CompilerPaused, hide_from_compiler
+from stepscope.capture.patch import replace
+from stepscope.capture.recording import detach_in_forked_children
+from stepscope.capture.run_shares.activity_log import (
+    Activity,
+    ActivityLog,
+    Excluding,
+    Waiting,
+)
+from stepscope.capture.run_shares.call_purposes import activity_at
+from stepscope.capture.run_shares.duration_histogram import DurationHistogram
+
+_Batches: Any = dataloader._BaseDataLoaderIter
+_Autograd: Any = torch.autograd
+_ENGINE = "_engine_run_backward" if hasattr(_Autograd, "_engine_run_backward") else "backward"
+_DECORATOR = _contextlib.__file__
+_MOST_PLACES = 500
+# Functions that save, by the module that defines them. Packages re-export them under other names.
+_SAVING = {
+    "safetensors.torch": ("save_file", "save_model"),
+    "torch.distributed.checkpoint.state_dict_saver": ("save", "async_save", "save_state_dict"),
+}
+Function = Callable[..., Any]
+
+
+class ActivityHooks:
+    """Reports the activities of the thread that made it, until closed."""
+
+    def __init__(self, log: ActivityLog) -> None:
+        self._log = log
+        self._thread = threading.get_ident()
+        self._places: dict[tuple[int, int, str], tuple[CodeType, Activity | None]] = {}
+        self._blocks: list[Activity | None] = []  # open blocks without gradients, outermost first
+        self._stepping: int | None = None
+        self._switching = False
+        self._restore: list[Callable[[], None]] = []
+        self._patch(_Autograd, _ENGINE, self._backward)
+        self._patch(_Batches, "__next__", self._batch)
+        self._patch(_Batches, "__init__", self._loader)
+        self._patch(torch.nn.Module, "train", self._mode)
+        for block in (torch.no_grad, torch.inference_mode):
+            self._patch(block, "__enter__", self._enter)
+            self._patch(block, "__exit__", self._exit)
+        self._patch(torch.serialization, "save", self._saving, torch)
+        self._hooks = [
+            torch_optimizer.register_optimizer_step_pre_hook(self._optimizer_begins),
+            torch_optimizer.register_optimizer_step_post_hook(self._optimizer_ended),
+        ]
+        self._imports = [
+            AfterImport(module, functools.partial(self._watch_saving, module, names))
+            for module, names in _SAVING.items()
+        ]
+        for watch in self._imports:
+            watch.install()
+        detach_in_forked_children(self)
+
+    def detach(self) -> None:
+        """Leave torch as it was."""
+        while self._restore:
+            self._restore.pop()()
+        while self._hooks:
+            self._hooks.pop().remove()
+        while self._imports:
+            self._imports.pop().remove()
+
+    def _patch(
+        self, holder: Any, name: str, around: Callable[[Function], Function], *others: Any
+    ) -> None:
+        """Replace a function in its module or class, and in others that export it."""
+        original = getattr(holder, name)
+        ours = around(original)
+        hide_from_compiler(ours.__code__)
+        ours = functools.wraps(original)(ours)
+        self._restore += [replace(each, name, ours) for each in (holder, *others)]
+
+    def _watch_saving(self, module: str, names: tuple[str, ...]) -> None:
+        for name in names:
+            if hasattr(sys.modules[module], name):
+                self._patch(sys.modules[module], name, self._saving)
+
+    def _is_elsewhere(self) -> bool:
+        return threading.get_ident() != self._thread
+
+    # -- training
+
+    def _backward(self, original: Function) -> Function:
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if self._is_elsewhere():
+                return original(*args, **kwargs)
+            self._log.begin_training(self._log.backward)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._log.end(self._log.backward)
+
+        return backward
+
+    def _optimizer_begins(self, optimizer: Any, args: object, kwargs: object) -> None:
+        if torch.compiler.is_compiling() or self._is_elsewhere():
+            return
+        if self._stepping == id(optimizer):
+            self._log.end(self._log.optimizer)  # its last step failed
+        if self._log.begin_training(self._log.optimizer):
+            self._stepping = id(optimizer)
+
+    def _optimizer_ended(self, optimizer: Any, args: object, kwargs: object) -> None:
+        if torch.compiler.is_compiling() or self._is_elsewhere():
+            return
+        if self._stepping == id(optimizer):
+            self._stepping = None
+            self._log.end_step(id(optimizer))
+
+    # -- data loaders
+
+    def _batch(self, original: Function) -> Function:
+        def next_batch(iterator: Any) -> Any:
+            if self._is_elsewhere():
+                return original(iterator)
+            if not self._log.is_idle:
+                self._log.read_batch()
+                return original(iterator)
+            starts = getattr(iterator, "_num_yielded", 1) == 0
+            return self._timed_loading(starts, original, iterator)
+
+        return next_batch
+
+    def _loader(self, original: Function) -> Function:
+        def loader(iterator: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._is_elsewhere() or not self._log.is_idle:
+                return original(iterator, *args, **kwargs)
+            return self._timed_loading(True, original, iterator, *args, **kwargs)
+
+        return loader
+
+    def _timed_loading(self, starts: bool, original: Function, *args: Any, **kwargs: Any) -> Any:
+        before, begun, has_batch = self._log.begin_loading(), self._log.clock(), False
+        try:
+            result = original(*args, **kwargs)
+            has_batch = True
+            return result
+        finally:
+            spent = self._log.clock() - begun
+            self._log.end_loading(before, spent, starts=starts, has_batch=has_batch)
+
+    # -- evaluation
+
+    def _mode(self, original: Function) -> Function:
+        def train(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._switching or self._is_elsewhere():
+                return original(module, *args, **kwargs)
+            self._switching = True
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                self._switching = False
+                is_eval = not module.training
+                self._log.mode_changed(self._place("eval_mode") if is_eval else None)
+
+        return train
+
+    def _enter(self, original: Function) -> Function:
+        def __enter__(block: Any) -> Any:
+            result = original(block)
+            if not self._is_elsewhere():
+                activity = None
+                if self._log.is_idle and not torch.is_grad_enabled():
+                    activity = self._place("no_grad")
+                if activity:
+                    self._log.begin(activity)
+                self._blocks.append(activity)
+            return result
+
+        return __enter__
+
+    def _exit(self, original: Function) -> Function:
+        def __exit__(block: Any, *error: Any) -> Any:
+            if self._blocks and not self._is_elsewhere():
+                activity = self._blocks.pop()
+                if activity:
+                    self._log.end(activity)
+            return original(block, *error)
+
+        return __exit__
+
+    # -- saving
+
+    def _saving(self, original: Function) -> Function:
+        def save(*args: Any, **kwargs: Any) -> Any:
+            if self._is_elsewhere():
+                return original(*args, **kwargs)
+            activity = self._place("saving")
+            if activity is None:
+                return original(*args, **kwargs)
+            self._log.begin_nested(activity)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._log.end_nested(activity)
+
+        return save
+
+    # -- places
+
+    def _place(self, kind: str) -> Activity | None:
+        """The activity of the line that called; None if torch itself begins a block."""
+        frame: Any = sys._getframe(2)
+        decorator = None
+        if kind != "no_grad":
+            frame = user_frame(frame)
+        elif frame.f_code.co_filename == _DECORATOR:
+            decorator, frame = frame, frame.f_back
+        if frame is None:
+            return None
+        found = self._places.get((id(frame.f_code), frame.f_lineno, kind))
+        return found[1] if found else self._new_place(kind, frame, decorator)
+
+    def _new_place(
+        self, kind: str, frame: FrameType, decorator: FrameType | None
+    ) -> Activity | None:
+        if len(self._places) >= _MOST_PLACES:
+            return None
+        function = decorator.f_locals.get("func") if decorator else None
+        activity = None
+        with CompilerPaused():
+            if not is_internal(frame.f_code.co_filename):
+                activity = activity_at(kind, frame, getattr(function, "__name__", ""))
+        # The code is kept alive with its id; hashing the code itself takes microseconds.
+        self._places[id(frame.f_code), frame.f_lineno, kind] = frame.f_code, activity
+        return activity
+
+
+def _hide(function: object) -> None:
+    """Only functions written here: a decorator may share its code with others."""
+    if isinstance(function, property):
+        function = function.fget
+    if isinstance(function, FunctionType):
+        hide_from_compiler(function.__code__)
+
+
+# torch.compile must not compile what its own compiled functions lead to.
+for _class in (ActivityLog, Activity, Waiting, Excluding, DurationHistogram, ActivityHooks):
+    for _member in vars(_class).values():
+        _hide(_member)
+for _function in (user_frame, is_internal):
+    _hide(_function)

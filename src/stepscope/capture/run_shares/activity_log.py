@@ -1,0 +1,281 @@
+"""Adds up what the training thread does over the whole run, in constant memory.
+
+The run is a sequence of *activities* (backward passes, optimizer steps, blocks without gradients,
+saving) and of gaps between them, in which forward passes and everything else run. Every activity
+has its own time; the gaps are counted by which activity comes before and which after.
+`run_shares` decides at the end what each of them was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from stepscope.capture.run_shares.duration_histogram import DurationHistogram
+
+
+@dataclass(eq=False)
+class Activity:
+    """What repeats at one place of the program.
+
+    Attributes:
+        kind: `start`, `backward`, `optimizer`, `no_grad`, `eval_mode` or `saving`.
+        function, file, line: where the program begins it.
+        purpose: `evaluation` or `rollout`, where the name of a calling function says so.
+        own_ns: its time.
+        loading_ns: how much of that the program waited for batches of a DataLoader.
+        starting_ns: how much of that DataLoaders took to start and to give their first batch.
+        count: how often it ran.
+        count_in_training: how often after training had begun.
+        runs: how often it ran without training in between, several repetitions as one.
+        first_step, last_step: optimizer steps before its first and its last run.
+        in_eval_mode: whether a model was in evaluation mode.
+        reads_batches: whether a DataLoader was asked for batches inside it.
+    """
+
+    kind: str
+    function: str = ""
+    file: str = ""
+    line: int = 0
+    purpose: str | None = None
+    own_ns: int = 0
+    loading_ns: int = 0
+    starting_ns: int = 0
+    count: int = 0
+    count_in_training: int = 0
+    runs: int = 0
+    first_step: int = -1
+    last_step: int = -1
+    in_eval_mode: bool = False
+    reads_batches: bool = False
+    last_cycle: int = -1
+
+
+Gaps = dict[tuple[Activity, Activity], DurationHistogram]
+
+
+@dataclass
+class Waiting:
+    """Time in DataLoaders since the last activity, which the next one needs."""
+
+    loading_ns: int = 0
+    starting_ns: int = 0
+
+
+class Excluding:
+    """A block whose time a log leaves out."""
+
+    def __init__(self, log: ActivityLog) -> None:
+        self._log = log
+
+    def __enter__(self) -> None:
+        self._begun = self._log.clock()
+
+    def __exit__(self, *error: object) -> None:
+        self._log.excluded_ns += self._log.clock() - self._begun
+
+
+@dataclass
+class ActivityLog:
+    """The activities of one thread.
+
+    Attributes:
+        clock: in ns; a program may replace the one in `time` later.
+        excluded_ns: time of the recorder, which does not count.
+        torch_imported_ns: from the start of the run until torch was imported.
+        steps: how often each optimizer stepped.
+        step_lengths: time from one optimizer step to the next.
+        gaps: gaps by the activities around them; `early_gaps` are those before training begins.
+        first_step_ns: the first step, in which compilers and allocators warm up.
+        due_ns: when to call `on_due`, at the end of a step; None for never.
+    """
+
+    clock: Callable[[], int] = field(default_factory=lambda: time.perf_counter_ns)
+    excluded_ns: int = 0
+    torch_imported_ns: int | None = None
+    steps: dict[int, int] = field(default_factory=dict)
+    step_lengths: DurationHistogram = field(default_factory=DurationHistogram)
+    gaps: Gaps = field(default_factory=dict)
+    early_gaps: Gaps = field(default_factory=dict)
+    first_step_ns: int | None = None
+    has_trained: bool = False
+    due_ns: int | None = None
+    on_due: Callable[[], None] = lambda: None
+    start: Activity = field(default_factory=lambda: Activity("start"))
+    backward: Activity = field(default_factory=lambda: Activity("backward"))
+    optimizer: Activity = field(default_factory=lambda: Activity("optimizer"))
+
+    def __post_init__(self) -> None:
+        self.begun_ns = self.clock()
+        self.activities = {self.start: None}  # in order
+        self._last, self._last_end = self.start, self.begun_ns
+        self._open: Activity | None = None
+        self._since = self._nested_since = 0
+        self._ready_since: int | None = None  # the next activity began to prepare here
+        self._waiting = Waiting()
+        self._evaluating: Activity | None = None
+        self._is_eval = False
+        self._cycle = self._stepped = 0
+        self._first_begun: int | None = None
+        self._last_step_end: int | None = None
+
+    def now(self) -> int:
+        """The clock, without the recorder's time."""
+        return self.clock() - self.excluded_ns
+
+    def excluding(self) -> Excluding:
+        """The time inside is the recorder's."""
+        return Excluding(self)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no activity runs."""
+        return self._open is None
+
+    # -- activities
+
+    def begin(self, activity: Activity) -> None:
+        """An activity begins; what runs inside another one is part of it."""
+        if self._open is None:
+            now = self.clock() - self.excluded_ns
+            self._close_gap(activity, now)
+            self._open, self._since = activity, now
+
+    def end(self, activity: Activity) -> None:
+        """An activity ends."""
+        if self._open is activity:
+            now = self.clock() - self.excluded_ns
+            activity.own_ns += now - self._since
+            self._last, self._last_end, self._open = activity, now, None
+
+    def begin_training(self, activity: Activity) -> bool:
+        """A backward pass or an optimizer begins; whether it is no part of another activity.
+
+        A block without gradients in which a program trains is none.
+        """
+        if self._open and self._open.kind == "no_grad":
+            self._last, self._last_end, self._open = self._open, self._since, None
+        if self._open is not None:
+            return False
+        self.begin(activity)
+        self.has_trained = True
+        self._cycle += 1
+        return True
+
+    def end_step(self, optimizer: int) -> None:
+        """An optimizer, known by its id, has stepped."""
+        self.end(self.optimizer)
+        now = self._last_end
+        self.steps[optimizer] = self.steps.get(optimizer, 0) + 1
+        self._stepped += 1
+        if self._last_step_end is not None:
+            self.step_lengths.add(now - self._last_step_end)
+        elif self._first_begun is not None:
+            self.first_step_ns = now - self._first_begun
+        self._last_step_end = now
+        if self.due_ns is not None and now >= self.due_ns:
+            self.on_due()
+
+    def begin_nested(self, activity: Activity) -> None:
+        """Saving begins, which counts as such inside another activity, too."""
+        if self._open is None:
+            self.begin(activity)
+        elif self._open.kind != "saving":
+            self._nested_since = self.now()
+            self._count(activity)
+
+    def end_nested(self, activity: Activity) -> None:
+        """Saving ends."""
+        if self._open is activity:
+            self.end(activity)
+        elif self._open and self._open.kind != "saving" and self._nested_since:
+            spent = self.now() - self._nested_since
+            activity.own_ns += spent
+            self._since += spent
+            self._nested_since = 0
+
+    # -- what comes before an activity
+
+    def model_called(self) -> None:
+        """A model is called to train: the first step has begun."""
+        if not self.has_trained and self._open is None:
+            self._prepare()
+
+    def begin_loading(self) -> int | None:
+        """A DataLoader is asked for something; returns what `end_loading` needs."""
+        before = self._ready_since
+        self._prepare()
+        return before
+
+    def end_loading(
+        self, before: int | None, spent_ns: int, *, starts: bool, has_batch: bool
+    ) -> None:
+        """It answered, or had no batch left."""
+        if not has_batch:
+            self._ready_since = before
+        elif starts:
+            self._waiting.starting_ns += spent_ns
+        else:
+            self._waiting.loading_ns += spent_ns
+
+    def read_batch(self) -> None:
+        """A DataLoader is asked for a batch inside an activity."""
+        if self._open:
+            self._open.reads_batches = True
+
+    def mode_changed(self, activity: Activity | None) -> None:
+        """A model is now in evaluation mode, by `activity`, or in training mode (None)."""
+        self._is_eval = activity is not None
+        if self._open:
+            self._open.in_eval_mode |= self._is_eval
+        elif activity:
+            if self.has_trained:
+                self._evaluating = activity
+                self._prepare()
+        elif self._evaluating:
+            self.begin(evaluating := self._evaluating)
+            self.end(evaluating)
+
+    def tail(self) -> list[tuple[Activity | None, int]]:
+        """The time since the last activity: what runs, None where that is unknown, and its ns."""
+        now, ready = self.now(), self._ready_since
+        if self._open:
+            return [(self._open, now - self._since)]
+        if self._evaluating and ready is not None:
+            return [(None, ready - self._last_end), (self._evaluating, now - ready)]
+        return [(None, now - self._last_end)]
+
+    def _prepare(self) -> None:
+        if self._ready_since is None:
+            self._ready_since = self.now()
+
+    def _close_gap(self, activity: Activity, now: int) -> None:
+        ready = now if self._ready_since is None else self._ready_since
+        gaps = self.gaps if self.has_trained else self.early_gaps
+        found = gaps.get((self._last, activity))
+        if found is None:
+            found = gaps[self._last, activity] = DurationHistogram()
+        found.add(ready - self._last_end)
+        if self._ready_since is not None:
+            self._use_preparation(activity, now - self._ready_since)
+        if self._first_begun is None and activity.kind in ("backward", "optimizer"):
+            self._first_begun = ready
+        self._count(activity)
+
+    def _use_preparation(self, activity: Activity, spent_ns: int) -> None:
+        activity.own_ns += spent_ns
+        activity.loading_ns += self._waiting.loading_ns
+        activity.starting_ns += self._waiting.starting_ns
+        self._ready_since, self._evaluating = None, None
+        self._waiting.loading_ns = self._waiting.starting_ns = 0
+
+    def _count(self, activity: Activity) -> None:
+        self.activities[activity] = None
+        activity.count += 1
+        activity.count_in_training += self.has_trained
+        activity.in_eval_mode |= self._is_eval
+        activity.runs += activity.last_cycle != self._cycle
+        activity.last_cycle, activity.last_step = self._cycle, self._stepped
+        if activity.first_step < 0:
+            activity.first_step = self._stepped

@@ -1,0 +1,142 @@
+"""Detects training steps from what repeats in the program's loop.
+
+The *boundary* is the repeating event that ends a step. A script may mark it itself. In training an
+optimizer's step ends it. With several optimizers (a GAN's D and G, a critic stepped five times for
+each generator step) it is the one that steps least often, and among equals the last in the
+iteration.
+
+Where no optimizer steps, other events mark the iterations. From the most reliable to the least:
+a DataLoader is asked for the next batch; a model is called after a backward pass; a model is
+called. Among several models it is the one called least often, and among equals the first.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+# An object that does not repeat for this many cycles of the others, or of its own, left the loop.
+PATIENCE = 100
+
+
+class Kind(IntEnum):
+    """What can end a step, from the least to the most reliable."""
+
+    BARE_CALL = 1
+    CALL = 2
+    BACKWARD = 3
+    BATCH = 4
+    OPTIMIZER = 5
+    MARK = 6
+
+
+_STEPS = {
+    Kind.BARE_CALL: "one call of {}, until the next call",
+    Kind.CALL: "one call of {}, until the next call",
+    Kind.BACKWARD: "one forward and backward pass, until the next forward pass",
+    Kind.MARK: "what the script marks with stepscope.step()",
+    Kind.BATCH: "one batch of a DataLoader, until the next batch is requested",
+}
+
+
+@dataclass(eq=False)
+class StepBoundary:
+    """An object that repeats in the loop and may end steps.
+
+    Attributes:
+        kind: how it repeats.
+        name: its class.
+        last: when it last repeated, on the detector's clock.
+        count: how often it repeated.
+        longest: its longest period, on that clock.
+    """
+
+    kind: Kind
+    name: str
+    last: int
+    count: int = 0
+    longest: int = 0
+
+    def repeat(self, clock: int) -> None:
+        """Count one repetition."""
+        self.count += 1
+        self.longest = max(self.longest, clock - self.last)
+        self.last = clock
+
+    @property
+    def step_ends_after(self) -> str | None:
+        """What a training step ends after: `AdamW.step`."""
+        return f"{self.name}.step" if self.kind is Kind.OPTIMIZER else None
+
+    @property
+    def step_is(self) -> str | None:
+        """What a step is, in words, where no optimizer ends it."""
+        return None if self.kind is Kind.OPTIMIZER else _STEPS[self.kind].format(self.name)
+
+
+class StepDetector:
+    """Counts what repeats in the loop and finds the step boundary among it.
+
+    Args:
+        every: how many repetitions of the boundary make a step.
+    """
+
+    def __init__(self, every: int = 1) -> None:
+        self._every = every
+        self._known: weakref.WeakKeyDictionary[object, StepBoundary] = weakref.WeakKeyDictionary()
+        self._clock = 0
+        self.boundary: StepBoundary | None = None
+
+    def advance(self, thing: object, kind: Kind = Kind.OPTIMIZER) -> bool:
+        """Count one repetition of `thing`, an optimizer or another; True where it ends a step."""
+        self._clock += 1
+        self.expect(thing, kind)
+        self._known[thing].repeat(self._clock)
+        self.boundary = self._choose()
+        return self.boundary is self._known[thing] and self.boundary.count % self._every == 0
+
+    def expect(self, thing: object, kind: Kind) -> bool:
+        """Announce that `thing` is at work and may repeat; True on the first announcement."""
+        if thing in self._known:
+            return False
+        self._known[thing] = StepBoundary(kind, type(thing).__name__, self._clock)
+        return True
+
+    @property
+    def boundary_name(self) -> str | None:
+        """What a training step ends after: `AdamW.step`."""
+        return self.boundary.step_ends_after if self.boundary else None
+
+    @property
+    def step_is(self) -> str | None:
+        """What a step is, in words, where no optimizer ends it."""
+        return self.boundary.step_is if self.boundary else None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether no more reliable boundary can still appear."""
+        kind = self.boundary.kind if self.boundary else min(Kind)
+        return not any(known.count == 0 and known.kind > kind for known in self._in_the_loop())
+
+    @property
+    def steps(self) -> int:
+        """Steps that have ended."""
+        return self.boundary.count // self._every if self.boundary else 0
+
+    def _choose(self) -> StepBoundary:
+        candidates = [known for known in self._in_the_loop() if known.count]
+        best_kind = max(candidate.kind for candidate in candidates)
+        alike = [candidate for candidate in candidates if candidate.kind == best_kind]
+        if best_kind >= Kind.OPTIMIZER:
+            return min(alike, key=lambda known: (known.count, -known.last))
+        # An iteration ends as the next begins: its first event is one count ahead of the others.
+        fewest = min(known.count for known in alike)
+        return next(known for known in alike if known.count <= fewest + 1)
+
+    def _in_the_loop(self) -> Iterator[StepBoundary]:
+        all_known = list(self._known.values())
+        for known in all_known:
+            if self._clock - known.last < PATIENCE * max(len(all_known), known.longest):
+                yield known

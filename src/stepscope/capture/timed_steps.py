@@ -1,0 +1,82 @@
+"""Lengths of consecutive steps and their parts, recorded or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stepscope.capture.part_timer import PARTS, PartTimer, Reading, queued_ns
+
+MOST = 20
+FEWEST = 3
+
+
+class TimedSteps:
+    """Reads the clocks of a `PartTimer` where steps begin and end."""
+
+    def __init__(self, timer: PartTimer) -> None:
+        self._timer = timer
+        self._begun: Reading | None = None
+        self._steps: list[tuple[Reading, Reading]] = []
+        self._queued_before = queued_ns()
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._begun = self._timer.read()
+
+    def end(self) -> None:
+        """The step that has begun, if any, ends."""
+        if self._begun:
+            self._steps.append((self._begun, self._timer.read()))
+            self._begun = None
+
+    def follow(self) -> None:
+        """A step ends and the next begins, without a pause for the recorder."""
+        self.end()
+        self._begun = self._steps[-1][1] if self._steps else self._timer.read()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether enough steps have been timed."""
+        return len(self._steps) >= MOST
+
+    def describe(self) -> dict[str, Any] | None:
+        """Their count, and percentiles of their times, ns; None if no step was timed.
+
+        `median_ns`, `p10_ns` and `p90_ns` are elapsed time, `cpu_ns` is CPU time of the thread that
+        trains and `process_cpu_ns` of all threads (medians); `parts` has both medians by part.
+        `queued_ns` is how long that thread waited for a core until now, of `elapsed_ns` in all.
+        """
+        if not self._steps:
+            return None
+        elapsed = sorted(after.elapsed_ns - before.elapsed_ns for before, after in self._steps)
+        before, now = self._queued_before, queued_ns()
+        return {
+            "count": len(self._steps),
+            "median_ns": _percentile(elapsed, 0.5),
+            "p10_ns": _percentile(elapsed, 0.1),
+            "p90_ns": _percentile(elapsed, 0.9),
+            "cpu_ns": _median([b.cpu_ns - a.cpu_ns for a, b in self._steps]),
+            "process_cpu_ns": _median(
+                [b.process_cpu_ns - a.process_cpu_ns for a, b in self._steps]
+            ),
+            "elapsed_ns": self._steps[-1][1].elapsed_ns - self._steps[0][0].elapsed_ns,
+            "queued_ns": None if before is None or now is None else now - before,
+            "parts": {name: _part(self._steps, part) for part, name in enumerate(PARTS)},
+        }
+
+
+def _part(steps: Sequence[tuple[Reading, Reading]], part: int) -> dict[str, int]:
+    return {
+        name: _median([after.parts[part][clock] - before.parts[part][clock]
+                       for before, after in steps])
+        for clock, name in enumerate(("median_ns", "cpu_ns"))
+    }  # fmt: skip
+
+
+def _median(times: Sequence[int]) -> int:
+    return _percentile(sorted(times), 0.5)
+
+
+def _percentile(ordered: Sequence[int], share: float) -> int:
+    return ordered[round(share * (len(ordered) - 1))]

@@ -1,0 +1,43 @@
+"""`stepscope memory`: what fills a device's memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from stepscope.cli.json_output import echo_json
+from stepscope.cli.options import takes_trace
+from stepscope.cli.terminal import terminal
+
+if TYPE_CHECKING:
+    from stepscope.trace.trace import Trace
+
+
+@click.command()
+@takes_trace
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--gpu", type=int, help="Number of one device; the default is all of them.")
+def memory(trace: Trace, as_json: bool, gpu: int | None) -> None:
+    """Show what fills a device's memory, what fragments it, and what to do.
+
+    FILE is a capture made with `stepscope run --memory`, or a memory snapshot of PyTorch, as
+    torch.cuda.memory._dump_snapshot writes it. A snapshot is never unpickled: only plain data is
+    read from it, and nothing in it can run.
+    """
+    from stepscope.memory import memory_facts
+    from stepscope.memory.memory_findings import find_problems
+    from stepscope.memory.memory_text import print_memory
+
+    devices = [facts for facts in memory_facts(trace) if gpu in (None, facts.device)]
+    if not devices:
+        raise click.UsageError(f"the file has no device {gpu}")
+    if as_json:
+        echo_json([
+            {**facts.to_json(), "findings": [one.to_json() for one in find_problems(facts)]}
+            for facts in devices
+        ])  # fmt: skip
+        return
+    console = terminal()
+    for facts in devices:
+        print_memory(console, facts)

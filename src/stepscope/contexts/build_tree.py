@@ -1,0 +1,182 @@
+"""The calling-context tree of an annotated trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from stepscope.arrays import Ids, Ids32, IntArray, Mask
+from stepscope.contexts.call_paths import Paths, merge_paths
+from stepscope.contexts.drop_unmeasured import without_unused
+from stepscope.contexts.event_forest import LEFT_OUT, Forest, build_forest
+from stepscope.contexts.import_frames import without_import_machinery
+from stepscope.contexts.recorded_tree import recorded_contexts, with_contexts
+from stepscope.contexts.sample_stats import Stats
+from stepscope.contexts.thread_shares import own_shares
+from stepscope.contexts.tree import ContextTree, Note
+from stepscope.errors import TraceError
+from stepscope.trace.schema import CONTEXT_KINDS, CONTEXTS, STAGES, VIAS
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+
+def build_contexts(
+    trace: Trace, *, step: int | None = None, rank: int | None = None
+) -> ContextTree:
+    """The calling-context tree of a trace: one node per call path.
+
+    Calls nest as on their thread. Backward work is below its forward call, device work below the
+    operator that launched it, and work without a known launch below a separate node. All steps and
+    ranks are merged. If the trace contains a tree that the recorder aggregated, the result is that
+    tree.
+
+    Args:
+        trace: annotated, as `stepscope.open` gives it.
+        step: only events of this step.
+        rank: only events of this rank.
+
+    Returns:
+        The tree, with those metrics of `metrics.METRICS` that the trace has data for.
+
+    Raises:
+        TraceError: if the trace has no such step or rank.
+
+    Source: DEEPCONTEXT sections 4.1 (forward and backward) and 4.2 (calling-context tree).
+    """
+    if len(trace["contexts"]) and step is None and rank is None:
+        return without_import_machinery(recorded_contexts(trace))
+    wanted = _wanted(trace, step, rank)
+    forest = build_forest(trace)
+    paths, node = _merged(forest)
+    tree = ContextTree(
+        nodes=_nodes(trace, forest, paths, node[: len(trace.events)]),
+        metrics=dict(_metrics(trace, forest, node, len(paths.parent), wanted)),
+        event_node=np.where(wanted, node[: len(trace.events)], -1),
+        source=trace.metadata.source,
+        notes=tuple(_notes(trace, forest)),
+    )
+    return without_import_machinery(without_unused(tree))
+
+
+def fill_contexts(trace: Trace) -> Trace:
+    """The trace with the tree of its events in the tables `contexts` and `context_metrics`."""
+    return with_contexts(trace, build_contexts(trace))
+
+
+def _wanted(trace: Trace, step: int | None, rank: int | None) -> Mask:
+    wanted = np.ones(len(trace.events), np.bool_)
+    for name, value, known, column in (
+        ("step", step, trace["steps"]["step"], trace.events["step"]),
+        ("rank", rank, trace["tracks"]["rank"], trace["tracks"]["rank"][trace.events["track"]]),
+    ):
+        if value is None:
+            continue
+        if value not in known:
+            existing = ", ".join(map(str, sorted(set(known.tolist())))) or "none"
+            raise TraceError(f"{trace.metadata.source} has no {name} {value}; it has {existing}")
+        wanted &= column == value
+    return wanted
+
+
+def _merged(forest: Forest) -> tuple[Paths, Ids]:
+    """The tree of paths, and the node of each element, -1 for elements that are left out."""
+    kept = forest.parent != LEFT_OUT
+    number = np.append(np.cumsum(kept) - 1, -1)
+    key = forest.frame * len(VIAS) + forest.via
+    paths = merge_paths(number[forest.parent[kept]], key[kept])
+    node = np.full(len(kept), -1, np.int64)
+    node[kept] = paths.node
+    return paths, node
+
+
+# -- nodes
+
+
+def _nodes(trace: Trace, forest: Forest, paths: Paths, node: Ids) -> Table:
+    frames, via = np.divmod(paths.key, len(VIAS))
+    used, inverse = np.unique(frames, return_inverse=True)
+    rows = [forest.frames[number] for number in used.tolist()]
+    events = trace.events
+    size = len(paths.parent)
+    module, work = _common(node, events["module"], size), _common(node, events["kind"], size)
+    return Table(
+        CONTEXTS,
+        {
+            "parent": paths.parent,
+            "kind": Text.of(row.kind for row in rows).take(inverse).recoded(CONTEXT_KINDS),
+            "via": Text(via.astype(np.int8), VIAS),
+            "name": Text.of(row.name for row in rows).take(inverse),
+            "file": Text.of(row.file for row in rows).take(inverse),
+            "line": np.array([row.line for row in rows])[inverse],
+            "stage": Text(_common(node, events["stage"], size).astype(np.int8), STAGES),
+            "module": Text(module, [path or "" for path in trace["modules"].text("path")]),
+            "work": Text(work, events.text("kind").values),
+        },
+    )
+
+
+def _common(node: Ids, code: IntArray, size: int) -> Ids32:
+    """The code that all events of a node share, -1 where they differ or there are none."""
+    low, high = np.full(size, 2**31 - 1, np.int32), np.full(size, -1, np.int32)
+    inside = node >= 0
+    np.minimum.at(low, node[inside], code[inside].astype(np.int32))
+    np.maximum.at(high, node[inside], code[inside].astype(np.int32))
+    return np.where(low == high, high, -1).astype(np.int32)
+
+
+# -- metrics
+
+
+def _metrics(
+    trace: Trace, forest: Forest, node: Ids, size: int, wanted: Mask
+) -> Iterator[tuple[str, Stats]]:
+    events, launches = trace.events, trace["launches"]
+    host, device = np.flatnonzero(forest.host & wanted), np.flatnonzero(forest.device & wanted)
+    yield "cpu_ns", Stats.of(node[host], own_shares(events)[host], size)
+    yield "call_ns", Stats.of(node[host], events["duration_ns"][host], size)
+    if len(device):
+        yield "device_ns", Stats.of(node[device], events["duration_ns"][device], size)
+    of_call, of_work = launches["cpu_event"], launches["device_event"]
+    kept = wanted[of_work] & (node[of_call] >= 0) & (node[of_work] >= 0)
+    if kept.any():
+        calls, pieces = np.unique(of_call[kept], return_counts=True)
+        yield "launches", Stats.of(node[calls], pieces, size)
+        yield "launch_delay_ns", Stats.of(node[of_work[kept]], launches["delay_ns"][kept], size)
+    yield from _memory(trace, forest, node, size, wanted)
+
+
+def _memory(
+    trace: Trace, forest: Forest, node: Ids, size: int, wanted: Mask
+) -> Iterator[tuple[str, Stats]]:
+    memory = trace["memory"]
+    if not len(memory):
+        return
+    event = memory["event"]
+    at = np.where(event >= 0, node[event], -1)
+    at = np.where(at < 0, node[forest.untracked], at)
+    kept = wanted[event] | ((event < 0) & bool(wanted.all()))
+    for name, sign in (("allocated_bytes", 1), ("freed_bytes", -1)):
+        rows = np.flatnonzero(kept & (np.sign(memory["bytes"]) == sign))
+        if len(rows):
+            yield name, Stats.of(at[rows], np.abs(memory["bytes"][rows]), size)
+
+
+# -- what the tree leaves out
+
+
+def _notes(trace: Trace, forest: Forest) -> Iterator[Note]:
+    events = trace.events
+    left_out = ~(forest.host | forest.device)
+    on_device = trace["tracks"]["device"][events["track"]] >= 0
+    groups: Sequence[tuple[str, str, Mask]] = (
+        ("device_marks", "ranges and synchronizations on device tracks, which are not work",
+         left_out & on_device),
+        ("recorder_spans", "spans that the recorder wrote about itself", left_out & ~on_device),
+    )  # fmt: skip
+    for code, description, mask in groups:
+        if mask.any():
+            total = events["duration_ns"][mask].sum() / 1e6
+            yield Note(
+                code, f"{description} ({total:.3f} ms in total), not in the tree", int(mask.sum())
+            )

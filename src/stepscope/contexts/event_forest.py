@@ -1,0 +1,144 @@
+"""A trace's events as a forest: each below its caller, its forward call or its launch.
+
+The events come first and keep their numbers. Synthetic elements follow: the root, threads, modules
+whose calls the file does not record, and parents for device work and memory without a launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope.annotate.links.launch_sides import device_work, on_host
+from stepscope.annotate.links.launches import launch_of
+from stepscope.arrays import Ids, Mask
+from stepscope.contexts.frames import Frame, Frames, frame_of
+from stepscope.contexts.module_frames import is_operator, module_frames, wrap_in_modules
+from stepscope.contexts.synthetic_elements import SyntheticElements
+from stepscope.contexts.thread_names import thread_names
+from stepscope.trace.nesting import inherit
+from stepscope.trace.schema import CATEGORIES, CONTEXT_KINDS, VIAS
+from stepscope.trace.trace import Trace
+
+_CALL, _BACKWARD, _LAUNCH = (VIAS.index(via) for via in ("call", "backward", "launch"))
+LEFT_OUT = -2
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Elements with their frames, before calls with the same path are merged.
+
+    Attributes:
+        parent: int64, shape (elements,); -1 at the root, -2 for an event that is left out.
+        frame: number of the frame, int64, shape (elements,).
+        via: code of `VIAS`, int64, shape (elements,).
+        frames: the frames by number.
+        host, device: which events are calls, and which are device work; bool, shape (events,).
+        untracked: the parent of memory events outside all calls.
+    """
+
+    parent: Ids
+    frame: Ids
+    via: Ids
+    frames: list[Frame]
+    host: Mask
+    device: Mask
+    untracked: int
+
+
+def build_forest(trace: Trace) -> Forest:
+    """The forest of a trace's events."""
+    frames, synthetic = Frames(), SyntheticElements(len(trace.events))
+    host, device = _calls(trace), device_work(trace)
+    root = synthetic.add(-1, frames[Frame("root", "")])
+    thread = _threads(trace, host, root, frames, synthetic)
+    unlinked = synthetic.add(root, frames[Frame("unlinked", "work without a launch")])
+    untracked = synthetic.add(root, frames[Frame("unlinked", "memory outside all calls")])
+    frame = _frames_of_events(trace, frames)
+    kind = np.array([CONTEXT_KINDS.index(known.kind) for known in frames], np.int64)[frame]
+    parent, via = _callers(trace, host, thread)
+    parent = wrap_in_modules(trace, parent, is_operator(kind), kind, frames, synthetic)
+    parent = _attach_device_work(trace, parent, device, kind, unlinked)
+    compiled = device & (trace.events["scope"] >= 0)
+    parent = wrap_in_modules(trace, parent, compiled, kind, frames, synthetic)
+    return Forest(
+        parent=np.concatenate([parent, synthetic.parents()]),
+        frame=np.concatenate([frame, synthetic.frames()]),
+        via=np.concatenate(
+            [np.where(device, _LAUNCH, via), np.full(synthetic.next - len(via), _CALL)]
+        ),
+        frames=list(frames),
+        host=host,
+        device=device,
+        untracked=untracked,
+    )
+
+
+def _frames_of_events(trace: Trace, frames: Frames) -> Ids:
+    """The frame of each event; a call of a module is named by the module's path."""
+    names, categories = trace.events.text("name"), trace.events.text("category")
+    code = names.codes.astype(np.int64) * len(CATEGORIES) + categories.codes
+    used = np.zeros(len(names.values) * len(CATEGORIES), np.bool_)
+    used[code] = True
+    inverse = (np.cumsum(used) - 1)[code]
+    distinct = [
+        frame_of(names.values[pair // len(CATEGORIES)], CATEGORIES[pair % len(CATEGORIES)])
+        for pair in np.flatnonzero(used).tolist()
+    ]
+    frame: Ids = frames.codes(distinct).astype(np.int64)[inverse]
+    is_module = np.array([known.kind == "module" for known in distinct], np.bool_)[inverse]
+    known = is_module & (trace.events["module"] >= 0)
+    if known.any():
+        frame[known] = module_frames(trace, frames)[trace.events["module"][known]]
+    return frame
+
+
+def _calls(trace: Trace) -> Mask:
+    """Events on CPU threads, except a profiler's spans about itself on separate tracks."""
+    host = on_host(trace)
+    plain = trace.events.text("category").mask("other")
+    if not (host & ~plain).any():
+        return host
+    has_calls = np.bincount(trace.events["track"][~plain], minlength=len(trace["tracks"])) > 0
+    spans: Mask = plain & ~has_calls[trace.events["track"]]
+    return host & ~spans
+
+
+def _threads(
+    trace: Trace, host: Mask, root: int, frames: Frames, synthetic: SyntheticElements
+) -> Ids:
+    """The element of each track's thread, int64, shape (tracks,)."""
+    names = thread_names(trace, host)
+    elements = {
+        name: synthetic.add(root, frames[Frame("thread", name)]) for name in dict.fromkeys(names)
+    }
+    return np.array([elements[name] for name in names], np.int64)
+
+
+def _callers(trace: Trace, host: Mask, thread: Ids) -> tuple[Ids, Ids]:
+    """The caller of each call: the call around it on its thread; for backward, the forward call."""
+    events = trace.events
+    parent = events["parent"].astype(np.int64)
+    top = parent < 0
+    parent[top] = thread[events["track"][top]]
+    forward = events["forward_event"].astype(np.int64)
+    forward[~host | (forward >= np.arange(len(events)))] = -1
+    # An event stays with its parent if both belong to the same forward call.
+    around = inherit(events["parent"], forward)[np.maximum(events["parent"], 0)]
+    moved = (forward >= 0) & (top | (around != forward))
+    parent = np.where(moved, forward, parent)
+    parent[~host] = LEFT_OUT
+    return parent, np.where(moved, _BACKWARD, _CALL)
+
+
+def _attach_device_work(trace: Trace, parent: Ids, device: Mask, kind: Ids, unlinked: int) -> Ids:
+    """Put device work below the operator that launched it, next to the runtime call."""
+    above = launch_of(trace)[device].astype(np.int64)
+    is_runtime = np.append(kind == CONTEXT_KINDS.index("runtime"), False)
+    while (inside := is_runtime[np.clip(above, -1, len(kind))]).any():
+        above[inside] = parent[above[inside]]
+    left_out = np.append(parent == LEFT_OUT, False)[np.clip(above, -1, len(kind))]
+    result = parent.copy()
+    result[device] = np.where((above >= 0) & ~left_out, above, unlinked)
+    return result

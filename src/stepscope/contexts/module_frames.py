@@ -1,0 +1,114 @@
+"""Frames for modules whose calls the file does not record; it only gives operators a module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stepscope.arrays import Ids, Mask
+from stepscope.contexts.frames import Frame, Frames
+from stepscope.contexts.synthetic_elements import SyntheticElements
+from stepscope.trace.nesting import inherit
+from stepscope.trace.schema import CONTEXT_KINDS
+from stepscope.trace.trace import Trace
+
+_HAS_MODULE = tuple(CONTEXT_KINDS.index(kind) for kind in ("module", "operator"))
+_OPERATOR_LIKE = tuple(
+    CONTEXT_KINDS.index(kind) for kind in ("operator", "runtime", "communication")
+)
+
+
+def module_frames(trace: Trace, frames: Frames) -> Ids:
+    """The frame of each module: its path, and the line of its call, else of its class."""
+    rows = trace["modules"].rows()
+    codes = frames.codes(
+        Frame("module", row["path"] or row["name"] or "model", *_place(row)) for row in rows
+    )
+    return codes.astype(np.int64)
+
+
+def _place(row: dict[str, Any]) -> tuple[str, int]:
+    where = "call_" if row["call_file"] else ""
+    line = row[f"{where}line"]
+    return row[f"{where}file"] or "", -1 if line is None else line
+
+
+def is_operator(kind: Ids) -> Mask:
+    """Whether elements of these kinds are operators, or calls that can take an operator's place."""
+    result: Mask = np.isin(kind, _OPERATOR_LIKE)
+    return result
+
+
+def wrap_in_modules(
+    trace: Trace, parent: Ids, wanted: Mask, kind: Ids, frames: Frames, synthetic: SyntheticElements
+) -> Ids:
+    """Put operators below their module where their path has no frame for it.
+
+    That is the case where modules were matched by names, for backward work without a forward call,
+    and for kernels of compiled code, which carry their module themselves. Each caller gets one
+    element per such module and per module around it.
+
+    Args:
+        trace: annotated.
+        parent: caller of each event, int64, shape (events,).
+        wanted: which events to put below their modules, bool, shape (events,).
+        kind: code of `CONTEXT_KINDS` of each event, int64, shape (events,).
+        frames, synthetic: extended with the new frames and elements.
+
+    Returns:
+        The new callers, int64, shape (events,).
+    """
+    own = trace.events["module"].astype(np.int64)
+    if own.max(initial=-1) < 0:
+        return parent
+    outer = trace["modules"]["parent"].astype(np.int64)
+    known = _known_module(parent, own, kind)
+    around = _at(known, parent)
+    rows = np.flatnonzero(wanted & (own >= 0) & (own != around) & (parent != -2))
+    rows = rows[_is_below(own[rows], around[rows], outer)]
+    if not len(rows):
+        return parent
+    pairs = _all_pairs(parent[rows] * len(outer) + own[rows], known, outer)
+    caller, module = np.divmod(pairs, len(outer))
+    above = outer[module]
+    nested = (above >= 0) & (above != _at(known, caller))
+    number = synthetic.next + np.searchsorted(pairs, caller * len(outer) + above)
+    synthetic.extend(np.where(nested, number, caller), module_frames(trace, frames)[module])
+    result = parent.copy()
+    first = synthetic.next - len(pairs)
+    result[rows] = first + np.searchsorted(pairs, parent[rows] * len(outer) + own[rows])
+    return result
+
+
+def _known_module(parent: Ids, own: Ids, kind: Ids) -> Ids:
+    """The module that the path of each event contains, the event included, -1 for none."""
+    in_path = np.where(np.isin(kind, _HAS_MODULE), own, -1)
+    inside = np.where(parent < len(parent), parent, -1)
+    return inherit(np.maximum(inside, -1).astype(np.int32), in_path).astype(np.int64)
+
+
+def _at(values: Ids, rows: Ids) -> Ids:
+    """The values at rows that are events, -1 elsewhere."""
+    inside = (rows >= 0) & (rows < len(values))
+    return np.where(inside, values[np.where(inside, rows, 0)], -1)
+
+
+def _is_below(module: Ids, around: Ids, outer: Ids) -> Mask:
+    """Whether `module` is inside `around`; every module is inside -1."""
+    at = module.copy()
+    while (rising := (at >= 0) & (at != around)).any():
+        at[rising] = outer[at[rising]]
+    result: Mask = at == around
+    return result
+
+
+def _all_pairs(pairs: Ids, known: Ids, outer: Ids) -> Ids:
+    """Pairs of caller and module, extended by the enclosing modules up to the known one."""
+    found = [np.unique(pairs)]
+    while len(found[-1]):
+        caller, module = np.divmod(found[-1], len(outer))
+        above = outer[module]
+        keep = (above >= 0) & (above != _at(known, caller))
+        found.append(np.unique(caller[keep] * len(outer) + above[keep]))
+    return np.unique(np.concatenate(found))

@@ -1,0 +1,84 @@
+"""The tree in a capture, which the recorder aggregated while the program ran."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.contexts.call_paths import levels
+from stepscope.contexts.combine_rows import Folded, fold
+from stepscope.contexts.metrics import METRICS, Metric
+from stepscope.contexts.sample_stats import Stats
+from stepscope.contexts.tree import ContextTree
+from stepscope.trace.nesting import depths
+from stepscope.trace.schema import CONTEXT_METRICS, VIAS
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+_CALL = VIAS.index("call")
+
+
+def recorded_contexts(trace: Trace) -> ContextTree:
+    """The recorded tree of a trace; trees of several ranks are merged.
+
+    A metric that was recorded inclusively (`cpu_ns`) becomes two: `call_ns` with the samples as
+    recorded, and `cpu_ns` with the sum minus nested calls. Minimum, maximum and spread of the
+    latter are unknown (NaN).
+    """
+    folded = fold(trace["contexts"])
+    table = trace["context_metrics"]
+    metrics: dict[str, Stats] = {}
+    known: dict[str, Metric] = {}
+    for name in table.text("metric").compact().values:
+        rows = table.take(table.text("metric").mask(name))
+        own = _stats(rows, folded)
+        if rows["inclusive"].any() and name != "call_ns":
+            calls = "call_ns" if name == "cpu_ns" else f"{name}, calls included"
+            metrics[calls] = own
+            known[calls] = Metric(calls, rows.text("unit")[0] or "", _meaning(rows), additive=False)
+            own = _less_calls(own, folded.nodes)
+        metrics[name] = own
+        known[name] = METRICS.get(name) or Metric(name, rows.text("unit")[0] or "", _meaning(rows))
+    return ContextTree(folded.nodes, metrics, known, source=trace.metadata.source)
+
+
+def with_contexts(trace: Trace, tree: ContextTree) -> Trace:
+    """The trace with a tree in the tables `contexts` and `context_metrics`."""
+    parts = [(tree.metric(name), own, np.flatnonzero(own.count))
+             for name, own in tree.metrics.items()]  # fmt: skip
+    repeats = [len(rows) for _, _, rows in parts]
+    columns: dict[str, NDArray[np.generic] | Text] = {
+        "context": np.concatenate([np.zeros(0, np.int64), *(rows for _, _, rows in parts)]),
+        "inclusive": np.repeat([not metric.additive for metric, _, _ in parts], repeats),
+    }
+    for name in ("name", "unit", "meaning"):
+        column = "metric" if name == "name" else name
+        texts = [getattr(metric, name) for metric, _, _ in parts]
+        columns[column] = Text.of(texts).take(np.repeat(np.arange(len(parts)), repeats))
+    for name in ("count", "sum", "min", "max", "squares"):
+        columns[name] = np.concatenate([getattr(own, name)[rows] for _, own, rows in parts])
+    return trace.with_table(tree.nodes).with_table(Table(CONTEXT_METRICS, columns))
+
+
+def _stats(rows: Table, folded: Folded) -> Stats:
+    as_recorded = Stats(
+        rows["count"].astype(np.int64), rows["sum"], rows["min"], rows["max"], rows["squares"]
+    )
+    return as_recorded.grouped(folded.place[rows["context"]], len(folded.nodes))
+
+
+def _meaning(rows: Table) -> str:
+    return rows.text("meaning")[0] or ""
+
+
+def _less_calls(calls: Stats, nodes: Table) -> Stats:
+    """Each call's time without its nested calls."""
+    parent, called = nodes["parent"].astype(np.int64), nodes["via"] == _CALL
+    spent, inside = calls.sum.copy(), np.zeros(len(nodes))
+    for rows in reversed(levels(depths(nodes["parent"]))[1:]):
+        spent[rows] = np.where(calls.count[rows] > 0, spent[rows], inside[rows])
+        inner = rows[called[rows]]
+        np.add.at(inside, parent[inner], spent[inner])
+    own = np.where(calls.count > 0, np.maximum(calls.sum - inside, 0.0), 0.0)
+    unknown = np.where(calls.count > 0, np.nan, 0.0)
+    return Stats(calls.count, own, unknown, unknown, unknown)

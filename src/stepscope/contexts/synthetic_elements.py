@@ -1,0 +1,43 @@
+"""Elements of a forest without an event: the root, threads, modules."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepscope.arrays import Ids
+
+
+class SyntheticElements:
+    """Elements that are numbered after the events.
+
+    Args:
+        events: number of events.
+    """
+
+    def __init__(self, events: int) -> None:
+        self._events = events
+        self._parent: list[int] = []
+        self._frame: list[int] = []
+
+    @property
+    def next(self) -> int:
+        """The number of the element that is added next."""
+        return self._events + len(self._parent)
+
+    def add(self, parent: int, frame: int) -> int:
+        """A new element and its number."""
+        self.extend(np.array([parent]), np.array([frame]))
+        return self.next - 1
+
+    def extend(self, parents: Ids, frames: Ids) -> None:
+        """New elements, numbered in order from `next` on."""
+        self._parent.extend(parents.tolist())
+        self._frame.extend(frames.tolist())
+
+    def parents(self) -> Ids:
+        """The parent of each, int64."""
+        return np.array(self._parent, np.int64)
+
+    def frames(self) -> Ids:
+        """The number of the frame of each, int64."""
+        return np.array(self._frame, np.int64)

@@ -1,0 +1,143 @@
+"""From a trace to the dependency graph of consecutive steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.arrays import Ids, Times
+from stepscope.graph.cpu_side import CpuSide, cut_cpu
+from stepscope.graph.cuda_graph_work import with_unlisted_work
+from stepscope.graph.device_delays import Delays, find_delays
+from stepscope.graph.device_tasks import Work, find_work
+from stepscope.graph.edges import COMMUNICATION, HANDOVER, LAUNCH, SYNC
+from stepscope.graph.graph import Graph
+from stepscope.graph.graph_schema import EDGE_KINDS, LINKS, THREADS
+from stepscope.graph.step_window import Window, find_window
+from stepscope.graph.task_facts import task_table
+from stepscope.trace.row_order import inverse
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+Part = tuple[Ids, Ids, "NDArray[np.int8] | int", "Times | int"]
+
+
+def build_graph(
+    trace: Trace, rank: int | None = None, steps: tuple[int, int] | None = None
+) -> Graph:
+    """The dependency graph of some consecutive steps of one rank.
+
+    Args:
+        trace: an annotated trace.
+        rank: a rank; by default the first.
+        steps: the first and the last step; by default the longest run of consecutive steps.
+
+    Returns:
+        A graph whose simulation reproduces the measured steps.
+
+    Raises:
+        TraceError: if there are no such steps.
+
+    Source: DAYDREAM section 4.2.
+    """
+    window = find_window(trace, rank, steps)
+    work = find_work(trace, window)
+    cpu = cut_cpu(trace, window, work)
+    delays = find_delays(trace, cpu, work, int(window.starts_ns[0]))
+    host, device = _host_tasks(cpu, window), _device_tasks(trace, work, delays)
+    track = np.concatenate([cpu.pieces.track, work.track])
+    order = np.argsort(track, kind="stable")
+    place = inverse(order)
+    tracks, thread = np.unique(track[order], return_inverse=True)
+    columns = {name: np.concatenate([host[name], device[name]])[order] for name in host}
+    tasks = task_table(trace.events, thread, columns)
+    links = _links(trace, cpu, work, delays, place)
+    graph = Graph(tasks, links, _threads(trace, tracks, cpu.main), trace, window)
+    return with_unlisted_work(graph)
+
+
+def _host_tasks(cpu: CpuSide, window: Window) -> dict[str, Any]:
+    pieces = cpu.pieces
+    duration, gap = cpu.working_times()
+    since = pieces.start_ns - window.starts_ns[0]
+    mark = np.zeros(len(pieces.track), np.int8)
+    mark[cpu.marks] = 1
+    index = np.searchsorted(window.starts_ns[:-1], pieces.start_ns, side="right") - 1
+    return {
+        "duration_ns": duration,
+        "gap_ns": gap,
+        "earliest_ns": np.where(cpu.independent(), since, 0),
+        "event": pieces.owner,
+        "mark": mark,
+        "step": np.array(window.steps)[np.maximum(index, 0)],
+    }
+
+
+def _device_tasks(trace: Trace, work: Work, delays: Delays) -> dict[str, Any]:
+    return {
+        "duration_ns": work.end_ns - work.start_ns,
+        "gap_ns": delays.gap_ns,
+        "earliest_ns": delays.earliest_ns,
+        "event": work.event,
+        "mark": np.zeros(len(work.event), np.int8),
+        "step": trace.events["step"][work.event],
+    }
+
+
+def _links(trace: Trace, cpu: CpuSide, work: Work, delays: Delays, place: Ids) -> Table:
+    """All links; `place` is the position of the CPU's tasks, then the devices', in the graph."""
+    parts = [*_device_links(trace, cpu, work, delays), *_handovers(cpu)]
+    source, target, kind, lag = (
+        np.concatenate([np.broadcast_to(part[n], len(part[0])) for part in parts]) for n in range(4)
+    )
+    columns: dict[str, Any] = {
+        "source": place[source],
+        "target": place[target],
+        "kind": Text(kind.astype(np.int8), EDGE_KINDS),
+        "lag_ns": lag,
+    }
+    return Table(LINKS, columns)
+
+
+def _device_links(trace: Trace, cpu: CpuSide, work: Work, delays: Delays) -> list[Part]:
+    """Links for launches, waits of CPU calls, and waits of streams."""
+    first = len(cpu.pieces.track)
+    communicates = trace.events.text("category").mask("communication")[work.event]
+    launched = np.flatnonzero(delays.call >= 0)
+    returns = cpu.returns[np.searchsorted(cpu.calls, cpu.waits.call)]
+    awaited, source, target = cpu.waits.work, delays.source, delays.target
+    wait_kind = np.where(communicates[awaited], COMMUNICATION, SYNC)
+    pair_kind = np.where(communicates[source] | communicates[target], COMMUNICATION, SYNC)
+    lag = delays.launch_lag_ns[launched]
+    return [
+        (delays.call[launched], first + launched, LAUNCH, lag),
+        (first + awaited, returns, wait_kind, 0),
+        (first + source, first + target, pair_kind, delays.wait_lag_ns),
+    ]
+
+
+def _handovers(cpu: CpuSide) -> list[Part]:
+    """Links from the main thread to bursts of other threads, and back."""
+    pieces, last = cpu.pieces, cpu.awaited()
+    end = pieces.start_ns + pieces.duration_ns
+    joined = cpu.bursts.end_ns[cpu.joined]
+    return [
+        (cpu.forks, cpu.begun, HANDOVER, -pieces.duration_ns[cpu.forks]),
+        (last, cpu.joins, HANDOVER, joined - end[last]),
+    ]
+
+
+def _threads(trace: Trace, tracks: Ids, main: int) -> Table:
+    table = trace["tracks"]
+    columns: dict[str, Any] = {
+        "kind": table.text("kind").take(tracks),
+        "name": table.text("name").take(tracks),
+        "track": tracks,
+        "device": table["device"][tracks],
+        "ordered": np.ones(len(tracks)),
+        "main": tracks == main,
+        "rank": table["rank"][tracks],
+    }
+    return Table(THREADS, columns)

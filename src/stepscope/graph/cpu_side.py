@@ -1,0 +1,133 @@
+"""The CPU side of a graph: tasks of threads, waits and handovers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from stepscope.annotate.steps.steps import main_track
+from stepscope.arrays import Ids, Mask, Times
+from stepscope.graph.device_tasks import Work
+from stepscope.graph.step_window import Window
+from stepscope.graph.sync_waits import Waits, find_waits
+from stepscope.graph.thread_handover import Bursts, find_bursts
+from stepscope.graph.thread_tasks import (
+    HANDOVER,
+    MARK,
+    RETURN,
+    Cuts,
+    Pieces,
+    cut_threads,
+    host_events,
+)
+from stepscope.trace.row_order import begins_run
+from stepscope.trace.trace import Trace
+
+
+@dataclass(frozen=True)
+class CpuSide:
+    """Tasks of the CPU threads, and indices of tasks with a special role.
+
+    Attributes:
+        main: tracks.id of the training loop's thread.
+        rows: the CPU events of the window.
+        pieces: the tasks.
+        waits: pairs of a waiting call and the device work that it waits for.
+        calls: the distinct waiting calls.
+        returns: for each of `calls`, the task at which the wait ends.
+        bursts: work that other threads do for the main thread.
+        joined: indices of the bursts that the main thread waits for.
+        marks: tasks at which steps begin, and the last ends.
+        forks: for each burst, the main thread's task that starts it.
+        begun: for each burst, its first task.
+        joins: for each joined burst, the main thread's task that waits for it.
+    """
+
+    main: int
+    rows: Ids
+    pieces: Pieces
+    waits: Waits
+    calls: Ids
+    returns: Ids
+    bursts: Bursts
+    joined: Ids
+    marks: Ids
+    forks: Ids
+    begun: Ids
+    joins: Ids
+
+    def working_times(self) -> tuple[Times, Times]:
+        """Durations and gaps without the time in which a thread waits for another one."""
+        pieces = self.pieces
+        change = np.zeros(len(pieces.track) + 1, np.int64)
+        np.add.at(change, pieces.of_event[self.calls], 1)
+        np.add.at(change, self.forks[self.joined], 1)
+        np.add.at(change, np.concatenate([self.returns, self.joins]), -1)
+        waiting = np.cumsum(change)[:-1] > 0
+        gap = np.where(waiting, 0, pieces.gap_ns)
+        # Between two bursts, their thread sleeps.
+        later = self.begun[~begins_run(pieces.track)[self.begun]]
+        gap[later - 1] = 0
+        return np.where(waiting, 0, pieces.duration_ns), gap
+
+    def awaited(self) -> Ids:
+        """For each joined burst, the task whose end lets the main thread continue."""
+        track, end = self.bursts.track[self.joined], self.bursts.end_ns[self.joined]
+        result = np.zeros(len(track), np.int64)
+        for thread in np.unique(track).tolist():
+            tasks = np.flatnonzero(self.pieces.track == thread)
+            of_thread = track == thread
+            index = np.searchsorted(self.pieces.start_ns[tasks], end[of_thread], side="left") - 1
+            result[of_thread] = tasks[np.maximum(index, 0)]
+        return result
+
+    def independent(self) -> Mask:
+        """First tasks of threads that do not work for the training loop."""
+        serves = np.isin(self.pieces.track, [self.main, *self.bursts.track])
+        return begins_run(self.pieces.track) & ~serves
+
+
+def cut_cpu(trace: Trace, window: Window, work: Work) -> CpuSide:
+    """The CPU's tasks in a window, cut where steps begin and where threads wait or hand over."""
+    main = _main_track(trace, window.rank)
+    rows = host_events(trace, window)
+    waits = find_waits(trace, rows, work)
+    calls, until = _wait_ends(trace, waits, work)
+    bursts = find_bursts(trace, rows, main)
+    joined = np.flatnonzero(bursts.end_ns >= 0)
+    parts = (
+        (_all(main, window.starts_ns), window.starts_ns, MARK),
+        (_all(main, bursts.start_ns), bursts.start_ns, HANDOVER),
+        (bursts.track, bursts.start_ns, HANDOVER),
+        (_all(main, joined), bursts.end_ns[joined], HANDOVER),
+        (trace.events["track"][calls].astype(np.int64), until, RETURN),
+    )
+    pieces = cut_threads(trace, rows, Cuts.of(*parts), window)
+    bounds = np.cumsum([0, *(len(part[0]) for part in parts)]).tolist()
+    marks, forks, begun, joins, returns = (pieces.of_cut[a:b] for a, b in pairwise(bounds))
+    return CpuSide(
+        main, rows, pieces, waits, calls, returns, bursts, joined, marks, forks, begun, joins
+    )
+
+
+def _all(value: int, like: Ids) -> Ids:
+    return np.full(len(like), value, np.int64)
+
+
+def _main_track(trace: Trace, rank: int) -> int:
+    """The training loop's thread of a rank."""
+    if len(trace.metadata.ranks) == 1:
+        return main_track(trace)
+    ranks = trace["tracks"]["rank"][trace.events["track"]]
+    return main_track(trace.with_table(trace.events.take(ranks == rank)))
+
+
+def _wait_ends(trace: Trace, waits: Waits, work: Work) -> tuple[Ids, Times]:
+    """The distinct waiting calls, and the time at which each wait is over."""
+    calls, index = np.unique(waits.call, return_inverse=True)
+    start = trace.events["start_ns"][calls]
+    until = start.copy()
+    np.maximum.at(until, index, work.end_ns[waits.work])
+    return calls, np.minimum(until, start + trace.events["duration_ns"][calls])

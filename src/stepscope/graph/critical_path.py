@@ -1,0 +1,133 @@
+"""The critical path of a simulated step, and its breakdown by busy side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope.arrays import Floats, Ids, IntArray, Mask, Rows
+from stepscope.graph.graph import Graph
+from stepscope.graph.simulate import Simulation
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.table import Text
+
+_NO_STAGE = "none"
+_NO_MODULE = "(no module)"
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Mean time per step in ms: only the CPU busy, only devices, both, neither."""
+
+    cpu_only_ms: float
+    device_only_ms: float
+    parallel_ms: float
+    idle_ms: float
+
+
+def breakdown(simulation: Simulation) -> Breakdown:
+    """How busy times of CPU and devices overlap; the mean over ranks.
+
+    The CPU is busy during tasks and gaps of the training loop's and autograd's threads, except
+    waits; a device is busy while any of its streams runs a task.
+
+    Source: DAYDREAM section 6.2 and figure 6.
+    """
+    graph = simulation.graph
+    rank = graph.threads["rank"][graph.tasks["thread"]]
+    order = np.argsort(rank, kind="stable")
+    cuts = np.flatnonzero(np.diff(rank[order])) + 1
+    serves = _serves(graph)
+    parts = [_of_rank(simulation, serves, rows) for rows in np.split(order, cuts)]
+    return Breakdown(*np.mean(parts, axis=0).tolist())
+
+
+def _serves(graph: Graph) -> Mask:
+    """Tasks on the threads of the training loop and autograd, bool, shape (tasks,)."""
+    serves = graph.threads["main"] > 0
+    handed = graph.links["kind"] == graph.links.schema.column("kind").values.index("handover")
+    serves[graph.tasks["thread"][graph.links["target"][handed]]] = True
+    return serves[graph.tasks["thread"]]
+
+
+def _of_rank(simulation: Simulation, serves: Mask, rows: Rows) -> tuple[float, ...]:
+    """The breakdown of a rank, given its tasks."""
+    graph = simulation.graph
+    start, end = simulation.start_ns[rows], simulation.end_ns[rows]
+    host, device_work = serves[rows], graph.on_device[rows]
+    marks = graph.tasks["mark"][rows] > 0
+    begin = int(start[marks].min()) if marks.any() else 0
+    last = int(end[device_work | marks].max(initial=0))
+    cpu = Intervals(start[host], (end + graph.tasks["gap_ns"][rows])[host]).clip(begin, last)
+    device = Intervals(start[device_work], end[device_work]).clip(begin, last)
+    both = cpu.intersect(device).total()
+    alone = cpu.total() - both, device.total() - both
+    unit = 1e6 * len(graph.window.steps)
+    idle = last - begin - sum(alone) - both
+    return alone[0] / unit, alone[1] / unit, both / unit, idle / unit
+
+
+def critical_path(simulation: Simulation) -> Ids:
+    """The tasks that determine the length of the simulated steps, first to last.
+
+    Each is the dependency that the next one waited for longest. Shortening any other task has no
+    effect.
+
+    Returns:
+        int64, tasks.id.
+    """
+    counts = simulation.graph.on_device | (simulation.graph.tasks["mark"] > 0)
+    if not counts.any():
+        return np.zeros(0, np.int64)
+    cause = _cause(simulation).tolist()
+    task = int(np.argmax(np.where(counts, simulation.end_ns, -1)))
+    path = [task]
+    while (task := cause[task]) >= 0:
+        path.append(task)
+    return np.array(path[::-1])
+
+
+def critical_ms(simulation: Simulation) -> dict[str, dict[str, float]]:
+    """The critical path's time by stage and module, and by rank if there are several.
+
+    Mean ms per step, largest first.
+    """
+    graph, path = simulation.graph, critical_path(simulation)
+    if not len(path):
+        return {"stages": {}, "modules": {}}
+    until = np.append(simulation.start_ns[path[1:]], simulation.end_ns[path[-1]])
+    spent = (until - simulation.start_ns[path]) / (1e6 * len(graph.window.steps))
+    stages = graph.tasks.text("stage").take(path)
+    paths = Text.of(path or "(root)" for path in graph.trace["modules"].text("path"))
+    module = graph.tasks["module"][path]
+    codes = np.where(module >= 0, np.append(paths.codes, -1)[module], -1)
+    result = {
+        "stages": _summed(stages.codes, [*stages.values, _NO_STAGE], spent),
+        "modules": _summed(codes, [*paths.values, _NO_MODULE], spent),
+    }
+    if graph.window.rank < 0:
+        ranks = graph.threads["rank"][graph.tasks["thread"][path]]
+        names = [f"rank {number}" for number in range(int(ranks.max()) + 1)]
+        result["ranks"] = _summed(ranks, [*names, ""], spent)
+    return result
+
+
+def _cause(simulation: Simulation) -> Ids:
+    """For each task, a task whose end started it, or -1."""
+    edges, start = simulation.graph.edges, simulation.start_ns
+    binding = start[edges.source] + edges.delay_ns == start[edges.target]
+    # Dependencies that took time come first, so that the path cannot run in a cycle.
+    order = np.argsort(edges.delay_ns[binding], kind="stable")
+    cause = np.full(len(start), -1, np.int64)
+    cause[edges.target[binding][order]] = edges.source[binding][order]
+    return cause
+
+
+def _summed(codes: IntArray, names: list[str], spent: Floats) -> dict[str, float]:
+    """Totals by name, largest first; code -1 is the last name."""
+    places = codes.astype(np.int64) % len(names)
+    totals = np.bincount(places, spent, len(names))
+    order = np.argsort(-totals, kind="stable")
+    met = np.isin(order, places)
+    return {names[place]: float(totals[place]) for place in order[met].tolist()}

@@ -1,0 +1,96 @@
+"""Device work in a window: kernels, copies and collectives, each with its launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from stepscope.annotate.links.launch_sides import device_work
+from stepscope.annotate.links.launches import launch_of
+from stepscope.arrays import Ids, Mask, Times
+from stepscope.graph.step_window import Window
+from stepscope.trace.nesting import inherit
+from stepscope.trace.row_order import begins_run, ends_run
+from stepscope.trace.trace import Trace
+
+UNKNOWN = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class Work:
+    """Device work of a window, sorted by stream and start.
+
+    Attributes:
+        event: events.id.
+        track: its stream.
+        start_ns, end_ns: when it ran; clipped to the window's start and to the start of the next
+            work of its stream, since a stream runs one at a time.
+        call: the CPU event in the window that launched it, or -1.
+        called_ns: when its launch began, `UNKNOWN` for work without a known launch.
+        first: whether it is the first of its stream.
+    """
+
+    event: Ids
+    track: Ids
+    start_ns: Times
+    end_ns: Times
+    call: Ids
+    called_ns: Times
+    first: Mask
+
+    @property
+    def streams(self) -> list[slice]:
+        """The rows of each stream."""
+        bounds = np.append(np.flatnonzero(self.first), len(self.event)).tolist()
+        return [slice(*pair) for pair in pairwise(bounds)]
+
+
+def find_work(trace: Trace, window: Window) -> Work:
+    """The work launched in the window, and earlier work that still runs when it begins."""
+    events = trace.events
+    begin, finish = window.starts_ns[0], window.starts_ns[-1]
+    start, end = events["start_ns"], events["start_ns"] + events["duration_ns"]
+    call = launch_of(trace).astype(np.int64)
+    called = np.where(call >= 0, start[call], UNKNOWN)
+    inside = (called >= begin) & (called < finish)
+    left_over = (called < begin) & (end > begin) & (start < finish)
+    wanted = _outermost(trace) & (inside | left_over)
+    wanted &= trace["tracks"]["rank"][events["track"]] == window.rank
+    rows = np.flatnonzero(wanted)
+    rows = rows[np.lexsort((end[rows], start[rows], events["track"][rows]))]
+    track = events["track"][rows].astype(np.int64)
+    begins = np.maximum(start[rows], begin)
+    ends = np.where(ends_run(track), end[rows],
+                    np.minimum(end[rows], np.append(begins[1:], 0)[: len(rows)]))  # fmt: skip
+    launched = np.where(inside[rows], call[rows], -1)
+    return Work(rows, track, begins, ends, launched, called[rows], begins_run(track))
+
+
+def launch_latency(work: Work, source: Ids, target: Ids) -> int:
+    """The median time from a call to its work if nothing else delays the work, ns.
+
+    Args:
+        work: the work of a window.
+        source, target: pairs of rows; the target waits for the source, on another stream.
+    """
+    ready = previous_ends(work)
+    np.maximum.at(ready, target, work.end_ns[source])
+    free = (work.call >= 0) & (ready <= work.called_ns)
+    delay = (work.start_ns - work.called_ns)[free]
+    return max(int(np.median(delay)), 0) if len(delay) else 0
+
+
+def previous_ends(work: Work) -> Times:
+    """When the previous work on the same stream ended, ns; -1 for the first."""
+    return np.where(work.first, -1, np.append(-1, work.end_ns[:-1])[: len(work.event)])
+
+
+def _outermost(trace: Trace) -> Mask:
+    """Work that is not inside other work of its track."""
+    work = device_work(trace)
+    parent = trace.events["parent"]
+    around = np.append(inherit(parent, np.where(work, 1, -1)), -1)
+    result: Mask = work & (around[parent] < 0)
+    return result

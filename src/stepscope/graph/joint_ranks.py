@@ -1,0 +1,221 @@
+"""Several ranks in one graph: a collective starts on all ranks when the last one arrives.
+
+Sends and receives are dependencies between two ranks likewise, so that pipelined jobs replay and
+change correctly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepscope.annotate.device.collectives import collective_key
+from stepscope.annotate.steps.steps import ranks_with_steps
+from stepscope.arrays import Ids, Mask, Times
+from stepscope.errors import TraceError
+from stepscope.graph.build_graph import build_graph
+from stepscope.graph.graph import Graph
+from stepscope.graph.insert import add_links, add_thread, append, insert, numbers_after
+from stepscope.graph.step_window import Window
+from stepscope.trace.stack_tables import stacked
+from stepscope.trace.trace import Trace
+
+_PEER = {"send": "Dst Rank", "recv": "Src Rank"}
+
+
+class _Meeting(NamedTuple):
+    """Tasks of several ranks that depend on each other.
+
+    Attributes:
+        members: tasks.id, shape (n,).
+        awaited: members that others wait for, bool, shape (n,).
+        waiting: members that wait, bool, shape (n,).
+    """
+
+    members: Ids
+    awaited: Mask
+    waiting: Mask
+
+
+def build_ranks(
+    trace: Trace, ranks: Sequence[int] | None = None, steps: tuple[int, int] | None = None
+) -> Graph:
+    """The dependency graph of the same steps of several ranks, connected by their communication.
+
+    The n-th collective of a kind on a process group is the same on every rank. Each rank arrives
+    when its work allows; the collective begins on all ranks when the last one has arrived, and
+    takes its measured time from there. The n-th send from one rank to another belongs to the n-th
+    receive there; a send that ended before its receive began does not wait for it.
+
+    Args:
+        trace: an annotated trace of several ranks.
+        ranks: ranks to include; by default all that have steps.
+        steps: the first and the last step; by default the longest run of the first rank.
+
+    Raises:
+        TraceError: if a rank does not have these steps.
+
+    Source: Kineto's metadata of NCCL kernels (`Src Rank` and `Dst Rank` of `recv` and `send`).
+    """
+    ranks = list(ranks_with_steps(trace) if ranks is None else ranks)
+    first = build_graph(trace, ranks[0], steps)
+    span = steps or (first.window.steps[0], first.window.steps[-1])
+    graphs = [first, *(build_graph(trace, rank, span) for rank in ranks[1:])]
+    if len({graph.window.steps for graph in graphs}) > 1:
+        raise TraceError(f"{trace.metadata.source}: the ranks do not have the same steps")
+    return _with_meetings(_combined(graphs)) if len(graphs) > 1 else first
+
+
+def _combined(graphs: Sequence[Graph]) -> Graph:
+    """The graphs in one; each keeps its begin, and collectives keep their measured times."""
+    begins = [_begin(graph) for graph in graphs]
+    threads = accumulate((len(graph.threads) for graph in graphs[:-1]), initial=0)
+    tasks = accumulate((len(graph) for graph in graphs[:-1]), initial=0)
+    offsets = [
+        {"threads": thread, "tasks": task} for thread, task in zip(threads, tasks, strict=True)
+    ]
+    started = [
+        graph.tasks.with_columns(earliest_ns=graph.tasks["earliest_ns"] + (begin - min(begins)))
+        for graph, begin in zip(graphs, begins, strict=True)
+    ]
+    return Graph(
+        stacked(started, offsets),
+        stacked([graph.links for graph in graphs], offsets),
+        stacked([graph.threads for graph in graphs]),
+        graphs[0].trace,
+        _mean_window([graph.window for graph in graphs]),
+    )
+
+
+def _begin(graph: Graph) -> int:
+    """When a rank's first step begins; 0 if the clocks of the ranks are not comparable."""
+    return 0 if _clocks_apart(graph) else int(graph.window.starts_ns[0])
+
+
+def _mean_window(windows: Sequence[Window]) -> Window:
+    """A window whose steps have the mean length over the ranks."""
+    lengths = np.mean([window.measured_ns for window in windows], axis=0)
+    starts = np.rint(np.concatenate([[0.0], np.cumsum(lengths)])).astype(np.int64)
+    return Window(-1, windows[0].steps, starts, int(starts[-1]))
+
+
+def _with_meetings(graph: Graph) -> Graph:
+    """The graph with an arrival before each communication, which waits for the other arrivals."""
+    meetings = [*_collectives(graph), *_transfers(graph)]
+    if not meetings:
+        return graph
+    start, length = _measured_starts(graph), graph.tasks["duration_ns"].copy()
+    for meeting in meetings:
+        _keep_transfer(graph, meeting, start, length)
+    graph = graph.with_tasks(duration_ns=length)
+    members = np.concatenate([meeting.members for meeting in meetings])
+    awaited = np.concatenate([meeting.awaited for meeting in meetings])
+    waiting = np.concatenate([meeting.waiting for meeting in meetings])
+    number = np.repeat(np.arange(len(meetings)), [len(meeting.members) for meeting in meetings])
+    graph, arrivals = insert(
+        graph, members, ["arrival"] * len(members), in_front=True, duration_ns=0, category="other",
+        kind="other",
+    )  # fmt: skip
+    members = numbers_after(len(graph), arrivals)[members]
+    graph = _launch_arrivals(graph, members, arrivals)
+    graph, place = add_thread(graph, "meetings", "communication", -1, ordered=False)
+    graph, hubs = append(graph, place, ["all arrived"] * len(meetings))
+    graph = add_links(graph, arrivals[awaited], hubs[number[awaited]], "communication")
+    return add_links(graph, hubs[number[waiting]], members[waiting], "communication")
+
+
+def _launch_arrivals(graph: Graph, members: Ids, arrivals: Ids) -> Graph:
+    """Move links from communications to their arrivals: a rank arrives after the launch."""
+    moved = np.arange(len(graph))
+    moved[members] = arrivals
+    return replace(graph, links=graph.links.with_columns(target=moved[graph.links["target"]]))
+
+
+def _keep_transfer(graph: Graph, meeting: _Meeting, start: Times, length: Times) -> None:
+    """Reduce the length of each waiting member to its time after the last arrival.
+
+    Without a common clock, that time is the shortest length of the members.
+    """
+    waiting = meeting.members[meeting.waiting]
+    if _clocks_apart(graph):
+        length[waiting] = length[meeting.members].min()
+        return
+    arrived = start[meeting.members[meeting.awaited]].max()
+    begun = np.maximum(start[waiting], arrived)
+    length[waiting] = np.maximum(start[waiting] + length[waiting] - begun, 0)
+
+
+def _clocks_apart(graph: Graph) -> bool:
+    return bool(graph.trace["warnings"].text("code").mask("clocks_apart").any())
+
+
+def _measured_starts(graph: Graph) -> Times:
+    start: Times = np.append(graph.trace.events["start_ns"], 0)[graph.tasks["event"]]
+    return start
+
+
+def _collectives(graph: Graph) -> Iterator[_Meeting]:
+    """The collectives of several ranks, except kinds that occur unequally often on the ranks."""
+    for of_ranks in _by_key(graph, _collective).values():
+        lists = list(of_ranks.values())
+        if len(lists) > 1 and len({len(tasks) for tasks in lists}) == 1:
+            all_members = np.ones(len(lists), np.bool_)
+            for same in zip(*lists, strict=True):
+                yield _Meeting(np.array(same, np.int64), all_members, all_members)
+
+
+def _transfers(graph: Graph) -> Iterator[_Meeting]:
+    """Sends with their receives, except between ranks where their numbers differ."""
+    start, length = _measured_starts(graph), graph.tasks["duration_ns"]
+    for of_ranks in _by_key(graph, _transfer).values():
+        sides = {side: tasks for (_, side), tasks in of_ranks.items()}
+        sends, receives = sides.get("send", []), sides.get("recv", [])
+        if len(sends) != len(receives):
+            continue
+        for send, receive in zip(sends, receives, strict=True):
+            blocks = start[send] + length[send] > start[receive] or _clocks_apart(graph)
+            yield _Meeting(
+                np.array([send, receive], np.int64), np.array([True, blocks]),
+                np.array([blocks, True]),
+            )  # fmt: skip
+
+
+def _by_key(graph: Graph, key_of: Any) -> dict[tuple[str, ...], dict[Any, list[int]]]:
+    """Communication of the ranks in order of time, by a key and by side.
+
+    Args:
+        graph: of several ranks.
+        key_of: from name, arguments and rank to the key and the side; None to skip the event.
+    """
+    communicates = graph.on_device & graph.tasks.text("category").mask("communication")
+    rows = np.flatnonzero(communicates & (graph.tasks["event"] >= 0))
+    rows = rows[np.argsort(_measured_starts(graph)[rows], kind="stable")]
+    ranks = graph.threads["rank"][graph.tasks["thread"][rows]]
+    names = graph.tasks.text("name")
+    keys: dict[tuple[str, ...], dict[Any, list[int]]] = {}
+    for row, rank in zip(rows.tolist(), ranks.tolist(), strict=True):
+        arguments = graph.trace.event_arguments(int(graph.tasks["event"][row]))
+        found = key_of(str(names[row]), arguments, rank)
+        if found is not None:
+            keys.setdefault(found[0], {}).setdefault(found[1], []).append(row)
+    return keys
+
+
+def _collective(name: str, arguments: Mapping[str, Any], rank: int) -> tuple[Any, Any] | None:
+    """Key: the kind of a collective and its process group, as far as recorded. Side: its rank."""
+    key = collective_key(name, arguments)
+    return None if key[0] in _PEER else (key, rank)
+
+
+def _transfer(name: str, arguments: Mapping[str, Any], rank: int) -> tuple[Any, Any] | None:
+    """Key: the process group and both ranks of a send or receive. Side: its rank and kind."""
+    kind, *group = collective_key(name, arguments)
+    peer = arguments.get(_PEER.get(kind, ""))
+    if not isinstance(peer, int):
+        return None
+    pair = (rank, peer) if kind == "send" else (peer, rank)
+    return (*group, *map(str, pair)), (rank, kind)

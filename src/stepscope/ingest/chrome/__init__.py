@@ -1,0 +1,1 @@
+"""Reader of trace-event JSON: PyTorch's profiler, and any other tool that writes Chrome traces."""

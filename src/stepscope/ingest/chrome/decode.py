@@ -1,0 +1,176 @@
+"""Decodes the JSON text of trace events: fast if it is well formed, tolerant if it is not.
+
+A trace is a long array of small objects. `EventReader` takes its text in chunks. It cuts each chunk
+at what looks like the border of two events, and msgspec decodes it at once. If that succeeds, the
+cut is right, since half an event is not JSON. If not, `TolerantReader` reads the chunk event by
+event and finds the array's end.
+
+Source: Trace Event Format, "JSON Object Format" and "JSON Array Format"
+(https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from stepscope.errors import IngestError
+from stepscope.ingest.byte_stream import Warn
+from stepscope.ingest.chrome.header import ArrayFinder, load, no_array, trailer
+from stepscope.ingest.chrome.records import Coercion, Record
+from stepscope.ingest.chrome.tolerant_json import MAX_PENDING_BYTES, TolerantReader, excerpt
+
+_BORDER = re.compile(rb"\}\s*,\s*\{")
+_CLOSE = re.compile(rb"\}\s*,?\s*\]")
+_WINDOW = 1 << 16
+_TRIES = 4
+_BOM = b"\xef\xbb\xbf"
+_FAST = msgspec.json.Decoder(list[Record])
+
+
+class EventReader:
+    """Reads the events of one JSON trace from chunks of its text.
+
+    Attributes:
+        properties: the top-level values other than the events, complete after iteration.
+
+    Raises:
+        IngestError: while iterating, if the text is no trace at all.
+    """
+
+    def __init__(self, chunks: Iterator[bytes], warn: Warn) -> None:
+        self._chunks = chunks
+        self._warn = warn
+        self._offset = 0
+        self._is_object = False
+        self.properties: dict[str, Any] = {}
+
+    def __iter__(self) -> Iterator[list[Record]]:
+        pending, closed = self._open_array(), False
+        while not closed and (more := self._more(pending)):
+            records, pending, closed = self._take(pending + more, last=False)
+            yield records
+            if len(pending) > MAX_PENDING_BYTES and not closed:
+                raise IngestError(
+                    f"no event ends within {MAX_PENDING_BYTES >> 20} MiB after byte "
+                    f"{self._offset}: this is not a list of trace events"
+                )
+        if not closed:
+            records, pending, closed = self._take(pending, last=True)
+            yield records
+        yield from self._finish(pending, closed)
+
+    def _more(self, pending: bytes) -> bytes:
+        """Read at least as much text as is pending, so that each byte is scanned a few times."""
+        fresh: list[bytes] = []
+        size = 0
+        for chunk in self._chunks:
+            fresh.append(chunk)
+            size += len(chunk)
+            if size >= len(pending):
+                break
+        return b"".join(fresh)
+
+    def _open_array(self) -> bytes:
+        """Read up to the first event, and the values before it into `properties`."""
+        text, body, finder = b"", b"", ArrayFinder()
+        while (more := self._more(text)) and len(text) <= MAX_PENDING_BYTES:
+            text += more
+            body = text.removeprefix(_BOM).lstrip()
+            self._is_object = body[:1] == b"{"
+            if body[:1] == b"[":
+                self._offset = len(text) - len(body) + 1
+                return body[1:]
+            if body and not self._is_object and not _BOM.startswith(text):
+                raise IngestError(f"expected a JSON object or array, found {excerpt(body)}")
+            if self._is_object and (found := finder.find(body)):
+                header, start = found
+                if finder.is_deep:
+                    self._warn("deep_metadata", "skipped the text before the events: it nests "
+                               "too deeply")  # fmt: skip
+                self.properties.update(header)
+                self._offset = len(text) - len(body) + start
+                return body[start:]
+        if not body:
+            raise IngestError("expected a trace, found an empty file")
+        raise no_array(body)
+
+    def _take(self, text: bytes, last: bool) -> tuple[list[Record], bytes, bool]:
+        """Records of the complete events in `text`, the rest of it, and whether the array ended."""
+        for cut, rest, closed in self._ends(text) if last else _borders(text):
+            records = _decode(text[:cut])
+            if records is not None:
+                self._offset += rest
+                return records, text[rest:], closed
+        records, remaining, closed = TolerantReader(text, self._offset, last, self._warn).read()
+        self._offset += len(text) - len(remaining)
+        return records, remaining, closed
+
+    def _ends(self, text: bytes) -> Iterator[tuple[int, int, bool]]:
+        """Likely ends of the array, as (end of the last event, start of the rest, True)."""
+        for match in _last_matches(_CLOSE, text):
+            rest = text[match.end() :]
+            if load(b'{"":0' + rest) is not None if self._is_object else not rest.strip():
+                yield match.start() + 1, match.end(), True
+        yield _content_end(text), len(text), False
+
+    def _finish(self, rest: bytes, closed: bool) -> Iterator[list[Record]]:
+        """Read the text after the array's end."""
+        if not closed:
+            if self._is_object:
+                self._warn("truncated_file", "the file ends before its array of events does")
+            return
+        while (more := self._more(rest)) and len(rest) <= MAX_PENDING_BYTES:
+            rest += more
+        if not self._is_object:
+            if rest.strip():
+                self._warn("trailing_text", f"text after the array of events: {excerpt(rest)}")
+            return
+        found = trailer(rest)
+        if found is None:
+            self._warn("malformed_trailer", f"text after the events is not JSON: {excerpt(rest)}")
+            return
+        properties, further = found
+        self.properties.update(properties)
+        yield from self._further(further)
+
+    def _further(self, values: list[Any]) -> Iterator[list[Record]]:
+        """The events of a repeated `traceEvents`, which JSON allows."""
+        coercion = Coercion(self._warn)
+        events = [value for value in values if isinstance(value, dict)]
+        if len(events) < len(values):
+            self._warn("not_an_event", "expected events (objects) in a repeated `traceEvents`")
+        if events:
+            yield [coercion.record(event) for event in events]
+
+
+def _decode(text: bytes) -> list[Record] | None:
+    """Records of the text of an array without its brackets, or None if it is malformed."""
+    try:
+        if not text.isascii():
+            text.decode()  # msgspec does not validate what it leaves as raw text
+        return _FAST.decode(b"[%b]" % text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _borders(text: bytes) -> Iterator[tuple[int, int, bool]]:
+    """Likely last borders between two events, as (end of one, start of the next, False)."""
+    for match in _last_matches(_BORDER, text):
+        yield match.start() + 1, match.end() - 1, False
+
+
+def _content_end(text: bytes) -> int:
+    """The length of the text without trailing blanks and one comma."""
+    return len(text.rstrip().removesuffix(b",").rstrip())
+
+
+def _last_matches(pattern: re.Pattern[bytes], text: bytes) -> list[re.Match[bytes]]:
+    for window in (_WINDOW >> 4, _WINDOW):
+        matches = list(pattern.finditer(text, max(0, len(text) - window)))
+        if len(matches) >= _TRIES:
+            break
+    return matches[: -_TRIES - 1 : -1]

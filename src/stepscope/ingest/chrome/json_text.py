@@ -1,0 +1,55 @@
+"""Parses JSON from other programs into text that can be stored and printed."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+MOST_LEVELS = 150  # of nested objects and arrays: Python's recursion limit is 1000 calls
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class NestingError(ValueError):
+    """Some JSON nests too deeply."""
+
+    def __init__(self) -> None:
+        super().__init__(f"nested more than {MOST_LEVELS} levels deep")
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON; half of a surrogate pair, which no file can hold, becomes `?`.
+
+    Raw control characters in strings are accepted, as some recorders write them.
+
+    Raises:
+        NestingError: if it nests more than `MOST_LEVELS` deep.
+        ValueError: if the text is not JSON.
+    """
+    try:
+        value = json.loads(text, strict=False)
+    except RecursionError:
+        raise NestingError from None
+    if not _is_shallow(text, value):
+        raise NestingError
+    if _SURROGATE.search(text):
+        value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    return value
+
+
+def _is_shallow(text: str, value: Any) -> bool:
+    """Whether a value nests at most `MOST_LEVELS` deep, found without recursion."""
+    if text.count("{") + text.count("[") <= MOST_LEVELS:
+        return True
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        level = [
+            item
+            for outer in level
+            if isinstance(outer, dict | list)
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return True
+    return False

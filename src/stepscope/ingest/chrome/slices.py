@@ -1,0 +1,132 @@
+"""Slices of time: complete events, and paired begin and end events."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.arrays import Rows, Times
+from stepscope.ingest.chrome.begin_end_pairs import Mark, pair
+from stepscope.ingest.chrome.categories import category
+from stepscope.ingest.chrome.event_columns import LONGEST_NS, EventColumns
+from stepscope.trace.schema import CATEGORIES
+from stepscope.trace.table import Text
+
+ASYNC = {"b": False, "S": False, "e": True, "F": True}
+STACKED = {"B": False, "E": True}
+
+
+class Slices(NamedTuple):
+    """For each slice its event, time and track; shape (slices,)."""
+
+    row: Rows
+    start_ns: Times
+    duration_ns: Times
+    track: NDArray[np.int64]
+
+
+def slices_of(recorded: EventColumns) -> Slices:
+    """Every slice, in file order of the event that begins it."""
+    whole = _complete(recorded)
+    last = int((whole.start_ns + whole.duration_ns).max(initial=_last_time(recorded)))
+    paired = [_stacked(recorded, last), _async(recorded, last)]
+    if not any(len(slices.row) for slices in paired):
+        return whole
+    joined = [np.concatenate(part) for part in zip(whole, *paired, strict=True)]
+    order = np.argsort(joined[0], kind="stable")
+    return Slices(*(part[order] for part in joined))
+
+
+def _last_time(recorded: EventColumns) -> int:
+    return int(recorded.time_ns[recorded.usable].max(initial=0))
+
+
+def _complete(recorded: EventColumns) -> Slices:
+    rows = recorded.of_phase("X")
+    return Slices(rows, recorded.time_ns[rows], _durations(recorded, rows), recorded.track[rows])
+
+
+def _durations(recorded: EventColumns, rows: Rows) -> NDArray[np.int64]:
+    us = recorded.columns.column("duration_us")[rows]
+    thread = recorded.columns.column("thread_duration_us")[rows]
+    borrowed = np.isnan(us) & (thread >= 0)
+    us = np.where(borrowed, thread, us)
+    missing, negative, long = np.isnan(us), us < 0, us * 1000 > LONGEST_NS
+    for code, message, rows_of in (
+        ("thread_duration", "a slice has no `dur`; its `tdur` is used", borrowed),
+        ("no_duration", "a slice has no valid duration; 0 is used", missing),
+        ("negative_duration", "a slice has a negative duration; 0 is used", negative),
+        ("long_duration", "a slice lasts over 104 days; a duration of 0 is used", long),
+    ):
+        recorded.log(code, message, int(rows_of.sum()))
+    ns = np.rint(np.where(missing | negative | long, 0, us) * 1000)
+    return np.asarray(ns, np.int64)
+
+
+def _stacked(recorded: EventColumns, last: int) -> Slices:
+    marks: dict[int, list[Mark]] = defaultdict(list)
+    for row in recorded.of_phase(*STACKED).tolist():
+        marks[int(recorded.track[row])].append(_mark(recorded, row, STACKED))
+    return _paired(recorded, marks, {track: track for track in marks}, last)
+
+
+def _async(recorded: EventColumns, last: int) -> Slices:
+    """Async slices, on a separate track for each process and category."""
+    marks: dict[tuple[Any, ...], list[Mark]] = defaultdict(list)
+    tracks: dict[tuple[Any, ...], int] = {}
+    identity = recorded.columns.column("identity")
+    keys = list(recorded.columns.tracks)
+    for row in recorded.of_phase(*ASYNC).tolist():
+        process, _ = keys[int(recorded.track[row])]
+        recorded_category = recorded.phases[int(recorded.phase[row])][1]
+        key = (process, recorded_category, int(identity[row]))
+        marks[key].append(_mark(recorded, row, ASYNC))
+        tracks[key] = recorded.columns.tracks[process, f"async {recorded_category}".strip()]
+    return _paired(recorded, marks, tracks, last)
+
+
+def _mark(recorded: EventColumns, row: int, ends: Mapping[str, bool]) -> Mark:
+    name = recorded.name[row] or ""
+    return Mark(row, int(recorded.time_ns[row]), name, ends[recorded.letter(row)])
+
+
+def _paired(
+    recorded: EventColumns, marks: Mapping[Any, list[Mark]], tracks: Mapping[Any, int], last: int
+) -> Slices:
+    found = [
+        (slice_.row, slice_.start_ns, slice_.end_ns - slice_.start_ns, tracks[key])
+        for key, group in marks.items()
+        for slice_ in pair(group, last, recorded.log)
+    ]
+    return Slices(*np.array(found, np.int64).reshape(-1, 4).T)
+
+
+def event_columns(recorded: EventColumns, slices: Slices) -> dict[str, Any]:
+    """Columns of the events table."""
+    rows = slices.row
+    numbers = ("correlation", "sequence", "forward_thread", "bytes", "source")
+    return {
+        "track": slices.track,
+        "name": recorded.name.take(rows),
+        "category": _categories(recorded, rows),
+        "start_ns": slices.start_ns,
+        "duration_ns": slices.duration_ns,
+        **{name: recorded.columns.column(name)[rows] for name in numbers},
+    }
+
+
+def _categories(recorded: EventColumns, rows: Rows) -> Text:
+    """Category by (recorded category, name), computed once per distinct pair."""
+    names = recorded.name
+    width = len(names.values) + 1
+    both = recorded.phase[rows].astype(np.int64) * width + names.codes[rows]
+    pairs, inverse = np.unique(both, return_inverse=True)
+    codes = [
+        CATEGORIES.index(category(recorded.phases[phase][1], names.values[name]))
+        for phase, name in (divmod(pair_, width) for pair_ in pairs.tolist())
+    ]
+    return Text(np.array(codes, np.int8)[inverse], CATEGORIES)

@@ -1,0 +1,65 @@
+"""Reader of trace-event JSON from PyTorch (Kineto, since 2021) and any other tool.
+
+Source: Trace Event Format (Chrome); Kineto's output_json.cpp for the meaning of its categories and
+arguments (https://github.com/pytorch/kineto/blob/main/libkineto/src/output_json.cpp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any, BinaryIO
+
+from stepscope.errors import IngestError
+from stepscope.ingest.byte_stream import Progress, chunks
+from stepscope.ingest.chrome.decode import EventReader
+from stepscope.ingest.chrome.event_columns import EventColumns
+from stepscope.ingest.chrome.instant_events import (
+    arrows_of,
+    counter_columns,
+    instant_columns,
+    memory_columns,
+)
+from stepscope.ingest.chrome.metadata import metadata_of
+from stepscope.ingest.chrome.record_columns import RecordColumns
+from stepscope.ingest.chrome.slices import event_columns, slices_of
+from stepscope.ingest.chrome.track_table import track_columns
+from stepscope.ingest.warning_log import WarningLog
+from stepscope.trace.builder import Parts, build
+from stepscope.trace.trace import Trace
+
+
+def read_trace_events(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
+    """Read a JSON trace, as every `Reader` does."""
+    log, columns = WarningLog(), RecordColumns()
+    # Closed at once, also after an error: left to the garbage collector, its thread could be joined
+    # from a thread that is just starting, which would deadlock.
+    with closing(chunks(file, gzipped, log, progress)) as text:
+        reader = EventReader(text, log)
+        for records in reader:
+            columns.add(records)
+    return build(_parts(EventColumns(columns, log), reader.properties))
+
+
+def _parts(recorded: EventColumns, properties: Mapping[str, Any]) -> Parts:
+    """The input of the trace builder."""
+    metadata = metadata_of(properties, recorded.log)
+    slices = slices_of(recorded)
+    parts = Parts(
+        events=event_columns(recorded, slices),
+        tracks=track_columns(recorded, metadata.ranks[0]),  # after the slices, which add tracks
+        arrows=arrows_of(recorded),
+        instants=instant_columns(recorded),
+        counters=counter_columns(recorded),
+        memory=memory_columns(recorded, metadata.ranks[0]),
+        metadata=metadata,
+        arguments=recorded.columns.arguments,
+        warnings=recorded.log.rows(),
+    )
+    instants = (parts.instants, parts.counters, parts.memory)
+    if not len(slices.row) and not any(len(columns.get("time_ns", ())) for columns in instants):
+        raise IngestError(
+            "the file holds no readable trace event"
+            + "".join(f"; {message}" for _, message, _ in recorded.log.rows())
+        )
+    return parts

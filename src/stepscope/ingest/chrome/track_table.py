@@ -1,0 +1,66 @@
+"""Tracks: one for each pair of process and thread."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from stepscope.arrays import Mask
+from stepscope.ingest.chrome.categories import on_device
+from stepscope.ingest.chrome.event_columns import EventColumns
+from stepscope.trace.schema import TRACK_KINDS
+from stepscope.trace.table import Text
+
+_STREAM = re.compile(r"^stream (\d{1,9})$")
+
+
+def track_columns(recorded: EventColumns, rank: int) -> dict[str, Any]:
+    """Columns of the tracks table."""
+    keys = list(recorded.columns.tracks)
+    device = _on_device(recorded, len(keys))
+    is_device = device.tolist()
+    return {
+        "kind": Text(device.astype(np.int8), TRACK_KINDS),
+        "name": _names(recorded, keys),
+        "rank": np.full(len(keys), rank),
+        "process": [str(process) for process, _ in keys],
+        "thread": [str(thread) for _, thread in keys],
+        # A device without a recorded number is device 0; only CPU tracks have none.
+        "device": [
+            max(_number(process), 0) if on_gpu else -1
+            for (process, _), on_gpu in zip(keys, is_device, strict=True)
+        ],
+        "stream": [
+            _stream(thread) if on_gpu else -1
+            for (_, thread), on_gpu in zip(keys, is_device, strict=True)
+        ],
+    }
+
+
+def _on_device(recorded: EventColumns, count: int) -> Mask:
+    rows = recorded.rows(lambda phase, category: phase == "X" and on_device(category))
+    result = np.zeros(count, np.bool_)
+    result[recorded.track[rows]] = True
+    return result
+
+
+def _names(recorded: EventColumns, keys: list[tuple[Any, Any]]) -> list[str]:
+    labels = recorded.columns.labels
+    processes = {key[0]: label for key, label in labels.items() if key[2] == "process_name"}
+    return [
+        labels.get((process, thread, "thread_name"))
+        or (f"{processes[process]} {thread}" if process in processes else f"thread {thread}")
+        for process, thread in keys
+    ]
+
+
+def _stream(thread: Any) -> int:
+    """The number of a stream; recorders of 2021 wrote "stream 7" for stream 7."""
+    found = _STREAM.match(thread) if isinstance(thread, str) else None
+    return int(found[1]) if found else _number(thread)
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) and 0 <= value < 2**31 else -1

@@ -1,0 +1,1 @@
+"""Reader of PyTorch memory snapshots, pickle files that are never unpickled."""

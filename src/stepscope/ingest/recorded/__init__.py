@@ -1,0 +1,1 @@
+"""Reader of stepscope's own captures (`.stepscope`)."""

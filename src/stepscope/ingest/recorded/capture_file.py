@@ -1,0 +1,269 @@
+"""Reader of `.stepscope` captures (docs/reference/capture_format.md), which are zip archives.
+
+Nothing is extracted: some members are read by their exact names, none beyond a stated size.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, BinaryIO, Literal, cast
+
+import msgspec
+from msgspec import Meta, Struct
+
+from stepscope.errors import IngestError
+from stepscope.ingest.byte_stream import Progress
+from stepscope.ingest.chrome.json_text import parse_json
+from stepscope.ingest.chrome.metadata import MOST_RANKS
+from stepscope.ingest.chrome.trace_events import read_trace_events
+from stepscope.ingest.memory_snapshot.memory_snapshot import with_snapshot
+from stepscope.ingest.model_json import parse_model
+from stepscope.ingest.recorded.contexts_json import parse_contexts
+from stepscope.ingest.recorded.memory_json import with_memory
+from stepscope.ingest.xplane.xplane import LONGEST_BYTES, read_xplane
+from stepscope.trace.trace import Metadata, Trace
+from stepscope.trace.trace_rank import of_rank
+
+VERSION = 1
+_MANIFEST, _MODULES, _CONTEXTS = "manifest.json", "modules.json", "contexts.json"
+_MEMORY, _SNAPSHOT = "memory.json", "snapshot.pickle"
+_TRACES = {"trace.json": read_trace_events, "trace.xplane.pb": read_xplane}
+_LIMITS = {
+    _MANIFEST: 16 << 20,
+    _MODULES: 256 << 20,
+    _CONTEXTS: 1 << 30,
+    _MEMORY: 4 << 30,
+    _SNAPSHOT: 4 << 30,
+    "trace.json": 64 << 30,
+    "trace.xplane.pb": LONGEST_BYTES,
+}
+_SMALL_BYTES, _MOST_EXPANSION = 32 << 20, 100  # recordings shrink to a fifth or a fiftieth
+_AGAIN = "copy the file again or repeat the recording"
+
+
+class Loader(Struct):
+    """The settings of a data loader that the analysis uses."""
+
+    workers: int | None = None
+
+
+class Created(Struct, rename={"class_": "class"}):
+    """The call that created an object, which advice names and changes."""
+
+    what: str
+    class_: str
+    file: str
+    line: int
+    call: str
+    source: str
+
+
+Duration = Annotated[int, Meta(ge=0, le=1 << 60)]
+
+
+class PartTimes(Struct):
+    """Elapsed time and CPU time of a part of a step, medians."""
+
+    median_ns: Duration
+    cpu_ns: Duration
+
+
+class TimedSteps(Struct):
+    """Times of steps by the clocks of the process that recorded them."""
+
+    count: int
+    median_ns: Duration
+    p10_ns: Duration
+    p90_ns: Duration
+    cpu_ns: Duration | None = None
+    process_cpu_ns: Duration | None = None
+    elapsed_ns: Duration | None = None
+    queued_ns: Duration | None = None
+    parts: dict[Literal["data_loading", "backward", "optimizer", "rest"], PartTimes] = {}
+
+
+class RunPlace(Struct):
+    """Where a stage of the run begins."""
+
+    stage: str
+    function: str
+    file: str
+    line: int
+    count: int
+    ns: Duration
+
+
+class RunShares(Struct):
+    """The whole run by stage, as the process that recorded it measured it."""
+
+    ended: bool
+    elapsed_ns: Duration
+    steps: int
+    data_loading_ns: Duration
+    stages_ns: dict[str, Duration]
+    places: list[RunPlace]
+    first_step_ns: Duration | None = None
+    torch_imported_ns: Duration | None = None
+
+
+class Manifest(Struct):
+    """The form of a manifest; other keys are allowed."""
+
+    format: Literal["stepscope capture"]
+    version: int
+    outcome: str
+    message: str
+    framework: str | None = None
+    framework_version: str | None = None
+    devices: list[dict[str, Any]] = []
+    rank: Annotated[int, Meta(lt=MOST_RANKS)] = 0
+    world_size: Annotated[int, Meta(le=MOST_RANKS)] = 1
+    cwd: str | None = None
+    created_unix_ns: int | None = None
+    cpu_count: int | None = None
+    cpus_usable: int | None = None
+    threads: int | None = None
+    steps_recorded: list[int] = []
+    loaders: list[Loader] = []
+    created: list[Created] = []
+    recorded_steps: TimedSteps | None = None
+    unrecorded_steps: TimedSteps | None = None
+    run_shares: RunShares | None = None
+    warnings: list[str] = []
+
+
+def read_capture(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
+    """Read a `.stepscope` capture.
+
+    Args:
+        file: an open binary file at its start.
+        gzipped: whether it is gzip, which a capture never is.
+        progress: called with the number of bytes read since the last call.
+
+    Returns:
+        The recorded trace; empty, with a warning, if nothing was recorded.
+
+    Raises:
+        IngestError: if the file is damaged, encrypted, or another kind of archive.
+    """
+    if gzipped:
+        raise IngestError("the .stepscope capture is compressed once more; decompress it with "
+                          "`gunzip` or `zstd -d`")  # fmt: skip
+    try:
+        with zipfile.ZipFile(file) as archive:
+            _check_members(archive)
+            return _read(archive, progress)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise IngestError(
+            f"the .stepscope capture is damaged or truncated ({error}); {_AGAIN}"
+        ) from error
+
+
+def _check_members(archive: zipfile.ZipFile) -> None:
+    names = archive.namelist()
+    if _MANIFEST not in names:
+        hint = " (a PyTorch checkpoint)" if any(n.endswith("data.pkl") for n in names) else ""
+        found = ", ".join(map(repr, names[:3])) or "nothing"
+        raise IngestError(
+            f"expected a .stepscope capture with {_MANIFEST}, found a zip archive of {found}{hint}"
+            "; give a capture or a trace outside an archive"
+        )
+    for info in archive.infolist():
+        _check_member(info, names.count(info.filename))
+
+
+def _check_member(info: zipfile.ZipInfo, times: int) -> None:
+    limit = _LIMITS.get(info.filename)
+    if limit is None:
+        return
+    if times > 1:
+        raise IngestError(f"expected one {info.filename} in the capture, found {times}; {_AGAIN}")
+    if info.flag_bits & 1:
+        raise IngestError(f"the capture's {info.filename} is encrypted, which is not supported")
+    if info.file_size > max(_SMALL_BYTES, _MOST_EXPANSION * info.compress_size):
+        raise IngestError(
+            f"the capture's {info.filename} expands {info.file_size / info.compress_size:.0f}-fold "
+            f"to {info.file_size >> 20} MiB, as no recording does; not reading it"
+        )
+    if info.file_size > limit:
+        raise IngestError(
+            f"expected {info.filename} of at most {limit >> 20} MiB, "
+            f"found {info.file_size >> 20} MiB; {_AGAIN}"
+        )
+
+
+def _read(archive: zipfile.ZipFile, progress: Progress) -> Trace:
+    recorded, manifest = _manifest(archive.read(_MANIFEST))
+    members = archive.namelist()
+    model = parse_model(archive.read(_MODULES)) if _MODULES in members else {}
+    trace = _recording(archive, progress)
+    metadata = _metadata(trace.metadata, recorded, manifest, model)
+    trace = of_rank(Trace(trace.tables, metadata, trace.arguments), manifest.rank)
+    if _MEMORY in members:
+        trace = with_memory(trace, archive.read(_MEMORY))
+    if _SNAPSHOT in members:
+        trace = with_snapshot(trace, archive.read(_SNAPSHOT))
+    if _CONTEXTS in members:
+        recorded_contexts = parse_contexts(archive.read(_CONTEXTS))
+        trace = trace.with_table(recorded_contexts.contexts).with_table(recorded_contexts.metrics)
+        trace = trace.with_warnings(recorded_contexts.warnings)
+    return trace.with_warnings(_warnings(manifest, members))
+
+
+def _warnings(manifest: Manifest, members: list[str]) -> list[tuple[str, str, int]]:
+    found = [("capture", text, 1) for text in manifest.warnings]
+    recorded = bool({*_TRACES, _CONTEXTS}.intersection(members))
+    if manifest.outcome != "complete" or not recorded:
+        code = manifest.outcome if recorded else "nothing_recorded"
+        found.append((code, f"the recording ended as `{manifest.outcome}`: {manifest.message}", 1))
+    found += [
+        ("unread_member", f"skipped {name} of the capture: unknown member", 1)
+        for name in members
+        if name not in _LIMITS
+    ]
+    return found
+
+
+def _manifest(text: bytes) -> tuple[dict[str, Any], Manifest]:
+    try:
+        recorded = parse_json(text.decode("utf-8"))
+        manifest = msgspec.convert(recorded, Manifest)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise IngestError(f"the capture's {_MANIFEST} is not valid: {error}; {_AGAIN}") from error
+    if manifest.version > VERSION:
+        raise IngestError(
+            f"the capture has version {manifest.version}, this stepscope reads versions up to "
+            f"{VERSION}; upgrade it: pip install -U stepscope"
+        )
+    return recorded, manifest
+
+
+def _recording(archive: zipfile.ZipFile, progress: Progress) -> Trace:
+    """The profiler's trace; empty if it recorded nothing."""
+    name = next((name for name in _TRACES if name in archive.namelist()), None)
+    if name is None:
+        return Trace({})
+    info = archive.getinfo(name)
+    ratio = info.compress_size / max(info.file_size, 1)
+    with archive.open(info) as member:
+        return _TRACES[name](
+            cast(BinaryIO, member), False, lambda size: progress(round(size * ratio))
+        )
+
+
+def _metadata(
+    found: Metadata, recorded: Mapping[str, Any], manifest: Manifest, model: Mapping[str, Any]
+) -> Metadata:
+    return replace(
+        found,
+        framework=manifest.framework or found.framework,
+        framework_version=manifest.framework_version or found.framework_version,
+        devices=tuple(manifest.devices) or found.devices,
+        ranks=(manifest.rank,),
+        world_size=manifest.world_size,
+        capture=recorded,
+        model=model,
+    )

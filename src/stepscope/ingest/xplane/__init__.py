@@ -1,0 +1,1 @@
+"""Reader of XLA profiles (`.xplane.pb`)."""

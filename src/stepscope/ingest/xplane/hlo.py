@@ -1,0 +1,203 @@
+"""The compiled XLA programs of a profile: scope, source line and work of each instruction.
+
+A profile holds the optimized programs themselves. They link each executed instruction or fusion to
+the named scope in which JAX traced it and to its line of Python.
+
+Source: hlo.proto and xla_data.proto (https://github.com/openxla/xla, xla), messages HloProto,
+HloModuleProto, HloComputationProto, HloInstructionProto, OpMetadata and StackFrameIndexProto.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from stepscope.ingest.xplane.hlo_buffers import buffers_of
+from stepscope.ingest.xplane.hlo_shapes import Shape, Shapes
+from stepscope.ingest.xplane.hlo_work import Node, ProgramWork, Work
+from stepscope.ingest.xplane.protobuf import BYTES, VARINT, Fields, Span, scan
+from stepscope.ingest.xplane.xspace import Plane, Source, read_stats
+
+METADATA_PLANE = "/host:metadata"
+T = TypeVar("T")
+_PROTO = "Hlo Proto"
+_NUMBERED = re.compile(r"^(.*)\((\d+)\)$")
+
+
+class Instruction(NamedTuple):
+    """One instruction: its named scope as JAX wrote it, `file:line`, and its work if known."""
+
+    scope: str = ""
+    source: str = ""
+    work: Work | None = None
+
+
+class Programs:
+    """The programs of a file, each read when its first instruction is looked up.
+
+    Attributes:
+        buffers: sizes of the arguments of each program that was read, by name; of programs with
+            the same name the largest.
+    """
+
+    def __init__(self, source: Source, planes: Iterable[Plane]) -> None:
+        self._source = source
+        self._by_id: dict[int, Span] = {}
+        self._by_name: dict[str, Span] = {}
+        self._read: dict[Span, dict[str, Instruction]] = {}
+        self.buffers: dict[str, dict[str, int]] = {}
+        for plane in planes:
+            if plane.name == METADATA_PLANE:
+                self._add(plane)
+
+    def _add(self, plane: Plane) -> None:
+        for number, kind in plane.kinds.items():
+            stats = dict(read_stats(self._source, kind.stats, plane.stat_names))
+            if isinstance(stats.get(_PROTO), Span):
+                found = _NUMBERED.match(kind.name)
+                self._by_id[int(found[2]) if found else number] = stats[_PROTO]
+                self._by_name.setdefault(found[1] if found else kind.name, stats[_PROTO])
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the programs."""
+        return list(self._by_name)
+
+    def find(self, program: int, module: str, name: str) -> Instruction:
+        """An instruction by its program's number, else its program's name; empty if not found."""
+        found = _NUMBERED.match(module)
+        name_of = found[1] if found else module
+        span = self._by_id.get(program) or self._by_name.get(name_of)
+        if span is None:
+            return Instruction()
+        if span not in self._read:
+            self._read[span] = _instructions(self._source, span)
+            self._add_buffers(name_of, span)
+        return self._read[span].get(name, Instruction())
+
+    def _add_buffers(self, name: str, proto: Span) -> None:
+        for module in self._source.inner(proto, 1):
+            found = buffers_of(self._source, module)
+            if found["argument_bytes"] >= self.buffers.get(name, {}).get("argument_bytes", 0):
+                self.buffers[name] = found
+
+
+def _instructions(source: Source, proto: Span) -> dict[str, Instruction]:
+    """The instructions of one program by name, which is unique within it."""
+    result: dict[str, Instruction] = {}
+    for module in source.inner(proto, 1):
+        reader = _Computations(source, module)
+        for computation in source.inner(module, 3):
+            result |= reader.read(computation)
+    return result
+
+
+class _Computations:
+    """Reads the computations of a module; each comes before those that call it."""
+
+    def __init__(self, source: Source, module: Span) -> None:
+        self._source = source
+        self._frames, self._shapes = _Frames(source, module), Shapes(source)
+        self._work = ProgramWork(source)
+        self._last_scope: dict[int, str] = {}  # of each computation, to name a fusion without one
+
+    def read(self, computation: Span) -> dict[str, Instruction]:
+        """The instructions of one computation by name."""
+        source, spans = self._source, self._source.inner(computation, 2)
+        start, end = np.array(spans, np.int64).reshape(-1, 2).T
+        found = scan(source.octets, start, end, source.damage)
+        names = _texts(source, found.of(1, BYTES), len(spans))
+        scopes, places = _metadata(source, found.of(7, BYTES), len(spans), self._frames)
+        nodes = self._nodes(found, spans)
+        for row, node in enumerate(nodes):
+            inside = (self._last_scope.get(number, "") for number in node.called)
+            scopes[row] = scopes[row] or next(filter(None, inside), "")
+        number = source.number(computation, 5)
+        self._last_scope[number] = next(filter(None, reversed(scopes)), "")
+        works = self._work.add(number, source.number(computation, 6), nodes)
+        instructions = map(Instruction, scopes, places, works)
+        return dict(zip(names, instructions, strict=True))
+
+    def _nodes(self, found: Fields, spans: Sequence[Span]) -> list[Node]:
+        source, count = self._source, len(spans)
+        shapes: list[Shape] = [()] * count
+        for owner, start, end in _places(found.of(3, BYTES)):
+            shapes[owner] = self._shapes.at(start, end)
+        opcodes = _texts(source, found.of(2, BYTES), count)
+        ids = found.last(35, count).tolist()
+        operands, called = (_numbers(source, found, number, count) for number in (36, 38))
+        return list(map(Node, ids, opcodes, shapes, operands, called, spans))
+
+
+def _metadata(
+    source: Source, found: Fields, count: int, frames: _Frames
+) -> tuple[list[str], list[str]]:
+    """The scope of each instruction and its source location; empty if not recorded."""
+    scopes, places = [""] * count, [""] * count
+    inner = scan(source.octets, found.value, found.end, source.damage)
+    size = len(found.owner)
+    names, files = (_texts(source, inner.of(number, BYTES), size) for number in (2, 3))
+    lines, frame = inner.last(4, size).tolist(), inner.last(15, size).tolist()
+    for row, owner in enumerate(found.owner.tolist()):
+        scopes[owner] = names[row]
+        places[owner] = f"{files[row]}:{lines[row]}" if files[row] else frames.place(frame[row])
+    return scopes, places
+
+
+class _Frames:
+    """The Python source locations that a program's instructions refer to by number."""
+
+    def __init__(self, source: Source, module: Span) -> None:
+        self._files: list[str] = []
+        self._locations: list[tuple[int, int]] = []
+        self._frames: list[int] = []
+        for index in source.inner(module, 17):
+            for item in source.fields(index):
+                if item.kind != BYTES:
+                    continue
+                inner = Span(item.value, item.end)
+                if item.number == 1:
+                    self._files.append(source.text(*inner))
+                elif item.number == 3:
+                    place = source.number(inner, 1), source.number(inner, 3)
+                    self._locations.append(place)
+                elif item.number == 4:
+                    self._frames.append(source.number(inner, 1))
+
+    def place(self, frame: int) -> str:
+        """`file:line` of the innermost frame, empty if not recorded; numbers count from 1."""
+        location = _at(self._frames, frame) or 0
+        file, line = _at(self._locations, location) or (0, 0)
+        name = _at(self._files, file)
+        return f"{name}:{line}" if name else ""
+
+
+def _at(values: list[T], number: int) -> T | None:
+    return values[number - 1] if 0 < number <= len(values) else None
+
+
+def _texts(source: Source, found: Fields, count: int) -> list[str]:
+    result = [""] * count
+    for owner, start, end in _places(found):
+        result[owner] = source.text(start, end)
+    return result
+
+
+def _numbers(source: Source, found: Fields, number: int, count: int) -> list[tuple[int, ...]]:
+    """A repeated integer field of each message, packed or not."""
+    result: list[list[int]] = [[] for _ in range(count)]
+    single = found.of(number, VARINT)
+    for owner, value in zip(single.owner.tolist(), single.value.tolist(), strict=True):
+        result[owner].append(value)
+    for owner, start, end in _places(found.of(number, BYTES)):
+        result[owner] += source.packed(start, end)
+    return [tuple(values) for values in result]
+
+
+def _places(found: Fields) -> Iterator[tuple[int, int, int]]:
+    """Owner, start and end of each field."""
+    columns = (column.tolist() for column in (found.owner, found.value, found.end))
+    return zip(*columns, strict=True)

@@ -1,0 +1,52 @@
+"""Arguments and results of XLA's programs, and which of them share memory.
+
+Source: hlo.proto (https://github.com/openxla/xla, xla/service), HloModuleProto.host_program_shape
+and HloInputOutputAliasProto.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from stepscope.ingest.xplane.hlo_shapes import Array, Shapes
+from stepscope.ingest.xplane.protobuf import Span
+from stepscope.ingest.xplane.xspace import Source
+
+
+def buffers_of(source: Source, module: Span) -> dict[str, int]:
+    """Sizes of a program's arguments, bytes.
+
+    Returns:
+        `argument_bytes`: all of them; `donated_bytes`: those whose memory a result takes over;
+        `could_donate_bytes`: others for which there is a result of the same shape and type, which
+        takes new memory.
+    """
+    shapes = Shapes(source)
+    arguments, results = _program_shape(source, module, shapes)
+    kept = list(range(len(results)))
+    donated: list[Array] = []
+    for entry in (one for part in source.inner(module, 8) for one in source.inner(part, 1)):
+        number = source.number(entry, 2)
+        place = (source.numbers(entry, 1) or [0])[0]
+        if number < len(arguments) and place in kept:
+            kept.remove(place)
+            donated.append(arguments[number])
+    left = Counter(arguments) - Counter(donated)
+    same = left & Counter(results[place] for place in kept)
+    sizes = (arguments, donated, same.elements())
+    names = ("argument_bytes", "donated_bytes", "could_donate_bytes")
+    return {
+        name: round(sum(array.bytes for array in arrays))
+        for name, arrays in zip(names, sizes, strict=True)
+    }
+
+
+def _program_shape(source: Source, module: Span, shapes: Shapes) -> tuple[list[Array], list[Array]]:
+    """The arrays of the arguments and of the result."""
+    arguments: list[Array] = []
+    results: list[Array] = []
+    for program in source.inner(module, 4):
+        for number, found in ((1, arguments), (2, results)):
+            for span in source.inner(program, number):
+                found += shapes.at(*span)
+    return arguments, results

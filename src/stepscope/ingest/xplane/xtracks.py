@@ -1,0 +1,143 @@
+"""Tracks of an XLA profile: one for each thread of the host and for each line of a device.
+
+Source: xplane_schema.cc for the names of planes and lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepscope.arrays import Codes
+from stepscope.ingest.xplane.xspace import Line, Plane
+
+HOST, WORK, SUMMARY, STEPS = range(4)
+_DEVICE = re.compile(r"^/device:(?P<what>.*?):?(?P<index>\d{1,6})?(?: .*)?$")
+_STREAM = re.compile(r"^Stream #(\d{1,9})")
+_NUMBERED = re.compile(r"/(?=-?\d+$)")
+_UNNAMED = "Host Threads"
+_OPERATIONS = ("XLA Ops", "Async XLA Ops")
+_STEPS = "Steps"
+_SUMMARIES = (
+    _STEPS, "XLA Modules", "Framework Name Scope", "Framework Ops", "Source code", "Launch Stats",
+    "XLA TraceMe", "_counters_",
+)  # fmt: skip
+_NAME_STATS = ("gpu_device_name", "device_type_string", "device_type")
+
+
+class Track(NamedTuple):
+    """A track's number and role: HOST thread, device WORK, SUMMARY of other lines, or STEPS."""
+
+    number: int
+    role: int
+
+
+class Tracks:
+    """The tracks of a file, numbered in order of first appearance."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, int, str], int] = {}
+        self._rows: list[dict[str, Any]] = []
+
+    def of(self, plane: Plane) -> list[Track]:
+        """The track of each line of a plane."""
+        device = _DEVICE.match(plane.name)
+        if device is None:
+            return [self._host(plane, line) for line in plane.lines]
+        index = int(device["index"] or 0)
+        working = _working(plane)
+        return [self._device(plane, line, index, line.name in working) for line in plane.lines]
+
+    def _host(self, plane: Plane, line: Line) -> Track:
+        """The track of a thread; lines with one number, in any of the host's planes, share it."""
+        key = ("host", line.id, "" if line.id else f"{plane.name} {line.name}")
+        name = _NUMBERED.sub(" ", line.name)  # separates the thread's number from its name
+        if key not in self._numbers:
+            self._append(key, HOST, kind="cpu", name=name, process="host", device=-1, stream=-1)
+        row = self._rows[self._numbers[key]]
+        if not row["name"] or row["name"].startswith(_UNNAMED):
+            row["name"] = name
+        return Track(self._numbers[key], HOST)
+
+    def _device(self, plane: Plane, line: Line, index: int, works: bool) -> Track:
+        key = (plane.name, line.id, line.name)
+        role = WORK if works else STEPS if line.name == _STEPS else SUMMARY
+        if key not in self._numbers:
+            found = _STREAM.match(line.name)
+            number = int(found[1]) if found else line.id if 0 <= line.id < 2**31 else -1
+            stream = number if works else -1
+            self._append(
+                key, role, kind="device", name=line.name, process=plane.name, device=index,
+                stream=stream,
+            )  # fmt: skip
+        return Track(self._numbers[key], role)
+
+    def _append(self, key: tuple[str, int, str], role: int, **row: Any) -> None:
+        self._numbers[key] = len(self._rows)
+        self._rows.append({**row, "role": role, "thread": str(key[1])})
+
+    def columns(self) -> dict[str, Any]:
+        """Columns of the tracks table."""
+        names = ("kind", "name", "process", "thread", "device", "stream")
+        found = {name: [row[name] for row in self._rows] for name in names}
+        found["name"] = [row["name"] or f"thread {row['thread']}" for row in self._rows]
+        return {**found, "rank": [0] * len(self._rows)}
+
+    def correlations(self, columns: Mapping[str, Codes], run: Codes) -> Codes:
+        """The number that links launches to device work: the runtime's, else the program run's.
+
+        A TPU's operations have no correlation id; their program and the call that started it share
+        the id of the run.
+        """
+        roles = np.array([row["role"] for row in self._rows] or [0])[columns["track"]]
+        device = np.array([row["device"] for row in self._rows] or [-1])[columns["track"]]
+        result = columns["correlation"].copy()
+        for index in np.unique(device[roles == WORK]).tolist():
+            work = np.flatnonzero((roles == WORK) & (device == index))
+            if (result[work] >= 0).any():
+                continue
+            runs = np.flatnonzero((roles == SUMMARY) & (device == index) & (run >= 0))
+            result[work] = _run_around(columns, run, work, runs)
+            calls = (roles == HOST) & (result < 0)
+            result[calls] = run[calls]
+        return result
+
+    def devices(self, planes: Sequence[Plane]) -> Iterator[dict[str, Any]]:
+        """Each device's number, name and recorded properties."""
+        for plane in planes:
+            if (found := _DEVICE.match(plane.name)) and plane.lines:
+                index = int(found["index"] or 0)
+                known = {
+                    key: value for key, value in plane.stats.items() if not isinstance(value, tuple)
+                }
+                yield {**known, "id": index, "name": _name(found["what"], known)}
+
+
+def _run_around(columns: Mapping[str, Codes], run: Codes, work: Codes, runs: Codes) -> Codes:
+    """The run in which each piece of work starts, -1 if none."""
+    if not len(runs):
+        return np.full(len(work), -1, np.int64)
+    start, length = columns["start_ns"], columns["duration_ns"]
+    runs = runs[np.argsort(start[runs], kind="stable")]
+    index = np.searchsorted(start[runs], start[work], side="right") - 1
+    around = runs[np.maximum(index, 0)]
+    inside = (index >= 0) & (start[work] < start[around] + length[around])
+    return np.where(inside, run[around], -1)
+
+
+def _working(plane: Plane) -> set[str]:
+    """The lines with the device's work; other lines summarize it by step, module or scope."""
+    names = {line.name for line in plane.lines}
+    return (
+        {name for name in names if _STREAM.match(name)}
+        or names.intersection(_OPERATIONS)
+        or names.difference(_SUMMARIES)
+    )
+
+
+def _name(what: str, stats: Mapping[str, Any]) -> str:
+    recorded = next((str(stats[key]) for key in _NAME_STATS if stats.get(key)), "")
+    return recorded or " ".join(filter(None, (str(stats.get("device_vendor") or ""), what)))

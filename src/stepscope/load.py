@@ -1,0 +1,203 @@
+"""`stepscope.open`: loads a file or a folder of ranks as an annotated trace, using the cache."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepscope.errors import IngestError
+from stepscope.trace import cache as trace_cache
+from stepscope.trace.trace import Trace, WarningRow
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+Progress = Callable[[int, int], None]
+Model = Mapping[str, Any] | None
+_CACHED_PACKAGES = ("ingest", "trace", "annotate")
+_MERGED = (
+    "several processes use the same correlation ids, as in a file merged from several ranks: links "
+    "between launches and device work may be wrong; open a folder with one file per rank instead"
+)
+
+
+def open(
+    path: str | os.PathLike[str],
+    *,
+    model: str | os.PathLike[str] | None = None,
+    as_recorded: bool = False,
+    executor: Executor | None = None,
+    progress: Progress = lambda done, total: None,
+    cache: bool = True,
+) -> Trace:
+    """Open a capture, any supported trace file, or a folder with one file per rank.
+
+    Args:
+        path: the file or folder.
+        model: a JSON file with the model tree, used if the trace names no module itself.
+        as_recorded: keep the times of captures as recorded; by default the cost of recording is
+            removed where it is known (`Metadata.recording_cost`).
+        executor: reads the files of a folder; by default processes on this machine.
+        progress: called with the bytes read so far and the total.
+        cache: whether to use and update the trace cache.
+
+    Returns:
+        The annotated trace.
+
+    Raises:
+        IngestError: if the path cannot be read as a trace.
+
+    Example:
+        >>> trace = stepscope.open("train.stepscope")  # doctest: +SKIP
+        >>> trace.query("select step, end_ns - start_ns from steps")  # doctest: +SKIP
+    """
+    if not os.fspath(path):
+        raise IngestError("the path is empty; give a file or folder")
+    source, tree = Path(path), _read_model(model)
+    if source.is_dir():
+        return _open_folder(source, tree, as_recorded, executor, progress, cache)
+    key = _key(source, tree, as_recorded) if cache else None
+    return _cached(source, key) or open_file(source, tree, cache, progress, as_recorded)
+
+
+def open_file(
+    path: Path,
+    model: Model,
+    cache: bool,
+    progress: Progress = lambda done, total: None,
+    as_recorded: bool = False,
+) -> Trace:
+    """Read and annotate one file; depends on the file alone, so any process can run it."""
+    from stepscope.ingest import read
+
+    key = _key(path, model, as_recorded) if cache else None
+    trace = _annotated(read(path, _byte_counter([path], progress)), model, as_recorded)
+    if key and key == _key(path, model, as_recorded):  # else the file changed while it was read
+        trace_cache.keep(key, trace)
+    return trace
+
+
+def _annotated(trace: Trace, model: Model, as_recorded: bool) -> Trace:
+    """The annotated trace; if a file holds several ranks, each is annotated separately."""
+    from stepscope.annotate import annotate
+    from stepscope.annotate.ranks.merged_file import looks_merged, merged_ranks
+    from stepscope.trace.concat import concat
+    from stepscope.trace.split import split
+    from stepscope.trace.trace_rank import of_rank
+
+    merged = merged_ranks(trace)
+    if merged:
+        parts = zip(split(trace, merged.part), merged.ranks, strict=True)
+        return concat([of_rank(annotate(part, model), rank) for part, rank in parts])
+    warnings = [("merged_ranks", _MERGED, 1)] if looks_merged(trace) else []
+    return annotate(trace, model, as_recorded).with_warnings(warnings)
+
+
+def _read_model(path: str | os.PathLike[str] | None) -> Model:
+    if path is None:
+        return None
+    from stepscope.ingest.model_json import read_model
+
+    return read_model(Path(path))
+
+
+def _byte_counter(files: Iterable[Path], progress: Progress) -> Callable[[int], None]:
+    """A function that adds up sizes of pieces and reports the bytes so far and the total."""
+    total = sum(file.stat().st_size for file in files if file.exists())
+    done = 0
+
+    def add(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(done, total)
+
+    return add
+
+
+# -- cache
+
+
+def _cached(path: Path, key: trace_cache.Key | None) -> Trace | None:
+    trace = trace_cache.fetch(key) if key else None
+    return trace.with_metadata(source=str(path)) if trace else None
+
+
+def _key(path: Path, model: Model, as_recorded: bool) -> trace_cache.Key | None:
+    if not path.is_file():
+        return None  # a pipe can be read only once
+    try:
+        return trace_cache.key_of(path, repr((model, as_recorded)).encode(), _code())
+    except OSError:
+        return None  # reading the file will report the error
+
+
+def _code() -> bytes:
+    """A fingerprint of the code that computes a trace, so that changed code misses the cache."""
+    here = Path(__file__).parent
+    files = sorted(file for name in _CACHED_PACKAGES for file in (here / name).rglob("*.py"))
+    return repr(
+        [(file.relative_to(here).as_posix(), zlib.crc32(file.read_bytes())) for file in files]
+    ).encode()
+
+
+# -- folders
+
+
+def _open_folder(
+    folder: Path,
+    model: Model,
+    as_recorded: bool,
+    executor: Executor | None,
+    progress: Progress,
+    cache: bool,
+) -> Trace:
+    from stepscope.ingest.rank_folder import trace_files
+    from stepscope.parallel import on_each
+
+    files, warnings = trace_files(folder)
+    keys = {file: _key(file, model, as_recorded) if cache else None for file in files}
+    found = {file: trace for file, key in keys.items() if (trace := _cached(file, key))}
+    uncached = [file for file in files if file not in found]
+    add = _byte_counter(uncached, progress)
+    work = partial(open_file, model=model, cache=cache, as_recorded=as_recorded)
+    results = on_each(uncached, work, executor, lambda file: add(file.stat().st_size))
+    failed = [error for error in results.values() if isinstance(error, IngestError)]
+    warnings += [("unreadable_file", str(error), 1) for error in failed]
+    found |= {file: trace for file, trace in results.items() if isinstance(trace, Trace)}
+    if not found:
+        raise failed[0]
+    traces = {file: found[file] for file in files if file in found}
+    return _joined(traces).with_metadata(source=str(folder)).with_warnings(warnings)
+
+
+def _joined(traces: Mapping[Path, Trace]) -> Trace:
+    """The ranks of the files as one trace; a file with several ranks is used alone."""
+    merged = [file for file, trace in traces.items() if len(trace.metadata.ranks) > 1]
+    if len(merged) == len(traces):
+        first, *others = traces
+        return traces[first].with_warnings(_skipped(others))
+    single = {file: trace for file, trace in traces.items() if file not in merged}
+    return _joined_ranks(single).with_warnings(_skipped(merged))
+
+
+def _skipped(merged: Iterable[Path]) -> list[WarningRow]:
+    """Warnings about files of several ranks, which may repeat the other files' content."""
+    message = "holds several ranks and is skipped, since the folder has other files"
+    return [("merged_file", f"{file.name} {message}", 1) for file in merged]
+
+
+def _joined_ranks(traces: Mapping[Path, Trace]) -> Trace:
+    from stepscope.annotate.ranks.clocks import compare_clocks
+    from stepscope.ingest.rank_folder import number_ranks
+    from stepscope.trace.concat import concat
+    from stepscope.trace.trace_rank import of_rank
+
+    ranks, warnings = number_ranks(list(traces), [trace.metadata for trace in traces.values()])
+    ranked = sorted(zip(ranks, traces.values(), strict=True), key=lambda pair: pair[0])
+    clocks = compare_clocks([trace for _, trace in ranked])
+    joined = concat([of_rank(trace, rank) for rank, trace in ranked], clocks.ahead_ns)
+    return joined.with_warnings([*warnings, *clocks.warnings([rank for rank, _ in ranked])])

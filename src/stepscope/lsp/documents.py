@@ -1,0 +1,150 @@
+"""The client's open documents, and the latest measurement of each entry file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+from lsprotocol import types as lsp
+from pygls import uris
+
+from stepscope.batch_size.site import SiteChoice
+from stepscope.batch_size.source_text import read_text
+from stepscope.errors import BatchError
+from stepscope.lsp.diagnostics import ambiguous, failure, findings_by_file
+from stepscope.lsp.measured_costs import FileCosts, Measured, Problem
+from stepscope.lsp.text_document import BYTE_ORDER_MARK, Document
+
+
+def path_of(uri: str) -> str:
+    """The file of a document, with symbolic links resolved, so that each file has one name."""
+    return str(Path(uris.to_fs_path(uri) or uri).resolve())
+
+
+@dataclass(frozen=True)
+class OpenDocuments:
+    """A snapshot of the documents that the client has open, by path.
+
+    Later changes by the client do not show in it, so another thread may read it.
+    """
+
+    documents: Mapping[str, Document]
+
+    def get(self, path: str) -> Document | None:
+        """The open document of a file."""
+        return self.documents.get(path) or self.documents.get(str(Path(path).resolve()))
+
+    def text(self, path: str) -> str:
+        """The client's text of a file, else what is on disk; without byte order mark.
+
+        Raises:
+            BatchError: the file is not open and cannot be read.
+        """
+        document = self.get(path)
+        return read_text(path) if document is None else _text_of(document)
+
+    def versions(self, files: Iterable[str]) -> tuple[object, ...]:
+        """What differs when the text of one of some files does, open or on disk."""
+        return tuple(self._version(path) for path in files)
+
+    def _version(self, path: str) -> object:
+        document = self.get(path)
+        if document is not None:
+            return document.version, document.source
+        try:
+            status = Path(path).stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size
+
+    def unsaved(self) -> dict[str, str]:
+        """The texts that differ from the file on disk, by path; reads every open file."""
+        texts = {path: _text_of(document) for path, document in self.documents.items()}
+        return {path: text for path, text in texts.items() if _on_disk(path) not in (None, text)}
+
+
+def _text_of(document: Document) -> str:
+    return document.source.removeprefix(BYTE_ORDER_MARK)
+
+
+def _on_disk(path: str) -> str | None:
+    try:
+        return read_text(path)
+    except BatchError:
+        return None
+
+
+@dataclass
+class Documents:
+    """The latest measurement of each entry file, and the last error of each.
+
+    Attributes:
+        measured: by entry path.
+        problems: by entry path; absent once measuring succeeds.
+        open: URIs of the client's open documents, by path; a URI may lead through a link.
+        choices: which of several batch sizes the user chose, by entry path.
+    """
+
+    measured: dict[str, Measured] = field(default_factory=dict)
+    problems: dict[str, Problem] = field(default_factory=dict)
+    open: dict[str, str] = field(default_factory=dict)
+    choices: dict[str, SiteChoice] = field(default_factory=dict)
+
+    def uri_of(self, path: str) -> str:
+        """The URI that the client uses for a file."""
+        return self.open.get(path) or uris.from_fs_path(path) or path
+
+    def entry_of(self, path: str) -> str | None:
+        """The entry file that a file belongs to: itself, or one whose measurement covers it."""
+        if path in self.measured or path in self.problems:
+            return path
+        entries = (
+            measured.entry
+            for measured in self.measured.values()
+            if path in measured.files or path in measured.settings
+        )
+        failed = (entry for entry, one in self.problems.items() if path in one.settings)
+        return next(chain(entries, failed), None)
+
+    def choice_of(self, entry: str) -> SiteChoice | None:
+        """Which of several batch sizes of an entry file the user chose."""
+        return self.choices.get(entry)
+
+    def costs_of(self, path: str) -> FileCosts | None:
+        """The measured costs of a file."""
+        entry = self.entry_of(path)
+        measured = self.measured.get(entry) if entry else None
+        return measured.files.get(path) if measured else None
+
+    def succeed(self, measured: Measured) -> None:
+        """Replace the measurement of an entry file."""
+        self.measured[measured.entry] = measured
+        self.problems.pop(measured.entry, None)
+
+    def fail(self, entry: str, problem: Problem) -> None:
+        """Keep why measuring failed, and the earlier measurement."""
+        self.problems[entry] = problem
+
+    def diagnostics(self) -> dict[str, list[lsp.Diagnostic]]:
+        """Diagnostics by path; failures before findings."""
+        found: dict[str, list[lsp.Diagnostic]] = {}
+        for problem in self.problems.values():
+            at = ambiguous(problem) if problem.candidates else {problem.path: [failure(problem)]}
+            for path, diagnostics in at.items():
+                found.setdefault(path, []).extend(diagnostics)
+        for measured in self.measured.values():
+            for path, findings in findings_by_file(measured).items():
+                found.setdefault(path, []).extend(findings)
+        return found
+
+    def files(self, entry: str) -> Iterator[str]:
+        """The entry file and every file that its measurement covers."""
+        yield entry
+        if entry in self.measured:
+            yield from self.measured[entry].files
+            yield from self.measured[entry].settings
+        if entry in self.problems:
+            yield self.problems[entry].path
+            yield from self.problems[entry].settings

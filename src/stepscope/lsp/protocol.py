@@ -1,0 +1,47 @@
+"""The protocol of pygls, with an answer to every request, also to those that it cannot read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lsprotocol.types import EXIT
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidRequest
+from pygls.protocol import LanguageServerProtocol
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A request whose parameters are not those of its method."""
+
+    id: int | str
+    error: JsonRpcException
+
+
+class AnsweringProtocol(LanguageServerProtocol):
+    """A client that waits for an answer must get one: pygls only logs what it cannot read."""
+
+    def structure_message(self, data: dict[str, Any]) -> Any:
+        """A message as an object; an `Unreadable` for a request that does not fit its method."""
+        try:
+            return super().structure_message(data)
+        except JsonRpcException as error:
+            if isinstance(data.get("id"), int | str) and "method" in data:
+                return Unreadable(data["id"], error)
+            raise
+
+    def handle_message(self, message: Any) -> None:
+        """Answer a message."""
+        refusal = self._refusal(message)
+        if refusal is None:
+            super().handle_message(message)
+        else:
+            self._send_response(message.id, error=refusal.to_response_error())
+
+    def _refusal(self, message: Any) -> JsonRpcException | None:
+        if isinstance(message, Unreadable):
+            return message.error
+        is_request = hasattr(message, "method") and hasattr(message, "id")
+        if self._shutdown and is_request and message.method != EXIT:
+            return JsonRpcInvalidRequest("the server is shutting down")
+        return None

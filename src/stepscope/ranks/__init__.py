@@ -1,0 +1,9 @@
+"""A whole job: a small sketch of each rank, and what the sketches say together."""
+
+from __future__ import annotations
+
+from stepscope.ranks.job import JobReport, job_report
+from stepscope.ranks.map_ranks import RankResult, sketch_files
+from stepscope.ranks.sketch import Sketch, sketch_of
+
+__all__ = ["JobReport", "RankResult", "Sketch", "job_report", "sketch_files", "sketch_of"]

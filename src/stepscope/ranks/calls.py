@@ -1,0 +1,401 @@
+"""The communication calls of one rank: when it arrives at each, and when it waits for its end.
+
+A rank's *progress* is its time without waiting for other ranks. Calls are placed on it, so that a
+job can be replayed from the sketches: a rank arrives when its own work allows, and goes on when
+the call that it waits for has ended.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from stepscope.annotate.device.collectives import collective_key
+from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.steps.steps import main_track
+from stepscope.arrays import Ids, Mask, Times
+from stepscope.trace.schema import COMPUTING, STAGES
+from stepscope.trace.trace import Trace
+
+_MOST_CALLS = 1200
+_MOST_KINDS = 100
+_MOST_PLACES = 100
+_LETTERS = 60
+_QUEUED_NS = 10_000  # a call that begins so soon after another of its stream had queued
+_PEER = {"send": "Dst Rank", "recv": "Src Rank"}
+
+
+class CallKind(msgspec.Struct, frozen=True, array_like=True):
+    """What distinguishes calls: the kind, its process group, and for `send` and `recv` the peer.
+
+    Attributes:
+        kind: such as `allreduce`.
+        group: name of the process group, as recorded.
+        ranks: its ranks, such as `0-7`, `0-56/8` or `0,3,4`; as recorded if not a list.
+        size: number of its ranks, -1 if unknown.
+        peer: the other rank of a `send` or a `recv`, else -1.
+    """
+
+    kind: str
+    group: str = ""
+    ranks: str = ""
+    size: int = -1
+    peer: int = -1
+
+
+class Calls(msgspec.Struct, frozen=True):
+    """Communication, one row per call in order of its start.
+
+    Attributes:
+        kinds: the distinct kinds.
+        places: what ranks do: `stage: module: kernel`.
+        begin_ns: when the first step begins, on the clock of this machine.
+        own_ns: for each step the rank's progress during it.
+        packed: the columns.
+    """
+
+    kinds: list[CallKind] = []
+    places: list[str] = []
+    begin_ns: int = 0
+    own_ns: list[int] = []
+    packed: bytes = b""
+
+    def columns(self) -> CallColumns:
+        """The columns, unpacked."""
+        if not self.packed:
+            return CallColumns(*(np.zeros(0, np.int64) for _ in CallColumns._fields))
+        table = np.frombuffer(zlib.decompress(self.packed), "<i8")
+        return CallColumns(*table.reshape(len(CallColumns._fields), -1))
+
+
+class CallColumns(NamedTuple):
+    """Columns of calls, each int64, shape (calls,); times in ns.
+
+    Attributes:
+        kind: index into `kinds`.
+        step: index into the sketch's steps.
+        start_ns: since the first step began.
+        duration_ns: including the wait for the others.
+        arrival_ns: progress since its step began.
+        waited_ns: progress since its step began at which the rank waits for the call's end.
+        sent, received: bytes, -1 if unknown.
+        place: index into `places`: the work before the call.
+        stream: calls of the same stream come one after the other.
+        even_arrival_ns, even_waited_ns: `arrival_ns` and `waited_ns` if each kernel took the mean
+            of its name in the step; of jobs without `send` and `recv` 0.
+    """
+
+    kind: Ids
+    step: Ids
+    start_ns: Times
+    duration_ns: Times
+    arrival_ns: Times
+    waited_ns: Times
+    sent: Ids
+    received: Ids
+    place: Ids
+    stream: Ids
+    even_arrival_ns: Times
+    even_waited_ns: Times
+
+    def pack(self) -> bytes:
+        """For `Calls.packed`."""
+        return zlib.compress(np.stack(self).astype("<i8").tobytes())
+
+
+class CallTimeline(NamedTuple):
+    """The communication of a rank in its steps.
+
+    Attributes:
+        rows: events, by start.
+        step: index of the step of each.
+        kept: the calls that a sketch keeps: of every step, or of every second, fourth, … step.
+        waits: start and end of the wait for each; equal where the rank does not wait.
+        resumed: when the rank goes on with what needs the call.
+        ready: when the rank could have begun the call, had its stream been free.
+    """
+
+    rows: Ids
+    step: Ids
+    kept: Ids
+    waits: tuple[Times, Times]
+    resumed: Times
+    ready: Times
+
+
+def computing_on_device(trace: Trace) -> Ids:
+    """The events that are work of a device that computes or copies."""
+    events = trace.events
+    mine = events.text("category").mask(*COMPUTING)
+    return np.flatnonzero(mine & (trace["tracks"]["device"][events["track"]] >= 0))
+
+
+def calls_of(trace: Trace, begins: Times, ends: Times, clock_ns: int, work: Ids) -> Calls:
+    """The communication of a rank.
+
+    Args:
+        trace: an annotated trace of one rank.
+        begins, ends: of the steps, ns, shape (steps,); calls outside of them are left out. Of more
+            than 1,200 calls, those of every second, fourth, … step are kept.
+        clock_ns: the common clock at the trace's zero.
+        work: as `computing_on_device` gives it.
+    """
+    if not len(begins):
+        return Calls()
+    timeline = calls_timeline(trace, begins, ends, work)
+    progress = _progress(timeline.waits)
+    first, last = progress(begins), progress(ends)
+    calls = timeline.kept
+    events, rows = trace.events, timeline.rows[calls]
+    step, start = timeline.step[calls], events["start_ns"][rows]
+    own = np.maximum(last - first, 0)
+    arrival = np.clip(progress(timeline.ready[calls]) - first[step], 0, own[step])
+    waited = np.clip(progress(timeline.resumed[calls]) - first[step], arrival, own[step])
+    kinds, kind, sent, received = _kinds(trace, rows)
+    places, place = _places(trace, rows, work)
+    even = _even_arrivals(trace, timeline, work, arrival, waited, kinds)
+    columns = CallColumns(
+        np.array(kind, np.int64), step, start - begins[0], events["duration_ns"][rows], arrival,
+        waited, np.array(sent, np.int64), np.array(received, np.int64), np.array(place, np.int64),
+        events["track"][rows].astype(np.int64), *even,
+    )  # fmt: skip
+    return Calls(kinds, places, clock_ns + int(begins[0]), own.tolist(), columns.pack())
+
+
+def _thinned(step: Ids, steps: int) -> Ids:
+    """The calls of every step, or of every second, fourth, … step if there are too many."""
+    every = 1
+    while every < steps and (step % every == 0).sum() > _MOST_CALLS:
+        every *= 2
+    return np.flatnonzero(step % every == 0)[:_MOST_CALLS].astype(np.int64)
+
+
+def calls_timeline(trace: Trace, begins: Times, ends: Times, work: Ids) -> CallTimeline:
+    """When a rank makes each call and waits for it; of calls that are kept, when it goes on.
+
+    Args:
+        trace: an annotated trace of one rank.
+        begins, ends: of the steps, ns, shape (steps,).
+        work: as `computing_on_device` gives it.
+    """
+    events = trace.events
+    on_device = trace["tracks"]["device"][events["track"]] >= 0
+    rows = _communication(trace, on_device)
+    start = events["start_ns"][rows]
+    step = np.searchsorted(begins, start, side="right") - 1
+    inside = (step >= 0) & (start < ends[np.maximum(step, 0)])
+    rows, step = rows[inside], step[inside].astype(np.int64)
+    kept = _thinned(step, len(begins))
+    if not len(rows) or not on_device[rows[0]]:
+        begin = events["start_ns"][rows]
+        end = begin + events["duration_ns"][rows]
+        return CallTimeline(rows, step, kept, (begin, end), end, begin)
+    return _device_timeline(trace, rows, step, kept, work, ends)
+
+
+def _communication(trace: Trace, on_device: Mask) -> Ids:
+    """Outermost communication by start: of the device, or without any of the training thread."""
+    events = trace.events
+    mine = events.text("category").mask("communication")
+    if (mine & on_device).any():
+        rows = np.flatnonzero(mine & on_device)
+    else:
+        rows = np.flatnonzero(mine & (events["track"] == main_track(trace)))
+    outer = rows[~np.isin(events["parent"][rows], rows)]
+    ordered: Ids = outer[np.argsort(events["start_ns"][outer], kind="stable")].astype(np.int64)
+    return ordered
+
+
+def _device_timeline(
+    trace: Trace, rows: Ids, step: Ids, kept: Ids, work: Ids, step_ends: Times
+) -> CallTimeline:
+    """When each call is waited for: at the end of the step, unless something needs it before."""
+    events = trace.events
+    start = events["start_ns"][rows]
+    end = start + events["duration_ns"][rows]
+    work = work[np.argsort(events["start_ns"][work], kind="stable")]
+    begin = events["start_ns"][work]
+    reach = np.maximum.accumulate(begin + events["duration_ns"][work])
+    before = np.searchsorted(begin, end, side="left")  # work that began before the call ended
+    busy_until = np.where(before > 0, np.append(reach, 0)[before - 1], start)
+    following = np.minimum(before, max(len(work) - 1, 0))
+    has_next = before < len(work)
+    begin_next = np.where(has_next, np.append(begin, 0)[following], step_ends[step])
+    exposed = busy_until < end
+    needed = exposed & _waits_for(trace, work, following, has_next, end)
+    waits = _disjoint(np.where(needed, np.maximum(busy_until, start), end), end)
+    receives = np.zeros(len(rows), np.bool_)
+    receives[kept] = _is_receive(trace, rows[kept])
+    resumed = np.where(needed, end, np.where(exposed | receives, begin_next, step_ends[step]))
+    return CallTimeline(
+        rows, step, kept, waits, np.maximum(resumed, end), _ready(trace, rows, work, start, end)
+    )
+
+
+def _ready(trace: Trace, rows: Ids, work: Ids, start: Times, end: Times) -> Times:
+    """When each call could begin: when it did, or if it queued after another, when it had to wait
+    for nothing else. A collective waits for its launch and for the work launched before it.
+    """
+    events, caller = trace.events, launch_of(trace)
+    order = np.lexsort((start, events["track"][rows]))
+    follows = np.zeros(len(rows), np.bool_)
+    follows[order[1:]] = (np.diff(events["track"][rows][order]) == 0) & (
+        start[order[1:]] - end[order[:-1]] < _QUEUED_NS
+    )
+    launched = np.where(caller[rows] >= 0, events["start_ns"][caller[rows]], start)
+    linked = work[caller[work] >= 0]
+    linked = linked[np.argsort(events["start_ns"][caller[linked]], kind="stable")]
+    ends = np.maximum.accumulate(events["start_ns"][linked] + events["duration_ns"][linked])
+    before = np.searchsorted(events["start_ns"][caller[linked]], launched, side="left")
+    needed = np.where(before > 0, np.append(ends, 0)[before - 1], launched)
+    result: Times = np.where(follows, np.minimum(np.maximum(launched, needed), start), start)
+    return result
+
+
+def _waits_for(trace: Trace, work: Ids, following: Ids, has_next: Mask, end: Times) -> Mask:
+    """Whether the next work was launched before the call ended, or the CPU waited for its end."""
+    events = trace.events
+    waits: Mask = ~has_next
+    if len(work):
+        caller = launch_of(trace)[work[following]]
+        launched = np.where(caller >= 0, events["start_ns"][caller], np.iinfo(np.int64).max)
+        waits = waits | (launched < end)
+    sync = np.flatnonzero(events.text("name").where(lambda name: "Synchronize" in name))
+    sync = sync[np.argsort(events["start_ns"][sync], kind="stable")]
+    place = np.searchsorted(events["start_ns"][sync], end, side="right") - 1
+    until = np.append(events["start_ns"][sync] + events["duration_ns"][sync], 0)[place]
+    return waits | ((place >= 0) & (until >= end))
+
+
+def _disjoint(begins: Times, ends: Times) -> tuple[Times, Times]:
+    """The intervals without what earlier ones cover; by end they are in order."""
+    order = np.argsort(ends, kind="stable")
+    covered = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(ends[order])[:-1]])
+    result = begins.copy()
+    result[order] = np.minimum(np.maximum(begins[order], covered), ends[order])
+    return result, ends
+
+
+def _progress(waits: tuple[Times, Times]) -> Any:
+    """From times to the time that was not spent waiting."""
+    from stepscope.trace.intervals import Intervals
+
+    waiting = Intervals(*waits)
+    return lambda times: times - waiting.before(np.asarray(times, np.int64))
+
+
+def _even_arrivals(
+    trace: Trace, timeline: CallTimeline, work: Ids, arrival: Times, waited: Times,
+    kinds: list[CallKind],
+) -> tuple[Times, Times]:  # fmt: skip
+    """Progress at arrivals and waits if each kernel took the mean of its name in its step."""
+    if not any(kind.peer >= 0 for kind in kinds):
+        return np.zeros_like(arrival), np.zeros_like(waited)
+    events, calls = trace.events, timeline.kept
+    duration = events["duration_ns"][work].astype(np.float64)
+    labels = np.stack([events["step"][work], events["name"][work]])
+    _, group = np.unique(labels, axis=1, return_inverse=True)
+    group = group.ravel()
+    mean = np.bincount(group, duration) / np.maximum(np.bincount(group), 1)
+    end = events["start_ns"][work] + events["duration_ns"][work]
+    order = np.argsort(end, kind="stable")
+    longer = np.append(0.0, np.cumsum((mean[group] - duration)[order]))
+
+    def moved(times: Times, progress: Times) -> Times:
+        shift = longer[np.searchsorted(end[order], times, side="right")]
+        result: Times = progress + np.rint(shift).astype(np.int64)
+        return result
+
+    return moved(timeline.ready[calls], arrival), moved(timeline.resumed[calls], waited)
+
+
+def _is_receive(trace: Trace, rows: Ids) -> Mask:
+    kinds = [str(trace.event_arguments(row).get("Collective name", "")) for row in rows.tolist()]
+    return np.array([kind.lower() == "recv" for kind in kinds], np.bool_)
+
+
+def _kinds(trace: Trace, rows: Ids) -> tuple[list[CallKind], list[int], list[int], list[int]]:
+    names, numbers = trace.events.text("name"), trace.events["bytes"]
+    kinds: dict[CallKind, int] = {}
+    kind, sent, received = [], [], []
+    for row in rows.tolist():
+        arguments = trace.event_arguments(row)
+        key = _kind(str(names[row]), arguments)
+        if key not in kinds and len(kinds) >= _MOST_KINDS:
+            key = CallKind(key.kind)
+        kind.append(kinds.setdefault(key, len(kinds)))
+        most = int(numbers[row])
+        sent.append(_share(arguments, "In", most))
+        received.append(_share(arguments, "Out", most))
+    return list(kinds), kind, sent, received
+
+
+def _kind(name: str, arguments: Mapping[str, Any]) -> CallKind:
+    kind, group, ranks, size = collective_key(name, arguments)
+    peer = arguments.get(_PEER.get(kind, ""))
+    return CallKind(
+        kind[:_LETTERS], group[:_LETTERS], ranks_in_short(ranks)[:_LETTERS],
+        int(size) if size.isdecimal() else -1, peer if isinstance(peer, int) else -1,
+    )  # fmt: skip
+
+
+def _share(arguments: Mapping[str, Any], way: str, most: int) -> int:
+    """The bytes sent or received: those of the larger side, in proportion to the elements."""
+    counts = {side: arguments.get(f"{side} msg nelems") for side in ("In", "Out")}
+    known = [count for count in counts.values() if isinstance(count, int)]
+    mine = counts[way]
+    if most < 0 or not isinstance(mine, int) or not max(known, default=0):
+        return most
+    return most * mine // max(known)
+
+
+def ranks_in_short(text: str) -> str:
+    """A list of ranks in short; other text as it is.
+
+    Example:
+        >>> [ranks_in_short(text) for text in ("[0, 1, 2, 3]", "[0, 8, 16]", "[1, 2, 5]", "[7]")]
+        ['0-3', '0-16/8', '1,2,5', '7']
+    """
+    if not re.fullmatch(r"\[?\s*\d+(\s*,\s*\d+)*\s*\]?", text):
+        return text
+    ranks = [int(number) for number in re.findall(r"\d+", text)]
+    gaps = set(np.diff(ranks).tolist())
+    if len(ranks) < 3 or len(gaps) > 1 or min(gaps) < 1:
+        return ",".join(map(str, ranks))
+    (gap,) = gaps
+    return f"{ranks[0]}-{ranks[-1]}" + (f"/{gap}" if gap > 1 else "")
+
+
+def _places(trace: Trace, rows: Ids, work: Ids) -> tuple[list[str], list[int]]:
+    """The computation that ended last before each call began: its stage, module and kernel."""
+    events = trace.events
+    if not len(rows):
+        return [], []
+    end = events["start_ns"][work] + events["duration_ns"][work]
+    order = np.argsort(end, kind="stable")
+    work, end = work[order], end[order]
+    place = np.searchsorted(end, events["start_ns"][rows], side="right") - 1
+    texts = [_place(trace, int(work[row]) if row >= 0 else -1) for row in place.tolist()]
+    numbers: dict[str, int] = {}
+    found = []
+    for text in texts:
+        kept = text if text in numbers or len(numbers) < _MOST_PLACES else texts[0]
+        found.append(numbers.setdefault(kept, len(numbers)))
+    return list(numbers), found
+
+
+def _place(trace: Trace, row: int) -> str:
+    if row < 0:
+        return ""
+    stage, module = int(trace.events["stage"][row]), int(trace.events["module"][row])
+    parts = [
+        STAGES[stage] if stage >= 0 else "",
+        str(trace["modules"].text("path")[module] or "") if module >= 0 else "",
+        str(trace.events.text("name")[row])[:_LETTERS],
+    ]
+    return ": ".join(filter(None, parts))

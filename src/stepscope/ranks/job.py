@@ -1,0 +1,99 @@
+"""What the sketches of a job say together: which ranks are slow, since when, why, and the cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stepscope.arrays import Floats
+from stepscope.ranks.collectives import match_calls
+from stepscope.ranks.costs import with_costs
+from stepscope.ranks.group_table import GroupRow, group_rows
+from stepscope.ranks.job_table import job_table
+from stepscope.ranks.replay import build_replay
+from stepscope.ranks.sketch import Sketch
+from stepscope.ranks.sketch_whatifs import whatifs
+from stepscope.ranks.slow_links import find_slow_links
+from stepscope.ranks.slowdown import Slowdown, slowdown
+from stepscope.ranks.stragglers import Straggler, find_stragglers
+
+
+@dataclass(frozen=True)
+class JobReport:
+    """A job in numbers; times in ms, medians over steps.
+
+    Attributes:
+        ranks: how many have a sketch.
+        steps: how many steps all of them have.
+        step_ms: the length of a step.
+        work_ms: the median rank's own work per step.
+        slowest_ms: the own work per step of the slowest rank of each step, on average.
+        rows: for each rank: rank, node, device, work by stage, waiting.
+        stragglers: by cost, the most expensive first.
+        groups: collectives by kind and process groups.
+        replayed_ms: the step as replayed from the sketches, the mean of the ranks.
+        whatifs: the step after `no_straggler`, and with twice the bandwidth.
+        slowdown: what imbalance costs, by what is out of balance; None for one rank.
+    """
+
+    ranks: int
+    steps: int
+    step_ms: float
+    work_ms: float
+    slowest_ms: float
+    rows: tuple[dict[str, Any], ...]
+    stragglers: tuple[Straggler, ...]
+    groups: tuple[GroupRow, ...] = ()
+    slowdown: Slowdown | None = None
+    replayed_ms: float = 0.0
+    whatifs: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict that `json` can write."""
+        found = asdict(self)
+        for row, one in zip(found["stragglers"], self.stragglers, strict=True):
+            row["sentence"] = one.sentence
+        if self.slowdown:
+            found["slowdown"]["ratio"] = self.slowdown.ratio
+        return found
+
+
+def job_report(sketches: Sequence[Sketch]) -> JobReport:
+    """Compare the ranks of a job.
+
+    The own work of each rank is compared with the median rank, stage by stage and step by step.
+    Waiting inside collectives does not count as work: the ranks that wait are not the slow ones.
+    What a finding costs is found by a replay of the job without it.
+
+    Args:
+        sketches: of at least one rank, each with at least one step.
+    """
+    table = job_table(sketches)
+    matched = match_calls(sketches, table.places)
+    found = [*find_stragglers(table), *find_slow_links(table, matched)]
+    replay = build_replay(table, matched)
+    own = table.work.sum(axis=1)
+    return JobReport(
+        ranks=len(sketches),
+        steps=len(table.steps),
+        step_ms=table.step_ms,
+        work_ms=float(np.median(own)),
+        slowest_ms=float(own.max(axis=0).mean()),
+        rows=tuple(_row(one, table.stages, table.work[row]) for row, one in enumerate(sketches)),
+        stragglers=with_costs(found, table, replay) if found else (),
+        groups=group_rows(table, matched),
+        slowdown=slowdown(table, replay) if len(sketches) > 1 else None,
+        replayed_ms=replay.step_ms,
+        whatifs=whatifs(table, replay),
+    )
+
+
+def _row(sketch: Sketch, stages: Sequence[str], work: Floats) -> dict[str, Any]:
+    return {
+        "rank": sketch.rank, "node": sketch.node, "device": sketch.device,
+        "work_ms": dict(zip(stages, np.median(work, axis=1).round(4).tolist(), strict=True)),
+        "waiting_ms": round(float(np.median(sketch.waiting)), 4) if sketch.waiting else 0.0,
+    }  # fmt: skip

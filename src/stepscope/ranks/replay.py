@@ -1,0 +1,180 @@
+"""Replays a job from its sketches: each rank's own work, and the communication between ranks.
+
+A rank arrives at a call when its own work allows and the call before it on its stream has ended.
+The transfer begins when the last member has arrived. A rank goes on when the call that it waits
+for has ended. Without recorded communication all ranks wait for each other at the end of a step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from stepscope.arrays import Floats, Ids
+from stepscope.ranks.calls import CallColumns
+from stepscope.ranks.clock_offsets import begin_times
+from stepscope.ranks.collectives import GroupKey, Matched
+from stepscope.ranks.job_table import JobTable
+from stepscope.ranks.replay_graph import ReplayGraph
+
+_MOST_CALLS = 40_000
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """A job that can be replayed, times in ns.
+
+    Attributes:
+        matched: the calls of all ranks.
+        begin: when each rank begins, shape (ranks,).
+        rank, step: of each mark (an arrival, a wait, or the end of a step), shape (marks,); marks
+            of a rank are consecutive, in order of its progress.
+        own: the rank's own work before each mark, shape (marks,).
+        even: the same with the micro-batches of pipelines in balance, shape (marks,).
+        graph: what waits for what.
+        transfer: of each meeting once all have arrived, shape (meetings,).
+        steps: how many.
+    """
+
+    matched: Matched
+    begin: Floats
+    rank: Ids
+    step: Ids
+    own: Floats
+    even: Floats
+    graph: ReplayGraph
+    transfer: Floats
+    steps: int
+
+    def scaled(self, factor: Floats) -> Replay:
+        """With each rank's own work in each step scaled; `factor` has shape (ranks, steps)."""
+        return replace(self, own=self.own * factor[self.rank, self.step])
+
+    def without(self, excess_ms: Floats) -> Replay:
+        """With less own work: where ranks make the same calls, taken from the longest parts.
+
+        Args:
+            excess_ms: how much less, shape (ranks, steps).
+        """
+        ranks, steps = excess_ms.shape
+        own = self.own_ms(steps)
+        marks = np.bincount(self.rank, minlength=ranks)
+        if len(set(marks.tolist())) > 1:
+            return self.scaled(1 - np.minimum(excess_ms / np.maximum(own, 1e-9), 1))
+        parts = self.own.reshape(ranks, -1)
+        longer = np.maximum(parts - np.median(parts, axis=0), 0).ravel()
+        code = self.rank * steps + self.step
+        total = np.bincount(code, longer, ranks * steps)
+        share = np.minimum(excess_ms.ravel() * 1e6 / np.maximum(total, 1), 1)
+        return self.with_own(self.own - longer * share[code])
+
+    def with_own(self, own: Floats) -> Replay:
+        """With other work before each mark, ns, shape (marks,)."""
+        return replace(self, own=own)
+
+    def together(self) -> Replay:
+        """With all ranks beginning at once."""
+        return replace(self, begin=np.zeros(len(self.begin)))
+
+    def own_ms(self, steps: int) -> Floats:
+        """Each rank's own work in each step, ms, shape (ranks, steps); 0 where not replayed."""
+        code = self.rank * steps + self.step
+        total = np.bincount(code, self.own, len(self.begin) * steps) / 1e6
+        return total.reshape(len(self.begin), steps).astype(np.float64)
+
+    def with_transfer(self, transfer: Floats) -> Replay:
+        """With other transfer times, ns, shape (meetings,)."""
+        return replace(self, transfer=transfer)
+
+    @property
+    def step_ms(self) -> float:
+        """The length of a step, the mean of ranks and steps."""
+        last = np.append(np.flatnonzero(np.diff(self.rank)), len(self.rank) - 1)
+        return float((self.times[last] - self.begin).mean() / self.steps / 1e6)
+
+    @cached_property
+    def times(self) -> Floats:
+        """When each rank comes to each mark, shape (marks,)."""
+        return self.graph.times(self.begin, self.own, self.transfer)[: len(self.rank)]
+
+
+def build_replay(table: JobTable, matched: Matched) -> Replay:
+    """Make a job replayable: all steps whose calls are known, or evenly spread ones of very many.
+
+    Calls that make ranks wait for each other in a circle are not what was recorded, so then the
+    ranks meet at the end of each step only, as where no communication is known.
+
+    Args:
+        table: the ranks.
+        matched: their calls.
+    """
+    own_ns = _own_per_step(table)
+    if matched.count:
+        replay = _replay(table, matched, own_ns)
+        if not np.isnan(replay.times).any():
+            return replay
+    return _replay(table, _ends_of_steps(own_ns), own_ns)
+
+
+def _replay(table: JobTable, matched: Matched, own_ns: Floats) -> Replay:
+    kept = _replayed_steps(matched, len(table.steps))
+    calls = np.flatnonzero(np.isin(matched.columns.step, kept))
+    matched = matched.take(calls)
+    columns, ranks = matched.columns, len(table.sketches)
+    rank = np.concatenate([matched.rank, matched.rank, np.repeat(np.arange(ranks), len(kept))])
+    step = np.concatenate([columns.step, columns.step, np.tile(kept, ranks)])
+    ends = own_ns[:, kept].ravel()
+    progress = np.concatenate([columns.arrival_ns, columns.waited_ns, ends])
+    even = np.concatenate([columns.even_arrival_ns, columns.even_waited_ns, ends])
+    kind = np.repeat([0, 1, 2], [len(calls), len(calls), len(ends)])
+    order = np.lexsort((kind, progress, step, rank))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    rank, step = rank[order], step[order]
+    own = _between(progress[order], rank, step)
+    return Replay(
+        matched, begin_times(table.sketches, matched), rank, step, own,
+        _between(even[order], rank, step) if columns.even_waited_ns.any() else own,
+        ReplayGraph.of(matched, rank, place[: len(calls)], place[len(calls) : 2 * len(calls)]),
+        matched.transfer_ns.astype(np.float64), len(kept),
+    )  # fmt: skip
+
+
+def _between(progress: Floats, rank: Ids, step: Ids) -> Floats:
+    """The work before each mark: since the mark before, or since the step began."""
+    fresh = (np.diff(rank, prepend=-1) != 0) | (np.diff(step, prepend=-1) != 0)
+    values = progress.astype(np.float64)
+    result: Floats = np.maximum(np.where(fresh, values, np.diff(values, prepend=0.0)), 0)
+    return result
+
+
+def _replayed_steps(matched: Matched, steps: int) -> Ids:
+    """Steps with calls; of more than 40,000 calls those of evenly spread steps."""
+    step = matched.columns.step[matched.meeting >= 0]
+    calls = np.bincount(step, minlength=steps)
+    known = np.flatnonzero(calls)
+    count = max(1, int(_MOST_CALLS / max(calls[known].mean(), 1)))
+    spread = np.linspace(0, len(known) - 1, min(count, len(known))).round().astype(np.int64)
+    return known[spread].astype(np.int64)
+
+
+def _ends_of_steps(own_ns: Floats) -> Matched:
+    """Where no communication is known: all ranks wait for each other when a step ends."""
+    ranks, steps = own_ns.shape
+    rank, step = np.repeat(np.arange(ranks), steps), np.tile(np.arange(steps), ranks)
+    zero, end = np.zeros(ranks * steps, np.int64), own_ns.ravel().astype(np.int64)
+    columns = CallColumns(
+        zero, step, end, zero, end, end, zero - 1, zero - 1, zero, zero, zero, zero
+    )
+    return Matched([GroupKey("barrier", "", "")], rank, zero, zero, step, columns, zero > 0)
+
+
+def _own_per_step(table: JobTable) -> Floats:
+    """Each rank's progress in each step, ns, shape (ranks, steps)."""
+    return np.array([
+        np.array(one.calls.own_ns, np.float64)[place]
+        if len(one.calls.own_ns) == len(one.steps) else work.sum(axis=0) * 1e6
+        for one, place, work in zip(table.sketches, table.places, table.work, strict=True)
+    ])  # fmt: skip

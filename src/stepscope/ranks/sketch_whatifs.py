@@ -1,0 +1,48 @@
+"""What-ifs of a whole job, answered from its sketches.
+
+The same changes as `whatif`'s `no_straggler` and `bandwidth`, without opening a trace again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stepscope.annotate.ranks.peers import usual_of_peers
+from stepscope.arrays import Ids
+from stepscope.ranks.job_table import JobTable
+from stepscope.ranks.replay import Replay
+from stepscope.ranks.sketch import Sketch
+
+_NOT_COMPUTING = ("host", "data_loading")
+
+
+def whatifs(table: JobTable, replay: Replay) -> dict[str, float]:
+    """The step, ms, after each change; changes that do not apply are left out."""
+    found = {}
+    if len(table.sketches) > 1:
+        found["no_straggler"] = step_ms_without_stragglers(table, replay)
+    if replay.transfer.any():
+        found["bandwidth:factor=2"] = replay.with_transfer(replay.transfer / 2).step_ms
+    return found
+
+
+def step_ms_without_stragglers(table: JobTable, replay: Replay) -> float:
+    """The step, ms, if ranks that work longer than the median peer worked as long as it does.
+
+    Peers run the same kernels; if some rank has no peer, all ranks are compared.
+    """
+    computing = [stage not in _NOT_COMPUTING for stage in table.stages]
+    busy = table.work[:, computing].sum(axis=(1, 2))
+    factor = np.minimum(usual_of_peers(busy, _peers(table.sketches)) / np.maximum(busy, 1e-9), 1)
+    return replay.scaled(np.repeat(factor[:, None], len(table.steps), axis=1)).step_ms
+
+
+def _peers(sketches: Sequence[Sketch]) -> Ids:
+    """The group of each rank: ranks that run the same kernels equally often."""
+    kinds = [frozenset((name, count) for name, (count, _) in one.kernels.items())
+             for one in sketches]  # fmt: skip
+    numbers = {kind: row for row, kind in enumerate(dict.fromkeys(kinds))}
+    group = np.array([numbers[kind] for kind in kinds], np.int64)
+    return group if np.bincount(group).min() > 1 else np.zeros_like(group)

@@ -1,0 +1,137 @@
+"""Process groups whose transfers take longer than those of others like them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.arrays import Floats, Mask
+from stepscope.ranks.collectives import Matched, bus_bandwidth
+from stepscope.ranks.job_table import JobTable
+from stepscope.ranks.sketch import Sketch
+from stepscope.ranks.stragglers import Straggler, slow_steps, span, threshold
+
+_LEAST_GROUPS = 3  # with fewer, the median is no reference
+_LEAST_RATIO = 1.3
+
+
+@dataclass(frozen=True)
+class GroupTransfers:
+    """What one process group transfers in each step by one kind of collective.
+
+    Attributes:
+        kind: of the collective.
+        group: name of the process group, or the pair of a `send`.
+        ranks: positions of its members among the sketches.
+        nodes: the machines of its members.
+        transfer_ms: per step, shape (steps,).
+        rate: bus bandwidth of the median call, GB/s, nan if unknown.
+        likeness: groups of equal likeness transfer as much among as many ranks and machines.
+    """
+
+    kind: str
+    group: str
+    ranks: tuple[int, ...]
+    nodes: tuple[str, ...]
+    transfer_ms: Floats
+    rate: float
+    likeness: tuple[object, ...]
+
+
+class _SlowGroup(NamedTuple):
+    """A group that is slow in some steps, and what others like it take, ms, and reach, GB/s."""
+
+    group: GroupTransfers
+    when: Mask
+    usual: Floats
+    usual_rate: float
+
+
+def find_slow_links(table: JobTable, matched: Matched) -> list[Straggler]:
+    """Groups whose transfers, without waiting for the last rank, take longer than the median.
+
+    Args:
+        table: the ranks.
+        matched: their calls.
+    """
+    groups = group_transfers(table.sketches, matched, len(table.steps))
+    found: dict[tuple[tuple[str, ...], str], list[_SlowGroup]] = {}
+    for _, alike in groupby(sorted(groups, key=_likeness), key=_likeness):
+        members = list(alike)
+        if len(members) < _LEAST_GROUPS:
+            continue
+        values = np.array([one.transfer_ms for one in members])
+        usual = np.median(values, axis=0)
+        excess = values - usual
+        slow = (values > _LEAST_RATIO * usual) & (excess > threshold(excess, table.step_ms))
+        rate = float(np.median([one.rate for one in members]))
+        for row, group in enumerate(members):
+            when = slow_steps(slow[row])
+            if when is not None:
+                one = _SlowGroup(group, when, usual, rate)
+                found.setdefault((group.nodes, group.kind), []).append(one)
+    return [_finding(table, slow) for slow in found.values()]
+
+
+def group_transfers(
+    sketches: Sequence[Sketch], matched: Matched, steps: int
+) -> list[GroupTransfers]:
+    """The transfers of each process group by kind; of groups that are whole in the sketches."""
+    if not matched.count:
+        return []
+    row = matched.first
+    step, key = matched.columns.step[row], matched.key[row]
+    transfer = matched.transfer_ns / 1e6
+    rate = bus_bandwidth(matched, np.arange(matched.count))
+    members = matched.members
+    found = []
+    order = np.argsort(key, kind="stable")
+    for mine in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
+        number = int(key[mine[0]])
+        ranks = tuple(members[number])
+        nodes = tuple(sorted({sketches[rank].node for rank in ranks}))
+        calls = len(mine) / max(len(np.unique(step[mine])), 1)
+        one = matched.keys[number]
+        found.append(GroupTransfers(
+            one.kind, one.name, ranks, nodes,
+            np.bincount(step[mine], transfer[mine], steps).astype(np.float64),
+            float(np.median(rate[mine])),
+            (one.kind, len(ranks), len(nodes), round(calls), int(np.median(matched.bytes[mine]))),
+        ))  # fmt: skip
+    return found
+
+
+def _likeness(group: GroupTransfers) -> str:
+    return str(group.likeness)
+
+
+def _finding(table: JobTable, slow: list[_SlowGroup]) -> Straggler:
+    """One finding for the slow groups of the same machines."""
+    when = np.any([one.when for one in slow], axis=0)
+    taken = np.median([one.group.transfer_ms[when] for one in slow])
+    usual = np.median([one.usual[when] for one in slow])
+    ranks = sorted({table.sketches[rank].rank for one in slow for rank in one.group.ranks})
+    nodes = [node for node in slow[0].group.nodes if node]
+    excess = float(taken - usual)
+    return Straggler(
+        ranks=tuple(ranks),
+        node=nodes[0] if len(nodes) == 1 else "",
+        stage="communication",
+        steps=span(when, table.steps),
+        excess_ms=excess,
+        excess=excess / float(usual) if usual else float("inf"),
+        cause=_cause(slow, nodes),
+        groups=tuple(sorted({one.group.group for one in slow})),
+    )
+
+
+def _cause(slow: list[_SlowGroup], nodes: list[str]) -> str:
+    kind, rate = slow[0].group.kind, np.median([one.group.rate for one in slow])
+    where = f" between {' and '.join(nodes)}" if len(nodes) > 1 else ""
+    usual = f"other groups at {slow[0].usual_rate:.3g}"
+    speed = "" if np.isnan(rate) else f" ({kind} at {rate:.3g} GB/s, {usual})"
+    return f"slower link{where}{speed}"

@@ -1,0 +1,189 @@
+"""The work of a trace's operators, from their recorded arguments; each is evaluated once.
+
+In a trace of XLA, instructions are operators of known work.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from math import nan, prod
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from msgspec import MsgspecError, Raw, Struct, field
+from msgspec.json import Decoder
+
+from stepscope.arrays import Ids32, IntArray
+from stepscope.roofline.formulas import Work, has_formula, multiplies, work_of
+from stepscope.roofline.instruction_work import instruction_work
+from stepscope.roofline.operator_shapes import read_call
+from stepscope.trace.arguments import parse
+from stepscope.trace.nesting import inherit
+from stepscope.trace.sets import distinct
+from stepscope.trace.trace import Trace
+
+_NOTHING = Raw(b"")
+_CONVOLUTION_BACKWARD = re.compile(r"aten::(cudnn_)?convolution_backward")
+
+
+class _WorkArguments(Struct, gc=False):
+    """The arguments that determine the work of a call; the others differ from call to call."""
+
+    dims: Raw = field(name="Input Dims", default=_NOTHING)
+    types: Raw = field(name="Input type", default=_NOTHING)
+    values: Raw = field(name="Concrete Inputs", default=_NOTHING)
+    flops: Raw = field(name="kernel_flop", default=_NOTHING)
+    size: Raw = field(name="kernel_num_gb", default=_NOTHING)
+
+
+_DECODER = Decoder(_WorkArguments)
+
+
+class _CallWork(NamedTuple):
+    flops: float
+    bytes: float
+    width: int
+    strides: bool
+
+
+class Operators:
+    """The operators of a trace and their work.
+
+    Attributes:
+        flops, bytes: of each event, float64, shape (events,); nan if unknown or not requested yet.
+        width: bytes per element of a product's operands, int8, shape (events,).
+        origin: of XLA's instructions: XLA or SHAPES, int8, shape (events,).
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        events = trace.events
+        self._events, self._arguments = events, trace.arguments
+        self._names = events.text("name")
+        self._candidate = events.text("category").mask("cpu_op") & self._names.where(has_formula)
+        self._around = inherit(events["parent"], np.where(self._candidate, events["id"], -1))
+        self.flops, self.bytes = np.full((2, len(events)), np.nan)
+        self.width = np.zeros(len(events), np.int8)
+        self._seen = np.zeros(len(events), np.bool_)
+        self._known: list[_CallWork] = []
+        self._index: dict[tuple[object, ...], int] = {}  # in `_known`
+        self.origin = np.zeros(len(events), np.int8)
+        self._execution = self._add_instructions(trace)
+
+    def _add_instructions(self, trace: Trace) -> Ids32:
+        """The execution of an instruction that each event is part of, -1 for none."""
+        found = instruction_work(trace)
+        rows = found.rows
+        self.flops[rows], self.bytes[rows] = found.flops, found.bytes
+        self.width[rows], self.origin[rows] = found.width, found.origin
+        self._seen[rows] = True
+        return found.execution
+
+    @classmethod
+    def of(cls, trace: Trace) -> Operators:
+        """The operators of a trace, cached as long as the trace lives."""
+        if trace not in _kept:
+            _kept[trace] = cls(trace)
+        return _kept[trace]
+
+    def of_work(self, rows: IntArray, caller: IntArray) -> IntArray:
+        """The operator whose work each kernel, or operator without a device, does; or -1.
+
+        Args:
+            rows: events.id, shape (n,).
+            caller: the event that launched each, -1 for none, shape (n,).
+        """
+        execution = self._execution[rows]
+        other = np.flatnonzero(execution < 0)
+        found = execution.astype(np.int64)
+        found[other] = self.known_around(np.where(caller >= 0, caller, rows)[other])
+        return found
+
+    def known_around(self, rows: IntArray) -> IntArray:
+        """The innermost operator with known work around each event, itself included; or -1.
+
+        Args:
+            rows: events.id, shape (n,).
+        """
+        parent, found = self._events["parent"], self._around[rows]
+        while True:
+            self._evaluate(found[found >= 0])
+            lost = (found >= 0) & np.isnan(self.flops[found]) & np.isnan(self.bytes[found])
+            if not lost.any():
+                return found
+            above = parent[found[lost]]
+            found[lost] = np.where(above >= 0, self._around[above], -1)
+
+    def around_products(self, rows: IntArray) -> IntArray:
+        """The events around the products among `rows`, whose work those products do.
+
+        Returns:
+            events.id, shape (m,).
+        """
+        parent, found = self._events["parent"], [np.empty(0, np.int32)]
+        products = rows[self._names.where(multiplies)[rows] & (self.flops[rows] > 0)]
+        around = distinct(parent[products])
+        while len(around := around[around >= 0]):
+            found.append(around)
+            around = distinct(parent[around])
+        return distinct(np.concatenate(found))
+
+    def _evaluate(self, rows: IntArray) -> None:
+        fresh = distinct(rows[~self._seen[rows]])
+        self._seen[fresh] = True
+        fresh = fresh[np.argsort(self._events["source"][fresh], kind="stable")]
+        texts = self._arguments.texts(self._events["source"][fresh])
+        names = self._names.codes[fresh].tolist()
+        index = [self._lookup(name, text) for name, text in zip(names, texts, strict=True)]
+        known = np.array(self._known, np.float64).reshape(-1, len(_CallWork._fields))[index]
+        self.flops[fresh], self.bytes[fresh], self.width[fresh], strides = known.T
+        for row in fresh[np.isnan(self.flops[fresh]) & (strides == 0)].tolist():
+            if row in self._by_gradient:
+                self.flops[row], self.bytes[row] = self._by_gradient[row]
+
+    def _lookup(self, name: int, text: bytes) -> int:
+        """The index of a call's work in `_known`; equal calls are evaluated once."""
+        if b'"Input Dims"' not in text and b'"kernel_' not in text:
+            key: tuple[object, ...] = (name,)
+        else:
+            try:
+                given = _DECODER.decode(text)
+            except MsgspecError:
+                return self._add(name, text)
+            flops, size = given.flops, given.size
+            key = (name, bytes(given.dims), bytes(given.types), bytes(given.values))
+            key += (bytes(flops), bytes(size)) if flops or size else ()
+        if key not in self._index:
+            self._index[key] = self._add(name, text)
+        return self._index[key]
+
+    def _add(self, name: int, text: bytes) -> int:
+        called, call = self._names.values[name], read_call(parse(text))
+        work = work_of(called, call) or Work(nan, nan)
+        self._known.append(_CallWork(*work, call.width, bool(call.values)))
+        return len(self._known) - 1
+
+    @cached_property
+    def _by_gradient(self) -> dict[int, Work]:
+        """Work of convolutions from their gradients, as PyTorch of 2021 records no strides.
+
+        The gradient of the output has the output's shape.
+        """
+        events = self._events
+        forward = inherit(events["parent"], events["forward_event"])
+        backward = self._names.where(lambda name: bool(_CONVOLUTION_BACKWARD.fullmatch(name)))
+        found = {}
+        for row in np.flatnonzero(backward & (forward >= 0)).tolist():
+            call = read_call(self._arguments.of(int(events["source"][row])))
+            first = "cudnn" not in str(self._names[row])
+            gradient, x = call.tensor(0 if first else 1), call.tensor(1 if first else 0)
+            weight = call.tensor(2)
+            if gradient and x and weight:
+                flops = 2 * gradient.elements * prod(weight.shape[1:])
+                found[int(forward[row])] = Work(flops, x.bytes + weight.bytes + gradient.bytes)
+        return found
+
+
+# Weak keys: a strong reference would keep the trace alive.
+_kept: WeakKeyDictionary[Trace, Operators] = WeakKeyDictionary()

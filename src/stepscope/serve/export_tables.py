@@ -1,0 +1,148 @@
+"""The tables and flame graphs of a single file, answered in advance.
+
+The answers come from the same functions as the server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from stepscope.contexts import build_contexts
+from stepscope.serve.context_answers import ContextFindings
+from stepscope.serve.export_request import KeyedAnswer, Report, request_key
+from stepscope.serve.request_parameters import Query
+from stepscope.serve.timeline_answers import LevelAnswer
+
+_MAX_STEPS, _MAX_RANKS = 20, 16
+_MAX_KERNELS, _MAX_LINES, _MAX_FILES = 300, 300, 100
+_FEW_BOXES, _FLAMES = 2000, ("device", "cpu", "allocated")
+_BOXES_OF_CONTEXTS = (40_000, 10_000, 2_500)
+
+
+def tables(report: Report) -> Iterator[KeyedAnswer]:
+    """Overview, modules, kernels, sources, and the selection for each of their rows."""
+    yield "overview", replace(report.ask("overview", **report.scope), start=report.steps[0])
+    for request in ("modules", "kernels"):
+        yield request, report.ask(request, **report.scope)
+    found = report.ask("findings")
+    yield "findings", found
+    yield "axis", report.ask("axis")
+    for scope in _scopes(report):
+        for request in ("overview", "modules", "kernels"):
+            yield request_key(request, **scope), report.ask(request, **scope)
+    for every in ("", "1"):
+        yield request_key("level", every=every), _first_level(report, every)
+    yield from sources(report)
+    yield from _selections(report, len(found.findings))
+
+
+def _scopes(report: Report) -> Iterator[dict[str, str]]:
+    """Each rank, and each step of the rank that the file opens with."""
+    first = str(report.rank)
+    overview = report.ask("overview", **report.scope)
+    ranks = [str(rank) for rank in overview.ranks[:_MAX_RANKS]]
+    yield from ({"rank": rank} for rank in dict.fromkeys([first, *ranks]))
+    steps = [str(row.step) for row in overview.steps if str(row.rank) == first]
+    yield from ({"rank": first, "step": step} for step in steps[:_MAX_STEPS])
+
+
+def flames(report: Report) -> Iterator[KeyedAnswer]:
+    """Flame graphs of the first rank for the usual measures, in both directions, few boxes each."""
+    scope = {"rank": str(report.rank)}
+    return _flames(report, scope, _FEW_BOXES, _FLAMES)
+
+
+def tables_of_contexts(report: Report) -> Iterator[KeyedAnswer]:
+    """Overview, findings and sources of a trace that holds collected contexts alone."""
+    yield "overview", report.ask("overview")
+    yield "findings", report.ask("findings")
+    yield from sources(report)
+
+
+def flames_of_contexts(report: Report) -> Iterator[tuple[Iterator[KeyedAnswer], list[str]]]:
+    """Flame graphs of collected contexts for all measures, with fewer and fewer boxes.
+
+    Yields:
+        The answers, and what they leave out. Take the first that fits.
+    """
+    contexts = len(build_contexts(report.view.trace))
+    for most in _BOXES_OF_CONTEXTS:
+        left_out = f"all but the {most:,} largest contexts of each flame graph"
+        yield _flames(report, {}, most), [left_out] if contexts > most else []
+
+
+def _flames(
+    report: Report, scope: dict[str, str], most: int, names: Collection[str] = ()
+) -> Iterator[KeyedAnswer]:
+    """Flame graphs in both directions, and the findings to mark in them.
+
+    Args:
+        report: what a file covers.
+        scope: `rank`, or nothing for the whole trace.
+        most: boxes in each.
+        names: of the measures; by default all.
+    """
+    known = report.ask("contexts", **scope).measures
+    measures = [measure for measure in known if not names or measure.name in names]
+    for by in ("", *(measure.name for measure in measures)):
+        for up in ("", "1"):
+            query = {**scope, "by": by, "up": up}
+            graph = report.ask("contexts", **query, most=str(most))
+            yield request_key("contexts", **query), replace(graph, measures=measures)
+            marks = report.ask("context_findings", **query)
+            yield request_key("context_findings", **query), _shown(marks, graph.boxes.node)
+
+
+def _shown(marks: ContextFindings, nodes: list[int]) -> ContextFindings:
+    """The findings with the nodes that a flame graph shows."""
+    shown = set(nodes)
+    return ContextFindings(
+        [
+            replace(finding, nodes=[node for node in finding.nodes if node in shown])
+            for finding in marks.findings
+        ]
+    )
+
+
+def _first_level(report: Report, every: str) -> LevelAnswer:
+    """The steps; those whose timeline is not in the file do not open."""
+    answer: LevelAnswer = report.ask("level", every=every)
+    steps = answer.level.operations
+    steps.opens = [int(id in report.steps) for id in steps.id]
+    return answer
+
+
+def sources(report: Report) -> Iterator[KeyedAnswer]:
+    """The list of source files, and for each its text and the costs of its lines."""
+    known = report.ask("sources", **report.scope)
+    yield "sources", known
+    for file in [row.file for row in known.files[:_MAX_FILES]]:
+        source = report.ask("source", file=file, **report.scope)
+        if source.readable and file not in report.sources:
+            source = replace(source, readable=False, text=None, reason=_NOT_INCLUDED)
+        yield request_key("source", file=file), source
+
+
+_NOT_INCLUDED = "this report does not include its text"
+
+
+def _selections(report: Report, findings: int) -> Iterator[KeyedAnswer]:
+    """What the panes show for each module, kernel, line and finding."""
+    path = report.steps[0]
+    modules = range(len(report.view.trace["modules"]))
+    rows = report.ask("kernels", **report.scope).rows[:_MAX_KERNELS]
+    costs, _ = report.view.line_costs(report.view.rank_of(Query(report.scope)), None)
+    costs = sorted(costs, key=lambda cost: -max(cost.cpu_ns, cost.device_ns))[:_MAX_LINES]
+    lines = dict.fromkeys((cost.place.file, str(cost.place.line)) for cost in costs)
+    for chosen in (
+        *({"module": str(module)} for module in modules),
+        *({"kernel": row.name} for row in rows),
+        *({"file": file, "line": line} for file, line in lines),
+        *({"finding": str(number)} for number in range(findings)),
+    ):
+        selected = report.ask("select", **chosen, path=path)
+        # The page counts hits itself, since the file cannot know what is on screen.
+        yield request_key("select", **chosen), replace(selected, levels=UNSET)

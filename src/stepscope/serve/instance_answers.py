@@ -1,0 +1,145 @@
+"""Part of an operation's details: statistics of all instances like it, and the longest of them."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from stepscope.arrays import Rows, Times
+from stepscope.serve.selection import Selection, known, step_of
+from stepscope.serve.trace_view import TraceView
+from stepscope.summary.instance_stats import calls_of, runs_of, same_name_events, statistics
+from stepscope.trace.table import Table
+
+_MAX_ROWS, _MAX_SHAPES = 50, 100
+
+
+class Shapes(msgspec.Struct):
+    """Instances with the same input shapes.
+
+    Attributes:
+        shapes: as JSON text.
+    """
+
+    shapes: str
+    count: int
+    mean_ns: int
+
+
+class Instance(msgspec.Struct):
+    """One instance.
+
+    Attributes:
+        event: null for a step or a stage.
+        step: null outside all steps.
+    """
+
+    event: int | None
+    step: int | None
+    start_ns: int
+    duration_ns: int
+
+
+class Instances(msgspec.Struct):
+    """All events of one name on one rank, all calls of a module, all runs of a stage, or all steps.
+
+    Attributes:
+        of: what they are instances of.
+        side: cpu or device: where durations were measured.
+        shapes: input shapes of the longest instances.
+        rows: the longest instances, at most 50.
+    """
+
+    of: str
+    side: str
+    count: int
+    total_ns: int
+    mean_ns: int
+    median_ns: int
+    std_ns: int
+    least_ns: int
+    most_ns: int
+    shapes: list[Shapes]
+    rows: list[Instance]
+
+
+def instances_of(view: TraceView, selection: Selection) -> Instances | None:
+    """All runs, calls or events like an operation; None if there are none."""
+    operation, trace = selection.operation, view.trace
+    if operation.kind == "stage":
+        rows = runs_of(trace, operation.name, step_of(view, selection)[1])
+        return _of_ranges(trace["stages"].take(rows), operation.name)
+    if operation.kind == "step":
+        of_rank = trace["steps"]["rank"] == step_of(view, selection)[1]
+        return _of_ranges(trace["steps"].take(of_rank), "steps")
+    if operation.module >= 0:
+        return view.cached(("calls", operation.module), partial(_calls, view, operation.module))
+    if operation.event < 0:
+        return None
+    event, index = operation.event, view.timeline.index
+    name = trace.events.text("name")[event] or ""
+    key = "instances", name, int(index.rank[event]), bool(index.on_device[event])
+    return view.cached(key, lambda: _of_events(view, same_name_events(trace, event), name))
+
+
+def _calls(view: TraceView, module: int) -> Instances | None:
+    """The recorded calls of a module, if there are any."""
+    calls = calls_of(view.trace, module)
+    name = view.timeline.contents.modules.name_in(module, -1)
+    return _of_events(view, calls, f"calls of {name}") if len(calls) else None
+
+
+def _of_ranges(table: Table, name: str) -> Instances | None:
+    """Runs of a stage, or steps, on the side of the launch that takes longer."""
+    if not len(table):
+        return None
+    device = "device_ns" if table.schema.name == "stages" else "device_busy_ns"
+    on_cpu, on_device = table["end_ns"] - table["start_ns"], table[device]
+    side = "device" if on_device.sum() >= on_cpu.sum() else "cpu"
+    time = on_device if side == "device" else on_cpu
+    order = np.argsort(-time, kind="stable")[:_MAX_ROWS].tolist()
+    steps, start = table["step"], table["start_ns"]
+    rows = [Instance(None, int(steps[row]), int(start[row]), int(time[row])) for row in order]
+    return Instances(of=name, side=side, **vars(statistics(time)), shapes=[], rows=rows)
+
+
+def _of_events(view: TraceView, rows: Rows, name: str) -> Instances:
+    events, index = view.trace.events, view.timeline.index
+    time = events["duration_ns"][rows]
+    longest = longest_of(rows, time, _MAX_SHAPES)
+    return Instances(
+        of=name,
+        side="device" if index.on_device[rows[0]] else "cpu",
+        **vars(statistics(time)),
+        shapes=_shapes(view, longest),
+        rows=[_instance(view, event) for event in longest[:_MAX_ROWS].tolist()],
+    )
+
+
+def _instance(view: TraceView, event: int) -> Instance:
+    events = view.trace.events
+    start, duration = int(events["start_ns"][event]), int(events["duration_ns"][event])
+    return Instance(event, known(events["step"], event), start, duration)
+
+
+def longest_of(rows: Rows, time: Times, limit: int = _MAX_ROWS) -> Rows:
+    """The rows that take most time, the longest first; of equals the first."""
+    if len(rows) > 2 * limit:
+        least = np.partition(time, len(time) - limit)[len(time) - limit]
+        rows, time = rows[time >= least], time[time >= least]
+    return rows[np.argsort(-time, kind="stable")[:limit]]
+
+
+def _shapes(view: TraceView, longest: Rows) -> list[Shapes]:
+    """Input shapes of the longest instances, those that take most time first."""
+    found: dict[str, list[int]] = {}
+    for event in np.sort(longest).tolist():  # in file order, since the file is read in blocks
+        shapes = view.trace.event_arguments(event).get("Input Dims")
+        if shapes:
+            time = int(view.trace.events["duration_ns"][event])
+            found.setdefault(json.dumps(shapes), []).append(time)
+    by_time = sorted(found.items(), key=lambda pair: -sum(pair[1]))[:_MAX_ROWS]
+    return [Shapes(text, len(times), sum(times) // len(times)) for text, times in by_time]

@@ -1,0 +1,281 @@
+"""The overview of a trace: the facts of a report, its steps, and what the page needs to begin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from stepscope.annotate.steps.step_windows import step_lengths
+from stepscope.errors import TraceError
+from stepscope.serve.request_parameters import Query
+from stepscope.serve.trace_view import TraceView
+from stepscope.summary import Summary, summarize
+from stepscope.summary.run_shares import RunShares
+from stepscope.timeline.step_id import StepId
+
+
+class StepRow(msgspec.Struct):
+    """A recorded step.
+
+    Attributes:
+        id: its path in the timeline.
+        runtime_ns: the step length, that of its window.
+        device_busy_ns: busy time of the busiest device in its window.
+    """
+
+    id: str
+    step: int
+    rank: int
+    start_ns: int
+    end_ns: int
+    runtime_ns: int
+    device_busy_ns: int
+
+
+class WarmUp(msgspec.Struct):
+    """A first step that means leave out, since it takes far longer than the others."""
+
+    step: int
+    ms: float
+
+
+class StepTimes(msgspec.Struct):
+    """The steps that figures are means of, and their spread.
+
+    Attributes:
+        numbers: of the steps.
+        evidence: how the steps were found.
+    """
+
+    numbers: list[int]
+    evidence: str
+    mean_ms: float
+    median_ms: float
+    min_ms: float
+    max_ms: float
+    std_ms: float
+    warm_up: WarmUp | None
+
+
+class Verdict(msgspec.Struct):
+    """What bounds the step.
+
+    Attributes:
+        share: of the step that this costs.
+        sentence: the same in words.
+    """
+
+    bound_by: str
+    share: float
+    sentence: str
+
+
+class StageFacts(msgspec.Struct):
+    """A stage's mean time a step.
+
+    Attributes:
+        device_ms: device busy time of its work.
+        share: of the step.
+    """
+
+    stage: str
+    cpu_ms: float
+    device_ms: float
+    share: float
+    bound_by: str
+
+
+class DeviceFacts(msgspec.Struct):
+    """A device's mean time a step.
+
+    Attributes:
+        window_ms: from its first work of the step to its last.
+        idle_ms: idle time by cause.
+        communication_ms: exposed communication: collectives run and nothing computes.
+        overlapped_ms: communication hidden under computation.
+    """
+
+    device: int
+    name: str
+    window_ms: float
+    computing_ms: float
+    idle_ms: dict[str, float]
+    communication_ms: float
+    overlapped_ms: float
+
+
+class EfficiencyFacts(msgspec.Struct):
+    """Rates of matrix products, convolutions and attention.
+
+    Attributes:
+        flops: floating-point operations a step, two for each multiply-add.
+        repeated_flops: those that recomputation repeats.
+        known: share of the time of such work whose operations are known.
+        tflops: of the whole step, TFLOP/s.
+        busy_tflops: of the time in which such work runs, TFLOP/s.
+        gpu: the device, if its peak rates are known, else empty.
+        peak_tflops: peak rate for each precision in use.
+        mfu: model FLOPs utilization.
+        hfu: hardware FLOPs utilization.
+        busy_utilization: the same as a share of the time in which such work runs.
+        counted_by: `xla` or `shapes` for XLA's instructions, else empty.
+    """
+
+    flops: float
+    repeated_flops: float
+    known: float
+    tflops: float
+    busy_tflops: float | None
+    gpu: str
+    peak_tflops: dict[str, float]
+    mfu: float | None
+    hfu: float | None
+    busy_utilization: float | None
+    counted_by: str
+
+
+class Warning(msgspec.Struct):
+    """Something that could not be read, linked or attributed.
+
+    Attributes:
+        count: how often.
+    """
+
+    rank: int
+    code: str
+    message: str
+    count: int
+
+
+class Facts(msgspec.Struct):
+    """What `stepscope report --json` reports of one rank, without modules and kernels.
+
+    Attributes:
+        source: path of the file.
+        kinds: device time by kind of work, ms.
+        kernels_are: `kernels`, or `operators` for a trace without device work.
+        modules_evidence: how modules were found.
+        capture: how the trace was recorded, as written by `stepscope run`.
+        recording_cost: what recording cost and was removed from all times, ns per step
+            (`recorded_ns`, `unrecorded_ns`, `removed_ns`, `events`), or why it is `unknown`.
+        core_share: share of a core that the training thread got while it could run, null if
+            unknown.
+        run: the whole run by stage, null where it was not measured.
+    """
+
+    source: str
+    framework: str
+    rank: int
+    world_size: int
+    steps: StepTimes
+    verdict: Verdict
+    stages: list[StageFacts]
+    devices: list[DeviceFacts]
+    efficiency: EfficiencyFacts | None
+    kinds: dict[str, float]
+    kernels_are: str
+    modules_evidence: str
+    data_wait_ms: float
+    parameters: int | None
+    parameter_bytes: int | None
+    peak_memory_bytes: dict[str, int]
+    capture: dict[str, Any]
+    recording_cost: dict[str, Any]
+    core_share: float | None
+    run: RunShares | None
+    warnings: list[Warning]
+
+
+class Has(msgspec.Struct):
+    """What the trace holds."""
+
+    device: bool
+    modules: bool
+    memory: bool
+    source: bool
+    contexts: bool
+
+
+class Overview(msgspec.Struct):
+    """The facts of one rank, and what the page needs to begin.
+
+    Attributes:
+        start: path of the step to open first: the slowest of the rank whose steps take longest.
+        ranks: all ranks; the facts are of `rank` alone.
+        steps: of all ranks.
+        facts: null if no step was recorded.
+        why: why there are no facts, else empty.
+        warnings: of this rank.
+    """
+
+    start: str
+    rank: int
+    ranks: list[int]
+    steps: list[StepRow]
+    has: Has
+    facts: Facts | None
+    why: str
+    warnings: list[Warning]
+
+
+def overview(view: TraceView, query: Query) -> Overview:
+    """The facts of a report, and what the page needs to begin.
+
+    A trace without a step has no facts; it may still have contexts.
+
+    Query:
+        rank: by default the rank of `start`.
+        step: number of one step; by default means over all steps except warm-up.
+    """
+    rank, trace = view.rank_of(query), view.trace
+    facts, why = _facts(view, query)
+    warnings = [row for row in trace["warnings"].rows() if row["rank"] == rank]
+    return Overview(
+        start=view.start,
+        rank=rank,
+        ranks=list(trace.metadata.ranks),
+        steps=_steps(view),
+        has=Has(
+            device=facts is not None and facts.kernels_are == "kernels",
+            modules=len(trace["modules"]) > 0,
+            memory=len(trace["memory"]) > 0,
+            source=bool(view.sources.names),
+            contexts=len(trace["contexts"]) > 0,
+        ),
+        facts=facts,
+        why=why,
+        warnings=msgspec.convert(warnings, list[Warning]),
+    )
+
+
+def _facts(view: TraceView, query: Query) -> tuple[Facts | None, str]:
+    try:
+        summary = summary_of(view, query)
+    except TraceError as error:
+        if len(view.trace["steps"]):
+            raise
+        return None, str(error)
+    return msgspec.convert(summary, Facts, from_attributes=True), ""
+
+
+def summary_of(view: TraceView, query: Query) -> Summary:
+    """The summary that a request asks for, computed once."""
+    rank, step = view.rank_of(query), query.number("step")
+    return view.cached(("summary", rank, step), lambda: summarize(view.trace, rank, step))
+
+
+def _steps(view: TraceView) -> list[StepRow]:
+    """The steps of all ranks."""
+    level = view.timeline.level("", every=True)
+    steps = view.trace["steps"]
+    keys = zip(steps["step"].tolist(), steps["rank"].tolist(), strict=True)
+    times = zip(step_lengths(steps).tolist(), steps["device_busy_ns"].tolist(), strict=True)
+    measured = dict(zip(keys, times, strict=True))
+    rows = []
+    for row, operation in enumerate(level.operations):
+        step = StepId.of(operation.id)
+        length, busy = measured[step.step, step.rank]
+        start, end = int(level.costs.start_ns[row]), int(level.costs.end_ns[row])
+        rows.append(StepRow(operation.id, *step, start, end, length, busy))
+    return rows

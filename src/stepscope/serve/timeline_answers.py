@@ -1,0 +1,277 @@
+"""Answers about the timeline: its levels, the place of an event, search, and raw events."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from stepscope.arrays import IntArray, Mask
+from stepscope.errors import ServeError
+from stepscope.serve.level_columns import WireLevel, wire_level
+from stepscope.serve.request_parameters import Query
+from stepscope.serve.trace_view import TraceView
+from stepscope.timeline.chrome_export import ChromeTrace, chrome_trace
+from stepscope.timeline.find_operations import Marks
+from stepscope.timeline.operation_labels import short_name
+from stepscope.timeline.raw_events import Places
+from stepscope.timeline.step_id import StepId
+
+_DEFAULT_LIMIT, _MAX_LIMIT = 20, 100
+
+
+class Levels(msgspec.Struct):
+    """All levels down to one: the first lists the steps, the last what is inside `path`.
+
+    Attributes:
+        path: as asked for.
+    """
+
+    path: str
+    levels: list[WireLevel]
+
+
+class LevelAnswer(msgspec.Struct):
+    """One level.
+
+    Attributes:
+        path: as asked for.
+    """
+
+    path: str
+    level: WireLevel
+
+
+class Place(msgspec.Struct):
+    """Where the timeline shows a raw event.
+
+    Attributes:
+        event: its id.
+        path: of the smallest operation that holds it; empty outside all steps.
+        level: path of the level that lists this operation.
+    """
+
+    event: int
+    path: str
+    level: str
+
+
+class Hits(msgspec.Struct):
+    """How many of the events that were found lie in each operation of a level.
+
+    Attributes:
+        path: of the level.
+        hits: one number for each operation of the level.
+    """
+
+    path: str
+    hits: list[int]
+
+
+class FoundEvent(msgspec.Struct):
+    """A raw event that was found.
+
+    Attributes:
+        event: its id; `path?event=` returns its place.
+        name: shortened.
+        step: null outside all steps.
+    """
+
+    event: int
+    name: str
+    category: str
+    step: int | None
+    rank: int
+    duration_ns: int
+
+
+class SearchAnswer(msgspec.Struct):
+    """What a search found.
+
+    Attributes:
+        text: as asked for.
+        total: number of events found.
+        levels: hits in the levels on screen.
+        first: the longest events found, those of the step on screen first.
+    """
+
+    text: str
+    total: int
+    levels: list[Hits]
+    first: list[FoundEvent]
+
+
+class Names(msgspec.Struct):
+    """The names of an operation's raw events; the last four are columns of one length.
+
+    Attributes:
+        path: as asked for.
+        strings: distinct names, as recorded.
+        short: the same names, shortened.
+        paths: paths of operations.
+        event: ids of the raw events.
+        name: index into `strings`.
+        place: index into `paths`: the smallest operation that holds the event.
+    """
+
+    path: str
+    strings: list[str]
+    short: list[str]
+    paths: list[str]
+    event: list[int]
+    name: list[int]
+    place: list[int]
+    duration_ns: list[int]
+
+
+def levels(view: TraceView, query: Query) -> Levels:
+    """Every level from the steps down to the one inside an operation.
+
+    Query:
+        path: of the operation; by default the steps alone.
+        every: 1 to list all threads and streams.
+    """
+    path = query.text("path")
+    found = view.timeline.levels(path, query.flag("every"))
+    return Levels(path, [wire_level(level, view) for level in found])
+
+
+def level(view: TraceView, query: Query) -> LevelAnswer:
+    """The level inside an operation.
+
+    Query:
+        path: of the operation; by default the steps.
+        every: 1 to list all threads and streams.
+    """
+    path = query.text("path")
+    found = view.timeline.level(path, query.flag("every"))
+    return LevelAnswer(path, wire_level(found, view))
+
+
+def path(view: TraceView, query: Query) -> Place:
+    """The operation that holds a raw event.
+
+    Query:
+        event: id of the event.
+    """
+    return place_of(view, event_of(view, query))
+
+
+def search(view: TraceView, query: Query) -> SearchAnswer:
+    """Events whose name contains a text: hits in the levels on screen, and the longest events.
+
+    Query:
+        text: to look for, ignoring case.
+        path: of the level on screen.
+        every: 1 if all threads and streams are on screen.
+        limit: length of `first`, by default 20, at most 100.
+    """
+    text = query.text("text")
+    found = view.timeline.search(text)
+    limit = query.number("limit")
+    limit = min(_DEFAULT_LIMIT if limit is None else limit, _MAX_LIMIT)
+    return SearchAnswer(
+        text, found.total, hits(view, query, found), _longest(view, query, found, limit)
+    )
+
+
+def names(view: TraceView, query: Query) -> Names:
+    """The name of each raw event of an operation, and the smallest operation that holds it.
+
+    Query:
+        path: of the operation.
+    """
+    path = query.text("path")
+    return names_of(view, path, view.timeline.places(path))
+
+
+def trace(view: TraceView, query: Query) -> ChromeTrace:
+    """The raw events of an operation in Chrome's Trace Event Format, as an attachment.
+
+    Slices are on their threads and streams with names and arguments; arrows lead from launches to
+    device work and from forward to backward.
+
+    Query:
+        path: of the operation.
+        event: id of a raw event, instead of `path`.
+    """
+    if query.number("event") is None:
+        return view.timeline.chrome_trace(query.text("path"))
+    event = np.array([event_of(view, query)])
+    index = view.timeline.index
+    first, end = index.inside(event)
+    inside = event if index.on_device[event[0]] else index.order[int(first[0]) : int(end[0])]
+    _, work = index.device_work(event)
+    return chrome_trace(index, np.unique(np.concatenate([inside, work])))
+
+
+# -- parts of other answers
+
+
+def names_of(view: TraceView, path: str, places: Places) -> Names:
+    """The names of an operation's raw events, and where they are shown."""
+    events = view.trace.events
+    text = events.text("name").take(places.events).compact()
+    strings = list(text.values)
+    return Names(
+        path=path,
+        strings=strings,
+        short=[short_name(name) for name in strings],
+        paths=places.paths,
+        event=places.events.tolist(),
+        name=text.codes.tolist(),
+        place=places.place.tolist(),
+        duration_ns=events["duration_ns"][places.events].tolist(),
+    )
+
+
+def event_of(view: TraceView, query: Query) -> int:
+    """The event that a request names."""
+    event = query.number("event")
+    if event is None or event >= len(view.trace.events):
+        count = len(view.trace.events)
+        raise ServeError(f"expected an event from 0 to {count - 1}, found {event}", 404)
+    return event
+
+
+def place_of(view: TraceView, event: int) -> Place:
+    """The smallest operation that holds an event, and the level that lists it."""
+    path = view.timeline.path_of(event)
+    return Place(event, path, path.rpartition("/")[0])
+
+
+def hits(view: TraceView, query: Query, marks: Marks) -> list[Hits]:
+    """How many marked events lie in each operation of the levels on screen."""
+    shown = view.timeline.levels(query.text("path"), query.flag("every"))
+    return [Hits("/".join(level.path), marks.hits(level).tolist()) for level in shown]
+
+
+def in_step_of(view: TraceView, query: Query, rows: IntArray) -> Mask:
+    """Which events are of the step on screen; none if all steps are on screen."""
+    path = query.text("path").strip("/")
+    if not path:
+        return np.zeros(len(rows), np.bool_)
+    index, (step, rank) = view.timeline.index, StepId.of(path)
+    inside: Mask = (index.events["step"][rows] == step) & (index.rank[rows] == rank)
+    return inside
+
+
+def _longest(view: TraceView, query: Query, found: Marks, limit: int) -> list[FoundEvent]:
+    """The longest events found, those of the step on screen first."""
+    events = view.trace.events
+    rows = np.flatnonzero(found.chosen)
+    on_screen = in_step_of(view, query, rows)
+    order = np.lexsort((-events["duration_ns"][rows], ~on_screen))[:limit]
+    return [_found_event(view, event) for event in rows[order].tolist()]
+
+
+def _found_event(view: TraceView, event: int) -> FoundEvent:
+    events = view.trace.events
+    step = int(events["step"][event])
+    return FoundEvent(
+        event=event,
+        name=view.short_name(event),
+        category=events.text("category")[event] or "",
+        step=step if step >= 0 else None,
+        rank=int(view.timeline.index.rank[event]),
+        duration_ns=int(events["duration_ns"][event]),
+    )

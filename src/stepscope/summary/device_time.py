@@ -1,0 +1,66 @@
+"""What each device does in a step: computing, communicating, idling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stepscope.annotate.device.idle import working_devices
+from stepscope.summary.selected_steps import SelectedSteps
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.schema import IDLE_CAUSES
+from stepscope.trace.table import Table
+
+_MS = 1e-6
+
+
+@dataclass(frozen=True)
+class Device:
+    """Mean times of a device per step, ms: computing, exposed communication, idle by cause."""
+
+    device: int
+    name: str
+    window_ms: float
+    computing_ms: float
+    idle_ms: dict[str, float]
+    communication_ms: float
+    overlapped_ms: float
+
+
+def devices_of(selected: SelectedSteps) -> list[Device]:
+    """The devices that work in the windows of the steps."""
+    windows = Intervals(selected.steps["window_start_ns"], selected.steps["window_end_ns"])
+    active = working_devices(selected.trace, selected.rank, windows)
+    idle = selected.rows_of(selected.trace["idle"])
+    return [_device(selected, idle, device) for device in active]
+
+
+def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
+    here = idle["device"] == device
+    length = (idle["end_ns"] - idle["start_ns"]) * _MS / selected.count
+    causes = {
+        cause: float(length[here & (idle["cause"] == code)].sum())
+        for code, cause in enumerate(IDLE_CAUSES)
+    }
+    window = float(sum(end - start for start, end in selected.windows) * _MS / selected.count)
+    communication = _communication_ms(selected, device)
+    return Device(
+        device=device,
+        name=str(selected.trace.metadata.device(device).get("name", "")),
+        window_ms=window,
+        computing_ms=window - sum(causes.values()),
+        idle_ms=causes,
+        communication_ms=communication,
+        overlapped_ms=max(0.0, communication - causes["communication"]),
+    )
+
+
+def _communication_ms(selected: SelectedSteps, device: int) -> float:
+    """Time in which any communication runs on the device, within the steps' windows."""
+    events, tracks = selected.trace.events, selected.trace["tracks"]
+    here = (tracks["device"] == device) & (tracks["rank"] == selected.rank)
+    rows = here[events["track"]] & events.text("category").mask("communication")
+    start = events["start_ns"][rows]
+    communication = Intervals(start, start + events["duration_ns"][rows])
+    return (
+        sum(communication.clip(*span).total() for span in selected.windows) * _MS / selected.count
+    )

@@ -1,0 +1,61 @@
+"""How much of a core the recorded process got, and what that leaves of a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from stepscope.summary.verdict import Verdict
+
+QUIET = 0.95  # of a core; with less, times are visibly longer than on a quiet machine
+CANNOT_TELL = 0.6
+
+
+def core_share(capture: Mapping[str, Any]) -> float | None:
+    """The share of a core that the training thread got of the time in which it could run.
+
+    Time in which it waits for a device, data or other processes of its own does not count.
+
+    Args:
+        capture: the manifest of a capture.
+
+    Returns:
+        0 to 1; None where it was not measured.
+    """
+    times = capture.get("recorded_steps") or {}
+    elapsed, queued = times.get("elapsed_ns"), times.get("queued_ns")
+    return max(1 - queued / elapsed, 0.0) if elapsed and queued is not None else None
+
+
+def under_load(verdict: Verdict, share: float | None) -> Verdict:
+    """The verdict, marked as uncertain or withheld where other processes used the machine.
+
+    A step that its device limits is no shorter on a quiet machine.
+
+    Args:
+        verdict: of the recorded steps.
+        share: of a core, as `core_share` gives it.
+
+    Returns:
+        `bound_by` is `unknown` for a verdict that is withheld.
+    """
+    if share is None or share >= QUIET or verdict.bound_by == "device":
+        return verdict
+    if share < CANNOT_TELL:
+        sentence = "Cannot tell what limits the step, since other processes used the machine. "
+        return Verdict("unknown", 0.0, f"{sentence}As recorded: {verdict.sentence}")
+    return replace(verdict, sentence=f"{verdict.sentence} Other processes may be the cause.")
+
+
+def load_warning(capture: Mapping[str, Any]) -> str:
+    """One line on how other processes slowed the recorded steps; empty if they did not."""
+    share = core_share(capture)
+    if share is None or share >= QUIET:
+        return ""
+    times = capture["recorded_steps"]
+    text = f"this process got {share:.0%} of a core: other processes used the machine"
+    if cpu := times.get("cpu_ns"):
+        elapsed = times["median_ns"] / 1e6
+        text += f"; a recorded step has {cpu / 1e6:.4g} ms of CPU time in {elapsed:.4g} ms"
+    return text

@@ -1,0 +1,246 @@
+"""The facts of a report: one rank, means over its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stepscope.annotate.device.host_idle import exposed_communication, python_time
+from stepscope.annotate.steps.step_windows import step_lengths
+from stepscope.annotate.steps.steps import ranks_with_steps
+from stepscope.arrays import Floats
+from stepscope.summary.device_time import Device, devices_of
+from stepscope.summary.efficiency import Efficiency, WorkBounds, efficiency_of, work_of_modules
+from stepscope.summary.machine_load import core_share, under_load
+from stepscope.summary.module_costs import Node, module_tree
+from stepscope.summary.plain_data import plain_data
+from stepscope.summary.run_shares import RunShares, run_shares
+from stepscope.summary.selected_steps import SelectedSteps
+from stepscope.summary.top_kernels import Kernel, kernels_of, time_by_kind
+from stepscope.summary.verdict import Verdict, verdict
+from stepscope.trace.schema import STAGES
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
+
+_MS = 1e-6
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """A first step that is excluded from all means because it takes far longer."""
+
+    step: int
+    ms: float
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Which steps are selected, their times and spread, ms, and the warm-up step if excluded."""
+
+    numbers: list[int]
+    evidence: str
+    mean_ms: float
+    median_ms: float
+    min_ms: float
+    max_ms: float
+    std_ms: float
+    warm_up: WarmUp | None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Mean times of a stage per step, ms, its CPU share of the step, and what bounds it."""
+
+    stage: str
+    cpu_ms: float
+    device_ms: float
+    share: float
+    bound_by: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything that a report says about one rank; `to_json` returns plain data."""
+
+    source: str
+    framework: str
+    rank: int
+    world_size: int
+    steps: StepTimes
+    verdict: Verdict
+    stages: list[Stage]
+    devices: list[Device]
+    efficiency: Efficiency | None
+    kinds: dict[str, float]
+    kernels: list[Kernel]
+    kernels_are: str
+    modules: list[Node]
+    modules_evidence: str
+    data_wait_ms: float
+    parameters: int | None
+    parameter_bytes: int | None
+    peak_memory_bytes: dict[str, int]
+    capture: Mapping[str, Any]
+    recording_cost: Mapping[str, Any] = field(default_factory=dict)
+    core_share: float | None = None
+    run: RunShares | None = None
+    warnings: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as dicts and lists that `json` can write."""
+        facts: dict[str, Any] = plain_data(self)
+        return facts
+
+
+def summarize(trace: Trace, rank: int | None = None, step: int | None = None) -> Summary:
+    """Summarize one rank of a trace.
+
+    Args:
+        trace: an annotated trace.
+        rank: which rank; by default the first that has steps.
+        step: number of one step; by default the mean over all steps but a warm-up step.
+
+    Returns:
+        Times are milliseconds per step.
+
+    Raises:
+        TraceError: if there is no such rank or step.
+
+    Example:
+        >>> summarize(stepscope.open("run.stepscope")).steps.mean_ms  # doctest: +SKIP
+    """
+    selected = SelectedSteps(trace, ranks_with_steps(trace)[0] if rank is None else rank, step)
+    devices, stages, steps = devices_of(selected), _stages(selected), _step_times(selected)
+    bounds = WorkBounds(selected, devices)
+    names = trace.metadata.framework, trace.metadata.framework_version
+    return Summary(
+        source=trace.metadata.source,
+        framework=" ".join(filter(None, names)),
+        rank=selected.rank,
+        world_size=trace.metadata.world_size,
+        steps=steps,
+        verdict=_verdict(selected, steps, stages, devices),
+        core_share=core_share(trace.metadata.capture),
+        run=run_shares(trace.metadata.capture),
+        stages=stages,
+        devices=devices,
+        efficiency=efficiency_of(selected, bounds, devices),
+        kinds=time_by_kind(selected),
+        kernels=kernels_of(selected, bounds),
+        kernels_are="kernels" if devices else "operators",
+        modules=_modules(selected, bounds),
+        modules_evidence=_modules_evidence(trace),
+        data_wait_ms=sum(stage.cpu_ms for stage in stages if stage.stage == "data_loading"),
+        parameters=_of_roots(selected, "parameters"),
+        parameter_bytes=_of_roots(selected, "parameter_bytes"),
+        peak_memory_bytes=_peak_memory(trace["memory"], selected.rank),
+        capture=trace.metadata.capture,
+        recording_cost=trace.metadata.recording_cost,
+        warnings=[row for row in trace["warnings"].rows() if row["rank"] == selected.rank],
+    )
+
+
+def _verdict(
+    selected: SelectedSteps, steps: StepTimes, stages: list[Stage], devices: list[Device]
+) -> Verdict:
+    without = () if devices else _without_device(selected)
+    found = verdict(steps.mean_ms, stages, devices, *without)
+    return under_load(found, core_share(selected.trace.metadata.capture))
+
+
+def _modules(selected: SelectedSteps, bounds: WorkBounds) -> list[Node]:
+    return module_tree(
+        selected.trace,
+        selected.rank,
+        selected.chosen_events,
+        selected.count,
+        work_of_modules(selected, bounds),
+    )
+
+
+def _step_times(selected: SelectedSteps) -> StepTimes:
+    length = _lengths(selected.steps)
+    left_out = zip(
+        selected.warm_up["step"].tolist(), _lengths(selected.warm_up).tolist(), strict=True
+    )
+    return StepTimes(
+        numbers=selected.steps["step"].tolist(),
+        evidence=selected.steps.text("evidence")[0] or "",
+        mean_ms=float(length.mean()),
+        median_ms=float(np.median(length)),
+        min_ms=float(length.min()),
+        max_ms=float(length.max()),
+        std_ms=float(length.std()),
+        warm_up=next((WarmUp(*step) for step in left_out), None),
+    )
+
+
+def _lengths(steps: Table) -> Floats:
+    """Length of each step, ms."""
+    return (step_lengths(steps) * _MS).astype(np.float64)
+
+
+def _stages(selected: SelectedSteps) -> list[Stage]:
+    """The stages that occur, in the order of the list of stages."""
+    runs = selected.rows_of(selected.trace["stages"])
+    codes = (code for code in range(len(STAGES)) if (runs["stage"] == code).any())
+    return [_stage(selected, runs.take(runs["stage"] == code), STAGES[code]) for code in codes]
+
+
+def _stage(selected: SelectedSteps, runs: Table, stage: str) -> Stage:
+    """Sum the runs of one stage; the longest run determines what bounds it."""
+    wall = selected.length_ns
+    cpu, device = int(runs["cpu_ns"].sum()), int(runs["device_ns"].sum())
+    longest = int(np.argmax(runs["cpu_ns"] + runs["device_ns"]))
+    return Stage(
+        stage,
+        cpu * _MS / selected.count,
+        device * _MS / selected.count,
+        cpu / wall if wall else 0.0,
+        runs.text("bound_by")[longest] or "",
+    )
+
+
+def _without_device(selected: SelectedSteps) -> tuple[dict[str, float], float]:
+    """Shares of the steps with only Python running, by stage, and with exposed communication.
+
+    Without recorded operators the first is empty: nothing shows what ran.
+    """
+    trace, steps = selected.trace, selected.steps
+    wall = selected.length_ns or 1
+    communicates = exposed_communication(trace, selected.rank, steps).total() / wall
+    if not len(selected.work):
+        return {}, communicates
+    runs = selected.rows_of(trace["stages"])
+    python_ns = python_time(trace, selected.rank, steps).within(runs["start_ns"], runs["end_ns"])
+    spent = np.bincount(runs["stage"], python_ns, len(STAGES)) / wall
+    return {
+        STAGES[code]: float(spent[code]) for code in np.flatnonzero(spent).tolist()
+    }, communicates
+
+
+def _modules_evidence(trace: Trace) -> str:
+    """How the modules were found; empty if there are none."""
+    return next(iter(trace["modules"].text("evidence")), None) or ""
+
+
+def _of_roots(selected: SelectedSteps, column: str) -> int | None:
+    """The sum over the models of the rank; None if no parameter is known."""
+    modules = selected.trace["modules"]
+    roots = (
+        (modules["parent"] < 0) & (modules["rank"] == selected.rank) & (modules["parameters"] > 0)
+    )
+    return int(modules[column][roots].sum()) if roots.any() else None
+
+
+def _peak_memory(memory: Table, rank: int) -> dict[str, int]:
+    """Peak allocated memory of each device while recording, bytes."""
+    known = memory.take((memory["rank"] == rank) & (memory["allocated_bytes"] >= 0))
+    device = known.text("device")
+    return {
+        name: int(known["allocated_bytes"][device.mask(name)].max())
+        for name in device.compact().values
+    }

@@ -1,0 +1,245 @@
+"""A summary as text for a terminal: the bottleneck first."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from stepscope.summary.device_time import Device
+from stepscope.summary.efficiency_text import efficiency_parts
+from stepscope.summary.kernels_text import kernels_parts
+from stepscope.summary.machine_load import load_warning
+from stepscope.summary.modules_text import modules_table
+from stepscope.summary.numbers import count, ms, percent, plural, size
+from stepscope.summary.report_facts import StepTimes, Summary
+from stepscope.summary.run_shares import run_lines
+from stepscope.summary.text_tables import STAGE_STYLE, bar_for
+from stepscope.summary.text_tables import plain_table as _table
+
+_ROOM_FOR_BARS = 76
+_SKEWED = 0.1
+_UNEVEN = 3
+_OVERLAP = 1.005
+_UNEXPLAINED = 0.1
+_TIME_STYLE = {
+    "computing": "green", "communication": "magenta", "data": "yellow", "synchronization": "cyan",
+    "host": "red", "launch": "bright_black",
+}  # fmt: skip
+_TIME_WORDS = {
+    "computing": "computing",
+    "communication": "exposed communication",
+    "data": "idle, waiting for data",
+    "synchronization": "idle, synchronization",
+    "host": "idle, host bound",
+    "launch": "idle, launch latency",
+}
+_TIME_HEADS = ("computing", "comm. only", "data", "sync", "host", "launch")
+_SIDE = {"cpu": "CPU"}
+_EVIDENCE = {
+    "pattern": "inferred from a repeating pattern of operators",
+    "whole_trace": "not a step: this is the whole trace",
+}
+
+
+def print_report(console: Console, summaries: Sequence[Summary], depth: int = 4) -> None:
+    """Print a report.
+
+    Args:
+        console: where to; its width decides what there is room for.
+        summaries: one per rank; the details show the rank that computes longest.
+        depth: how many levels of the module tree are shown.
+    """
+    console.print(Group(*_Report(summaries, depth, console.width).parts()), highlight=False)
+
+
+def picture(summaries: Sequence[Summary], depth: int = 4) -> str:
+    """The report as an SVG picture, as a terminal of 110 columns shows it."""
+    console = Console(record=True, width=110, file=io.StringIO())
+    print_report(console, summaries, depth)
+    return console.export_svg(title=f"stepscope report {summaries[0].source.rpartition('/')[2]}")
+
+
+def recording_cost(summary: Summary) -> str:
+    """What was done about the cost of recording; empty if the trace is no capture of ours."""
+    cost = summary.recording_cost
+    if why := cost.get("unknown"):
+        return f"times include the cost of recording: {why}"
+    if not cost:
+        return ""
+    recorded, unrecorded, removed, events = (
+        cost[name] for name in ("recorded_ns", "unrecorded_ns", "removed_ns", "events")
+    )
+    steps = f"as recorded {ms(recorded / 1e6)} ms, unrecorded {ms(unrecorded / 1e6)} ms (medians)"
+    if not removed:
+        return f"{steps}; no cost of recording to remove"
+    each = f"{removed / max(events, 1) / 1e3:.1f} µs per event for {count(events)} events"
+    text = f"{steps}; recording's cost is removed: {each}"
+    if recorded - removed - unrecorded > _UNEXPLAINED * unrecorded:
+        text += "; the rest of the difference has another cause"
+    return text
+
+
+class _Report:
+    def __init__(self, summaries: Sequence[Summary], depth: int, width: int) -> None:
+        self.all, self.depth, self.width = summaries, depth, width
+        self.main = max(summaries, key=_computing)
+
+    def parts(self) -> Iterator[RenderableType]:
+        yield self.header()
+        yield self.step()
+        if self.main.run:
+            yield Text("\n" + "\n".join(run_lines(self.main.run)))
+        if len(self.all) > 1:
+            yield self.ranks()
+        yield self.stages()
+        yield from (self.device(device) for device in self.main.devices)
+        if self.main.efficiency:
+            yield from efficiency_parts(self.main.efficiency)
+        if self.main.modules:
+            yield modules_table(self.main, self.depth, self.width)
+        if self.main.kernels:
+            yield from kernels_parts(self.main, self.width)
+        yield self.footer()
+
+    # -- head
+
+    def header(self) -> Text:
+        summary, ranks = self.main, max(self.main.world_size, len(self.all))
+        names = sorted({device.name for device in summary.devices if device.name})
+        steps = len(summary.steps.numbers) + (summary.steps.warm_up is not None)
+        facts = [summary.framework, *names, plural(steps, "step")]
+        facts += [f"rank {summary.rank} of {ranks}"] if ranks > 1 else []
+        line = Text.assemble((summary.source.rpartition("/")[2], "bold"))
+        line.append("   " + " · ".join(fact for fact in facts if fact), "dim")
+        if summary.capture.get("outcome", "complete") != "complete":
+            line.append(f"\n{summary.capture.get('message', '')}", "yellow")
+        if load := load_warning(summary.capture):
+            line.append(f"\n! {load}", "yellow")
+        return line
+
+    def step(self) -> Text:
+        steps = self.main.steps
+        text = Text.assemble("\n", ("Step ", "bold"), (ms(steps.mean_ms), "bold"), " ms")
+        if len(steps.numbers) > 1:
+            spread = f"{ms(steps.min_ms)} to {ms(steps.max_ms)}, ± {ms(steps.std_ms)}"
+            spread += f", median {ms(steps.median_ms)}" if _is_skewed(steps) else ""
+            text.append(f"   {spread} over {len(steps.numbers)} steps", "dim")
+        if steps.evidence in _EVIDENCE:
+            text.append(f"   {_EVIDENCE[steps.evidence]}", "yellow")
+        if steps.warm_up:
+            left_out = f"step {steps.warm_up.step} ({ms(steps.warm_up.ms)} ms)"
+            text.append(f"\nexcludes the warm-up {left_out}", "dim")
+        if cost := recording_cost(self.main):
+            text.append(f"\n{cost}", "dim")
+        if step_is := self.main.capture.get("step_is"):
+            text.append(f"\na step is {step_is}", "dim")
+        style = _TIME_STYLE.get(self.main.verdict.bound_by, "green")
+        return text.append("\n▶ ", style).append(self.main.verdict.sentence, "bold")
+
+    def ranks(self) -> Table:
+        heads = (f"{head}>" for head in ("step", *_TIME_HEADS))
+        table = _table("Ranks, ms per step", "rank", *heads)
+        for summary in self.all:
+            device = max(summary.devices, key=lambda device: device.computing_ms, default=None)
+            times = _times(device) if device else {}
+            mark = " ▼" if summary is self.main else ""
+            cells = (ms(times.get(key, 0.0)) if device else "–" for key in _TIME_STYLE)
+            table.add_row(f"{summary.rank}{mark}", ms(summary.steps.mean_ms), *cells)
+        table.caption = Text("data, sync, host, launch: idle. ▼ details below", "dim")
+        table.caption_justify = "left"
+        return table
+
+    # -- stages and devices
+
+    def stages(self) -> Table:
+        device = bool(self.main.devices)
+        bars = [""] * (self.width >= _ROOM_FOR_BARS or not device)
+        heads = ["", "CPU ms>", "of step>" if bars else "%>", *bars]
+        heads += [*(["device ms>", *bars] if device else []), "bound by"]
+        table = _table("Stages, per step", *heads)
+        times = [time for stage in self.main.stages for time in (stage.cpu_ms, stage.device_ms)]
+        longest = max(times, default=0.0) or 1.0
+        for stage in self.main.stages:
+            style = STAGE_STYLE[stage.stage]
+            name = Text(stage.stage.replace("_", " "), style)
+            cells: list[RenderableType] = [name, ms(stage.cpu_ms), percent(stage.share)]
+            cells += [self.bar(stage.cpu_ms / longest, style) for _ in bars]
+            if device:
+                cells += [ms(stage.device_ms)]
+                cells += [self.bar(stage.device_ms / longest, style) for _ in bars]
+            table.add_row(*cells, Text(_SIDE.get(stage.bound_by, stage.bound_by), "dim"))
+        self.note_overlap(table)
+        return table
+
+    def note_overlap(self, table: Table) -> None:
+        """Say if device times of stages add up to more than the step."""
+        total = sum(stage.device_ms for stage in self.main.stages)
+        length = self.main.steps.mean_ms
+        if total > _OVERLAP * length:
+            note = f"device times overlap: {ms(total)} ms in all, {ms(length)} ms per step"
+            table.caption, table.caption_justify = Text(note, "dim"), "left"
+
+    def device(self, device: Device) -> Table:
+        name = f"Device {device.device}" if len(self.main.devices) > 1 else "Device"
+        table = _table(f"{name}, per step", "", "ms>", "of step>", "")
+        window = device.window_ms or 1.0
+        for key, time in _times(device).items():
+            if time / window >= 0.001:
+                words = Text(_TIME_WORDS[key], _TIME_STYLE[key])
+                share = time / window
+                table.add_row(words, ms(time), percent(share), self.bar(share, _TIME_STYLE[key]))
+        if device.overlapped_ms / window >= 0.001:
+            words = Text("communication overlapped by computing", "dim")
+            table.add_row(words, ms(device.overlapped_ms), percent(device.overlapped_ms / window))
+        return table
+
+    # -- the rest
+
+    def footer(self) -> Text:
+        summary = self.main
+        facts = []
+        if summary.data_wait_ms:
+            facts.append(f"Data loading takes {ms(summary.data_wait_ms)} ms per step.")
+        if summary.parameters is not None:
+            bytes_ = size(summary.parameter_bytes or 0)
+            facts.append(f"The model has {count(summary.parameters)} parameters ({bytes_}).")
+        for device, peak in summary.peak_memory_bytes.items():
+            facts.append(f"Peak memory on {device}: {size(peak)}.")
+        text = Text("".join(f"\n{fact}" for fact in facts))
+        steps = summary.steps
+        if steps.max_ms > _UNEVEN * steps.min_ms > 0:
+            text.append("\n! ", "yellow").append(
+                f"the longest step takes {steps.max_ms / steps.min_ms:.3g} times as long as the "
+                "shortest, and all figures are means: show one step with --step, or record more"
+            )
+        for warning in self.warnings():
+            text.append("\n! ", "yellow").append(str(warning["message"]))
+            text.append(f" ({warning['count']} times)" if warning["count"] > 1 else "", "dim")
+        return text
+
+    def warnings(self) -> list[dict[str, Any]]:
+        """Warnings of the rank shown, without how its run ended, which the header states."""
+        ended = self.main.capture.get("outcome")
+        return [warning for warning in self.main.warnings if warning["code"] != ended]
+
+    def bar(self, share: float, style: str) -> Text:
+        return bar_for(share, style, self.width)
+
+
+def _is_skewed(steps: StepTimes) -> bool:
+    """Whether a few steps dominate the mean."""
+    return abs(steps.mean_ms - steps.median_ms) > _SKEWED * steps.median_ms
+
+
+def _computing(summary: Summary) -> float:
+    return max((device.computing_ms for device in summary.devices), default=0.0)
+
+
+def _times(device: Device) -> dict[str, float]:
+    times = {"computing": device.computing_ms, **device.idle_ms}
+    return {key: times.get(key, 0.0) for key in _TIME_STYLE}

@@ -1,0 +1,135 @@
+"""Time by name and by kind: kernels, or operators if there is no device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope.arrays import Floats, Mask
+from stepscope.summary.efficiency import WorkBounds, with_known_intensity
+from stepscope.summary.selected_steps import SelectedSteps
+from stepscope.trace.table import Text
+
+_MS = 1e-6
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Device work of one name (operators if there is no device), mean per step.
+
+    Attributes:
+        tflops: achieved TFLOP/s; None if unknown, and for everything but matrix products,
+            convolutions and attention.
+        gbytes: achieved GB/s if inputs and outputs move once; None if unknown.
+        intensity: arithmetic intensity, FLOPs per byte moved; None if unknown.
+        of_peak: time at the device's peak rates as a share of the measured time; None if unknown.
+        limit: `compute` or `memory`, whichever bounds the time at peak; else empty.
+    """
+
+    name: str
+    kind: str
+    stage: str
+    count: float
+    total_ms: float
+    share: float
+    tflops: float | None
+    gbytes: float | None
+    intensity: float | None
+    of_peak: float | None
+    limit: str
+
+
+def kernels_of(selected: SelectedSteps, bounds: WorkBounds) -> list[Kernel]:
+    """Kernels by name, the longest first."""
+    events, rows = selected.trace.events, selected.work
+    names, code = events.text("name").values, events["name"][rows]
+    count = np.bincount(code, minlength=len(names))
+    total = np.bincount(code, selected.work_ns, len(names))
+    kind, stage = _dominant(selected, "kind"), _dominant(selected, "stage")
+    rates = _Rates(selected, bounds, len(names))
+    whole = max(float(total.sum()), 1.0)
+    found = [
+        Kernel(
+            names[code],
+            kind[code] or "",
+            stage[code] or "",
+            float(count[code] / selected.count),
+            float(total[code] * _MS / selected.count),
+            float(total[code] / whole),
+            *rates.of(code),
+        )
+        for code in np.flatnonzero(total).tolist()
+    ]
+    return sorted(found, key=lambda kernel: (-kernel.total_ms, kernel.name))
+
+
+class _Rates:
+    """Achieved rates by name, over the pieces whose FLOPs or bytes are known."""
+
+    def __init__(self, selected: SelectedSteps, bounds: WorkBounds, names: int) -> None:
+        code, time = (
+            selected.trace.events["name"][selected.work],
+            selected.work_ns.astype(np.float64),
+        )
+        products, kernels = bounds.pieces.products, _kernels(selected)
+
+        def over(known: Mask, of: Floats, by: Floats = time) -> Floats:
+            base = np.bincount(code[known], by[known], names)
+            return np.bincount(code[known], of[known], names) / np.where(base > 0, base, np.nan)
+
+        computes = products & ~np.isnan(bounds.flops)
+        moves = ~np.isnan(bounds.pieces.bytes) & kernels
+        self.tflops = over(computes, bounds.flops) / 1e3
+        self.gbytes = over(moves, bounds.pieces.bytes)
+        pieces = bounds.pieces
+        self.intensity = over(with_known_intensity(pieces), pieces.flops, pieces.bytes)
+        computing = np.where(products, bounds.computing_ns, 0.0)
+        moving = np.where(products & ~moves, 0.0, bounds.moving_ns)
+        best = np.maximum(computing, moving)
+        known = ~np.isnan(best) & (best > 0) & kernels
+        self.of_peak = over(known, best)
+        self.by_memory = over(known, np.where(moving > computing, time, 0.0)) > 0.5
+
+    def of(self, code: int) -> tuple[float | None, float | None, float | None, float | None, str]:
+        """As the last fields of a `Kernel`."""
+        of_peak = _known(self.of_peak[code])
+        limit = "memory" if self.by_memory[code] else "compute"
+        return (
+            _known(self.tflops[code]),
+            _known(self.gbytes[code]),
+            _known(self.intensity[code]),
+            of_peak,
+            "" if of_peak is None else limit,
+        )
+
+
+def _kernels(selected: SelectedSteps) -> Mask:
+    """Pieces that are kernels: copies are bound by the link, not by the device's memory."""
+    kernels: Mask = selected.trace.events.text("category").mask("kernel")[selected.work]
+    return kernels
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def time_by_kind(selected: SelectedSteps) -> dict[str, float]:
+    """Time by kind, ms per step, the longest first."""
+    events = selected.trace.events
+    kinds = events.text("kind").values
+    total = np.bincount(events["kind"][selected.work], selected.work_ns, len(kinds))
+    order = [code for code in np.argsort(-total, kind="stable").tolist() if total[code]]
+    return {kinds[code]: float(total[code] * _MS / selected.count) for code in order}
+
+
+def _dominant(selected: SelectedSteps, column: str) -> Text:
+    """The value of `column` that accounts for most time, for each name."""
+    events = selected.trace.events
+    names, values = len(events.text("name").values), events.text(column).values
+    name, value = events["name"][selected.work], events[column][selected.work]
+    known = value >= 0
+    key = name[known].astype(np.int64) * len(values) + value[known]
+    spent = np.bincount(key, selected.work_ns[known] + 1.0, names * len(values))
+    spent = spent.reshape(names, len(values))
+    return Text(np.where(spent.any(1), spent.argmax(1), -1), values)

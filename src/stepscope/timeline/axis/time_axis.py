@@ -1,0 +1,223 @@
+"""The tracks of a trace on one axis: threads, streams, stages of each rank, idle of each device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from threading import RLock
+
+import numpy as np
+
+from stepscope.annotate.device.idle import busy_times
+from stepscope.annotate.links.launch_sides import device_work
+from stepscope.arrays import Codes8, Ids, Mask, Times
+from stepscope.timeline.axis.counter_values import Runs
+from stepscope.timeline.axis.counters import Counter, counters_of
+from stepscope.timeline.axis.track_slices import BINS, Slices, TrackSlices
+from stepscope.timeline.event_index import Index
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.nesting import depths
+from stepscope.trace.schema import IDLE_CAUSES, STAGES
+from stepscope.trace.sets import distinct
+from stepscope.trace.table import Table
+
+KINDS = ("stages", "cpu", "device", "communication", "idle")
+
+
+@dataclass(frozen=True)
+class AxisTrack:
+    """One track of the axis.
+
+    Attributes:
+        id: `t` and tracks.id, `s` and the rank for its stages, `i` and rank and device for the
+            idle time of a device.
+        kind: one of `KINDS`.
+        name: as recorded.
+        rank: of the process.
+        device: number of the device, -1 for a thread.
+        rows: rows of `table`, by start.
+        depth: nesting depth of each, shape (rows,).
+        busy_ns: time that it is busy, in more than frames and annotations.
+    """
+
+    id: str
+    kind: str
+    name: str
+    rank: int
+    device: int
+    rows: Ids
+    depth: Ids
+    busy_ns: int
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What slices of a track say; codes index into `names`.
+
+    Attributes:
+        event: events.id, -1 for stages and idle time, shape (n,).
+        stage: index into the stages, -1 for none, shape (n,).
+        name: name of stages and idle time, None for events.
+    """
+
+    event: Ids
+    stage: Codes8
+    name: list[str] | None
+
+
+class TimeAxis:
+    """All tracks of a trace; times are ns since the trace's start.
+
+    Args:
+        index: of an annotated trace.
+
+    Attributes:
+        index: as given.
+        end_ns: end of the last slice.
+        tile_ns: length of the tile at zoom 0; `BINS` times a power of two.
+        tracks: by id, rank by rank, those of the CPU first.
+    """
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.end_ns = max(int(index.end.max(initial=0)), 1)
+        self.tile_ns = BINS << max((self.end_ns - 1) // BINS, 0).bit_length()
+        self.tracks = {track.id: track for track in _in_order(self._all_tracks())}
+        self._slices: dict[str, TrackSlices] = {}
+        self._device_time: dict[tuple[int, int], tuple[Intervals, Intervals]] = {}
+        self._lock = RLock()
+
+    @property
+    def deepest(self) -> int:
+        """The zoom at which a bin is a nanosecond."""
+        return (self.tile_ns // BINS).bit_length() - 1
+
+    def tile(self, track: AxisTrack, zoom: int, number: int) -> Slices:
+        """What a tile shows of a track.
+
+        Args:
+            track: one of `tracks`.
+            zoom: 0 to `deepest`.
+            number: of the tile, 0 to 2**zoom - 1.
+        """
+        length = self.tile_ns >> zoom
+        return self._slices_of(track).tile(number * length, (number + 1) * length)
+
+    @cached_property
+    def counters(self) -> dict[str, Counter]:
+        """The counters of the trace by id: `c` and a number from 0 on."""
+        found = counters_of(self.index.trace, self._busy_time)
+        return {f"c{number}": one for number, one in enumerate(found)}
+
+    def counter_tile(self, counter: Counter, zoom: int, number: int) -> Runs:
+        """What a tile shows of a counter.
+
+        Args:
+            counter: one of `counters`.
+            zoom: 0 to `deepest`.
+            number: of the tile, 0 to 2**zoom - 1.
+        """
+        length = self.tile_ns >> zoom
+        return counter.values.tile(number * length, (number + 1) * length)
+
+    def _busy_time(self, rank: int, device: int) -> Intervals:
+        computing, communicating = self.device_time(rank, device)
+        return computing.union(communicating)
+
+    def labels(self, track: AxisTrack, rows: Ids) -> Labels:
+        """What some slices of a track say; `rows` are of `track.rows`, shape (n,)."""
+        at = track.rows[rows]
+        if track.kind == "stages":
+            stage = self.index.trace["stages"]["stage"][at]
+            return Labels(np.full(len(at), -1), stage, [STAGES[code] for code in stage.tolist()])
+        none = np.full(len(at), -1, np.int8)
+        if track.kind == "idle":
+            causes = self.index.trace["idle"]["cause"][at].tolist()
+            return Labels(np.full(len(at), -1), none, [IDLE_CAUSES[code] for code in causes])
+        return Labels(at, self.index.events["stage"][at], None)
+
+    def spans(self, track: AxisTrack) -> tuple[Times, Times]:
+        """Starts and durations of a track's slices, shapes (rows,)."""
+        if track.kind in ("stages", "idle"):
+            table = self.index.trace[track.kind]
+            start = table["start_ns"][track.rows]
+            return start, table["end_ns"][track.rows] - start
+        return self.index.start[track.rows], self.index.duration[track.rows]
+
+    def device_time(self, rank: int, device: int) -> tuple[Intervals, Intervals]:
+        """When a device computes, and when it only communicates."""
+        with self._lock:
+            if (rank, device) not in self._device_time:
+                self._device_time[rank, device] = _device_time(self.index, rank, device)
+            return self._device_time[rank, device]
+
+    def _slices_of(self, track: AxisTrack) -> TrackSlices:
+        with self._lock:
+            if track.id not in self._slices:
+                self._slices[track.id] = TrackSlices(*self.spans(track), track.depth)
+            return self._slices[track.id]
+
+    def _all_tracks(self) -> list[AxisTrack]:
+        return [*self._recorded_tracks(), *self._stage_tracks(), *self._idle_tracks()]
+
+    def _recorded_tracks(self) -> list[AxisTrack]:
+        index, tracks = self.index, self.index.trace["tracks"]
+        depth = depths(index.events["parent"]).astype(np.int64)
+        bounds = np.searchsorted(index.track[index.order], np.arange(len(tracks) + 1))
+        found = []
+        for number in np.flatnonzero(np.diff(bounds)).tolist():
+            # In pre-order; ids are in order of start.
+            rows = np.sort(index.order[bounds[number] : bounds[number + 1]])
+            works = rows[~index.surrounds[rows]]
+            busy = Intervals(index.start[works], index.end[works]).total()
+            kind = tracks.text("kind")[number] or "cpu"
+            name, rank = tracks.text("name")[number] or "", int(tracks["rank"][number])
+            device = int(tracks["device"][number])
+            found.append(AxisTrack(f"t{number}", kind, name, rank, device, rows, depth[rows], busy))
+        return found
+
+    def _stage_tracks(self) -> list[AxisTrack]:
+        table = self.index.trace["stages"]
+        ranks = distinct(table["rank"]).tolist()
+        return [
+            _track_of_table(table, table["rank"] == rank, f"s{rank}", "stages", rank, -1)
+            for rank in ranks
+        ]
+
+    def _idle_tracks(self) -> list[AxisTrack]:
+        table = self.index.trace["idle"]
+        pairs = sorted(set(zip(table["rank"].tolist(), table["device"].tolist(), strict=True)))
+        return [
+            _track_of_table(
+                table,
+                (table["rank"] == rank) & (table["device"] == device),
+                f"i{rank}.{device}",
+                "idle",
+                rank,
+                device,
+            )
+            for rank, device in pairs
+        ]
+
+
+def _device_time(index: Index, rank: int, device: int) -> tuple[Intervals, Intervals]:
+    tracks = index.trace["tracks"]
+    here = ((tracks["device"] == device) & (tracks["rank"] == rank))[index.track]
+    work = np.flatnonzero(device_work(index.trace) & here)
+    return busy_times(index.trace, work)
+
+
+def _track_of_table(
+    table: Table, mask: Mask, id: str, kind: str, rank: int, device: int
+) -> AxisTrack:
+    rows = np.flatnonzero(mask)
+    rows = rows[np.argsort(table["start_ns"][rows], kind="stable")]
+    length = int((table["end_ns"] - table["start_ns"])[rows].sum())
+    return AxisTrack(id, kind, kind, rank, device, rows, np.zeros(len(rows), np.int64), length)
+
+
+def _in_order(tracks: list[AxisTrack]) -> list[AxisTrack]:
+    """Rank by rank: stages, threads with the busiest first, then device by device."""
+    return sorted(
+        tracks, key=lambda one: (one.rank, one.device, KINDS.index(one.kind), -one.busy_ns)
+    )

@@ -1,0 +1,193 @@
+"""Look up the contents of an event without a search: events in depth-first order.
+
+On each track events are in pre-order: an event, then all that is inside it, then what comes after.
+So the inside of an event is one slice of that order, and the device work that it launched is one
+slice of all device work put in the order of its launches. Both are lookups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.names.range_names import MODULE_FRAME, MODULE_RANGE
+from stepscope.arrays import Ids, Mask
+from stepscope.trace.row_order import inverse
+from stepscope.trace.trace import Trace
+
+
+class Index:
+    """The order of a trace's events, and slices of it; takes time once, linear in the events.
+
+    Args:
+        trace: an annotated trace.
+
+    Attributes:
+        order: event ids in pre-order, track by track, int64, shape (events,).
+        place: position of each event in that order, int64, shape (events,).
+        last: position of the last event inside each event (its own if none), int64, (events,).
+        launch: the event that launched each event, -1 where none, int64, (events,).
+        launched: ids of launched device work in the order of their launches, int64.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace, self.events = trace, trace.events
+        self.start: Ids = self.events["start_ns"]
+        self.end: Ids = self.start + self.events["duration_ns"]
+        self.duration: Ids = self.events["duration_ns"]
+        self.track: Ids = self.events["track"].astype(np.int64)
+        self.parent: Ids = self.events["parent"].astype(np.int64)
+        self.order: Ids = np.argsort(self.track, kind="stable")
+        self.place = inverse(self.order)
+        self.last = self._last_inside()
+        self.launch: Ids = launch_of(trace).astype(np.int64)
+        work = np.flatnonzero(self.launch >= 0)
+        self.launched: Ids = work[np.argsort(self.place[self.launch[work]], kind="stable")]
+        self._launch_places: Ids = self.place[self.launch[self.launched]]
+        self.rank: Ids = trace["tracks"]["rank"][self.track].astype(np.int64)
+        self.on_device: Mask = self.launch >= 0
+        self.launches_itself = np.zeros(len(self.launch), np.bool_)
+        self.launches_itself[self.launch[work]] = True
+
+    def _last_inside(self) -> Ids:
+        """Follow the chain of last children of each event to its end."""
+        child = self.order[self.parent[self.order] >= 0]
+        last = np.arange(len(self.order))
+        last[self.place[self.parent[child]]] = self.place[child]
+        while True:
+            further = last[last]
+            if np.array_equal(further, last):
+                return last[self.place]
+            last = further
+
+    def children(self, event: int) -> Ids:
+        """Ids of the events directly inside one, in order."""
+        inside = self.order[self.place[event] + 1 : self.last[event] + 1]
+        direct: Ids = inside[self.parent[inside] == event]
+        return direct
+
+    def has_children(self, event: int) -> bool:
+        """Whether anything is inside an event on its track."""
+        return bool(self.last[event] > self.place[event])
+
+    def launched_by(self, event: int) -> Ids:
+        """Ids of the device work that one call itself started."""
+        here = np.searchsorted(self._launch_places, self.place[event] + np.array([0, 1]))
+        return self.launched[slice(*here)]
+
+    def inside(self, rows: Ids) -> tuple[Ids, Ids]:
+        """Where in `order` each of `rows` and its inside begin and end, shapes (rows,)."""
+        return self.place[rows], self.last[rows] + 1
+
+    def launches_inside(self, rows: Ids) -> tuple[Ids, Ids]:
+        """Where in `launched` the device work of each of `rows` begins and ends, shapes (rows,)."""
+        first, end = (np.searchsorted(self._launch_places, at) for at in self.inside(rows))
+        return first, end
+
+    def device_work(self, rows: Ids) -> tuple[Ids, Ids]:
+        """The device work launched inside each of `rows`; device work counts as itself.
+
+        Returns:
+            Index into `rows` and id of the work, shapes (works,).
+        """
+        first, end = self.launches_inside(rows)
+        own = np.flatnonzero(self.on_device[rows])
+        end[own] = first[own]
+        of_row, position = ranges(first, end)
+        return np.concatenate([of_row, own]), np.concatenate([self.launched[position], rows[own]])
+
+    @cached_property
+    def work_before(self) -> Ids:
+        """CPU time of operators and calls before each place in `order`, ns, (events + 1,).
+
+        Frames and annotations are not work: a thread that waits for another is inside them, or in
+        an event that is nothing else.
+        """
+        waits = self.events.text("category").mask("sync")
+        return self._time_before(~self.surrounds & ~waits)
+
+    @cached_property
+    def again_before(self) -> Ids:
+        """CPU time of forward work repeated in backward, before each place, ns, (events + 1,)."""
+        return self._time_before(self.events["recompute"] == 1)
+
+    def _time_before(self, chosen: Mask) -> Ids:
+        time = np.where(chosen & ~self.on_device, self.events["self_ns"], 0)[self.order]
+        return np.concatenate([[0], np.cumsum(time)])
+
+    @cached_property
+    def is_call(self) -> Mask:
+        """Events that are themselves calls of modules, bool, shape (events,)."""
+        names = self.events.text("name")
+        marked = names.where(lambda name: name.startswith((MODULE_RANGE, MODULE_FRAME)))
+        result: Mask = marked & (self.events["module"] >= 0)
+        return result
+
+    @cached_property
+    def calls_before(self) -> Ids:
+        """Calls of modules before each place in `order`, shape (events + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.is_call[self.order])])
+
+    @cached_property
+    def is_frame(self) -> Mask:
+        """Python frames, bool, shape (events,)."""
+        return self.events.text("category").mask("python")
+
+    @cached_property
+    def surrounds(self) -> Mask:
+        """Frames and annotations, which do nothing themselves, bool, shape (events,)."""
+        return self.is_frame | self.events.text("category").mask("annotation")
+
+    @cached_property
+    def _backward(self) -> tuple[Ids, Ids]:
+        """Backward events by the place of their forward events: the places, and the events."""
+        rows = np.flatnonzero(self.events["forward_event"] >= 0)
+        places = self.place[self.events["forward_event"][rows]]
+        order = np.argsort(places, kind="stable")
+        return places[order], rows[order]
+
+    def backward_of(self, rows: Ids) -> Ids:
+        """The first backward event of anything inside each of `rows`, or -1, shape (rows,)."""
+        places, backward = self._backward
+        first, end = (np.searchsorted(places, at) for at in self.inside(rows))
+        return np.where(end > first, np.append(backward, -1)[np.minimum(first, len(backward))], -1)
+
+    @cached_property
+    def _forward_places(self) -> Ids:
+        return np.flatnonzero(self.events["forward_event"][self.order] >= 0)
+
+    def forward_of(self, rows: Ids) -> Ids:
+        """The forward event of the first backward one inside each of `rows`, or -1, (rows,)."""
+        places = self._forward_places
+        first, end = (np.searchsorted(places, at) for at in self.inside(rows))
+        found = np.append(self.order[places], -1)[np.where(end > first, first, -1)]
+        forward: Ids = np.append(self.events["forward_event"], -1)[found].astype(np.int64)
+        return forward
+
+    def outermost(self, mask: Mask) -> Ids:
+        """Chosen events that do not lie directly in a chosen one, in pre-order."""
+        rows = np.flatnonzero(mask)
+        above = self.parent[rows]
+        rows = rows[(above < 0) | ~mask[above]]
+        return self.in_order(rows)
+
+    def in_order(self, rows: Ids | Sequence[int]) -> Ids:
+        """Events in pre-order, track by track."""
+        rows = np.asarray(rows, np.int64)
+        return rows[np.argsort(self.place[rows], kind="stable")]
+
+
+def ranges(first: Ids, end: Ids) -> tuple[Ids, Ids]:
+    """Pairs (i, j) for every i and every j in [first[i], end[i]).
+
+    Example:
+        >>> [pair.tolist() for pair in ranges(np.array([4, 9]), np.array([6, 10]))]
+        [[0, 0, 1], [4, 5, 9]]
+    """
+    counts = end - first
+    of = np.repeat(np.arange(len(first)), counts)
+    offset = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    return of, np.repeat(first, counts) + offset

@@ -1,0 +1,67 @@
+"""The source lines that a trace knows: of recorded Python frames, and of the calls of modules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stepscope.annotate.names.range_names import MODULE_FRAME, MODULE_RANGE
+from stepscope.timeline.event_index import Index
+from stepscope.trace.frame_name import FrameName
+
+_NO_FILE = ("<", MODULE_FRAME, MODULE_RANGE)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a file.
+
+    Attributes:
+        file: as recorded; of frames without the folder of their package.
+        line: from 1.
+        what: `call` of a module, `class` of a module, or a `frame`.
+        name: of the module, the class or the function.
+    """
+
+    file: str
+    line: int
+    what: str
+    name: str
+
+
+def frame_place(name: str) -> Place | None:
+    """The source line in the name of a recorded Python frame; None for other events.
+
+    Example:
+        >>> frame_place("train.py(12): step")
+        Place(file='train.py', line=12, what='frame', name='step')
+    """
+    frame = FrameName.of(name)
+    if frame is None or not frame.file.endswith(".py") or frame.file.startswith(_NO_FILE):
+        return None
+    return Place(frame.file, frame.line, "frame", frame.function)
+
+
+def module_places(index: Index, module: int) -> list[Place]:
+    """Where a module is called from, and where its class is written, those that are known."""
+    table = index.trace["modules"]
+    kind = table.text("class")[module] or ""
+    columns = (
+        ("call", table.text("path")[module] or kind, "call_file", "call_line"),
+        ("class", kind, "file", "line"),
+    )
+    places = [
+        Place(table.text(file)[module] or "", int(table[line][module]), what, name)
+        for what, name, file, line in columns
+    ]
+    return [place for place in places if place.file and place.line > 0]
+
+
+def frames_around(index: Index, event: int) -> list[Place]:
+    """The recorded Python frames around an event, or around its launch, the innermost first."""
+    names, found = index.events.text("name"), []
+    at = int(index.launch[event]) if index.on_device[event] else event
+    while at >= 0:
+        if (place := frame_place(names[at] or "")) is not None:
+            found.append(place)
+        at = int(index.parent[at])
+    return found

@@ -1,0 +1,134 @@
+"""The second level: the stages of a step, and events in none of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stepscope.arrays import Ids, Mask
+from stepscope.timeline.event_index import Index
+from stepscope.timeline.operation import Operation
+from stepscope.timeline.operation_costs import Costs, measure
+from stepscope.timeline.step_level import on_cpu
+from stepscope.trace.table import Table
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What a step holds.
+
+    Attributes:
+        operations: its stages, one for each unbroken run.
+        costs: what they cost.
+        unstaged: events that lie in no stage, as they span several or lie on other threads, int64.
+        passed: how many events are around several stages and hold nothing but these.
+    """
+
+    operations: list[Operation]
+    costs: Costs
+    unstaged: Ids
+    passed: int
+
+
+def find_stages(index: Index, step: int, rank: int) -> Stages:
+    """The stages of a step, and the events that lie in none of them.
+
+    An event belongs to the stage that it begins and ends in. One that spans several, as a frame
+    around the whole step does, is passed: what is inside it is placed instead.
+    """
+    stages = index.trace["stages"]
+    runs = np.flatnonzero((stages["step"] == step) & (stages["rank"] == rank))
+    table = stages.take(runs)
+    of_step = (index.events["step"] == step) & (index.rank == rank)
+    rows = np.flatnonzero(of_step & ~index.on_device)
+    placed, track = _placed(index, rows, table)
+    run = np.full(len(index.events), -1, np.int64)
+    run[rows] = placed
+    on_host, (work, work_run) = index.outermost(run >= 0), _on_device_alone(index, of_step, table)
+    top, top_run = np.concatenate([on_host, work]), np.concatenate([run[on_host], work_run])
+    operations, costs = _stage_operations(index, table, runs, top, top_run, track)
+    left = rows[placed < 0]
+    spanning = left[~_is_around(index, left)]
+    unstaged = np.concatenate([spanning, _launched(index, left, spanning)])
+    return Stages(operations, costs, index.in_order(unstaged), len(left) - len(spanning))
+
+
+def _placed(index: Index, rows: Ids, table: Table) -> tuple[Ids, int]:
+    """The run of a stage that each CPU event belongs to, -1 for none; and the stages' own thread.
+
+    On that thread the stages were cut out, so an event there that spans two of them and holds
+    nothing goes to the first: outside them it would overlap them.
+    """
+    lasting = np.flatnonzero(table["end_ns"] > table["start_ns"])
+    lasts = table.take(lasting)
+    run = _run_of(index, rows, lasts)
+    track = _main_track(index, rows[run >= 0])
+    if len(lasting):
+        loose = (run < 0) & (index.track[rows] == track) & ~_is_around(index, rows)
+        at = np.searchsorted(lasts["start_ns"], index.start[rows], side="right") - 1
+        run = np.where(loose, np.maximum(at, 0), run)
+    return np.append(lasting, -1)[run], track
+
+
+def _on_device_alone(index: Index, of_step: Mask, table: Table) -> tuple[Ids, Ids]:
+    """The work of stages that only a device runs, and the run that each is of."""
+    work = of_step & index.on_device
+    runs = np.flatnonzero(table["end_ns"] == table["start_ns"])
+    found = [
+        index.in_order(np.flatnonzero(work & (index.events["stage"] == table["stage"][run])))
+        for run in runs.tolist()
+    ]
+    rows = np.concatenate([np.zeros(0, np.int64), *found])
+    return rows, np.repeat(runs, [len(one) for one in found])
+
+
+def _run_of(index: Index, rows: Ids, table: Table) -> Ids:
+    """The stage that each event begins and ends in, else -1, shape (rows,)."""
+    if not len(table):
+        return np.full(len(rows), -1, np.int64)
+    begins = np.searchsorted(table["start_ns"], index.start[rows], side="right") - 1
+    latest = table["end_ns"][begins] + index.trace.metadata.tolerance_ns
+    fits = (begins >= 0) & (index.end[rows] <= latest)
+    return np.where(fits, begins, -1)
+
+
+def _is_around(index: Index, rows: Ids) -> Mask:
+    around: Mask = index.last[rows] > index.place[rows]
+    return around
+
+
+def _launched(index: Index, spanning: Ids, shown: Ids) -> Ids:
+    """Device work launched by events that are passed themselves."""
+    passed = np.setdiff1d(spanning, shown)
+    return index.launched[np.isin(index.launch[index.launched], passed)]
+
+
+def _stage_operations(
+    index: Index, table: Table, runs: Ids, top: Ids, run: Ids, track: int
+) -> tuple[list[Operation], Costs]:
+    order = np.argsort(run, kind="stable")
+    top, bounds = top[order], np.searchsorted(run[order], np.arange(len(table) + 1))
+    span = int(table["start_ns"].min(initial=0)), 2**62
+    costs = measure(index, top, bounds, span, table["stage"])
+    operations = [
+        Operation(f"t{row}", "stage", stage or "", rows, track=track)
+        for row, stage, rows in zip(
+            runs.tolist(), table.text("stage"), np.split(top, bounds)[1:-1], strict=True
+        )
+    ]
+    busy = costs.cpu_ns
+    lasts = table["end_ns"] > table["start_ns"]
+    costs = on_cpu(costs, table)
+    return operations, replace(
+        costs,
+        start_ns=np.where(lasts, costs.start_ns, -1),
+        end_ns=np.where(lasts, costs.end_ns, -1),
+        self_ns=np.maximum(costs.cpu_ns - busy, 0),
+    )
+
+
+def _main_track(index: Index, rows: Ids) -> int:
+    """The thread that most of the stages' events run on, by time."""
+    time = np.bincount(index.track[rows], index.end[rows] - index.start[rows] + 1.0)
+    return int(time.argmax()) if len(time) else -1

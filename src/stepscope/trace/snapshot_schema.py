@@ -1,0 +1,123 @@
+"""The tables of a memory snapshot, and of what `stepscope run --memory` records."""
+
+from __future__ import annotations
+
+from stepscope.trace.declaration import Column, Schema, id_column
+
+SEGMENTS = Schema(
+    "segments",
+    "one piece of device memory that the caching allocator holds, in a memory snapshot",
+    (
+        id_column("segment"),
+        Column("device", "i32", "number of the device"),
+        Column("address", "i64", "address"),
+        Column("bytes", "i64", "size", "B"),
+        Column("stream", "i64", "stream that it belongs to"),
+        Column("pool", "text", "small, large, …"),
+        Column("expandable", "i8", "1 for an expandable segment"),
+        Column("stack", "i32", "stacks.id of its allocation", nullable=True, refers="stacks"),
+    ),
+)
+
+BLOCKS = Schema(
+    "blocks",
+    "one block of a segment, in use or free, at the moment of a memory snapshot",
+    (
+        id_column("block"),
+        Column("segment", "i32", "segments.id", refers="segments"),
+        Column("address", "i64", "address"),
+        Column("bytes", "i64", "size", "B"),
+        Column("requested_bytes", "i64", "what the program asked for", "B", nullable=True),
+        Column("state", "text", "active_allocated, active_awaiting_free or inactive"),
+        Column("stack", "i32", "stacks.id of its allocation", nullable=True, refers="stacks"),
+    ),
+)
+
+ALLOCATIONS = Schema(
+    "allocations",
+    "one allocation with its lifetime, from a memory snapshot",
+    (
+        id_column("allocation"),
+        Column("device", "i32", "number of the device"),
+        Column("address", "i64", "address"),
+        Column("bytes", "i64", "size", "B"),
+        Column("stream", "i64", "stream that it belongs to"),
+        Column(
+            "start_ns", "i64", "when; null before the history", "ns", nullable=True, refers="clock"
+        ),
+        Column(
+            "request_ns", "i64", "when its release was asked for", "ns", nullable=True,
+            refers="clock",
+        ),
+        Column(
+            "end_ns", "i64", "when released; null if alive", "ns", nullable=True, refers="clock"
+        ),
+        Column("stack", "i32", "stacks.id of its allocation", nullable=True, refers="stacks"),
+    ),
+)  # fmt: skip
+
+MEMORY_EVENTS = Schema(
+    "memory_events",
+    "one entry of an allocator's history, as a memory snapshot records it",
+    (
+        id_column("entry"),
+        Column("time_ns", "i64", "when", "ns", refers="clock"),
+        Column("device", "i32", "number of the device"),
+        Column("action", "text", "alloc, free_requested, free_completed, segment_alloc, oom, …"),
+        Column("address", "i64", "address", nullable=True),
+        Column("bytes", "i64", "size", "B"),
+        Column("stream", "i64", "stream"),
+        Column("device_free_bytes", "i64", "free on the device, for oom", "B", nullable=True),
+        Column("stack", "i32", "stacks.id of the call", nullable=True, refers="stacks"),
+    ),
+)
+
+STACKS = Schema(
+    "stacks",
+    "one frame of a call stack; a stack is its innermost frame, with its callers as parents",
+    (
+        id_column("frame"),
+        Column("parent", "i32", "stacks.id of the caller", nullable=True, refers="stacks"),
+        Column("function", "text", "name of the function"),
+        Column("file", "text", "source file, empty where unknown"),
+        Column("line", "i32", "line in it", nullable=True),
+    ),
+)
+
+# What reports call the kinds of storages.
+STORAGE_KINDS = {
+    "parameter": "weights",
+    "buffer": "buffers",
+    "gradient": "gradients",
+    "optimizer_state": "optimizer state",
+    "input": "inputs",
+}
+
+STORAGES = Schema(
+    "storages",
+    "one piece of memory that training keeps from step to step, in a capture with `--memory`",
+    (
+        id_column("storage"),
+        Column("moment", "text", "before or after the recorded steps"),
+        Column("device", "text", "cpu, cuda:0, …"),
+        Column("address", "i64", "address"),
+        Column("bytes", "i64", "size", "B"),
+        Column("kind", "text", "parameter, buffer, gradient, optimizer_state or input"),
+        Column("path", "text", "path of its module, empty where there is none"),
+        Column("name", "text", "name in its module"),
+        Column("file", "text", "source file that made a parameter, empty where unknown"),
+        Column("line", "i32", "line in it", nullable=True),
+    ),
+)
+
+TENSOR_USES = Schema(
+    "tensor_uses",
+    "one tensor that an operator reads or writes, in a capture with `--memory`",
+    (
+        Column("event", "i32", "events.id of the operator", nullable=True, refers="events"),
+        Column("time_ns", "i64", "when the operator begins", "ns", refers="clock"),
+        Column("address", "i64", "address of the tensor's storage"),
+        Column("shape", "text", "sizes, as 8,128"),
+        Column("dtype", "text", "float32, bfloat16, …"),
+    ),
+)

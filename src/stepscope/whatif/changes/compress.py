@@ -1,0 +1,131 @@
+"""`compress`: gradients sent in 16 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stepscope.arrays import Floats, Ids, Mask
+from stepscope.calibration import find_calibration
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph, add_links, insert, numbers_after, redirect, scale
+from stepscope.whatif.change import Application, Change
+from stepscope.whatif.parts.collectives import all_reduces
+from stepscope.whatif.parts.cpu_calibration import copy_rate, on_cpu
+from stepscope.whatif.parts.kernel_times import in_half, memory_rate, rates_of_graph
+
+_FLOAT = 4  # bytes
+_FP32 = "float"
+_MOVED = 1.5  # of the gradient's bytes: it is read, and half of it written; and the other way
+
+
+def compress(graph: Graph) -> Graph:
+    """Gradients are cast to 16 bits, all-reduced, and cast back.
+
+    On a device both casts are kernels that run concurrently with the computation. On a CPU the
+    thread that filled a bucket casts it; the casts back run on a thread of their own.
+
+    Args:
+        graph: of steps with all-reduces in FP32, measured or added by `ddp`.
+
+    Raises:
+        ChangeError: if there are no all-reduces, or their sizes or the memory bandwidth are
+            unknown.
+
+    Source: PyTorch, torch/distributed/algorithms/ddp_comm_hooks/default_hooks.py.
+    """
+    reduces = all_reduces(graph)
+    if not reduces.any():
+        raise ChangeError("compress: these steps have no all-reduces; put ddp first")
+    reduces &= ~_narrow(graph, np.flatnonzero(reduces))
+    if not reduces.any():
+        raise ChangeError("compress: no all-reduce of these steps sends FP32")
+    size = graph.tasks["bytes"][reduces].astype(np.float64)
+    if (size < 0).any():
+        raise ChangeError("compress: the trace does not record the sizes of its all-reduces")
+    down, up = _casts_ns(graph, size)
+    tasks = np.flatnonzero(reduces)
+    graph = scale(graph, reduces, 0.5)
+    sent = graph.tasks["bytes"].copy()
+    sent[tasks] = size / 2
+    graph = graph.with_tasks(bytes=sent)
+    if on_cpu(graph):
+        graph, tasks = _after_buckets(graph, tasks, down)
+    else:
+        graph, first = _casts(graph, tasks, down, in_front=True)
+        tasks = numbers_after(len(graph), first)[tasks]
+    graph, last = _casts(graph, tasks, up, in_front=False)
+    return redirect(graph, numbers_after(len(graph), last)[tasks], last)
+
+
+def _narrow(graph: Graph, tasks: Ids) -> Mask:
+    """Collectives of anything but FP32, by their name or recorded type."""
+    result = in_half(graph)
+    for task in tasks[graph.tasks["event"][tasks] >= 0].tolist():
+        arguments = graph.trace.event_arguments(int(graph.tasks["event"][task]))
+        result[task] |= str(arguments.get("dtype", _FP32)).lower() not in (_FP32, "float32")
+    return result
+
+
+def _casts(graph: Graph, tasks: Ids, time: Floats, *, in_front: bool) -> tuple[Graph, Ids]:
+    kernel: dict[str, Any] = {"category": "kernel", "kind": "elementwise"}
+    return insert(
+        graph, tasks, ["cast of gradients"] * len(tasks), in_front, duration_ns=np.rint(time),
+        **kernel,
+    )  # fmt: skip
+
+
+def _after_buckets(graph: Graph, tasks: Ids, time: Floats) -> tuple[Graph, Ids]:
+    """Add each cast after the last task that its all-reduce waits for; also the new ids."""
+    links = graph.links
+    last = np.full(len(graph), -1, np.int64)
+    np.maximum.at(last, links["target"], links["source"].astype(np.int64))
+    known = last[tasks] >= 0
+    graph, new = insert(
+        graph, last[tasks][known], ["cast of gradients"] * int(known.sum()),
+        duration_ns=np.rint(time[known]), category="cpu_op", kind="elementwise",
+    )  # fmt: skip
+    tasks = numbers_after(len(graph), new)[tasks]
+    return add_links(graph, new, tasks[known], "communication"), tasks
+
+
+def _casts_ns(graph: Graph, size: Floats) -> tuple[Floats, Floats]:
+    """Time of casts to 16 bits and back: calibrated on a CPU, else by the memory bandwidth."""
+    calibration = find_calibration(graph.trace.metadata) if on_cpu(graph) else None
+    if calibration is not None and calibration.casts:
+        down, up = (
+            np.array([calibration.cast_ns(bytes_ / _FLOAT, down=to) for bytes_ in size.tolist()])
+            for to in (True, False)
+        )
+        return down, up
+    rate = copy_rate(graph, float(size.max())) if on_cpu(graph) else None
+    moved = 2 * rate if rate else memory_rate(graph)
+    rates = rates_of_graph(graph)
+    moved = moved or (float(rates["bandwidth"]) if rates else None)
+    if not moved:
+        raise ChangeError(
+            "compress: the memory bandwidth is unknown; record shapes, or name the device "
+            "with --device"
+        )
+    time = _MOVED * size / moved
+    return time, time
+
+
+CHANGE = Change(
+    compress,
+    group="Distributed training",
+    basis="half the measured transfer, plus casts at memory bandwidth",
+    is_calibrated=True,
+    assumptions=(
+        "all-reduces are bandwidth-bound, and adding in 16 bits is no slower",
+        "casts overlap computation and move bytes as fast as this step's elementwise work; on a "
+        "CPU as calibrated",
+    ),
+    error=0.10,
+    error_source="DAYDREAM 6.5",
+    application=Application(
+        "each `DistributedDataParallel`, the script's or that added by `ddp` "
+        "(`ddp:workers=2+compress`), all-reduces gradients in bfloat16 by a communication hook"
+    ),
+)

@@ -1,0 +1,105 @@
+"""`dataloader`: worker processes make the batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stepscope.arrays import Mask
+from stepscope.calibration import find_calibration
+from stepscope.calibration.calibration import between
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph, scale, select, simulate
+from stepscope.whatif.change import Application, Change
+from stepscope.whatif.parts.cpu_calibration import on_cpu
+
+_WORKERS = "_MultiProcessingDataLoaderIter"
+
+
+def dataloader(graph: Graph, workers: int = 0, computing: float = 1.0) -> Graph:
+    """WORKERS processes load the data; by default batches are always ready.
+
+    With a number of workers, a step lasts as long as the longest of three: the training loop with
+    fetching instead of loading; the loading of a batch divided by the workers; all computation
+    divided by the cores, if the trace records how many there are.
+
+    Args:
+        graph: any graph.
+        workers: number of worker processes; 0 for batches that are always ready and cost nothing.
+        computing: the share of loading that computes; the rest waits, such as for a disk.
+
+    Raises:
+        ChangeError: if the training loop spends no time on loading, or workers load already.
+    """
+    if workers < 0 or not 0 <= computing <= 1:
+        raise ChangeError("dataloader: expected workers of at least 0 and computing from 0 to 1, "
+                          f"found {workers} and {computing}")  # fmt: skip
+    loading = select(graph, stage="data_loading", on_device=False)
+    loading &= (graph.threads["main"] > 0)[graph.tasks["thread"]]
+    total_ns = float((graph.tasks["duration_ns"] + graph.tasks["gap_ns"])[loading].sum())
+    if not total_ns:
+        raise ChangeError("dataloader: the training loop spends no time on data loading")
+    if not workers:
+        return scale(graph, loading, 0, gaps=True)
+    if graph.trace.events.text("name").where(lambda name: _WORKERS in name).any():
+        raise ChangeError("dataloader: workers load the data already, and the trace does not show "
+                          "how long a batch takes them")  # fmt: skip
+    batch_ns = total_ns / len(graph.window.steps)
+    left_ns = _wait_ns(graph, loading, batch_ns, workers, computing)
+    return scale(graph, loading, left_ns / batch_ns, gaps=True)
+
+
+def _wait_ns(graph: Graph, loading: Mask, batch_ns: float, workers: int, computing: float) -> float:
+    """Time that the training loop still spends on a batch: fetching it and waiting for it."""
+    rest_ns = float(simulate(scale(graph, loading, 0, gaps=True)).step_ns.mean())
+    fetch_ns, send_ns = _handover_ns(graph)
+    batch_ns += send_ns
+    capture = graph.trace.metadata.capture
+    cores = int(capture.get("cpu_count") or 0)
+    threads = int(capture.get("threads") or 1) if on_cpu(graph) else 1
+    work_ns = batch_ns * computing + rest_ns * threads + fetch_ns
+    shared_ns = work_ns / cores if cores else 0.0
+    return max(rest_ns + fetch_ns, batch_ns / workers, shared_ns) - rest_ns
+
+
+def _handover_ns(graph: Graph) -> tuple[float, float]:
+    """CPU time that handing over a batch costs the loop and the worker; 0 if not calibrated."""
+    calibration = find_calibration(graph.trace.metadata)
+    if calibration is None or not calibration.loading:
+        return 0.0, 0.0
+    size = _batch_bytes(graph)
+    return between(calibration.loading, size, 1), between(calibration.loading, size, 2)
+
+
+def _batch_bytes(graph: Graph) -> float:
+    """Size of the batch: the largest tensor stacked during data loading."""
+    events = graph.trace.events
+    stacked = events.text("name").mask("aten::stack") & events.text("stage").mask("data_loading")
+    rows = np.flatnonzero(stacked & np.isin(events["step"], graph.window.steps))
+    return 4 * max(
+        (_elements(graph.trace.event_arguments(row)) for row in rows.tolist()), default=0
+    )
+
+
+def _elements(arguments: dict[str, Any]) -> int:
+    dims = arguments.get("Input Dims") or [[]]
+    return sum(int(np.prod(size)) for size in dims[0] if isinstance(size, list))
+
+
+CHANGE = Change(
+    dataloader,
+    group="Data loading",
+    basis="an upper bound: loading costs nothing; with workers=N they share the measured loading",
+    is_calibrated=True,
+    assumptions=(
+        "batches are ready in time, and loading slows nothing else down; with a number of workers, "
+        "they share the cores with the training loop",
+    ),
+    high={"computing": 0.0},
+    application=Application(
+        "each `DataLoader` gets `num_workers=N`, 2 by default",
+        arguments=("workers",),
+        defaults={"workers": 2},
+    ),
+)

@@ -1,0 +1,88 @@
+"""`shared_cores`: several such processes on one machine."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.calibration import find_calibration
+from stepscope.calibration.calibration import between
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph, insert
+from stepscope.trace.row_order import ends_run
+from stepscope.whatif.change import Change
+from stepscope.whatif.parts.blocking_collectives import blocks_its_caller
+from stepscope.whatif.parts.cpu_calibration import on_cpu
+
+Ids = NDArray[np.int64]
+
+
+def shared_cores(graph: Graph, processes: int = 2, cores: int = 0) -> Graph:
+    """PROCESSES like this one share the cores of one machine; nothing else runs there.
+
+    If they have more threads than there are cores, operators take longer in that proportion. If no
+    core is left for collectives, their CPU time is added to the thread that computes, unless that
+    thread waits for them.
+
+    Args:
+        graph: of steps that a CPU computes, with or without collectives.
+        processes: number of processes.
+        cores: of the machine; 0 for the number recorded in the trace.
+
+    Raises:
+        ChangeError: if a device computes the steps, or the number of cores is unknown.
+    """
+    if not on_cpu(graph):
+        raise ChangeError("shared_cores: a device computes these steps, not the CPU")
+    capture = graph.trace.metadata.capture
+    cores = cores or int(capture.get("cpu_count") or 0)
+    if processes < 1 or cores < 1:
+        raise ChangeError("shared_cores: expected processes and cores of at least 1, found "
+                          f"{processes} and {cores or 'an unknown number of cores'}")  # fmt: skip
+    wanted = processes * int(capture.get("threads") or 1)
+    graph = _slowed(graph, max(1.0, wanted / cores))
+    return graph if wanted < cores else _with_copying(graph)
+
+
+def _slowed(graph: Graph, factor: float) -> Graph:
+    """Stretch the operators of the training loop's thread, not the Python between them."""
+    computes = graph.tasks["kind"] >= 0
+    computes &= (graph.threads["main"] > 0)[graph.tasks["thread"]]
+    length = np.where(computes, graph.tasks["duration_ns"] * factor, graph.tasks["duration_ns"])
+    return graph.with_tasks(duration_ns=np.rint(length))
+
+
+def _with_copying(graph: Graph) -> Graph:
+    """Add the CPU time of each collective to the thread whose task it waited for last.
+
+    A thread that waits for the collective needs no core meanwhile.
+    """
+    calibration = find_calibration(graph.trace.metadata)
+    collective = graph.tasks.text("category").mask("communication") & (graph.tasks["bytes"] > 0)
+    collective &= ~blocks_its_caller(graph)
+    into = collective[graph.links["target"]]
+    if calibration is None or not calibration.reducing or not into.any():
+        return graph
+    target, source = graph.links["target"][into], graph.links["source"][into]
+    order = np.lexsort((source, target))
+    last = order[ends_run(target[order])]
+    sizes = graph.tasks["bytes"][target[last]]
+    cost = np.array([between(calibration.reducing, size, 2) for size in sizes.tolist()])
+    graph, _ = insert(
+        graph, source[last], ["sharing the core with a collective"] * len(last),
+        duration_ns=np.rint(cost), category="other",
+    )  # fmt: skip
+    return graph
+
+
+CHANGE = Change(
+    shared_cores,
+    group="Distributed training",
+    basis="threads per core",
+    is_calibrated=True,
+    assumptions=(
+        "work is divided evenly among the cores and would use as many cores as it has threads; "
+        "collectives take the CPU time that they took alone",
+    ),
+    ranked=False,
+)

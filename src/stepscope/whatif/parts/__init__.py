@@ -1,0 +1,1 @@
+"""What several changes share: networks, gradients, layers, kernel times."""

@@ -1,0 +1,132 @@
+"""`amp` on a CPU: autocast to bfloat16, by a calibration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope.arrays import Floats, Mask
+from stepscope.calibration import Calibration, Operators, find_operators
+from stepscope.calibration.script_operators import Operator
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph
+from stepscope.whatif.parts.autocast import Effect, forward_effects, forward_of
+from stepscope.whatif.parts.cpu_calibration import needed_calibration
+
+_STAGES = ("forward", "loss", "backward")
+_LEAST_SHARE = 0.5
+
+
+def amp_on_cpu(graph: Graph) -> Graph:
+    """Scale operators by their calibrated ratio of 16-bit to 32-bit time, and add casts.
+
+    This may well be slower: a CPU without 16-bit instructions loses.
+
+    Raises:
+        ChangeError: if there is no calibration, it lacks these operators, or nothing would run in
+            16 bits.
+    """
+    calibration = needed_calibration(graph, "amp")
+    autocast = _autocast(graph, calibration)
+    if not autocast.half.any():
+        raise ChangeError("amp: these steps have no autocast operators with recorded shapes; "
+                          "record them with `stepscope run`")  # fmt: skip
+    if autocast.known_share(graph) < _LEAST_SHARE:
+        raise ChangeError("amp: the calibration lacks most of these operators; run `stepscope "
+                          "calibrate FILE` on the machine that recorded the trace")  # fmt: skip
+    casts = np.array([_casts_ns(calibration, effect) for effect in autocast.effects])
+    ratio = np.where(autocast.half & np.isfinite(autocast.ratio), autocast.ratio, 1.0)
+    return _retimed(graph, autocast.operators, ratio, casts)
+
+
+def autocast_assumptions(graph: Graph) -> tuple[str, ...]:
+    """What has to hold: where the times come from, and the share of the work that they cover."""
+    calibration = needed_calibration(graph, "amp")
+    share = _autocast(graph, calibration).known_share(graph)
+    return (
+        f"operators gain in the step what they gained alone ({calibration})",
+        f"operators with {share:.0%} of the time spent in 16 bits were measured; the others keep "
+        "their time",
+        "values in 16 bits are tracked by their sizes",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Autocast:
+    """What autocast would do to the operators of a graph's steps.
+
+    Attributes:
+        operators: of forward, loss and backward.
+        effects: of each.
+        ratio: time in 16 bits over time in 32; NaN if not measured.
+    """
+
+    operators: Operators
+    effects: list[Effect]
+    ratio: Floats
+
+    @property
+    def half(self) -> Mask:
+        """Operators that would compute in 16 bits."""
+        return np.array([effect.half for effect in self.effects], np.bool_)
+
+    def known_share(self, graph: Graph) -> float:
+        """The share of the time in 16 bits that the calibration covers."""
+        length = graph.trace.events["duration_ns"][self.operators.rows]
+        total = float(length[self.half].sum())
+        known = float(length[self.half & np.isfinite(self.ratio)].sum())
+        return known / total if total else 1.0
+
+
+def _autocast(graph: Graph, calibration: Calibration) -> _Autocast:
+    events = graph.trace.events
+    chosen = events.text("stage").mask(*_STAGES) & np.isin(events["step"], graph.window.steps)
+    operators = find_operators(graph.trace, chosen)
+    ratio = np.array([_ratio(calibration, call) for call in operators.calls], np.float64)
+    return _Autocast(operators, _effects(graph, operators), ratio)
+
+
+def _ratio(calibration: Calibration, call: Operator | None) -> float:
+    if call is None or not call.floats:
+        return float("nan")
+    single, half = calibration.operators.get(call.signature, (None, None))
+    return half / single if single and half else float("nan")
+
+
+def _effects(graph: Graph, operators: Operators) -> list[Effect]:
+    """The effect of autocast on each operator; backward computes as its forward did."""
+    events = graph.trace.events
+    step = events["step"][operators.rows]
+    backward = events.text("stage").mask("backward")[operators.rows]
+    effects = [Effect()] * len(operators.rows)
+    for number in graph.window.steps:
+        rows = np.flatnonzero((step == number) & ~backward)
+        found = forward_effects([operators.calls[row] for row in rows.tolist()])
+        for row, effect in zip(rows.tolist(), found, strict=True):
+            effects[row] = effect
+    ahead = np.where(backward, forward_of(graph.trace, operators), -1)
+    seen: set[int] = set()
+    for row in np.flatnonzero(ahead >= 0).tolist():
+        source = int(ahead[row])
+        first, forward = source not in seen, effects[source]
+        seen.add(source)
+        # The gradient of a cast is a cast the other way.
+        effects[row] = Effect(forward.half, *((forward.up, forward.down) if first else ((), ())))
+    return effects
+
+
+def _casts_ns(calibration: Calibration, effect: Effect) -> float:
+    down = sum(calibration.cast_ns(elements, down=True) for elements in effect.down)
+    return down + sum(calibration.cast_ns(elements, down=False) for elements in effect.up)
+
+
+def _retimed(graph: Graph, operators: Operators, ratio: Floats, added_ns: Floats) -> Graph:
+    """Scale the tasks of each operator by its ratio, and add its casts to the first of them."""
+    place = np.append(operators.around, -1)[graph.tasks["event"]]
+    length = graph.tasks["duration_ns"] * np.append(ratio, 1.0)[place]
+    known = np.flatnonzero(place >= 0)
+    _, first = np.unique(place[known], return_index=True)
+    rows = known[first]
+    length[rows] += added_ns[place[rows]]
+    return graph.with_tasks(duration_ns=np.rint(length))

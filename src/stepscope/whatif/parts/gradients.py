@@ -1,0 +1,198 @@
+"""The gradients of a step: their sizes, when they are ready, where their parameters are used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from stepscope.arrays import Ids
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph, inherited, select, simulate
+from stepscope.roofline.operator_shapes import call_of
+from stepscope.whatif.parts.layers import first_of, in_backward, operators, step_ends, working
+
+_ACCUMULATE = "torch::autograd::AccumulateGrad"
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """One row per parameter (or module, if parameters are not recorded) and step, by readiness.
+
+    Attributes:
+        step: its step.
+        bytes: its size.
+        ready: tasks.id of the task at whose end it is ready: on the device, if there is one.
+        module: modules.id of its module, -1 if unknown.
+        used: tasks.id of the first task of the step that uses the parameter in forward, or -1.
+        begun: tasks.id of the first task that uses it in backward, or -1.
+    """
+
+    step: Ids
+    bytes: Ids
+    ready: Ids
+    module: Ids
+    used: Ids
+    begun: Ids
+
+    def take(self, rows: ArrayLike) -> Gradients:
+        """Some of the rows."""
+        index = np.asarray(rows)
+        return Gradients(*(getattr(self, column.name)[index] for column in fields(self)))
+
+
+def find_gradients(graph: Graph, change: str) -> Gradients:
+    """The gradients of a graph's steps, in the order in which they get ready.
+
+    From the input shapes of autograd's AccumulateGrad; without those, from the sizes of the
+    modules' own parameters and the end of their backward.
+
+    Args:
+        graph: any graph.
+        change: the name of the change, for its errors.
+
+    Raises:
+        ChangeError: if the trace has neither.
+    """
+    found = _accumulated(graph)
+    if not len(found.step):
+        found = _of_modules(graph, change)
+    end = simulate(graph).end_ns
+    return found.take(np.lexsort((end[found.ready], found.step)))
+
+
+def after_backward(graph: Graph, gradients: Gradients) -> dict[int, int]:
+    """The first task of each step that needs its gradients.
+
+    It follows backward on the thread or stream on which the last gradient gets ready: gradient
+    clipping or the weight update. If nothing follows, it is the end of the step.
+    """
+    backward, thread = in_backward(graph), graph.tasks["thread"]
+    serves = graph.on_device | (graph.threads["main"] > 0)[thread]
+    ends = step_ends(graph)
+    result = {}
+    for step in graph.window.steps:
+        ready = gradients.ready[gradients.step == step]
+        if not len(ready):
+            continue
+        here = backward & (thread == thread[ready[-1]]) & (graph.tasks["step"] == step)
+        after = int(np.flatnonzero(here)[-1]) + 1
+        follows = after < len(graph) and thread[after] == thread[after - 1] and serves[after]
+        result[step] = after if follows else ends[step]
+    return result
+
+
+# -- by autograd's own events
+
+
+def _accumulated(graph: Graph) -> Gradients:
+    events, tasks = graph.trace.events, graph.tasks
+    accumulates = events.text("name").mask(_ACCUMULATE)
+    accumulator = inherited(graph, np.where(accumulates, events["id"], -1))
+    owner = np.where(graph.on_device, -1, accumulator)
+    rows = np.flatnonzero(owner >= 0)
+    _, place = np.unique(owner[rows][::-1], return_index=True)
+    ends = np.sort(rows[::-1][place])
+    size = np.array([_bytes(graph, int(owner[task])) for task in ends], np.int64)
+    ready = _last_launched(graph, ends) if graph.on_device.any() else ends
+    known = (size > 0) & (ready >= 0)
+    ends, size, ready = ends[known], size[known], ready[known]
+    used, begun = _uses(graph, operators(graph), _operator_before(graph, ends))
+    module = tasks["module"][ends].astype(np.int64)
+    return Gradients(tasks["step"][ends].astype(np.int64), size, ready, module, used, begun)
+
+
+def _bytes(graph: Graph, event: int) -> int:
+    tensor = call_of(graph.trace, event).tensor(0)
+    return tensor.bytes if tensor else 0
+
+
+def _operator_before(graph: Graph, ends: Ids) -> Ids:
+    """The operator whose backward computed each gradient: the last before it on its thread."""
+    operator, thread = operators(graph), graph.tasks["thread"]
+    known = np.maximum.accumulate(np.where(operator >= 0, np.arange(len(graph)), -1))[ends]
+    same = (known >= 0) & (thread[known] == thread[ends])
+    return np.where(same, operator[known], -1)
+
+
+def _last_launched(graph: Graph, calls: Ids) -> Ids:
+    """The last device work that the thread of each CPU task launched by its end, or -1."""
+    launch = graph.links.text("kind").mask("launch")
+    source, target = graph.links["source"][launch], graph.links["target"][launch]
+    computes = ~graph.tasks.text("category").mask("communication")[target]
+    source, target = source[computes], target[computes]
+    if not len(source):
+        return np.full(len(calls), -1, np.int64)
+    order = np.lexsort((target, source))
+    source, target = source[order], target[order]
+    place = np.searchsorted(source, calls, side="right") - 1
+    safe, thread = np.maximum(place, 0), graph.tasks["thread"]
+    same = (place >= 0) & (thread[source[safe]] == thread[calls])
+    return np.where(same, target[safe], -1).astype(np.int64)
+
+
+def _uses(graph: Graph, keys: Ids, wanted: Ids) -> tuple[Ids, Ids]:
+    """The first tasks with a wanted key, in forward and in backward."""
+    works, backward = working(graph), in_backward(graph)
+    forward = graph.tasks.text("stage").mask("forward", "loss")
+    return (
+        first_of(keys, np.flatnonzero(works & forward), wanted),
+        first_of(keys, np.flatnonzero(works & backward), wanted),
+    )
+
+
+# -- by the sizes of modules
+
+
+def _of_modules(graph: Graph, change: str) -> Gradients:
+    sizes = _own_bytes(graph, change)
+    backward = select(graph, stage="backward", on_device=bool(graph.on_device.any()))
+    rows = np.flatnonzero(backward & (np.append(sizes, 0)[graph.tasks["module"]] > 0))
+    if not len(rows):
+        raise ChangeError(f"{change}: no backward work belongs to a module with parameters")
+    end = simulate(graph).end_ns
+    step, module = graph.tasks["step"][rows], graph.tasks["module"][rows]
+    order = np.lexsort((end[rows], module, step))
+    last = np.append((np.diff(module[order]) != 0) | (np.diff(step[order]) != 0), True)
+    rows = rows[order][last]
+    parts = [_every_module(graph, rows[graph.tasks["step"][rows] == number], sizes)
+             for number in np.unique(step).tolist()]  # fmt: skip
+    ready, module = (np.concatenate([part[n] for part in parts]) for n in (0, 1))
+    step = graph.tasks["step"][ready].astype(np.int64)
+    used, begun = _uses(graph, _in_step(graph, graph.tasks["module"], graph.tasks["step"]),
+                        _in_step(graph, module, step))  # fmt: skip
+    return Gradients(step, sizes[module], ready, module, used, begun)
+
+
+def _in_step(graph: Graph, module: ArrayLike, step: ArrayLike) -> Ids:
+    """A number for each module and step, -1 for no module."""
+    module, step = np.asarray(module, np.int64), np.asarray(step, np.int64)
+    return np.where(module >= 0, step * len(graph.trace["modules"]) + module, -1)
+
+
+def _every_module(graph: Graph, ends: Ids, sizes: Ids) -> tuple[Ids, Ids]:
+    """The task that ends the backward of each module with parameters, and the module.
+
+    A module without known backward is ready with the module registered before it, whose backward
+    comes later.
+    """
+    known = graph.tasks["module"][ends]
+    modules = np.flatnonzero(sizes > 0)
+    before = np.searchsorted(known, modules, side="right") - 1
+    return ends[np.maximum(before, 0)], modules
+
+
+def _own_bytes(graph: Graph, change: str) -> Ids:
+    """Bytes of each module's own parameters."""
+    modules = graph.trace["modules"]
+    size = np.maximum(modules["parameter_bytes"], 0)
+    inner = modules["parent"] >= 0
+    below = np.bincount(modules["parent"][inner], size[inner], len(modules)).astype(np.int64)
+    own: Ids = size - below
+    if not (own > 0).any():
+        raise ChangeError(
+            f"{change}: the trace has neither the shapes of gradients nor the sizes of parameters; "
+            "record it with `stepscope run`"
+        )
+    return own

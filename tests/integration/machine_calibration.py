@@ -1,0 +1,15 @@
+"""A calibration that tests keep in the cache instead of measuring the machine, which takes long."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+
+from stepscope.calibration import Calibration, Machine
+from stepscope.calibration.calibration import cpu_model, keep_calibration
+
+
+def calibrated() -> None:
+    """This machine counts as calibrated for data loading, with one thread per operator."""
+    machine = Machine(cpu_model(), os.cpu_count() or 1, version("torch"), 1)
+    keep_calibration(Calibration(machine, "2026-11-21", loading=[[1, 1, 1], [1 << 30, 1, 1]]))

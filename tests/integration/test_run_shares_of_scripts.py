@@ -1,0 +1,55 @@
+"""`stepscope run` says what part of a whole run was training, evaluation, checkpointing and so on.
+
+The parts are sleeps, which are never shorter than they should be.
+"""
+
+from test_run import TRAINING, record, write
+
+from stepscope.load import open as open_trace
+from stepscope.summary import summarize
+from stepscope.summary.run_shares import run_lines
+
+PARTS = """
+import io, time
+@torch.no_grad()
+def validate():
+    model.eval()
+    model(torch.randn(2, 4))
+    time.sleep(0.1)
+    model.train()
+def save():
+    class Slow:
+        def __reduce__(self):
+            time.sleep(0.05)
+            return int, ()
+    torch.save({"model": model.state_dict(), "slow": Slow()}, io.BytesIO())
+for epoch in range(3):
+    for _ in range(8):
+        time.sleep(0.01)
+        train(1)
+    validate()
+    save()
+raise ValueError
+"""
+
+
+def test_a_run_that_fails_still_knows_its_shares(tmp_path):
+    write(tmp_path, TRAINING + PARTS)
+    _, capture = record(tmp_path, "train.py")
+    found = capture.manifest["run_shares"]
+    stages = found["stages_ns"]
+    assert found["ended"]
+    assert found["steps"] == 24
+    assert sum(stages.values()) == found["elapsed_ns"]
+    assert stages["evaluation"] >= 0.3e9
+    assert stages["training_steps"] >= 0.23e9
+    assert stages["checkpointing"] >= 0.15e9
+    assert stages["start_up"] >= found["torch_imported_ns"] > 0
+    assert stages["rollout"] == stages["data_preparation"] == 0
+    assert [(place["function"], place["count"]) for place in found["places"]] == [
+        ("validate", 3), ("save", 3),
+    ]  # fmt: skip
+    run = summarize(open_trace(tmp_path / "train.stepscope")).run
+    text = "\n".join(run_lines(run))
+    assert text.startswith("Of the run (")
+    assert "of the run lies outside of training steps" in text

@@ -1,0 +1,3 @@
+import atexit
+atexit.register(exec, "raise RuntimeError('at exit')")
+print("main")

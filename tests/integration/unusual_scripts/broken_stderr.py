@@ -1,0 +1,4 @@
+import os
+reader, writer = os.pipe()
+os.dup2(writer, 2); os.close(reader); os.close(writer)
+print("done")

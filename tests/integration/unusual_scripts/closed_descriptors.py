@@ -1,0 +1,3 @@
+import os
+print("done", flush=True)
+os.closerange(0, 64)

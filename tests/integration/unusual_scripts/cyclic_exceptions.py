@@ -1,0 +1,3 @@
+first, second = ValueError("first"), TypeError("second")
+first.__context__, second.__context__ = second, first
+raise first

@@ -1,0 +1,2 @@
+import os
+print(sorted(name for name in os.environ if "STEPSCOPE" in name or "TORCH" in name))

@@ -1,0 +1,4 @@
+import sys
+class Odd:
+    def __str__(self): return "odd object"
+sys.exit(Odd())

@@ -1,0 +1,5 @@
+import sys
+try:
+    raise ValueError("lost")
+finally:
+    sys.exit(9)

@@ -1,0 +1,4 @@
+import faulthandler, sys
+faulthandler.enable()
+print(faulthandler.is_enabled())
+faulthandler.disable()

@@ -1,0 +1,9 @@
+import importlib.abc, importlib.machinery, sys
+class Made(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path, target=None):
+        return importlib.machinery.ModuleSpec(name, self) if name == "made" else None
+    def create_module(self, spec): return None
+    def exec_module(self, module): module.value = 42
+sys.meta_path.insert(0, Made())
+import made
+print(made.value, made.__spec__.name)

@@ -1,0 +1,3 @@
+import sys
+sys.stderr.write("no newline at the end")
+sys.stderr.flush()

@@ -1,0 +1,2 @@
+def deep(): deep()
+deep()

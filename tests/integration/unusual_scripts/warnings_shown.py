@@ -1,0 +1,3 @@
+import warnings
+warnings.warn("look here")
+warnings.warn("once more", DeprecationWarning)

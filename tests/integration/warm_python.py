@@ -1,0 +1,132 @@
+"""Commands of Python in forks of a process that has PyTorch imported: each import takes seconds.
+
+What concerns the start of a process itself (who imports what and when, signals, exit codes)
+is tested with real processes.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import functools
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+_SERVER = """
+import array, gc, json, os, socket, sys, types
+
+import torch, torch._dynamo, torch.profiler
+
+client = socket.socket(fileno=int(sys.argv[1]))
+gc.freeze()
+while True:
+    text, ancillary, _, _ = client.recvmsg(1 << 20, socket.CMSG_LEN(2 * array.array("i").itemsize))
+    if not text:
+        sys.exit()
+    wanted = json.loads(text)
+    if "child" in wanted:
+        answer = os.waitstatus_to_exitcode(os.waitpid(wanted["child"], 0)[1])
+    else:
+        output, errors = array.array("i", ancillary[0][2])
+        answer = os.fork()
+        if not answer:
+            break
+        os.close(output), os.close(errors)
+    client.sendall(b"%d\\n" % answer)
+client.close()
+os.dup2(output, 1), os.dup2(errors, 2)
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+os.closerange(3, 64)
+gc.unfreeze()
+os.chdir(wanted["folder"])
+os.environ.clear()
+os.environ.update(wanted["environment"])
+first, *words = wanted["words"]
+program = types.ModuleType("__main__")
+program.__builtins__ = __builtins__
+sys.modules["__main__"] = program
+if first == "-c":
+    text, name = words[0], "<string>"
+    sys.argv, sys.path[0] = ["-c", *words[1:]], ""
+else:
+    text, name = open(first).read(), first
+    sys.argv, sys.path[0] = [first, *words], os.path.dirname(first)
+    program.__file__ = first
+exec(compile(text, name, "exec"), program.__dict__)
+"""
+
+
+class _WarmPython:
+    """A process that imported PyTorch once and forks for every command."""
+
+    def __init__(self) -> None:
+        own, theirs = socket.socketpair()
+        command = [sys.executable, "-c", _SERVER, str(theirs.fileno())]
+        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        theirs.close()
+        self._socket = own
+        self._answers = own.makefile()
+        atexit.register(self.close)
+
+    def ask(self, wanted: dict[str, Any], files: Sequence[int] = ()) -> int:
+        """The answer to a request; `files` are passed with it."""
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))] if files else []
+        self._socket.sendmsg([json.dumps(wanted).encode()], rights)
+        return int(self._answers.readline())
+
+    def limit(self, seconds: float) -> None:
+        """How long an answer may take."""
+        self._socket.settimeout(seconds)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+
+
+@functools.cache
+def _warm_python() -> _WarmPython:
+    return _WarmPython()
+
+
+class WarmRun:
+    """A command that runs in a fork; several may run at once."""
+
+    def __init__(
+        self, command: Sequence[Any], folder: Path, env: dict[str, str] | None = None
+    ) -> None:
+        self._command = command
+        self._output, self._errors = (_file() for _ in range(2))
+        wanted = {
+            "words": [str(word) for word in command[1:]],
+            "folder": str(folder),
+            "environment": env or dict(os.environ),
+        }
+        files = self._output.fileno(), self._errors.fileno()
+        self._child = _warm_python().ask(wanted, files)
+
+    def wait(self, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+        """Its exit code and what it printed."""
+        _warm_python().limit(timeout)
+        code = _warm_python().ask({"child": self._child})
+        with self._output as output, self._errors as errors:
+            output.seek(0), errors.seek(0)
+            return subprocess.CompletedProcess(self._command, code, output.read(), errors.read())
+
+
+def _file() -> IO[str]:
+    return tempfile.TemporaryFile("w+")
+
+
+def run_warm(
+    command: Sequence[Any], folder: Path, timeout: float = 120.0, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Like `subprocess.run([sys.executable, ...])`, with texts of output and errors."""
+    return WarmRun(command, folder, env).wait(timeout)

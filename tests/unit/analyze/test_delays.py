@@ -1,0 +1,106 @@
+"""A busy machine decides no verdict: delays are cut out of the clock before rules apply."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stepscope.analyze import RULES, RuleContext, apply_rules
+from stepscope.analyze.delays import without_delays
+from stepscope.annotate import annotate
+from stepscope.testing import drawn_trace
+from stepscope.trace.trace import Trace
+
+STEPS = 5
+LAYERS = 12
+
+
+def small_operators(
+    seed: int, lost_ms: float = 0.0, work_us: float = 0.0, chain: int = 0, grows: float = 0.0
+) -> Trace:
+    """Steps of `LAYERS` layers on a CPU, in which the loop may lose its core at any event.
+
+    Args:
+        seed: of the jitter and of the delays.
+        lost_ms: the mean length of a delay; there are four per step.
+        work_us: the time of a layer's product; 6 µs by default.
+        chain: how many small elementwise operators follow it.
+        grows: how much longer the products of each step are than those of the one before.
+    """
+    random = np.random.default_rng(seed)
+    lines: list[str] = []
+    now = 0.0
+    for step in range(STEPS):
+        begin, first = now, len(lines)
+        for layer in range(LAYERS):
+            product = (work_us or 6.0) * (1 + grows * step)
+            for name, us in [("aten::addmm", product), *[("aten::tanh", 4.0)] * chain]:
+                if random.random() < 4 / LAYERS / (1 + chain):
+                    now += 1000 * (1 + random.exponential(lost_ms)) if lost_ms else 0
+                now += 10
+                end = now + us * random.uniform(0.95, 1.05)
+                if random.random() < 4 / LAYERS / (1 + chain):
+                    end += 1000 * (1 + random.exponential(lost_ms)) if lost_ms else 0
+                lines.append(f"main | {now:.3f} {end:.3f} | {name} | stage=forward "
+                             f"Input_Dims=[[{layer % 2 + 1},64],[64,64]]")  # fmt: skip
+                now = end
+        now += 20
+        lines.insert(first, f"main | {begin:.3f} {now:.3f} | ProfilerStep#{step}")
+    return annotate(drawn_trace("\n".join(lines)))
+
+
+def rules_that_report(trace: Trace) -> dict[str, str]:
+    return {one.rule: one.severity for one in apply_rules(RuleContext(trace), RULES)}
+
+
+def length_ms(trace: Trace) -> float:
+    return float((trace["steps"]["end_ns"] - trace["steps"]["start_ns"]).mean() / 1e6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("options", [{"chain": 4}, {}, {"work_us": 900.0}],
+                         ids=["kernel_fusion", "small_batch", "clean"])  # fmt: skip
+def test_the_same_rules_report_on_a_busy_machine(seed: int, options: dict[str, float]) -> None:
+    quiet = small_operators(seed, **options)  # type: ignore[arg-type]
+    busy = small_operators(seed, lost_ms=4.0, **options)  # type: ignore[arg-type]
+    assert length_ms(busy) > length_ms(quiet) + 5
+    assert rules_that_report(busy) == rules_that_report(quiet)
+    steady = RuleContext(busy).steady_ms
+    assert steady == pytest.approx(RuleContext(quiet).steady_ms, rel=0.15)
+
+
+def test_the_length_of_a_step_stays_as_recorded() -> None:
+    busy = small_operators(0, lost_ms=4.0)
+    assert RuleContext(busy).step_ms == pytest.approx(length_ms(busy), rel=1e-6)
+
+
+def test_steps_that_grow_with_their_batch_are_not_delayed() -> None:
+    growing = small_operators(0, work_us=500.0, grows=0.8)
+    assert without_delays(growing) is growing
+
+
+def test_two_steps_show_no_delay() -> None:
+    busy = small_operators(0, lost_ms=4.0)
+    two = busy.with_table(busy["steps"].take(np.arange(2)))
+    assert without_delays(two) is two
+
+
+VARYING = {
+    "waiting for data": "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+    "compiling": "dynamo_timed",
+}
+
+
+@pytest.mark.parametrize("name", VARYING.values(), ids=VARYING)
+def test_what_varies_by_itself_is_no_delay(name: str) -> None:
+    lines, now = [], 0
+    for step in range(STEPS):
+        work = now + (20_000 if step == 2 else 50)
+        lines += [
+            f"main | {now} {work + 5000} | ProfilerStep#{step}",
+            f"main | {now + 10} {work} | {name}",
+            f"main | {work + 10} {work + 4000} | aten::mm | stage=forward",
+        ]
+        now = work + 5000
+    trace = annotate(drawn_trace("\n".join(lines)))
+    assert without_delays(trace) is trace

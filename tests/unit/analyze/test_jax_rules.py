@@ -1,0 +1,173 @@
+"""Rules in JAX's terms: each on a drawn step where it fires, and on one where it is silent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from drawn_findings import V100, found
+
+from stepscope.analyze import Finding
+
+STEP = "main | 0 20000 | train#step_num=0 | cat=annotation\n"
+
+
+def call(name: str, start: int, end: int, source: str, operation: str = "fusion") -> str:
+    """A call of a compiled function, in which its operation runs."""
+    middle = (start + end) // 2
+    return (
+        f"main | {start} {end} | PjitFunction({name}) | cat=runtime\n"
+        f"main | {middle} {end} | {operation} | hlo__module=jit_{name} source={source}\n"
+    )
+
+
+def found_in(rule: str, *calls: str, **metadata: Any) -> Finding | None:
+    return found(rule, STEP + "".join(calls), framework="jax", **metadata)
+
+
+def place(finding: Finding | None) -> tuple[str, int | None, str]:
+    assert finding is not None
+    first = finding.evidence[0]
+    return first.file, first.line, first.function
+
+
+# -- recompilation
+
+
+def compiling(name: str, start: int) -> str:
+    """A call that compiles for 800 us, before its operation runs."""
+    return (
+        call(name, start, start + 1000, "/home/me/train.py:12")
+        + f"main | {start} {start + 800} | backend_compile_and_load | cat=annotation\n"
+    )
+
+
+def test_a_function_that_is_compiled_in_each_step() -> None:
+    """The call encloses the compilation, as it begins at the same time and lasts longer."""
+    finding = found_in("recompilation", compiling("train_step", 100))
+    assert finding is not None
+    assert finding.what == "jax.jit compiles once per step, 0.8 ms, mostly train_step."
+    assert place(finding) == ("/home/me/train.py", 12, "train_step")
+
+
+def test_a_function_that_is_only_called() -> None:
+    assert found_in("recompilation", call("train_step", 0, 1000, "train.py:12")) is None
+
+
+# -- operations outside of a compiled function
+
+
+def eager(count: int, length: int = 50) -> list[str]:
+    return [
+        call("multiply", 1000 + 200 * number, 1000 + 200 * number + length, "train.py:40")
+        for number in range(count)
+    ]
+
+
+def test_operations_one_by_one_in_a_python_loop() -> None:
+    step = call("train_step", 10, 900, "train.py:12")
+    finding = found_in("small_programs", step, *eager(24))
+    assert finding is not None
+    assert finding.what == (
+        "Each step starts 24 small programs one by one, mostly multiply, 1.2 ms."
+    )
+    assert "jax.lax.scan" in finding.advice
+    assert place(finding) == ("train.py", 40, "multiply")
+    assert finding.gain.ms == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [eager(19), eager(24, 190)[:1], eager(24, 5000)[:4], [call("train_step", 0, 19000, "t.py:1")]],
+    ids=["few", "one", "long ones", "a jitted step"],
+)
+def test_few_or_large_programs_are_no_loop(calls: list[str]) -> None:
+    assert found_in("small_programs", *calls) is None
+
+
+def test_large_programs_are_none_however_many() -> None:
+    calls = [call("layer", 500 * number, 500 * number + 300, "train.py:7") for number in range(30)]
+    assert found_in("small_programs", *calls) is None
+
+
+def test_on_a_device_only_its_idle_time_can_be_saved() -> None:
+    busy = "stream 7 | 0 19000 | gemm_fusion | corr=1\nmain | 0 2 | cudaLaunchKernel | corr=1\n"
+    assert found_in("small_programs", busy, *eager(24), devices=V100) is None
+
+
+# -- callbacks
+
+
+@pytest.mark.parametrize("name", ["debug_callback.1", "pure_callback", "io_callback.12"])
+def test_a_step_that_calls_back_into_python(name: str) -> None:
+    finding = found_in("host_callbacks", call("train_step", 0, 4000, "net.py:5", operation=name))
+    assert finding is not None
+    assert finding.what.startswith("The compiled step calls back into Python once, 2 ms")
+    assert place(finding) == ("net.py", 5, "train_step")
+
+
+def test_a_function_of_the_user_with_such_a_name() -> None:
+    other = call("train_step", 0, 4000, "net.py:5", operation="debug_callback_of_mine_fusion")
+    assert found_in("host_callbacks", other) is None
+
+
+# -- sizes of products
+
+
+def product(sizes: str, width: int = 2) -> str:
+    shapes = (
+        f"product__sizes={sizes} operand__bytes={width} product__flops__from__shapes=8000000000"
+    )
+    work = f"{shapes} flops__from__shapes=8000000000 bytes__from__shapes=1000000"
+    source = "hlo__op=dot.1 hlo__module=jit_train_step source=net.py:9"
+    return (
+        "main | 10 20 | cudaLaunchKernel | corr=1\n"
+        f"stream 7 | 20 19000 | sm80_gemm_fusion | corr=1 {source} {work}\n"
+        "main | 30 19010 | cuStreamSynchronize | cat=runtime\n"
+    )
+
+
+def test_products_of_sizes_that_tensor_cores_do_not_like() -> None:
+    finding = found_in("odd_shapes", product("4096x1000x50257"), devices=V100)
+    assert finding is not None
+    assert finding.what.startswith("1 16-bit matrix products per step have dimensions that are not "
+                                   "multiples of 8 (50257)")  # fmt: skip
+    assert place(finding)[:2] == ("net.py", 9)
+    assert finding.gain.ms > 0
+
+
+@pytest.mark.parametrize("drawn", [product("4096x1000x50304"), product("4096x1000x50257", 4)])
+def test_suitable_sizes_and_32_bits(drawn: str) -> None:
+    assert found_in("odd_shapes", drawn, devices=V100) is None
+
+
+# -- donation
+
+
+def programs(could: int, whole: int) -> dict[str, Any]:
+    sizes = {"argument_bytes": whole, "donated_bytes": 0, "could_donate_bytes": could}
+    return {"programs": {"jit_train_step": sizes, "jit_other": sizes}}
+
+
+def test_parameters_that_come_back_in_new_memory() -> None:
+    step = call("train_step", 0, 4000, "net.py:5")
+    finding = found_in("missing_donation", step, properties=programs(40_000_000, 44_000_000))
+    assert finding is not None
+    assert finding.what.startswith("train_step returns 40 MB of its arguments")
+    assert "donate_argnums" in finding.advice
+    assert (finding.severity, finding.gain.ms) == ("info", 0)
+    assert place(finding) == ("net.py", 5, "train_step")
+
+
+@pytest.mark.parametrize(
+    ("could", "whole"), [(0, 44_000_000), (100_000, 200_000), (2_000_000, 44_000_000)]
+)
+def test_donated_or_small_arguments(could: int, whole: int) -> None:
+    step = call("train_step", 0, 4000, "net.py:5")
+    assert found_in("missing_donation", step, properties=programs(could, whole)) is None
+
+
+@pytest.mark.parametrize("rule", ["small_programs", "host_callbacks", "missing_donation"])
+def test_pytorch_has_none_of_them(rule: str) -> None:
+    text = STEP + "".join(eager(24)) + call("train_step", 6000, 9000, "n.py:5", "debug_callback.1")
+    assert found(rule, text, framework="pytorch", properties=programs(4e7, 4e7)) is None

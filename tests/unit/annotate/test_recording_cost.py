@@ -1,0 +1,354 @@
+"""Drawn runs of known length are recorded at a known cost; the cost is removed from their times."""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from stepscope.annotate import annotate
+from stepscope.annotate.steps.step_windows import step_lengths
+from stepscope.testing import drawn_trace
+from stepscope.trace.snapshot_schema import TENSOR_USES
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+STEPS = 3
+BEFORE, AFTER = 0.7, 0.3  # µs that recording takes before and after each event
+STAGES = ("forward", "backward", "optimizer")
+
+
+@dataclass
+class Call:
+    """An operator: µs of its own before, between and after the operators that it calls."""
+
+    name: str
+    gaps: list[float]
+    inside: "list[Call]" = field(default_factory=list)
+    kernel: float = 0  # µs of device work that it launches
+    waits: bool = False
+
+
+def random_call(random: random.Random, name: str, depth: int, kernels: bool) -> Call:
+    inside = [
+        random_call(random, f"aten::op{random.randrange(9)}", depth - 1, kernels)
+        for _ in range(random.randrange(4) if depth else 0)
+    ]
+    gaps = [random.uniform(2, 9) for _ in range(len(inside) + 1)]
+    return Call(name, gaps, inside, random.uniform(1, 30) if kernels and not inside else 0)
+
+
+def random_stages(seed: int, kernels: bool = False) -> dict[str, Call]:
+    chance = random.Random(seed)
+    names = {
+        "forward": "stepscope.module:net",
+        "backward": "autograd::engine::evaluate_function: MmBackward0",
+        "optimizer": "Optimizer.step#SGD.step",
+    }
+    return {stage: random_call(chance, name, 4, kernels) for stage, name in names.items()}
+
+
+class Machine:
+    """Runs calls, recorded or not, and draws what a recorder would have seen."""
+
+    def __init__(self, recorded: bool) -> None:
+        self.before, self.after = (BEFORE, AFTER) if recorded else (0.0, 0.0)
+        self.now = self.device = 0.0
+        self.lines: list[str] = []
+        self.stages: dict[str, float] = dict.fromkeys(STAGES, 0.0)
+        self.correlation = 0
+
+    def run(self, stages: dict[str, Call], steps: int = STEPS, waits: bool = False) -> list[float]:
+        """The lengths of the steps."""
+        lengths = []
+        for step in range(steps):
+            begin, at = self.now, len(self.lines)
+            self.lines.append("")
+            for stage, call in stages.items():
+                entered = self.now
+                self.call(call)
+                self.stages[stage] += (self.now - entered) / steps
+            if waits:
+                self.wait()
+            self.now += 1
+            self.lines[at] = f"main | {begin} {self.now} | ProfilerStep#{step}"
+            lengths.append(self.now - begin)
+        return lengths
+
+    def call(self, call: Call) -> None:
+        with_cost, at = self.enter(), len(self.lines)
+        self.lines.append("")
+        for gap, inside in zip(call.gaps, [*call.inside, None], strict=True):
+            self.now += gap
+            if inside:
+                self.call(inside)
+        if call.kernel:
+            self.launch(call.kernel)
+        self.lines[at] = f"main | {with_cost} {self.now} | {call.name}"
+        self.now += self.after
+
+    def enter(self) -> float:
+        self.now += self.before
+        return self.now
+
+    def launch(self, length: float) -> None:
+        begin = self.enter()
+        self.now += 3
+        self.correlation += 1
+        start = max(self.device, begin + 2)
+        self.device = start + length
+        self.lines += [
+            f"main | {begin} {self.now} | cudaLaunchKernel | corr={self.correlation}",
+            f"stream 7 | {start} {self.device} | kernel | corr={self.correlation}",
+        ]
+        self.now += self.after
+
+    def wait(self) -> None:
+        begin = self.enter()
+        self.now = max(self.now + 1, self.device)
+        self.lines.append(f"main | {begin} {self.now} | cudaDeviceSynchronize")
+        self.now += self.after
+
+
+def facts(length: float, machine: Machine) -> dict[str, object]:
+    """What the recorder keeps of the steps of a run."""
+    stages = {name: round(1000 * machine.stages[name]) for name in ("backward", "optimizer")}
+    parts = {**stages, "data_loading": 0, "rest": round(1000 * length) - sum(stages.values())}
+    return {
+        "count": 20, "median_ns": round(1000 * length), "p10_ns": 0, "p90_ns": 0,
+        "parts": {name: {"median_ns": time, "cpu_ns": time} for name, time in parts.items()},
+    }  # fmt: skip
+
+
+@dataclass
+class Run:
+    """A recorded trace before annotation, and the same run without recording."""
+
+    recorded: Trace
+    unrecorded: Trace
+    stages: dict[str, float]
+    step_us: float
+
+
+def run_of(stages: dict[str, Call], waits: bool = False) -> Run:
+    slow, fast = Machine(recorded=True), Machine(recorded=False)
+    lengths = [float(np.median(machine.run(stages, waits=waits))) for machine in (slow, fast)]
+    capture = {
+        "outcome": "complete",
+        "recorded_steps": facts(lengths[0], slow),
+        "unrecorded_steps": facts(lengths[1], fast),
+    }
+    return Run(
+        drawn_trace("\n".join(slow.lines), capture=capture),
+        drawn_trace("\n".join(fast.lines)), fast.stages, lengths[1],
+    )  # fmt: skip
+
+
+def stage_times(trace: Trace) -> dict[str, float]:
+    """µs per step."""
+    runs = trace["stages"]
+    return {
+        stage: float(runs["cpu_ns"][runs.text("stage").mask(stage)].sum()) / 1000 / STEPS
+        for stage in STAGES
+    }
+
+
+def ends(trace: Trace):
+    return trace.events["start_ns"] + trace.events["duration_ns"]
+
+
+def check_invariants(corrected: Trace, recorded: Trace) -> None:
+    """Order, nesting and links hold, and no time is negative."""
+    events = corrected.events
+    assert (events["duration_ns"] >= 0).all()
+    assert (np.diff(events["start_ns"]) >= 0).all()
+    child = np.flatnonzero(events["parent"] >= 0)
+    outer = events["parent"][child]
+    assert (events["start_ns"][outer] <= events["start_ns"][child]).all()
+    assert (ends(corrected)[outer] >= ends(corrected)[child]).all()
+    here, before = (np.argsort(trace.events["source"]) for trace in (corrected, recorded))
+    parents = [
+        np.append(trace.events["source"], -1)[trace.events["parent"][order]]
+        for trace, order in ((corrected, here), (recorded, before))
+    ]
+    assert (parents[0] == parents[1]).all()
+    launches = corrected["launches"]
+    assert (launches["delay_ns"] >= 0).all()
+
+
+def device_lengths(trace: Trace):
+    order = np.argsort(trace.events["source"])
+    device = (trace["tracks"]["device"][trace.events["track"]] >= 0)[order]
+    return trace.events["duration_ns"][order][device]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_stages_are_as_long_as_unrecorded(seed: int) -> None:
+    run = run_of(random_stages(seed))
+    corrected = annotate(run.recorded)
+    check_invariants(corrected, run.recorded)
+    found = stage_times(corrected)
+    for stage, truth in run.stages.items():
+        assert found[stage] == pytest.approx(truth, rel=0.02, abs=3), stage
+    lengths = step_lengths(corrected["steps"]) / 1000
+    assert lengths.mean() == pytest.approx(run.step_us, rel=0.01, abs=3)
+
+
+def test_events_inside_lose_what_they_cost() -> None:
+    """An operator has the cost of those that it calls, and none of its own."""
+    leaf = [Call("aten::leaf", [20]) for _ in range(5)]
+    run = run_of({"forward": Call("stepscope.module:net", [10] * 6, leaf)})
+    names = {name: [] for name in ("aten::leaf", "stepscope.module:net")}
+    corrected = annotate(run.recorded)
+    for event in corrected.events.rows():
+        if event["name"] in names:
+            names[event["name"]].append(event["duration_ns"] / 1000)
+    assert names["aten::leaf"] == pytest.approx([20] * 15, abs=0.01)
+    assert names["stepscope.module:net"] == pytest.approx([160] * 3, abs=1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("waits", [False, True])
+def test_device_work_is_not_touched(seed: int, waits: bool) -> None:
+    run = run_of(random_stages(seed, kernels=True), waits)
+    corrected = annotate(run.recorded)
+    check_invariants(corrected, run.recorded)
+    assert (device_lengths(corrected) == device_lengths(run.recorded)).all()
+    found, truth = (
+        step_lengths(trace["steps"]).mean() for trace in (corrected, annotate(run.unrecorded))
+    )
+    assert found == pytest.approx(truth, rel=0.05, abs=5000)
+
+
+def test_every_table_is_on_the_corrected_clock() -> None:
+    recorded = run_of(random_stages(3)).recorded
+    rows = np.arange(0, len(recorded.events), 3)
+    uses = Table(
+        TENSOR_USES,
+        {
+            "event": rows.astype(np.int32),
+            "time_ns": recorded.events["start_ns"][rows],
+            "address": rows,
+            "shape": Text.of(["4"] * len(rows)),
+            "dtype": Text.of(["float32"] * len(rows)),
+        },
+    )
+    corrected = annotate(recorded.with_table(uses))
+    found = corrected["tensor_uses"]
+    assert (found["time_ns"] != uses["time_ns"]).any()
+    assert (found["time_ns"] == corrected.events["start_ns"][found["event"]]).all()
+
+
+def test_a_step_that_the_device_limits_keeps_its_length() -> None:
+    """The CPU has less to do and waits longer."""
+    calls = [Call("aten::mm", [5], kernel=60) for _ in range(10)]
+    names = {"forward": "stepscope.module:net", "optimizer": "Optimizer.step#SGD.step"}
+    run = run_of({name: Call(range, [5] * 11, calls) for name, range in names.items()}, waits=True)
+    corrected = annotate(run.recorded)
+    check_invariants(corrected, run.recorded)
+    before = step_lengths(annotate(run.recorded, as_recorded=True)["steps"])
+    assert step_lengths(corrected["steps"]) == pytest.approx(before, rel=0.005)
+    found = stage_times(corrected)
+    for stage in names:
+        assert found[stage] == pytest.approx(run.stages[stage], rel=0.03), stage
+
+
+def test_backward_on_a_thread_of_its_own_is_corrected() -> None:
+    operator = "autograd::engine::evaluate_function: MmBackward0"
+    lines = ["main | 0 220 | ProfilerStep#0", "main | 0 50 | stepscope.module:net"]
+    lines += [f"autograd | {60 + 15 * n} {70 + 15 * n} | {operator} | fwd=1" for n in range(10)]
+    parts = {"backward": (150, 110), "rest": (70, 70)}
+    capture = {
+        "outcome": "complete",
+        **{
+            name: {
+                "count": 3, "median_ns": total, "p10_ns": 0, "p90_ns": 0,
+                "parts": {part: {"median_ns": times[side] * 1000, "cpu_ns": times[side] * 1000}
+                          for part, times in parts.items()},
+            }
+            for side, (name, total) in enumerate(
+                {"recorded_steps": 220_000, "unrecorded_steps": 180_000}.items()
+            )
+        },
+    }  # fmt: skip
+    corrected = annotate(drawn_trace("\n".join(lines), capture=capture))
+    assert step_lengths(corrected["steps"]).tolist() == [pytest.approx(180_000, rel=0.03)]
+    kept = [row["duration_ns"] for row in corrected.events.rows() if row["name"] == operator]
+    assert kept == [10_000] * 10
+
+
+# -- where nothing is corrected
+
+
+def changed(capture: dict[str, object] | None) -> Callable[[Run], Trace]:
+    def change(run: Run) -> Trace:
+        return run.recorded.with_metadata(
+            capture=capture if capture is None else {**run.recorded.metadata.capture, **capture}
+        )
+
+    return change
+
+
+def as_foreign(run: Run) -> Trace:
+    return run.recorded.with_metadata(capture={})
+
+
+def as_rank(run: Run) -> Trace:
+    return run.recorded.with_metadata(world_size=2)
+
+
+def cases() -> Iterator[tuple[Callable[[Run], Trace], str]]:
+    yield changed({"unrecorded_steps": None}), "no unrecorded steps were timed"
+    yield as_rank, "ranks wait for each other"
+    yield as_foreign, ""
+
+
+@pytest.mark.parametrize(("change", "why"), list(cases()))
+def test_times_stay_as_recorded(change: Callable[[Run], Trace], why: str) -> None:
+    trace = change(run_of(random_stages(1)))
+    found = annotate(trace)
+    assert found.events["duration_ns"].tolist() == trace.events["duration_ns"].tolist()
+    assert why in found.metadata.recording_cost.get("unknown", "")
+
+
+def test_recorded_times_are_there_on_request() -> None:
+    recorded = run_of(random_stages(1)).recorded
+    found = annotate(recorded, as_recorded=True)
+    assert found.events["duration_ns"].tolist() == recorded.events["duration_ns"].tolist()
+
+
+def test_faster_recorded_steps_are_not_stretched() -> None:
+    run = run_of(random_stages(1))
+    capture = dict(run.recorded.metadata.capture)
+    capture["recorded_steps"], capture["unrecorded_steps"] = (
+        capture["unrecorded_steps"], capture["recorded_steps"],
+    )  # fmt: skip
+    found = annotate(run.recorded.with_metadata(capture=capture))
+    assert found.events["duration_ns"].tolist() == run.recorded.events["duration_ns"].tolist()
+    assert found.metadata.recording_cost["removed_ns"] == 0
+
+
+def test_recording_explains_no_more_than_it_can_cost() -> None:
+    """Unrecorded steps that are much shorter did less: the difference is not all recording."""
+    run = run_of(random_stages(1))
+    capture = dict(run.recorded.metadata.capture)
+    capture["unrecorded_steps"] = {**capture["unrecorded_steps"], "parts": {
+        part: {"median_ns": 0, "cpu_ns": 0} for part in capture["recorded_steps"]["parts"]
+    }}  # fmt: skip
+    capture["recorded_steps"] = {**capture["recorded_steps"], "parts": {
+        part: {"median_ns": 10**9, "cpu_ns": 10**9} for part in capture["recorded_steps"]["parts"]
+    }}  # fmt: skip
+    cost = annotate(run.recorded.with_metadata(capture=capture)).metadata.recording_cost
+    assert cost["removed_ns"] <= 10_000 * cost["events"] * 1.01
+
+
+def test_a_capture_with_the_whole_step_only() -> None:
+    """As earlier versions wrote it."""
+    run = run_of(random_stages(2))
+    capture = dict(run.recorded.metadata.capture)
+    capture["recorded_steps"] = None
+    capture["unrecorded_steps"] = {**capture["unrecorded_steps"], "parts": {}}
+    corrected = annotate(run.recorded.with_metadata(capture=capture))
+    lengths = step_lengths(corrected["steps"]) / 1000
+    assert lengths.mean() == pytest.approx(run.step_us, rel=0.01, abs=2)

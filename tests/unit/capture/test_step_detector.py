@@ -1,0 +1,161 @@
+"""What ends a step: sequences of optimizer steps and of calls, and where steps end in them."""
+
+import pytest
+
+from stepscope.capture.step_detector import PATIENCE, Kind, StepDetector
+
+
+class Optimizer:
+    pass
+
+
+def named(name: str) -> object:
+    """A thing whose class has this name."""
+    return type(name, (), {})()
+
+
+def ends(sequence: str) -> tuple[str, StepDetector]:
+    """Mark with `|` where steps end in a sequence of one-letter optimizers."""
+    optimizers = {letter: named(letter) for letter in sequence}
+    ends.optimizers = optimizers  # they must outlive the detector, which holds them weakly
+    detector = StepDetector()
+    marked = [o + "|" if detector.advance(optimizers[o]) else o for o in sequence]
+    return "".join(marked), detector
+
+
+@pytest.mark.parametrize(
+    ("sequence", "marked"),
+    [
+        ("AAA", "A|A|A|"),
+        # Before it has stepped, nothing is known of G: one step more is seen, at the very start.
+        ("DGDGDG", "D|G|DG|DG|"),
+        ("DDDGDDDG", "D|D|D|G|DDDG|"),
+        ("ABCABC", "A|B|C|ABC|"),
+    ],
+)
+def test_a_step_ends_after_the_rarest_optimizer_and_of_equals_the_last(sequence, marked):
+    assert ends(sequence)[0] == marked
+
+
+def test_steps_are_counted_by_the_anchor():
+    _, detector = ends("DDDGDDDGDDDG")
+
+    assert detector.steps == 3
+    assert detector.boundary_name == "G.step"
+
+
+def test_an_optimizer_created_late_takes_over():
+    marked, detector = ends("AAAAAA" + "ABAB")
+
+    assert marked.endswith("A|B|AB|")
+    assert detector.steps == 2
+
+
+def test_an_optimizer_that_left_the_loop_no_longer_ends_steps():
+    marked, _ = ends("P" + "A" * 2 * PATIENCE + "AA")
+
+    assert marked.endswith("A|A|")
+
+
+def test_a_dead_optimizer_no_longer_ends_steps():
+    detector, left, right = StepDetector(), Optimizer(), Optimizer()
+    detector.advance(left)
+    detector.advance(right)
+    detector.advance(right)
+    del left
+
+    assert detector.advance(right)
+
+
+def test_nothing_is_known_before_the_first_step():
+    detector = StepDetector()
+
+    assert (detector.steps, detector.boundary, detector.boundary_name) == (0, None, None)
+
+
+def turns(sequence: str) -> tuple[str, StepDetector]:
+    """Mark with `|` where steps end in a sequence of models that are called, one letter each."""
+    models = turns.models = {letter: named(letter) for letter in sequence}
+    detector = StepDetector()
+    marked = ""
+    for letter in sequence:
+        recurs = not detector.expect(models[letter], Kind.CALL)
+        marked += "|" * (recurs and detector.advance(models[letter], Kind.CALL)) + letter
+    return marked, detector
+
+
+@pytest.mark.parametrize(
+    ("sequence", "marked"),
+    [
+        ("AAA", "A|A|A"),
+        ("TSTSTS", "TS|TS|TS"),
+        ("EDCEDC", "EDC|EDC"),
+        # Nobody knows that T comes again, until it does.
+        ("TUUUTUUUTUUU", "TU|U|U|TUUU|TUUU"),
+        ("DDDGDDDGDDDG", "D|D|DG|D|D|D|GDDD|G"),
+    ],
+)
+def test_a_turn_begins_with_the_rarest_model_and_of_equals_the_first(sequence, marked):
+    assert turns(sequence)[0] == marked
+
+
+def test_a_turn_is_named_by_its_model():
+    _, detector = turns("AA")
+
+    assert detector.step_is == "one call of A, until the next call"
+    assert (detector.boundary_name, detector.steps) == (None, 1)
+
+
+def test_what_tells_a_step_surely_wins_over_what_tells_it_less_surely():
+    detector, loader, model, optimizer = StepDetector(), Optimizer(), Optimizer(), Optimizer()
+
+    assert detector.advance(model, Kind.CALL)
+    assert detector.advance(loader, Kind.BATCH)
+    assert not detector.advance(model, Kind.CALL)
+    assert detector.advance(optimizer)
+    assert not detector.advance(loader, Kind.BATCH)
+    assert (detector.boundary_name, detector.step_is) == ("Optimizer.step", None)
+
+
+def test_what_is_expected_makes_unsure_until_it_has_come_or_is_late():
+    detector, loader, model = StepDetector(), Optimizer(), Optimizer()
+    detector.advance(model, Kind.CALL)
+    assert detector.is_sure
+
+    detector.expect(loader, Kind.BATCH)
+    assert detector.advance(model, Kind.CALL)
+    assert not detector.is_sure
+    for _ in range(2 * PATIENCE):
+        detector.advance(model, Kind.CALL)
+    assert detector.is_sure
+
+    assert detector.advance(loader, Kind.BATCH)
+    assert detector.is_sure
+
+
+def test_a_long_turn_is_waited_for():
+    detector, loader, model = StepDetector(), Optimizer(), Optimizer()
+    ends = []
+    for _ in range(3):
+        ends.append(detector.advance(loader, Kind.BATCH))
+        ends.extend(detector.advance(model, Kind.CALL) for _ in range(3 * PATIENCE))
+
+    assert ends[-3 * PATIENCE :] == [False] * 3 * PATIENCE
+    assert detector.boundary.kind is Kind.BATCH
+
+
+def test_a_step_may_be_several_steps_of_the_optimizer():
+    optimizer, detector = Optimizer(), StepDetector(every=4)
+    assert [detector.advance(optimizer) for _ in range(10)].count(True) == 2
+    assert detector.steps == 2
+
+
+def test_marks_of_the_script_end_steps_whatever_else_repeats() -> None:
+    detector, optimizer, marks = StepDetector(), named("Adam"), named("Marks")
+    ends = []
+    for _ in range(3):
+        ends += [detector.advance(optimizer) for _ in range(4)]
+        ends.append(detector.advance(marks, Kind.MARK))
+    assert ends[4:] == [True, *[False] * 4, True, *[False] * 4, True]
+    assert detector.steps == 3
+    assert detector.step_is == "what the script marks with stepscope.step()"

@@ -1,0 +1,158 @@
+"""Lengths of steps and of their parts, with clocks that only the test advances."""
+
+import time
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from stepscope.capture.part_timer import PARTS, PartTimer
+from stepscope.capture.timed_steps import MOST, TimedSteps
+
+
+class Clock:
+    """Elapsed time and CPU time of the thread and the process."""
+
+    def __init__(self) -> None:
+        self.elapsed = self.cpu = 0
+
+    def run(self, elapsed: int, cpu: int) -> None:
+        self.elapsed += elapsed
+        self.cpu += cpu
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    now = Clock()
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: now.elapsed)
+    monkeypatch.setattr(time, "thread_time_ns", lambda: now.cpu)
+    monkeypatch.setattr(time, "process_time_ns", lambda: 2 * now.cpu)
+    return now
+
+
+@pytest.fixture
+def timer(clock: Clock):
+    timer = PartTimer()
+    yield timer
+    timer.close()
+
+
+def timed(timer: PartTimer, clock: Clock, lengths: list[int]) -> TimedSteps:
+    steps = TimedSteps(timer)
+    steps.follow()
+    for length in lengths:
+        clock.run(length, length // 10)
+        steps.follow()
+    return steps
+
+
+def test_lengths_are_described_by_percentiles(timer: PartTimer, clock: Clock) -> None:
+    facts = timed(timer, clock, [30, 10, 20, 40, 50, 70, 60, 80, 100, 90, 110]).describe()
+    parts, queued = facts.pop("parts"), facts.pop("queued_ns")
+    assert queued is None or queued >= 0
+    assert facts.pop("elapsed_ns") == 660
+    assert facts == {
+        "count": 11, "median_ns": 60, "p10_ns": 20, "p90_ns": 100, "cpu_ns": 6,
+        "process_cpu_ns": 12,
+    }  # fmt: skip
+    assert parts["rest"] == {"median_ns": 60, "cpu_ns": 6}
+
+
+def test_no_step_says_nothing(timer: PartTimer, clock: Clock) -> None:
+    assert timed(timer, clock, []).describe() is None
+
+
+def test_what_the_recorder_does_between_steps_does_not_count(
+    timer: PartTimer, clock: Clock
+) -> None:
+    steps = TimedSteps(timer)
+    for length in (10, 20, 30):
+        steps.begin()
+        clock.run(length, length)
+        steps.end()
+        clock.run(1000, 1000)
+    assert steps.describe()["median_ns"] == 20
+    assert steps.describe()["parts"]["rest"]["median_ns"] == 20
+
+
+def test_timing_ends(timer: PartTimer, clock: Clock) -> None:
+    assert not timed(timer, clock, [1] * (MOST - 1)).is_complete
+    assert timed(timer, clock, [1] * MOST).is_complete
+
+
+def test_parts_of_a_step(timer: PartTimer, clock: Clock) -> None:
+    """Each piece of work advances the clocks by a power of ten, once."""
+
+    class Slow(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, tensor):
+            clock.run(10, 1)
+            return tensor * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            clock.run(100, 2)
+            return grad
+
+    class Data(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            clock.run(1, 3)
+            return torch.ones(2)
+
+    class Optimizer(torch.optim.SGD):
+        def step(self, closure=None):
+            loss = closure()
+            clock.run(1000, 4)
+            return loss
+
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = Optimizer([weight], lr=0.1)
+    steps = TimedSteps(timer)
+    steps.follow()
+    for batch in DataLoader(Data()):
+
+        def closure(batch=batch):
+            loss = (Slow.apply(weight) * batch).sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        steps.follow()
+    parts = steps.describe()["parts"]
+    assert {name: part["median_ns"] for name, part in parts.items()} == {
+        "data_loading": 1, "backward": 100, "optimizer": 1000, "rest": 10,
+    }  # fmt: skip
+    assert parts["optimizer"]["cpu_ns"] == 4
+
+
+def test_an_optimizer_that_fails_does_not_count_on(timer: PartTimer, clock: Clock) -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1)
+    steps = TimedSteps(timer)
+    with pytest.raises(ZeroDivisionError):
+        optimizer.step(lambda: 1 // 0)
+    steps.follow()
+    clock.run(7, 7)
+    steps.follow()
+    assert steps.describe()["parts"]["rest"]["median_ns"] == 7
+
+
+def test_torch_is_as_it_was_afterwards(clock: Clock) -> None:
+    from torch.optim import optimizer
+    from torch.utils.data import dataloader
+
+    def state():
+        return (
+            dataloader._BaseDataLoaderIter.__next__,
+            torch.autograd._engine_run_backward,
+            dict(optimizer._global_optimizer_pre_hooks),
+            dict(optimizer._global_optimizer_post_hooks),
+        )
+
+    before = state()
+    PartTimer().close()
+    assert state() == before
+    assert PARTS[-1] == "rest"

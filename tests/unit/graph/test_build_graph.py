@@ -1,0 +1,259 @@
+"""Tasks and dependencies built from a trace: one small trace for each kind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from drawn import graph_of, links, starts, step_us, tasks
+
+from stepscope.annotate import annotate
+from stepscope.errors import TraceError
+from stepscope.graph import build_graph
+from stepscope.testing import drawn_trace
+
+ONE_KERNEL = """
+    main     |  0 100 | ProfilerStep#0
+    main     | 10  30 | aten::mm
+    main     | 15  20 | cudaLaunchKernel | corr=7
+    stream 7 | 30 130 | sgemm            | corr=7
+"""
+
+
+def test_a_cpu_thread_is_cut_where_the_innermost_event_changes() -> None:
+    assert tasks(graph_of(ONE_KERNEL), "main") == [
+        ("step 0", 0, 10),
+        ("aten::mm", 5, 0),
+        ("cudaLaunchKernel", 5, 0),
+        ("aten::mm", 10, 70),
+        ("step 0", 0, 0),
+    ]
+
+
+def test_a_launch_links_the_start_of_a_call_to_its_work() -> None:
+    graph = graph_of(ONE_KERNEL)
+    assert links(graph, "launch") == [("cudaLaunchKernel", "sgemm")]
+    assert graph.links["lag_ns"].tolist() == [15_000]
+    assert starts(graph)["sgemm"] == 30
+
+
+def test_the_last_step_lasts_until_its_device_work_has_ended() -> None:
+    assert step_us(graph_of(ONE_KERNEL)) == [130]
+
+
+def test_work_of_one_stream_runs_in_its_order() -> None:
+    graph = graph_of("""
+        main     |  0 100 | ProfilerStep#0
+        main     | 10  12 | cudaLaunchKernel | corr=7
+        main     | 12  14 | cudaLaunchKernel | corr=8
+        stream 7 | 20  60 | first            | corr=7
+        stream 7 | 62  70 | second           | corr=8
+    """)
+    assert tasks(graph, "stream 7") == [("first", 40, 2), ("second", 8, 0)]
+    assert starts(graph)["second"] == 62
+
+
+def test_a_device_synchronization_waits_for_the_last_work_of_every_stream() -> None:
+    graph = graph_of("""
+        main     |  0 100 | ProfilerStep#0
+        main     | 10  12 | cudaLaunchKernel      | corr=7
+        main     | 12  14 | cudaLaunchKernel      | corr=8
+        main     | 20  75 | cudaDeviceSynchronize | corr=9
+        stream 7 | 20  60 | first                 | corr=7
+        stream 8 | 20  70 | second                | corr=8
+    """)
+    assert links(graph, "synchronization") == [
+        ("first", "cudaDeviceSynchronize"),
+        ("second", "cudaDeviceSynchronize"),
+    ]
+    waiting = [task for task in tasks(graph, "main") if task[0] == "cudaDeviceSynchronize"]
+    assert waiting == [("cudaDeviceSynchronize", 0, 0), ("cudaDeviceSynchronize", 5, 25)]
+    assert step_us(graph) == [100]
+
+
+def test_a_copy_that_ends_before_its_call_blocks_it() -> None:
+    graph = graph_of("""
+        main     |  0 100 | ProfilerStep#0
+        main     | 10  12 | cudaLaunchKernel                  | corr=7
+        main     | 20  80 | cudaMemcpyAsync                   | corr=8
+        stream 7 | 20  60 | sgemm                             | corr=7
+        stream 7 | 61  70 | Memcpy DtoH (Device -> Pageable)  | corr=8
+    """)
+    assert links(graph, "synchronization") == [
+        ("Memcpy DtoH (Device -> Pageable)", "cudaMemcpyAsync")
+    ]
+    assert tasks(graph, "main")[-2] == ("cudaMemcpyAsync", 10, 20)
+
+
+def test_an_event_synchronization_waits_for_what_ended_last_before_it_returned() -> None:
+    graph = graph_of("""
+        main     |  0 100 | ProfilerStep#0
+        main     | 10  12 | cudaLaunchKernel     | corr=7
+        main     | 12  13 | cudaEventRecord      | corr=8
+        main     | 13  15 | cudaLaunchKernel     | corr=9
+        main     | 20  45 | cudaEventSynchronize | corr=10
+        stream 7 | 20  40 | first                | corr=7
+        stream 7 | 40  60 | second               | corr=9
+    """)
+    assert links(graph, "synchronization") == [("first", "cudaEventSynchronize")]
+
+
+def test_a_stream_waits_for_an_event_of_another() -> None:
+    graph = graph_of("""
+        main     |  0 100 | ProfilerStep#0
+        main     | 10  12 | cudaLaunchKernel    | corr=7
+        main     | 12  13 | cudaEventRecord     | corr=8
+        main     | 13  14 | cudaStreamWaitEvent | corr=9
+        main     | 14  16 | cudaLaunchKernel    | corr=10
+        stream 7 | 20  60 | first               | corr=7
+        stream 8 | 62  70 | second              | corr=10
+    """)
+    assert links(graph, "synchronization") == [("first", "second")]
+    assert starts(graph)["second"] == 62
+
+
+def test_a_collective_waits_and_is_waited_for_as_communication() -> None:
+    graph = graph_of("""
+        main      |  0 200 | ProfilerStep#0
+        main      | 10  12 | cudaLaunchKernel    | corr=7
+        main      | 13  14 | cudaStreamWaitEvent | corr=8
+        main      | 14  16 | cudaLaunchKernel    | corr=9
+        main      | 20  21 | cudaStreamWaitEvent | corr=10
+        main      | 22  24 | cudaLaunchKernel    | corr=11
+        stream 7  | 20  60 | backward_kernel     | corr=7
+        stream 20 | 62 150 | ncclAllReduce       | corr=9
+        stream 7  | 152 160 | adam_kernel        | corr=11
+    """)
+    assert links(graph, "communication") == [
+        ("backward_kernel", "ncclAllReduce"),
+        ("ncclAllReduce", "adam_kernel"),
+    ]
+    assert step_us(graph) == [200]
+
+
+def test_forward_hands_over_to_autograd_and_back() -> None:
+    graph = graph_of("""
+        main     |   0 200 | ProfilerStep#0
+        main     |  10  30 | aten::mm      | seq=1
+        autograd |  50 150 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main     | 160 180 | aten::add_
+    """)
+    name = "autograd::engine::evaluate_function: MmBackward0"
+    assert len(links(graph, "handover")) == 2
+    assert starts(graph)[name] == 50
+    assert tasks(graph, "main")[1:4] == [("aten::mm", 20, 20), ("", 0, 0), ("", 0, 10)]
+    assert step_us(graph) == [200]
+
+
+def test_one_graph_launch_starts_many_kernels() -> None:
+    graph = graph_of("""
+        main     |  0 100 | ProfilerStep#0
+        main     | 10  20 | cudaGraphLaunch | corr=7
+        stream 7 | 30  40 | first           | corr=7
+        stream 7 | 41  60 | second          | corr=7
+    """)
+    assert links(graph, "launch") == [("cudaGraphLaunch", "first"), ("cudaGraphLaunch", "second")]
+    assert starts(graph)["second"] == 41
+
+
+def test_without_a_device_operators_are_the_work() -> None:
+    graph = graph_of("""
+        main |  0 100 | ProfilerStep#0
+        main | 10  60 | aten::linear
+        main | 15  55 | aten::addmm
+    """)
+    assert ("aten::addmm", 40, 0) in tasks(graph, "main")
+    assert not len(graph.links)
+
+
+def test_work_that_still_runs_when_the_step_begins_is_part_of_it() -> None:
+    trace = annotate(
+        drawn_trace("""
+            main     |   0 100 | ProfilerStep#0
+            main     |  10  12 | cudaLaunchKernel | corr=7
+            main     | 100 200 | ProfilerStep#1
+            main     | 110 112 | cudaLaunchKernel | corr=8
+            stream 7 |  20 150 | first            | corr=7
+            stream 7 | 150 190 | second           | corr=8
+        """)
+    )
+    graph = build_graph(trace, steps=(1, 1)).check()
+    assert tasks(graph, "stream 7") == [("first", 50, 0), ("second", 40, 0)]
+    assert starts(graph)["second"] == 50
+    assert step_us(build_graph(trace)) == [100, 100]
+
+
+def test_consecutive_steps_make_one_graph_and_each_is_timed() -> None:
+    graph = graph_of("""
+        main     |   0  90 | ProfilerStep#3
+        main     |  10  12 | cudaLaunchKernel | corr=7
+        main     | 100 150 | ProfilerStep#4
+        main     | 110 112 | cudaLaunchKernel | corr=8
+        stream 7 |  20  40 | first            | corr=7
+        stream 7 | 120 160 | second           | corr=8
+    """)
+    assert graph.window.steps == (3, 4)
+    assert graph.window.measured_ns.tolist() == [100_000, 60_000]
+    assert step_us(graph) == [100, 60]
+
+
+def test_a_missing_step_is_refused() -> None:
+    with pytest.raises(TraceError, match="expected step 4 of rank 0, found \\[0\\]"):
+        build_graph(annotate(drawn_trace(ONE_KERNEL)), steps=(4, 4))
+
+
+def test_work_with_a_lost_launch_follows_the_cpu_task_before_it() -> None:
+    graph = graph_of("""
+        main     |  0 100 | ProfilerStep#0
+        main     | 10  12 | cudaLaunchKernel | corr=7
+        main     | 50  60 | aten::add
+        stream 7 | 15  30 | first            | corr=7
+        stream 7 | 58  70 | second
+    """)
+    assert links(graph, "launch") == [("cudaLaunchKernel", "first"), ("aten::add", "second")]
+    assert starts(graph)["second"] == 58
+
+
+def test_late_work_waited_for_work_that_just_ended_on_another_stream() -> None:
+    graph = graph_of("""
+        main     |  0 300 | ProfilerStep#0
+        main     | 10  12 | cudaLaunchKernel | corr=7
+        main     | 12  14 | cudaLaunchKernel | corr=8
+        stream 7 | 20 160 | first            | corr=7
+        stream 8 | 165 200 | second          | corr=8
+    """)
+    assert links(graph, "synchronization") == [("first", "second")]
+    assert starts(graph)["second"] == 165
+
+
+def test_an_independent_thread_keeps_its_start() -> None:
+    graph = graph_of("""
+        main   |  0 100 | ProfilerStep#0
+        main   | 10  90 | aten::mm
+        pinner | 30  40 | aten::pin_memory
+    """)
+    assert starts(graph)["aten::pin_memory"] == 30
+    assert not links(graph, "handover")
+
+
+def test_a_step_without_length_is_refused() -> None:
+    with pytest.raises(TraceError, match="a step has no length"):
+        build_graph(annotate(drawn_trace("main | 5 5 | aten::mm")))
+
+
+def test_the_compiler_is_loaded_by_the_first_simulation_only() -> None:
+    code = "import sys, stepscope.whatif, stepscope.ranks; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_warm_up_step_is_left_out_by_default() -> None:
+    trace = annotate(
+        drawn_trace("""
+            main |   0 500 | ProfilerStep#3
+            main | 500 600 | ProfilerStep#4
+            main | 600 700 | ProfilerStep#5
+        """)
+    )
+    assert build_graph(trace).window.steps == (4, 5)
+    assert build_graph(trace, steps=(3, 5)).window.steps == (3, 4, 5)

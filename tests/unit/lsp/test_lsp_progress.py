@@ -1,0 +1,100 @@
+"""The progress that an editor shows: nothing waits for it, and nothing depends on it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcException
+
+from stepscope.lsp.work_progress import Progress
+
+
+class Editor:
+    """Agrees to a token when the test says so."""
+
+    def __init__(self, answer: Exception | None = None) -> None:
+        window = lsp.WindowClientCapabilities(work_done_progress=True)
+        self.client_capabilities = lsp.ClientCapabilities(window=window)
+        self.work_done_progress = self
+        self.tokens: dict[str, Any] = {}
+        self.told: list[str] = []
+        self.agrees = asyncio.Event()
+        self._answer = answer
+
+    async def create_async(self, token: str) -> None:
+        await self.agrees.wait()
+        if self._answer:
+            raise self._answer
+
+    def begin(self, token: str, value: Any) -> None:
+        self.tokens[token] = asyncio.get_running_loop().create_future()
+        self.told.append(value.kind)
+
+    def report(self, token: str, value: Any) -> None:
+        self.told.append(f"{value.message} {value.percentage}")
+
+    def end(self, token: str, value: Any) -> None:
+        self.told.append(value.kind)
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_it_begins_once_the_editor_agrees_and_ends():
+    async def scenario() -> list[str]:
+        editor = Editor()
+        progress = Progress(editor, "measuring", lambda: None)
+        progress.report("too soon to be told", 0.1)
+        editor.agrees.set()
+        await turns()
+        progress.report("half", 0.5)
+        progress.end()
+        progress.report("too late", 1.0)
+        assert not editor.tokens
+        return editor.told
+
+    assert asyncio.run(scenario()) == ["begin", "half 50", "end"]
+
+
+def test_what_ended_before_the_editor_agreed_is_not_begun():
+    async def scenario() -> list[str]:
+        editor = Editor()
+        Progress(editor, "measuring", lambda: None).end()
+        editor.agrees.set()
+        await turns()
+        return editor.told
+
+    assert asyncio.run(scenario()) == []
+
+
+def test_an_editor_that_refuses_or_shows_none_is_told_nothing():
+    async def scenario() -> list[str]:
+        refusing, without = Editor(JsonRpcException("no", -32000)), Editor()
+        without.client_capabilities = lsp.ClientCapabilities()
+        for editor in (refusing, without):
+            editor.agrees.set()
+            progress = Progress(editor, "measuring", lambda: None)
+            await turns()
+            progress.report("half", 0.5)
+            progress.end()
+        return refusing.told + without.told
+
+    assert asyncio.run(scenario()) == []
+
+
+def test_stopping_it_in_the_editor_cancels():
+    async def scenario() -> list[str]:
+        editor, stopped = Editor(), []
+        editor.agrees.set()
+        progress = Progress(editor, "measuring", lambda: stopped.append("stopped"))
+        await turns()
+        next(iter(editor.tokens.values())).cancel()
+        await turns()
+        progress.end()
+        return stopped
+
+    assert asyncio.run(scenario()) == ["stopped"]

@@ -1,0 +1,62 @@
+"""Jobs generated from a recorded one: planted faults are found, and sketches match their files."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepscope.ranks import job_report, sketch_files
+from stepscope.ranks.map_ranks import job_files
+
+
+@cache
+def step():
+    from generated_jobs.template import template
+
+    return template("dlrm", 8)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["healthy", "slow_node", "slow_device", "loader_stall", "slow_link", "imbalanced_expert"],
+)
+def test_each_planted_fault_is_named(kind: str, traces: Path) -> None:
+    from generated_jobs.faults import fault
+    from generated_jobs.job import Job
+    from generated_jobs.score import score
+    from generated_jobs.sketches import sketches
+
+    planted = fault(kind, 1, 64, (8, 20))
+    job, healthy = (Job("dlrm", step(), 64, 30, one) for one in (planted, fault("healthy", 0, 64)))
+    report = job_report(sketches(job))
+    judged = score(planted, report.stragglers)
+    expected = kind != "healthy"
+    assert (judged.found, judged.cause, judged.wrong) == (expected, expected, 0)
+    if kind in ("slow_node", "slow_link"):  # a link is between two machines
+        assert {bool(one.node) for one in report.stragglers} == {kind == "slow_node"}
+    gain = np.diff(job.run.begin).mean() - np.diff(healthy.run.begin).mean()
+    cost = sum(one.cost_ms for one in report.stragglers)
+    # Stages that are slower by less than 3 % of the step are no finding and add no cost.
+    assert cost == pytest.approx(gain / 1e6, rel=0.4, abs=0.05)
+
+
+def test_sketches_of_files_are_those_of_the_generator(tmp_path: Path, traces: Path) -> None:
+    from generated_jobs.faults import fault
+    from generated_jobs.files import write_job
+    from generated_jobs.job import Job
+    from generated_jobs.sketches import sketches
+
+    job = Job("dlrm", step(), 2, 3, fault("slow_device", 0, 2))
+    found = [one.sketch for one in sketch_files(job_files(write_job(job, tmp_path / "job")))]
+    for of_file, drawn in zip(found, sketches(job), strict=True):
+        assert of_file is not None
+        assert of_file.length == pytest.approx(drawn.length, rel=1e-4)
+        for stage in ("forward", "backward", "data_loading"):
+            assert of_file.work[stage] == pytest.approx(drawn.work[stage], rel=1e-3)
+        both = (of_file.calls.columns(), drawn.calls.columns())
+        for name in ("start_ns", "duration_ns", "sent", "received", "step"):
+            first, second = (getattr(columns, name) for columns in both)
+            assert first.tolist() == pytest.approx(second.tolist(), abs=10)

@@ -1,0 +1,167 @@
+"""Slow ranks of generated jobs whose truth is known."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from stepscope.ranks import Sketch, job_report
+from stepscope.ranks.ranks_text import verdict
+
+STAGES = {"data_loading": 1.0, "forward": 20.0, "backward": 40.0, "optimizer": 5.0}
+KERNELS = {
+    "gemm": (100.0, 0.3),
+    "softmax": (50.0, 0.1),
+    "layernorm": (60.0, 0.08),
+    "adam": (9.0, 0.5),
+}
+Fault = Callable[
+    [dict[int, dict[str, list[float]]], dict[int, dict[str, tuple[float, float]]]], None
+]
+
+
+def job(
+    seed: int,
+    count: int = 16,
+    steps: int = 60,
+    fault: Fault = lambda work, kernels: None,
+    noise: float = 0.01,
+) -> list[Sketch]:
+    """Ranks with step-to-step noise; a step lasts until the slowest rank has done its work."""
+    chance = random.Random(seed)
+    work = {
+        rank: {
+            stage: [usual * chance.gauss(1, noise) for _ in range(steps)]
+            for stage, usual in STAGES.items()
+        }
+        for rank in range(count)
+    }
+    kernels = {rank: dict(KERNELS) for rank in range(count)}
+    fault(work, kernels)
+    own = {rank: [sum(parts) for parts in zip(*work[rank].values(), strict=True)] for rank in work}
+    length = [max(own[rank][step] for rank in own) + 3 for step in range(steps)]
+    return [
+        Sketch(
+            rank=rank, world_size=count, node=f"node-{rank // 8}", device="A100",
+            steps=list(range(steps)), length=length, work=work[rank],
+            waiting=[whole - mine for whole, mine in zip(length, own[rank], strict=True)],
+            idle={}, kernels=kernels[rank],
+        )
+        for rank in range(count)
+    ]  # fmt: skip
+
+
+def slower(ranks: list[int], stage: str, factor: float, steps: range | None = None) -> Fault:
+    def plant(work: dict[int, dict[str, list[float]]], kernels: object) -> None:
+        for rank in ranks:
+            values = work[rank][stage]
+            for step in steps or range(len(values)):
+                values[step] *= factor
+
+    return plant
+
+
+def slow_device(ranks: list[int], factor: float) -> Fault:
+    def plant(
+        work: dict[int, dict[str, list[float]]], kernels: dict[int, dict[str, tuple[float, float]]]
+    ) -> None:
+        for rank in ranks:
+            for stage in ("forward", "backward", "optimizer"):
+                work[rank][stage] = [value * factor for value in work[rank][stage]]
+            kernels[rank] = {name: (n, time * factor) for name, (n, time) in KERNELS.items()}
+
+    return plant
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("noise", [0.002, 0.02, 0.08])
+def test_a_healthy_job_has_no_straggler(seed: int, noise: float) -> None:
+    assert job_report(job(seed, noise=noise)).stragglers == ()
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_slow_device_is_named_with_its_rank_and_cause(seed: int) -> None:
+    rank = seed % 16
+    report = job_report(job(seed, fault=slow_device([rank], 1.2)))
+    assert {one.ranks for one in report.stragglers} == {(rank,)}
+    first = report.stragglers[0]
+    assert (first.stage, first.steps, first.cause) == (
+        "backward", None, "all kernels alike: slower device"
+    )  # fmt: skip
+    assert first.excess == pytest.approx(0.2, abs=0.03)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_slow_node_is_named_as_one(seed: int) -> None:
+    node = seed % 4
+    ranks = list(range(8 * node, 8 * node + 8))
+    report = job_report(job(seed, count=32, fault=slow_device(ranks, 1.15)))
+    first = report.stragglers[0]
+    assert (first.ranks, first.node) == (tuple(ranks), f"node-{node}")
+    assert first.sentence.startswith(f"Ranks {ranks[0]}–{ranks[-1]}, all on node-{node}: backward")
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_loader_that_stalls_for_some_steps_is_named_with_them(seed: int) -> None:
+    rank = (seed * 5) % 16
+    fault = slower([rank], "data_loading", 30, range(20, 41))
+    report = job_report(job(seed, fault=fault))
+    (only,) = report.stragglers
+    assert (only.ranks, only.stage, only.steps) == ((rank,), "data_loading", (20, 40))
+    assert only.cause == "its batches arrive late"
+    assert only.excess_ms == pytest.approx(29, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_the_cost_is_what_the_job_would_gain(seed: int) -> None:
+    rank = seed % 16
+    slow = job_report(job(seed, fault=slower([rank], "forward", 2)))
+    healthy = job_report(job(seed))
+    gain = slow.slowest_ms - healthy.slowest_ms
+    assert slow.stragglers[0].cost_ms == pytest.approx(gain, rel=0.05)
+
+
+def test_one_long_kernel_is_named() -> None:
+    def plant(
+        work: dict[int, dict[str, list[float]]], kernels: dict[int, dict[str, tuple[float, float]]]
+    ) -> None:
+        work[3]["forward"] = [value + 15 for value in work[3]["forward"]]
+        kernels[3] = {**KERNELS, "softmax": (50.0, 0.4)}
+
+    (only,) = job_report(job(1, fault=plant)).stragglers
+    assert (only.ranks, only.cause) == ((3,), "mostly softmax")
+
+
+def test_a_rank_that_waits_longest_is_never_the_straggler() -> None:
+    """All wait for rank 2, rank 0 longest as it has least work."""
+
+    def plant(work: dict[int, dict[str, list[float]]], kernels: object) -> None:
+        work[2]["backward"] = [value + 20 for value in work[2]["backward"]]
+        work[0]["backward"] = [value * 0.5 for value in work[0]["backward"]]
+
+    report = job_report(job(2, fault=plant))
+    assert [one.ranks for one in report.stragglers] == [(2,)]
+    assert verdict(report).startswith("Rank 2: backward 50% longer in every step")
+
+
+def test_ranks_with_other_step_numbers_are_compared_by_position() -> None:
+    sketches = job(1, count=4, fault=slower([1], "forward", 2))
+    shifted = [
+        msgspec.structs.replace(one, steps=[step + 100 * one.rank for step in one.steps])
+        for one in sketches
+    ]
+    assert [one.ranks for one in job_report(shifted).stragglers] == [(1,)]
+
+
+def test_one_rank_alone_is_no_straggler() -> None:
+    assert job_report(job(1, count=1)).stragglers == ()
+
+
+def test_a_sketch_of_many_steps_is_small() -> None:
+    sketch = job(1, count=1, steps=200)[0]
+    kernels = {f"void at::native::kernel_{number:0100}": (1.0, 0.123456) for number in range(100)}
+    full = msgspec.structs.replace(sketch, kernels=kernels)
+    assert len(msgspec.msgpack.encode(full)) < 100_000

@@ -1,0 +1,131 @@
+"""Sketches of drawn traces, with the expected numbers next to them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from stepscope.annotate import annotate
+from stepscope.cli.commands import stepscope as command
+from stepscope.ranks import sketch_files, sketch_of
+from stepscope.testing import drawn_trace
+
+STEP = """
+    main     |    0 1000 | ProfilerStep#0
+    main     |    0  100 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+    main     |  100  300 | aten::mm         | seq=1
+    main     |  110  120 | cudaLaunchKernel | corr=1
+    main     |  900 1000 | Optimizer.step#SGD.step
+    main     |  910  920 | cudaLaunchKernel | corr=3
+    autograd |  400  600 | MmBackward0      | seq=1 fwd=1
+    autograd |  410  420 | cudaLaunchKernel | corr=2
+    stream 7 |  130  330 | sgemm            | corr=1
+    stream 7 |  430  730 | sgemm            | corr=2
+    stream 7 |  930  980 | adam             | corr=3
+    comm 8   |  740  800 | ncclDevKernel_AllReduce
+"""
+
+
+def test_own_work_is_by_stage_and_communication_is_waiting() -> None:
+    sketch = sketch_of(annotate(drawn_trace(STEP)), node="node-1")
+    assert sketch.node == "node-1"
+    assert sketch.work == {
+        "data_loading": [0.1], "forward": [0.2], "backward": [0.3], "optimizer": [0.05],
+        "host": [0.23],  # 100-110, 330-410, 730-740, 800-910 and 980-1000
+    }  # fmt: skip
+    assert sketch.waiting == [0.06]
+    assert sketch.kernels == {"sgemm": (2.0, 0.3), "adam": (1.0, 0.05)}
+
+
+def write_rank(folder: Path, rank: int, longer: int = 0) -> Path:
+    """Four steps of one rank as a trace file; `longer` μs more in each forward operator."""
+    events = []
+    for step in range(4):
+        start = 10_000 * step
+        for name, begin, length in (
+            (f"ProfilerStep#{step}", 0, 10_000), ("aten::mm", 100, 3000 + longer),
+            ("Optimizer.step#SGD.step", 8000, 500),
+        ):  # fmt: skip
+            events.append({
+                "ph": "X", "cat": "user_annotation" if "#" in name else "cpu_op", "name": name,
+                "pid": 1, "tid": 1, "ts": start + begin, "dur": length,
+                "args": {"Sequence number": 1} if name == "aten::mm" else {},
+            })  # fmt: skip
+    folder.mkdir(exist_ok=True, parents=True)
+    path = folder / f"rank{rank}.json"
+    path.write_text(json.dumps({
+        "traceEvents": events, "distributedInfo": {"rank": rank, "world_size": 4},
+    }))  # fmt: skip
+    return path
+
+
+def test_files_become_sketches_and_errors_become_rows(tmp_path: Path) -> None:
+    files = [write_rank(tmp_path, rank) for rank in (2, 0)]
+    broken = tmp_path / "rank1.json"
+    broken.write_text('{"traceEvents": []}')
+    results = sketch_files([*files, broken])
+    assert [one.sketch.rank if one.sketch else None for one in results] == [0, 2, None]
+    assert str(broken) in results[-1].error
+
+
+def test_kept_sketches_are_used_until_the_file_changes(tmp_path: Path) -> None:
+    file = write_rank(tmp_path / "job", 0)
+    read: list[Path] = []
+    dataset = tmp_path / "dataset"
+    first = sketch_files([file], dataset, finished=read.append)
+    again = sketch_files([file], dataset, finished=read.append)
+    assert (first, read) == (again, [file])
+    (dataset / "rank=0" / "sketch.msgpack").write_bytes(b"damaged")
+    assert sketch_files([file], dataset, finished=read.append) == first
+    write_rank(tmp_path / "job", 0, longer=2000)
+    assert sketch_files([file], dataset, finished=read.append) != first
+    assert len(read) == 3
+
+
+def test_sketches_kept_by_machine_serve_the_whole_job(tmp_path: Path) -> None:
+    """As a SLURM array makes them: each task sees the folder of one machine."""
+    nodes = [tmp_path / "job" / f"node-{number}" for number in range(2)]
+    files = [write_rank(node, rank) for rank, node in enumerate(nodes)]
+    for file in files:
+        sketch_files([file], tmp_path / "dataset" / file.parent.name)
+    read: list[Path] = []
+    found = sketch_files(files, tmp_path / "dataset", finished=read.append)
+    assert ([one.sketch.node for one in found if one.sketch], read) == (["node-0", "node-1"], [])
+    assert found == sketch_files(files)
+
+
+def test_the_command_names_the_slow_machine(tmp_path: Path) -> None:
+    for rank in range(8):
+        write_rank(tmp_path / f"node-{rank // 2}", rank, longer=2500 if rank in (4, 5) else rank)
+    result = CliRunner().invoke(command, ["ranks", str(tmp_path), "--json"])
+    found = json.loads(result.stdout)
+    (only,) = found["stragglers"]
+    assert (only["ranks"], only["node"], only["stage"]) == ([4, 5], "node-2", "forward")
+    assert only["excess_ms"] == pytest.approx(2.5, rel=0.01)
+    text = CliRunner().invoke(command, ["ranks", str(tmp_path)]).stdout
+    assert "▶ Ranks 4–5, all on node-2: forward 80% longer in every step" in text
+
+
+def test_nothing_to_read_is_one_line(tmp_path: Path) -> None:
+    result = CliRunner().invoke(command, ["ranks", str(tmp_path)])
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "holds no trace; expected one file per rank" in result.stderr
+
+
+def test_files_that_name_no_rank_get_free_numbers_and_that_is_said(tmp_path: Path) -> None:
+    for rank, name in ((1, "rank1.json"), (0, "first.json"), (0, "second.json")):
+        path = write_rank(tmp_path, rank)
+        text = json.loads(path.read_text())
+        if name != path.name:
+            del text["distributedInfo"]
+        path.unlink()
+        (tmp_path / name).write_text(json.dumps(text))
+    result = CliRunner().invoke(command, ["ranks", str(tmp_path), "--json"])
+    assert [row["rank"] for row in json.loads(result.stdout)["rows"]] == [0, 1, 2]
+    assert result.stderr == (
+        f"! {tmp_path}/first.json has no rank of its own; shown as 0\n"
+        f"! {tmp_path}/second.json has no rank of its own; shown as 2\n"
+    )

@@ -1,0 +1,48 @@
+"""A machine that others use."""
+
+import pytest
+
+from stepscope.summary.machine_load import core_share, load_warning, under_load
+from stepscope.summary.verdict import Verdict
+
+CPU = Verdict("cpu", 0.6, "The step is CPU-bound.")
+
+
+def capture(queued_ns: int | None) -> dict[str, object]:
+    times = {"median_ns": 10_000_000, "cpu_ns": 4_100_000, "elapsed_ns": 30_000_000}
+    return {"recorded_steps": {**times, "queued_ns": queued_ns}}
+
+
+@pytest.mark.parametrize(
+    ("queued_ns", "share"), [(0, 1.0), (17_700_000, 0.41), (40_000_000, 0.0), (None, None)]
+)
+def test_the_share_of_a_core(queued_ns: int | None, share: float | None) -> None:
+    assert core_share(capture(queued_ns)) == (share and pytest.approx(share))
+
+
+def test_what_is_said_of_it() -> None:
+    assert load_warning(capture(17_700_000)) == (
+        "this process got 41% of a core: other processes used the machine; "
+        "a recorded step has 4.1 ms of CPU time in 10 ms"
+    )
+    assert load_warning(capture(300_000)) == ""
+    assert load_warning({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("share", "bound_by", "text"),
+    [
+        (None, "cpu", "CPU-bound."),
+        (0.99, "cpu", "CPU-bound."),
+        (0.8, "cpu", "Other processes may be the cause"),
+        (0.41, "unknown", "Cannot tell"),
+    ],
+)
+def test_a_verdict_on_a_busy_machine(share: float | None, bound_by: str, text: str) -> None:
+    found = under_load(CPU, share)
+    assert (found.bound_by, text in found.sentence) == (bound_by, True)
+
+
+def test_a_device_that_limits_the_step_does_so_on_any_machine() -> None:
+    device = Verdict("device", 0.97, "The step is device-bound.")
+    assert under_load(device, 0.2) == device

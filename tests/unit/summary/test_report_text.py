@@ -1,0 +1,182 @@
+"""The report in a terminal: golden text, reviewed by eye."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from test_module_costs import node
+from test_report_facts import TWO_STEPS, WARMING, drawn
+
+from stepscope.annotate.device.kernel_names import short_kernel
+from stepscope.summary import summarize
+from stepscope.summary.numbers import bar, count, ms, percent, size
+from stepscope.summary.report_text import print_report
+from stepscope.trace.concat import concat
+from stepscope.trace.trace import Trace
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "report"
+
+
+def printed(trace: Trace, width: int) -> str:
+    out = io.StringIO()
+    summaries = [summarize(trace, rank) for rank in trace.metadata.ranks]
+    print_report(Console(file=out, width=width, color_system=None), summaries)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def in_ms(text: str) -> str:
+    """A drawn trace whose numbers are milliseconds."""
+    return re.sub(r"\|\s*(\d+)\s+(\d+)\s*\|", r"| \g<1>000 \g<2>000 |", text)
+
+
+RANK = in_ms(TWO_STEPS)
+ONE = RANK + in_ms("""
+    main     |  43  59 | nn.Module: Net_0
+    main     |  44  50 | nn.Module: Linear_0
+    main     |  45  46 | cudaLaunchKernel | corr=5
+    stream 7 |  60  65 | sgemm            | corr=5
+    stream 7 |   0   2 | lost
+""")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_one_rank(width: int) -> None:
+    trace = drawn(ONE, source="/tmp/step.json", framework="pytorch")
+    assert printed(trace, width) == (GOLDEN / f"one_rank_{width}.txt").read_text("utf-8")
+
+
+def test_several_ranks() -> None:
+    ranks = [drawn(RANK, ranks=(rank,), world_size=2, source="ranks") for rank in (0, 1)]
+    assert printed(concat(ranks), 80) == (GOLDEN / "several_ranks_80.txt").read_text("utf-8")
+
+
+def test_ranks_without_a_device_have_no_device_times() -> None:
+    text = "main | 0 50 | ProfilerStep#0\nmain | 5 40 | aten::mm"
+    ranks = [drawn(text, ranks=(rank,), world_size=2, source="ranks") for rank in (0, 1)]
+    rows = [line.split() for line in printed(concat(ranks), 80).splitlines()]
+    assert ["1", "0.05", *"––––––"] in rows
+
+
+def test_no_line_is_wider_than_the_terminal() -> None:
+    trace = drawn(ONE)
+    for width in (60, 80, 100, 140):
+        assert max(map(len, printed(trace, width).splitlines())) <= width
+
+
+def test_a_narrow_terminal_costs_bars_and_no_digits() -> None:
+    for width in (60, 71, 75, 76, 80):
+        stages = printed(drawn(ONE), width).partition("Stages")[2].partition("Device")[0]
+        assert "…" not in stages
+        assert ("█" in stages) is (width >= 76)
+
+
+def test_a_capture_that_did_not_complete_says_so() -> None:
+    capture = {"outcome": "raised", "message": "the script raised ValueError at step 4"}
+    trace = drawn(ONE, capture=capture).with_warnings([("raised", capture["message"], 1)])
+    assert printed(trace, 80).count("the script raised ValueError") == 1
+
+
+def test_where_one_step_decides_the_mean_the_median_is_told() -> None:
+    steps = enumerate([(0, 10), (10, 20), (20, 30), (30, 130)])
+    lines = [f"main | {begin} {end} | ProfilerStep#{n}" for n, (begin, end) in steps]
+    assert "10.00 to 100.0, ± 38.97, median 10.00 over 4 steps" in printed(
+        drawn(in_ms("\n".join(lines))), 100
+    )
+    assert "median" not in printed(drawn(ONE), 100)
+
+
+def test_names_are_shortened() -> None:
+    name = "void at::native::vectorized_elementwise_kernel<4, at::native::Add<float>>(int, char)"
+    assert short_kernel(name) == "vectorized_elementwise_kernel<4, Add<>>"
+    assert short_kernel("aten::mm") == "aten::mm"
+    assert short_kernel("k" * 99, 10) == "kkkkkkkkk…"
+    assert short_kernel("aten::flash_attention_for_cpu_backward", 24) == "aten::flash_att…backward"
+
+
+def test_numbers_have_the_digits_that_matter() -> None:
+    assert [ms(value) for value in (0, 0.0042, 68.694, 176.078, 12345.6)] == [
+        "0.00", "0.004", "68.69", "176.1", "12,346",
+    ]  # fmt: skip
+    assert [percent(share) for share in (0.0312, 0.33, 1)] == ["3.1%", "33%", "100%"]
+    assert [count(value) for value in (999, 11_200_000)] == ["999", "11.2 M"]
+    assert [size(value) for value in (12, 44_900_000)] == ["12 B", "44.9 MB"]
+    assert [bar(share, 2) for share in (0, 0.25, 0.5, 2)] == ["", "▌", "█", "██"]
+
+
+def model_told(calls: dict[str, int], *modules: dict[str, Any]) -> list[list[str]]:
+    """The rows of the model in a report; each call of a module takes so many microseconds."""
+    lines, begin = ["main | 0 9000 | ProfilerStep#1", "main | 0 8900 | stepscope.module:"], 10
+    for path, length in calls.items():
+        lines.append(f"main | {begin} {begin + length} | stepscope.module: {path}")
+        begin += length + 10
+    text = printed(drawn("\n".join(lines), model=node("net", "Net", *modules)), 80)
+    table = text.partition("Model,")[2].partition("\n\n")[0]
+    rows = [line.split() for line in table.splitlines()[3:]]
+    return [row for row in rows if row[:2] != ["no", "module"]]
+
+
+def test_a_list_of_modules_takes_nothing_of_the_depth() -> None:
+    layers = node("layers", "ModuleList", node("a", "Layer", node("fc", "Linear")))
+    body = node("body", "Body", node("encoder", "Encoder", layers))
+    called = dict.fromkeys(("body", "body.encoder", "body.encoder.layers.a"), 1)
+    rows = model_told(called | {"body.encoder.layers.a.fc": 800}, body)
+    assert [row[0] for row in rows] == ["net", "body", "encoder", "layers", "a"]
+
+
+def test_small_modules_are_put_together_beside_large_ones_alone() -> None:
+    small = {f"small.{name}": 100 for name in "abcd"}
+    parts = node("small", "Small", *(node(name, "Linear") for name in "abcd"))
+    rows = model_told({"large": 4000, **small}, node("large", "Linear"), parts)
+    assert [row[0] for row in rows] == ["net", "large", "small"]
+
+
+def test_a_class_has_the_room_that_there_is() -> None:
+    name = "BertForSequenceClassification"
+    assert ["part", name] in [row[:2] for row in model_told({"part": 900}, node("part", name))]
+
+
+@pytest.mark.parametrize(("end", "said"), [(600, True), (350, False)])
+def test_steps_that_differ_widely_are_said_to(end: int, said: bool) -> None:
+    text = f"main | 0 100 | ProfilerStep#0\nmain | 100 {end} | ProfilerStep#1"
+    trace = drawn(f"{text}\nmain | 5 40 | aten::mm\nmain | 105 140 | aten::mm")
+    assert ("the longest step takes 5 times as long" in printed(trace, 120)) == said
+
+
+def test_a_step_that_warms_up_is_told_beside_the_mean() -> None:
+    out = printed(drawn(WARMING, source="/tmp/step.json"), 80)
+    assert "step.json   3 steps" in out
+    assert "Step 0.10 ms   0.10 to 0.10, ± 0.00 over 2 steps" in out
+    assert "excludes the warm-up step 0 (1.00 ms)" in out
+
+
+def test_a_step_that_is_no_training_step_is_explained() -> None:
+    said = "one call of ResNet, until the next call"
+    assert f"a step is {said}" in printed(drawn(ONE, capture={"step_is": said}), 80)
+    assert "a step is" not in printed(drawn(ONE, capture={"step_is": None}), 80)
+
+
+def timed(median_ms: int) -> dict[str, int]:
+    return {"count": 20, "median_ns": median_ms * 1_000_000, "p10_ns": 0, "p90_ns": 0}
+
+
+@pytest.mark.parametrize(
+    ("unrecorded", "text"),
+    [
+        (
+            timed(120),
+            "unrecorded 120.0 ms (medians); recording's cost is removed: 10.8 µs per event",
+        ),
+        (timed(180), "unrecorded 180.0 ms (medians); no cost of recording to remove"),
+        (None, "times include the cost of recording: no unrecorded steps were timed in this run"),
+    ],
+)
+def test_what_recording_costs_is_said(unrecorded: dict[str, int] | None, text: str) -> None:
+    out = printed(drawn(ONE, capture={"unrecorded_steps": unrecorded}), 160)
+    assert text in out
+    assert ("rest of the difference has another cause" in out) == (unrecorded == timed(120))
+    assert "recording" not in printed(drawn(ONE), 160)

@@ -1,0 +1,23 @@
+"""The pages outside the documentation site, whose links its strict build does not check."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_links_lead_to_files(name: str) -> None:
+    links = re.findall(r"\]\(([^)#]+)", (ROOT / name).read_text())
+    files = [link for link in links if "://" not in link and not link.startswith("mailto:")]
+    assert [link for link in files if not (ROOT / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_no_page_has_marks_of_an_unfinished_merge(page: Path) -> None:
+    assert not re.search(r"^(<{7}|>{7}) ", page.read_text(), re.MULTILINE)

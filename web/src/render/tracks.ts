@@ -1,0 +1,177 @@
+import { hueOfStage, type Palette, type Rgb } from "./palette";
+import type { Span } from "../model/span";
+import type { Piece, Tile } from "../model/tiles";
+import { causeName } from "../base/causes";
+import { words } from "../base/format";
+import { fitted, FONT_SMALL } from "./fitted";
+
+/** Height of a line of slices, px, and of what is drawn of it. */
+export const LINE_PX = 16;
+const DRAWN_PX = 15;
+/** Slices are as intense as this, of 16; a bin by how much of it is covered. */
+const INTENSITY = 11;
+const LABEL_PX = 26;
+const PAD = 4;
+/** A bin that anything touches is at least this opaque. */
+const FAINTEST = 0.3;
+
+export interface TrackScene {
+  pieces: readonly Piece[];
+  window: Span;
+  width: number;
+  /** Lines that are drawn; where there is one, deeper slices are drawn over those around them. */
+  lines: number;
+  palette: Palette;
+  kind: string;
+  /** The event that is chosen, -1 for none. */
+  chosen: number;
+  measure: (text: string) => number;
+}
+
+/** Draws the tiles of one track: bins as an image, slices of a pixel and more one by one. */
+export function drawTrack(canvas: HTMLCanvasElement, scene: TrackScene): void {
+  const [width, height] = [scene.width, scene.lines * LINE_PX];
+  const context = fitted(canvas, width, height, { alpha: false });
+  context.fillStyle = scene.palette.rowBackground;
+  context.fillRect(0, 0, width, height);
+  context.font = FONT_SMALL;
+  context.textBaseline = "middle";
+  drawBins(context, scene, canvas.width);
+  for (const piece of scene.pieces) {
+    piece.tile.lines.forEach((_, depth) => drawLine(context, scene, piece, depth));
+  }
+}
+
+let strip: HTMLCanvasElement | null = null;
+
+/** One pixel of height for each line, drawn as tall as it. */
+function drawBins(context: CanvasRenderingContext2D, scene: TrackScene, wide: number): void {
+  if (!scene.pieces.some(({ tile }) => !tile.exact)) return;
+  const pixels = new ImageData(wide, scene.lines);
+  const scale = wide / (scene.window.to - scene.window.from);
+  for (const { tile, from: least, to: most } of scene.pieces) {
+    const size = tile.bin;
+    tile.lines.forEach((line, depth) => {
+      const row = Math.min(depth, scene.lines - 1) * wide;
+      for (let i = 0; i < line.bin.length; i++) {
+        const time = tile.from + line.bin[i]! * size;
+        if (time + size <= least || time >= most) continue;
+        const at = (time - scene.window.from) * scale;
+        const color = hueOfStage(scene.palette, line.binStage[i]!).rgb[INTENSITY]!;
+        const from = Math.max(Math.floor(at), 0);
+        const to = Math.min(Math.max(Math.floor(at + size * scale), from + 1), wide);
+        const cover = Math.max(line.percent[i]! / 100, FAINTEST);
+        for (let x = from; x < to; x++) paint(pixels.data, (row + x) * 4, color, cover);
+      }
+    });
+  }
+  strip ??= document.createElement("canvas");
+  if (strip.width < pixels.width) strip.width = pixels.width;
+  if (strip.height < pixels.height) strip.height = pixels.height;
+  const drawn = strip.getContext("2d")!;
+  drawn.putImageData(pixels, 0, 0);
+  context.imageSmoothingEnabled = false;
+  for (let line = 0; line < scene.lines; line++) {
+    context.drawImage(strip, 0, line, wide, 1, 0, line * LINE_PX, scene.width, DRAWN_PX);
+  }
+}
+
+function paint(data: Uint8ClampedArray, at: number, [red, green, blue]: Rgb, cover: number): void {
+  data[at] = red;
+  data[at + 1] = green;
+  data[at + 2] = blue;
+  data[at + 3] = Math.max(data[at + 3]!, 255 * cover);
+}
+
+function drawLine(
+  context: CanvasRenderingContext2D,
+  scene: TrackScene,
+  piece: Piece,
+  depth: number,
+): void {
+  const { tile } = piece;
+  const line = tile.lines[depth]!;
+  const { window, width } = scene;
+  const scale = width / (window.to - window.from);
+  const top = Math.min(depth, scene.lines - 1) * LINE_PX;
+  // A slice may lie in several tiles: the one where its visible part begins draws it.
+  const first = window.from >= piece.from ? -Infinity : piece.from;
+  const last = Math.min(piece.to, window.to);
+  let drawn = -Infinity;
+  for (let i = 0; i < line.start.length; i++) {
+    const [start, end] = [line.start[i]!, line.end[i]!];
+    if (start >= last) break;
+    if (start < first || end < window.from) continue;
+    const from = Math.max((start - window.from) * scale, 0);
+    const to = Math.min((end - window.from) * scale, width);
+    if (to - from < 1 && to - drawn < 0.7) continue; // in a pixel drawn before
+    drawn = to;
+    const size = Math.max(to - from - (to - from > 3 ? 0.75 : 0), 0.8);
+    drawSlice(context, scene, { line, i, tile, from, top, size });
+  }
+}
+
+interface Drawn {
+  line: Tile["lines"][number];
+  i: number;
+  tile: Tile;
+  from: number;
+  top: number;
+  size: number;
+}
+
+function drawSlice(context: CanvasRenderingContext2D, scene: TrackScene, slice: Drawn): void {
+  const { line, i, from, top, size, tile } = slice;
+  const idle = scene.kind === "idle";
+  const hue = hueOfStage(scene.palette, line.stage[i]!);
+  context.fillStyle = idle ? hatch(context, scene.palette) : hue.heat[INTENSITY]!;
+  context.fillRect(from, top, size, DRAWN_PX);
+  if (scene.chosen >= 0 && line.event[i] === scene.chosen) {
+    context.strokeStyle = scene.palette.accent;
+    context.lineWidth = 2;
+    context.strokeRect(from + 1, top + 1, Math.max(size - 2, 1), DRAWN_PX - 2);
+  }
+  if (size < LABEL_PX) return;
+  const name = tile.strings[line.name[i]!] ?? "";
+  const own = idle ? causeName(name) : scene.kind === "stages" ? words(name) : name;
+  const text = fitting(own, size - 2 * PAD, scene.measure);
+  if (!text) return;
+  if (idle) {
+    context.fillStyle = scene.palette.rowBackground;
+    context.fillRect(from + PAD - 2, top + 1, scene.measure(text) + 4, DRAWN_PX - 2);
+  }
+  context.fillStyle = idle ? scene.palette.text : hue.on[INTENSITY]!;
+  context.fillText(text, from + PAD, top + DRAWN_PX / 2 + 0.5);
+}
+
+const patterns = new WeakMap<Palette, CanvasPattern>();
+
+/** Diagonal lines: nothing runs. */
+function hatch(context: CanvasRenderingContext2D, palette: Palette): CanvasPattern {
+  const known = patterns.get(palette);
+  if (known) return known;
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = 6;
+  const drawing = tile.getContext("2d")!;
+  drawing.fillStyle = palette.rowBackground;
+  drawing.fillRect(0, 0, 6, 6);
+  drawing.strokeStyle = palette.line;
+  drawing.lineWidth = 1.2;
+  for (const x of [-6, 0, 6]) {
+    drawing.beginPath();
+    drawing.moveTo(x, 6);
+    drawing.lineTo(x + 6, 0);
+    drawing.stroke();
+  }
+  const made = context.createPattern(tile, "repeat")!;
+  patterns.set(palette, made);
+  return made;
+}
+
+/** A text, or as much of its start as fits with an ellipsis; empty where that says nothing. */
+function fitting(text: string, width: number, measure: (text: string) => number): string {
+  const whole = measure(text);
+  if (whole <= width) return text;
+  const letters = Math.floor((text.length * width) / whole) - 1;
+  return letters >= 3 ? `${text.slice(0, letters)}…` : "";
+}

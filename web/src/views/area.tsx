@@ -1,0 +1,218 @@
+import type { JSX } from "preact";
+import type { AreaAnswer, CounterStatistics, DeviceShare, WorkShare } from "../api/types";
+import { causeName } from "../base/causes";
+import { duration, grouped, operationRate, percent, plural, words } from "../base/format";
+import { counterText } from "../model/counters";
+import { axisOf } from "../state/axis";
+import { latest } from "../state/latest";
+import { perStore } from "../state/per_store";
+import type { Store } from "../state/store";
+import { WithAnswer } from "../widgets/answer";
+import { counterSide } from "./timeline/counters";
+import { deviceChip } from "./timeline/level";
+
+const SHOWN = 12;
+
+const areaOf = perStore((store) =>
+  latest(() => {
+    const [client, area] = [store.client.value, store.view.value.area];
+    return client && area ? client.area(area.from, area.to, area.tracks) : null;
+  }),
+);
+
+/** The statistics of the area that somebody dragged over. */
+export function AreaPane({ store }: { store: Store }): JSX.Element {
+  const area = store.view.value.area!;
+  const axis = axisOf(store);
+  return (
+    <>
+      <h2>Selected {duration(area.to - area.from)}</h2>
+      <p class="dim">
+        from {duration(area.from)} to {duration(area.to)}
+        {area.tracks.length > 0 && ` on ${plural(area.tracks.length, "track")}`}
+      </p>
+      <p class="chips">
+        <button type="button" onClick={() => axis.show(area)}>
+          Zoom to it
+        </button>
+      </p>
+      <WithAnswer answer={areaOf(store)}>
+        {(value) => <Statistics store={store} value={value} />}
+      </WithAnswer>
+    </>
+  );
+}
+
+function Statistics({ store, value }: { store: Store; value: AreaAnswer }): JSX.Element {
+  const length = value.end_ns - value.start_ns;
+  const kernels = value.work_is === "kernels";
+  return (
+    <>
+      {value.devices.map((one) => (
+        <Device key={`${one.rank}.${one.device}`} store={store} share={one} length={length} />
+      ))}
+      {value.flops_per_s !== null && (
+        <dl class="pairs">
+          <div>
+            <dt>operations</dt>
+            <dd>
+              {value.known < 0.995 && "at least "}
+              {operationRate(value.flops_per_s)}
+            </dd>
+          </div>
+        </dl>
+      )}
+      {value.threads.length > 0 && (
+        <Shares title="Threads, busy">
+          {value.threads.map((one, i) => (
+            <Row key={i} name={one.name} count={null} ns={one.busy_ns} length={length} />
+          ))}
+        </Shares>
+      )}
+      <Counters store={store} rows={value.counters} />
+      <Work store={store} title={kernels ? "Kernels" : "Operators"} rows={value.names} length={length} />
+      <Work store={store} title="Modules" rows={value.modules} length={length} />
+      <Work store={store} title="Stages" stages rows={value.stages} length={length} />
+      {!value.names.length && <p class="note">Nothing runs here.</p>}
+    </>
+  ); // prettier-ignore
+}
+
+function Device(props: { store: Store; share: DeviceShare; length: number }): JSX.Element {
+  const { share, length, store } = props;
+  const ranks = store.overview.value.value?.ranks.length ?? 1;
+  const idle = Object.entries(share.idle_ns).sort((a, b) => b[1] - a[1]);
+  return (
+    <Shares title={`${ranks > 1 ? `Rank ${share.rank}, device` : "Device"} ${share.device}`}>
+      <Row name="computing" count={null} ns={share.computing_ns} length={length} />
+      {share.communicating_ns > 0 && (
+        <Row name="only communicating" count={null} ns={share.communicating_ns} length={length} />
+      )}
+      {idle.map(([cause, ns]) => (
+        <Row key={cause} name={`idle: ${causeName(cause)}`} count={null} ns={ns} length={length} />
+      ))}
+    </Shares>
+  ); // prettier-ignore
+}
+
+/** Least, mean and most of each counter that the trace has. */
+function Counters(props: { store: Store; rows: CounterStatistics[] }): JSX.Element | null {
+  const about = axisOf(props.store).about.value.value?.counters ?? [];
+  const device = deviceChip(props.store);
+  const ranks = new Set(about.map((one) => one.rank)).size;
+  if (!props.rows.length) return null;
+  return (
+    <section aria-label="Counters in the area">
+      <h3>Counters</h3>
+      <table class="table small">
+        <thead>
+          <tr>
+            <th scope="col">counter</th>
+            <th scope="col" class="number">
+              min
+            </th>
+            <th scope="col" class="number">
+              mean
+            </th>
+            <th scope="col" class="number">
+              max
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {props.rows.map(({ id, least, mean, most }) => {
+            const one = about.find((counter) => counter.id === id);
+            if (!one) return null;
+            const rank = ranks > 1 ? `rank ${one.rank} ` : "";
+            return (
+              <tr key={id}>
+                <td title={one.name}>
+                  {rank}
+                  {counterSide(one, device)} {one.short}
+                </td>
+                {[least, mean, most].map((value, at) => (
+                  <td key={at} class="number">
+                    {value === null ? "–" : counterText(value, one.unit)}
+                  </td>
+                ))}
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function Work(props: {
+  store: Store;
+  title: string;
+  /** Whether names are those of stages. */
+  stages?: boolean;
+  rows: WorkShare[];
+  length: number;
+}): JSX.Element | null {
+  const { store, title, stages, rows, length } = props;
+  if (!rows.length || (rows.length === 1 && !rows[0]!.name)) return null;
+  return (
+    <Shares title={title} note={rows.length > SHOWN ? `the longest ${SHOWN} of ${grouped(rows.length)}` : ""}>
+      {rows.slice(0, SHOWN).map((one, i) => (
+        <Row
+          key={i}
+          name={(stages ? words(one.name) : one.name) || "none"}
+          count={one.count}
+          ns={one.ns}
+          length={length}
+          onOpen={() =>
+            void (one.module >= 0
+              ? store.choosePart({ module: one.module })
+              : store.goTo(one.event))
+          }
+        />
+      ))}
+    </Shares>
+  ); // prettier-ignore
+}
+
+function Shares(props: {
+  title: string;
+  note?: string;
+  children: JSX.Element | (JSX.Element | false | JSX.Element[])[] | JSX.Element[];
+}): JSX.Element {
+  return (
+    <section aria-label={`${props.title} in the area`}>
+      <h3>
+        {props.title} <span class="dim">{props.note}</span>
+      </h3>
+      <table class="table small shares">
+        <tbody>{props.children}</tbody>
+      </table>
+    </section>
+  );
+}
+
+function Row(props: {
+  name: string;
+  count: number | null;
+  ns: number;
+  length: number;
+  onOpen?: () => void;
+}): JSX.Element {
+  const { name, count, ns, length, onOpen } = props;
+  return (
+    <tr>
+      <td class="name-text" title={name}>
+        {onOpen ? (
+          <button type="button" class="link" onClick={onOpen}>
+            {name}
+          </button>
+        ) : (
+          name
+        )}
+        {count !== null && <span class="dim"> ×{grouped(count)}</span>}
+      </td>
+      <td class="number">{duration(ns)}</td>
+      <td class="number">{percent(ns / length)}</td>
+    </tr>
+  );
+}

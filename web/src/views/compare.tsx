@@ -1,0 +1,292 @@
+import { computed, useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import type { ComparedParts, ComparedRow, ComparedRun, Difference } from "../api/types";
+import { count, milliseconds, plural } from "../base/format";
+import { change, changeShare, isCertain, partName, sentence } from "../model/difference";
+import { latest } from "../state/latest";
+import { perStore } from "../state/per_store";
+import type { Store } from "../state/store";
+import { WithAnswer } from "../widgets/answer";
+import { Table, type Column } from "../widgets/table";
+import type { Pane } from "./pane";
+
+/** What a trace can be compared with: another open one, or itself where it has several ranks. */
+export function othersOf(store: Store): { id: string; name: string }[] {
+  const here = store.client.value?.trace;
+  const open = (store.traces.value?.traces ?? []).filter((one) => one.state === "ready");
+  const others = open.filter((one) => one.id !== here);
+  const ranks = store.overview.value.value?.ranks.length ?? 1;
+  const itself = open.filter((one) => one.id === here && ranks > 1);
+  return [...others, ...itself.map(({ id }) => ({ id, name: "another rank of this trace" }))];
+}
+
+const choiceOf = perStore((store) =>
+  computed(() => {
+    const others = othersOf(store);
+    const { flame, againstRank } = store.view.value;
+    const against = (others.find((one) => one.id === flame.against) ?? others[0])?.id ?? "";
+    const rank = store.scope.value?.rank;
+    const ranks = store.overview.value.value?.ranks ?? [];
+    const itself = against === store.client.value?.trace;
+    const other = itself ? ranks.find((one) => one !== rank) : undefined;
+    return { against, rank, againstRank: againstRank ?? other };
+  }),
+);
+
+const differenceOf = perStore((store) => {
+  const choice = choiceOf(store);
+  return latest(() => {
+    const { against, rank, againstRank } = choice.value;
+    const client = store.client.value;
+    if (!client || !against || rank === undefined) return null;
+    return client.ask<Difference>("diff", { against, rank, against_rank: againstRank });
+  });
+});
+
+export const compare: Pane = {
+  id: "compare",
+  title: "Compare",
+  hint: "What became slower or faster than in another open trace or rank, and what is only noise",
+  View: ({ store }) => (
+    <WithAnswer answer={differenceOf(store)} waiting="Comparing…">
+      {(value) => <Comparison store={store} value={value} />}
+    </WithAnswer>
+  ),
+};
+
+const PARTS: [keyof ComparedParts, string][] = [
+  ["time_use", "Time use"],
+  ["stages", "Stages"],
+  ["modules", "Modules"],
+  ["operators", "Operators"],
+  ["kernels", "Kernels"],
+];
+
+function Comparison({ store, value }: { store: Store; value: Difference }): JSX.Element {
+  const asked = useSignal<keyof ComparedParts>("time_use");
+  const filter = useSignal("");
+  const parts = PARTS.filter(([part]) => value.parts[part].length > 0);
+  const part = parts.some(([one]) => one === asked.value) ? asked.value : parts[0]?.[0];
+  const wanted = filter.value.toLowerCase();
+  const rows = (part ? value.parts[part] : []).filter((row) =>
+    row.name.toLowerCase().includes(wanted),
+  );
+  return (
+    <div class="pane-column compare">
+      <Tools store={store} value={value} />
+      <p class="compare-verdict">{sentence(value)}</p>
+      <Notes value={value} />
+      <div class="pane-tools">
+        <span class="tool-group" role="group" aria-label="Part of the step">
+          {parts.map(([one, title]) => (
+            <button
+              key={one}
+              type="button"
+              aria-pressed={one === part}
+              onClick={() => (asked.value = one)}
+            >
+              {title} <span class="dim">{value.parts[one].length}</span>
+            </button>
+          ))}
+        </span>
+        <input
+          type="search"
+          placeholder="Filter names"
+          aria-label="Filter the compared parts"
+          value={filter.value}
+          onInput={(event) => (filter.value = event.currentTarget.value)}
+        />
+        <span class="dim">medians over the steps{workOf(value, part)}</span>
+      </div>
+      <Table
+        key={part}
+        caption="Parts of the step compared"
+        columns={columnsOf(rows)}
+        rows={rows}
+        keyOf={(row) => `${row.name} ${row.side}`}
+        sorting={{ column: "change", down: true }}
+        onChoose={(row) => choose(store, part, row)}
+        empty="Nothing of this name."
+      />
+    </div>
+  );
+}
+
+/** Of which work the times are. */
+function workOf(value: Difference, part: keyof ComparedParts | undefined): string {
+  if (part !== "modules" && part !== "operators") return "";
+  return value.on_device ? ", device time" : ", CPU time";
+}
+
+function Tools({ store, value }: { store: Store; value: Difference }): JSX.Element {
+  const { against, againstRank } = choiceOf(store).value;
+  const { flame } = store.view.value;
+  return (
+    <div class="pane-tools">
+      <label>
+        Compare with{" "}
+        <select
+          aria-label="Compare with"
+          value={against}
+          onChange={(event) =>
+            store.set({
+              flame: { ...flame, against: event.currentTarget.value, zoom: null },
+              againstRank: null,
+            })
+          }
+        >
+          {othersOf(store).map((one) => (
+            <option key={one.id} value={one.id}>
+              {one.name}
+            </option>
+          ))}
+        </select>
+      </label>
+      {value.before.ranks.length > 1 && (
+        <label>
+          rank{" "}
+          <select
+            aria-label="Rank to compare with"
+            value={String(againstRank ?? value.before.rank)}
+            onChange={(event) => store.set({ againstRank: Number(event.currentTarget.value) })}
+          >
+            {value.before.ranks.map((one) => (
+              <option key={one} value={String(one)}>
+                {one}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
+      <span class="dim">
+        before: {runText(value.before)}; now: {runText(value.after)}
+      </span>
+    </div>
+  );
+}
+
+/** `Tesla V100, 6 steps, rank 1 of 2`. */
+function runText(run: ComparedRun): string {
+  const rank = run.world_size === "1" ? [] : [`rank ${run.rank} of ${run.world_size}`];
+  return [run.device, plural(run.steps, "step"), ...rank].filter(Boolean).join(", ");
+}
+
+/** What makes the two hard to compare. */
+function Notes({ value }: { value: Difference }): JSX.Element | null {
+  const { before, after } = value;
+  const differ = (["device", "framework", "world_size"] as const)
+    .filter((one) => before[one] !== after[one])
+    .map((one) => `different ${FACTS[one]}: ${before[one] || "unknown"} → ${after[one] || "unknown"}`); // prettier-ignore
+  const inferred = [
+    ...(before.inferred ? ["steps before are inferred, as nothing marks them"] : []),
+    ...(after.inferred ? ["steps now are inferred, as nothing marks them"] : []),
+  ];
+  const notes = [...differ, ...inferred];
+  return notes.length ? <p class="note compare-notes">{notes.join(" · ")}</p> : null;
+}
+
+const FACTS = { device: "device", framework: "framework", world_size: "ranks" };
+
+const VERDICTS: Record<ComparedRow["verdict"], [text: string, hint: string]> = {
+  slower: ["slower", "significant at 99 %"],
+  faster: ["faster", "significant at 99 %"],
+  unclear: ["~ noise", "within what the steps vary by"],
+  one_step: ["? one step", "one side has a single step, so nothing is known of its noise"],
+  same: ["same", "the same times"],
+  new: ["new", "not in the other trace"],
+  gone: ["gone", "not in this trace"],
+};
+
+function columnsOf(rows: readonly ComparedRow[]): Column<ComparedRow>[] {
+  const most = Math.max(...rows.map((row) => Math.abs(row.change_ms)), 1e-9);
+  return [
+    {
+      id: "name",
+      title: "name",
+      grows: true,
+      value: (row) => row.short,
+      cell: (row) => (
+        <span class="name-cell" title={row.name}>
+          <span class="name-text">{partName(row)}</span>
+        </span>
+      ),
+    },
+    timeColumn("before", "before", (row) => row.before),
+    timeColumn("after", "now", (row) => row.after),
+    {
+      id: "change",
+      title: "change",
+      hint: "of the medians; sorted by its size",
+      numeric: true,
+      value: (row) => Math.abs(row.change_ms),
+      cell: (row) => (
+        <span class={isCertain(row) ? "" : "dim"}>
+          <span
+            class={`change-bar ${isCertain(row) ? (row.change_ms > 0 ? "more" : "less") : ""}`}
+            style={{ width: `${(40 * Math.abs(row.change_ms)) / most}px` }}
+            aria-hidden="true"
+          />
+          {change(row.change_ms)}
+        </span>
+      ),
+    },
+    {
+      id: "share",
+      title: "%",
+      hint: "change as a share of the time before",
+      numeric: true,
+      value: (row) => row.ratio ?? Infinity,
+      cell: (row) => <span class={isCertain(row) ? "" : "dim"}>{changeShare(row)}</span>,
+    },
+    {
+      id: "verdict",
+      title: "verdict",
+      value: (row) => VERDICTS[row.verdict][0],
+      cell: (row) => <span title={VERDICTS[row.verdict][1]}>{VERDICTS[row.verdict][0]}</span>,
+    },
+    {
+      id: "calls",
+      title: "calls",
+      hint: "calls per step, before and now where they differ",
+      minor: true,
+      value: (row) => row.after?.count ?? row.before?.count ?? 0,
+      cell: callsText,
+    },
+  ];
+}
+
+function timeColumn(
+  id: string,
+  title: string,
+  side: (row: ComparedRow) => ComparedRow["before"],
+): Column<ComparedRow> {
+  return {
+    id,
+    title,
+    hint: "median over the steps",
+    numeric: true,
+    value: (row) => side(row)?.median_ms ?? 0,
+    cell: (row) => {
+      const time = side(row);
+      if (!time) return "–";
+      const range = `${milliseconds(time.least_ms)} to ${milliseconds(time.most_ms)} over the steps`;
+      return <span title={range}>{milliseconds(time.median_ms)}</span>;
+    },
+  };
+}
+
+function callsText({ before, after }: ComparedRow): string {
+  const [was, is] = [before?.count ?? null, after?.count ?? null];
+  if (was === null || is === null || was === is) return calls(is ?? was);
+  return `${count(was)} → ${count(is)}`;
+}
+
+function calls(value: number | null): string {
+  return value === null ? "–" : count(value);
+}
+
+/** Goes to a part, where it is in the trace on screen. */
+function choose(store: Store, part: keyof ComparedParts | undefined, row: ComparedRow): void {
+  if (part === "kernels" && row.after) void store.choosePart({ kernel: row.name });
+  else if (row.module >= 0) void store.choosePart({ module: row.module });
+}

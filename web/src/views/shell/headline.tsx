@@ -1,0 +1,59 @@
+import type { JSX } from "preact";
+import { milliseconds, percent } from "../../base/format";
+import type { Store } from "../../state/store";
+import { findingsOf } from "../findings";
+
+/** What bounds the step, and the finding that would gain most: where it is, and to try it. */
+export function Headline({ store }: { store: Store }): JSX.Element | null {
+  const facts = store.facts.value.value?.facts;
+  if (!facts) return null;
+  return (
+    <section class="headline" aria-label="Verdict">
+      <p class="verdict">{facts.verdict.sentence}</p>
+      {store.levels.value.value && <FirstFinding store={store} />}
+    </section>
+  );
+}
+
+function FirstFinding({ store }: { store: Store }): JSX.Element | null {
+  const { value, loading } = findingsOf(store).value;
+  const first = value?.findings[0];
+  if (!value) return loading ? <p class="dim first-finding">Looking for findings…</p> : null;
+  if (!first) return <p class="dim first-finding">None of {value.rules} rules found anything.</p>;
+  const more = value.findings.length - 1;
+  return (
+    <p class={`first-finding severity-${first.severity}`}>
+      <span>
+        <span class="severity">{first.severity}</span> {first.what}{" "}
+        {first.gain_ms > 0 && (
+          <b>
+            could save {milliseconds(first.gain_ms)} a step ({percent(first.share)})
+          </b>
+        )}
+      </span>
+      <span class="headline-actions">
+        <button
+          type="button"
+          onClick={() => void store.choosePart({ finding: first.id })}
+          title="Mark its evidence and go to the longest"
+        >
+          Show me
+        </button>
+        {first.changes.length > 0 && (
+          <button
+            type="button"
+            title={first.changes.join(" ")}
+            onClick={() => store.set({ pane: "whatif", changes: first.changes })}
+          >
+            Try it
+          </button>
+        )}
+        {more > 0 && (
+          <button type="button" class="link" onClick={() => store.set({ pane: "findings" })}>
+            {more} more
+          </button>
+        )}
+      </span>
+    </p>
+  );
+}

@@ -1,0 +1,38 @@
+import type { JSX } from "preact";
+import type { Axis } from "../../api/types";
+import { words } from "../../base/format";
+import type { Level } from "../../model/level";
+
+/** What color and shading say, for the stages there are. */
+export function Legend({ levels, about }: { levels: Level[]; about: Axis | null }): JSX.Element {
+  const stages = about?.stages ?? [];
+  const step = levels[1] ?? levels[0];
+  const there = new Set(step?.wire.operations.stage ?? []);
+  const shown = stages.filter((_, code) => levels.length < 2 || there.has(code));
+  const idle = about?.tracks.some((one) => one.kind === "idle") ?? false;
+  return (
+    <p class="legend" aria-label="Legend">
+      <span class="legend-title">Stage</span>
+      {shown.map((stage) => (
+        <span key={stage} class="legend-entry">
+          <span class={`swatch c-${stage}`} aria-hidden="true" />
+          {words(stage)}
+        </span>
+      ))}
+      <span class="legend-entry">
+        <span class="swatch c-none" aria-hidden="true" />
+        no stage
+      </span>
+      <span class="legend-entry">
+        <span class="heat-ramp" aria-hidden="true" />
+        the stronger, the larger its share of the level
+      </span>
+      {idle && (
+        <span class="legend-entry">
+          <span class="swatch idle-hatch" aria-hidden="true" />
+          device idle
+        </span>
+      )}
+    </p>
+  );
+}

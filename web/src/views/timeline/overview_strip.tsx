@@ -1,0 +1,73 @@
+import type { JSX } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import type { TrackRow } from "../../api/types";
+import { duration } from "../../base/format";
+import type { Span } from "../../model/span";
+import { textMeasure } from "../../render/canvas2d";
+import { FONT_SMALL } from "../../render/fitted";
+import type { Palette } from "../../render/palette";
+import { drawTrack, LINE_PX } from "../../render/tracks";
+import type { AxisState } from "../../state/axis";
+import { gutter } from "./scene";
+
+/** The whole trace in one strip, with the visible part: a drag or a click moves it. */
+export function OverviewStrip(props: {
+  axis: AxisState;
+  width: number;
+  palette: Palette;
+  track: TrackRow | undefined;
+}): JSX.Element {
+  const { axis, width, palette, track } = props;
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const held = useRef<number | null>(null);
+  const whole: Span = { from: 0, to: axis.end };
+  const window = axis.window.value;
+  const arrived = axis.arrived.value;
+  useLayoutEffect(() => {
+    if (!track) return;
+    const pieces = axis.shown(track.id, whole, width * devicePixelRatio);
+    const measure = textMeasure(FONT_SMALL);
+    drawTrack(canvas.current!, { pieces, window: whole, width, lines: 1, palette, kind: track.kind, chosen: -1, measure }); // prettier-ignore
+  }, [track, width, palette, arrived, whole.to]);
+  const scale = width / whole.to;
+  const move = (event: PointerEvent): void => {
+    if (held.current === null) return;
+    const box = canvas.current!.getBoundingClientRect();
+    const from = (event.clientX - box.left - held.current) / scale;
+    axis.show({ from, to: from + window.to - window.from });
+  };
+  const left = window.from * scale;
+  const size = Math.max((window.to - window.from) * scale, 3);
+  return (
+    <div class="overview-strip">
+      <span class="dim" style={{ width: `${gutter.value}px` }}>
+        trace {duration(whole.to)}
+      </span>
+      <div
+        class="overview-room"
+        style={{ width: `${width}px`, height: `${LINE_PX}px` }}
+        onPointerDown={(event) => {
+          event.currentTarget.setPointerCapture(event.pointerId);
+          const at = event.clientX - canvas.current!.getBoundingClientRect().left;
+          held.current = at >= left && at <= left + size ? at - left : size / 2;
+          move(event);
+        }}
+        onPointerMove={move}
+        onPointerUp={() => (held.current = null)}
+        onPointerCancel={() => (held.current = null)}
+      >
+        <canvas
+          ref={canvas}
+          role="img"
+          aria-label={`Overview: ${duration(window.from)} to ${duration(window.to)} of ${duration(whole.to)} are visible`}
+          style={{ width: `${width}px`, height: `${LINE_PX}px` }}
+        />
+        <span
+          class="overview-window"
+          aria-hidden="true"
+          style={{ left: `${left}px`, width: `${size}px` }}
+        />
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,62 @@
+import type { JSX } from "preact";
+import { useRef } from "preact/hooks";
+import { duration, tick } from "../../base/format";
+import { ticks, zoomed, type Span } from "../../model/span";
+import type { AxisState } from "../../state/axis";
+import { gutter, pointerTime } from "./scene";
+
+const TICK_PX = 110;
+const TICK_TEXT_PX = 70;
+
+/** The times of the axis; a drag moves it, the wheel zooms. */
+export function Ruler({ axis, width }: { axis: AxisState; width: number }): JSX.Element {
+  const window = axis.window.value;
+  const { at, step } = ticks(window, Math.max(Math.floor(width / TICK_PX), 2));
+  const scale = width / (window.to - window.from);
+  const begun = useRef<{ x: number; window: Span } | null>(null);
+  const pointer = pointerTime.value;
+  return (
+    <div class="ruler">
+      <span class="ruler-length dim" style={{ width: `${gutter.value}px` }} title="Visible time">
+        {duration(window.to - window.from)}
+      </span>
+      <div
+        class="ruler-times"
+        title="Drag to move, turn the wheel to zoom, double-click for the whole level"
+        onPointerDown={(event) => {
+          event.currentTarget.setPointerCapture(event.pointerId);
+          begun.current = { x: event.clientX, window: axis.window.peek() };
+        }}
+        onPointerMove={(event) => {
+          const from = begun.current;
+          if (!from) return;
+          const by = ((from.x - event.clientX) / width) * (from.window.to - from.window.from);
+          axis.show({ from: from.window.from + by, to: from.window.to + by });
+        }}
+        onPointerUp={() => (begun.current = null)}
+        onPointerCancel={() => (begun.current = null)}
+        onDblClick={() => axis.showAll()}
+        onWheel={(event) => {
+          event.preventDefault();
+          const time = window.from + event.offsetX / scale;
+          axis.show(zoomed(window, time, 1.2 ** (-event.deltaY / 50), axis.end));
+        }}
+      >
+        <div class="ruler-ticks" aria-hidden="true">
+          {at
+            .filter((ns) => (ns - window.from) * scale <= width - TICK_TEXT_PX)
+            .map((ns) => (
+              <span key={ns} style={{ left: `${(ns - window.from) * scale}px` }}>
+                {tick(ns, step)}
+              </span>
+            ))}
+        </div>
+        {pointer !== null && (
+          <span class="ruler-pointer" style={{ left: `${(pointer - window.from) * scale}px` }}>
+            {duration(pointer)}
+          </span>
+        )}
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,147 @@
+import type { JSX } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import type { TrackRow } from "../../api/types";
+import { plural } from "../../base/format";
+import { rounded, type Span } from "../../model/span";
+import { sliceAt, type Piece, type SliceHit } from "../../model/tiles";
+import { foldedAtFirst, shortNameOf, sideOf } from "../../model/tracks";
+import { textMeasure } from "../../render/canvas2d";
+import { FONT_SMALL } from "../../render/fitted";
+import type { Palette } from "../../render/palette";
+import { drawTrack, LINE_PX } from "../../render/tracks";
+import type { AxisState } from "../../state/axis";
+import { spot, type Store } from "../../state/store";
+import { gutter, hovered } from "./scene";
+
+const SLACK_PX = 3;
+
+export interface TrackProps {
+  store: Store;
+  axis: AxisState;
+  track: TrackRow;
+  width: number;
+  palette: Palette;
+  device: string;
+  /** Whether a dragged area is of this track among others. */
+  marked: boolean;
+}
+
+/** A thread, a stream or the idle time of a device, where it was recorded. */
+export function TrackView(props: TrackProps): JSX.Element {
+  const { axis, track, width, palette, device } = props;
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const pieces = useRef<Piece[]>([]);
+  const window = axis.window.value;
+  const about = axis.about.value.value!;
+  const folded = axis.folded.value.get(track.id) ?? foldedAtFirst(about, track);
+  const lines = folded ? 1 : track.depths;
+  const chosen = props.store.details.value.value?.event ?? -1;
+  const arrived = axis.arrived.value;
+  useLayoutEffect(() => {
+    const measure = textMeasure(FONT_SMALL);
+    pieces.current = axis.shown(track.id, window, width * devicePixelRatio);
+    axis.drawn.set(track.id, pieces.current);
+    drawTrack(canvas.current!, { pieces: pieces.current, window, width, lines, palette, kind: track.kind, chosen, measure }); // prettier-ignore
+  }, [window.from, window.to, width, lines, palette, arrived, chosen, track.id]);
+  useLayoutEffect(() => () => void axis.drawn.delete(track.id), [track.id]);
+  const height = lines * LINE_PX;
+  const hit = (event: MouseEvent): SliceHit | null =>
+    slicedAt(pieces.current, event, window, width, folded ? track.depths : 0);
+  return (
+    <div class={`track track-${track.kind} ${props.marked ? "marked" : ""}`} data-track={track.id} style={{ height: `${height + 3}px` }}>
+      <div class="track-name" style={{ width: `${gutter.value - 4}px` }} title={track.name}>
+        {track.depths > 1 ? (
+          <button
+            type="button"
+            class="twist"
+            aria-expanded={!folded}
+            aria-label={`${folded ? "Open" : "Close"} ${track.name}`}
+            onClick={() => axis.fold(track.id, !folded)}
+          >
+            {folded ? "▸" : "▾"}
+          </button>
+        ) : (
+          <span class="twist" />
+        )}
+        <span class="side">{sideOf(track.kind, track.device, device)}</span>
+        <span class="row-which">{shortNameOf(track.name)}</span>
+        <Pin axis={axis} track={track} />
+      </div>
+      <div
+        class="track-bars"
+        style={{ left: `${gutter.value}px`, width: `${width}px`, height: `${height}px` }}
+        onPointerMove={(event) => {
+          const found = hit(event);
+          hovered.value = found && { hit: found, track, x: event.clientX, y: event.clientY };
+        }}
+        onPointerLeave={() => (hovered.value = null)}
+        onClick={(event) => {
+          const found = hit(event);
+          if (found && found.event >= 0) choose(props.store, axis, found.event);
+        }}
+        onDblClick={(event) => {
+          const found = hit(event);
+          if (found) axis.show(roomy(found));
+        }}
+      >
+        <canvas
+          ref={canvas}
+          role="img"
+          aria-label={`${track.name}: ${plural(track.slices, "slice")}`}
+          style={{ width: `${width}px`, height: `${height}px` }}
+        />
+      </div>
+    </div>
+  ); // prettier-ignore
+}
+
+function Pin({ axis, track }: { axis: AxisState; track: TrackRow }): JSX.Element {
+  const pinned = axis.pinned.value.includes(track.id);
+  return (
+    <button
+      type="button"
+      class="pin"
+      aria-pressed={pinned}
+      aria-label={`${pinned ? "Unpin" : "Pin"} ${track.name}`}
+      title={pinned ? "Back to its place" : "Keep above the others"}
+      onClick={() => axis.pin(track.id)}
+    >
+      {pinned ? "★" : "☆"}
+    </button>
+  );
+}
+
+/** A slice with some room around it. */
+function roomy({ start, end }: SliceHit): Span {
+  const rim = Math.max((end - start) / 10, 1);
+  return { from: start - rim, to: end + rim };
+}
+
+/** Chooses the operation that holds an event; the axis stays where it is. */
+function choose(store: Store, axis: AxisState, event: number): void {
+  const window = rounded(axis.window.peek());
+  void store.goWhere(async (client) => {
+    const place = await client.placeOf(event);
+    if (!place.path) throw new Error("This slice is outside all steps.");
+    return { ...spot(place.level, place.path), window };
+  });
+}
+
+/** The slice below a point; on a closed track the innermost one. */
+function slicedAt(
+  pieces: readonly Piece[],
+  event: MouseEvent,
+  window: Span,
+  width: number,
+  folded: number,
+): SliceHit | null {
+  const scale = (window.to - window.from) / width;
+  const time = window.from + event.offsetX * scale;
+  const depth = Math.floor(event.offsetY / LINE_PX);
+  if (!folded) return sliceAt(pieces, depth, time, SLACK_PX * scale);
+  for (let inner = folded - 1; inner >= 0; inner--) {
+    const found = sliceAt(pieces, inner, time, 0);
+    if (found) return found;
+  }
+  return null;
+}
