@@ -57,6 +57,7 @@ class MemoryFacts:
         activation_modules, activation_lines: what activations and temporaries hold of the peak.
         unassigned_bytes: what of the peak has no known kind.
         update_line: the line that calls the optimizer; empty where unknown.
+        has_lifetimes: whether it is known which release ends which allocation.
     """
 
     source: str
@@ -79,6 +80,7 @@ class MemoryFacts:
     activation_lines: tuple[Share, ...] = ()
     unassigned_bytes: int = 0
     update_line: str = ""
+    has_lifetimes: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """A dict that `json` can write."""

@@ -28,10 +28,10 @@ def print_memory(console: Console, facts: MemoryFacts) -> None:
     console.print(Text(f"Peak {size(facts.peak_bytes)} allocated", "bold"), _reserved(facts))
     console.print(Text(f"▶ {verdict(facts, findings)}", "bold yellow"), soft_wrap=True)
     _print_shares(console, "At the peak, by kind", facts.kinds, facts.peak_bytes)
-    for title, shares in (("stage", facts.stages), ("module", facts.modules[:_LINES])):
+    for title, shares in (("stage", facts.stages), ("module", facts.modules[:_LINES]),
+                          ("line", facts.lines[:_LINES])):  # fmt: skip
         if shares:
             _print_shares(console, f"At the peak, by {title}", shares, facts.peak_bytes)
-    _print_shares(console, "At the peak, by line", facts.lines[:_LINES], facts.peak_bytes)
     if facts.unassigned_bytes:
         share = percent(facts.unassigned_bytes / max(1, facts.peak_bytes))
         console.print(f"of unknown purpose: {size(facts.unassigned_bytes)}, {share}", style="dim")
@@ -52,6 +52,8 @@ def verdict(facts: MemoryFacts, findings: Sequence[MemoryFinding]) -> str:
     top = facts.kinds[0] if facts.kinds else None
     if top is None:
         return "Nothing is allocated."
+    if top.name == "unknown":
+        return f"The purpose of {percent(top.bytes / max(1, facts.peak_bytes))} of it is unknown."
     return f"{top.name.capitalize()} hold {percent(top.bytes / max(1, facts.peak_bytes))} of it."
 
 
@@ -72,7 +74,8 @@ def _out_of_memory(failed: OutOfMemory) -> str:
 def _extent(facts: MemoryFacts) -> str:
     if not facts.entries:
         return "no history: the state at the snapshot"
-    return f"{facts.entries:,} entries of history"
+    without = "" if facts.has_lifetimes else ", without addresses: what lives when is unknown"
+    return f"{facts.entries:,} entries of history{without}"
 
 
 def _reserved(facts: MemoryFacts) -> str:
@@ -84,13 +87,14 @@ def _reserved(facts: MemoryFacts) -> str:
 def _print_shares(console: Console, title: str, shares: Sequence[Share], whole: int) -> None:
     from stepscope.summary.text_tables import bar_for, plain_table
 
-    table = plain_table(title, "", ">", ">", "", "allocations>")
+    counted = any(share.count for share in shares)
+    table = plain_table(title, "", ">", ">", "", *(["allocations>"] if counted else []))
     for share in shares:
         part = share.bytes / max(1, whole)
         name = share.name or "(unknown)"
         table.add_row(
             short_place(name), size(share.bytes), percent(part),
-            bar_for(part, "green", console.width), f"{share.count:,}",
+            bar_for(part, "green", console.width), *([f"{share.count:,}"] if counted else []),
         )  # fmt: skip
     console.print(table)
 

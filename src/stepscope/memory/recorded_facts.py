@@ -13,10 +13,17 @@ from stepscope.memory.memory_facts import ACTIVE, MemoryFacts, OutOfMemory
 from stepscope.memory.owners import KINDS
 from stepscope.memory.recorded_growth import recorded_growth
 from stepscope.memory.recorded_lines import RecordedLines
-from stepscope.memory.recorded_memory import RecordedMemory, recorded_devices, recorded_memory
+from stepscope.memory.recorded_memory import (
+    RecordedMemory,
+    has_addresses,
+    recorded_devices,
+    recorded_memory,
+    refuse_several_ranks,
+)
 from stepscope.memory.recording import Recording
 from stepscope.memory.shares import shares
 from stepscope.memory.usage import reserved_over_time
+from stepscope.memory.usage_facts import usage_facts
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
@@ -29,9 +36,15 @@ def recorded_facts(trace: Trace, most: int) -> list[MemoryFacts]:
     Raises:
         TraceError: if the trace holds no allocation, or those of several ranks.
     """
+    refuse_several_ranks(trace)
     attribution = attribute(trace)
     devices = recorded_devices(trace)
-    return [_facts(recorded_memory(trace, one, attribution), most) for one in devices]
+    return [
+        _facts(recorded_memory(trace, one, attribution), most)
+        if has_addresses(trace, one)
+        else usage_facts(trace, one)
+        for one in devices
+    ]
 
 
 def _facts(memory: RecordedMemory, most: int) -> MemoryFacts:

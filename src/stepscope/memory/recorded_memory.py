@@ -46,6 +46,26 @@ def recorded_devices(trace: Trace) -> list[str]:
     return [names.values[code] for code in order if held[code]]
 
 
+def refuse_several_ranks(trace: Trace) -> None:
+    """Each rank is another process, whose memory does not add up with that of others.
+
+    Raises:
+        TraceError: if the trace holds the allocations of several ranks.
+    """
+    ranks = np.unique(trace["memory"]["rank"])
+    if len(ranks) > 1:
+        raise TraceError(
+            f"{trace.metadata.source} holds the allocations of {len(ranks)} ranks, each of another "
+            "process; open the file of one rank"
+        )
+
+
+def has_addresses(trace: Trace, device: str) -> bool:
+    """Whether each recorded change of a device has an address, so that lifetimes are known."""
+    table = trace["memory"]
+    return bool((table["address"][table.text("device").mask(device)] != -1).all())
+
+
 def recorded_memory(
     trace: Trace, device: str | None = None, attribution: Attribution | None = None
 ) -> RecordedMemory:
@@ -57,8 +77,8 @@ def recorded_memory(
         attribution: of the trace's events, if it is known already.
 
     Raises:
-        TraceError: if the trace holds no allocation, or those of several ranks, whose addresses
-            have nothing to do with each other.
+        TraceError: if the trace holds no allocation, none with an address, or those of several
+            ranks, whose addresses have nothing to do with each other.
     """
     devices = recorded_devices(trace)
     if not devices:
@@ -66,14 +86,14 @@ def recorded_memory(
             f"{trace.metadata.source} holds no allocation; record it with: "
             "stepscope run --memory SCRIPT"
         )
-    ranks = np.unique(trace["memory"]["rank"])
-    if len(ranks) > 1:
-        raise TraceError(
-            f"{trace.metadata.source} holds the allocations of {len(ranks)} ranks, each of another "
-            "process; open the file of one rank"
-        )
+    refuse_several_ranks(trace)
     gpus = [name for name in devices if name != "cpu"]
     chosen = device or (gpus or devices)[0]
+    if not has_addresses(trace, chosen):
+        raise TraceError(
+            f"{trace.metadata.source} records allocations of {chosen} without addresses, so it is "
+            "unknown which release ends which allocation; record it with a newer PyTorch"
+        )
     recording = Recording.of(trace, chosen, attribution or attribute(trace))
     return RecordedMemory(recording, recording.lifetimes.changed(kind=_kinds(recording)))
 

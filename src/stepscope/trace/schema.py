@@ -313,7 +313,7 @@ MEMORY = Schema(
         Column("time_ns", "i64", "time", "ns", refers="clock"),
         _rank(),
         Column("device", "text", "cpu, cuda:0, …"),
-        Column("address", "i64", "address"),
+        Column("address", "i64", "address; PyTorch recorded none in 2021", nullable=True),
         Column("bytes", "i64", "size; negative for a release", "B"),
         Column(
             "allocated_bytes", "i64", "bytes allocated on the device after it", "B", nullable=True

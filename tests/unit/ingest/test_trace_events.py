@@ -145,6 +145,17 @@ def test_an_unsigned_address_keeps_its_bits() -> None:
     assert trace["memory"]["address"].tolist() == [-4096]
 
 
+def test_allocations_of_2021_have_no_address() -> None:
+    args = {"Device Type": 1, "Device Id": 0, "Bytes": 512}
+    trace = read_events(
+        mark("i", 1, name="[memory]", args=args),
+        mark("i", 2, name="[memory]", args={**args, "Bytes": -512}),
+    )
+    memory = trace["memory"]
+    assert memory["bytes"].tolist() == [512, -512]
+    assert [row["address"] for row in memory.rows()] == [None, None]
+
+
 @pytest.mark.parametrize("identity", [7, -7, "7", "a-b", 2**70])
 def test_arrows_tie_events_whatever_their_id(identity: Any) -> None:
     trace = read_events(

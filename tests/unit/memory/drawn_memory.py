@@ -29,17 +29,19 @@ STEP = """
 """
 
 
-def with_allocations(drawing: str, text: str, rank: int = 0, **metadata: Any) -> Trace:
+def with_allocations(
+    drawing: str, text: str, rank: int = 0, addresses: bool = True, **metadata: Any
+) -> Trace:
     """An annotated trace with allocations, each a line `device | begin end | bytes`, in us.
 
-    `-` is a moment before, or after, the recording.
+    `-` is a moment before, or after, the recording. Without `addresses`, as in traces of 2021.
     """
     trace = annotate(drawn_trace(drawing, ranks=(rank,), **metadata))
     rows = []
     for number, line in enumerate(filter(None, map(str.strip, text.splitlines()))):
         device, times, size = (part.strip() for part in line.split("|"))
         begin, end = (None if one == "-" else float(one) for one in times.split())
-        address = 512 * (number + 1)
+        address = 512 * (number + 1) if addresses else -1
         rows += [] if begin is None else [(begin, device, address, int(size))]
         rows += [] if end is None else [(end, device, address, -int(size))]
     rows.sort(key=lambda row: (row[0], row[3]))

@@ -30,7 +30,7 @@ class KnownArguments(Struct, gc=False):
     forward_thread: int = msgspec.field(default=-1, name="Fwd thread id")
     bytes: int = -1
     allocation: int = msgspec.field(default=0, name="Bytes")
-    address: int = msgspec.field(default=0, name="Addr")
+    address: int = msgspec.field(default=-1, name="Addr")
     device_type: int = msgspec.field(default=0, name="Device Type")
     device_id: int = msgspec.field(default=-1, name="Device Id")
     allocated: int = msgspec.field(default=-1, name="Total Allocated")
@@ -166,7 +166,7 @@ def _fields_in(text: bytes, count: int) -> list[str]:
     """
     if len(text) > _LONG_BYTES * count:
         return list(_FIELDS)
-    fields = _FIELDS if b'"Addr"' in text else _FIELDS.keys() - _OF_MEMORY
+    fields = _FIELDS if b'"Device Type"' in text else _FIELDS.keys() - _OF_MEMORY
     return [field for field in fields if b'"%b"' % _FIELDS[field].encode() in text]
 
 
