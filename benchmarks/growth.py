@@ -259,6 +259,9 @@ COMMANDS: dict[str, Callable[[Path], None]] = {
     "report": lambda path: _run("report", str(path)),
     "analyze": lambda path: _run("analyze", str(path)),
     "query": lambda path: _run("query", str(path), "select count(*) from events"),
+    "whatif": lambda path: _run("whatif", str(path), "--all"),
+    "contexts": lambda path: _run("contexts", str(path)),
+    "diff": lambda path: _run("diff", str(path), str(path)),
 }
 
 
