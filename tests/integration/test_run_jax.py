@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from test_run import (
     EXAMPLES,
@@ -123,6 +125,36 @@ def test_each_step_ends_where_the_next_call_begins_the_last_one_too(tmp_path):
     begins = set(trace.events["start_ns"][calls].tolist())
     assert len(trace["steps"]) == 3
     assert set(trace["steps"]["end_ns"].tolist()) <= begins
+
+
+@pytest.mark.parametrize("wait", ["pass", "loss.block_until_ready()", "float(measured)"])
+def test_each_step_holds_exactly_its_own_executions(tmp_path, wait):
+    """Steps of two functions, and work that is still under way when the next step is called."""
+    loop = f"""
+@jax.jit
+def evaluate(params, x):
+    return jnp.sin(x @ params["first"]).sum()
+x = np.ones((2048, 64), np.float32)
+for _ in range(12):
+    params, loss = update(params, x, x)
+    measured = evaluate(params, x)
+    {wait}
+"""
+    write(tmp_path, TRAINING + loop)
+
+    _, _, trace = recorded(tmp_path, "--steps", "4", "train.py")
+
+    events = trace.events
+    compiled = (events["scope"] >= 0) & (events["step"] >= 0)
+    counts = [
+        Counter(events.text("name").take(np.flatnonzero(compiled & (events["step"] == step))))
+        for step in trace["steps"]["step"].tolist()
+    ]
+    assert len(counts) == 4
+    assert counts[0]
+    assert counts == counts[:1] * 4
+    scopes = events.text("scope").take(np.flatnonzero(compiled))
+    assert {(scope or "").partition("/")[0] for scope in scopes} == {"jit(update)", "jit(evaluate)"}
 
 
 def test_what_reads_captures_reads_it(tmp_path):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.steps.jit_iterations import CALL
+from stepscope.annotate.names.compiled_calls import CALL
 from stepscope.arrays import Ids32
 from stepscope.trace.arguments import parse
 from stepscope.trace.nesting import inherit

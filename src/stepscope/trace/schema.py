@@ -122,7 +122,10 @@ EVENTS = Schema(
         ),
         Column("recompute", "i8", "1 for forward work repeated in backward (checkpointing)"),
         Column(
-            "correlation", "i64", "the id that a launch and its device work share", nullable=True
+            "correlation",
+            "i64",
+            "the id that a launch and its device work share, or the run of a compiled program",
+            nullable=True,
         ),
         Column(
             "sequence",
@@ -177,7 +180,8 @@ STEPS = Schema(
         Column(
             "device_end_ns",
             "i64",
-            "end of the last device work launched in it",
+            "end of the last work launched in it, on a device or, of compiled programs, on other "
+            "threads",
             "ns",
             refers="clock",
             nullable=True,
@@ -185,7 +189,8 @@ STEPS = Schema(
         Column(
             "window_start_ns",
             "i64",
-            "start of its window: the end of the window before, or its start on the CPU",
+            "start of its window: the end of the window before, else its start on the CPU, or when "
+            "earlier compiled work on the CPU ends",
             "ns",
             refers="clock",
         ),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.steps.jit_iterations import CALL
+from stepscope.annotate.names.compiled_calls import CALL
 
 NOTICE = True
 LEAST_BYTES = 1 << 20

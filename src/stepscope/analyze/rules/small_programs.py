@@ -9,7 +9,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.steps.jit_iterations import CALL
+from stepscope.annotate.names.compiled_calls import CALL
 from stepscope.arrays import Rows
 
 CAUSE = "launches"

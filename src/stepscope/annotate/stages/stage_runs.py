@@ -25,14 +25,15 @@ _NONE = -1
 def find_runs(trace: Trace) -> Trace:
     """Fill the table `stages`: the thread of the training loop, split where its stage changes.
 
-    While that thread waits, threads that run autograd or compiled code decide. A gap between two
+    While that thread waits, threads that run autograd or compiled code decide, also after the
+    thread has gone on to the next step: then a step is its window. A gap between two
     runs belongs to the next run if it is short (1 % of the step), else it is a run of `other`. A
     stage that only runs on the device, as in a compiled step, is a run of length 0 on the CPU.
     """
     times, stages = _timeline(trace)
     pieces = [
-        _runs_of_step(times, stages, int(start), int(end))
-        for start, end in zip(trace["steps"]["start_ns"], trace["steps"]["end_ns"], strict=True)
+        _runs_of_step(times, stages, start, end)
+        for start, end in zip(*(bound.tolist() for bound in _bounds(trace)), strict=True)
     ]
     count = [len(piece[0]) for piece in pieces]
     starts, ends, stage = (
@@ -41,6 +42,14 @@ def find_runs(trace: Trace) -> Trace:
     )
     step = np.repeat(trace["steps"]["step"], count)
     return trace.with_table(_table(trace, *_with_device_only(trace, step, starts, ends, stage)))
+
+
+def _bounds(trace: Trace) -> tuple[Times, Times]:
+    """Start and end of each step on the CPU: its window where threads of the CPU end its work."""
+    steps = trace["steps"]
+    on_threads = (steps["device_end_ns"] >= 0).any() and not device_work(trace).any()
+    first, last = ("window_start_ns", "window_end_ns") if on_threads else ("start_ns", "end_ns")
+    return steps[first], steps[last]
 
 
 def _timeline(trace: Trace) -> tuple[Times, Codes]:

@@ -8,18 +8,17 @@ call that follows the longest pause, in which the loop loads data, waits or prin
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
 
+from stepscope.annotate.names.compiled_calls import called_function, is_compiled_call
 from stepscope.annotate.names.named_scopes import scope_of
 from stepscope.arrays import Mask, Rows, Times
 from stepscope.trace.nesting import inherit
 from stepscope.trace.trace import Trace
 
-CALL = re.compile(r"^PjitFunction\((.*)\)$", re.DOTALL)
 _HEAVY = 0.5
 _FEWEST = 2
 
@@ -49,16 +48,6 @@ class _Calls(NamedTuple):
     def of(self, name: int) -> Mask:
         chosen: Mask = self.name == name
         return chosen
-
-
-def is_compiled_call(name: str) -> bool:
-    """Whether an event of this name is the call of a compiled function.
-
-    Example:
-        >>> is_compiled_call("PjitFunction(update)")
-        True
-    """
-    return CALL.match(name) is not None
 
 
 def call_starts(trace: Trace, rows: Rows) -> Times:
@@ -98,7 +87,7 @@ def _calls(trace: Trace, track: int) -> _Calls:
     inside = (events["parent"] >= 0) & (around[events["parent"]] > 0)
     rows = np.flatnonzero(called & ~inside)
     name = events.text("name")
-    found = [CALL.sub(r"\1", name[row] or "") for row in rows.tolist()]
+    found = [called_function(name[row] or "") for row in rows.tolist()]
     names = sorted(set(found))
     start = events["start_ns"][rows]
     index = np.array([names.index(text) for text in found], np.intp)

@@ -11,15 +11,13 @@ import numpy as np
 
 from stepscope.annotate.links.launch_sides import device_work, marked_on_devices, on_host
 from stepscope.annotate.links.launches import launch_of, launched_before_recording
+from stepscope.annotate.links.program_runs import BEFORE_RECORDING, calls_of_host_work
+from stepscope.annotate.names.compiled_calls import is_compiled_call
 from stepscope.annotate.names.range_names import is_recorded_step, is_step, step_number
-from stepscope.annotate.steps.jit_iterations import (
-    call_starts,
-    is_compiled_call,
-    iterations_by_calls,
-)
+from stepscope.annotate.steps.jit_iterations import call_starts, iterations_by_calls
 from stepscope.annotate.steps.step_coverage import LITTLE, covered_share, warn_little
 from stepscope.annotate.steps.step_windows import step_windows
-from stepscope.arrays import Ids, IntArray, Mask, Rows, Times
+from stepscope.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
 from stepscope.errors import TraceError
 from stepscope.trace.schema import STEPS
 from stepscope.trace.table import Table, Text
@@ -40,41 +38,48 @@ def find_steps(trace: Trace) -> Trace:
     optimizer that steps least often, or begins with the compiled function that trains; otherwise
     steps are the repeats of a pattern of top-level work; otherwise the whole trace is one step. So
     it is if the steps found hold little of the work.
-    CPU events belong to the step in which they start, device work to the step of its launch. Device
-    work without a known launch, or in a trace where only a device marks steps, belongs to the step
-    in which it starts.
+    CPU events belong to the step in which they start. Device work and compiled work on threads of
+    the host belong to the step of their launch or call. Device work without a known launch, or in a
+    trace where only a device marks steps, belongs to the step in which it starts.
 
     Source: HOTLINE section 4.2, widened.
     """
     ways = (_by_profiler, _by_optimizer, _by_calls, _by_pattern, _whole)
     numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
     whole = _whole_steps(starts, ends)
-    step = _step_of_events(trace, starts[whole], ends[whole])
+    called = calls_of_host_work(trace)
+    step = _step_of_events(trace, called, starts[whole], ends[whole])
     if not trace.metadata.capture and (share := covered_share(trace, step)) < LITTLE:
-        return _as_one_step(trace, evidence, (ends - starts)[whole], share)
+        return _as_one_step(trace, called, evidence, (ends - starts)[whole], share)
     if not whole.all():
         message = "an incomplete step at the end of the recording is excluded"
         trace = trace.with_warnings([("cut_off_step", message, int((~whole).sum()))])
-    trace = _with_steps(trace, step, numbers[whole], starts[whole], ends[whole], evidence)
+    kept = numbers[whole], starts[whole], ends[whole]
+    trace = _with_steps(trace, called, step, kept, evidence)
     return trace if evidence in ("profiler_step", "optimizer") else _warn_inferred(trace, evidence)
 
 
-def _as_one_step(trace: Trace, evidence: str, lengths: Times, share: float) -> Trace:
+def _as_one_step(trace: Trace, called: Ids32, evidence: str, lengths: Times, share: float) -> Trace:
     """The whole trace as one step, of all threads, as those found hold little of its work."""
     if evidence == "whole_trace":
         trace = _warn_inferred(trace, evidence)
     else:
         trace = warn_little(trace, lengths, share)
     numbers, starts, ends, evidence = _whole(trace, any_track=True)
-    step = _step_of_events(trace, starts, ends)
-    return _with_steps(trace, step, numbers, starts, ends, evidence)
+    step = _step_of_events(trace, called, starts, ends)
+    return _with_steps(trace, called, step, (numbers, starts, ends), evidence)
 
 
 def _with_steps(
-    trace: Trace, step: Rows, numbers: Times, starts: Times, ends: Times, evidence: str
+    trace: Trace, called: Ids32, step: Rows, steps: tuple[Times, Times, Times], evidence: str
 ) -> Trace:
+    """The trace with steps: their numbers, starts and ends."""
+    numbers, starts, ends = steps
     trace = trace.with_events(step=np.where(step < 0, -1, numbers[step]))
-    trace = trace.with_table(_table(trace, step, numbers, starts, ends, evidence))
+    work = (device_work(trace) | (called >= 0)) & (step >= 0)
+    last = _last_ends(trace, work, step, len(numbers))
+    before = _end_of_earlier_work(trace, called, starts)
+    trace = trace.with_table(_table(trace, last, before, numbers, starts, ends, evidence))
     return _warn_work_outside(trace)
 
 
@@ -231,14 +236,16 @@ def _named(trace: Trace, test: Callable[[str], bool]) -> Ids:
     return np.flatnonzero(wanted)
 
 
-def _step_of_events(trace: Trace, starts: Times, ends: Times) -> Rows:
-    """Index of the step of each event, or -1."""
+def _step_of_events(trace: Trace, called: Ids32, starts: Times, ends: Times) -> Rows:
+    """Index of the step of each event, or -1; `called` is the call of compiled work on the host."""
     begin = trace.events["start_ns"]
     caller = launch_of(trace)
     device = ~on_host(trace)
     index = np.searchsorted(starts, begin, side="right") - 1
     inside = (index >= 0) & (begin < ends[np.maximum(index, 0)])
     step = np.where(inside, index, -1)
+    step = np.where(called >= 0, step[called], step)
+    step[called == BEFORE_RECORDING] = -1
     if marked_on_devices(trace):
         return step
     # Of what has no known launch only work has a step: a range on a device may span several.
@@ -255,13 +262,25 @@ def _last_begun(index: Rows, begin: Times, ends: Times) -> Rows:
     return np.where(inside, index, -1)
 
 
-def _table(trace: Trace, step: Rows, numbers: Times, starts: Times, ends: Times, why: str) -> Table:
-    events = trace.events
-    work = device_work(trace) & (step >= 0)
-    begin, group = events["start_ns"][work], step[work]
-    finish = begin + events["duration_ns"][work]
-    last = np.full(len(numbers), -1, np.int64)
-    np.maximum.at(last, group, finish)
+def _last_ends(trace: Trace, work: Mask, step: Rows, steps: int) -> Times:
+    """When the last of some work of each step ends, -1 if it has none."""
+    last = np.full(steps, -1, np.int64)
+    finish = (trace.events["start_ns"] + trace.events["duration_ns"])[work]
+    np.maximum.at(last, step[work], finish)
+    return last
+
+
+def _end_of_earlier_work(trace: Trace, called: Ids32, starts: Times) -> int:
+    """When the compiled work on the host ends that was called for before the first step, or -1."""
+    begin = trace.events["start_ns"]
+    earlier = (called >= 0) & (begin[called] < starts.min(initial=np.iinfo(np.int64).max))
+    work = (called == BEFORE_RECORDING) | earlier
+    return int((begin + trace.events["duration_ns"])[work].max(initial=-1))
+
+
+def _table(
+    trace: Trace, last: Times, before: int, numbers: Times, starts: Times, ends: Times, why: str
+) -> Table:
     columns: dict[str, Any] = {
         "step": numbers,
         "rank": np.full(len(numbers), trace.metadata.ranks[0]),
@@ -271,6 +290,10 @@ def _table(trace: Trace, step: Rows, numbers: Times, starts: Times, ends: Times,
         "evidence": Text.constant(why, len(numbers)),
     }
     window_start, window_end = step_windows(Table(STEPS, columns))
+    if (
+        len(numbers) and before < window_end[0]
+    ):  # the first step's work waits for that of the step before it
+        window_start[0] = max(window_start[0], before)
     return Table(STEPS, {**columns, "window_start_ns": window_start, "window_end_ns": window_end})
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from stepscope.arrays import Codes
 from stepscope.ingest.xplane.xspace import Line, Plane
+from stepscope.trace.schema import CATEGORIES
 
 HOST, WORK, SUMMARY, STEPS = range(4)
 _DEVICE = re.compile(r"^/device:(?P<what>.*?):?(?P<index>\d{1,6})?(?: .*)?$")
@@ -25,6 +26,9 @@ _SUMMARIES = (
     _STEPS, "XLA Modules", "Framework Name Scope", "Framework Ops", "Source code", "Launch Stats",
     "XLA TraceMe", "_counters_",
 )  # fmt: skip
+# Ids of runs on the host are hashes that may be negative; no id of a device is as large as this.
+_OPERATOR = CATEGORIES.index("cpu_op")
+_HOST_RUN, _RUN_BITS = 1 << 40, (1 << 32) - 1
 _NAME_STATS = ("gpu_device_name", "device_type_string", "device_type")
 
 
@@ -90,7 +94,7 @@ class Tracks:
         """The number that links launches to device work: the runtime's, else the program run's.
 
         A TPU's operations have no correlation id; their program and the call that started it share
-        the id of the run.
+        the id of the run. So do programs that run on the host's threads.
         """
         roles = np.array([row["role"] for row in self._rows] or [0])[columns["track"]]
         device = np.array([row["device"] for row in self._rows] or [-1])[columns["track"]]
@@ -103,6 +107,9 @@ class Tracks:
             result[work] = _run_around(columns, run, work, runs)
             calls = (roles == HOST) & (result < 0)
             result[calls] = run[calls]
+        host = (roles == HOST) & (result < 0) & (run != -1)
+        here = host & np.isin(run, run[host & (columns["category"] == _OPERATOR)])
+        result[here] = _HOST_RUN | (run[here] & _RUN_BITS)
         return result
 
     def devices(self, planes: Sequence[Plane]) -> Iterator[dict[str, Any]]:

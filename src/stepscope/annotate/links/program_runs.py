@@ -1,0 +1,172 @@
+"""Which call asked for the work of compiled programs that runs on the host's own threads.
+
+JAX returns from a call before its work is done, and runs programs one after the other. In a loop
+that reads nothing back the work of a call may begin many calls later. Three kinds of evidence link
+a program's run to its call, the strongest first:
+
+- the id of the run, where the call has it too (JAX up to 0.9);
+- nesting: a small program runs inside its call;
+- order: the k-th other run of a function belongs to its k-th other call. Runs without a call were
+  called before the recording began: those that the calls leave over, and those that began before
+  the call that would be theirs.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from stepscope.annotate.links.launch_sides import on_host
+from stepscope.annotate.names.compiled_calls import called_function, is_compiled_call
+from stepscope.annotate.names.named_scopes import scope_of
+from stepscope.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
+from stepscope.trace.nesting import inherit
+from stepscope.trace.trace import Trace
+
+UNKNOWN, BEFORE_RECORDING = -1, -2
+_EXECUTES = re.compile(r"Executable::Execute")
+
+
+def calls_of_host_work(trace: Trace) -> Ids32:
+    """The call that asked for each piece of compiled work on a thread of the host.
+
+    Returns:
+        int32, shape (events,): the event of the call; `UNKNOWN` if none is known, and of all
+        other events; `BEFORE_RECORDING` of work that was called for before the recording began.
+    """
+    events = trace.events
+    calls = _Calls(trace)
+    run_of, count = _runs(trace)
+    result = np.full(len(events), UNKNOWN, np.int32)
+    if not (count and len(calls.rows)):
+        return result
+    rows = np.flatnonzero(run_of >= 0)
+    call = _by_id(trace, calls, rows, run_of[rows], count)
+    nested = _first_call(calls, rows, run_of[rows], count)
+    call = np.where(call == UNKNOWN, nested, call)
+    _link_by_order(trace, calls, rows, run_of[rows], call)
+    spread = _spread(events["parent"], np.where(calls.on_track, UNKNOWN, run_of))
+    found = (spread >= 0) & ~calls.on_track
+    result[found] = call[spread[found]]
+    return result
+
+
+class _Calls:
+    """The calls of compiled functions that run a program.
+
+    Attributes:
+        of: the call in which each event is, itself included, -1 if none; int32, shape (events,).
+        rows: their events, in order of start.
+        on_track: events on the threads of calls, bool, shape (events,).
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        events = trace.events
+        is_call = events.text("name").where(is_compiled_call) & on_host(trace)
+        inner = inherit(events["parent"], np.where(is_call, events["id"], -1))
+        self.of = _without_repeats(events["parent"], events["name"], inner)
+        self.rows = _that_execute(trace, self.of)
+        self.on_track: Mask = np.isin(events["track"], np.unique(events["track"][is_call]))
+
+
+def _without_repeats(parent: Ids32, name: IntArray, call: Ids32) -> Ids32:
+    """The call of each event; a call is recorded twice, in itself, and the outer one stands."""
+    result = call.copy()
+    while True:
+        beyond = np.where(result >= 0, parent[result], -1)
+        outer = np.where(beyond >= 0, call[beyond], -1)
+        repeats = (outer >= 0) & (name[outer] == name[result])
+        if not repeats.any():
+            return result
+        result = np.where(repeats, outer, result)
+
+
+def _that_execute(trace: Trace, call_of: Ids32) -> Ids:
+    """The calls that execute a program; of functions for which none is seen to, the outermost.
+
+    A call within another mostly belongs to its trace, which executes nothing.
+    """
+    events = trace.events
+    names = events["name"]
+    executes = events.text("name").where(lambda name: bool(_EXECUTES.search(name)))
+    seen = np.unique(call_of[executes & (call_of >= 0)])
+    calls = np.unique(call_of[call_of >= 0])
+    around = events["parent"][calls]
+    outermost = calls[np.where(around >= 0, call_of[around], -1) < 0]
+    return np.unique(np.append(seen, outermost[~np.isin(names[outermost], names[seen])]))
+
+
+def _runs(trace: Trace) -> tuple[Rows, int]:
+    """The number of the run of each event that has a run's id, else -1; and how many runs."""
+    events = trace.events
+    has_id = on_host(trace) & (events["correlation"] >= 0)
+    operator = events.text("category").mask("cpu_op")
+    ids = np.unique(events["correlation"][has_id & operator])
+    if not len(ids):
+        return np.full(len(events), -1), 0
+    place = np.minimum(np.searchsorted(ids, events["correlation"]), len(ids) - 1)
+    return np.where(has_id & (ids[place] == events["correlation"]), place, -1), len(ids)
+
+
+def _by_id(trace: Trace, calls: _Calls, rows: Ids, run: Rows, count: int) -> Ids32:
+    """The call around an event with the id of each run that is no operation itself."""
+    events = trace.events
+    starts_it = events.text("category").mask("runtime")[rows]
+    return _first_call(calls, rows[starts_it], run[starts_it], count)
+
+
+def _first_call(calls: _Calls, rows: Ids, run: Rows, count: int) -> Ids32:
+    """The call in which the first of some events of each run is."""
+    result = np.full(count, UNKNOWN, np.int32)
+    called = calls.of[rows] >= 0
+    result[run[called][::-1]] = calls.of[rows[called]][::-1]
+    return result
+
+
+def _link_by_order(trace: Trace, calls: _Calls, rows: Ids, run: Rows, call: Ids32) -> None:
+    """Link the other runs of each function, in order of start, to its other calls."""
+    events = trace.events
+    start = np.full(len(call), np.iinfo(np.int64).max)
+    np.minimum.at(start, run, events["start_ns"][rows])
+    function = _functions(trace, rows, run, len(call))
+    names = events.text("name")
+    called = np.array([called_function(names[row] or "") for row in calls.rows.tolist()], object)
+    free = ~np.isin(calls.rows, call)
+    for name in set(function[call == UNKNOWN].tolist()) & set(called.tolist()):
+        waiting = np.flatnonzero((call == UNKNOWN) & (function == name))
+        waiting = waiting[np.argsort(start[waiting], kind="stable")]
+        left = calls.rows[free & (called == name)]
+        call[waiting] = _in_order(start[waiting], left, events["start_ns"][left])
+
+
+def _functions(trace: Trace, rows: Ids, run: Rows, count: int) -> IntArray:
+    """The name of the function of each run, from the scopes of its operations; shape (runs,)."""
+    scope = trace.events["scope"][rows]
+    programs = [scope_of(text).program for text in trace.events.text("scope").values]
+    named = np.array([bool(name) for name in programs] + [False])[scope]
+    result = np.full(count, "", object)
+    result[run[named]] = np.array([*programs, ""], object)[scope[named]]
+    return result
+
+
+def _in_order(begin: Times, calls: Ids, called: Times) -> Ids32:
+    """The call of each run, both in order of start; the first runs may have been called before."""
+    earlier = np.searchsorted(begin, called) - np.arange(len(called))
+    before = max(len(begin) - len(calls), 0, int(earlier.max(initial=0)))
+    result = np.full(len(begin), BEFORE_RECORDING, np.int32)
+    linked = result[before:]
+    linked[:] = calls[: len(linked)]
+    return result
+
+
+def _spread(parent: Ids32, run: Rows) -> Ids32:
+    """The run of each event: its own, else of what is around it, else of the first inside it."""
+    result = inherit(parent, run)
+    rows = np.flatnonzero((result >= 0) & (parent >= 0))
+    while len(rows):
+        rows = rows[result[parent[rows]] < 0]
+        result[parent[rows][::-1]] = result[rows][::-1]
+        rows = np.unique(parent[rows])
+        rows = rows[parent[rows] >= 0]
+    return inherit(parent, result)
