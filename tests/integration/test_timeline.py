@@ -71,7 +71,7 @@ def check(above: Level, number: int, inside: Level) -> None:
     assert inside.end_ns >= costs.end_ns.max(initial=0), where
     assert inside.shift_ns >= 0
     check_threads(inside, int(outer.cpu_ns[number]))
-    if opened.part is not None:
+    if opened.is_section:
         check_section(opened, inside)
 
 
@@ -249,3 +249,32 @@ def test_every_raw_event_of_a_step_has_its_place(resnet: Timeline) -> None:
     for number in range(0, len(places.events), 97):
         path = places.paths[places.place[number]]
         assert path == resnet.path_of(int(places.events[number]))
+
+
+# -- levels opened together
+
+
+def facts(level: Level) -> tuple[object, ...]:
+    """All that a level says."""
+    costs, parts = (
+        {name: column.tolist() for name, column in vars(one).items() if name != "parts"}
+        for one in (level.costs, level.costs.parts)
+    )
+    operations = [{**vars(one), "rows": one.rows.tolist()} for one in level.operations]
+    partners = [one.tolist() for one in (level.forward, level.backward, level.launch)]
+    others = ("path", "name", "through", "passed", "hidden", "start_ns", "end_ns", "shift_ns")
+    said = [getattr(level, name) for name in others]
+    return costs, parts, operations, partners, level.resources, said
+
+
+@pytest.mark.parametrize("name", ["resnet", "checkpointed", "dlrm"])
+def test_levels_opened_together_are_those_opened_alone(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    timeline: Timeline = request.getfixturevalue(name)
+    openings = [one for depth in timeline.below(timeline.start()) for one in depth]
+    assert len(openings) > 100
+    for one in openings[:: len(openings) // 60]:
+        path = "/".join(one.shown.path)
+        assert facts(timeline.level(path)) == facts(one.shown)
+        assert facts(timeline.level(path, every=True)) == facts(one.every)

@@ -5,17 +5,79 @@ Source: HOTLINE appendix C.2, whose aim it serves: few operations, and each of t
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from stepscope.arrays import Ids, Mask
-from stepscope.timeline.event_index import ranges
-from stepscope.timeline.lanes import Contents, Lane
+from stepscope.timeline.lanes import Contents, Lanes
 from stepscope.timeline.sections import TINY
 
 
-def collapsed_lanes(contents: Contents, rows: Ids, context: int, operators: bool) -> list[Lane]:
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Events of some lanes: ids in pre-order, lane by lane, and the lane of each, ascending."""
+
+    rows: Ids
+    lane: Ids
+
+    def take(self, chosen: Mask) -> Held:
+        """The chosen events, bool, shape (rows,)."""
+        return Held(self.rows[chosen], self.lane[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class Collapse:
+    """How the wrappers of lanes are collapsed, while it is being done.
+
+    Attributes:
+        contents: of the trace.
+        context: the module that each lane lies in by now, -1 for none, shape (lanes,).
+        operators: whether a lane opens operators too, shape (lanes,).
+        passed: how many events of each lane were opened or left out, shape (lanes,).
+        through: names of the operations of each lane that were opened, each once, in order.
+    """
+
+    contents: Contents
+    context: Ids
+    operators: Mask
+    passed: Ids
+    through: dict[int, dict[str, None]] = field(default_factory=dict)
+
+    def open(self, lane: int, name: str) -> None:
+        """Note that an operation of a lane gives way to its contents."""
+        self.through.setdefault(lane, {})[name] = None
+
+    def lanes(self, held: Held) -> Lanes:
+        """These events as operations; the lanes are numbered as in the whole."""
+        return self.contents.lanes(held.rows, held.lane, self.context)
+
+    def in_order(self, *parts: Held) -> Held:
+        """Events of several parts together, in pre-order, lane by lane."""
+        rows = np.concatenate([part.rows for part in parts])
+        lane = np.concatenate([part.lane for part in parts])
+        order = np.lexsort((self.contents.index.place[rows], lane))
+        return Held(rows[order], lane[order])
+
+
+@dataclass(frozen=True, eq=False)
+class Collapsed:
+    """Lanes without wrappers.
+
+    Attributes:
+        lanes: the operations that are left.
+        passed: how many raw events of each lane are not in them, shape (lanes,).
+        through: names of the operations of each lane that were opened on the way, by its number.
+    """
+
+    lanes: Lanes
+    passed: Ids
+    through: dict[int, dict[str, None]]
+
+
+def collapsed_lanes(
+    contents: Contents, rows: Ids, lane: Ids, context: Ids, collapses: Mask, operators: Mask
+) -> Collapsed:
     """The lanes of some events, without wrappers.
 
     Frames around calls of modules give way to these. So does an operation that fills its lane, and
@@ -24,32 +86,37 @@ def collapsed_lanes(contents: Contents, rows: Ids, context: int, operators: bool
 
     Args:
         contents: of the trace.
-        rows: event ids, none inside another, in pre-order, shape (rows,).
-        context: the module that they lie in, -1 for none.
-        operators: open operators too, not only frames, annotations and calls of modules.
+        rows: event ids, none inside another, in pre-order lane by lane, shape (rows,).
+        lane: of each, ascending, shape (rows,).
+        context: the module that each lane lies in, -1 for none, shape (lanes,).
+        collapses: whether a lane may have wrappers, shape (lanes,).
+        operators: open operators too, not only frames, annotations and calls of modules, (lanes,).
     """
-    cuts = np.flatnonzero(np.diff(contents.index.track[rows])) + 1
-    lanes = [contents.lane(part, context) for part in np.split(rows, cuts) if len(part)]
-    return [_collapsed(contents, lane, operators) for lane in lanes]
+    work = Collapse(contents, context.copy(), operators, np.zeros(len(context), np.int64))
+    held = Held(rows, lane)
+    may = collapses[lane]
+    done, held = [held.take(~may)], _without_frames(work, held.take(may))
+    while len(held.rows):
+        lanes = work.lanes(held)
+        wrapper = _wrappers(work, lanes)
+        wraps = np.isin(held.lane, lanes.lane[wrapper])
+        done.append(_without_tiny_frames(work, held.take(~wraps)))
+        held = _without_frames(work, _opened(work, lanes, wrapper, held.take(wraps)))
+    return Collapsed(work.lanes(work.in_order(*done)), work.passed, work.through)
 
 
-def _collapsed(contents: Contents, lane: Lane, operators: bool) -> Lane:
-    """The lane with its wrappers replaced by their contents."""
-    lane = _without_frames(contents, lane)
-    while (wrapper := _wrapper(contents, lane, operators)) is not None:
-        lane = _without_frames(contents, _with_inside(contents, lane, wrapper))
-    return _without_tiny_frames(contents, lane)
-
-
-def _without_frames(contents: Contents, lane: Lane) -> Lane:
+def _without_frames(work: Collapse, held: Held) -> Held:
     """Frames and annotations around calls of modules, replaced by what is inside them."""
-    while (around := _frames_around_calls(contents, lane.rows)).any():
-        frames = lane.rows[around]
-        inner = [contents.index.children(frame) for frame in frames.tolist()]
-        rows = contents.index.in_order(np.concatenate([lane.rows[~around], *inner]))
-        names = tuple(contents.event_name(frame) for frame in frames.tolist())
-        lane = _continued(lane, contents.lane(rows, lane.context), names, len(frames))
-    return lane
+    kept = [held]
+    while (around := _frames_around_calls(work.contents, kept[-1].rows)).any():
+        frames = kept[-1].take(around)
+        kept[-1] = kept[-1].take(~around)
+        for frame, lane in zip(frames.rows.tolist(), frames.lane.tolist(), strict=True):
+            work.open(lane, work.contents.event_name(frame))
+        np.add.at(work.passed, frames.lane, 1)
+        of, inner = work.contents.index.children(frames.rows)
+        kept.append(Held(inner, frames.lane[of]))
+    return work.in_order(*kept) if len(kept) > 1 else held
 
 
 def _frames_around_calls(contents: Contents, rows: Ids) -> Mask:
@@ -60,74 +127,84 @@ def _frames_around_calls(contents: Contents, rows: Ids) -> Mask:
     return around
 
 
-def _without_tiny_frames(contents: Contents, lane: Lane) -> Lane:
-    """Frames in which nothing works (`__getattr__`) left out, if all of them are tiny."""
-    index = contents.index
-    first, end = index.inside(lane.rows)
+def _without_tiny_frames(work: Collapse, held: Held) -> Held:
+    """Frames in which nothing works (`__getattr__`) left out, if all of a lane's are tiny."""
+    index, rows = work.contents.index, held.rows
+    first, end = index.inside(rows)
     works = index.work_before[end] > index.work_before[first]
-    launches = np.greater(*index.launches_inside(lane.rows)[::-1])
-    tiny = index.is_frame[lane.rows] & ~index.is_call[lane.rows] & ~works & ~launches
-    time = contents.index.duration[lane.rows]
-    if tiny.all() or not tiny.any() or time[tiny].sum() > TINY * time.sum():
-        return lane
-    inner = contents.lane(lane.rows[~tiny], lane.context)
-    return _continued(lane, inner, (), int((end - first)[tiny].sum()))
+    launches = np.greater(*index.launches_inside(rows)[::-1])
+    tiny = index.is_frame[rows] & ~index.is_call[rows] & ~works & ~launches
+    lanes = len(work.context)
+    kept = np.bincount(held.lane[~tiny], minlength=lanes) > 0
+    time = np.bincount(held.lane, index.duration[rows], lanes)
+    tiny_time = np.bincount(held.lane[tiny], index.duration[rows[tiny]], lanes)
+    out = tiny & (kept & (tiny_time <= TINY * time))[held.lane]
+    np.add.at(work.passed, held.lane[out], (end - first)[out])
+    return held.take(~out)
 
 
-def _wrapper(contents: Contents, lane: Lane, operators: bool) -> int | None:
-    """The operation that wraps the work of its lane, if it can be opened.
+def _wrappers(work: Collapse, lanes: Lanes) -> Ids:
+    """The operations that wrap the work of their lanes, and can be opened; at most one of a lane.
 
-    It takes all but a tiny share of the lane's time, or is the one module that a wrapper calls.
+    Each takes all but a tiny share of the lane's time, or is the one module that a wrapper calls.
     """
-    if contents.index.on_device[lane.rows].any():
-        return None
-    time = np.add.reduceat(contents.index.duration[lane.rows], lane.bounds[:-1])
-    number = int(time.argmax())
-    others = np.delete(np.arange(len(lane)), number)
-    fills = time[others].sum() <= TINY * time.sum()
-    wrapped = contents.modules.is_only_one_in(int(lane.module[number]), lane.context)
-    if not (fills or wrapped) or (lane.module[others] >= 0).any():
-        return None
-    if _launch_work(contents, lane, others):
-        return None
-    return number if _opens(contents, lane, number, operators) else None
+    contents, index = work.contents, work.contents.index
+    time = np.add.reduceat(index.duration[lanes.rows], lanes.bounds[:-1])
+    launches = np.greater(*index.launches_inside(lanes.rows)[::-1])
+    launches = np.logical_or.reduceat(launches, lanes.bounds[:-1])
+    on_device = np.bincount(lanes.lane_of_row, index.on_device[lanes.rows], len(lanes)) > 0
+    number = _longest(lanes.lane, time)
+    lane, module = lanes.lane[number], lanes.module
+    others = np.ones(len(time), np.bool_)
+    others[number] = False
+    rest, whole = (np.bincount(lanes.lane, part, len(lanes)) for part in (time * others, time))
+    blocked = np.bincount(lanes.lane, others & (launches | (module >= 0)), len(lanes)) > 0
+    fills = (rest <= TINY * whole)[lane]
+    wrapped = contents.modules.is_only_one_in(module[number], lanes.context[lane])
+    opens = _opens(contents, contents.events(lanes)[number], work.operators[lane])
+    wrappers: Ids = number[(fills | wrapped) & ~(blocked | on_device)[lane] & opens]
+    return wrappers
 
 
-def _launch_work(contents: Contents, lane: Lane, operations: Ids) -> bool:
-    _, position = ranges(lane.bounds[operations], lane.bounds[operations + 1])
-    first, end = contents.index.launches_inside(lane.rows[position])
-    return bool((end > first).any())
+def _longest(lane: Ids, time: Ids) -> Ids:
+    """The longest operation of each lane, of equals the first, in order of lanes."""
+    order = np.lexsort((-time, lane))
+    first = np.append(np.ones(min(len(lane), 1), np.bool_), lane[order][1:] != lane[order][:-1])
+    longest: Ids = order[first]
+    return longest
 
 
-def _opens(contents: Contents, lane: Lane, number: int, operators: bool) -> bool:
-    event = contents.event(lane, number)
-    if event < 0:
-        return True
-    around = contents.index.surrounds[event] or contents.index.is_call[event]
-    inside = contents.index.has_children(event) and not contents.index.launches_itself[event]
-    works = not around and _works_itself(contents, event)
-    return bool((operators or around) and inside and not works)
+def _opens(contents: Contents, events: Ids, operators: Mask) -> Mask:
+    """Whether operations can be opened in place: events, or -1 for runs of events, which can."""
+    index = contents.index
+    around = index.surrounds[events] | index.is_call[events]
+    inside = index.has_children(events) & ~index.launches_itself[events]
+    works = ~around & _work_themselves(contents, events)
+    opens: Mask = (events < 0) | ((operators | around) & inside & ~works)
+    return opens
 
 
-def _works_itself(contents: Contents, event: int) -> bool:
+def _work_themselves(contents: Contents, events: Ids) -> Mask:
     """Whether most of an operator's time is its own, and it launches nothing."""
     index = contents.index
-    first, end = index.launches_inside(np.array([event]))
-    own = int(index.events["self_ns"][event])
-    return bool(end[0] == first[0]) and 2 * own > int(index.duration[event])
+    first, end = index.launches_inside(events)
+    works: Mask = (end == first) & (2 * index.events["self_ns"][events] > index.duration[events])
+    return works
 
 
-def _with_inside(contents: Contents, lane: Lane, number: int) -> Lane:
-    """A lane with one operation replaced by what is directly inside it."""
-    event, context = contents.event(lane, number), contents.context_in(lane, number)
-    names = (contents.name(lane, number),)
-    if event < 0:
-        return _continued(lane, contents.lane(lane.rows, context), names, 0)
-    rows = np.concatenate([lane.rows[lane.rows != event], contents.index.children(event)])
-    inner = contents.lane(contents.index.in_order(rows), context)
-    return _continued(lane, inner, names, 1)
+def _opened(work: Collapse, lanes: Lanes, wrappers: Ids, held: Held) -> Held:
+    """Lanes with one operation each replaced by what is directly inside it.
 
-
-def _continued(lane: Lane, inner: Lane, names: tuple[str, ...], events: int) -> Lane:
-    through = tuple(dict.fromkeys((*lane.through, *names)))
-    return replace(inner, through=through, passed=lane.passed + events)
+    The inside of a run of events is the same events, seen from its module.
+    """
+    events, lane = work.contents.events(lanes)[wrappers], lanes.lane[wrappers]
+    for one, of in zip(wrappers.tolist(), lane.tolist(), strict=True):
+        work.open(of, work.contents.name(lanes, one))
+    single = events >= 0
+    work.context[lane] = work.contents.contexts_in(lanes)[wrappers]
+    work.passed[lane[single]] += 1
+    opened = np.full(len(lanes), -1, np.int64)
+    opened[lane] = events
+    of, inner = work.contents.index.children(events[single])
+    left = held.take(held.rows != opened[held.lane])
+    return work.in_order(left, Held(inner, lane[single][of]))

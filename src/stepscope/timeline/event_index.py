@@ -63,20 +63,29 @@ class Index:
                 return last[self.place]
             last = further
 
-    def children(self, event: int) -> Ids:
-        """Ids of the events directly inside one, in order."""
-        inside = self.order[self.place[event] + 1 : self.last[event] + 1]
-        direct: Ids = inside[self.parent[inside] == event]
-        return direct
+    @cached_property
+    def _children(self) -> tuple[Ids, Ids]:
+        """Events that lie in another, by that and in pre-order, and where each one's begin."""
+        inner = self.order[self.parent[self.order] >= 0]
+        inner = inner[np.argsort(self.parent[inner], kind="stable")]
+        return inner, np.searchsorted(self.parent[inner], np.arange(len(self.order) + 1))
 
-    def has_children(self, event: int) -> bool:
-        """Whether anything is inside an event on its track."""
-        return bool(self.last[event] > self.place[event])
+    def children(self, events: Ids) -> tuple[Ids, Ids]:
+        """The events directly inside each of `events`: index into these, and ids, in order."""
+        children, first = self._children
+        of, position = ranges(first[events], first[events + 1])
+        return of, children[position]
 
-    def launched_by(self, event: int) -> Ids:
-        """Ids of the device work that one call itself started."""
-        here = np.searchsorted(self._launch_places, self.place[event] + np.array([0, 1]))
-        return self.launched[slice(*here)]
+    def has_children(self, events: Ids) -> Mask:
+        """Whether anything is inside each of `events` on its track."""
+        inside: Mask = self.last[events] > self.place[events]
+        return inside
+
+    def launched_by(self, events: Ids) -> tuple[Ids, Ids]:
+        """The device work that each call itself started: index into `events`, and ids."""
+        first, end = (np.searchsorted(self._launch_places, self.place[events] + i) for i in (0, 1))
+        of, position = ranges(first, end)
+        return of, self.launched[position]
 
     def inside(self, rows: Ids) -> tuple[Ids, Ids]:
         """Where in `order` each of `rows` and its inside begin and end, shapes (rows,)."""

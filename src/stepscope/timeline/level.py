@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.arrays import Ids
+from stepscope.arrays import Ids, Times
 from stepscope.timeline.operation import Operation
 from stepscope.timeline.operation_costs import Costs
 from stepscope.timeline.resource_rows import Resource
@@ -53,6 +53,17 @@ class Level:
         return len(self.operations)
 
     @property
+    def paths(self) -> list[str]:
+        """The path of each operation."""
+        above = "".join(f"{part}/" for part in self.path)
+        return [above + one.id for one in self.operations]
+
+    @property
+    def hides(self) -> bool:
+        """Whether there are threads or streams that it does not list."""
+        return not all(resource.shown for resource in self.resources)
+
+    @property
     def reach_ns(self) -> int:
         """When its work ends on either side, as recorded."""
         return max(self.end_ns, int(self.costs.parts.end_ns.max(initial=0)))
@@ -62,25 +73,46 @@ class Level:
         return next((i for i, one in enumerate(self.operations) if one.id == id), None)
 
 
-def alignment(costs: Costs, start_ns: int) -> int:
-    """How far the device lags the CPU where the device work of a level begins, ns, at least 0.
+@dataclass(frozen=True, eq=False)
+class Opening:
+    """The level inside an operation: what it shows by default, and with all threads and streams."""
+
+    shown: Level
+    every: Level
+
+
+def alignments(costs: Costs, level: Ids, start_ns: Times) -> Times:
+    """How far the device lags the CPU where the device work of each level begins, ns, at least 0.
 
     Args:
-        costs: of the level's operations.
-        start_ns: start of the operation that is opened, where none inside has a CPU side.
+        costs: of the operations of the levels.
+        level: of each operation, ascending, shape (operations,).
+        start_ns: start of the operation that each level opens, where none inside has a CPU side;
+            shape (levels,).
 
     Source: HOTLINE appendix C.2 (Align Timelines).
     """
-    works = np.flatnonzero(costs.device_start_ns >= 0)
-    if not len(works):
-        return 0
-    both = works[costs.start_ns[works] >= 0]
-    if not len(both):
-        return max(int(costs.device_start_ns[works].min()) - start_ns, 0)
-    first = both[np.argmin(costs.start_ns[both])]
-    return max(int(costs.device_start_ns[first] - costs.start_ns[first]), 0)
+    works = costs.device_start_ns >= 0
+    earliest = start_ns + 2**62
+    np.minimum.at(earliest, level[works], costs.device_start_ns[works])
+    lag = np.where(earliest < start_ns + 2**62, earliest - start_ns, 0)
+    both = np.flatnonzero(works & (costs.start_ns >= 0))
+    order = both[np.lexsort((costs.start_ns[both], level[both]))]
+    of, first = np.unique(level[order], return_index=True)
+    lag[of] = (costs.device_start_ns - costs.start_ns)[order[first]]
+    shift: Times = np.maximum(lag, 0)
+    return shift
 
 
-def span_end(costs: Costs, shift_ns: int, start_ns: int, end_ns: int) -> int:
-    """End of a level: of its CPU side, or of its device side without its lag, if that is later."""
-    return int(max(end_ns, start_ns, costs.device_end_ns.max(initial=0) - shift_ns))
+def span_ends(costs: Costs, level: Ids, shift_ns: Times, start_ns: Times, end_ns: Times) -> Times:
+    """End of each level: of its CPU side, or of its device side without its lag if that is later.
+
+    Args:
+        costs: of the operations of the levels.
+        level: of each operation.
+        shift_ns, start_ns, end_ns: of each level.
+    """
+    device = np.zeros(len(start_ns), np.int64)
+    np.maximum.at(device, level, costs.device_end_ns)
+    ends: Times = np.maximum(np.maximum(start_ns, end_ns), device - shift_ns)
+    return ends

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.arrays import Ids
+from stepscope.arrays import Ids, Mask
 from stepscope.trace.table import Table
 
 _NOWHERE = -1
@@ -24,29 +24,30 @@ class ModuleTree:
         self.classes = [name or "" for name in modules.text("class")]
         self.parent = _called_parents(modules["parent"].tolist(), modules["calls"].tolist())
         self._above = _ancestors(self.parent)
+        self._depth = np.append((self._above >= 0).sum(axis=0) - 1, -1)
         inside = (modules["calls"] > 0) & (self.parent >= 0)
         self._called_inside = np.bincount(self.parent[inside], minlength=len(self.parent))
 
-    def seen_from(self, context: int) -> Ids:
-        """For each module, the child of `context` that it is or lies in, -1 for all others.
+    def seen_from(self, context: Ids, module: Ids) -> Ids:
+        """The child of each `context` that a `module` is or lies in, -1 where there is none.
 
         Args:
-            context: a module, or -1 for the roots' parent.
-
-        Returns:
-            int64, shape (modules + 1,); the last belongs to module -1.
+            context: modules, or -1 for the roots' parent, shape (n,).
+            module: modules, or -1, shape (n,).
         """
-        found = np.full(self._above.shape[1] + 1, _NOWHERE, np.int64)
-        for level in self._above:
-            here = np.flatnonzero(level >= 0)
-            here = here[self.parent[level[here]] == context]
-            found[here] = level[here]
-        return found
+        if not len(self.parent):
+            return np.full(len(module), _NOWHERE, np.int64)
+        above = self._depth[module] - self._depth[context] - 1
+        found = self._above[np.maximum(above, 0), module]
+        return np.where((above >= 0) & (module >= 0) & (self.parent[found] == context), found, -1)
 
-    def is_only_one_in(self, module: int, context: int) -> bool:
-        """Whether `context` is a module that calls this one and no other."""
-        inside = context >= 0 and module >= 0 and self.parent[module] == context
-        return bool(inside and self._called_inside[context] == 1)
+    def is_only_one_in(self, module: Ids, context: Ids) -> Mask:
+        """Whether each `context` is a module that calls this `module` and no other."""
+        if not len(self.parent):
+            return np.zeros(len(module), np.bool_)
+        inside = (context >= 0) & (module >= 0) & (self.parent[module] == context)
+        only: Mask = inside & (self._called_inside[context] == 1)
+        return only
 
     def name_in(self, module: int, context: int) -> str:
         """A module's path from `context` on, or its class where it has no name."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.arrays import Ids
-from stepscope.timeline.lanes import Lane
 
 KINDS = ("trace", "step", "stage", "module", "event", "section", "series", "repeat")
 
@@ -46,7 +45,6 @@ class Operation:
         event: the event that it is, else -1.
         module: the module that it is a call of, else -1.
         recompute: whether it is forward work repeated in backward.
-        part: the operations in it, of a section.
         spread: how these differ, of a section.
     """
 
@@ -59,8 +57,12 @@ class Operation:
     event: int = -1
     module: int = -1
     recompute: bool = False
-    part: Lane | None = None
     spread: Spread | None = None
+
+    @property
+    def is_section(self) -> bool:
+        """Whether it is a group of operations."""
+        return self.spread is not None
 
 
 def the_trace() -> Operation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from itertools import pairwise
 
 import numpy as np
 
@@ -90,6 +91,20 @@ class Costs:
         columns = _each(self, lambda column: column[operations])
         return Costs(**columns, parts=DeviceParts(**parts))
 
+    def split(self, bounds: Ids) -> list[Costs]:
+        """The costs of the operations from each bound to before the next one."""
+        own, parts = (_each(one, lambda column: column) for one in (self, self.parts))
+        cuts = np.searchsorted(self.parts.operation, bounds).tolist()
+        found = []
+        for (first, end), (start, until) in zip(
+            pairwise(bounds.tolist()), pairwise(cuts), strict=True
+        ):
+            inner = {name: column[start:until] for name, column in parts.items()}
+            inner["operation"] = inner["operation"] - first
+            columns = {name: column[first:end] for name, column in own.items()}
+            found.append(Costs(**columns, parts=DeviceParts(**inner)))
+        return found
+
     def followed_by(self, other: Costs) -> Costs:
         """The costs of these operations and then of others."""
         first, second = (_each(one.parts, lambda column: column) for one in (self, other))
@@ -107,7 +122,11 @@ def _each(table: Costs | DeviceParts, change: Callable[[Ids], Ids]) -> dict[str,
 
 
 def measure(
-    index: Index, rows: Ids, bounds: Ids, span: tuple[int, int], stage: Ids | None = None
+    index: Index,
+    rows: Ids,
+    bounds: Ids,
+    span: tuple[Ids | int, Ids | int],
+    stage: Ids | None = None,
 ) -> Costs:
     """The costs of operations, each of some events with all that is inside them.
 
@@ -115,7 +134,8 @@ def measure(
         index: of the trace.
         rows: event ids, none inside another, shape (rows,).
         bounds: operation i holds `rows[bounds[i]:bounds[i + 1]]`, at least one; (operations + 1,).
-        span: start and end of the parent on the CPU, to which CPU times are clipped, ns.
+        span: start and end on the CPU of each operation's parent, or of the one that all have, to
+            which CPU times are clipped, ns.
         stage: of each operation, where operations are stages: compiled work that is of another,
             though launched in this one, is left to that.
     """
@@ -123,8 +143,9 @@ def measure(
     group = np.repeat(np.arange(count), np.diff(bounds))
     host = ~index.on_device[rows]
     host_group, members = group[host], rows[host]
-    start = np.clip(index.start[members], *span)
-    end = np.clip(index.end[members], *span)
+    span_of = [np.broadcast_to(side, count)[host_group] for side in span]
+    start = np.clip(index.start[members], *span_of)
+    end = np.clip(index.end[members], *span_of)
     first, last = index.inside(members)
     row, work = index.device_work(rows)
     if stage is not None:

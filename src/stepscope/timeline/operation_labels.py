@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from stepscope.annotate.device.kernel_names import short_kernel
-from stepscope.arrays import Times
+from stepscope.arrays import Ids, Times
 
 _WIDEST = 200
 _Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
@@ -52,26 +52,43 @@ def _is_plain(name: str) -> bool:
     return not re.search(r"[<( ]", name)
 
 
-def summary_name(names: Sequence[str], runtime_ns: Times) -> str:
-    """A name for a group: what dominates it, its share, and how many other names there are.
+def summary_names(texts: Sequence[str], text: Ids, group: Ids, runtime_ns: Times) -> list[str]:
+    """A name for each group: what dominates it, its share, and how many other names there are.
 
     Args:
-        names: of the operations in the group, at least one.
-        runtime_ns: of each, int64, shape (len(names),), ns.
+        texts: distinct names of operations.
+        text: which of them each operation has, shape (operations,).
+        group: of each operation, ascending from 0, shape (operations,).
+        runtime_ns: of each operation, shape (operations,), ns.
 
     Example:
-        >>> summary_name(["mul_", "add_", "mul_"], np.array([3, 4, 3]))
-        'mul_ (60 %) and 1 other'
+        >>> text, group = np.array([0, 1, 0]), np.array([0, 0, 0])
+        >>> summary_names(["mul_", "add_"], text, group, np.array([3, 4, 3]))
+        ['mul_ (60 %) and 1 other']
     """
-    distinct, code = np.unique(names, return_inverse=True)
-    if len(distinct) == 1:
-        return f"{names[0]} ×{len(names)}"
-    total = np.bincount(code, runtime_ns)
+    first = np.searchsorted(group, np.arange(group[-1] + 1))
+    pairs, pair = np.unique(group * len(texts) + text, return_inverse=True)
+    total = np.bincount(pair, runtime_ns)[pair]
+    most = np.maximum.reduceat(total, first)
     # Of equal shares the one that comes first in time counts.
-    leader = int(code[np.argmax(total[code])])
-    share = 100 * total[leader] / max(total.sum(), 1)
-    others = len(distinct) - 1
-    return f"{distinct[leader]} ({share:.0f} %) and {others} other{'s' * (others > 1)}"
+    leaders = np.flatnonzero(total == most[group])
+    leader = leaders[np.searchsorted(group[leaders], np.arange(len(first)))]
+    columns = (
+        text[leader],
+        np.bincount(pairs // len(texts)),
+        np.bincount(group),
+        100 * most / np.maximum(np.bincount(group, runtime_ns), 1),
+    )
+    return [
+        _summary(texts[name], distinct, count, share)
+        for name, distinct, count, share in zip(*(one.tolist() for one in columns), strict=True)
+    ]
+
+
+def _summary(leader: str, distinct: int, count: int, share: float) -> str:
+    if distinct == 1:
+        return f"{leader} ×{count}"
+    return f"{leader} ({share:.0f} %) and {distinct - 1} other{'s' * (distinct > 2)}"
 
 
 def range_name(first: str, last: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from stepscope.arrays import Ids
 from stepscope.timeline.event_index import Index, ranges
-from stepscope.timeline.level import Level
+from stepscope.timeline.level import Opening
 from stepscope.timeline.operation import Operation
 
 
@@ -19,8 +19,8 @@ class Levels(Protocol):
 
     index: Index
 
-    def level(self, path: str = "", every: bool = False) -> Level:
-        """The level inside an operation."""
+    def below(self, path: str) -> Iterator[list[Opening]]:
+        """The levels below an operation, depth by depth."""
 
     def raw_events(self, path: str) -> Ids:
         """The raw events of an operation."""
@@ -43,14 +43,24 @@ class Places:
 
 def events_of(index: Index, operation: Operation) -> Ids:
     """Ids of an operation's raw events, ascending: its own, those inside, and their device work."""
-    rows = operation.rows
-    if operation.kind == "step":
-        return np.sort(rows)
-    on_cpu = rows[~index.on_device[rows]]
-    _, place = ranges(*index.inside(on_cpu))
-    _, work = index.device_work(rows)
+    return events_inside(index, [operation])[1]
+
+
+def events_inside(index: Index, operations: Sequence[Operation]) -> tuple[Ids, Ids]:
+    """The raw events of operations: which operation's they are, and their ids, both ascending."""
+    nothing = np.zeros(0, np.int64)
+    rows = np.concatenate([nothing, *(one.rows for one in operations)])
+    of = np.repeat(np.arange(len(operations)), [len(one.rows) for one in operations])
+    # A step's rows are all its events, on devices too.
+    step = np.array([one.kind == "step" for one in operations], np.bool_)[of]
+    opens = ~step & ~index.on_device[rows]
+    inner, place = ranges(*index.inside(rows[opens]))
+    launcher, work = index.device_work(rows[~step])
     # Rows hold different events, so none is there twice.
-    return np.sort(np.concatenate([index.order[place], work]))
+    events = np.concatenate([rows[step], index.order[place], work])
+    of = np.concatenate([of[step], of[opens][inner], of[~step][launcher]])
+    order = np.lexsort((events, of))
+    return of[order], events[order]
 
 
 def place_events(levels: Levels, path: str) -> Places:
@@ -67,17 +77,9 @@ def place_events(levels: Levels, path: str) -> Places:
     events = levels.raw_events(path)
     of_event = np.full(len(index.order), -1, np.int64)
     of_event[events] = 0
-    for inner, operation in below(levels, path):
-        of_event[events_of(index, operation)] = len(paths)
-        paths.append(inner)
+    for depth in levels.below(path):
+        operations = [one for level in depth for one in level.every.operations]
+        of, inside = events_inside(index, operations)
+        of_event[inside] = of + len(paths)
+        paths += [path for level in depth for path in level.every.paths]
     return Places(events, paths, of_event[events])
-
-
-def below(levels: Levels, path: str, every: bool = True) -> Iterator[tuple[str, Operation]]:
-    """Every operation below one, with its path, each before those inside it."""
-    level = levels.level(path, every)
-    for number, operation in enumerate(level.operations):
-        inner = f"{path}/{operation.id}" if path else operation.id
-        yield inner, operation
-        if level.costs.events[number] > 1:
-            yield from below(levels, inner, every)

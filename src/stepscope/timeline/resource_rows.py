@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.arrays import Ids
+from stepscope.arrays import Ids, Mask, Times
 from stepscope.timeline.event_index import Index
 from stepscope.timeline.operation_costs import Costs
 
@@ -33,48 +32,102 @@ class Resource:
     shown: bool
 
 
-def find_resources(index: Index, tracks: Ids, costs: Costs, every: bool) -> list[Resource]:
+@dataclass(frozen=True, eq=False)
+class Resources:
+    """The threads and streams of several levels: a row for each, by level and track.
+
+    Attributes:
+        index: of the trace.
+        level: which level, ascending, shape (resources,).
+        track: which thread or stream, shape (resources,).
+        busy_ns: time in which the level's operations run on it, shape (resources,).
+        shown: whether the level lists it, shape (resources,).
+    """
+
+    index: Index
+    level: Ids
+    track: Ids
+    busy_ns: Times
+    shown: Mask
+
+    def lists(self, level: Ids, track: Ids) -> Mask:
+        """Whether each of these levels lists this track, shape (n,)."""
+        tracks = len(self.index.trace["tracks"])
+        listed = (self.level * tracks + self.track)[self.shown]
+        found: Mask = np.isin(level * tracks + track, listed)
+        return found
+
+    def split(self, levels: int) -> list[list[Resource]]:
+        """The rows of each level."""
+        table, kinds = self.index.trace["tracks"], kinds_of_tracks(self.index)
+        names, ranks = table.text("name"), table["rank"].tolist()
+        found: list[list[Resource]] = [[] for _ in range(levels)]
+        columns = (self.level, self.track, self.busy_ns, self.shown)
+        for level, track, busy, shown in zip(*(one.tolist() for one in columns), strict=True):
+            name = names[track] or ""
+            found[level].append(Resource(track, kinds[track], name, ranks[track], busy, shown))
+        return found
+
+
+def find_resources(index: Index, level: Ids, track: Ids, costs: Costs, every: bool) -> Resources:
     """The threads and streams of some operations; of each kind the longest is shown, or all.
 
     The longest thread is the one whose operators and calls take longest: one that waits for it is
-    inside a frame all the while.
+    inside a frame all the while. Of equals it is the first.
 
     Args:
         index: of the trace.
-        tracks: the thread of each operation, shape (operations,).
+        level: of each operation, shape (operations,).
+        track: the thread of each operation, shape (operations,).
         costs: of the operations.
         every: show all.
 
     Source: HOTLINE appendix C.2 (Hide) and C.5 (Display Only Longest).
     """
-    on_cpu = np.flatnonzero(costs.start_ns >= 0)
-    found = [
-        *_totals(index, tracks[on_cpu], costs.work_ns[on_cpu], costs.cpu_ns[on_cpu]),
-        *_totals(index, costs.parts.track, costs.parts.busy_ns, costs.parts.busy_ns),
-    ]
-    longest = {kind: max(one for one in found if one[0] == kind) for kind in {k for k, *_ in found}}
+    on_cpu, parts = costs.start_ns >= 0, costs.parts
+    threads = _totals(
+        index, level[on_cpu], track[on_cpu], costs.work_ns[on_cpu], costs.cpu_ns[on_cpu]
+    )
+    streams = _totals(index, level[parts.operation], parts.track, parts.busy_ns, parts.busy_ns)
+    both = [np.concatenate(pair) for pair in zip(threads, streams, strict=True)]
+    order = np.lexsort((both[1], both[0]))
+    of_level, tracks, work, busy = (column[order] for column in both)
+    shown = (
+        np.ones(len(order), np.bool_) if every else _longest(index, of_level, tracks, work, busy)
+    )
+    return Resources(index, of_level, tracks, busy, shown)
+
+
+def _totals(
+    index: Index, level: Ids, track: Ids, work: Times, busy: Times
+) -> tuple[Ids, Ids, Times, Times]:
+    """Level, track, work and busy time of each pair of level and track."""
+    tracks = len(index.trace["tracks"])
+    pairs, of = np.unique(level * tracks + track, return_inverse=True)
+    sums = [np.bincount(of, time, len(pairs)).astype(np.int64) for time in (work, busy)]
+    return pairs // tracks, pairs % tracks, sums[0], sums[1]
+
+
+def _longest(index: Index, level: Ids, track: Ids, work: Times, busy: Times) -> Mask:
+    """Which are the longest of their kind in their level."""
+    _, kind = np.unique(kinds_of_tracks(index), return_inverse=True)
+    kind = kind[track]
+    order = np.lexsort((track, -busy, -work, kind, level))
+    group = np.stack([level, kind])[:, order]
+    fresh = np.append(np.ones(min(len(order), 1), np.bool_), (group[:, 1:] != group[:, :-1]).any(0))
+    shown = np.zeros(len(order), np.bool_)
+    shown[order[fresh]] = True
+    return shown
+
+
+def kinds_of_tracks(index: Index) -> list[str]:
+    """The kind of each track as levels name it, a thread's being `cpu`."""
     table = index.trace["tracks"]
+    on_device = (table["device"] >= 0).tolist()
     return [
-        Resource(
-            -negative,
-            kind,
-            table.text("name")[-negative] or "",
-            int(table["rank"][-negative]),
-            busy,
-            every or longest[kind] == (kind, work, busy, negative),
-        )
-        for kind, work, busy, negative in sorted(found, key=lambda one: -one[3])
+        (kind or "") if on else "cpu"
+        for kind, on in zip(table.text("kind"), on_device, strict=True)
     ]
-
-
-def _totals(index: Index, tracks: Ids, work: Ids, busy: Ids) -> Iterable[tuple[str, int, int, int]]:
-    """(kind, work, busy, -track) of each track; of equals the first is the longest."""
-    kinds = index.trace["tracks"].text("kind")
-    for track in np.unique(tracks).tolist():
-        on_track = tracks == track
-        on_device = index.trace["tracks"]["device"][track] >= 0
-        kind = (kinds[track] or "") if on_device else "cpu"
-        yield kind, int(work[on_track].sum()), int(busy[on_track].sum()), -track
 
 
 def ranks_of_steps(ranks: Ids, costs: Costs, every: bool) -> list[Resource]:

@@ -7,7 +7,7 @@ a section. So what is not tiny, alone or by being repeated, is never hidden amon
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,17 +34,23 @@ class Operations:
     cpu_ns: Times
     device_ns: Times
 
+    def part(self, first: int, end: int) -> Operations:
+        """The operations from `first` to before `end`."""
+        columns = (self.name, self.block, self.cpu_ns, self.device_ns)
+        return Operations(*(column[first:end] for column in columns))
 
-def find_sections(operations: Operations, parent_ns: int, tiny: float = TINY) -> Ids:
-    """Cut sibling operations into sections and single operations.
+
+def find_sections(operations: Operations, first: Ids, parent_ns: Times, tiny: float = TINY) -> Ids:
+    """Cut sibling operations into sections and single operations, lane by lane.
 
     A series is tiny if each of its units, on the CPU and on the device, takes less than `tiny` of
     the parent. A section that holds everything would only repeat its parent: its operations are
     listed alone if they are few (2 / tiny), else cut into pieces that reach the threshold.
 
     Args:
-        operations: of one track.
-        parent_ns: runtime of the parent, its longer side.
+        operations: of all lanes, one after the other; none is empty.
+        first: lane i holds the operations from `first[i]` to before `first[i + 1]`, (lanes + 1,).
+        parent_ns: runtime of each lane's parent, its longer side, shape (lanes,).
         tiny: share of it below which an operation is tiny.
 
     Returns:
@@ -53,27 +59,37 @@ def find_sections(operations: Operations, parent_ns: int, tiny: float = TINY) ->
 
     Example:
         >>> few = Operations(*(np.array(x) for x in ([1, 2, 3], [-1] * 3, [1, 1, 90], [0] * 3)))
-        >>> find_sections(few, parent_ns=100).tolist()
+        >>> find_sections(few, np.array([0, 3]), np.array([100])).tolist()
         [0, 2, 3]
     """
-    count = len(operations.name)
-    if count == 0:
-        return np.zeros(1, np.int64)
-    repeats = find_repeats(operations.name) if count > 2 / tiny else []
-    starts = np.flatnonzero(~_joined(operations, repeats))
-    starts = starts[~_continues(_runtime(operations, starts) < tiny * parent_ns)]
-    if len(starts) > 1 or count == 1:
-        return np.append(starts, count)
-    return _opened_up(operations, repeats, tiny)
+    counts = np.diff(first)
+    lane = np.repeat(np.arange(len(counts)), counts)
+    begins = np.zeros(len(lane), np.bool_)
+    begins[first[:-1]] = True
+    repeats = {
+        one: find_repeats(operations.name[first[one] : first[one + 1]])
+        for one in np.flatnonzero(counts > 2 / tiny).tolist()
+    }
+    placed = [replace(one, first=one.first + first[of]) for of in repeats for one in repeats[of]]
+    starts = np.flatnonzero(~_joined(operations, begins, placed))
+    is_tiny = _runtime(operations, starts) < tiny * parent_ns[lane[starts]]
+    starts = starts[~_continues(is_tiny) | begins[starts]]
+    whole = (np.bincount(lane[starts], minlength=len(counts)) == 1) & (counts > 1)
+    opened = [np.flatnonzero(whole[lane] & (counts <= 2 / tiny)[lane])]
+    for one in repeats:
+        if whole[one]:
+            inside = operations.part(first[one], first[one + 1])
+            opened.append(first[one] + _pieces_of_all(inside, repeats[one], tiny))
+    return np.append(np.unique(np.concatenate([starts, *opened])), len(lane))
 
 
-def _opened_up(operations: Operations, repeats: list[Repeat], tiny: float) -> Ids:
-    """The parts of what would be one section: the copies of a pattern, or single operations."""
+def _pieces_of_all(operations: Operations, repeats: list[Repeat], tiny: float) -> Ids:
+    """Where the parts of what would be one section begin: copies of a pattern, or of series."""
     count = len(operations.name)
     period = next((one.period for one in repeats if one.period * one.count == count), 1)
-    copies = np.arange(0, count + 1, period)
-    parts: Ids = copies[_pieces(_summed(operations, copies[:-1]), tiny)]
-    return parts
+    copies = np.arange(0, count, period)
+    pieces: Ids = copies[_pieces(_summed(operations, copies), tiny)]
+    return pieces
 
 
 def _summed(operations: Operations, starts: Ids) -> Operations:
@@ -86,10 +102,10 @@ def _summed(operations: Operations, starts: Ids) -> Operations:
     )
 
 
-def _joined(operations: Operations, repeats: list[Repeat]) -> Mask:
+def _joined(operations: Operations, begins: Mask, repeats: list[Repeat]) -> Mask:
     """Operations that belong to one unit with the one before."""
-    same = _equals_previous(operations.name)
-    copies = _equals_previous(operations.block) & (operations.block >= 0)
+    same = _equals_previous(operations.name) & ~begins
+    copies = _equals_previous(operations.block) & (operations.block >= 0) & ~begins
     lengths = np.diff(np.append(np.flatnonzero(~copies), len(copies)))
     many: Mask = copies & np.repeat(lengths >= _LEAST_BLOCKS, lengths)
     joined: Mask = same | many
@@ -116,14 +132,14 @@ def _runtime(operations: Operations, starts: Ids) -> Times:
 
 
 def _pieces(operations: Operations, tiny: float) -> Ids:
-    """Single operations if they are few, else series that reach the threshold together."""
+    """Where single operations begin if they are few, else series that reach the threshold."""
     count = len(operations.name)
     if count <= 2 / tiny:
-        return np.arange(count + 1)
+        return np.arange(count)
     runtime = np.maximum(operations.cpu_ns, operations.device_ns) + 1  # none takes no time at all
     least = tiny * runtime.sum()
     large = runtime >= least
     small = np.where(large, 0, runtime)
     piece = ((np.cumsum(small) - small) / least).astype(np.int64)
     after_large = np.append(False, large[:-1])
-    return np.append(np.flatnonzero(~_equals_previous(piece) | large | after_large), count)
+    return np.flatnonzero(~_equals_previous(piece) | large | after_large)

@@ -5,6 +5,7 @@ Source: HOTLINE sections 4.5 and 5, appendix C.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from threading import RLock
 
 import numpy as np
@@ -13,10 +14,10 @@ from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Ids, Mask
 from stepscope.errors import TraceError
 from stepscope.timeline.chrome_export import ChromeTrace, chrome_trace
-from stepscope.timeline.expand import Opened, Path, open_operation, open_step, open_trace
+from stepscope.timeline.expand import Opened, Path, open_operations, open_step, open_trace
 from stepscope.timeline.find_operations import Marks, Search
 from stepscope.timeline.lanes import Contents
-from stepscope.timeline.level import Level
+from stepscope.timeline.level import Level, Opening
 from stepscope.timeline.operation import Operation
 from stepscope.timeline.operation_costs import Costs, measure
 from stepscope.timeline.raw_events import Places, events_of, place_events
@@ -66,6 +67,22 @@ class Timeline:
         """The levels that lead to an operation, from the steps on, and the one inside it."""
         parts = tuple(filter(None, path.split("/")))
         return [self._level(parts[:depth], every) for depth in range(len(parts) + 1)]
+
+    def below(self, path: str) -> Iterator[list[Opening]]:
+        """The levels below an operation, all at once for each depth.
+
+        The first list holds the level inside the operation, the next those inside its operations,
+        threads and streams that are not shown included.
+
+        Raises:
+            TraceError: if no operation has this path.
+        """
+        shown, every = (self.level(path, threads) for threads in (False, True))
+        opened = [Opening(shown, every if shown.hides else shown)]
+        while opened:
+            yield opened
+            inside = [one for level in opened for one in _openable(level.every)]
+            opened = self._open_all(inside) if inside else []
 
     def start(self) -> str:
         """The path to begin with: the slowest step of the rank whose steps take longest.
@@ -158,7 +175,24 @@ class Timeline:
         return level
 
     def _inside(self, path: Path, every: bool) -> Level:
-        return self._open(*self._find(path), path, every)
+        above, number = self._find(path)
+        opened = _opened(above, number, path)
+        if opened.operation.kind == "step":
+            return open_step(self.contents, opened, every, self.tiny)
+        return open_operations(self.contents, [opened], every, self.tiny)[0]
+
+    def _open_all(self, inside: list[Opened]) -> list[Opening]:
+        if inside[0].operation.kind == "step":
+            return [
+                Opening(
+                    *(open_step(self.contents, one, every, self.tiny) for every in (False, True))
+                )
+                for one in inside
+            ]
+        shown = open_operations(self.contents, inside, False, self.tiny)
+        hiding = [one for one, level in zip(inside, shown, strict=True) if level.hides]
+        whole = iter(open_operations(self.contents, hiding, True, self.tiny) if hiding else [])
+        return [Opening(level, next(whole) if level.hides else level) for level in shown]
 
     def _find(self, path: Path) -> tuple[Level, int]:
         for all_threads in (False, True):
@@ -170,10 +204,15 @@ class Timeline:
             "was the path made of the same file?"
         )
 
-    def _open(self, above: Level, number: int, path: Path, every: bool) -> Level:
-        costs = above.costs
-        start, end = int(costs.start_ns[number]), int(costs.end_ns[number])
-        runtime = int(costs.runtime_ns[number])
-        opened = Opened(path, above.operations[number], start, end, runtime)
-        how = open_step if opened.operation.kind == "step" else open_operation
-        return how(self.contents, opened, every, self.tiny)
+
+def _openable(level: Level) -> Iterator[Opened]:
+    """The operations of a level that have a level inside."""
+    for number in np.flatnonzero(level.costs.events > 1).tolist():
+        yield _opened(level, number, (*level.path, level.operations[number].id))
+
+
+def _opened(above: Level, number: int, path: Path) -> Opened:
+    """An operation of a level, to open it."""
+    costs = above.costs
+    start, end = int(costs.start_ns[number]), int(costs.end_ns[number])
+    return Opened(path, above.operations[number], start, end, int(costs.runtime_ns[number]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +36,7 @@ def around(index: Index, event: int) -> set[int]:
 def test_slices_hold_what_the_parents_say(events: list[tuple[str, int, int]]) -> None:
     index = index_of(events)
     for one in range(len(index.order)):
-        children = [int(child) for child in index.children(one)]
+        _, children = index.children(np.array([one]))
         assert sorted(children) == [e for e in range(len(index.order)) if index.parent[e] == one]
         first, end = index.inside(index.order[index.place[one] : index.place[one] + 1])
         inside = {int(e) for e in index.order[int(first[0]) : int(end[0])]}

@@ -458,3 +458,29 @@ def test_work_that_nothing_launched_is_in_the_step_in_which_it_runs() -> None:
     timeline = drawn("stream 7 | 0 10 | sgemm")
     assert timeline.level().costs.events.tolist() == [1]
     assert timeline.path_of(0) == "s0.0/t0/e0"
+
+
+def test_all_levels_below_an_operation_at_once() -> None:
+    timeline = drawn(WRAPPED)
+    depths = [
+        [("/".join(one.shown.path), names(one.shown), one.shown.through) for one in depth]
+        for depth in timeline.below("s1.0")
+    ]
+    opened_alone = [
+        [(path, names(timeline.level(path)), timeline.level(path).through) for path, *_ in depth]
+        for depth in depths
+    ]
+    assert depths == opened_alone
+    assert [found for _, found, _ in depths[-1]] == [["sgemm"], ["sgemm"]]
+
+
+def test_all_threads_are_shown_only_if_asked_for() -> None:
+    timeline = drawn("""
+        main   | 0 100 | ProfilerStep#1
+        main   | 1  90 | aten::mm
+        other  | 5  20 | aten::add
+    """)
+    _, (stage,) = timeline.below("s1.0")
+    assert stage.shown.hides
+    assert not stage.every.hides
+    assert (names(stage.shown), names(stage.every)) == (["aten::mm"], ["aten::mm", "aten::add"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.timeline.operation_labels import range_name, short_name, summary_name
+from stepscope.timeline.operation_labels import range_name, short_name, summary_names
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,11 @@ def test_short_names(recorded: str, short: str) -> None:
 def test_a_group_is_named_by_what_dominates_it(
     names: list[str], times: list[int], name: str
 ) -> None:
-    assert summary_name(names, np.array(times)) == name
+    texts = sorted(set(names))
+    text, group = np.array([texts.index(one) for one in names]), np.zeros(len(names), np.int64)
+    assert summary_names(texts, text, group, np.array(times)) == [name]
+    two = np.append(text, text), np.append(group, group + 1), np.append(times, times)
+    assert summary_names(texts, *two) == [name, name]
 
 
 def test_copies_of_a_block_are_named_by_the_first_and_the_last() -> None:

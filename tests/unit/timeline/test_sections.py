@@ -24,7 +24,8 @@ def sections(text: str, parent: int | None = None, tiny: float = 0.05) -> list[s
         cpu_ns=np.array(cpu),
         device_ns=np.array(device),
     )
-    bounds = find_sections(operations, parent or max(sum(cpu), sum(device)), tiny)
+    parent_ns = np.array([parent or max(sum(cpu), sum(device))])
+    bounds = find_sections(operations, np.array([0, len(words)]), parent_ns, tiny)
     return [" ".join(names[a:b]) for a, b in pairwise(bounds)]
 
 
@@ -86,18 +87,40 @@ times = st.integers(0, 1000)
 operation = st.tuples(st.sampled_from("abc"), times, times)
 
 
-@given(st.lists(operation, max_size=90), st.integers(0, 20_000))
-def test_sections_partition_what_is_there_and_never_repeat_it(
-    drawn: list[tuple[str, int, int]], parent: int
-) -> None:
-    operations = Operations(
+lane = st.tuples(st.lists(operation, min_size=1, max_size=90), st.integers(0, 20_000))
+
+
+def facts_of(drawn: list[tuple[str, int, int]]) -> Operations:
+    return Operations(
         name=np.array([ord(name) for name, _, _ in drawn], np.int64),
-        block=np.full(len(drawn), -1),
+        block=np.array([1 if name == "c" else -1 for name, _, _ in drawn], np.int64),
         cpu_ns=np.array([cpu for _, cpu, _ in drawn], np.int64),
         device_ns=np.array([device for _, _, device in drawn], np.int64),
     )
-    bounds = find_sections(operations, parent)
+
+
+@given(lane)
+def test_sections_partition_what_is_there_and_never_repeat_it(
+    drawn: tuple[list[tuple[str, int, int]], int],
+) -> None:
+    operations, parent = drawn
+    count = len(operations)
+    bounds = find_sections(facts_of(operations), np.array([0, count]), np.array([parent]))
     assert bounds[0] == 0
-    assert bounds[-1] == len(drawn)
+    assert bounds[-1] == count
     assert (np.diff(bounds) > 0).all()
-    assert len(drawn) < 2 or len(bounds) > 2
+    assert count < 2 or len(bounds) > 2
+
+
+@given(st.lists(lane, min_size=1, max_size=4))
+def test_lanes_are_cut_together_as_each_is_alone(
+    lanes: list[tuple[list[tuple[str, int, int]], int]],
+) -> None:
+    first = np.append(0, np.cumsum([len(operations) for operations, _ in lanes]))
+    parents = np.array([parent for _, parent in lanes])
+    together = find_sections(facts_of([one for drawn, _ in lanes for one in drawn]), first, parents)
+    alone = [
+        start + find_sections(facts_of(drawn), np.array([0, len(drawn)]), np.array([parent]))[:-1]
+        for (drawn, parent), start in zip(lanes, first, strict=False)
+    ]
+    assert together.tolist() == [*np.concatenate(alone).tolist(), first[-1]]
