@@ -15,6 +15,7 @@ from stepscope.annotate.recording_cost.part_costs import why_unknown
 from stepscope.annotate.recording_cost.recording_cost import without_recording_cost
 from stepscope.annotate.stages.stage_runs import find_runs
 from stepscope.annotate.stages.stages import assign_stages
+from stepscope.annotate.steps.iterations import find_iterations
 from stepscope.annotate.steps.steps import find_steps
 from stepscope.trace.trace import Trace
 
@@ -62,5 +63,6 @@ def _staged(trace: Trace) -> Trace:
     trace = link_launches(trace)
     trace = mark_communication(trace)
     trace = link_backward(trace)
+    trace = find_iterations(trace)
     trace = find_steps(trace)
     return assign_stages(trace)

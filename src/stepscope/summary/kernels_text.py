@@ -11,7 +11,7 @@ from rich.text import Text
 from stepscope.annotate.device.kernel_names import short_kernel
 from stepscope.summary.numbers import ms, percent
 from stepscope.summary.report_facts import Summary
-from stepscope.summary.text_tables import STAGE_STYLE, WIDE, plain_table
+from stepscope.summary.text_tables import STAGE_STYLE, WIDE, plain_table, stage_words
 from stepscope.summary.top_kernels import Kernel
 
 _ROOM_FOR_PEAK = 110
@@ -44,7 +44,7 @@ def _table(title: str, kernels: Sequence[Kernel], width: int, peak: bool) -> Tab
     table = plain_table(title, *heads)
     room = width - (60 if wide else 40) - (17 if peak else 0)
     for kernel in kernels:
-        stage = kernel.stage.replace("_", " ")
+        stage = stage_words(kernel.stage)
         table.add_row(
             short_kernel(kernel.name, room), *([Text(kernel.kind, "dim")] if wide else []),
             Text(stage, STAGE_STYLE.get(kernel.stage, "dim")),

@@ -14,6 +14,7 @@ from stepscope.annotate.steps.steps import ranks_with_steps
 from stepscope.arrays import Floats
 from stepscope.summary.device_time import Device, devices_of
 from stepscope.summary.efficiency import Efficiency, WorkBounds, efficiency_of, work_of_modules
+from stepscope.summary.iterations import Iterations, iterations_of
 from stepscope.summary.machine_load import core_share, under_load
 from stepscope.summary.module_costs import Node, module_tree
 from stepscope.summary.plain_data import plain_data
@@ -87,6 +88,7 @@ class Summary:
     recording_cost: Mapping[str, Any] = field(default_factory=dict)
     core_share: float | None = None
     run: RunShares | None = None
+    iterations: list[Iterations] = field(default_factory=list)
     warnings: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -125,6 +127,7 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         verdict=_verdict(selected, steps, stages, devices),
         core_share=core_share(trace.metadata.capture),
         run=run_shares(trace.metadata.capture),
+        iterations=iterations_of(selected),
         stages=stages,
         devices=devices,
         efficiency=efficiency_of(selected, bounds, devices),

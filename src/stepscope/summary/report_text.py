@@ -12,13 +12,14 @@ from rich.text import Text
 
 from stepscope.summary.device_time import Device
 from stepscope.summary.efficiency_text import efficiency_parts
+from stepscope.summary.iterations import iterations_table
 from stepscope.summary.kernels_text import kernels_parts
 from stepscope.summary.machine_load import load_warning
 from stepscope.summary.modules_text import modules_table
 from stepscope.summary.numbers import count, ms, percent, plural, size
 from stepscope.summary.report_facts import StepTimes, Summary
 from stepscope.summary.run_shares import run_lines
-from stepscope.summary.text_tables import STAGE_STYLE, bar_for
+from stepscope.summary.text_tables import STAGE_STYLE, bar_for, stage_words
 from stepscope.summary.text_tables import plain_table as _table
 
 _ROOM_FOR_BARS = 76
@@ -41,6 +42,7 @@ _TIME_WORDS = {
 _TIME_HEADS = ("computing", "comm. only", "data", "sync", "host", "launch")
 _SIDE = {"cpu": "CPU"}
 _EVIDENCE = {
+    "iteration": "a step is one iteration",
     "pattern": "inferred from a repeating pattern of operators",
     "whole_trace": "not a step: this is the whole trace",
 }
@@ -97,6 +99,8 @@ class _Report:
         if len(self.all) > 1:
             yield self.ranks()
         yield self.stages()
+        if self.main.iterations:
+            yield iterations_table(self.main.iterations)
         yield from (self.device(device) for device in self.main.devices)
         if self.main.efficiency:
             yield from efficiency_parts(self.main.efficiency)
@@ -166,7 +170,7 @@ class _Report:
         longest = max(times, default=0.0) or 1.0
         for stage in self.main.stages:
             style = STAGE_STYLE[stage.stage]
-            name = Text(stage.stage.replace("_", " "), style)
+            name = Text(stage_words(stage.stage), style)
             cells: list[RenderableType] = [name, ms(stage.cpu_ms), percent(stage.share)]
             cells += [self.bar(stage.cpu_ms / longest, style) for _ in bars]
             if device:

@@ -11,8 +11,19 @@ from stepscope.summary.numbers import bar
 WIDE = 100
 STAGE_STYLE = {
     "data_loading": "yellow", "transfer": "cyan", "forward": "green", "loss": "magenta",
-    "zero_grad": "bright_black", "backward": "blue", "optimizer": "red", "other": "bright_black",
+    "zero_grad": "bright_black", "backward": "blue", "optimizer": "red",
+    "prefill": "magenta", "decode": "cyan", "prefill_decode": "green", "other": "bright_black",
 }  # fmt: skip
+
+
+def stage_words(stage: str) -> str:
+    """The name of a stage as a reader sees it.
+
+    Example:
+        >>> stage_words("zero_grad"), stage_words("prefill_decode")
+        ('zero grad', 'prefill + decode')
+    """
+    return "prefill + decode" if stage == "prefill_decode" else stage.replace("_", " ")
 
 
 def plain_table(title: str, *heads: str) -> Table:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from stepscope.summary.text_tables import stage_words
+
 NOTABLE = 0.10  # a cause that costs less than this share of the step does not limit it
 MOSTLY = 0.50
 _OUTSIDE_TRAINING = "outside forward, backward and optimizer"
@@ -106,5 +108,5 @@ def _cpu_verdict(
         return Verdict("cpu", 0.0, "The trace does not show what the step does.")
     longest = max(stages, key=lambda stage: stage.share)
     text = _SENTENCES["cpu_other" if longest.stage == "other" else "cpu"]
-    name = longest.stage.replace("_", " ")
+    name = stage_words(longest.stage)
     return Verdict("cpu", longest.share, text.format(stage=name, share=longest.share))

@@ -35,8 +35,13 @@ STAGES = (
     "zero_grad",
     "backward",
     "optimizer",
+    "prefill",
+    "decode",
+    "prefill_decode",
     "other",
 )
+INFERENCE_STAGES = ("prefill", "decode", "prefill_decode")
+FORWARD_STAGES = ("forward", "loss", *INFERENCE_STAGES)
 TRACK_KINDS = ("cpu", "device", "communication")
 KERNEL_KINDS = (
     "gemm",
@@ -207,9 +212,25 @@ STEPS = Schema(
         Column(
             "evidence",
             "text",
-            "how the step was detected: profiler_step, optimizer, compiled_call, pattern or "
-            "whole_trace",
+            "how the step was detected: profiler_step, optimizer, iteration, compiled_call, "
+            "pattern or whole_trace",
         ),
+    ),
+)
+
+ITERATIONS = Schema(
+    "iterations",
+    "one iteration of an inference server or of a loop that generates tokens",
+    (
+        _rank(),
+        Column("track", "i32", "tracks.id of the thread or stream", refers="tracks"),
+        Column("stage", "text", "one of " + ", ".join(INFERENCE_STAGES), values=INFERENCE_STAGES),
+        Column("start_ns", "i64", "start on the CPU", "ns", refers="clock"),
+        Column("end_ns", "i64", "end on the CPU", "ns", refers="clock"),
+        Column("prefill_requests", "i32", "requests whose prompts it processes", nullable=True),
+        Column("prefill_tokens", "i32", "tokens of these prompts", nullable=True),
+        Column("decode_requests", "i32", "requests for which it generates", nullable=True),
+        Column("decode_tokens", "i32", "tokens that it processes for them", nullable=True),
     ),
 )
 
@@ -478,8 +499,8 @@ WARNINGS = Schema(
 SCHEMAS: dict[str, Schema] = {
     schema.name: schema
     for schema in (
-        EVENTS, TRACKS, STEPS, STAGE_RUNS, MODULES, LAUNCHES, IDLE, MEMORY, SEGMENTS, BLOCKS,
-        ALLOCATIONS, MEMORY_EVENTS, STACKS, STORAGES, TENSOR_USES, FLOWS, INSTANTS,
+        EVENTS, TRACKS, STEPS, ITERATIONS, STAGE_RUNS, MODULES, LAUNCHES, IDLE, MEMORY, SEGMENTS,
+        BLOCKS, ALLOCATIONS, MEMORY_EVENTS, STACKS, STORAGES, TENSOR_USES, FLOWS, INSTANTS,
         COUNTERS, OPERATIONS, CONTEXTS, CONTEXT_METRICS, FINDINGS, EVIDENCE,
         WARNINGS,
     )

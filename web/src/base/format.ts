@@ -85,5 +85,5 @@ export function sideName(side: string): string {
 
 /** A stage's or a cause's name in the words of a reader. */
 export function words(name: string): string {
-  return name.replaceAll("_", " ");
+  return name === "prefill_decode" ? "prefill + decode" : name.replaceAll("_", " ");
 }

@@ -7,5 +7,13 @@ export const STAGES = [
   "zero_grad",
   "backward",
   "optimizer",
+  "prefill",
+  "decode",
+  "prefill_decode",
   "other",
 ] as const;
+
+/** Whether only inference servers and generating loops have this stage. */
+export function ofInference(stage: string): boolean {
+  return stage.startsWith("prefill") || stage === "decode";
+}

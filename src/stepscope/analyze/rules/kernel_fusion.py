@@ -10,6 +10,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Ids, Rows
+from stepscope.trace.schema import FORWARD_STAGES
 
 CAUSE = "elementwise"
 SMALL_NS = 10_000  # about what a launch costs: shorter kernels cannot keep the device busy
@@ -30,7 +31,7 @@ JAX = (
     "jax.block_until_ready between its parts."
 )
 _CONVOLUTION = re.compile("conv", re.IGNORECASE)
-_STAGES = ("forward", "loss", "backward")
+_STAGES = (*FORWARD_STAGES, "backward")
 
 
 def kernel_fusion(context: RuleContext) -> Iterator[Finding]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from stepscope.annotate.names.range_names import is_step
 from stepscope.arrays import Mask
 from stepscope.trace.schema import DEVICE_WORK
@@ -19,8 +21,12 @@ def on_host(trace: Trace) -> Mask:
 
 def marked_on_devices(trace: Trace) -> bool:
     """Whether steps are marked, and on devices only, as in a TPU's profile without its host."""
+    host = on_host(trace)
     marks = trace.events.text("name").where(is_step)
-    return bool(marks.any() and not on_host(trace)[marks].any())
+    if not marks.any():
+        iterating = np.unique(trace["iterations"]["track"])
+        return bool(len(iterating)) and not host[np.isin(trace.events["track"], iterating)].any()
+    return not bool(host[marks].any())
 
 
 def device_work(trace: Trace) -> Mask:

@@ -19,7 +19,7 @@ from stepscope.annotate.names.named_scopes import scope_of
 from stepscope.annotate.names.range_names import MODULE_FRAME, MODULE_RANGE
 from stepscope.arrays import Ids, Ids32, Mask
 from stepscope.trace.nesting import inherit
-from stepscope.trace.schema import STAGES
+from stepscope.trace.schema import FORWARD_STAGES, STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -113,7 +113,7 @@ def from_scopes(trace: Trace) -> Evidence | None:
     """
     events = trace.events
     text = events.text("scope")
-    passes = [STAGES.index(stage) for stage in ("forward", "loss", "backward")]
+    passes = [STAGES.index(stage) for stage in (*FORWARD_STAGES, "backward")]
     scoped = (text.codes >= 0) & np.isin(events["stage"], passes)
     if not scoped.any():
         return None

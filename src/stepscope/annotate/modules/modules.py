@@ -19,12 +19,12 @@ from stepscope.annotate.modules.module_evidence import (
 from stepscope.arrays import Array, Ids32, Mask, Rows, Times
 from stepscope.trace.intervals import grouped_union
 from stepscope.trace.nesting import inherit
-from stepscope.trace.schema import COMPUTING, MODULES, STAGES
+from stepscope.trace.schema import COMPUTING, FORWARD_STAGES, MODULES, STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 _BACKWARD = STAGES.index("backward")
-_FORWARD = (STAGES.index("forward"), STAGES.index("loss"))
+_FORWARD = [STAGES.index(stage) for stage in FORWARD_STAGES]
 
 
 def attribute_modules(trace: Trace) -> Trace:

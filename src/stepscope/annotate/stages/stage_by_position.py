@@ -17,6 +17,7 @@ from stepscope.annotate.steps.unmarked_forward import is_update, unmarked_forwar
 from stepscope.arrays import Codes8, Ids, Ids32, Mask, Rows
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import depths, inherit
+from stepscope.trace.schema import INFERENCE_STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -135,8 +136,14 @@ class _KnownStages:
 
 
 def _without_training(known: _KnownStages, unassigned: Mask, launched: Launched) -> Codes8:
-    """A step that does not train is forward from its first kernel to its last."""
+    """A step that does not train is forward from its first kernel to its last.
+
+    What a server does between its iterations is `other`: scheduling, sampling.
+    """
     result = known.stage.copy()
+    if any(known.has(stage) for stage in INFERENCE_STAGES):
+        result[unassigned] = CODE["other"]
+        return result
     named = known.categories.mask("cpu_op", "annotation")
     result[unassigned] = CODE["forward" if named.any() else "other"]
     computes = (unassigned & launched.computes[known.rows]) | (known.stage == CODE["forward"])

@@ -13,10 +13,11 @@ from stepscope.annotate.names.named_scopes import stages_by_scope
 from stepscope.annotate.names.range_names import CODE, is_step, stage_of_names
 from stepscope.annotate.stages.optimizer_closures import release_closures
 from stepscope.annotate.stages.stage_by_position import assign_by_position, work_launched
+from stepscope.annotate.steps.iterations import stages_by_iteration
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Codes8, Mask
 from stepscope.trace.nesting import depths, inherit
-from stepscope.trace.schema import STAGES
+from stepscope.trace.schema import INFERENCE_STAGES, STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -26,13 +27,15 @@ _NONE = -1
 _INSIDE = {
     "data_loading": (),
     "transfer": (),
-    "forward": ("data_loading", "transfer", "loss", "zero_grad", "backward", "optimizer"),
+    "forward": ("data_loading", "transfer", "loss", "zero_grad", "backward", "optimizer",
+                *INFERENCE_STAGES),
     "loss": ("backward",),
     "zero_grad": (),
     "backward": ("optimizer",),
     "optimizer": ("forward", "loss", "zero_grad", "backward"),
+    **dict.fromkeys(INFERENCE_STAGES, ()),
     "other": STAGES,
-}
+}  # fmt: skip
 _OTHER_THREAD_SHARE = 0.5
 
 
@@ -65,7 +68,8 @@ def _own_stages(trace: Trace, by_scope: Codes8) -> Codes8:
     own[is_backward(events)] = CODE["backward"]
     own = np.where(by_scope >= 0, by_scope, own)
     own[~on_host(trace)] = _NONE
-    return own.astype(np.int8)
+    served = stages_by_iteration(trace, on_host(trace))
+    return np.where(served >= 0, served, own).astype(np.int8)
 
 
 def _inherit_stages(events: Table, own: Codes8) -> tuple[Codes8, Mask]:
@@ -149,7 +153,8 @@ def _by_device_ranges(trace: Trace) -> Codes8:
     rows = np.flatnonzero(category.mask("annotation") & ~on_host(trace))
     stage = np.full(len(events), _NONE, np.int8)
     stage[rows] = stage_of_names(events.text("name").take(rows), category.take(rows)).codes
-    result: Codes8 = inherit(events["parent"], stage).astype(np.int8)
+    served = stages_by_iteration(trace, ~on_host(trace))
+    result: Codes8 = inherit(events["parent"], np.where(served >= 0, served, stage)).astype(np.int8)
     return result
 
 

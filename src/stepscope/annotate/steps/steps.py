@@ -17,6 +17,7 @@ from stepscope.annotate.names.range_names import is_recorded_step, is_step, step
 from stepscope.annotate.steps.jit_iterations import call_starts, iterations_by_calls
 from stepscope.annotate.steps.step_coverage import LITTLE, covered_share, warn_little
 from stepscope.annotate.steps.step_windows import step_windows
+from stepscope.annotate.steps.warm_up import ITERATION
 from stepscope.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
 from stepscope.errors import TraceError
 from stepscope.trace.schema import STEPS
@@ -35,18 +36,19 @@ def find_steps(trace: Trace) -> Trace:
     """Fill the table `steps`, and the step of every event.
 
     Steps come from the marks of the recorder, torch.profiler or JAX. Otherwise a step ends with the
-    optimizer that steps least often, or begins with the compiled function that trains; otherwise
-    steps are the repeats of a pattern of top-level work; otherwise the whole trace is one step. So
-    it is if the steps found hold little of the work.
+    optimizer that steps least often; or begins with an iteration of a server or of a generating
+    loop, or with the compiled function that trains; otherwise steps are the repeats of a pattern of
+    top-level work; otherwise the whole trace is one step. So it is if the steps found hold little
+    of the work.
     CPU events belong to the step in which they start. Device work and compiled work on threads of
     the host belong to the step of their launch or call. Device work without a known launch, or in a
     trace where only a device marks steps, belongs to the step in which it starts.
 
     Source: HOTLINE section 4.2, widened.
     """
-    ways = (_by_profiler, _by_optimizer, _by_calls, _by_pattern, _whole)
+    ways = (_by_profiler, _by_optimizer, _by_iterations, _by_calls, _by_pattern, _whole)
     numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
-    whole = _whole_steps(starts, ends)
+    whole = _whole_steps(starts, ends) | (evidence == ITERATION)
     called = calls_of_host_work(trace)
     step = _step_of_events(trace, called, starts[whole], ends[whole])
     if not trace.metadata.capture and (share := covered_share(trace, step)) < LITTLE:
@@ -56,7 +58,8 @@ def find_steps(trace: Trace) -> Trace:
         trace = trace.with_warnings([("cut_off_step", message, int((~whole).sum()))])
     kept = numbers[whole], starts[whole], ends[whole]
     trace = _with_steps(trace, called, step, kept, evidence)
-    return trace if evidence in ("profiler_step", "optimizer") else _warn_inferred(trace, evidence)
+    marked = evidence in ("profiler_step", "optimizer", ITERATION)
+    return trace if marked else _warn_inferred(trace, evidence)
 
 
 def _as_one_step(trace: Trace, called: Ids32, evidence: str, lengths: Times, share: float) -> Trace:
@@ -110,13 +113,15 @@ def ranks_with_steps(trace: Trace) -> tuple[int, ...]:
 
 
 def main_track(trace: Trace) -> int:
-    """The CPU track of the training loop: the one with the step marks, else the busiest."""
+    """The CPU track of the training loop: the one with marks of steps, else the busiest."""
     events = trace.events
     on_cpu = on_host(trace)
     marks = events.text("name").where(is_step)
     named = on_cpu & marks
     if not named.any() and marks.any():
         return int(events["track"][marks][0])
+    if not named.any() and len(trace["iterations"]):
+        return int(np.bincount(trace["iterations"]["track"]).argmax())
     if not named.any():
         named = on_cpu & events.text("name").where(is_compiled_call)
     if not named.any():
@@ -161,6 +166,16 @@ def _by_optimizer(trace: Trace) -> tuple[Times, Times, Times, str] | None:
     first = trace.events["start_ns"][trace.events["track"] == main_track(trace)].min()
     starts = np.append(first, ends[:-1])
     return np.arange(len(ends)), starts, ends, "optimizer"
+
+
+def _by_iterations(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+    """From the start of one iteration of a server to the start of the next."""
+    iterations = trace["iterations"]
+    if not len(iterations):
+        return None
+    starts = iterations["start_ns"].astype(np.int64)
+    ends = np.append(starts[1:], iterations["end_ns"][-1:])
+    return np.arange(len(starts)), starts, ends, ITERATION
 
 
 def _by_calls(trace: Trace) -> tuple[Times, Times, Times, str] | None:

@@ -11,6 +11,7 @@ from typing import Any
 from stepscope.arrays import Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale
+from stepscope.trace.schema import FORWARD_STAGES
 from stepscope.whatif.change import Application, Change
 from stepscope.whatif.memory_effects.autocasting import autocasted
 from stepscope.whatif.parts.amp_on_cpu import amp_on_cpu, autocast_assumptions
@@ -23,7 +24,7 @@ from stepscope.whatif.parts.kernel_times import (
     in_tf32,
 )
 
-_STAGES = ("forward", "loss", "backward")
+_STAGES = (*FORWARD_STAGES, "backward")
 _MEMORY = ("normalization", "elementwise", "reduction", "embedding", "other")
 _AMD = re.compile(r"AMD|Instinct|Radeon")
 

@@ -6,9 +6,10 @@ import numpy as np
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale, select
+from stepscope.trace.schema import FORWARD_STAGES
 from stepscope.whatif.change import Change
 
-_CAPTURED = ("forward", "loss", "zero_grad", "backward", "optimizer")
+_CAPTURED = (*FORWARD_STAGES, "zero_grad", "backward", "optimizer")
 
 
 def cuda_graphs(graph: Graph) -> Graph:

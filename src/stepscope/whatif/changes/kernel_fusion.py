@@ -7,6 +7,7 @@ import numpy as np
 from stepscope.arrays import Ids
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, remove, select
+from stepscope.trace.schema import FORWARD_STAGES
 from stepscope.whatif.change import Change
 
 _ESTIMATES = ("low", "typical", "high")
@@ -49,7 +50,7 @@ def kernel_fusion(graph: Graph, estimate: str = "typical") -> Graph:
 def _chains(graph: Graph) -> tuple[Ids, Ids]:
     """Where chains begin among the elementwise kernels of forward and backward; the kernels."""
     fusible = select(graph, kind="elementwise", category="kernel", on_device=True)
-    fusible &= graph.tasks.text("stage").mask("forward", "loss", "backward")
+    fusible &= graph.tasks.text("stage").mask(*FORWARD_STAGES, "backward")
     fusible &= ~select(graph, operator="*[cC]onv*")  # layout conversions
     rows = np.flatnonzero(fusible)
     if not len(rows):

@@ -11,10 +11,11 @@ from stepscope.calibration import Calibration, Operators, find_operators
 from stepscope.calibration.script_operators import Operator
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
+from stepscope.trace.schema import FORWARD_STAGES
 from stepscope.whatif.parts.autocast import Effect, forward_effects, forward_of
 from stepscope.whatif.parts.cpu_calibration import needed_calibration
 
-_STAGES = ("forward", "loss", "backward")
+_STAGES = (*FORWARD_STAGES, "backward")
 _LEAST_SHARE = 0.5
 
 

@@ -2,13 +2,16 @@ import type { JSX } from "preact";
 import type { Axis } from "../../api/types";
 import { words } from "../../base/format";
 import type { Level } from "../../model/level";
+import { ofInference } from "../../model/stages";
 
 /** What color and shading say, for the stages there are. */
 export function Legend({ levels, about }: { levels: Level[]; about: Axis | null }): JSX.Element {
   const stages = about?.stages ?? [];
   const step = levels[1] ?? levels[0];
   const there = new Set(step?.wire.operations.stage ?? []);
-  const shown = stages.filter((_, code) => levels.length < 2 || there.has(code));
+  const shown = stages.filter(
+    (stage, code) => there.has(code) || (levels.length < 2 && !ofInference(stage)),
+  );
   const idle = about?.tracks.some((one) => one.kind === "idle") ?? false;
   return (
     <p class="legend" aria-label="Legend">

@@ -10,11 +10,11 @@ from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Mask, Rows
 from stepscope.trace.nesting import inherit
-from stepscope.trace.schema import STAGES
+from stepscope.trace.schema import FORWARD_STAGES, STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
 
-_FORWARD = (STAGES.index("forward"), STAGES.index("loss"))
+_FORWARD = [STAGES.index(stage) for stage in FORWARD_STAGES]
 _BACKWARD = STAGES.index("backward")
 # Nodes of the autograd graph, without those that only forward the result of the node before them.
 _NODE = re.compile(r"(?<!\bT)(?<!\bView)Backward\d*$")

@@ -1,0 +1,88 @@
+"""The iterations of an inference server, or of a generating loop, by kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from stepscope.arrays import Mask
+from stepscope.summary.numbers import count, ms
+from stepscope.summary.selected_steps import SelectedSteps
+from stepscope.summary.text_tables import STAGE_STYLE, plain_table, stage_words
+from stepscope.trace.schema import INFERENCE_STAGES
+from stepscope.trace.table import Table
+
+_COUNTS = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
+_UNKNOWN = "–"
+
+
+@dataclass(frozen=True)
+class Iterations:
+    """The iterations of one kind: how many, and means; None where the trace does not say.
+
+    Attributes:
+        stage: prefill, decode, or both in one.
+        count: how many there are.
+        ms: mean time from the start of an iteration on the CPU to its end.
+        prefill_requests: requests whose prompts an iteration processes.
+        prefill_tokens: tokens of these prompts.
+        decode_requests: requests for which an iteration generates.
+        decode_tokens: tokens that it processes for them.
+    """
+
+    stage: str
+    count: int
+    ms: float
+    prefill_requests: float | None
+    prefill_tokens: float | None
+    decode_requests: float | None
+    decode_tokens: float | None
+
+
+def iterations_of(selected: SelectedSteps) -> list[Iterations]:
+    """The iterations that begin in the selected steps, by kind."""
+    table = selected.trace["iterations"]
+    table = table.take(_chosen(selected, table))
+    kinds = (
+        (stage, table.take(table["stage"] == code)) for code, stage in enumerate(INFERENCE_STAGES)
+    )
+    return [_of_kind(stage, rows) for stage, rows in kinds if len(rows)]
+
+
+def _chosen(selected: SelectedSteps, table: Table) -> Mask:
+    steps = selected.steps
+    index = np.searchsorted(steps["start_ns"], table["start_ns"], side="right") - 1
+    inside = (index >= 0) & (table["start_ns"] < steps["end_ns"][np.maximum(index, 0)])
+    chosen: Mask = inside & (table["rank"] == selected.rank)
+    return chosen
+
+
+def _of_kind(stage: str, rows: Table) -> Iterations:
+    means = {name: _mean(rows[name]) for name in _COUNTS}
+    return Iterations(stage, len(rows), _ms(rows), **means)
+
+
+def _ms(rows: Table) -> float:
+    return float((rows["end_ns"] - rows["start_ns"]).mean()) / 1e6
+
+
+def _mean(values: np.typing.NDArray[np.int32]) -> float | None:
+    return float(values.mean()) if (values >= 0).all() else None
+
+
+def iterations_table(kinds: list[Iterations]) -> RichTable:
+    """The kinds as a table of a report."""
+    table = plain_table(
+        "Iterations, means", "", "count>", "CPU ms>", "prompts>", "prompt tokens>", "decoding>",
+        "decoded tokens>",
+    )  # fmt: skip
+    for kind in kinds:
+        numbers = (kind.prefill_requests, kind.prefill_tokens, kind.decode_requests,
+                   kind.decode_tokens)  # fmt: skip
+        cells = (_UNKNOWN if number is None else count(round(number)) for number in numbers)
+        name = Text(stage_words(kind.stage), STAGE_STYLE[kind.stage])
+        table.add_row(name, f"{kind.count}", ms(kind.ms), *cells)
+    return table
