@@ -11,6 +11,7 @@ from stepscope.errors import TraceError
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.summary import Summary, summarize
+from stepscope.summary.iterations import Iterations
 from stepscope.summary.run_shares import RunShares
 from stepscope.timeline.step_id import StepId
 
@@ -162,6 +163,7 @@ class Facts(msgspec.Struct):
         core_share: share of a core that the training thread got while it could run, null if
             unknown.
         run: the whole run by stage, null where it was not measured.
+        iterations: of a server or a generating loop, by kind.
     """
 
     source: str
@@ -184,6 +186,7 @@ class Facts(msgspec.Struct):
     recording_cost: dict[str, Any]
     core_share: float | None
     run: RunShares | None
+    iterations: list[Iterations]
     warnings: list[Warning]
 
 

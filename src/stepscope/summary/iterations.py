@@ -5,18 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from stepscope.arrays import Mask
-from stepscope.summary.numbers import count, ms
 from stepscope.summary.selected_steps import SelectedSteps
-from stepscope.summary.text_tables import STAGE_STYLE, plain_table, stage_words
 from stepscope.trace.schema import INFERENCE_STAGES
 from stepscope.trace.table import Table
 
 _COUNTS = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
-_UNKNOWN = "–"
 
 
 @dataclass(frozen=True)
@@ -71,18 +66,3 @@ def _ms(rows: Table) -> float:
 
 def _mean(values: np.typing.NDArray[np.int32]) -> float | None:
     return float(values.mean()) if (values >= 0).all() else None
-
-
-def iterations_table(kinds: list[Iterations]) -> RichTable:
-    """The kinds as a table of a report."""
-    table = plain_table(
-        "Iterations, means", "", "count>", "CPU ms>", "prompts>", "prompt tokens>", "decoding>",
-        "decoded tokens>",
-    )  # fmt: skip
-    for kind in kinds:
-        numbers = (kind.prefill_requests, kind.prefill_tokens, kind.decode_requests,
-                   kind.decode_tokens)  # fmt: skip
-        cells = (_UNKNOWN if number is None else count(round(number)) for number in numbers)
-        name = Text(stage_words(kind.stage), STAGE_STYLE[kind.stage])
-        table.add_row(name, f"{kind.count}", ms(kind.ms), *cells)
-    return table

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from stepscope.summary.device_time import Device
 from stepscope.summary.efficiency_text import efficiency_parts
-from stepscope.summary.iterations import iterations_table
+from stepscope.summary.iterations_text import iterations_table
 from stepscope.summary.kernels_text import kernels_parts
 from stepscope.summary.machine_load import load_warning
 from stepscope.summary.modules_text import modules_table

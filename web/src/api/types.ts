@@ -136,6 +136,24 @@ export interface RunShares {
   places: RunPlace[];
 }
 
+/** The iterations of one kind: how many, and means; None where the trace does not say. */
+export interface Iterations {
+  /** Prefill, decode, or both in one. */
+  stage: string;
+  /** How many there are. */
+  count: number;
+  /** Mean time from the start of an iteration on the CPU to its end. */
+  ms: number;
+  /** Requests whose prompts an iteration processes. */
+  prefill_requests: number | null;
+  /** Tokens of these prompts. */
+  prefill_tokens: number | null;
+  /** Requests for which an iteration generates. */
+  decode_requests: number | null;
+  /** Tokens that it processes for them. */
+  decode_tokens: number | null;
+}
+
 /** Something that could not be read, linked or attributed. */
 export interface Warning {
   rank: number;
@@ -175,6 +193,8 @@ export interface Facts {
   core_share: number | null;
   /** The whole run by stage, null where it was not measured. */
   run: RunShares | null;
+  /** Of a server or a generating loop, by kind. */
+  iterations: Iterations[];
   warnings: Warning[];
 }
 

@@ -3,6 +3,7 @@ import type {
   DeviceFacts,
   EfficiencyFacts,
   Facts,
+  Iterations,
   Overview,
   StageFacts,
   Warning,
@@ -86,6 +87,7 @@ function Numbers({ facts }: { facts: Facts }): JSX.Element {
     rows.push(["Share of a core", `${Math.round(100 * facts.core_share)} %`]);
   rows.push(["Waiting for data", milliseconds(facts.data_wait_ms)]);
   if (facts.run) rows.push(["Of the run", shares(facts.run.shares)]);
+  rows.push(...facts.iterations.map(iterations));
   if (facts.efficiency) rows.push(...operations(facts.efficiency));
   if (facts.parameters !== null) rows.push(["Parameters", grouped(facts.parameters)]);
   if (facts.parameter_bytes !== null) rows.push(["Parameter memory", bytes(facts.parameter_bytes)]);
@@ -103,6 +105,14 @@ function shares(run: Record<string, number>): string {
   return shown
     .map(([stage, share]) => `${stage.replaceAll("_", " ")} ${percent(share)}`)
     .join(", ");
+}
+
+/** `Decode, 22 iterations` and `1.4 ms, 2 tokens`. */
+function iterations(kind: Iterations): [string, string] {
+  const tokens = (kind.prefill_tokens ?? 0) + (kind.decode_tokens ?? 0);
+  const many = tokens ? `, ${grouped(Math.round(tokens))} tokens` : "";
+  const name = words(kind.stage).replace(/^./, (first) => first.toUpperCase());
+  return [`${name}, ${kind.count} iterations`, `${milliseconds(kind.ms)}${many}`];
 }
 
 /** Operations a second, and what share of the device's peak that is. */
