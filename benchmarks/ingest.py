@@ -1,6 +1,7 @@
-"""From a trace file to annotated tables: stepscope, HTA and plain `json.load`.
+"""From a trace file to annotated tables: stepscope, HTA, plain `json.load` and simdjson.
 
-    python benchmarks/ingest.py [--rounds 3] [--files FILE…] [--huge] [--out results.json]
+    python benchmarks/ingest.py [--rounds 3] [--cores N] [--tools NAME…] [--files FILE…] [--huge]
+                                [--out results.json]
 
 Every reading is a separate process (`read_once.py`); within a round each file is read by every
 tool in turn, beginning with another one each round, so that a busy machine slows all alike. Of each
@@ -9,6 +10,7 @@ time of the whole process, and its peak memory. Ratios are medians of the ratios
 
 HTA is measured twice: its load alone, whose frame has steps, launches and backward links, and with
 its call graph, which adds the nesting that stepscope's tables have too. The bar is for the first.
+`in_python` is stepscope without its compiled decoder; simdjson only parses.
 
 Without --files it takes the real traces over 20 MB of ../shared/traces (or $STEPSCOPE_TRACES), and
 a generated one of a million slices. HTA is installed into .venvs/hta unless --hta-python names an
@@ -39,7 +41,7 @@ ROOT = Path(__file__).parents[1]
 READ_ONCE = Path(__file__).with_name("read_once.py")
 TRACES = Path(os.environ.get("STEPSCOPE_TRACES") or ROOT.parent / "shared" / "traces")
 # HTA 0.5 fails on pandas 3 for some traces.
-HTA = ("HolisticTraceAnalysis==0.5.0", "pandas==2.3.3")
+HTA = ("HolisticTraceAnalysis==0.5.0", "pandas==2.3.3", "pysimdjson==7.0.2")
 REAL = (
     "kineto_resnet50_v100/num_workers_0.json.gz", "kineto_resnet50_v100/num_workers_4.json.gz",
     "diff_a100_v100/a100_rank3of8.json.gz", "diff_a100_v100/v100_rank1of2.json.gz",
@@ -140,7 +142,7 @@ def hta_python(args: argparse.Namespace) -> str | None:
 
 
 def has_hta(python: Path) -> bool:
-    return python.exists() and not subprocess.run([python, "-c", "import hta"]).returncode
+    return python.exists() and not subprocess.run([python, "-c", "import hta, simdjson"]).returncode
 
 
 # -- what it says
@@ -199,7 +201,7 @@ def versions(python: str, *packages: str) -> dict[str, str]:
 
 def about(hta: str | None) -> dict[str, Any]:
     return {
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
         "python": platform.python_version(),
         "load_average": os.getloadavg(),
         "stepscope": versions(sys.executable, "stepscope", "numpy", "pyarrow", "msgspec"),
@@ -214,7 +216,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--files", nargs="+", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--hta-python", help="an interpreter that has HolisticTraceAnalysis")
+    parser.add_argument("--hta-python", help="an interpreter that has HTA and pysimdjson")
+    parser.add_argument("--tools", nargs="+", help="only these; stepscope is always one")
+    parser.add_argument("--cores", type=int, help="how many processors a reading may use")
     parser.add_argument("--huge", action="store_true", help="only peak memory on about 1 GB")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path)
@@ -227,8 +231,10 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         files = [write_trace(folder / "huge.json", HUGE)]
     else:
         hta = hta_python(args)
-        tools = {"stepscope": sys.executable, "json": sys.executable}
-        tools |= {"hta": hta, "hta_stacks": hta} if hta else {}
+        tools = dict.fromkeys(("stepscope", "in_python", "json"), sys.executable)
+        tools |= dict.fromkeys(("simdjson", "hta", "hta_stacks"), hta) if hta else {}
+        wanted = {"stepscope", *(args.tools or tools)}
+        tools = {tool: python for tool, python in tools.items() if tool in wanted}
         rounds, files = 1 if args.quick else args.rounds, files_of(args, folder)
     results: dict[str, Any] = {"about": about(tools.get("hta")), "files": {}}
     print(json.dumps(results["about"], indent=1))
@@ -248,6 +254,8 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     args = arguments()
+    if args.cores:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
     with tempfile.TemporaryDirectory() as folder:
         results = measure(args, Path(folder))
     if args.out:

@@ -1,6 +1,6 @@
 """Reads one file with one tool and prints what it took, as JSON; `ingest.py` runs it.
 
-    python benchmarks/read_once.py stepscope|hta|hta_stacks|json FILE
+    python benchmarks/read_once.py stepscope|in_python|hta|hta_stacks|json|simdjson FILE
 
 Runs under the interpreter that has the tool, so it imports nothing else but the standard library.
 """
@@ -8,6 +8,7 @@ Runs under the interpreter that has the tool, so it imports nothing else but the
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import warnings
@@ -24,6 +25,12 @@ def stepscope() -> Read:
     for module in ("annotate", "ingest", "load", "trace.cache"):
         import_module(f"stepscope.{module}")
     return lambda path: len(stepscope.open(path, cache=False).events)
+
+
+def in_python() -> Read:
+    """The same without the compiled decoder."""
+    os.environ["STEPSCOPE_COMPILED"] = "off"
+    return stepscope()
 
 
 def hta() -> Read:
@@ -62,7 +69,27 @@ def plain_json() -> Read:
     return read
 
 
-TOOLS = {"stepscope": stepscope, "hta": hta, "hta_stacks": hta_stacks, "json": plain_json}
+def simdjson() -> Read:
+    """The text as simdjson's own tree, and nothing else."""
+    import gzip
+
+    parse = import_module("simdjson").Parser().parse
+
+    def read(path: str) -> int:
+        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+            return len(parse(file.read())["traceEvents"])
+
+    return read
+
+
+TOOLS = {
+    "stepscope": stepscope,
+    "in_python": in_python,
+    "hta": hta,
+    "hta_stacks": hta_stacks,
+    "json": plain_json,
+    "simdjson": simdjson,
+}
 
 
 def main() -> None:

@@ -31,7 +31,12 @@ class Block:
     def of(cls, sources: Sequence[int] | IntArray, texts: Sequence[Any]) -> Block:
         """Pack one JSON text (anything with the buffer interface) for each of `sources`."""
         ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
-        packed = pa.compress(b"".join(texts), codec="lz4_raw", asbytes=True) if len(texts) else b""
+        return cls.joined(sources, ends, b"".join(texts))
+
+    @classmethod
+    def joined(cls, sources: Sequence[int] | IntArray, ends: Times, text: bytes) -> Block:
+        """Pack the JSON texts that end at `ends` in `text`, one for each of `sources`."""
+        packed = pa.compress(text, codec="lz4_raw", asbytes=True) if len(ends) else b""
         return cls(np.asarray(sources, np.int32), ends, packed)
 
     def text(self) -> bytes:

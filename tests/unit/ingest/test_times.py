@@ -22,6 +22,7 @@ from stepscope.ingest.chrome.timestamps import INVALID, LIMIT_NS, nanoseconds
         ("1.7121954955055829e15", 1712195495505582900),
         ("1e3", 1_000_000),
         ("0.0004", 0),
+        ("170741751e-725512145", 0),  # Arrow's conversion reads outside of its memory
         ("0.0006", 1),
         ("1234567890123456.7891", 1234567890123456789),
         ('" 12 "', 12_000),

@@ -1,9 +1,12 @@
 """Decodes the JSON text of trace events: fast if it is well formed, tolerant if it is not.
 
 A trace is a long array of small objects. `EventReader` takes its text in chunks. It cuts each chunk
-at what looks like the border of two events, and msgspec decodes it at once. If that succeeds, the
-cut is right, since half an event is not JSON. If not, `TolerantReader` reads the chunk event by
-event and finds the array's end.
+at what looks like the border of two events, and the compiled decoder or msgspec decodes it at once.
+If that succeeds, the cut is right, since half an event is not JSON. If not, `TolerantReader` reads
+the chunk event by event and finds the array's end.
+
+The compiled decoder works ahead in threads, on the guess that each first cut is right. Where one is
+not, the text after it is taken back and cut again.
 
 Source: Trace Event Format, "JSON Object Format" and "JSON Array Format"
 (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU).
@@ -11,14 +14,20 @@ Source: Trace Event Format, "JSON Object Format" and "JSON Array Format"
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
+from typing import Any, NamedTuple
 
 import msgspec
 
 from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Warn
+from stepscope.ingest.chrome.chunk import Chunk
+from stepscope.ingest.chrome.compiled_decoder import Decode
 from stepscope.ingest.chrome.header import ArrayFinder, load, no_array, trailer
 from stepscope.ingest.chrome.records import Coercion, Record
 from stepscope.ingest.chrome.tolerant_json import MAX_PENDING_BYTES, TolerantReader, excerpt
@@ -31,8 +40,25 @@ _BOM = b"\xef\xbb\xbf"
 _FAST = msgspec.json.Decoder(list[Record])
 
 
+Batch = list[Record] | Chunk
+
+
+class _Ahead(NamedTuple):
+    """Text whose decoding has begun."""
+
+    text: bytes
+    pieces: Sequence[bytes]  # those read last, with which the text ends
+    rest: int  # where the next text starts
+    chunk: Future[Chunk | None] | None
+
+
 class EventReader:
     """Reads the events of one JSON trace from chunks of its text.
+
+    Args:
+        chunks: the text.
+        warn: called with (code, message) for everything malformed.
+        decode: decodes the text of some events without the interpreter's lock, or returns None.
 
     Attributes:
         properties: the top-level values other than the events, complete after iteration.
@@ -41,29 +67,77 @@ class EventReader:
         IngestError: while iterating, if the text is no trace at all.
     """
 
-    def __init__(self, chunks: Iterator[bytes], warn: Warn) -> None:
+    def __init__(self, chunks: Iterator[bytes], warn: Warn, decode: Decode | None = None) -> None:
         self._chunks = chunks
         self._warn = warn
+        self._decode = decode
         self._offset = 0
         self._is_object = False
         self.properties: dict[str, Any] = {}
 
-    def __iter__(self) -> Iterator[list[Record]]:
-        pending, closed = self._open_array(), False
-        while not closed and (more := self._more(pending)):
-            records, pending, closed = self._take(pending + more, last=False)
-            yield records
-            if len(pending) > MAX_PENDING_BYTES and not closed:
-                raise IngestError(
-                    f"no event ends within {MAX_PENDING_BYTES >> 20} MiB after byte "
-                    f"{self._offset}: this is not a list of trace events"
-                )
+    def __iter__(self) -> Generator[Batch]:
+        """Batches of events in file order; close the generator to end its threads."""
+        pending = self._open_array()
+        if self._decode:
+            pending, closed = yield from self._parallel(pending, self._decode)
+        else:
+            pending, closed = yield from self._one_by_one(pending)
         if not closed:
-            records, pending, closed = self._take(pending, last=True)
-            yield records
+            batch, pending, closed = self._take(pending, last=True)
+            yield batch
         yield from self._finish(pending, closed)
 
-    def _more(self, pending: bytes) -> bytes:
+    def _one_by_one(self, pending: bytes) -> Generator[Batch, None, tuple[bytes, bool]]:
+        """Take the text chunk by chunk; the rest of it, and whether the array ended."""
+        while more := self._more(pending):
+            batch, pending, closed = self._take_middle(pending + b"".join(more))
+            yield batch
+            if closed:
+                return pending, True
+        return pending, False
+
+    def _parallel(
+        self, pending: bytes, decode: Decode
+    ) -> Generator[Batch, None, tuple[bytes, bool]]:
+        """The same, with the text after each first cut being decoded meanwhile."""
+        threads = usable_cores()
+        ahead: deque[_Ahead] = deque()
+        with ThreadPoolExecutor(threads, "stepscope-decode") as pool:
+            while True:
+                while len(ahead) <= threads and (not ahead or ahead[-1].chunk):
+                    if not (more := self._more(pending)):
+                        break
+                    text = pending + b"".join(more)
+                    cut, rest, _ = next(_borders(text), (0, len(text), False))
+                    chunk = pool.submit(decode, text[:cut]) if cut else None
+                    ahead.append(_Ahead(text, more, rest, chunk))
+                    pending = text[rest:]
+                if not ahead:
+                    return pending, False
+                first = ahead.popleft()
+                decoded = first.chunk.result() if first.chunk else None
+                if decoded is not None:
+                    self._offset += first.rest
+                    yield decoded
+                    continue
+                self._chunks = chain(*(later.pieces for later in ahead), self._chunks)
+                ahead.clear()
+                batch, pending, closed = self._take_middle(first.text)
+                yield batch
+                if closed:
+                    return pending, True
+
+    def _take_middle(self, text: bytes) -> tuple[Batch, bytes, bool]:
+        """The events in `text`, after which more is to come."""
+        batch, pending, closed = self._take(text, last=False)
+        if len(pending) > MAX_PENDING_BYTES and not closed:
+            raise IngestError(
+                f"no event ends within {MAX_PENDING_BYTES >> 20} MiB after byte "
+                f"{self._offset}: this is not a list of trace events"
+            )
+        return batch, pending, closed
+
+    def _more(self, pending: bytes) -> list[bytes]:
         """Read at least as much text as is pending, so that each byte is scanned a few times."""
         fresh: list[bytes] = []
         size = 0
@@ -72,13 +146,13 @@ class EventReader:
             size += len(chunk)
             if size >= len(pending):
                 break
-        return b"".join(fresh)
+        return fresh
 
     def _open_array(self) -> bytes:
         """Read up to the first event, and the values before it into `properties`."""
         text, body, finder = b"", b"", ArrayFinder()
         while (more := self._more(text)) and len(text) <= MAX_PENDING_BYTES:
-            text += more
+            text += b"".join(more)
             body = text.removeprefix(_BOM).lstrip()
             self._is_object = body[:1] == b"{"
             if body[:1] == b"[":
@@ -98,16 +172,20 @@ class EventReader:
             raise IngestError("expected a trace, found an empty file")
         raise no_array(body)
 
-    def _take(self, text: bytes, last: bool) -> tuple[list[Record], bytes, bool]:
-        """Records of the complete events in `text`, the rest of it, and whether the array ended."""
+    def _take(self, text: bytes, last: bool) -> tuple[Batch, bytes, bool]:
+        """The complete events in `text`, the rest of it, and whether the array ended."""
         for cut, rest, closed in self._ends(text) if last else _borders(text):
-            records = _decode(text[:cut])
-            if records is not None:
+            batch = self._decoded(text[:cut])
+            if batch is not None:
                 self._offset += rest
-                return records, text[rest:], closed
+                return batch, text[rest:], closed
         records, remaining, closed = TolerantReader(text, self._offset, last, self._warn).read()
         self._offset += len(text) - len(remaining)
         return records, remaining, closed
+
+    def _decoded(self, text: bytes) -> Batch | None:
+        chunk = self._decode(text) if self._decode else None
+        return decode_records(text) if chunk is None else chunk
 
     def _ends(self, text: bytes) -> Iterator[tuple[int, int, bool]]:
         """Likely ends of the array, as (end of the last event, start of the rest, True)."""
@@ -117,14 +195,14 @@ class EventReader:
                 yield match.start() + 1, match.end(), True
         yield _content_end(text), len(text), False
 
-    def _finish(self, rest: bytes, closed: bool) -> Iterator[list[Record]]:
+    def _finish(self, rest: bytes, closed: bool) -> Iterator[Batch]:
         """Read the text after the array's end."""
         if not closed:
             if self._is_object:
                 self._warn("truncated_file", "the file ends before its array of events does")
             return
         while (more := self._more(rest)) and len(rest) <= MAX_PENDING_BYTES:
-            rest += more
+            rest += b"".join(more)
         if not self._is_object:
             if rest.strip():
                 self._warn("trailing_text", f"text after the array of events: {excerpt(rest)}")
@@ -137,7 +215,7 @@ class EventReader:
         self.properties.update(properties)
         yield from self._further(further)
 
-    def _further(self, values: list[Any]) -> Iterator[list[Record]]:
+    def _further(self, values: list[Any]) -> Iterator[Batch]:
         """The events of a repeated `traceEvents`, which JSON allows."""
         coercion = Coercion(self._warn)
         events = [value for value in values if isinstance(value, dict)]
@@ -147,7 +225,14 @@ class EventReader:
             yield [coercion.record(event) for event in events]
 
 
-def _decode(text: bytes) -> list[Record] | None:
+def usable_cores() -> int:
+    """The number of processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def decode_records(text: bytes) -> list[Record] | None:
     """Records of the text of an array without its brackets, or None if it is malformed."""
     try:
         if not text.isascii():

@@ -12,6 +12,8 @@ from typing import Any, BinaryIO
 
 from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Progress, chunks
+from stepscope.ingest.chrome.chunk import Chunk
+from stepscope.ingest.chrome.compiled_decoder import compiled_decoder
 from stepscope.ingest.chrome.decode import EventReader
 from stepscope.ingest.chrome.event_columns import EventColumns
 from stepscope.ingest.chrome.instant_events import (
@@ -21,6 +23,7 @@ from stepscope.ingest.chrome.instant_events import (
     memory_columns,
 )
 from stepscope.ingest.chrome.metadata import metadata_of
+from stepscope.ingest.chrome.record_chunk import chunk_of
 from stepscope.ingest.chrome.record_columns import RecordColumns
 from stepscope.ingest.chrome.slices import event_columns, slices_of
 from stepscope.ingest.chrome.track_table import track_columns
@@ -32,12 +35,13 @@ from stepscope.trace.trace import Trace
 def read_trace_events(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     """Read a JSON trace, as every `Reader` does."""
     log, columns = WarningLog(), RecordColumns()
-    # Closed at once, also after an error: left to the garbage collector, its thread could be joined
-    # from a thread that is just starting, which would deadlock.
+    # Both are closed at once, also after an error: left to the garbage collector, their threads
+    # could be joined from a thread that is just starting, which would deadlock.
     with closing(chunks(file, gzipped, log, progress)) as text:
-        reader = EventReader(text, log)
-        for records in reader:
-            columns.add(records)
+        reader = EventReader(text, log, compiled_decoder())
+        with closing(iter(reader)) as batches:
+            for batch in batches:
+                columns.add(batch if isinstance(batch, Chunk) else chunk_of(batch))
     return build(_parts(EventColumns(columns, log), reader.properties))
 
 

@@ -1,0 +1,179 @@
+"""The compiled decoder and Python read every file alike: the same tables, warnings and errors.
+
+More mutated files than in CI:
+
+    STEPSCOPE_FUZZ_EXAMPLES=10000 python -m pytest tests/fuzz/test_decoders.py
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
+from test_readers import CORPUS, EDITS, EXAMPLES, Edit, mutated
+
+from stepscope.errors import StepscopeError
+from stepscope.ingest import byte_stream
+from stepscope.ingest.chrome import trace_events
+from stepscope.ingest.chrome.build_decoder import build
+from stepscope.ingest.chrome.compiled_decoder import LIBRARY, Decode, compiled_decoder
+from stepscope.trace.table import Text
+from stepscope.trace.trace import Trace
+
+TRACES = Path(os.environ.get("STEPSCOPE_TRACES") or Path(__file__).parents[3] / "shared/traces")
+MALFORMED = sorted((TRACES / "edge_cases/malformed").glob("*.json"))
+REAL = sorted(file for file in TRACES.rglob("*.json.gz") if "execution_trace" not in file.name)
+BEGINNING = 1 << 15
+CHUNKS = [300, 4000, 1 << 20]
+
+
+@pytest.fixture(scope="session")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> Decode:
+    """The compiled decoder, built for the tests where the project was installed without it."""
+    library = LIBRARY
+    if compiled_decoder(library) is None:
+        library = tmp_path_factory.mktemp("decoder") / LIBRARY.name
+        if why := build(library):
+            pytest.skip(why)
+    decode = compiled_decoder(library)
+    assert decode
+    return decode
+
+
+@pytest.fixture(autouse=True)
+def undo() -> Iterator[None]:
+    """What `outcome` sets, set back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(byte_stream, "CHUNK_BYTES", byte_stream.CHUNK_BYTES)
+        patch.setattr(trace_events, "compiled_decoder", trace_events.compiled_decoder)
+        yield
+
+
+def outcome(data: bytes, decode: Decode | None, chunk_bytes: int = 1 << 20) -> Any:
+    """What reading some data gives: the tables, or the message of the error."""
+    byte_stream.CHUNK_BYTES = chunk_bytes
+    trace_events.compiled_decoder = lambda: decode
+    compressed = data.startswith((byte_stream.GZIP, byte_stream.ZSTD))
+    try:
+        trace = trace_events.read_trace_events(io.BytesIO(data), compressed, lambda size: None)
+    except StepscopeError as error:
+        return str(error)
+    return everything(trace)
+
+
+def everything(trace: Trace) -> dict[str, Any]:
+    """All that a trace holds, as values that can be compared."""
+    found: dict[str, Any] = {
+        f"{name}.{column}": (values.codes.tobytes(), list(values.values))
+        if isinstance(values, Text)
+        else values.tobytes()
+        for name, table in trace.tables.items()
+        for column, values in table.columns().items()
+    }
+    blocks = [
+        (block.sources.tobytes(), block.ends.tobytes(), block.packed)
+        for block in trace.arguments.blocks
+    ]
+    return found | {"metadata": repr(trace.metadata), "arguments": blocks}
+
+
+def assert_alike(data: bytes, decoder: Decode, chunk_bytes: int = 1 << 20) -> None:
+    """Both readers give the same."""
+    expected = outcome(data, None, chunk_bytes)
+    found = outcome(data, decoder, chunk_bytes)
+    if isinstance(expected, dict) and isinstance(found, dict):
+        different = [key for key in expected if expected[key] != found.get(key)]
+        assert not different
+    assert found == expected
+
+
+@pytest.mark.skipif(not REAL, reason=f"no traces in {TRACES}")
+@pytest.mark.parametrize("file", REAL, ids=lambda file: f"{file.parent.name}/{file.name}")
+def test_real_traces_are_read_alike(file: Path, decoder: Decode) -> None:
+    decoded: list[bool] = []
+
+    def counted(text: bytes) -> Any:
+        chunk = decoder(text)
+        decoded.append(chunk is not None)
+        return chunk
+
+    data = file.read_bytes()
+    assert_alike(data, counted)
+    assert sum(decoded) >= 0.6 * len(decoded)  # those left to Python are ends of files
+
+
+@pytest.mark.parametrize("chunk_bytes", CHUNKS)
+def test_malformed_files_are_read_alike(chunk_bytes: int, decoder: Decode) -> None:
+    for file in [*MALFORMED, *(CORPUS / "file").iterdir()]:
+        if not file.name.endswith(".pb"):
+            assert_alike(file.read_bytes(), decoder, chunk_bytes)
+
+
+def beginnings() -> list[bytes]:
+    """Small files to mutate: odd ones, and the first events of real ones."""
+    small = [file.read_bytes() for file in [*MALFORMED, *sorted((CORPUS / "file").glob("*.json"))]]
+    for file in REAL:
+        with gzip.open(file) as stream:
+            small.append(stream.read(BEGINNING))
+    return small
+
+
+BEGINNINGS = beginnings()
+
+
+@seed(0)
+@settings(max_examples=2 * EXAMPLES, deadline=None, database=None)
+@given(data=st.sampled_from(BEGINNINGS), edits=EDITS, chunk_bytes=st.sampled_from(CHUNKS))
+def test_mutated_files_are_read_alike(
+    decoder: Decode, data: bytes, edits: list[Edit], chunk_bytes: int
+) -> None:
+    assert_alike(mutated(data, edits), decoder, chunk_bytes)
+
+
+VALUES = st.sampled_from(
+    [
+        "0", "-0", "1", "-17", "1.0", "1.5", "-1.25", "0.0001", "1e3", "1E-2", "1e400", "01", "+1",
+        "1.", ".5", "9007199254740993", "123456789012345678", "9223372036854775807",
+        "-9223372036854775808", "18446744073709551615", "99999999999999999999", "9" * 200,
+        "1712195495505582.988", "1712195495505582.9885", "4611686018427387.903",
+        "4611686018427387.904", "0.1234567890123456789", "5.000000000000000000001",
+        "null", "true", "false", "NaN", "Infinity", '""', '"X"', '"M"', '"B"', '"E"', '"i"', '"C"',
+        '"s"', '"f"', '"7"', '"stream 7"', '"\\u0058"', '"\\ud83d\\ude00"', '"\\ud83d"', '"é😀"',
+        '"a\\"b\\\\"', '"\\x"', '"\\u00zz"', '"tab\there"', "[]", "[1, [2, {}]]", "{}",
+        '{"name": "main"}', '{"correlation": 5}', '{"correlation": "6"}', '{"correlation": 7.5}',
+        '{"correlation": 1, "correlation": 2}', '{"corr\\u0065lation": 5}', '{"Addr": -5}',
+        '{"Bytes": 512, "Addr": 18446744073709551615, "Device Type": 1}', '{"v": 1, "w": [1]}',
+        '{"Sequence number": null, "Fwd thread id": 99999999999999999999}', "[1,]", '{"a": 1,}',
+        "[" * 70 + "]" * 70, "[" * 2000 + "]" * 2000,
+    ]
+)  # fmt: skip
+KEYS = st.sampled_from(
+    ["ph", "name", "cat", "ts", "dur", "tdur", "pid", "tid", "id", "id2", "args", "bp", "",
+     "p\\u0068"]
+)  # fmt: skip
+BLANKS = st.sampled_from(["", "", "", " ", "\n", "\t\r ", "\v", "\u00a0"])
+USUAL = '"ph": "X", "name": "op", "ts": 5, "dur": 2, "pid": 1, "tid": 1'
+
+
+@st.composite
+def events(draw: st.DrawFn) -> str:
+    """The text of an event with odd members."""
+    members = draw(st.lists(st.tuples(KEYS, VALUES), max_size=4))
+    blank = draw(BLANKS)
+    odd = [f'"{key}"{blank}:{blank}{value}' for key, value in members]
+    usual = [USUAL] if draw(st.booleans()) else []
+    return "{" + f"{blank},".join(usual + odd) + "}" + blank
+
+
+@seed(0)
+@settings(max_examples=2 * EXAMPLES, deadline=None, database=None)
+@given(texts=st.lists(events(), max_size=6), chunk_bytes=st.sampled_from(CHUNKS))
+def test_odd_events_are_read_alike(decoder: Decode, texts: list[str], chunk_bytes: int) -> None:
+    assert_alike(f"[{','.join(texts)}]".encode(), decoder, chunk_bytes)
