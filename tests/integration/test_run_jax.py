@@ -21,6 +21,7 @@ from test_run import (
 
 import stepscope
 from stepscope.analyze import RULES
+from stepscope.annotate.names.named_scopes import scope_of
 from stepscope.ingest.chrome.json_text import parse_json
 
 if os.environ.get("CI") != "true" or sys.version_info < (3, 11):
@@ -157,6 +158,87 @@ for _ in range(12):
     assert {(scope or "").partition("/")[0] for scope in scopes} == {"jit(update)", "jit(evaluate)"}
 
 
+ON_FOUR_DEVICES = """
+import os
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+from functools import partial
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, PartitionSpec as P
+
+def loss_of(params, x):
+    with jax.named_scope("Net"):
+        return jnp.mean(jnp.tanh(x @ params) ** 2)
+
+def mean_gradients(params, x):
+    return jax.lax.pmean(jax.grad(loss_of)(params, x), "devices")
+
+params, x = jnp.ones((64, 64)), np.ones((256, 64), np.float32)
+mesh = Mesh(np.array(jax.devices()), ("devices",))
+"""
+SHARDED = """
+across = partial(jax.shard_map, mesh=mesh)
+gradients = jax.jit(across(mean_gradients, in_specs=(P(), P("devices")), out_specs=P()))
+
+@jax.jit
+def accumulate(total, more):
+    return total + more
+
+@jax.jit
+def apply(params, total):
+    return params - 0.1 * total
+
+@jax.jit
+def evaluate(params, x):
+    return loss_of(params, x)
+
+for step in range(12):
+    total = jnp.zeros_like(params)
+    for _ in range(2):
+        total = accumulate(total, gradients(params, x))
+    params = apply(params, total)
+    if step % 3 == 0:
+        print(evaluate(params, x).shape)
+"""
+PMAPPED = """
+update = jax.pmap(lambda p, x: p - 0.1 * mean_gradients(p, x), axis_name="devices")
+params, x = jnp.stack([params] * 4), x.reshape(4, 64, 64)
+for step in range(30):
+    params = update(params, x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "ends_after", "wanted"),
+    [
+        (SHARDED, "apply", {"mean_gradients": (2, 4), "accumulate": (2, 4), "apply": (1, 4)}),
+        (PMAPPED, "pmap", {"_fun": (1, 4)}),
+    ],
+    ids=["shard_map", "pmap"],
+)
+def test_on_several_devices_each_step_holds_its_own_executions(tmp_path, loop, ends_after, wanted):
+    """With `shard_map`, accumulated gradients, and evaluation between steps; and with `pmap`."""
+    write(tmp_path, ON_FOUR_DEVICES + loop)
+
+    _, manifest, trace = recorded(tmp_path, "train.py")
+
+    assert manifest["step_ends_after"] == ends_after
+    assert len(manifest["steps_recorded"]) == 3
+    for step in manifest["steps_recorded"]:
+        runs = runs_of(trace, step)
+        assert {name: runs[name] for name in wanted} == wanted
+
+
+def runs_of(trace, step):
+    """Runs of each program in a step, and on how many devices."""
+    runs, devices, events = {}, {}, trace.events
+    for row in np.flatnonzero((events["step"] == step) & (events["scope"] >= 0)).tolist():
+        program = scope_of(events.text("scope")[row]).program
+        runs.setdefault(program, set()).add(int(events["correlation"][row]))
+        (text,) = trace.arguments.texts(events["source"][[row]])
+        devices.setdefault(program, set()).add(parse_json(text.decode())["device_ordinal"])
+    return {name: (len(runs[name]), len(devices[name])) for name in runs}
+
+
 def test_what_reads_captures_reads_it(tmp_path):
     write(tmp_path, TRAINING + "train(9)")
     recorded(tmp_path, "train.py")
@@ -195,6 +277,18 @@ def test_a_script_that_ends_early_yields_what_it_had(tmp_path, steps, outcome, k
     assert manifest["outcome"] == outcome
     assert manifest["steps_recorded"] == trace["steps"]["step"].tolist() == kept
     assert manifest["warnings"] == []
+
+
+@pytest.mark.parametrize(("steps", "kept"), [(5, [3]), (6, [3, 4])])
+def test_a_short_script_yields_steps_of_its_warm_up(tmp_path, steps, kept):
+    write(tmp_path, TRAINING + f"train({steps})")
+
+    _, manifest, trace = recorded(tmp_path, "train.py")
+
+    assert manifest["outcome"] == "ended_early"
+    assert manifest["steps_recorded"] == trace["steps"]["step"].tolist() == kept
+    (warning,) = manifest["warnings"]
+    assert "the recorded steps are warm-up steps" in warning
 
 
 def test_a_script_that_trains_nothing_is_told_what_a_step_is(tmp_path):
@@ -379,8 +473,73 @@ def test_a_jax_that_is_too_old_is_said_in_one_line(tmp_path):
     done, manifest, _ = recorded(tmp_path, "train.py")
 
     assert done.returncode == 0
-    assert "recording needs JAX 0.8 or later, found 0.4.1" in done.stderr
+    assert "cannot record JAX 0.4.1: " in done.stderr
     assert manifest["outcome"] == "no_steps"
+
+
+WITHOUT_HOOK = """
+import sys
+from importlib.machinery import PathFinder
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name != "jax":
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        execute = spec.loader.exec_module
+        def exec_module(module):
+            execute(module)
+            from jax._src import api
+            del api._post_hook_state
+        spec.loader.exec_module = exec_module
+        return spec
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def without_hook(folder: Path) -> dict[str, str]:
+    """The environment of a Python whose JAX has no hook for calls."""
+    hidden = folder / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(WITHOUT_HOOK)
+    path = os.pathsep.join(filter(None, [str(hidden), os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def test_without_its_hook_the_public_profiler_records(tmp_path):
+    write(tmp_path, TRAINING + "print(float(train(30)))")
+    plain = start([sys.executable, "train.py"], tmp_path)
+
+    done, manifest, trace = recorded(tmp_path, "train.py", env=without_hook(tmp_path))
+
+    assert (done.returncode, done.stdout) == (0, plain.stdout)
+    assert manifest["outcome"] == "complete"
+    (warning,) = manifest["warnings"]
+    assert "has no hook for calls, so JAX's public profiler recorded the first seconds" in warning
+    assert done.stderr.count("public profiler") == 1
+    assert "next: stepscope report train.stepscope" in done.stderr
+    assert set(trace["steps"].text("evidence")) == {"compiled_call"}
+    assert len(trace["steps"]) >= 20
+    assert {"Net.first", "Net.second"} <= {row["path"] for row in trace["modules"].rows()}
+
+
+def test_without_the_hook_too_ours_gives_way_to_the_script_s_own_profiler(tmp_path):
+    write(
+        tmp_path,
+        TRAINING
+        + """
+from pathlib import Path
+train(3)
+with jax.profiler.trace("mine"):
+    train(5)
+(found,) = Path("mine").rglob("*.xplane.pb")
+print(b"PjitFunction(update)" in found.read_bytes())
+""",
+    )
+
+    done, manifest, _ = recorded(tmp_path, "train.py", env=without_hook(tmp_path))
+
+    assert (done.returncode, done.stdout) == (0, "True\n")
+    assert manifest["outcome"] == "complete"
 
 
 def test_profile_records_a_loop_from_python(tmp_path):

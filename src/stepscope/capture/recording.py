@@ -43,6 +43,14 @@ class Recording(Generic[WindowT]):
         """The steps recorded in full."""
         return self.window.complete
 
+    @property
+    def span(self) -> str:
+        """What was recorded, in words."""
+        if not self.steps:
+            return "no complete step"
+        first, last = self.steps[0], self.steps[-1]
+        return f"step {first}" if first == last else f"steps {first} to {last}"
+
     def export(self, path: Path) -> None:
         """Write what the profiler recorded to `path`."""
         self.window.export(path)

@@ -196,7 +196,7 @@ def _command(session: Session | ContextSession) -> str:
 
 def _next(result: Result, command: str, file: str) -> Iterator[str]:
     """The next command to try; nothing if the run failed before it trained."""
-    if command == "contexts" or result.steps_recorded:
+    if command == "contexts" or result.outcome == "complete" or result.steps_recorded:
         yield f"next: stepscope {command} {file}"
     elif result.outcome == "no_steps":
         yield f"no step, no report: {_why_no_steps()}"
@@ -207,7 +207,7 @@ def _next(result: Result, command: str, file: str) -> Iterator[str]:
 def _why_none_complete() -> str:
     if "torch" in sys.modules or "jax" not in sys.modules:
         return "the first step of a run is only observed; recording can start with the second"
-    return "with --warmup 1, recording can start with the fifth step of a run"
+    return "recording can start with the fourth step of a run"
 
 
 def _why_no_steps() -> str:

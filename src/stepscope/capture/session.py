@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.capture.archive import Member
 from stepscope.capture.capture_file import CaptureFile
-from stepscope.capture.jax import too_old
+from stepscope.capture.jax import cannot_record
 from stepscope.capture.manifest import Result, Run, build_manifest
 from stepscope.capture.memory.out_of_memory import OutOfMemory, verdict
 from stepscope.capture.recording import Recording
@@ -23,8 +23,11 @@ from stepscope.errors import CaptureError
 
 if TYPE_CHECKING:
     from stepscope.capture.jax.jax_recorder import JaxRecorder
+    from stepscope.capture.jax.public_profiler import PublicProfilerRecorder
     from stepscope.capture.recorder import Recorder
     from stepscope.capture.run_shares.run_clock import RunClock
+
+    AnyRecorder = Recorder | JaxRecorder | PublicProfilerRecorder
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Session:
         self.result: Result | None = None
         self.failure: str | None = None
         self.run = run
-        self._recorders: list[Recorder | JaxRecorder] = []
+        self._recorders: list[AnyRecorder] = []
         self._clock = clock
         self._refused: str | None = None
         self.has_memory = False
@@ -90,20 +93,27 @@ class Session:
         self._recorders.append(recorder)
         return recorder
 
-    def attach_jax(self) -> JaxRecorder | None:
-        """Begin to watch; JAX must have been imported. None for an unsupported version."""
+    def attach_jax(self) -> JaxRecorder | PublicProfilerRecorder | None:
+        """Begin to watch; JAX must have been imported. None if it cannot be recorded."""
+        try:
+            recorder = self._jax_recorder()
+        except (ImportError, AttributeError) as error:
+            version = str(getattr(sys.modules["jax"], "__version__", "of unknown version"))
+            self._refused = cannot_record(version, str(error))
+            return None
+        self._recorders.append(recorder)
+        return recorder
+
+    def _jax_recorder(self) -> JaxRecorder | PublicProfilerRecorder:
+        """The recorder of steps; the public profiler's where JAX lacks the hooks for that."""
         try:
             from stepscope.capture.jax.jax_recorder import JaxRecorder
 
-            recorder = JaxRecorder(self.run.options, self._complete)
-        except (ImportError, AttributeError):
-            self._refused = too_old(str(getattr(sys.modules["jax"], "__version__", "another")))
-        except CaptureError as error:
-            self._refused = str(error)
-        else:
-            self._recorders.append(recorder)
-            return recorder
-        return None
+            return JaxRecorder(self.run.options, self._complete)
+        except (ImportError, AttributeError, CaptureError) as error:
+            from stepscope.capture.jax.public_profiler import PublicProfilerRecorder
+
+            return PublicProfilerRecorder(self.run.options, self._complete, str(error))
 
     def run_out_of_memory(self, failed: OutOfMemory) -> str | None:
         """Keep the step that ran out of memory; the verdict, or None where none was recorded."""
@@ -166,10 +176,10 @@ class Session:
         """Training begins: it replaces what was recorded before."""
         self.result = None
 
-    def _chosen(self, recording: Recording[Any] | None = None) -> Recorder | JaxRecorder | None:
+    def _chosen(self, recording: Recording[Any] | None = None) -> AnyRecorder | None:
         """The recorder of `recording`; by default one with a step, or else any."""
 
-        def rank(recorder: Recorder | JaxRecorder) -> tuple[bool, bool, bool]:
+        def rank(recorder: AnyRecorder) -> tuple[bool, bool, bool]:
             best = recorder.best()
             return best is recording is not None, best is not None, recorder.detector.steps > 0
 
@@ -177,7 +187,7 @@ class Session:
 
     def _judge(
         self,
-        recorder: Recorder | JaxRecorder | None,
+        recorder: AnyRecorder | None,
         recording: Recording[Any] | None,
         ending: Ending,
     ) -> Result:
@@ -199,7 +209,7 @@ class Session:
 
     def _result(
         self,
-        recorder: Recorder | JaxRecorder | None,
+        recorder: AnyRecorder | None,
         outcome: str,
         message: str,
         recording: Recording[Any] | None,
@@ -218,7 +228,7 @@ class Session:
         )
 
     def _warnings(
-        self, recorder: Recorder | JaxRecorder | None, recording: Recording[Any] | None
+        self, recorder: AnyRecorder | None, recording: Recording[Any] | None
     ) -> list[str]:
         warnings = []
         if recorder and recorder.problem:
@@ -232,7 +242,7 @@ class Session:
 
     def _write(
         self,
-        recorder: Recorder | JaxRecorder | None,
+        recorder: AnyRecorder | None,
         recording: Recording[Any] | None,
         result: Result,
     ) -> None:
@@ -261,18 +271,15 @@ def reason(error: Exception) -> str:
 
 
 def _span(recording: Recording[Any] | None) -> str:
-    if recording is None or not recording.steps:
-        return "no complete step"
-    first, last = recording.steps[0], recording.steps[-1]
-    return f"step {first}" if first == last else f"steps {first} to {last}"
+    return recording.span if recording else "no complete step"
 
 
-def _count(steps: int, recorder: Recorder | JaxRecorder | None) -> str:
+def _count(steps: int, recorder: AnyRecorder | None) -> str:
     step = "step" if recorder and recorder.detector.step_is else "training step"
     return f"1 {step}" if steps == 1 else f"{steps} {step}s"
 
 
-def _meaning(recorder: Recorder | JaxRecorder | None) -> str:
+def _meaning(recorder: AnyRecorder | None) -> str:
     """The definition of a step, where it is not a training step."""
     step = recorder.detector.step_is if recorder else None
     return f"; a step is {step}" if step else ""

@@ -1,11 +1,15 @@
 """Records the training steps of a JAX program; imports jax only once the program has."""
 
-OLDEST = "0.8"
+MEMBER = "trace.xplane.pb"
+OTHER_PROFILER = (
+    "cannot start JAX's profiler: the script runs its own; open what that one writes "
+    "(stepscope report FOLDER)"
+)
 
 
-def too_old(found: str) -> str:
-    """The message for an unsupported version of JAX."""
+def cannot_record(version: str, why: str) -> str:
+    """The message for a version of JAX that cannot be recorded at all."""
     return (
-        f"recording needs JAX {OLDEST} or later, found {found}; upgrade it, or record with "
+        f"cannot record JAX {version}: {why}; upgrade it, or record with "
         "jax.profiler.trace(FOLDER) and open that (stepscope report FOLDER)"
     )

@@ -4,7 +4,8 @@
                             not watched  runs in  main window   ends it     nothing, no hook
 
 After each compilation the warm-up starts again. The first two steps of a window are not kept: their
-work was requested before the recording began, or before the loop was kept from running ahead.
+work was requested before the recording began, or before the loop was kept from running ahead. Of a
+program that ends before the main window, the second and third step of the window are kept.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from stepscope.capture.jax import MEMBER, OTHER_PROFILER
 from stepscope.capture.jax.jax_step_detector import JaxStepDetector
-from stepscope.capture.jax.jax_window import MEMBER, OTHER_PROFILER, RUN_IN, JaxWindow
+from stepscope.capture.jax.jax_window import RUN_IN, JaxWindow, require_session
 from stepscope.capture.jax.jit_calls import CompilationCounter, JitCallWatch
 from stepscope.capture.jax.run_ahead import catch_up
 from stepscope.capture.options import RecordOptions
@@ -22,6 +24,7 @@ from stepscope.capture.recording import Recording, detach_in_forked_children
 from stepscope.errors import CaptureError
 
 _UNSURE_STEPS = 20  # more warm-up steps where a function may not be the training step
+_LEAD = 1  # steps by which the window opens early, for programs that end soon
 _PATIENCE = 100  # steps after which a program that never stops compiling is recorded anyway
 
 
@@ -32,6 +35,11 @@ class JaxRecording(Recording[JaxWindow]):
     compiled: int
     member: str = MEMBER
 
+    def keep_early_steps(self) -> None:
+        """Where the program ended before the main window, the steps before it count."""
+        if not self.window.complete and self.window.early:
+            self.window.complete, self.early = self.window.early, True
+
 
 class JaxRecorder:
     """Watches the compiled functions of this process and records a few training steps.
@@ -41,13 +49,14 @@ class JaxRecorder:
         on_complete: called between two steps, when all requested steps are recorded.
 
     Raises:
-        CaptureError: this version of JAX is too old.
+        CaptureError: this version of JAX lacks what the recorder hooks into.
     """
 
     framework = "jax"
     why_no_steps = "no function under jax.jit was called repeatedly in this process"
 
     def __init__(self, options: RecordOptions, on_complete: Callable[[JaxRecording], None]) -> None:
+        require_session()
         self.detector = JaxStepDetector(options.step_every)
         self.problem: str | None = None
         self._options = options
@@ -80,7 +89,7 @@ class JaxRecorder:
         self._compilations.close()
 
     def best(self) -> JaxRecording | None:
-        """The recording, if it has a complete step."""
+        """The recording, if it has a complete step; one before the warm-up is over at the end."""
         return self._main if self._main and self._main.steps else None
 
     def _returned(self, name: str, inputs: Any, outputs: Any) -> None:
@@ -104,9 +113,9 @@ class JaxRecorder:
             self.detach()
             self._on_complete(self._main)
             self._main = None
-        elif self._is_warm(done):
+        elif not self._main and (left := self._warm_steps_left(done)) <= _LEAD:
             catch_up(outputs)
-            self._main = self._open(done + RUN_IN)
+            self._main = self._open(done + RUN_IN + left, RUN_IN + left)
 
     def _count_warm_steps(self) -> None:
         compiled = self._compilations.count
@@ -114,12 +123,10 @@ class JaxRecorder:
         self._warm = 0 if has_new else self._warm + 1
         self._compiled = compiled
 
-    def _is_warm(self, done: int) -> bool:
-        """Whether the window opens; the run-in is part of the warm-up."""
-        if self._main:
-            return False
+    def _warm_steps_left(self, done: int) -> int:
+        """Steps until the window must open; the run-in is part of the warm-up."""
         wanted = self._options.warmup - RUN_IN + (0 if self.detector.is_sure else _UNSURE_STEPS)
-        return self._warm >= wanted or done >= wanted + _PATIENCE
+        return max(min(wanted - self._warm, wanted + _PATIENCE - done), 0)
 
     def _end_recorded_step(self, recording: JaxRecording, outputs: Any) -> None:
         window = recording.window
@@ -150,6 +157,7 @@ class JaxRecorder:
         recording, self._running = self._running, None
         if recording:
             recording.window.close(drain=drain)
+            recording.keep_early_steps()
 
     def _discard(self) -> None:
         """What was recorded were not steps, or not steps after the warm-up."""

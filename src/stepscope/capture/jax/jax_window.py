@@ -12,18 +12,14 @@ import jax
 from jax._src import profiler as jax_profiler
 from jax._src.lib import _profiler
 
+from stepscope.capture.jax import OTHER_PROFILER
 from stepscope.capture.jax.run_ahead import RunAhead
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.patch import replace
 from stepscope.errors import CaptureError
 
 MARK = "stepscope.step"
-MEMBER = "trace.xplane.pb"
 RUN_IN = 2
-OTHER_PROFILER = (
-    "cannot start JAX's profiler: the script runs its own; open what that one writes "
-    "(stepscope report FOLDER)"
-)
 
 
 class JaxWindow:
@@ -39,8 +35,10 @@ class JaxWindow:
     ) -> None:
         self.boundary = boundary
         self.complete: list[int] = []
+        self.early: list[int] = []
         self.was_preempted = False
         self._first, self._next = first, first - run_in
+        self._is_whole = run_in == 0
         self._space = b""
         if jax_profiler._profile_state.profile_session is not None:
             raise CaptureError(OTHER_PROFILER)
@@ -54,8 +52,9 @@ class JaxWindow:
     def end_step(self, outputs: Any) -> None:
         """The previous training step was over when the call that just returned began."""
         self._ahead.step_ended(outputs)
-        if self._next >= self._first:
-            self.complete.append(self._next)
+        if self._is_whole:
+            (self.complete if self._next >= self._first else self.early).append(self._next)
+        self._is_whole = True
         self._next += 1
         self._mark()
 
@@ -107,6 +106,17 @@ class LoadingRanges:
                 return original(iterator)
 
         return watched
+
+
+def require_session() -> None:
+    """Raise an error if this version of JAX has no session of its profiler as it is used here.
+
+    Raises:
+        CaptureError: it has not.
+    """
+    state = getattr(jax_profiler, "_profile_state", None)
+    if not (hasattr(state, "profile_session") and hasattr(_profiler, "ProfilerSession")):
+        raise CaptureError(f"JAX {jax.__version__} has no known session of its profiler")
 
 
 def _options(options: RecordOptions) -> Any:

@@ -1,9 +1,10 @@
 """Reports each return of a compiled function of the program, and counts compilations.
 
 JAX calls one hook after each call that needed no compilation; `jax_debug_nans` uses it. The hook is
-not part of JAX's public interface (jax/_src/api.py, `_post_hook_state`). It costs a few
-microseconds per call, and nothing after removal. Functions with effects (`jax.debug.print`,
-callbacks) bypass the hook: JAX runs them from Python each time, where they are wrapped.
+not part of JAX's public interface (jax/_src/api.py, `_post_hook_state`); where it is missing,
+`public_profiler` records instead. It costs a few microseconds per call, and nothing after removal.
+Functions with effects (`jax.debug.print`, callbacks) bypass the hook: JAX runs them from Python
+each time, where they are wrapped, if that is possible; else they are not seen.
 """
 
 from __future__ import annotations
@@ -14,18 +15,23 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax._src import api, monitoring
-from jax._src.interpreters.pxla import ExecuteReplicated
+from jax import monitoring
+from jax._src import api
+from jax._src import monitoring as private_monitoring
+from jax._src.interpreters import pxla
 
-from stepscope.capture.jax import too_old
 from stepscope.capture.patch import replace
 from stepscope.errors import CaptureError
 
 OnCall = Callable[[str, Any, Any], None]
+_PMAP = "jax._src.pmap"
 _OF_JAX = ("jax", "jaxlib")
 _COMPILED = "/jax/core/compile/backend_compile_duration"
-_UNREGISTER = "unregister_event_duration_listener"
-_UNREGISTER_BEFORE_0_9 = "_unregister_event_duration_listener_by_callback"
+_EFFECTS = ("has_host_callbacks", "has_unordered_effects")
+_UNREGISTER = (
+    "unregister_event_duration_listener",
+    "_unregister_event_duration_listener_by_callback",  # before JAX 0.9
+)
 
 
 class JitCallWatch:
@@ -33,6 +39,9 @@ class JitCallWatch:
 
     JAX looks for its hook in an object of ours until then; the program's own hook is still
     called.
+
+    Raises:
+        CaptureError: this version of JAX has no such hook.
     """
 
     def __init__(self, on_call: OnCall) -> None:
@@ -43,9 +52,10 @@ class JitCallWatch:
             ours.set_global(self._returned)
             api.jax_jit.set_post_hook_state(ours)
         except (AttributeError, TypeError):
-            raise CaptureError(too_old(jax.__version__)) from None
-        watched = self._around(ExecuteReplicated.__call__)
-        self._restore = replace(ExecuteReplicated, "__call__", watched)
+            raise CaptureError(f"JAX {jax.__version__} has no hook for calls") from None
+        self._restore: Callable[[], None] = lambda: None
+        if (programs := getattr(pxla, "ExecuteReplicated", None)) is not None:
+            self._restore = replace(programs, "__call__", self._around(programs.__call__))
 
     def close(self) -> None:
         """Leave JAX as it was."""
@@ -66,7 +76,7 @@ class JitCallWatch:
         @functools.wraps(execute)
         def watched(program: Any, *arguments: Any) -> Any:
             outputs = execute(program, *arguments)
-            if program.has_host_callbacks or program.has_unordered_effects:
+            if any(getattr(program, effect, False) for effect in _EFFECTS):
                 name = program.name.removeprefix("jit(").removesuffix(")")
                 self._notify(name, arguments, outputs)
             return outputs
@@ -83,6 +93,8 @@ def name_of(function: Any) -> str | None:
     if not vars(function):
         return "compiled"  # what `jit(f).lower(…).compile()` returns has no name
     module = getattr(function, "__module__", None)
+    if module == _PMAP:
+        return "pmap"  # runs the program's function in one of JAX
     if not module or module.partition(".")[0] in _OF_JAX:
         return None
     name: str = function.__qualname__.rpartition("<locals>.")[2]
@@ -94,15 +106,16 @@ class CompilationCounter:
 
     def __init__(self) -> None:
         self.count = 0
+        self._is_closed = False
         self._listener = self._on_event  # one object, which can be found again
-        new = hasattr(monitoring, _UNREGISTER)
-        self._unregister = getattr(monitoring, _UNREGISTER if new else _UNREGISTER_BEFORE_0_9)
         monitoring.register_event_duration_secs_listener(self._listener)
 
     def close(self) -> None:
-        """Stop counting."""
-        if self._listener in monitoring.get_event_duration_listeners():
-            self._unregister(self._listener)
+        """Stop counting; where JAX cannot forget a listener, it does nothing."""
+        names = (name for name in _UNREGISTER if hasattr(private_monitoring, name))
+        if not self._is_closed and (unregister := next(names, None)):
+            getattr(private_monitoring, unregister)(self._listener)
+        self._is_closed = True
 
     def _on_event(self, event: str, *duration: float, **about: Any) -> None:
-        self.count += event == _COMPILED
+        self.count += event == _COMPILED and not self._is_closed
