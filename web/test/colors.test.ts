@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { memoryColor, STACKING as MEMORY_KINDS } from "../src/model/memory";
 import { STAGES } from "../src/model/stages";
 import { contrast, hueOf, parseHex, readableOn, type Rgb } from "../src/render/palette";
 
@@ -105,6 +106,7 @@ function distance(one: Rgb, other: Rgb, vision: Matrix): number {
 /** Four to five times what can just be noticed side by side. */
 const APART = 0.09;
 const STAGE_NAMES = [...STAGES, "none"].map((one) => `stage-${one}`);
+const MEMORY_COLORS = MEMORY_KINDS.map((one) => memoryColor("kind", one, 0));
 const SHADES = [1, 2, 3, 4, 5].map((one) => `shade-${one}`);
 
 function closest(names: string[], all: Record<string, string>, vision: Matrix): [number, string] {
@@ -131,6 +133,7 @@ describe.each([
       ["stages", STAGE_NAMES, APART],
       ["shades of parts", SHADES, APART],
       ["more and less", ["more", "less", "lane"], APART],
+      ["kinds of memory", MEMORY_COLORS, APART],
       ["an error and what is as usual", ["error", "text", "surface"], APART],
     ] as const)("%s are told apart", (_, names, least) => {
       const [apart, pair] = closest([...names], all, vision);

@@ -25,6 +25,10 @@ const VIEWS: Record<string, Partial<View>> = {
       zoom: { tree: "0.5", start: 12, node: 40 },
     },
   },
+  "memory at a moment": {
+    pane: "memory",
+    memory: { device: "device 0", by: "line", group: 3, moment: 138_070_000 },
+  },
   "a comparison with a rank": { pane: "compare", againstRank: 3 },
   "a zoom in a recording without steps": {
     flame: { ...NO_FLAME, zoom: { tree: "", start: 0, node: 7 } },

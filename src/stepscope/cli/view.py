@@ -27,7 +27,7 @@ def view(
     as_recorded: bool,
     no_cache: bool,
 ) -> None:
-    """Open FILE… (captures, traces, folders of ranks) in the browser.
+    """Open FILE… (captures, traces, memory snapshots, folders of ranks) in the browser.
 
     Serves the page on this machine only, to anyone with the token in the printed URL. Press Ctrl-C
     to stop.

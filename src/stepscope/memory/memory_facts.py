@@ -115,7 +115,7 @@ def _device_facts(trace: Trace, device: int, owners: Owners, most: int) -> Memor
     alive = life.take(np.flatnonzero(life.alive(moment)))
     active = alive.take(np.flatnonzero(np.isin(alive.kind, ACTIVE)))
     growth = tuple(find_growth(trace, device, used))
-    line, names = _lines(trace, owners)
+    line, names = lines_of_owners(owners, line_names(trace))
     return MemoryFacts(
         source=trace.metadata.source,
         device=device,
@@ -135,9 +135,8 @@ def _device_facts(trace: Trace, device: int, owners: Owners, most: int) -> Memor
     )
 
 
-def _lines(trace: Trace, owners: Owners) -> tuple[Ids, list[str]]:
+def lines_of_owners(owners: Owners, names: list[str]) -> tuple[Ids, list[str]]:
     """Position of each allocation's line, the same for frames of one line, and their names."""
-    names = line_names(trace)
     first = np.append(_first_of_name(names), -1)
     return first[owners.line].astype(np.int64), names
 

@@ -54,7 +54,8 @@ def verdict(facts: MemoryFacts, findings: Sequence[MemoryFinding]) -> str:
         return "Nothing is allocated."
     if top.name == "unknown":
         return f"The purpose of {percent(top.bytes / max(1, facts.peak_bytes))} of it is unknown."
-    return f"{top.name.capitalize()} hold {percent(top.bytes / max(1, facts.peak_bytes))} of it."
+    hold = "hold" if top.name.endswith("s") else "holds"  # the optimizer state
+    return f"{top.name.capitalize()} {hold} {percent(top.bytes / max(1, facts.peak_bytes))} of it."
 
 
 def _out_of_memory(failed: OutOfMemory) -> str:

@@ -70,8 +70,10 @@ def _facts(memory: RecordedMemory, most: int) -> MemoryFacts:
         kinds=shares(size, kind, KINDS)[:most],
         lines=shares(size, lines.code[alive], lines.names)[:most],
         stages=shares(size, _stages(recording)[alive], (*STAGES, _BEFORE))[:most],
-        modules=shares(size, recording.module[alive], _paths(trace))[:most],
-        activation_modules=shares(active_bytes, recording.module[active], _paths(trace))[:most],
+        modules=shares(size, recording.module[alive], module_paths(trace))[:most],
+        activation_modules=shares(active_bytes, recording.module[active], module_paths(trace))[
+            :most
+        ],
         activation_lines=shares(active_bytes, lines.code[active], lines.names)[:most],
         update_line=lines.name(lines.update),
         unassigned_bytes=int(size[kind == KINDS.index("unknown")].sum()),
@@ -93,7 +95,7 @@ def _stages(recording: Recording) -> Ids:
     return np.where(before, len(STAGES), recording.stage).astype(np.int64)
 
 
-def _paths(trace: Trace) -> list[str]:
+def module_paths(trace: Trace) -> list[str]:
     """Paths of modules; the whole model by its class."""
     modules = trace["modules"]
     return [path or f"({name})" for path, name in

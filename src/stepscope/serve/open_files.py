@@ -15,6 +15,7 @@ import msgspec
 
 from stepscope.errors import ServeError, StepscopeError
 from stepscope.load import open as open_trace
+from stepscope.memory.memory_comparison import holds_memory
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.routes import answer
 from stepscope.serve.trace_view import TraceView, no_other_trace
@@ -127,9 +128,15 @@ class TraceFile:
 def _warmed(view: TraceView) -> TraceView:
     """Compute the page's first answers, so that it need not wait for them."""
     with suppress(StepscopeError):  # the page's own request reports it
-        for name, query in (("overview", {}), ("levels", {"path": view.start})):
+        for name, query in _first_answers(view):
             answer(view, name, Query(query))
     return view
+
+
+def _first_answers(view: TraceView) -> list[tuple[str, dict[str, str]]]:
+    if not view.start and holds_memory(view.trace):
+        return [("overview", {}), ("memory", {}), ("memory_tile", {})]
+    return [("overview", {}), ("levels", {"path": view.start})]
 
 
 class Workbench:

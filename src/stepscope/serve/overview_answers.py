@@ -8,6 +8,7 @@ import msgspec
 
 from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.errors import TraceError
+from stepscope.memory.memory_comparison import holds_memory
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.summary import Summary, summarize
@@ -191,7 +192,11 @@ class Facts(msgspec.Struct):
 
 
 class Has(msgspec.Struct):
-    """What the trace holds."""
+    """What the trace holds.
+
+    Attributes:
+        memory: allocations.
+    """
 
     device: bool
     modules: bool
@@ -242,7 +247,7 @@ def overview(view: TraceView, query: Query) -> Overview:
         has=Has(
             device=facts is not None and facts.kernels_are == "kernels",
             modules=len(trace["modules"]) > 0,
-            memory=len(trace["memory"]) > 0,
+            memory=holds_memory(trace),
             source=bool(view.sources.names),
             contexts=len(trace["contexts"]) > 0,
         ),

@@ -16,6 +16,12 @@ from stepscope.serve.context_answers import context_findings, contexts
 from stepscope.serve.counter_answers import counter
 from stepscope.serve.diff_answers import diff
 from stepscope.serve.finding_answers import findings
+from stepscope.serve.memory_answers import (
+    memory,
+    memory_moment,
+    memory_tile,
+    memory_verdict,
+)
 from stepscope.serve.operation_details import details
 from stepscope.serve.overview_answers import overview
 from stepscope.serve.pane_answers import select
@@ -42,6 +48,10 @@ ROUTES: dict[str, Callable[[TraceView, Query], msgspec.Struct]] = {
     "findings": findings,
     "contexts": contexts,
     "context_findings": context_findings,
+    "memory": memory,
+    "memory_tile": memory_tile,
+    "memory_moment": memory_moment,
+    "memory_verdict": memory_verdict,
     "diff": diff,
     "changes": changes,
     "whatif": whatif,

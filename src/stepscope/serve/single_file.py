@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from stepscope.errors import ServeError
 from stepscope.serve.bundle import page_in_one
 from stepscope.serve.export_axis import step_tiles
 from stepscope.serve.export_levels import TimelineExport
+from stepscope.serve.export_memory import add_memory
 from stepscope.serve.export_request import KeyedAnswer, Report, request_key
 from stepscope.serve.export_tables import (
     flames,
@@ -147,6 +149,7 @@ def _fill(archive: Archive, report: Report, progress: Callable[[int, int], None]
     left_out = _always_left_out(report)
     if not archive.add(*flames(report), reserve=archive.room * 3 // 4):
         left_out.append("the flame graphs")
+    left_out += add_memory(partial(archive.add, reserve=archive.room * 3 // 4), report)
     exports = [TimelineExport(report, step) for step in report.steps]
     total = sum(len(export.events) for export in exports)
     done = 0

@@ -39,6 +39,9 @@ export class EmbeddedHost implements Host {
         return { path: parameters.path ?? "", levels: this.levels(parameters) };
       case "level":
         return { path: parameters.path ?? "", level: this.level(parameters) };
+      case "memory_moment":
+        return this.nearestMoment(parameters);
+      case "memory_tile":
       case "slices":
       case "counter":
         return this.tile(name, parameters);
@@ -90,6 +93,18 @@ export class EmbeddedHost implements Host {
 
   private levels(parameters: Record<string, string>): WireLevel[] {
     return prefixes(parameters.path ?? "").map((path) => this.level({ ...parameters, path }));
+  }
+
+  /** What lives at the moment nearest to one, among those that are here. */
+  private nearestMoment({ device, time }: Record<string, string>): unknown {
+    const { answers } = this.data;
+    const moments = Object.keys(answers)
+      .filter((key) => key.startsWith("memory_moment?"))
+      .map((key) => ({ key, asked: parseKey(key).parameters }))
+      .filter(({ asked }) => asked.device === device && asked.time !== undefined)
+      .map(({ key, asked }) => ({ key, away: Math.abs(Number(asked.time) - Number(time)) }));
+    const nearest = moments.sort((a, b) => a.away - b.away)[0];
+    return this.answer(nearest?.key ?? requestKey("memory_moment", { device }));
   }
 
   /** A tile of a track or a counter, or the finest one around it that is here. */

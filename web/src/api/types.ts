@@ -18,6 +18,7 @@ export interface StepRow {
 export interface Has {
   device: boolean;
   modules: boolean;
+  /** Allocations. */
   memory: boolean;
   source: boolean;
   contexts: boolean;
@@ -831,6 +832,138 @@ export interface NodeFinding {
 /** The findings to mark in a flame graph. */
 export interface ContextFindings {
   findings: NodeFinding[];
+}
+
+/** One way to divide memory: `by` kind, module or line. */
+export interface MemoryGroups {
+  by: string;
+  /** Of its groups, in the order of the areas; empty for what is in none of them. */
+  names: string[];
+  /** Ids of the modules that they are, -1 for other groups. */
+  modules: number[];
+}
+
+/** An out-of-memory error. */
+export interface FailedAllocation {
+  time_ns: number;
+  /** What was requested, null if unknown. */
+  bytes: number | null;
+}
+
+/** A device whose memory was recorded. */
+export interface MemoryDevice {
+  /** In requests. */
+  id: string;
+  /** Number of allocations and releases. */
+  changes: number;
+  /** The most in use. */
+  peak_bytes: number;
+  /** When. */
+  peak_ns: number;
+  /** The most that the allocator held, null if unknown. */
+  reserved_bytes: number | null;
+  /** Whether it is known which release ends which allocation. */
+  lifetimes: boolean;
+  /** The ways to divide it. */
+  groupings: MemoryGroups[];
+  /** Allocations that failed. */
+  failures: FailedAllocation[];
+}
+
+/** The memory of each device, and the scale of its tiles. */
+export interface Memory {
+  /** End of the time axis, ns since the trace's start. */
+  end_ns: number;
+  /** Length of the tile at zoom 0; each zoom halves it. */
+  tile_ns: number;
+  /** The largest zoom. */
+  deepest: number;
+  /** Columns of a tile that is not exact. */
+  bins: number;
+  /** What memory is for, as segments name it by position. */
+  kinds: string[];
+  devices: MemoryDevice[];
+}
+
+/** Memory in a tile: columns that each last until the next; lists of one length. */
+export interface MemoryTile {
+  zoom: number;
+  tile: number;
+  /** Whether each column is one moment: the tiles inside this one show nothing more. */
+  exact: boolean;
+  /** Start of each column since the tile's start. */
+  start_ns: number[];
+  /** The least bytes in use within it. */
+  least: number[];
+  /** Bytes of each group at its maximum, in the order of the grouping. */
+  held: number[][];
+  /** Since when the allocator had `reserved` bytes, since the tile's start. */
+  reserved_ns: number[];
+  /** Bytes. */
+  reserved: number[];
+}
+
+/** Allocations of one kind, module and line that live at a moment. */
+export interface LivingRow {
+  kind: string;
+  /** Path, empty where unknown. */
+  module: string;
+  /** Null where unknown. */
+  module_id: number | null;
+  /** `file:line`, and the function in a snapshot; empty where unknown. */
+  line: string;
+  bytes: number;
+  /** Of allocations; 0 if unknown. */
+  count: number;
+  /** Bytes of the largest of them. */
+  largest: number;
+}
+
+/** A segment of the caching allocator at a moment. */
+export interface SegmentRow {
+  /** Hexadecimal. */
+  address: string;
+  bytes: number;
+  /** What no allocation holds. */
+  free_bytes: number;
+  /** Bytes of the largest free piece. */
+  largest_hole: number;
+  /** What holds most of each of equal parts: a position in `kinds`, -1 where most is free. */
+  parts: number[];
+}
+
+/** What lives at a moment. */
+export interface MemoryMoment {
+  time_ns: number;
+  /** In use. */
+  used_bytes: number;
+  /** By size, at most 200. */
+  living: LivingRow[];
+  /** How many there are. */
+  living_rows: number;
+  /** Those with most free memory first, at most 60. */
+  segments: SegmentRow[];
+  /** How many there are. */
+  segments_count: number;
+  /** Bytes of all segments. */
+  reserved_bytes: number;
+  /** Bytes of the largest free piece of all. */
+  largest_hole: number;
+}
+
+/** What to do about a full memory; `gain_bytes` is the most that it could give back. */
+export interface MemoryAdvice {
+  rule: string;
+  what: string;
+  advice: string;
+  place: string;
+  gain_bytes: number;
+}
+
+/** What fills a device's memory, in one sentence, and what to do. */
+export interface MemoryVerdict {
+  sentence: string;
+  findings: MemoryAdvice[];
 }
 
 /** One of the two traces. */

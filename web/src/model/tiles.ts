@@ -39,8 +39,11 @@ export interface Piece<T = Tile> extends Span {
 /** Bins should be no wider than this, px of the screen. */
 const BIN_PX = 1.5;
 
+/** How tiles divide a time axis. */
+export type TileScale = Pick<Axis, "end_ns" | "tile_ns" | "deepest" | "bins">;
+
 /** The tiles that a window shows, at the zoom at which a bin is about a pixel. */
-export function tilesOf(axis: Axis, window: Span, pixels: number): TileKey[] {
+export function tilesOf(axis: TileScale, window: Span, pixels: number): TileKey[] {
   const length = Math.max(window.to - window.from, 1);
   const wanted = Math.log2((axis.tile_ns / axis.bins / (length / pixels)) * (1 / BIN_PX));
   const zoom = Math.min(Math.max(Math.ceil(wanted), 0), axis.deepest);
@@ -122,7 +125,7 @@ export function eventIn(tile: Tile, event: number): [depth: number, at: number] 
 }
 
 /** From where to where a tile reaches. */
-export function rangeOf(axis: Axis, { zoom, tile }: TileKey): Span {
+export function rangeOf(axis: TileScale, { zoom, tile }: TileKey): Span {
   const size = axis.tile_ns / 2 ** zoom;
   return { from: tile * size, to: (tile + 1) * size };
 }

@@ -1,14 +1,14 @@
 import type { Axis } from "../api/types";
 import { Lru } from "../base/lru";
 import type { Span } from "../model/span";
-import { around, rangeOf, tilesOf, type Piece, type TileKey } from "../model/tiles";
+import { around, rangeOf, tilesOf, type Piece, type TileKey, type TileScale } from "../model/tiles";
 import { awaiting } from "./awaited";
 
 /** Tiles that are kept; more where twice what is on screen is more. */
 const KEPT_TILES = 600;
 
 /** The tiles of one trace of one kind: asked for once they are in sight, and kept. */
-export class Tiles<T extends TileKey & { exact: boolean }> {
+export class Tiles<T extends TileKey & { exact: boolean }, A extends TileScale = Axis> {
   private readonly kept = new Lru<T | "asked" | "missing">(KEPT_TILES);
 
   /**
@@ -16,7 +16,7 @@ export class Tiles<T extends TileKey & { exact: boolean }> {
    * @param arrived is called when one came, or could not be had.
    */
   constructor(
-    private readonly ask: (id: string, axis: Axis, key: TileKey) => Promise<T>,
+    private readonly ask: (id: string, axis: A, key: TileKey) => Promise<T>,
     private readonly arrived: () => void,
   ) {}
 
@@ -25,7 +25,7 @@ export class Tiles<T extends TileKey & { exact: boolean }> {
    *
    * @param rows how many tracks or counters are on screen.
    */
-  shown(id: string, axis: Axis, window: Span, pixels: number, rows: number): Piece<T>[] {
+  shown(id: string, axis: A, window: Span, pixels: number, rows: number): Piece<T>[] {
     const found: Piece<T>[] = [];
     const keys = tilesOf(axis, window, pixels);
     this.kept.size = Math.max(KEPT_TILES, 2 * keys.length * rows);
@@ -40,7 +40,7 @@ export class Tiles<T extends TileKey & { exact: boolean }> {
   }
 
   /** A tile, an exact one around it, or a coarser one while it is on its way. */
-  private best(id: string, axis: Axis, key: TileKey): T | null {
+  private best(id: string, axis: A, key: TileKey): T | null {
     let coarser: T | null = null;
     let missing = false;
     for (let one: TileKey | null = key; one; one = around(one)) {
@@ -55,7 +55,7 @@ export class Tiles<T extends TileKey & { exact: boolean }> {
     return coarser;
   }
 
-  private async fetch(id: string, axis: Axis, key: TileKey): Promise<void> {
+  private async fetch(id: string, axis: A, key: TileKey): Promise<void> {
     this.kept.set(keyOf(id, key), "asked");
     try {
       const tile = await awaiting(this.ask(id, axis, key));

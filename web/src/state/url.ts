@@ -29,6 +29,7 @@ export interface View {
   /** What-if changes to try, as `stepscope whatif` takes them. */
   changes: string[];
   flame: FlameView;
+  memory: MemoryView;
   /** The rank of the other trace that this one is compared with; null for the usual one. */
   againstRank: number | null;
 }
@@ -51,6 +52,18 @@ export interface FlameView {
   zoom: Zoom | null;
 }
 
+/** What of the memory is on screen. */
+export interface MemoryView {
+  /** Empty for the first device. */
+  device: string;
+  /** What its areas are: kind, module or line; empty for kinds. */
+  by: string;
+  /** The area that stands out, by its position; null for none. */
+  group: number | null;
+  /** When to show what lives, ns; null for the peak. */
+  moment: number | null;
+}
+
 /** Which box fills the width. Nodes are numbers in the tree of one rank and step. */
 export interface Zoom {
   /** The rank, or rank and step, that the tree is of. */
@@ -61,6 +74,8 @@ export interface Zoom {
 }
 
 export const NO_FLAME: FlameView = { by: "", up: false, against: "", find: "", zoom: null };
+
+export const NO_MEMORY: MemoryView = { device: "", by: "", group: null, moment: null };
 
 export const NO_VIEW: View = {
   trace: "",
@@ -78,6 +93,7 @@ export const NO_VIEW: View = {
   file: "",
   changes: [],
   flame: NO_FLAME,
+  memory: NO_MEMORY,
   againstRank: null,
 };
 
@@ -104,6 +120,7 @@ export function toHash(view: View): string {
   say("against_rank", view.againstRank === null ? "" : String(view.againstRank));
   say("find", find);
   say("zoom", zoom ? `${zoom.tree}:${zoom.start}:${zoom.node}` : "");
+  say("memory", memoryText(view.memory), memoryText(NO_MEMORY));
   for (const key of ["every", "oneStep", "asTable", "whole"] as const)
     say(key, view[key] ? "1" : "");
   // Slashes need no escape in a fragment, and a path is easier to read with them.
@@ -136,6 +153,7 @@ export function fromHash(hash: string): View {
       find: said.get("find") ?? "",
       zoom: parseZoom(said.get("zoom") ?? ""),
     },
+    memory: parseMemory(said.get("memory") ?? ""),
     againstRank: parseNumber(said.get("against_rank") ?? ""),
   };
 }
@@ -163,6 +181,20 @@ function parseArea(text: string): Area | null {
 function parseZoom(text: string): Zoom | null {
   const found = /^([\d.]*):(\d+):(\d+)$/.exec(text);
   return found && { tree: found[1]!, start: Number(found[2]), node: Number(found[3]) };
+}
+
+function memoryText({ device, by, group, moment }: MemoryView): string {
+  return [moment ?? "", group ?? "", by, device].join(",");
+}
+
+function parseMemory(text: string): MemoryView {
+  const [moment = "", group = "", by = "", ...device] = text.split(",");
+  return {
+    device: device.join(","),
+    by: /^[a-z]*$/.test(by) ? by : "",
+    group: parseNumber(group),
+    moment: /^\d{1,18}$/.test(moment) ? Number(moment) : null,
+  };
 }
 
 function subjectText(subject: Subject): string {

@@ -3,6 +3,7 @@ import { compare, othersOf } from "./compare";
 import { findings } from "./findings";
 import { flame } from "./flame";
 import { kernels } from "./kernels";
+import { memory } from "./memory/pane";
 import { modules } from "./modules";
 import { overview } from "./overview";
 import type { Pane } from "./pane";
@@ -17,13 +18,15 @@ const PANES_WITHOUT_DEVICE = PANES.map((one) =>
   one === kernels ? { ...one, title: "Operators", hint: "Operators by name" } : one,
 );
 
-/** Those that tell something of a file without steps, which holds contexts alone. */
-const PANES_WITHOUT_STEPS: Pane[] = [flame, findings, source];
+/** Those that tell something of collected contexts without steps. */
+const PANES_OF_CONTEXTS: Pane[] = [flame, findings, source];
 
 /** The panes that are shown: the first nine have the keys 1 to 9. */
 export function panesOf(store: Store): Pane[] {
-  if (store.stepless.value) return PANES_WITHOUT_STEPS;
+  const { has } = store.overview.value.value ?? {};
+  const recorded = has?.memory ? [memory] : [];
+  if (store.stepless.value) return has?.contexts ? [...PANES_OF_CONTEXTS, ...recorded] : recorded;
   const work = store.overview.value.value?.facts?.kernels_are;
   const panes = work === "operators" ? PANES_WITHOUT_DEVICE : PANES;
-  return othersOf(store).length ? [...panes, compare] : panes;
+  return [...panes, ...recorded, ...(othersOf(store).length ? [compare] : [])];
 }

@@ -54,16 +54,24 @@ function Body({ store }: { store: Store }): JSX.Element {
   );
 }
 
-/** A file of collected contexts has no timeline: what there is of it fills the page. */
+/** Contexts of a whole run, or a memory snapshot, have no timeline: what there is fills the page. */
 function WithoutSteps({ store, value }: { store: Store; value: Overview }): JSX.Element {
   return (
     <main class="alone">
-      {value.has.contexts ? (
+      {value.has.contexts || value.has.memory ? (
         <>
           <p class="alone-line">
-            Calling contexts of a whole run, added up while it ran. No step was recorded on its own,
-            so there is no timeline: <code>stepscope run</code> without <code>--contexts</code>{" "}
-            records one.
+            {value.has.contexts ? (
+              <>
+                Calling contexts of a whole run, added up while it ran. No step was recorded on its
+                own, so there is no timeline: <code>stepscope run</code> without{" "}
+                <code>--contexts</code> records one.
+              </>
+            ) : (
+              <>
+                Memory alone, without steps: <code>stepscope run --memory</code> records both.
+              </>
+            )}
           </p>
           <Warnings warnings={value.warnings} />
           <Dock store={store} />

@@ -1,0 +1,152 @@
+"""The history of one device's memory, from a snapshot, a capture or a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from stepscope.annotate.attribution import attribute
+from stepscope.arrays import Codes, Floats, Ids
+from stepscope.memory.lifetimes import Lifetimes
+from stepscope.memory.memory_facts import line_names, lines_of_owners
+from stepscope.memory.over_time.changes import Changes
+from stepscope.memory.over_time.stacked_levels import StackedLevels
+from stepscope.memory.owners import KINDS, find_owners
+from stepscope.memory.recorded_facts import module_paths
+from stepscope.memory.recorded_lines import RecordedLines
+from stepscope.memory.recorded_memory import (
+    has_addresses,
+    recorded_devices,
+    recorded_memory,
+    refuse_several_ranks,
+)
+from stepscope.memory.recorded_usage import RecordedUsage
+from stepscope.memory.usage import reserved_over_time, snapshot_lifetimes
+from stepscope.trace.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """One way to divide a device's memory.
+
+    Attributes:
+        code: position in `names` of each owner (see `Changes`), -1 for none, shape (owners,).
+        names: of the groups.
+    """
+
+    code: Codes | Ids
+    names: list[str]
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryHistory:
+    """One device.
+
+    Attributes:
+        trace: the file.
+        device: `cpu`, `cuda:0`; `device 0` of a snapshot.
+        number: of the device, -1 for the CPU.
+        changes: in order of time.
+        life: of the owners; None if it is unknown which release ends which allocation.
+        address: of each owner, -1 if unknown; None without lifetimes.
+        groupings: by `kind`, and as far as they are known by `module` and `line`.
+    """
+
+    trace: Trace
+    device: str
+    number: int
+    changes: Changes
+    life: Lifetimes | None
+    address: Ids | None
+    groupings: Mapping[str, Grouping]
+
+    def stacked(self, by: str) -> StackedLevels:
+        """Its levels by one of the groupings."""
+        grouping = self.groupings[by]
+        return StackedLevels(self.changes, grouping.code, grouping.names, in_order=by == "kind")
+
+    @cached_property
+    def peak_ns(self) -> int:
+        """When most was in use; 0 if that was before the first change."""
+        return int(self.changes.time_ns[self.changes.peak - 1]) if self.changes.peak else 0
+
+    @cached_property
+    def end_ns(self) -> int:
+        """When the last change or entry of the history is over."""
+        entries = self.trace["memory_events"]
+        mine = entries["time_ns"][entries["device"] == self.number]
+        return int(max(self.changes.time_ns.max(initial=0), mine.max(initial=0))) + 1
+
+    @cached_property
+    def reserved(self) -> tuple[Floats, Floats]:
+        """Times and the bytes that the allocator has reserved since; empty if unknown."""
+        if (self.trace["segments"]["device"] == self.number).any():
+            time, value = reserved_over_time(self.trace, self.number)
+            return time.astype(np.float64), value.astype(np.float64)
+        table = self.trace["memory"]
+        rows = np.flatnonzero(
+            table.text("device").mask(self.device) & (table["reserved_bytes"] > 0)
+        )
+        return table["time_ns"][rows].astype(float), table["reserved_bytes"][rows].astype(float)
+
+
+def memory_histories(trace: Trace) -> list[MemoryHistory]:
+    """The history of each device whose allocations a trace holds, GPUs with most bytes first.
+
+    Raises:
+        TraceError: if the trace holds the allocations of several ranks.
+    """
+    if len(trace["memory"]):
+        refuse_several_ranks(trace)
+        devices = sorted(recorded_devices(trace), key=lambda name: name == "cpu")
+        return [
+            _recorded(trace, device) if has_addresses(trace, device) else _usage(trace, device)
+            for device in devices
+        ]
+    return _of_snapshot(trace)
+
+
+def _of_snapshot(trace: Trace) -> list[MemoryHistory]:
+    devices = {*trace["segments"]["device"].tolist(), *trace["memory_events"]["device"].tolist()}
+    owners = find_owners(trace)
+    line, names = lines_of_owners(owners, line_names(trace))
+    found = []
+    for device in sorted(devices):
+        life = snapshot_lifetimes(trace, device, owners.kind)
+        groupings = {
+            "kind": Grouping(life.kind, list(KINDS)),
+            "line": Grouping(line[life.recorded], names),
+        }
+        changes = Changes.of_lifetimes(life)
+        address = trace["allocations"]["address"][life.recorded]
+        found.append(
+            MemoryHistory(trace, f"device {device}", device, changes, life, address, groupings)
+        )
+    return found
+
+
+def _recorded(trace: Trace, device: str) -> MemoryHistory:
+    memory = recorded_memory(trace, device, attribute(trace))
+    lines, life = RecordedLines.of(memory), memory.lifetimes
+    groupings = {
+        "kind": Grouping(life.kind, list(KINDS)),
+        "module": Grouping(memory.recording.module, module_paths(trace)),
+        "line": Grouping(lines.code, lines.names),
+    }
+    used = {by: one for by, one in groupings.items() if by == "kind" or (one.code >= 0).any()}
+    changes = Changes.of_lifetimes(life)
+    address = memory.recording.address
+    return MemoryHistory(trace, device, _number(device), changes, life, address, used)
+
+
+def _usage(trace: Trace, device: str) -> MemoryHistory:
+    changes = Changes.of_usage(RecordedUsage.of(trace, device))
+    groupings = {"kind": Grouping(np.arange(len(KINDS)), list(KINDS))}
+    return MemoryHistory(trace, device, _number(device), changes, None, None, groupings)
+
+
+def _number(device: str) -> int:
+    return int(device.rpartition(":")[2]) if ":" in device else -1

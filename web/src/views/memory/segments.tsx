@@ -1,0 +1,85 @@
+import type { JSX } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import type { SegmentRow } from "../../api/types";
+import { bytes, plural } from "../../base/format";
+import { memoryColor } from "../../model/memory";
+import { drawSegment } from "../../render/memory";
+import type { MemoryState } from "../../state/memory";
+import { theme } from "../../state/theme";
+import { Table, type Column } from "../../widgets/table";
+import { reader } from "./areas";
+
+const MAP = { width: 180, height: 12 };
+
+/** The segments of the caching allocator at the chosen moment, and the holes in them. */
+export function Segments(props: { state: MemoryState; kinds: string[] }): JSX.Element | null {
+  const value = props.state.moment.value.value;
+  if (!value?.segments_count) return null;
+  const rest = value.segments_count - value.segments.length;
+  return (
+    <section class="memory-segments" aria-label="Segments at the moment">
+      <h2 class="pane-heading">
+        {bytes(value.reserved_bytes)} reserved in {plural(value.segments_count, "segment")}, largest
+        hole {bytes(value.largest_hole)}
+      </h2>
+      <Table
+        caption="Segments, those with most free memory first"
+        columns={columnsOf(props.kinds)}
+        rows={value.segments}
+        keyOf={(row) => row.address}
+        sorting={{ column: "free", down: true }}
+      />
+      {rest > 0 && (
+        <p class="dim memory-more">and {plural(rest, "segment")} with less free memory</p>
+      )}
+    </section>
+  );
+}
+
+function columnsOf(kinds: string[]): Column<SegmentRow>[] {
+  const size = (
+    id: string,
+    title: string,
+    hint: string,
+    value: (row: SegmentRow) => number,
+  ): Column<SegmentRow> => ({
+    id,
+    title,
+    hint,
+    numeric: true,
+    value,
+    cell: (row) => bytes(value(row)),
+  });
+  return [
+    {
+      id: "map",
+      title: "contents",
+      hint: "from its first byte to its last, by kind; what is free is empty",
+      cell: (row) => <SegmentMap row={row} kinds={kinds} />,
+    },
+    size("bytes", "size", "bytes of the segment", (row) => row.bytes),
+    size("free", "free", "what no allocation holds", (row) => row.free_bytes),
+    size("hole", "largest hole", "the largest free piece", (row) => row.largest_hole),
+  ];
+}
+
+function SegmentMap({ row, kinds }: { row: SegmentRow; kinds: string[] }): JSX.Element {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const shade = theme.value;
+  useLayoutEffect(() => {
+    const color = reader();
+    const colors = kinds.map((kind) => color(memoryColor("kind", kind, 0)));
+    drawSegment(canvas.current!, row.parts, colors, color("surface"), MAP);
+  }, [row, kinds, shade]);
+  const label = `Segment ${row.address}: ${bytes(row.free_bytes)} of ${bytes(row.bytes)} free`;
+  return (
+    <canvas
+      ref={canvas}
+      role="img"
+      class="segment-map"
+      aria-label={label}
+      title={label}
+      style={{ width: `${MAP.width}px`, height: `${MAP.height}px` }}
+    />
+  );
+}
