@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.errors import IngestError
 from stepscope.trace import cache as trace_cache
-from stepscope.trace.trace import Trace, WarningRow
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from stepscope.trace.trace import Trace, WarningRow
+
 Progress = Callable[[int, int], None]
 Model = Mapping[str, Any] | None
-_CACHED_PACKAGES = ("ingest", "trace", "annotate")
+_PACKAGES = ("ingest", "trace", "annotate")  # those that make a trace of a file
 _MERGED = (
     "several processes use the same correlation ids, as in a file merged from several ranks: links "
     "between launches and device work may be wrong; open a folder with one file per rank instead"
@@ -60,7 +61,7 @@ def open(
     source, tree = Path(path), _read_model(model)
     if source.is_dir():
         return _open_folder(source, tree, as_recorded, executor, progress, cache)
-    key = _key(source, tree, as_recorded) if cache else None
+    key = _trace_key(source, tree, as_recorded) if cache else None
     return _cached(source, key) or open_file(source, tree, cache, progress, as_recorded)
 
 
@@ -74,9 +75,11 @@ def open_file(
     """Read and annotate one file; depends on the file alone, so any process can run it."""
     from stepscope.ingest import read
 
-    key = _key(path, model, as_recorded) if cache else None
+    key = _trace_key(path, model, as_recorded) if cache else None
     trace = _annotated(read(path, _byte_counter([path], progress)), model, as_recorded)
-    if key and key == _key(path, model, as_recorded):  # else the file changed while it was read
+    if key and key == _trace_key(
+        path, model, as_recorded
+    ):  # else the file changed while it was read
         trace_cache.keep(key, trace)
     return trace
 
@@ -95,6 +98,24 @@ def _annotated(trace: Trace, model: Model, as_recorded: bool) -> Trace:
         return concat([of_rank(annotate(part, model), rank) for part, rank in parts])
     warnings = [("merged_ranks", _MERGED, 1)] if looks_merged(trace) else []
     return annotate(trace, model, as_recorded).with_warnings(warnings)
+
+
+def key_of_text(
+    path: Path, model: str | None, as_recorded: bool, what: tuple[Any, ...], packages: Iterable[str]
+) -> trace_cache.Key | None:
+    """The key of a text that is derived of a file, for `cache.keep_text`.
+
+    Args:
+        path: the file.
+        model: the file of its model tree, if any.
+        as_recorded: whether recorded times are kept.
+        what: names the text.
+        packages: of the code that derives it, besides what opens the file.
+
+    Returns:
+        The key; None if the file cannot be read again.
+    """
+    return _key(path, (_read_model(model), as_recorded, *what), (*_PACKAGES, *packages))
 
 
 def _read_model(path: str | os.PathLike[str] | None) -> Model:
@@ -126,19 +147,23 @@ def _cached(path: Path, key: trace_cache.Key | None) -> Trace | None:
     return trace.with_metadata(source=str(path)) if trace else None
 
 
-def _key(path: Path, model: Model, as_recorded: bool) -> trace_cache.Key | None:
+def _key(path: Path, options: tuple[Any, ...], packages: Iterable[str]) -> trace_cache.Key | None:
     if not path.is_file():
         return None  # a pipe can be read only once
     try:
-        return trace_cache.key_of(path, repr((model, as_recorded)).encode(), _code())
+        return trace_cache.key_of(path, repr(options).encode(), _code(packages))
     except OSError:
         return None  # reading the file will report the error
 
 
-def _code() -> bytes:
-    """A fingerprint of the code that computes a trace, so that changed code misses the cache."""
+def _trace_key(path: Path, model: Model, as_recorded: bool) -> trace_cache.Key | None:
+    return _key(path, (model, as_recorded), _PACKAGES)
+
+
+def _code(packages: Iterable[str]) -> bytes:
+    """A fingerprint of the code that computes a result, so that changed code misses the cache."""
     here = Path(__file__).parent
-    files = sorted(file for name in _CACHED_PACKAGES for file in (here / name).rglob("*.py"))
+    files = sorted(file for name in packages for file in (here / name).rglob("*.py"))
     return repr(
         [(file.relative_to(here).as_posix(), zlib.crc32(file.read_bytes())) for file in files]
     ).encode()
@@ -159,7 +184,7 @@ def _open_folder(
     from stepscope.parallel import on_each
 
     files, warnings = trace_files(folder)
-    keys = {file: _key(file, model, as_recorded) if cache else None for file in files}
+    keys = {file: _trace_key(file, model, as_recorded) if cache else None for file in files}
     found = {file: trace for file, key in keys.items() if (trace := _cached(file, key))}
     uncached = [file for file in files if file not in found]
     add = _byte_counter(uncached, progress)
@@ -167,7 +192,7 @@ def _open_folder(
     results = on_each(uncached, work, executor, lambda file: add(file.stat().st_size))
     failed = [error for error in results.values() if isinstance(error, IngestError)]
     warnings += [("unreadable_file", str(error), 1) for error in failed]
-    found |= {file: trace for file, trace in results.items() if isinstance(trace, Trace)}
+    found |= {file: trace for file, trace in results.items() if not isinstance(trace, IngestError)}
     if not found:
         raise failed[0]
     traces = {file: found[file] for file in files if file in found}

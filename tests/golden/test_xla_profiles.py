@@ -9,7 +9,7 @@ import pytest
 
 import stepscope
 from stepscope.analyze import RULES, Finding, RuleContext
-from stepscope.summary import summarize
+from stepscope.summary.report_facts import summarize
 from stepscope.timeline import Timeline
 from stepscope.trace.trace import Trace
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import stepscope
-from stepscope.summary import summarize
+from stepscope.summary.report_facts import summarize
 
 if os.environ.get("CI") != "true" or sys.version_info < (3, 11):
     pytest.importorskip("jax")

@@ -10,7 +10,7 @@ import pytest
 import stepscope
 from stepscope.roofline import work_of
 from stepscope.roofline.operator_shapes import Call, Tensor
-from stepscope.summary import summarize
+from stepscope.summary.report_facts import summarize
 
 torch = pytest.importorskip("torch")
 Step = Callable[[], None]

@@ -9,7 +9,7 @@ import pytest
 
 import stepscope
 from stepscope.annotate.links.launch_sides import device_work
-from stepscope.summary import summarize
+from stepscope.summary.report_facts import summarize
 from stepscope.trace.trace import Trace
 
 

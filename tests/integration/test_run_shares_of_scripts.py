@@ -6,7 +6,7 @@ The parts are sleeps, which are never shorter than they should be.
 from test_run import TRAINING, record, write
 
 from stepscope.load import open as open_trace
-from stepscope.summary import summarize
+from stepscope.summary.report_facts import summarize
 from stepscope.summary.run_shares import run_lines
 
 PARTS = """

@@ -15,7 +15,7 @@ from stepscope.errors import StepscopeError
 from stepscope.graph.step_window import find_window
 from stepscope.serve.overview_answers import StepRow, _steps
 from stepscope.serve.trace_view import TraceView
-from stepscope.summary import summarize
+from stepscope.summary.report_facts import summarize
 from stepscope.trace.trace import Trace
 
 SUFFIXES = (".json", ".gz", ".pb", ".sqlite")

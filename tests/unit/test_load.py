@@ -107,7 +107,7 @@ def test_changed_code_makes_another_result(
 ) -> None:
     path = write(tmp_path / "a.json")
     stepscope.open(path)
-    monkeypatch.setattr("stepscope.load._code", lambda: b"other")
+    monkeypatch.setattr("stepscope.load._code", lambda packages: b"other")
     stepscope.open(path)
     assert reads == ["a.json", "a.json"]
 

@@ -15,7 +15,7 @@ from stepscope.analyze.analysis import Group, group_findings
 from stepscope.analyze.finding import Finding, Gain, Place
 from stepscope.analyze.patch import Patch
 from stepscope.analyze.source_places import plain_name
-from stepscope.annotate.device.kernel_names import short_kernel
+from stepscope.kernel_names import short_kernel
 from stepscope.summary.numbers import ms, percent, plural
 
 _STYLE = {"critical": "bold red", "warning": "bold yellow", "info": "bold cyan"}

@@ -12,8 +12,9 @@ from stepscope.analyze.first_use import first_use, one_off
 from stepscope.annotate.device.host_idle import python_time as intervals_of_python
 from stepscope.annotate.device.idle import windows
 from stepscope.arrays import Floats, Rows
-from stepscope.summary import Summary, summarize
 from stepscope.summary.efficiency import WorkBounds
+from stepscope.summary.facts import Summary
+from stepscope.summary.report_facts import summarize
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES

@@ -76,12 +76,12 @@ def _bytes(path: Path) -> int:
 
 def _delete(paths: Sequence[Path]) -> None:
     from stepscope.errors import TraceError
-    from stepscope.trace import store
+    from stepscope.trace import entry_folder
 
     for path in paths:
         try:
             if path.is_dir():
-                store.remove(path)
+                entry_folder.remove(path)
             else:
                 path.unlink(missing_ok=True)
         except OSError as error:

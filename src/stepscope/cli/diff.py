@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepscope.cli.json_output import echo_json
-from stepscope.cli.options import FiniteRange, keeps_recorded_times, tell_of_ranks_without_steps
+from stepscope.cli.options import (
+    FiniteRange,
+    keeps_recorded_times,
+    ranks_without_steps,
+    say_ranks_without_steps,
+)
 from stepscope.cli.path_options import NamedPath
 from stepscope.cli.progress import progress_bar
 from stepscope.cli.terminal import terminal
@@ -84,7 +89,7 @@ def _load(path: str, model: str | None, as_recorded: bool, cache: bool) -> Trace
 
     with progress_bar(f"reading {Path(path).name}") as progress:
         trace = open(path, model=model, as_recorded=as_recorded, cache=cache, progress=progress)
-    tell_of_ranks_without_steps(trace)
+    say_ranks_without_steps(trace.metadata.source, ranks_without_steps(trace))
     return trace
 
 

@@ -9,9 +9,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.annotate.device.kernel_names import short_kernel
 from stepscope.diff import Comparison, Row, Side
 from stepscope.diff.step_samples import Run
+from stepscope.kernel_names import short_kernel
 from stepscope.summary.numbers import bar, ms, plural
 
 _WIDE = 100

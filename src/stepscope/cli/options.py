@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +31,46 @@ def keeps_recorded_times(command: Command) -> Command:
     return option(command)
 
 
+@dataclass(frozen=True)
+class TraceFile:
+    """FILE and the options that say how to open it."""
+
+    path: str
+    model: str | None
+    as_recorded: bool
+    cache: bool
+
+    def open(self) -> Trace:
+        """The annotated trace, with a progress bar while it is read."""
+        from stepscope.load import open  # loads NumPy and Arrow: not for `--help`
+
+        with progress_bar(f"reading {self.path}") as progress:
+            trace = open(
+                self.path, model=self.model, as_recorded=self.as_recorded, cache=self.cache,
+                progress=progress,
+            )  # fmt: skip
+        _refuse_snapshot(trace)
+        return trace
+
+
+def takes_file(command: Command) -> Command:
+    """Give a command FILE and its options; it gets a `TraceFile` as `file`."""
+
+    @click.argument("file", type=NamedPath())
+    @click.option("--model", metavar="JSON", type=NamedPath(),
+                  help="Model tree, for a trace that names no modules.")  # fmt: skip
+    @keeps_recorded_times
+    @click.option("--no-cache", is_flag=True, help="Do not use the cache.")
+    @wraps(command)
+    def with_file(
+        file: str, model: str | None, as_recorded: bool, no_cache: bool, **rest: Any
+    ) -> Any:
+        _refuse_two_answers(rest)
+        return command(file=TraceFile(file, model, as_recorded, not no_cache), **rest)
+
+    return with_file  # type: ignore[return-value]
+
+
 def takes_trace(command: Command) -> Command:
     """Give a command FILE and its options; it gets the opened trace as `trace`.
 
@@ -40,22 +81,11 @@ def takes_trace(command: Command) -> Command:
             click.echo(len(trace.events))
     """
 
-    @click.argument("file", type=NamedPath())
-    @click.option("--model", metavar="JSON", type=NamedPath(),
-                  help="Model tree, for a trace that names no modules.")  # fmt: skip
-    @keeps_recorded_times
-    @click.option("--no-cache", is_flag=True, help="Do not use the cache.")
+    @takes_file
     @wraps(command)
-    def opened(file: str, model: str | None, as_recorded: bool, no_cache: bool, **rest: Any) -> Any:
-        _refuse_two_answers(rest)
-        from stepscope.load import open  # loads NumPy and Arrow: not for `--help`
-
-        with progress_bar(f"reading {file}") as progress:
-            trace = open(
-                file, model=model, as_recorded=as_recorded, cache=not no_cache, progress=progress
-            )
-        _refuse_snapshot(trace)
-        tell_of_ranks_without_steps(trace)
+    def opened(file: TraceFile, **rest: Any) -> Any:
+        trace = file.open()
+        say_ranks_without_steps(trace.metadata.source, ranks_without_steps(trace))
         return command(trace=trace, **rest)
 
     return opened  # type: ignore[return-value]
@@ -75,12 +105,17 @@ def _refuse_two_answers(options: Mapping[str, Any]) -> None:
         raise click.UsageError(f"{' and '.join(given)} cannot be combined; choose one")
 
 
-def tell_of_ranks_without_steps(trace: Trace) -> None:
-    """Say on stderr which ranks of a job have no recorded step."""
+def ranks_without_steps(trace: Trace) -> list[int]:
+    """The ranks of a job that have no recorded step."""
     from stepscope.annotate.steps.steps import ranks_with_steps
 
-    for rank in sorted({*trace.metadata.ranks} - {*ranks_with_steps(trace)}):
-        click.echo(f"! rank {rank} of {trace.metadata.source} has no recorded step", err=True)
+    return sorted({*trace.metadata.ranks} - {*ranks_with_steps(trace)})
+
+
+def say_ranks_without_steps(source: str, ranks: Iterable[int]) -> None:
+    """Say on stderr which ranks have no recorded step."""
+    for rank in ranks:
+        click.echo(f"! rank {rank} of {source} has no recorded step", err=True)
 
 
 class FiniteRange(click.FloatRange):

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from stepscope.cli.json_output import echo_json
-from stepscope.cli.options import takes_trace
+from stepscope.cli.options import TraceFile, say_ranks_without_steps, takes_file
 from stepscope.cli.output_files import write_text
 from stepscope.cli.path_options import NamedPath, OutputFile
 from stepscope.cli.terminal import terminal
 
-if TYPE_CHECKING:
-    from stepscope.trace.trace import Trace
-
 
 @click.command()
-@takes_trace
+@takes_file
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--svg", metavar="OUT", type=OutputFile(),
               help="Write the report as an SVG image.")  # fmt: skip
@@ -33,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--depth", type=click.IntRange(1), default=4, show_default=True,
               help="Levels of the module tree to show.")  # fmt: skip
 def report(
-    trace: Trace,
+    file: TraceFile,
     as_json: bool,
     svg: str | None,
     html: str | None,
@@ -46,13 +42,13 @@ def report(
     if html is not None:
         from stepscope.cli.single_file import write_html
 
-        write_html(trace, html, rank, step, source_root)
+        write_html(file.open(), html, rank, step, source_root)
         return
-    from stepscope.annotate.steps.steps import ranks_with_steps
-    from stepscope.summary import summarize
+    from stepscope.cli.kept_report import report_of
 
-    ranks = ranks_with_steps(trace) if rank is None else (rank,)
-    summaries = [summarize(trace, rank, step) for rank in ranks]
+    found = report_of(file, rank, step)
+    say_ranks_without_steps(file.path, found.ranks_without_steps)
+    summaries = found.summaries
     if as_json:
         facts = [summary.to_json() for summary in summaries]
         echo_json(facts[0] if len(facts) == 1 else {"ranks": facts})
@@ -66,5 +62,5 @@ def report(
 
     console = terminal()
     print_report(console, summaries, depth)
-    file = shlex.quote(trace.metadata.source)
-    console.print(Text(f"\nFor causes and fixes: stepscope analyze {file}", "dim"), soft_wrap=True)
+    advice = f"\nFor causes and fixes: stepscope analyze {shlex.quote(file.path)}"
+    console.print(Text(advice, "dim"), soft_wrap=True)

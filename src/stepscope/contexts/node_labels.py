@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from stepscope.annotate.device.kernel_names import short_kernel
 from stepscope.contexts.tree import ContextTree
+from stepscope.kernel_names import short_kernel
 
 _DEVICE = ("kernel", "communication")
 _ENGINE = "autograd::engine::evaluate_function: "

@@ -11,9 +11,8 @@ from stepscope.errors import TraceError
 from stepscope.memory.memory_comparison import holds_memory
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.summary import Summary, summarize
-from stepscope.summary.iterations import Iterations
-from stepscope.summary.run_shares import RunShares
+from stepscope.summary.facts import Iterations, RunShares, Summary
+from stepscope.summary.report_facts import summarize
 from stepscope.timeline.step_id import StepId
 
 

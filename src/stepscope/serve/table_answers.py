@@ -11,8 +11,7 @@ from msgspec import UNSET, UnsetType
 from stepscope.serve.overview_answers import summary_of
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.summary.module_costs import Node
-from stepscope.summary.top_kernels import Kernel
+from stepscope.summary.facts import Kernel, Node
 from stepscope.summary.work_table import WorkOfName, work_by_name
 
 _CONFIGURATION = {

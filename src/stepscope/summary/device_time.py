@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stepscope.annotate.device.idle import working_devices
+from stepscope.summary.facts import Device
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES
 from stepscope.trace.table import Table
 
 _MS = 1e-6
-
-
-@dataclass(frozen=True)
-class Device:
-    """Mean times of a device per step, ms: computing, exposed communication, idle by cause."""
-
-    device: int
-    name: str
-    window_ms: float
-    computing_ms: float
-    idle_ms: dict[str, float]
-    communication_ms: float
-    overlapped_ms: float
 
 
 def devices_of(selected: SelectedSteps) -> list[Device]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,48 +11,11 @@ from stepscope.arrays import Codes8, Floats, Mask
 from stepscope.roofline import Pieces, precisions, rates_of, work_of_pieces
 from stepscope.roofline.instruction_work import SHAPES, XLA
 from stepscope.roofline.precision import PRECISIONS
-from stepscope.summary.device_time import Device
+from stepscope.summary.facts import Device, Efficiency
 from stepscope.summary.selected_steps import SelectedSteps
 
 _MAX_WITHOUT_PEAK = 0.01  # report a utilization if at most this share of FLOPs has no known peak
 _MIN_KNOWN = 0.5  # and if the FLOPs of at least this share of the time are known
-
-
-@dataclass(frozen=True)
-class Efficiency:
-    """FLOPs and FLOP/s of the matrix products, convolutions and attention of a step.
-
-    Attributes:
-        flops: floating-point operations per step; a multiply-add counts as two.
-        repeated_flops: FLOPs that backward recomputes (checkpointing).
-        known: share of the time of this work whose FLOPs are known.
-        tflops: rate over the whole step, TFLOP/s.
-        busy_tflops: rate while this work runs, TFLOP/s. None for a trace of another tool without
-            device work: the CPU calls may only be launches.
-        gpu: name of the device if its peak rates are known, else empty.
-        peak_tflops: peak rate for each precision in use.
-        mfu: model FLOPs utilization: time that the FLOPs, without recomputation, take at the peak
-            rate of their precision, as a share of the step. None if a peak is unknown, or the
-            FLOPs of half of the time or more are unknown.
-        hfu: hardware FLOPs utilization: the same with recomputation.
-        busy_utilization: the same as a share of the time in which this work runs.
-        counted_by: `xla` if XLA recorded the FLOPs of any of it, `shapes` if they come from the
-            shapes in XLA's programs, else empty: from the recorded arguments of operators.
-
-    Source: Chowdhery et al., "PaLM", 2022, appendix B.
-    """
-
-    flops: float
-    repeated_flops: float
-    known: float
-    tflops: float
-    busy_tflops: float | None
-    gpu: str
-    peak_tflops: dict[str, float]
-    mfu: float | None
-    hfu: float | None
-    busy_utilization: float | None
-    counted_by: str
 
 
 class WorkBounds:

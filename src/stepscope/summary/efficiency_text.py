@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from stepscope.summary.efficiency import Efficiency
+from stepscope.summary.facts import Efficiency
 from stepscope.summary.numbers import ms, operations, percent
 from stepscope.summary.text_tables import plain_table
 

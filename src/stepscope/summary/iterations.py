@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from stepscope.arrays import Mask
+from stepscope.summary.facts import Iterations
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.trace.schema import INFERENCE_STAGES
 from stepscope.trace.table import Table
 
 _COUNTS = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
-
-
-@dataclass(frozen=True)
-class Iterations:
-    """The iterations of one kind: how many, and means; None where the trace does not say.
-
-    Attributes:
-        stage: prefill, decode, or both in one.
-        count: how many there are.
-        ms: mean time from the start of an iteration on the CPU to its end.
-        prefill_requests: requests whose prompts an iteration processes.
-        prefill_tokens: tokens of these prompts.
-        decode_requests: requests for which an iteration generates.
-        decode_tokens: tokens that it processes for them.
-    """
-
-    stage: str
-    count: int
-    ms: float
-    prefill_requests: float | None
-    prefill_tokens: float | None
-    decode_requests: float | None
-    decode_tokens: float | None
 
 
 def iterations_of(selected: SelectedSteps) -> list[Iterations]:

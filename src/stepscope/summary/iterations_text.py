@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.summary.iterations import Iterations
+from stepscope.summary.facts import Iterations
 from stepscope.summary.numbers import count, ms
 from stepscope.summary.text_tables import STAGE_STYLE, plain_table, stage_words
 

@@ -8,11 +8,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.annotate.device.kernel_names import short_kernel
+from stepscope.kernel_names import short_kernel
+from stepscope.summary.facts import Kernel, Summary
 from stepscope.summary.numbers import ms, percent
-from stepscope.summary.report_facts import Summary
 from stepscope.summary.text_tables import STAGE_STYLE, WIDE, plain_table, stage_words
-from stepscope.summary.top_kernels import Kernel
 
 _ROOM_FOR_PEAK = 110
 _MOST = 10

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from stepscope.summary.verdict import Verdict
+from stepscope.summary.facts import Verdict
 
 QUIET = 0.95  # of a core; with less, times are visibly longer than on a quiet machine
 CANNOT_TELL = 0.6

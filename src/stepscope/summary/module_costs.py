@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -13,55 +13,12 @@ from stepscope.annotate.modules.modules import module_costs
 from stepscope.annotate.modules.repeated_blocks import numbered_blocks
 from stepscope.arrays import Mask
 from stepscope.summary.efficiency import ModuleWork
+from stepscope.summary.facts import Node
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 _MS = 1e-6
 _LEAST_REPEATS = 3
-
-
-@dataclass(frozen=True)
-class Node:
-    """A module, or `count` consecutive copies of one block; times are means per step, ms.
-
-    `flops` counts matrix products, convolutions and attention per step; None if unknown.
-    `intensity` is FLOPs per byte of all work whose FLOPs and bytes are known; None if none is.
-    `spread_ms` holds the shortest and the longest time among the folded modules. `path` is the path
-    of the first, `modules` has the ids of all, and `copies` has a node for each, without children.
-    """
-
-    name: str
-    path: str
-    kind: str
-    count: int
-    calls: float
-    forward_cpu_ms: float
-    forward_device_ms: float
-    backward_cpu_ms: float
-    backward_device_ms: float
-    recompute_cpu_ms: float
-    recompute_device_ms: float
-    flops: float | None
-    intensity: float | None
-    parameters: int | None
-    file: str
-    line: int | None
-    call_file: str
-    call_line: int | None
-    spread_ms: tuple[float, float]
-    modules: list[int]
-    copies: list[Node]
-    children: list[Node]
-
-    @property
-    def cpu_ms(self) -> float:
-        """CPU time, forward and backward, ms a step."""
-        return self.forward_cpu_ms + self.backward_cpu_ms + self.recompute_cpu_ms
-
-    @property
-    def device_ms(self) -> float:
-        """Device time, forward and backward, ms a step."""
-        return self.forward_device_ms + self.backward_device_ms + self.recompute_device_ms
 
 
 def module_tree(

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.summary.module_costs import Node
+from stepscope.summary.facts import Node, Summary
 from stepscope.summary.numbers import count, ms, percent
-from stepscope.summary.report_facts import Summary
 from stepscope.summary.text_tables import WIDE, bar_for, plain_table
 
 _ROOM_FOR_BARS = 90

@@ -2,99 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
 import numpy as np
 
 from stepscope.annotate.device.host_idle import exposed_communication, python_time
 from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.annotate.steps.steps import ranks_with_steps
 from stepscope.arrays import Floats
-from stepscope.summary.device_time import Device, devices_of
-from stepscope.summary.efficiency import Efficiency, WorkBounds, efficiency_of, work_of_modules
-from stepscope.summary.iterations import Iterations, iterations_of
+from stepscope.summary.device_time import devices_of
+from stepscope.summary.efficiency import WorkBounds, efficiency_of, work_of_modules
+from stepscope.summary.facts import (
+    Device,
+    Node,
+    Stage,
+    StepTimes,
+    Summary,
+    Verdict,
+    WarmUp,
+)
+from stepscope.summary.iterations import iterations_of
 from stepscope.summary.machine_load import core_share, under_load
-from stepscope.summary.module_costs import Node, module_tree
-from stepscope.summary.plain_data import plain_data
-from stepscope.summary.run_shares import RunShares, run_shares
+from stepscope.summary.module_costs import module_tree
+from stepscope.summary.run_shares import run_shares
 from stepscope.summary.selected_steps import SelectedSteps
-from stepscope.summary.top_kernels import Kernel, kernels_of, time_by_kind
-from stepscope.summary.verdict import Verdict, verdict
+from stepscope.summary.top_kernels import kernels_of, time_by_kind
+from stepscope.summary.verdict import verdict
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 _MS = 1e-6
-
-
-@dataclass(frozen=True)
-class WarmUp:
-    """A first step that is excluded from all means because it takes far longer."""
-
-    step: int
-    ms: float
-
-
-@dataclass(frozen=True)
-class StepTimes:
-    """Which steps are selected, their times and spread, ms, and the warm-up step if excluded."""
-
-    numbers: list[int]
-    evidence: str
-    mean_ms: float
-    median_ms: float
-    min_ms: float
-    max_ms: float
-    std_ms: float
-    warm_up: WarmUp | None
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Mean times of a stage per step, ms, its CPU share of the step, and what bounds it."""
-
-    stage: str
-    cpu_ms: float
-    device_ms: float
-    share: float
-    bound_by: str
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Everything that a report says about one rank; `to_json` returns plain data."""
-
-    source: str
-    framework: str
-    rank: int
-    world_size: int
-    steps: StepTimes
-    verdict: Verdict
-    stages: list[Stage]
-    devices: list[Device]
-    efficiency: Efficiency | None
-    kinds: dict[str, float]
-    kernels: list[Kernel]
-    kernels_are: str
-    modules: list[Node]
-    modules_evidence: str
-    data_wait_ms: float
-    parameters: int | None
-    parameter_bytes: int | None
-    peak_memory_bytes: dict[str, int]
-    capture: Mapping[str, Any]
-    recording_cost: Mapping[str, Any] = field(default_factory=dict)
-    core_share: float | None = None
-    run: RunShares | None = None
-    iterations: list[Iterations] = field(default_factory=list)
-    warnings: list[dict[str, Any]] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        """The same as dicts and lists that `json` can write."""
-        facts: dict[str, Any] = plain_data(self)
-        return facts
 
 
 def summarize(trace: Trace, rank: int | None = None, step: int | None = None) -> Summary:
@@ -136,7 +72,7 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         kernels_are="kernels" if devices else "operators",
         modules=_modules(selected, bounds),
         modules_evidence=_modules_evidence(trace),
-        data_wait_ms=sum(stage.cpu_ms for stage in stages if stage.stage == "data_loading"),
+        data_wait_ms=sum((stage.cpu_ms for stage in stages if stage.stage == "data_loading"), 0.0),
         parameters=_of_roots(selected, "parameters"),
         parameter_bytes=_of_roots(selected, "parameter_bytes"),
         peak_memory_bytes=_peak_memory(trace["memory"], selected.rank),

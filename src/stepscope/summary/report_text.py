@@ -10,14 +10,13 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.summary.device_time import Device
 from stepscope.summary.efficiency_text import efficiency_parts
+from stepscope.summary.facts import Device, StepTimes, Summary
 from stepscope.summary.iterations_text import iterations_table
 from stepscope.summary.kernels_text import kernels_parts
 from stepscope.summary.machine_load import load_warning
 from stepscope.summary.modules_text import modules_table
 from stepscope.summary.numbers import count, ms, percent, plural, size
-from stepscope.summary.report_facts import StepTimes, Summary
 from stepscope.summary.run_shares import run_lines
 from stepscope.summary.text_tables import STAGE_STYLE, bar_for, stage_words
 from stepscope.summary.text_tables import plain_table as _table

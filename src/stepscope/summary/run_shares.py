@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from stepscope.summary.facts import RunPlace, RunShares
 from stepscope.summary.numbers import percent
 
 _TRAINING = "training_steps"
@@ -15,45 +15,6 @@ _WORDS = {
     "data_preparation": "data preparation", "rollout": "rollout or generation",
 }  # fmt: skip
 _LEAST, _LEAST_PLACE = 0.005, 0.02
-
-
-@dataclass(frozen=True)
-class RunPlace:
-    """Where a stage of the run begins, how often, and its share of the run."""
-
-    stage: str
-    function: str
-    file: str
-    line: int
-    count: int
-    share: float
-
-
-@dataclass(frozen=True)
-class RunShares:
-    """The whole run, as its process measured it, without the time that recording took.
-
-    Attributes:
-        seconds: length of the run.
-        ended: whether that is all of it; a run that was killed is known until some time before.
-        steps: training steps.
-        shares: of the run, by stage, the largest first.
-        outside_of_steps: share of the run that is not training steps.
-        data_loading: share of the run in which training steps waited for data.
-        first_step: share of the run in the first step, None if unknown.
-        torch_imported: share of the run until torch was imported, part of the start-up.
-        places: where stages of the run begin.
-    """
-
-    seconds: float
-    ended: bool
-    steps: int
-    shares: dict[str, float]
-    outside_of_steps: float
-    data_loading: float
-    first_step: float | None
-    torch_imported: float | None
-    places: list[RunPlace]
 
 
 def run_shares(capture: Mapping[str, Any]) -> RunShares | None:

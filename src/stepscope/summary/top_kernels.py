@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from stepscope.arrays import Floats, Mask
 from stepscope.summary.efficiency import WorkBounds, with_known_intensity
+from stepscope.summary.facts import Kernel
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.trace.table import Text
 
 _MS = 1e-6
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """Device work of one name (operators if there is no device), mean per step.
-
-    Attributes:
-        tflops: achieved TFLOP/s; None if unknown, and for everything but matrix products,
-            convolutions and attention.
-        gbytes: achieved GB/s if inputs and outputs move once; None if unknown.
-        intensity: arithmetic intensity, FLOPs per byte moved; None if unknown.
-        of_peak: time at the device's peak rates as a share of the measured time; None if unknown.
-        limit: `compute` or `memory`, whichever bounds the time at peak; else empty.
-    """
-
-    name: str
-    kind: str
-    stage: str
-    count: float
-    total_ms: float
-    share: float
-    tflops: float | None
-    gbytes: float | None
-    intensity: float | None
-    of_peak: float | None
-    limit: str
 
 
 def kernels_of(selected: SelectedSteps, bounds: WorkBounds) -> list[Kernel]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from stepscope.summary.facts import Verdict
 from stepscope.summary.text_tables import stage_words
 
 NOTABLE = 0.10  # a cause that costs less than this share of the step does not limit it
@@ -48,15 +48,6 @@ class _Device(Protocol):
     def computing_ms(self) -> float: ...
     @property
     def idle_ms(self) -> dict[str, float]: ...
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What bounds the step (`bound_by`), the share of the step it costs, and a sentence."""
-
-    bound_by: str
-    share: float
-    sentence: str
 
 
 def verdict(

@@ -11,8 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from stepscope.annotate.device.kernel_names import short_kernel
 from stepscope.arrays import Ids, Times
+from stepscope.kernel_names import short_kernel
 
 _WIDEST = 200
 _Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]

@@ -1,8 +1,8 @@
-"""The trace cache: stored tables of files that were opened before.
+"""The cache of files that were opened before: their tables, and texts that were derived of them.
 
 An entry is a folder whose name contains hashes of the file, its state and the code that read it, so
 an outdated entry is never found. An entry with wrong checksums is deleted. Failures of the cache
-are not errors: the file is read again.
+are not errors: the file is read again. Texts need no NumPy: looking one up takes milliseconds.
 """
 
 from __future__ import annotations
@@ -11,14 +11,19 @@ import hashlib
 import os
 import re
 import time
+import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stepscope.errors import TraceError
-from stepscope.trace import store
-from stepscope.trace.trace import Trace
+from stepscope.trace import entry_folder
 from stepscope.version import __version__
+
+if TYPE_CHECKING:
+    from stepscope.trace.trace import Trace
 
 FOLDER_VARIABLE = "STEPSCOPE_CACHE"
 LIMIT_VARIABLE = "STEPSCOPE_CACHE_BYTES"
@@ -26,6 +31,8 @@ _DEFAULT_LIMIT_BYTES = 10 << 30
 _SAMPLE_BYTES = 1 << 14
 _SAMPLES = 8
 _ABANDONED_S = 3600
+_TEXT = "text"
+_CHECKSUM_BYTES = 4
 # The folder may hold other things too: only names of this form are entries.
 _ENTRY_NAME = re.compile(r"(?P<unfinished>\.+)?[0-9a-f]{24}-[0-9a-f]{24}(?(unfinished)\..+)")
 
@@ -67,39 +74,57 @@ def key_of(path: Path, options: bytes = b"", code: bytes = b"") -> Key:
         OSError: if the file cannot be read.
     """
     real = path.resolve()
-    state = (__version__.encode(), store.fingerprint(), code, *_state(real))
+    state = (__version__.encode(), code, *_state(real))
     return Key(_digest(os.fsencode(real), options), _digest(*state))
 
 
 def fetch(key: Key) -> Trace | None:
     """The stored trace of `key`, or None; a damaged entry is deleted."""
-    folder = cache_folder()
-    if folder is None or not (entry := folder / key.name).is_dir():
+    if (entry := _entry(key)) is None:
         return None
+    from stepscope.trace import store
+
     try:
         trace = store.load(entry)
     except TraceError:
-        with suppress(OSError):
-            store.remove(entry)
+        _remove(entry)
         return None
-    with suppress(OSError):
-        os.utime(entry)  # the least recently used entries are deleted first
+    _mark_used(entry)
     return trace
 
 
 def keep(key: Key, trace: Trace) -> None:
     """Store a trace, replacing older entries of the same file, within the cache's size limit."""
-    folder = cache_folder()
-    if folder is None:
-        return
-    with suppress(OSError, RecursionError):
-        folder.mkdir(parents=True, exist_ok=True)
-        # Not durable: an entry damaged by a power cut fails its checksums and is computed again.
-        store.save(trace, folder / key.name, durable=False)
-        for entry in folder.glob(f"{key.file}-*"):
-            if entry.name != key.name:
-                store.remove(entry)
-        _shrink(folder, limit_bytes())
+    from stepscope.trace import store
+
+    # Not durable: an entry damaged by a power cut fails its checksums and is computed again.
+    _keep(key, lambda entry: store.save(trace, entry, durable=False))
+
+
+def fetch_text(key: Key) -> bytes | None:
+    """The text that `keep_text` stored for `key`, or None; a damaged entry is deleted."""
+    if (entry := _entry(key)) is None:
+        return None
+    try:
+        content = (entry / _TEXT).read_bytes()
+    except OSError:
+        return None
+    checksum, text = content[:_CHECKSUM_BYTES], content[_CHECKSUM_BYTES:]
+    if checksum != _checksum(text):
+        _remove(entry)
+        return None
+    _mark_used(entry)
+    return text
+
+
+def keep_text(key: Key, text: bytes) -> None:
+    """Store a text, replacing older entries of the same file and options."""
+
+    def write(entry: Path) -> None:
+        with entry_folder.written(entry) as work:
+            (work / _TEXT).write_bytes(_checksum(text) + text)
+
+    _keep(key, write)
 
 
 def entries() -> list[Path]:
@@ -113,6 +138,41 @@ def limit_bytes() -> int:
         return int(os.environ[LIMIT_VARIABLE])
     except (KeyError, ValueError):
         return _DEFAULT_LIMIT_BYTES
+
+
+def _entry(key: Key) -> Path | None:
+    """The folder of `key`, None where there is none."""
+    folder = cache_folder()
+    entry = folder / key.name if folder else None
+    return entry if entry and entry.is_dir() else None
+
+
+def _keep(key: Key, write: Callable[[Path], None]) -> None:
+    folder = cache_folder()
+    if folder is None:
+        return
+    with suppress(OSError, RecursionError):
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder / key.name)
+        for entry in folder.glob(f"{key.file}-*"):
+            if entry.name != key.name:
+                entry_folder.remove(entry)
+        _shrink(folder, limit_bytes())
+
+
+def _remove(entry: Path) -> None:
+    with suppress(OSError):
+        entry_folder.remove(entry)
+
+
+def _mark_used(entry: Path) -> None:
+    """The least recently used entries are deleted first."""
+    with suppress(OSError):
+        os.utime(entry)
+
+
+def _checksum(text: bytes) -> bytes:
+    return zlib.crc32(text).to_bytes(_CHECKSUM_BYTES, "little")
 
 
 def _state(path: Path) -> tuple[bytes | int, ...]:
@@ -142,7 +202,7 @@ def _shrink(folder: Path, limit: int) -> None:
     for used, size, entry in entries:
         abandoned = entry.name.startswith(".") and time.time() - used > _ABANDONED_S
         if total > limit or abandoned:
-            store.remove(entry)
+            entry_folder.remove(entry)
             total -= size
 
 
@@ -152,5 +212,5 @@ def _entries(folder: Path | None) -> list[tuple[float, int, Path]]:
     for entry in folder.iterdir() if folder and folder.is_dir() else ():
         with suppress(OSError):  # another process may delete it meanwhile
             if entry.is_dir() and _ENTRY_NAME.fullmatch(entry.name):
-                found.append((entry.stat().st_mtime, store.size(entry), entry))
+                found.append((entry.stat().st_mtime, entry_folder.size(entry), entry))
     return found

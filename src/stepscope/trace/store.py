@@ -15,10 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 import zlib
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +26,7 @@ from stepscope.arrays import Array
 from stepscope.errors import TraceError
 from stepscope.trace.arguments import Arguments, Block
 from stepscope.trace.arrow import arrow_bytes, arrow_numbers, arrow_text
+from stepscope.trace.entry_folder import written
 from stepscope.trace.schema import SCHEMAS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace
@@ -63,17 +61,13 @@ def save(trace: Trace, folder: Path, durable: bool = True) -> None:
     Example:
         >>> save(trace, Path("run.trace"))  # doctest: +SKIP
     """
-    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    with written(folder) as work:
         for name, batch in _batches(trace).items():
             _write_batch(work / f"{name}.arrow", batch)
         (work / _METADATA).write_text(json.dumps(trace.metadata.to_json(), default=str), "utf-8")
         _write_index(work)
         if durable:
             _sync(work)
-        _replace(work, folder)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def load(folder: Path) -> Trace:
@@ -94,11 +88,6 @@ def load(folder: Path) -> Trace:
         return _trace(members)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
         raise TraceError(f"{folder}: the stored trace is damaged ({error!r})") from error
-
-
-def size(folder: Path) -> int:
-    """The size of a stored trace on disk, bytes."""
-    return sum(member.stat().st_size for member in folder.iterdir())
 
 
 # -- writing
@@ -161,24 +150,6 @@ def _sync(work: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _replace(work: Path, folder: Path) -> None:
-    try:
-        work.rename(folder)
-    except OSError:
-        remove(folder)
-        work.rename(folder)
-
-
-def remove(folder: Path) -> None:
-    """Delete a stored trace; it is renamed first, so that nobody sees half of it."""
-    with suppress(FileNotFoundError):
-        trash = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        try:
-            folder.rename(trash / folder.name)
-        finally:
-            shutil.rmtree(trash, ignore_errors=True)
 
 
 # -- reading

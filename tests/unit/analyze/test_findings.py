@@ -26,7 +26,7 @@ from stepscope.analyze import (
 from stepscope.analyze.findings_text import Heading, print_findings
 from stepscope.annotate import annotate
 from stepscope.errors import RuleError, TraceError
-from stepscope.summary import summarize
+from stepscope.summary.report_facts import summarize
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 

@@ -9,7 +9,7 @@ import pytest
 from facts import warning_codes
 
 from stepscope.annotate import annotate
-from stepscope.summary import summarize
+from stepscope.summary.report_facts import summarize
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 

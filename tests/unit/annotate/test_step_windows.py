@@ -12,7 +12,7 @@ from facts import us
 from stepscope.annotate import annotate
 from stepscope.diff import compare
 from stepscope.graph.build_graph import build_graph
-from stepscope.summary import summarize
+from stepscope.summary.report_facts import summarize
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 

@@ -13,7 +13,8 @@ from stepscope.ingest.warning_log import WarningLog
 from stepscope.ingest.xplane.hlo_buffers import buffers_of
 from stepscope.ingest.xplane.protobuf import Span
 from stepscope.ingest.xplane.xspace import Source
-from stepscope.summary import Summary, summarize
+from stepscope.summary.facts import Summary
+from stepscope.summary.report_facts import summarize
 from stepscope.trace.trace import Trace
 
 

@@ -59,7 +59,7 @@ def test_one_begins_with_the_slowest_step(trace: TraceView) -> None:
 
 
 def test_the_overview_is_the_report(trace: TraceView) -> None:
-    from stepscope.summary import summarize
+    from stepscope.summary.report_facts import summarize
 
     facts = summarize(trace.trace).to_json()
     told = ask(trace, "overview")["facts"]

@@ -15,7 +15,7 @@ from stepscope.cli.json_output import _pieces, finite
 from stepscope.ingest import read
 from stepscope.serve.json_encoding import encode
 from stepscope.serve.table_answers import _module_nodes
-from stepscope.summary import summarize
+from stepscope.summary.report_facts import summarize
 
 DEEP = 500
 

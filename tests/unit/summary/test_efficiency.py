@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from stepscope.annotate import annotate
-from stepscope.summary import Summary, summarize
+from stepscope.summary.facts import Summary
 from stepscope.summary.numbers import operations
+from stepscope.summary.report_facts import summarize
 from stepscope.summary.report_text import print_report
 from stepscope.testing import drawn_trace
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from stepscope.summary.facts import Verdict
 from stepscope.summary.machine_load import core_share, load_warning, under_load
-from stepscope.summary.verdict import Verdict
 
 CPU = Verdict("cpu", 0.6, "The step is CPU-bound.")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from stepscope.annotate import annotate
-from stepscope.summary import summarize
-from stepscope.summary.module_costs import Node
+from stepscope.summary.facts import Node
+from stepscope.summary.report_facts import summarize
 from stepscope.testing import drawn_trace
 
 

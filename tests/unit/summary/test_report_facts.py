@@ -9,8 +9,8 @@ import pytest
 
 from stepscope.annotate import annotate
 from stepscope.errors import TraceError
-from stepscope.summary import Summary, summarize
-from stepscope.summary.report_facts import WarmUp
+from stepscope.summary.facts import Summary, WarmUp
+from stepscope.summary.report_facts import summarize
 from stepscope.testing import drawn_trace
 from stepscope.trace.concat import concat
 from stepscope.trace.trace import Trace

@@ -12,9 +12,9 @@ from rich.console import Console
 from test_module_costs import node
 from test_report_facts import TWO_STEPS, WARMING, drawn
 
-from stepscope.annotate.device.kernel_names import short_kernel
-from stepscope.summary import summarize
+from stepscope.kernel_names import short_kernel
 from stepscope.summary.numbers import bar, count, ms, percent, size
+from stepscope.summary.report_facts import summarize
 from stepscope.summary.report_text import print_report
 from stepscope.trace.concat import concat
 from stepscope.trace.trace import Trace

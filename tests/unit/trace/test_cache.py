@@ -8,7 +8,7 @@ import pytest
 from examples import assert_same
 
 from stepscope.testing import drawn_trace
-from stepscope.trace import cache, store
+from stepscope.trace import cache, entry_folder
 
 TRACE = drawn_trace("main | 0 5 | mm | seq=1")
 
@@ -107,7 +107,7 @@ def test_the_entries_used_longest_ago_go_first(
         cache.keep(keys[-1], TRACE)
         os.utime(cache_folder / keys[-1].name, (number, number))
     assert cache.fetch(keys[0]) is not None  # now used last
-    size = store.size(cache_folder / keys[0].name)
+    size = entry_folder.size(cache_folder / keys[0].name)
     monkeypatch.setenv("STEPSCOPE_CACHE_BYTES", str(3 * size + size // 2))
     newest = tmp_path / "3.json"
     newest.write_text("3")

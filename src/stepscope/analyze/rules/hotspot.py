@@ -11,8 +11,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.device.kernel_names import short_kernel
 from stepscope.arrays import Rows
+from stepscope.kernel_names import short_kernel
 
 
 class Remedy(NamedTuple):

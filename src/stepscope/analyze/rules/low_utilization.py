@@ -8,8 +8,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.device.kernel_names import short_kernel
 from stepscope.arrays import Rows
+from stepscope.kernel_names import short_kernel
 
 CAUSE = "products"
 LEAST = 0.05

@@ -8,8 +8,8 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.device.kernel_names import short_kernel
 from stepscope.contexts import ContextTree
+from stepscope.kernel_names import short_kernel
 
 HOT = 0.10
 LEAST = 0.30

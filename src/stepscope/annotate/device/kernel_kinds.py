@@ -10,6 +10,7 @@ import numpy as np
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.named_scopes import primitives
 from stepscope.arrays import Codes8, Mask
+from stepscope.kernel_names import without_parameters
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import DEVICE_WORK, KERNEL_KINDS, STAGES
 from stepscope.trace.table import Table, Text
@@ -104,21 +105,6 @@ def kind_of(name: str) -> str:
     name = without_parameters(name).lower()
     rules = _FUSED_RULES if _GENERATED.match(name) else _RULES
     return next((kind for pattern, kind in rules if pattern.search(name)), "other")
-
-
-def without_parameters(name: str) -> str:
-    """A C++ name without its trailing parameter list.
-
-    Example:
-        >>> without_parameters("void fill<(anonymous namespace)::F>(float*, int)")
-        'void fill<(anonymous namespace)::F>'
-    """
-    depth = 0
-    for index in range(len(name) - 1, 0, -1) if name.endswith(")") else ():
-        depth += (name[index] == ")") - (name[index] == "(")
-        if depth == 0:
-            return name[:index] if name[index - 1] not in " :" else name
-    return name
 
 
 def _by_name(names: Text) -> Codes8:

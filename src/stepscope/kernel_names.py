@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from stepscope.annotate.device.kernel_kinds import without_parameters
-
 _NAMESPACES = "at|native|c10|std|cuda|detail|internal|cutlass|cub|thrust"
 _OPERATOR = re.compile(r"^\w+::\w+$")
 _NOISE = re.compile(rf"\(anonymous namespace\)::|\b({_NAMESPACES})::|^void ")
@@ -39,3 +37,18 @@ def _shallow(text: str) -> str:
             out.append(char)
         depth += char == "<"
     return "".join(out)
+
+
+def without_parameters(name: str) -> str:
+    """A C++ name without its trailing parameter list.
+
+    Example:
+        >>> without_parameters("void fill<(anonymous namespace)::F>(float*, int)")
+        'void fill<(anonymous namespace)::F>'
+    """
+    depth = 0
+    for index in range(len(name) - 1, 0, -1) if name.endswith(")") else ():
+        depth += (name[index] == ")") - (name[index] == "(")
+        if depth == 0:
+            return name[:index] if name[index - 1] not in " :" else name
+    return name
