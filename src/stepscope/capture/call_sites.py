@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+_DEEPEST = 40  # frames that are searched for the model whose method runs
 _OWN_REFERENCES = 3  # of the frame, the variable, and the call that counts them
 _INTERNAL = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 
@@ -46,6 +47,35 @@ def name_in(frame: FrameType | None, module: Any) -> str | None:
     scopes = [local, _attributes(local.get("self")), frame.f_globals]
     names = (name for scope in scopes for name, held in scope.items() if held is module)
     return next((name for name in names if name.strip("_") and name != "self"), None)
+
+
+def owner_of(frame: FrameType | None, module: Any) -> tuple[Any, FrameType | None]:
+    """The outermost module that holds `module` and one of whose methods led to `frame`.
+
+    Returns:
+        That module, and the user's frame that called its method; None for both if there is none.
+    """
+    owner: Any = None
+    caller: FrameType | None = None
+    for _ in range(_DEEPEST):
+        if frame is None:
+            break
+        outer = user_frame(frame.f_back)
+        holder = _self_of(frame)
+        if isinstance(holder, torch.nn.Module) and _holds(holder, module):
+            owner, caller = holder, outer
+        frame = outer
+    return owner, caller
+
+
+def _self_of(frame: FrameType) -> Any:
+    """The first argument of a method."""
+    names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+    return _local_variables(frame).get(names[0]) if names else None
+
+
+def _holds(holder: Any, module: Any) -> bool:
+    return any(held is module for held in holder.modules() if held is not holder)
 
 
 def _local_variables(frame: FrameType) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from types import FrameType
 from typing import Any
 
 import torch
 
-from stepscope.capture.call_sites import call_site, calling_frame, name_in
+from stepscope.capture.call_sites import call_site, calling_frame, name_in, owner_of
 from stepscope.capture.model_tree import Node, build_tree, unwrap, wrappers
 
 
@@ -57,7 +58,7 @@ class ModuleRegistry:
         node = self._find(parent, unwrap(module))
         frame = calling_frame() if node is None or node.site is None else None
         if node is None and parent is self.top_level:
-            node = self._root_for(module, name_in(frame, module))
+            node = self._in_owner(frame, module) or self._root_for(module, name_in(frame, module))
         if node is None:
             return None
         node.site = node.site or call_site(frame)
@@ -77,6 +78,18 @@ class ModuleRegistry:
         places = self._index.get(id(module), [])
         below = [node for node in places if node.is_below(parent)]
         return next(iter(below or places), None)
+
+    def _in_owner(self, frame: FrameType | None, module: Any) -> Node | None:
+        """The node in the model whose method calls `module`: `model.encode`, `model.training_step`.
+
+        Only the call of a module itself shows as one, so a method other than `forward` is found by
+        its frame.
+        """
+        owner, caller = owner_of(frame, unwrap(module))
+        if owner is None:
+            return None
+        self.add_root(owner, name_in(caller, owner))
+        return self._find(self.top_level, unwrap(module))
 
     def _root_for(self, module: Any, name: str | None) -> Node:
         """Loss modules are often created for each call: those of one class share a root."""

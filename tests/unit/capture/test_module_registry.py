@@ -266,3 +266,43 @@ def test_a_call_goes_on_when_the_callers_objects_misbehave():
     finally:
         ranges.remove()
     assert "TypeError" in ranges.failure
+
+
+class Autoencoder(nn.Module):
+    """A model that is trained by methods other than `forward`."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(4, 2), nn.Linear(2, 4)
+
+    def encode(self, x):
+        return self.encoder(x)
+
+    def training_loss(self, x):
+        return (self.decoder(self.encode(x)) - x).square().mean()
+
+
+def test_methods_other_than_forward_keep_the_names_of_modules(registry):
+    autoencoder = Autoencoder()
+
+    assert paths_called(lambda: autoencoder.training_loss(torch.ones(4))) == ["encoder", "decoder"]
+    assert [type(root.module) for root in registry.roots] == [Autoencoder]
+
+
+def test_a_forward_that_is_called_itself_keeps_the_names_of_modules(registry):
+    model = Translator()
+
+    assert "encoder.layers.0" in paths_called(lambda: model.forward(WORDS))
+
+
+def test_a_model_held_by_another_object_keeps_its_own_name(registry):
+    class Trainer:
+        def __init__(self):
+            self.model = Autoencoder()
+
+        def run(self):
+            self.model.encode(torch.ones(4))
+
+    Trainer().run()
+
+    assert [root.name for root in registry.roots] == ["model"]
