@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { memoryColor, STACKING as MEMORY_KINDS } from "../src/model/memory";
-import { STAGES } from "../src/model/stages";
+import { STAGES, TOGETHER } from "../src/model/stages";
 import { contrast, hueOf, parseHex, readableOn, type Rgb } from "../src/render/palette";
 
 const root = join(import.meta.dirname, "..");
@@ -107,6 +107,7 @@ function distance(one: Rgb, other: Rgb, vision: Matrix): number {
 const APART = 0.09;
 const STAGE_NAMES = [...STAGES, "none"].map((one) => `stage-${one}`);
 const MEMORY_COLORS = MEMORY_KINDS.map((one) => memoryColor("kind", one, 0));
+const namesOf = (stages: string[]): string[] => [...stages, "none"].map((one) => `stage-${one}`);
 const SHADES = [1, 2, 3, 4, 5].map((one) => `shade-${one}`);
 
 function closest(names: string[], all: Record<string, string>, vision: Matrix): [number, string] {
@@ -130,7 +131,8 @@ describe.each([
 
   describe.each(Object.entries(VISIONS))("with %s", (_, vision) => {
     it.each([
-      ["stages", STAGE_NAMES, APART],
+      ["stages of training", namesOf(TOGETHER[0]!), APART],
+      ["stages of inference", namesOf(TOGETHER[1]!), APART],
       ["shades of parts", SHADES, APART],
       ["more and less", ["more", "less", "lane"], APART],
       ["kinds of memory", MEMORY_COLORS, APART],

@@ -275,6 +275,8 @@ class Recorder:
         window = ProfilerWindow(self._options, first, self.detector.boundary)
         self._open_ranges.profiler_starts()
         self._stop_timing()
+        if self._clock:
+            self._clock.mark_activities(True)
         self._running = TorchRecording(window=window, wanted=wanted, early=early)
         self._begin_recorded_step(self._running)
         return self._running
@@ -284,6 +286,8 @@ class Recorder:
         if recording:
             if not self._iterations.is_open:
                 self._ranges.remove()
+            if self._clock:
+                self._clock.mark_activities(False)
             self._open_ranges.profiler_stopped()
             recording.times = self._timed.describe() if self._timed else None
             kept = self.memory.stop() if self.memory else []

@@ -11,7 +11,7 @@ from stepscope.errors import TraceError
 from stepscope.memory.memory_comparison import holds_memory
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.summary.facts import Iterations, RunShares, Summary
+from stepscope.summary.facts import Iterations, RunShares, StagePlace, Summary
 from stepscope.summary.report_facts import summarize
 from stepscope.timeline.step_id import StepId
 
@@ -164,6 +164,7 @@ class Facts(msgspec.Struct):
             unknown.
         run: the whole run by stage, null where it was not measured.
         iterations: of a server or a generating loop, by kind.
+        places: where work outside of training begins, the longest first.
     """
 
     source: str
@@ -187,6 +188,7 @@ class Facts(msgspec.Struct):
     core_share: float | None
     run: RunShares | None
     iterations: list[Iterations]
+    places: list[StagePlace]
     warnings: list[Warning]
 
 

@@ -234,6 +234,19 @@ class Iterations:
 
 
 @dataclass(frozen=True)
+class StagePlace:
+    """A function and line that runs outside of training: its time and calls per step."""
+
+    stage: str
+    function: str
+    file: str
+    line: int
+    ms: float
+    share: float
+    calls: float
+
+
+@dataclass(frozen=True)
 class Summary:
     """Everything that a report says about one rank; `to_json` returns plain data."""
 
@@ -260,6 +273,7 @@ class Summary:
     core_share: float | None = None
     run: RunShares | None = None
     iterations: list[Iterations] = field(default_factory=list)
+    places: list[StagePlace] = field(default_factory=list)
     warnings: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from stepscope.summary.machine_load import core_share, under_load
 from stepscope.summary.module_costs import module_tree
 from stepscope.summary.run_shares import run_shares
 from stepscope.summary.selected_steps import SelectedSteps
+from stepscope.summary.stage_places import places_of
 from stepscope.summary.top_kernels import kernels_of, time_by_kind
 from stepscope.summary.verdict import verdict
 from stepscope.trace.schema import STAGES
@@ -64,6 +65,7 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         core_share=core_share(trace.metadata.capture),
         run=run_shares(trace.metadata.capture),
         iterations=iterations_of(selected),
+        places=places_of(selected),
         stages=stages,
         devices=devices,
         efficiency=efficiency_of(selected, bounds, devices),

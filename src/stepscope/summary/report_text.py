@@ -18,6 +18,7 @@ from stepscope.summary.machine_load import load_warning
 from stepscope.summary.modules_text import modules_table
 from stepscope.summary.numbers import count, ms, percent, plural, size
 from stepscope.summary.run_shares import run_lines
+from stepscope.summary.stage_places_text import places_text
 from stepscope.summary.text_tables import STAGE_STYLE, bar_for, stage_words
 from stepscope.summary.text_tables import plain_table as _table
 
@@ -98,6 +99,8 @@ class _Report:
         if len(self.all) > 1:
             yield self.ranks()
         yield self.stages()
+        if lines := places_text(self.main.places):
+            yield lines
         if self.main.iterations:
             yield iterations_table(self.main.iterations)
         yield from (self.device(device) for device in self.main.devices)

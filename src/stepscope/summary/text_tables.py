@@ -12,7 +12,8 @@ WIDE = 100
 STAGE_STYLE = {
     "data_loading": "yellow", "transfer": "cyan", "forward": "green", "loss": "magenta",
     "zero_grad": "bright_black", "backward": "blue", "optimizer": "red",
-    "prefill": "magenta", "decode": "cyan", "prefill_decode": "green", "other": "bright_black",
+    "prefill": "magenta", "decode": "cyan", "prefill_decode": "green", "evaluation": "magenta",
+    "checkpointing": "cyan", "other": "bright_black",
 }  # fmt: skip
 
 

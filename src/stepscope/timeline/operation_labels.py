@@ -27,6 +27,8 @@ _RULES: tuple[_Rule, ...] = (
      lambda found: found[1]),
     (re.compile(r"^nn\.Module: (.+)$"), lambda found: found[1]),
     (re.compile(r"^stepscope\.module: ?(.*)$"), lambda found: found[1] or "model"),
+    (re.compile(r"^stepscope\.(?:evaluation|checkpointing|block): (.*) \(.*\)$"),
+     lambda found: found[1]),
     (re.compile(r"^Optimizer\.\w+#(.+)$"), lambda found: found[1]),
     (re.compile(r"^enumerate\(DataLoader\)#.*$"), lambda found: "enumerate(DataLoader)"),
     (re.compile(r"^#+ *(.*?) *#+$"), lambda found: found[1]),

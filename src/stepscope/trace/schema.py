@@ -38,10 +38,13 @@ STAGES = (
     "prefill",
     "decode",
     "prefill_decode",
+    "evaluation",
+    "checkpointing",
     "other",
 )
 INFERENCE_STAGES = ("prefill", "decode", "prefill_decode")
 FORWARD_STAGES = ("forward", "loss", *INFERENCE_STAGES)
+OUTSIDE_STAGES = ("evaluation", "checkpointing", "other")  # what does not train
 TRACK_KINDS = ("cpu", "device", "communication")
 KERNEL_KINDS = (
     "gemm",

@@ -155,6 +155,17 @@ export interface Iterations {
   decode_tokens: number | null;
 }
 
+/** A function and line that runs outside of training: its time and calls per step. */
+export interface StagePlace {
+  stage: string;
+  function: string;
+  file: string;
+  line: number;
+  ms: number;
+  share: number;
+  calls: number;
+}
+
 /** Something that could not be read, linked or attributed. */
 export interface Warning {
   rank: number;
@@ -196,6 +207,8 @@ export interface Facts {
   run: RunShares | null;
   /** Of a server or a generating loop, by kind. */
   iterations: Iterations[];
+  /** Where work outside of training begins, the longest first. */
+  places: StagePlace[];
   warnings: Warning[];
 }
 

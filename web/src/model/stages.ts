@@ -10,10 +10,20 @@ export const STAGES = [
   "prefill",
   "decode",
   "prefill_decode",
+  "evaluation",
+  "checkpointing",
   "other",
 ] as const;
 
-/** Whether only inference servers and generating loops have this stage. */
-export function ofInference(stage: string): boolean {
-  return stage.startsWith("prefill") || stage === "decode";
+const INFERENCE = ["prefill", "decode", "prefill_decode"];
+
+/** The stages that one trace may show: those of training, and those of inference. */
+export const TOGETHER: string[][] = [
+  STAGES.filter((stage) => !INFERENCE.includes(stage)),
+  [...INFERENCE, "transfer", "forward", "other"],
+];
+
+/** Whether few traces have this stage, so that a legend needs it only for those. */
+export function isRare(stage: string): boolean {
+  return [...INFERENCE, "evaluation", "checkpointing"].includes(stage);
 }

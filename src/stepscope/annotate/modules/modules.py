@@ -19,11 +19,12 @@ from stepscope.annotate.modules.module_evidence import (
 from stepscope.arrays import Array, Ids32, Mask, Rows, Times
 from stepscope.trace.intervals import grouped_union
 from stepscope.trace.nesting import inherit
-from stepscope.trace.schema import COMPUTING, FORWARD_STAGES, MODULES, STAGES
+from stepscope.trace.schema import COMPUTING, FORWARD_STAGES, MODULES, OUTSIDE_STAGES, STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 _BACKWARD = STAGES.index("backward")
+_OUTSIDE = [STAGES.index(stage) for stage in OUTSIDE_STAGES]  # a validation, a rollout
 _FORWARD = [STAGES.index(stage) for stage in FORWARD_STAGES]
 
 
@@ -152,7 +153,7 @@ def _calls(trace: Trace, evidence: Evidence) -> Times:
     if evidence.calls is not None:
         return evidence.calls
     forward = (evidence.call_of >= 0) & (trace.events["recompute"] == 0)
-    forward &= trace.events["stage"] != STAGES.index("other")  # a validation, a rollout
+    forward &= ~np.isin(trace.events["stage"], _OUTSIDE)
     return np.bincount(evidence.call_of[forward], minlength=len(evidence.modules))
 
 

@@ -33,7 +33,7 @@ _INSIDE = {
     "zero_grad": (),
     "backward": ("optimizer",),
     "optimizer": ("forward", "loss", "zero_grad", "backward"),
-    **dict.fromkeys(INFERENCE_STAGES, ()),
+    **dict.fromkeys((*INFERENCE_STAGES, "evaluation", "checkpointing"), ()),
     "other": STAGES,
 }  # fmt: skip
 _OTHER_THREAD_SHARE = 0.5

@@ -21,7 +21,7 @@ from torch.utils.data import dataloader
 
 from stepscope.capture.call_sites import is_internal, user_frame
 from stepscope.capture.import_hooks import AfterImport
-from stepscope.capture.module_ranges import CompilerPaused, hide_from_compiler
+from stepscope.capture.module_ranges import CompilerPaused, Range, hide_from_compiler
 from stepscope.capture.patch import replace
 from stepscope.capture.recording import detach_in_forked_children
 from stepscope.capture.run_shares.activity_log import (
@@ -32,6 +32,7 @@ from stepscope.capture.run_shares.activity_log import (
 )
 from stepscope.capture.run_shares.call_purposes import activity_at
 from stepscope.capture.run_shares.duration_histogram import DurationHistogram
+from stepscope.capture.run_shares.run_shares import stage_of
 
 _Batches: Any = dataloader._BaseDataLoaderIter
 _Autograd: Any = torch.autograd
@@ -43,6 +44,7 @@ _SAVING = {
     "safetensors.torch": ("save_file", "save_model"),
     "torch.distributed.checkpoint.state_dict_saver": ("save", "async_save", "save_state_dict"),
 }
+_RANGES = {"evaluation": "evaluation", "checkpointing": "checkpointing"}
 Function = Callable[..., Any]
 
 
@@ -53,7 +55,9 @@ class ActivityHooks:
         self._log = log
         self._thread = threading.get_ident()
         self._places: dict[tuple[int, int, str], tuple[CodeType, Activity | None]] = {}
-        self._blocks: list[Activity | None] = []  # open blocks without gradients, outermost first
+        self.marks = False  # whether activities are ranges in the trace that is being recorded
+        # Open blocks without gradients and their ranges, outermost first.
+        self._blocks: list[tuple[Activity | None, Any]] = []
         self._stepping: int | None = None
         self._switching = False
         self._restore: list[Callable[[], None]] = []
@@ -190,7 +194,7 @@ class ActivityHooks:
                     activity = self._place("no_grad")
                 if activity:
                     self._log.begin(activity)
-                self._blocks.append(activity)
+                self._blocks.append((activity, self._range(activity)))
             return result
 
         return __enter__
@@ -198,7 +202,9 @@ class ActivityHooks:
     def _exit(self, original: Function) -> Function:
         def __exit__(block: Any, *error: Any) -> Any:
             if self._blocks and not self._is_elsewhere():
-                activity = self._blocks.pop()
+                activity, marked = self._blocks.pop()
+                if marked:
+                    marked.__exit__(None, None, None)
                 if activity:
                     self._log.end(activity)
             return original(block, *error)
@@ -215,12 +221,26 @@ class ActivityHooks:
             if activity is None:
                 return original(*args, **kwargs)
             self._log.begin_nested(activity)
+            marked = self._range(activity)
             try:
                 return original(*args, **kwargs)
             finally:
+                if marked:
+                    marked.__exit__(None, None, None)
                 self._log.end_nested(activity)
 
         return save
+
+    # -- ranges
+
+    def _range(self, activity: Activity | None) -> Any:
+        """An open range of a recorded step, named by the activity; None outside of recordings."""
+        if not self.marks or activity is None:
+            return None
+        kind = _RANGES.get(stage_of(activity), "block")
+        marked = Range(f"stepscope.{kind}: {activity.function} ({activity.file}:{activity.line})")
+        marked.__enter__()
+        return marked
 
     # -- places
 
@@ -264,5 +284,5 @@ def _hide(function: object) -> None:
 for _class in (ActivityLog, Activity, Waiting, Excluding, DurationHistogram, ActivityHooks):
     for _member in vars(_class).values():
         _hide(_member)
-for _function in (user_frame, is_internal):
+for _function in (user_frame, is_internal, stage_of):
     _hide(_function)

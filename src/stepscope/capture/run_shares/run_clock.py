@@ -41,6 +41,11 @@ class RunClock:
         if self._hooks:
             self._hooks.detach()
 
+    def mark_activities(self, marks: bool) -> None:
+        """Whether activities are ranges in the trace that is being recorded."""
+        if self._hooks:
+            self._hooks.marks = marks
+
     def describe(self, *, ended: bool) -> dict[str, Any] | None:
         """The shares so far; None where they are unknown."""
         return describe(self.log, self._step_every, ended=ended)

@@ -39,7 +39,8 @@ _PATTERNS = (
 # PyTorch 1.8 to 1.10 wrote the profiler's and users' ranges as operators; every version does so
 # for the fast ranges that stepscope's recorder uses.
 _RANGE = re.compile(
-    r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader\)|##|PyTorch Profiler|stepscope\.module:)"
+    r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader\)|##|PyTorch Profiler"
+    r"|stepscope\.(module|evaluation|checkpointing|block):)"
 )
 # MTIA records its copies among its kernels.
 _COPY = re.compile(r"^dma_request\b")

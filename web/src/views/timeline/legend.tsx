@@ -2,7 +2,7 @@ import type { JSX } from "preact";
 import type { Axis } from "../../api/types";
 import { words } from "../../base/format";
 import type { Level } from "../../model/level";
-import { ofInference } from "../../model/stages";
+import { isRare } from "../../model/stages";
 
 /** What color and shading say, for the stages there are. */
 export function Legend({ levels, about }: { levels: Level[]; about: Axis | null }): JSX.Element {
@@ -10,7 +10,7 @@ export function Legend({ levels, about }: { levels: Level[]; about: Axis | null 
   const step = levels[1] ?? levels[0];
   const there = new Set(step?.wire.operations.stage ?? []);
   const shown = stages.filter(
-    (stage, code) => there.has(code) || (levels.length < 2 && !ofInference(stage)),
+    (stage, code) => there.has(code) || (levels.length < 2 && !isRare(stage)),
   );
   const idle = about?.tracks.some((one) => one.kind === "idle") ?? false;
   return (
