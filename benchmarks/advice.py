@@ -3,10 +3,11 @@
     python benchmarks/advice.py --rounds 5
 
 Each script of `advice_cases.py` has one defect. It is recorded and analyzed; then it runs without
-and with the fix in turn, unrecorded, each run in a forked process of its own. The fix is the
-finding's own patch where it has one. Gains are shares of the step, the median of the rounds. Times
-are CPU times, medians over the steps, which other programs change little; where a step waits, they
-are elapsed times, and means, as a loader's workers run ahead.
+and with the fix, unrecorded, in two forked processes that take turns after each step, so that a
+busy machine slows both alike. The fix is the finding's own patch where it has one. Gains are shares
+of the step, the median of the rounds. Times are CPU times, medians over the steps, which other
+programs change little; where a step waits, they are elapsed times, and means, of one run after the
+other, as a loader's workers run ahead.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
 from importlib import import_module
+from multiprocessing import Semaphore
+from multiprocessing.synchronize import Semaphore as Turn
 from pathlib import Path
 from statistics import mean, median
 
@@ -29,7 +32,10 @@ import stepscope
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
 
 WARMUP, RECORDED, TIMED = 2, 6, 30
+LONGEST_S = 60  # of a step
 TOLERANCE = 0.03  # of the step: what two equal runs differ by
+
+Turns = tuple[Turn, Turn]
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,7 @@ def _result(case: Case, folder: Path, rounds: int) -> Result:
         return Result(case, finding, [], 0.0)
     copy = folder / f"{script.stem}_fixed.py"
     copy.write_text(fixed, "utf-8")
-    pairs = [(_step_ms(script, case), _step_ms(copy, case)) for _ in range(rounds)]
+    pairs = [_step_times(script, copy, case) for _ in range(rounds)]
     before, after = case.samples
     gains = [1 - fast / slow * before / after for slow, fast in pairs]
     return Result(case, finding, gains, median(slow for slow, _ in pairs))
@@ -154,15 +160,39 @@ def _record(script: Path, capture: Path) -> None:
     finish(*start(record))
 
 
-def _step_ms(script: Path, case: Case) -> float:
-    """The time of a step of a run, ms; the first steps do not count."""
+def _step_times(script: Path, copy: Path, case: Case) -> tuple[float, float]:
+    """The time of a step of each, ms; the first steps do not count."""
+    if case.waits:
+        return mean(_times(*_run(script))), mean(_times(*_run(copy)))
+    turns = Semaphore(1), Semaphore(0)
+    runs = [_run(script, turns), _run(copy, turns[::-1])]
+    slow, fast = (median(_times(*run)) for run in runs)
+    return slow, fast
+
+
+def _run(script: Path, turns: Turns | None = None) -> tuple[int, int]:
+    """Start the script, which takes turns with another: its own turn, and the other's."""
+
+    def next_step() -> None:
+        if turns:
+            turns[1].release()
+            turns[0].acquire(timeout=LONGEST_S)
 
     def run() -> None:
+        if turns:
+            turns[0].acquire(timeout=LONGEST_S)
         sys.argv = [str(script), str(WARMUP + TIMED)]
-        exec(compile(script.read_text("utf-8"), str(script), "exec"), {"__name__": "__main__"})
+        names = {"__name__": "__main__", "next_step": next_step}
+        exec(compile(script.read_text("utf-8"), str(script), "exec"), names)
+        if turns:
+            turns[1].release()
 
-    times = json.loads(finish(*start(run)).splitlines()[-1])[WARMUP:]
-    return mean(times) if case.waits else median(times)
+    return start(run)
+
+
+def _times(child: int, reading: int) -> list[float]:
+    times: list[float] = json.loads(finish(child, reading).splitlines()[-1])
+    return times[WARMUP:]
 
 
 if __name__ == "__main__":

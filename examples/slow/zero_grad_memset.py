@@ -8,7 +8,7 @@ from common import arguments, device, train
 from torch import nn
 
 args = arguments(__doc__)
-model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8))).to(device())
+model = nn.Sequential(*(nn.Linear(128, 128) for _ in range(60))).to(device())
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, fused=True)
 
 
@@ -19,4 +19,4 @@ def step(batch):
     optimizer.step()
 
 
-train(step, (torch.randn(2, 1024) for _ in range(args.steps)))
+train(step, (torch.randn(2, 128) for _ in range(args.steps)))

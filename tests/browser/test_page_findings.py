@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 from browsing import Workbench
+from conftest import serving
+from patched import CALL, WHERE, write_patched_capture
 
 
 def test_findings_are_listed_with_the_worst_first(workbench: Workbench, resnet_url: str) -> None:
@@ -53,3 +59,26 @@ def test_one_row_of_its_evidence_and_the_change_to_try(
     workbench.until("location.hash.includes('changes=fused_optimizer')")
     workbench.page.locator('.pane[data-pane="whatif"]').wait_for()
     assert workbench.said["changes"] == "fused_optimizer"
+
+
+@pytest.fixture(scope="module")
+def patched_url(home: Path) -> Iterator[str]:
+    with serving(home, str(write_patched_capture(home / "patched.stepscope"))) as url:
+        yield url
+
+
+def test_the_patch_of_a_finding_is_shown_and_copied(workbench: Workbench, patched_url: str) -> None:
+    workbench.open(patched_url)
+    workbench.pane("findings")
+    patch = workbench.page.locator('[data-rule="optimizer_loop"] .patch')
+    after = CALL.replace("foreach=False", "fused=True")
+    lines = [f"{WHERE[0]}:{WHERE[1]}", f"- optimizer = {CALL}", f"+ optimizer = {after}"]
+    assert patch.locator("code").all_inner_texts()[0] == lines[0]
+    assert patch.locator("pre").inner_text().split("\n")[:2] == lines[1:]
+    workbench.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    patch.get_by_role("button").click()
+    patch.get_by_text("Copied").wait_for()
+    assert workbench.page.evaluate("navigator.clipboard.readText()") == "\n".join(lines)
+    workbench.picture("findings-patch-light")
+    workbench.page.emulate_media(color_scheme="dark")
+    workbench.picture("findings-patch-dark")

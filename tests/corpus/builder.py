@@ -21,6 +21,7 @@ from stepscope.trace.trace import Trace
 DEVICES = {
     "cuda": {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "numSms": 108},
     "rocm": {"id": 0, "name": "AMD Instinct MI300X", "numSms": 304},
+    "jax": {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "numSms": 108},
 }
 KERNELS = {
     "cuda": {
@@ -45,7 +46,7 @@ class Builder:
     """A trace in the making.
 
     Attributes:
-        flavor: `cuda`, `rocm`, or `cpu`, where operators are the work.
+        flavor: `cuda`, `rocm`, `jax` (on CUDA), or `cpu`, where operators are the work.
         seed: of the jitter.
     """
 
@@ -171,7 +172,7 @@ class Builder:
         """The annotated trace."""
         if self.on_device:
             metadata.setdefault("devices", (DEVICES[self.flavor],))
-        metadata.setdefault("framework", "pytorch")
+        metadata.setdefault("framework", "jax" if self.flavor == "jax" else "pytorch")
         metadata.setdefault("source", "corpus")
         return annotate(drawn_trace("\n".join(self.lines), **metadata))
 

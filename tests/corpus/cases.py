@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import jax_steps
 from builder import KERNELS, Builder
+from jax_steps import JaxStep
 from steps import Model
 
 from stepscope.trace.trace import Trace
@@ -25,7 +27,7 @@ class Case:
 
     Attributes:
         kind: what was planted, or which clean step it is.
-        flavor: `cuda`, `rocm` or `cpu`.
+        flavor: `cuda`, `rocm`, `cpu` or `jax`.
         build: draws the trace.
         rules: any of these must report it; none for a clean step.
         shows: a pattern in the finding's sentences or evidence.
@@ -327,6 +329,39 @@ def _odd(b: Builder) -> None:
     Model(shape=[[4095, 1021], [1021, 1021]], kernel=kernel).run(b)
 
 
+def _experts(b: Builder, step: int) -> None:
+    """Experts one by one, with very different numbers of tokens."""
+    for expert in range(16):
+        tokens = 16 + 8 * expert + (1024 if expert == 3 else 0)
+        b.op("aten::index", 3)
+        b.op("aten::mm", 12, "gemm", cpu=25, Input_Dims=[[tokens, 512], [512, 512]])
+        b.op("aten::index_add_", 3, kernel="indexFuncLargeIndex")
+
+
+def _grouped(b: Builder, step: int) -> None:
+    """One product for all experts."""
+    b.op("aten::_grouped_mm", 300, "gemm", Input_Dims=[[4096, 512], [16, 512, 512]])
+
+
+def _gathering(b: Builder, step: int, early: bool = False) -> None:
+    """FSDP gathers a layer; if not early, once the layer before it has ended."""
+    with b.span("FSDP::all_gather (layers.1)"):
+        if not early:
+            b.free[20] = max(b.free.values())
+        end = b.launch("ncclDevKernel_AllGather_RING_LL", 250, stream=20)
+        if not early:
+            b.free[7] = end
+
+
+def _retrying(b: Builder, step: int) -> None:
+    prefix = "hip" if b.flavor == "rocm" else "cuda"
+    with b.span("aten::empty"):
+        b.wait()
+        for call in ("Free", "Free", "Malloc"):
+            b.event(b.now, b.now + 900, f"{prefix}{call}")
+            b.now += 901
+
+
 def _fp32(b: Builder) -> None:
     shape = [[1024, 1024], [1024, 2048]]  # half of the peak in FP32
     Model(shape=shape, dtype="float", kernel="ampere_sgemm_128x64_nn").run(b)
@@ -512,6 +547,37 @@ def _defects() -> Iterator[Case]:
     )
     yield from _on(("cuda",), "odd_shapes", _odd, ("odd_shapes", "low_utilization"), "multiple")
     yield from _on(("cuda",), "fp32", _fp32, "fp32_matmul", "FP32")
+    yield from _on(
+        ALL, "experts", _planted(in_layer=_experts), "expert_loop", r"one after the other.*busiest"
+    )
+    for stage, hook in {"forward": "in_layer", "backward": "in_backward_layer"}.items():
+        yield from _on(
+            DEVICES,
+            f"fsdp_{stage}",
+            _planted(**{hook: _gathering}),
+            "fsdp_prefetch",
+            f"set_modules_to_{stage}_prefetch",
+        )
+    yield from _on(
+        DEVICES, "retrying", _planted(before=_retrying), "allocator_churn", "ran out of memory"
+    )
+    yield from _jax_defects()
+
+
+def _jax(**changes: Any) -> Callable[[Builder], None]:
+    return lambda b: JaxStep(**changes).run(b)
+
+
+def _jax_defects() -> Iterator[Case]:
+    for kind, build, rule, shows in (
+        ("compiling", _jax(inside=jax_steps.compiling), "recompilation", "train_step"),
+        ("eager", _jax(before=jax_steps.eager), "small_programs", "multiply"),
+        ("calling_back", _jax(in_program=jax_steps.calling_back), "host_callbacks", "train"),
+        ("exchanging", _jax(in_program=jax_steps.exchanging), "exposed_communication", "exposed"),
+        ("experts", _jax(in_program=jax_steps.experts), "expert_loop", "ragged_dot"),
+        ("sleeping", _jax(after=jax_steps.sleeping), "python_stall", r"sleep"),
+    ):
+        yield from _on(("jax",), kind, build, rule, shows)
 
 
 # -- clean steps
@@ -576,6 +642,11 @@ def _lbfgs(b: Builder, step: int) -> None:
         b.op("aten::mul", 6, cpu=3)
 
 
+def _prefetched(b: Builder, step: int) -> None:
+    if b.on_device:
+        _gathering(b, step, early=True)
+
+
 def _loss_item(b: Builder, step: int) -> None:
     _item(b, step)
 
@@ -607,12 +678,23 @@ CLEAN: dict[str, Callable[[Builder], Any]] = {
     "LBFGS": _planted(optimizer="LBFGS", update=_lbfgs),
     "slow_step": _planted(after=_once(3, _slow_step)),
     "evaluated": _planted(after=_once(4, _evaluated_once)),
+    "grouped": _planted(in_layer=_grouped),
+    "prefetched": _planted(in_backward_layer=_prefetched),
+}
+JAX_CLEAN = {
+    "jitted": _jax(),
+    "few_programs": _jax(after=jax_steps.few),
+    "compiled_once": _jax(inside=_once(0, jax_steps.compiling)),
+    "overlapping": _jax(in_program=jax_steps.overlapping),
+    "ragged": _jax(in_program=jax_steps.grouped),
 }
 
 
 def _clean() -> Iterator[Case]:
     for kind, build in CLEAN.items():
         yield from _on(ALL, kind, build)
+    for kind, build in JAX_CLEAN.items():
+        yield from _on(("jax",), kind, build)
 
 
 DEFECTS = tuple(_defects())

@@ -81,9 +81,16 @@ class Gains:
         gain = Gain(max(ms, 0.0), note, edit=edit)
         return gain.at_most(self._measures.cost_ms(rows))
 
-    def bound(self, ms: float, why: str) -> Gain:
-        """An upper bound, for fixes that no change simulates."""
-        return Gain(float(min(ms, self._measures.steady_ms)), why)
+    def bound(self, ms: float, why: str, doubt_ms: float = 0.0) -> Gain:
+        """An upper bound, for fixes that no change simulates.
+
+        Args:
+            ms: per step.
+            why: what is assumed.
+            doubt_ms: how much greater it may be.
+        """
+        most, greatest = (min(one, self._measures.steady_ms) for one in (ms, ms + doubt_ms))
+        return Gain(float(most), why, range_ms=(0.0, float(greatest)) if doubt_ms else None)
 
     def combined(self, gains: Sequence[Gain]) -> Gain | None:
         """Simulate several fixes together; None if fewer than two can be simulated."""

@@ -25,6 +25,7 @@ _MIN_STEPS = 3  # with fewer nothing shows which step is typical
 LONG_CALL_NS = 1_000_000
 LONGEST_GAP_NS = 50_000_000
 LONGEST_LAUNCH_NS = 100_000
+UNEVEN_COST = 0.2  # so much less than on average it costs to record an event of a part of a step
 
 
 class _Roofline(NamedTuple):
@@ -87,11 +88,26 @@ class Measures:
         calls = np.setdiff1d(np.unique(calls[calls >= 0]), self.first_use)
         return self.ms(np.union1d(outer, np.union1d(work, calls)))
 
+    def recording_doubt_ms(self, spans: Intervals) -> float:
+        """How far the time of `spans` on the CPU may be off by what recording cost, ms per step.
+
+        What recording costs is known per part of a step, and taken from its events alike. From
+        these it may have taken too much.
+        """
+        cost = self._search.trace.metadata.recording_cost
+        if "removed_ns" not in cost or self._search.context_trace:
+            return 0.0
+        loop = np.flatnonzero(self._events["track"] == self._search.loop_track)
+        start = self._events["start_ns"][loop]
+        covered = float((spans.within(start, start + 1) > 0).sum()) / self._search.step_count
+        each_ns = float(cost["removed_ns"]) / max(float(cost["events"]), 1.0)
+        return UNEVEN_COST * covered * each_ns / 1e6
+
     def steadiness(self, rows: Rows) -> float:
         """How much of the time of `rows` recurs, 0 to 1.
 
-        The step with the most of it (of ten or more, one in ten) is left out, so that what a busy
-        machine does to one step does not count.
+        The step with the most of it (of ten or more, one in ten) counts as much as the one with the
+        next most, so that what a busy machine does to one step does not count.
         """
         steps = np.unique(self._steps["step"])
         place = np.searchsorted(steps, self._events["step"][rows])
@@ -99,17 +115,17 @@ class Measures:
         spent = np.bincount(place[known], self._events["duration_ns"][rows][known], len(steps))
         if len(steps) < _MIN_STEPS or not spent.sum():
             return 1.0
-        return float(min(_without_most(spent.astype(np.float64)) / spent.mean(), 1.0))
+        return float(_without_most(spent.astype(np.float64)) / spent.mean())
 
     def recurring_ms(self, gaps: Intervals) -> float:
-        """Time in the gaps per step, ms, without the step that has the most of it."""
+        """Time in the gaps per step, ms; the step with the most counts as the one with the next."""
         spans = self._windows
         if len(spans) < _MIN_STEPS:
             return self._per_step(gaps.total())
         start = np.array([span[1] for span in spans])
         end = np.array([span[2] for span in spans])
         spent = gaps.within(start, end).astype(np.float64)
-        return min(_without_most(spent), float(spent.mean())) / 1e6
+        return _without_most(spent) / 1e6
 
     @property
     def has_device(self) -> bool:
@@ -305,5 +321,6 @@ class Measures:
 
 
 def _without_most(spent: Floats) -> float:
-    """The mean without the greatest value; of ten or more without one in ten."""
-    return float(np.sort(spent)[: len(spent) - max(len(spent) // 10, 1)].mean())
+    """The mean with the greatest value lowered to the next; of ten or more, one in ten."""
+    most = np.sort(spent)[-1 - max(len(spent) // 10, 1)]
+    return float(np.minimum(spent, most).mean())

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from stepscope.analyze.eager_calls import EagerCalls
 from stepscope.analyze.event_search import EventSearch
 from stepscope.analyze.finding import Finding, Gain, Place
 from stepscope.analyze.gains import Gains, glob
@@ -77,6 +78,7 @@ class RuleContext:
         self.idle_ms, self.idle_during_ms = measures.idle_ms, measures.idle_during_ms
         self.cost_ms, self.steadiness = measures.cost_ms, measures.steadiness
         self.longer_side_ms = measures.longer_side_ms
+        self.recording_doubt_ms = measures.recording_doubt_ms
         self.device_facts, self.stalls = measures.device_facts, measures.stalls
 
     def _bind_gains(self, gains: Gains) -> None:
@@ -98,6 +100,11 @@ class RuleContext:
     def has_device(self) -> bool:
         """Whether the steps run work on a device."""
         return self.measures.has_device
+
+    @cached_property
+    def eager(self) -> EagerCalls:
+        """The operators that the training loop calls, with all that each costs on a CPU."""
+        return EagerCalls(self.search)
 
     @property
     def is_jax(self) -> bool:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from stepscope.contexts import build_contexts
 from stepscope.serve.context_answers import ContextFindings
 from stepscope.serve.export_request import KeyedAnswer, Report, request_key
+from stepscope.serve.finding_answers import Findings
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.timeline_answers import LevelAnswer
 
@@ -27,7 +28,7 @@ def tables(report: Report) -> Iterator[KeyedAnswer]:
     yield "overview", replace(report.ask("overview", **report.scope), start=report.steps[0])
     for request in ("modules", "kernels"):
         yield request, report.ask(request, **report.scope)
-    found = report.ask("findings")
+    found = _findings(report)
     yield "findings", found
     yield "axis", report.ask("axis")
     for scope in _scopes(report):
@@ -37,6 +38,16 @@ def tables(report: Report) -> Iterator[KeyedAnswer]:
         yield request_key("level", every=every), _first_level(report, every)
     yield from sources(report)
     yield from _selections(report, len(found.findings))
+
+
+def _findings(report: Report) -> Findings:
+    """All findings; patches quote source, so only of files whose text is included."""
+    found: Findings = report.ask("findings")
+    shown = [
+        one if one.patch and one.patch.file in report.sources else replace(one, patch=None)
+        for one in found.findings
+    ]
+    return replace(found, findings=shown)
 
 
 def _scopes(report: Report) -> Iterator[dict[str, str]]:
@@ -58,7 +69,7 @@ def flames(report: Report) -> Iterator[KeyedAnswer]:
 def tables_of_contexts(report: Report) -> Iterator[KeyedAnswer]:
     """Overview, findings and sources of a trace that holds collected contexts alone."""
     yield "overview", report.ask("overview")
-    yield "findings", report.ask("findings")
+    yield "findings", _findings(report)
     yield from sources(report)
 
 

@@ -42,6 +42,21 @@ class FindingPlace(msgspec.Struct):
     event: int | None
 
 
+class FindingPatch(msgspec.Struct):
+    """Lines of the program, and what to replace them with.
+
+    Attributes:
+        file: as recorded.
+        line: the first of them.
+        before, after: the lines without indentation, as many of each.
+    """
+
+    file: str
+    line: int
+    before: str
+    after: str
+
+
 class Finding(msgspec.Struct):
     """One result of a rule.
 
@@ -55,6 +70,7 @@ class Finding(msgspec.Struct):
         gain_by: how the gain was estimated.
         range_ms: least and most gain, if known.
         changes: what-ifs that show the gain.
+        patch: the lines to change, null if they are not known.
         evidence: the places that take longest, at most 12.
         places: number of all places.
     """
@@ -70,6 +86,7 @@ class Finding(msgspec.Struct):
     gain_by: str
     range_ms: tuple[float, float] | None
     changes: list[str]
+    patch: FindingPatch | None
     evidence: list[FindingPlace]
     places: int
 

@@ -18,6 +18,7 @@ from stepscope.errors import ServeError, TraceError
 from stepscope.serve import bundle
 from stepscope.serve.app import Failure
 from stepscope.serve.export_request import report_of, request_key
+from stepscope.serve.export_tables import tables
 from stepscope.serve.open_files import Traces
 from stepscope.serve.single_file import Archive, add_contexts, project_files, single_file
 from stepscope.serve.trace_view import TraceView
@@ -256,3 +257,17 @@ def test_a_step_of_contexts_alone_or_of_nothing_is_refused(tmp_path: Path) -> No
         report_of(collected(tmp_path, Trace({})), None, 3, [])
     with pytest.raises(TraceError, match="expected at least one recorded step, found none"):
         report_of(opened(""), None, None, [])
+
+
+@pytest.mark.parametrize("sources", [[], ["train.py"]])
+def test_a_patch_quotes_source_and_is_left_out_with_it(sources: list[str]) -> None:
+    call = "torch.optim.AdamW(weights)"
+    created = {"what": "optimizer", "class": "AdamW", "file": "train.py", "line": 3, "call": call,
+               "source": f"optimizer = {call}"}  # fmt: skip
+    update = [f"main | {100 + 5 * one} {104 + 5 * one} | aten::mul_" for one in range(100)]
+    step = ["main | 0 1000 | ProfilerStep#0", "main | 90 900 | Optimizer.step#AdamW.step", *update]
+    run = opened("\n".join(step), capture={"created": [created]})
+    (served,) = (one for one in ask(run, "findings")["findings"] if one["patch"])
+    assert served["patch"]["after"] == "optimizer = torch.optim.AdamW(weights, fused=True)"
+    found = dict(tables(report_of(run, None, None, sources)))["findings"].findings
+    assert [bool(one.patch) for one in found if one.rule == "optimizer_loop"] == [bool(sources)]

@@ -697,6 +697,16 @@ export interface Kernels {
   rows: KernelRow[];
 }
 
+/** Lines of the program, and what to replace them with. */
+export interface FindingPatch {
+  /** As recorded. */
+  file: string;
+  /** The first of them. */
+  line: number;
+  before: string;
+  after: string;
+}
+
 /** A place that shows a finding; times are means a step. */
 export interface FindingPlace {
   /** As recorded. */
@@ -738,6 +748,8 @@ export interface Finding {
   range_ms: [number, number] | null;
   /** What-ifs that show the gain. */
   changes: string[];
+  /** The lines to change, null if they are not known. */
+  patch: FindingPatch | null;
   /** The places that take longest, at most 12. */
   evidence: FindingPlace[];
   /** Number of all places. */

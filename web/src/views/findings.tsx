@@ -1,10 +1,11 @@
 import type { JSX } from "preact";
-import type { Finding, FindingPlace, Findings } from "../api/types";
+import type { Finding, FindingPatch, FindingPlace, Findings } from "../api/types";
 import { count, milliseconds, percent, plural, words } from "../base/format";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { ShareBar } from "../widgets/bars";
+import { CopyButton } from "../widgets/copy";
 import type { Pane } from "./pane";
 import { showLine } from "./source";
 
@@ -74,10 +75,44 @@ function Card({ store, finding }: { store: Store; finding: Finding }): JSX.Eleme
         </span>
       </button>
       <p>{finding.advice}</p>
+      {finding.patch && <Patch patch={finding.patch} />}
       <Evidence finding={finding} chosen={place} onChoose={choose} />
       <Gain store={store} finding={finding} />
     </li>
   );
+}
+
+/** The lines to change, before and after. */
+function Patch({ patch }: { patch: FindingPatch }): JSX.Element {
+  const where = `${patch.file}:${patch.line}`;
+  const lines = changedLines(patch);
+  return (
+    <div class="patch">
+      <div class="patch-head">
+        <code>
+          <bdi>{where}</bdi>
+        </code>
+        <CopyButton text={[where, ...lines].join("\n")} label={`Copy the patch of ${where}`} />
+      </div>
+      <pre>
+        {lines.map((line, index) => (
+          <code key={index} class={line.startsWith("-") ? "removed" : "added"}>
+            {line}
+          </code>
+        ))}
+      </pre>
+    </div>
+  );
+}
+
+/** The lines that differ, each before and after. */
+export function changedLines(patch: FindingPatch): string[] {
+  const after = patch.after.split("\n");
+  return patch.before
+    .split("\n")
+    .flatMap((old, index) =>
+      old === after[index] ? [] : [`- ${old.trim()}`, `+ ${after[index]!.trim()}`],
+    );
 }
 
 function Evidence(props: {

@@ -21,6 +21,11 @@ ADVICE = (
     "Leave memory free (a smaller batch) and do not call torch.cuda.empty_cache() in the loop. "
     "If sizes vary, set PYTORCH_ALLOC_CONF=expandable_segments:True."
 )
+RETRIES = (
+    "Leave memory free: a smaller batch, activation checkpointing, or "
+    "PYTORCH_ALLOC_CONF=expandable_segments:True against fragmentation."
+)
+EMPTIED = "Do not call torch.cuda.empty_cache() in the loop; the next allocations are slow."
 JAX = (
     "Let JAX preallocate its memory (unset XLA_PYTHON_CLIENT_PREALLOCATE=false and "
     "XLA_PYTHON_CLIENT_ALLOCATOR=platform), and donate buffers that a step replaces: jax.jit(step, "
@@ -47,13 +52,28 @@ def _by_driver(context: RuleContext) -> Iterator[Finding]:
     if context.step_count < 2 or doing * 2 < context.step_count or not len(rows):
         return
     names = sorted({context.name(row) for row in rows.tolist()})
+    why, advice = _reason(context, rows)
     yield context.finding(
         f"Each step allocates or frees driver memory {context.times(rows)}, "
-        f"{context.ms(rows):.3g} ms: the caching allocator cannot keep enough memory.",
-        context.by_framework(ADVICE, jax=JAX),
+        f"{context.ms(rows):.3g} ms{context.main_place(rows)}: {why}.",
+        context.by_framework(advice, jax=JAX),
         rows,
         context.gain(rows, *(f"scale:select=name={name},factor=0" for name in names)),
     )
+
+
+def _reason(context: RuleContext, rows: Rows) -> tuple[str, str]:
+    """Why memory is freed, and what to do.
+
+    Within an operator the allocator has run out of memory, frees what it caches and tries again;
+    outside it was asked to.
+    """
+    frees = rows[context.events.text("name").take(rows).where(lambda name: "Free" in name)]
+    if not len(frees):
+        return "the caching allocator cannot keep enough memory", ADVICE
+    if (context.operator_of(frees) >= 0).mean() > 0.5:
+        return "the allocator ran out of memory, freed its cache and retried", RETRIES
+    return "the cache of the allocator is emptied in the loop", EMPTIED
 
 
 def _by_system(context: RuleContext) -> Iterator[Finding]:

@@ -139,6 +139,7 @@ def _python(context: RuleContext) -> Iterator[Finding]:
         advice if frames else f"{advice} {context.by_framework(NAMES, jax=NAMES_OF_JAX)}",
         rows,
         context.bound(part * context.steady_ms, "at most the time between operators"),
+        recurs=False,  # the share is a median over the steps
     )
 
 

@@ -11,6 +11,7 @@ from stepscope.analyze.rule_context import RuleContext
 CAUSE = "communication"
 EXPLAINS = ("communication",)
 LEAST = 0.05
+LEAST_MS = 0.001
 ADVICE = (
     "Overlap collectives with backward (DistributedDataParallel, bucket_cap_mb, FSDP "
     "prefetching), send less data (16 bits) or send less often (gradient accumulation with "
@@ -40,12 +41,15 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
     hidden = device.overlapped_ms if device else whole - exposed
     yield context.finding(
         f"Communication is exposed for {exposed:.3g} ms of the step "
-        f"({exposed / context.steady_ms:.0%}); another {max(hidden, 0):.3g} ms overlap with "
-        "computation.",
+        f"({exposed / context.steady_ms:.0%}){_hidden(hidden)}.",
         context.by_framework(ADVICE, jax=JAX),
         rows,
         _gain(context, exposed),
     )
+
+
+def _hidden(ms: float) -> str:
+    return f"; another {ms:.3g} ms overlap with computation" if ms >= LEAST_MS else ""
 
 
 def _gain(context: RuleContext, exposed: float) -> Gain:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stepscope.analyze.finding import Finding
+from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.arrays import Rows
 from stepscope.trace.nesting import inherit
@@ -59,20 +59,44 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
         chosen = backward[of]
         if name not in _SPECIAL and float(ahead[of].mean()) < LEAST_FORWARD_NS:
             continue
-        usual = 0.0 if name in _VIEWS else USUAL / ratio
         yield context.finding(
             _sentence(name, ratio, spent) + f"{context.main_place(chosen)}.",
             _advice(name),
             chosen,
-            context.gain(
-                chosen,
-                *(f"scale:select=operator={glob(node)},factor={usual:.3f}" for node in nodes),
-                note=f"if it took {USUAL:g} times the forward pass"
-                if usual
-                else "if it took no time",
-                part=1 - usual,
-            ),
+            _gain(context, chosen, name, nodes, ratio),
         )
+
+
+def _gain(
+    context: RuleContext, backward: Rows, operator: str, nodes: list[str], ratio: float
+) -> Gain:
+    updates = _updates(context)
+    if operator == "aten::embedding" and len(updates):
+        left = 1 - _share_of_tables(context)
+        rows = np.concatenate([backward, updates])
+        factors = np.repeat([USUAL / ratio, left], [len(backward), len(updates)])
+        note = "at most: if the gradient and the update only touched the rows in use"
+        return context.scaled(rows, factors, note)
+    usual = 0.0 if operator in _VIEWS else USUAL / ratio
+    return context.gain(
+        backward,
+        *(f"scale:select=operator={glob(node)},factor={usual:.3f}" for node in nodes),
+        note=f"if it took {USUAL:g} times the forward pass" if usual else "if it took no time",
+        part=1 - usual,
+    )
+
+
+def _updates(context: RuleContext) -> Rows:
+    """The operators of the optimizer."""
+    return context.outermost(context.find(stage="optimizer", category="cpu_op"))
+
+
+def _share_of_tables(context: RuleContext) -> float:
+    """The share of all parameters that embedding tables have; 0 if unknown."""
+    modules = context.trace["modules"]
+    size = modules["parameters"].astype(np.float64)
+    tables = size[modules.text("class").where(lambda name: name.startswith("Embedding"))].sum()
+    return float(min(tables / max(size.max(initial=0), 1), 1))
 
 
 def _sentence(operator: str, ratio: float, ms: float) -> str:

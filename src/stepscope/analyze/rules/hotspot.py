@@ -104,10 +104,12 @@ def hotspot(context: RuleContext) -> Iterator[Finding]:
 
 
 def _gain(context: RuleContext, rows: Rows) -> Gain:
-    """The gain if they took half as long; at most all of their time."""
-    gone = context.scaled(rows, 0.0)
+    """The gain if they took half as long; at most all of the calls that they are part of."""
+    gone = context.scaled(rows, 0.0).ms
     half = context.scaled(rows, 0.5, "if it took half as long")
-    return replace(half, range_ms=(0.0, max(gone.ms, half.ms)))
+    if not context.has_device:
+        gone = min(context.eager.ms(context.eager.around(rows)), context.steady_ms)
+    return replace(half, range_ms=(0.0, max(gone, half.ms)))
 
 
 def _advice(context: RuleContext, name: str) -> str:

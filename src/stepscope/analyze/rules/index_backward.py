@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stepscope.analyze.finding import Finding
+import numpy as np
+
+from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Rows
 
 LEAST = 0.02
 
@@ -29,6 +32,21 @@ def index_backward(context: RuleContext) -> Iterator[Finding]:
         "To index one dimension use torch.index_select or, for rows, F.embedding: their backward "
         "need not add in a fixed order.",
         work,
-        context.gain(rows, "scale:select=operator=IndexBackward0,factor=0",
-                     note="at most: with a backward that takes no time"),
-    )  # fmt: skip
+        _gain(context, rows),
+    )
+
+
+def _gain(context: RuleContext, rows: Rows) -> Gain:
+    """At most the time of the backward pass; on a CPU also of the indexing itself."""
+    if context.has_device or context.context_trace:
+        return context.gain(
+            rows,
+            "scale:select=operator=IndexBackward0,factor=0",
+            note="at most: with a backward that takes no time",
+        )
+    backward = context.eager.around(rows)
+    forward = context.eager.forward[backward]
+    both = np.concatenate([backward, forward[forward >= 0]])
+    return context.bound(
+        context.eager.ms(both), "at most the time of the indexing and its gradient"
+    )

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.patch import Patch
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Rows
+from stepscope.arrays import Floats, Rows
 
 CAUSE = "input"
 EXPLAINS = ("data",)
 LEAST = 0.05
 LEAST_PART = 0.3
+MOST_PARTS = 3
 MOST_WORKERS = 8
 LIBRARIES = {
     "transformers": "Raise dataloader_num_workers in TrainingArguments, and set "
@@ -23,23 +25,60 @@ LIBRARIES = {
     "keras": "Raise workers in PyDataset, with use_multiprocessing=True.",
     "timm": "Raise --workers.",
 }
-# Parts of loading by the names of functions and operators; the first that matches counts.
+
+
+class Part(NamedTuple):
+    """A part of loading: the names of its functions and operators, and what makes it shorter."""
+
+    name: str
+    pattern: str
+    advice: str
+
+
+# An event counts for the first that matches.
 PARTS = (
-    (
+    Part(
         "starting workers",
         r"(?i)multiprocessing/|\bfork\b|popen|_MultiProcessing.*__init__",
+        "Keep the workers between epochs: DataLoader(persistent_workers=True).",
     ),
-    ("pinning memory", r"(?i)pin_memory"),
-    ("collating", r"(?i)collate|^aten::(stack|cat)$"),
-    ("decoding", r"(?i)decode|PIL/|imread|jpeg|read_image|ImageFile|soundfile|cv2\.im|load_image"),
-    (
+    Part(
+        "pinning memory",
+        r"(?i)pin_memory",
+        "Pin fewer bytes: send integers or bytes, and convert them on the device.",
+    ),
+    Part(
+        "collating",
+        r"(?i)collate|^aten::(stack|cat)$",
+        "Return whole batches from the dataset (a batch sampler with batch_size=None), or collate "
+        "into preallocated arrays.",
+    ),
+    Part(
+        "decoding",
+        r"(?i)decode|PIL/|imread|jpeg|read_image|ImageFile|soundfile|cv2\.im|load_image",
+        "Store samples smaller or already decoded, or decode on the device "
+        "(torchvision.io.decode_jpeg(device='cuda'), DALI).",
+    ),
+    Part(
         "augmenting",
         r"(?i)transforms?[/.(]|augment|resize|crop|flip|jitter|rotate|normalize",
+        "Augment whole batches on the device (torchvision.transforms.v2 takes them).",
     ),
-    ("tokenizing", r"(?i)tokeniz"),
-    (
+    Part(
+        "tokenizing",
+        r"(?i)tokeniz",
+        "Tokenize once, before training, and load token ids.",
+    ),
+    Part(
+        "copying to the device",
+        r"(?i)^Memcpy HtoD|^(cuda|hip)Memcpy|^aten::(to|_to_copy|copy_)$",
+        "Copy the next batch while this step runs: pin_memory=True and "
+        "batch.to(device, non_blocking=True).",
+    ),
+    Part(
         "reading files",
         r"(?i)<built-in (method|function) (read|open)|\bread(_file|lines?)?$|h5py",
+        "Read fewer, larger files (shards, WebDataset, memory maps), from a local disk.",
     ),
 )
 ALONE = "Load batches in worker processes: DataLoader(num_workers=…, persistent_workers=True)."
@@ -64,13 +103,14 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     waits = context.idle_ms("data") if context.has_device else context.ms(rows)
     if not len(rows) or waits < LEAST * context.steady_ms:
         return
-    part = _part(context, rows)
+    parts = _parts(context, rows)
     alone = len(context.find("_SingleProcessDataLoaderIter")) > 0
     who = "The device idles" if context.has_device else "The training loop waits"
     how = " in the main process (num_workers=0)." if alone else "."
     yield context.finding(
-        f"{who} for {waits / context.steady_ms:.0%} of the step while a batch loads{how}{part}",
-        context.advice(ALONE if alone else TOGETHER, jax=JAX, **LIBRARIES),
+        f"{who} for {waits / context.steady_ms:.0%} of the step while a batch loads{how}"
+        f"{_in_words(parts)}",
+        _advice(context, alone, parts),
         rows,
         context.gain(rows, "dataloader"),
         patch=_patch(context) if alone else None,
@@ -86,15 +126,51 @@ def _patch(context: RuleContext) -> Patch | None:
     return context.patch("loader", num_workers=workers, persistent_workers="True")
 
 
-def _part(context: RuleContext, rows: Rows) -> str:
-    """The part of loading with most of the time, in a sentence of its own; empty if unknown."""
-    inside = np.flatnonzero(context.within(rows) & ~context.search.device_work)
+def _advice(context: RuleContext, alone: bool, parts: dict[Part, float]) -> str:
+    general = context.advice(ALONE if alone else TOGETHER, jax=JAX, **LIBRARIES)
+    if context.is_jax or not parts:
+        return general
+    return f"{general} {max(parts, key=lambda part: parts[part]).advice}"
+
+
+def _in_words(parts: dict[Part, float]) -> str:
+    """The parts of loading, the longest first, in a sentence of its own; empty if unknown."""
+    ordered = sorted(parts.items(), key=lambda one: -one[1])
+    shares = [f"{part.name} ({share:.0%})" for part, share in ordered]
+    if not shares or ordered[0][1] <= LEAST_PART:
+        return ""
+    others = f", then {', '.join(shares[1:MOST_PARTS])}" if len(shares) > 1 else ""
+    return f" Most of it is {shares[0]}{others}."
+
+
+def _parts(context: RuleContext, rows: Rows) -> dict[Part, float]:
+    """The share of loading that each part takes, without those of less than 5 %.
+
+    Where a part calls another, as collating calls tokenizing, the time is the inner part's.
+    """
+    inside = np.flatnonzero(context.within(rows))
     names = context.events.text("name").take(inside)
-    whole = float(context.events["duration_ns"][rows].sum())
-    best, most = "", LEAST_PART
-    for part, pattern in PARTS:
-        named = inside[names.where(lambda text, p=re.compile(pattern): bool(p.search(text)))]  # type: ignore[misc]
-        share = float(context.events["duration_ns"][context.outermost(named)].sum()) / max(whole, 1)
-        if share > most:
-            best, most = part, share
-    return f" Most of it is {best} ({min(most, 1):.0%})." if best else ""
+    part = np.full(len(names.values) + 1, -1, np.int64)
+    for code, name in enumerate(names.values):
+        found = (at for at, one in enumerate(PARTS) if re.search(one.pattern, name))
+        part[code] = next(found, -1)
+    of_event = part[names.codes]
+    whole = max(float(context.events["duration_ns"][rows].sum()), 1.0)
+    matched = inside[of_event >= 0]
+    number = of_event[of_event >= 0]
+    duration = context.events["duration_ns"][matched].astype(np.float64)
+    own = duration - _nested_ns(context, matched)
+    spent = np.bincount(number, np.maximum(own, 0), len(PARTS)) / whole
+    return {one: min(float(share), 1.0) for one, share in zip(PARTS, spent, strict=True)
+            if share >= LEAST}  # fmt: skip
+
+
+def _nested_ns(context: RuleContext, rows: Rows) -> Floats:
+    """The time of the next of `rows` inside each, ns."""
+    parent = context.events["parent"][rows]
+    around = np.append(context.enclosing(rows), -1)[np.where(parent >= 0, parent, -1)]
+    known = around >= 0
+    duration = context.events["duration_ns"][rows]
+    total = np.bincount(around[known], duration[known], len(context.events))
+    found: Floats = total[rows].astype(np.float64)
+    return found

@@ -9,14 +9,13 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.arrays import Ids, Rows
+from stepscope.arrays import Ids, Mask, Rows
 from stepscope.trace.schema import FORWARD_STAGES
 
 CAUSE = "elementwise"
 SMALL_NS = 10_000  # about what a launch costs: shorter kernels cannot keep the device busy
 MANY = 20
 LONG_CHAIN = 3
-LONGEST_CALL_NS = 200_000  # between two operators; in a longer time something else happens
 LEAST_LARGE = 0.10
 LIBRARIES = {
     "transformers": "Set torch_compile=True in TrainingArguments.",
@@ -31,20 +30,25 @@ JAX = (
     "jax.block_until_ready between its parts."
 )
 _CONVOLUTION = re.compile("conv", re.IGNORECASE)
+# Operators that move no data neither fuse nor keep others from it.
+_VIEW = re.compile(
+    r"^aten::(view|_unsafe_view|reshape|(un)?squeeze|t|transpose|permute|expand|select|slice|detach"
+    r"|alias|result_type|empty(_like|_strided)?)$|^detach$"
+)
 _STAGES = (*FORWARD_STAGES, "backward")
 
 
 def kernel_fusion(context: RuleContext) -> Iterator[Finding]:
     """Many small elementwise kernels (on a CPU, operators) in a row, which torch.compile fuses.
 
+    On a CPU reductions between them count, and the backward pass of all that count.
+
     Silent below 20 of them per step, and if they take 10 µs or more: on a device the mean, on a
     CPU the median. Longer ones count from 10 % of the step, in chains of 3 or more.
 
     Source: DEEPCONTEXT section 4.3, "Kernel Fusion Analysis"; section 6.3, 30.5 s to 23.9 s.
     """
-    rows = _kernels(context) if context.has_device else _operators(context)
-    chain = _chains(context, rows)
-    rows, chain = rows[chain >= 0], chain[chain >= 0]
+    rows, chain = _kernel_chains(context) if context.has_device else _operator_chains(context)
     # On a CPU a few operators that waited for a core would set the mean.
     if not len(rows):
         return
@@ -61,7 +65,7 @@ def kernel_fusion(context: RuleContext) -> Iterator[Finding]:
         f"each, run in {len(np.unique(chain)) / context.step_count:.4g} chains.",
         context.advice(ADVICE, jax=JAX, **LIBRARIES),
         rows,
-        _gain(context, rows) if context.has_device else _fused(context, rows, chain),
+        _gain(context, rows, chain),
     )
 
 
@@ -78,13 +82,44 @@ def _large(context: RuleContext, rows: Rows, chain: Ids, what: str) -> Iterator[
         f"{context.calls(rows):.4g} {what} reads and writes its whole tensor.",
         context.advice(ADVICE, jax=JAX, **LIBRARIES),
         rows,
-        _gain(context, rows) if context.has_device else _fused(context, rows, chain),
+        _gain(context, rows, chain),
     )
 
 
-def _gain(context: RuleContext, rows: Rows) -> Gain:
-    """At most the time of the kernels and of the calls that launch them."""
-    return context.gain(rows, "kernel_fusion")
+def _gain(context: RuleContext, rows: Rows, chain: Ids) -> Gain:
+    """At most the time of the kernels and of their launches; on a CPU all but the longest call."""
+    if context.has_device:
+        return context.gain(rows, "kernel_fusion")
+    calls = context.eager.around(rows)
+    cost = context.eager.cost_ns[calls]
+    longest = np.zeros(int(chain.max()) + 1)
+    np.maximum.at(longest, chain, cost)
+    ms = (cost.sum() - longest.sum()) / 1e6 / context.step_count
+    why = "if each chain took as long as its longest operator"
+    return context.bound(ms, why, context.recording_doubt_ms(context.eager.spans(calls)))
+
+
+def _kernel_chains(context: RuleContext) -> tuple[Rows, Ids]:
+    """Kernels with neighbors of their kind, and the number of each one's chain."""
+    rows = _kernels(context)
+    work = context.find(category="kernel", on_device=True)
+    chain = _chains(context, work, np.isin(work, rows))
+    return work[chain >= 0], chain[chain >= 0]
+
+
+def _operator_chains(context: RuleContext) -> tuple[Rows, Ids]:
+    """Operators that the loop or backward calls, most of each chain elementwise."""
+    eager = context.eager
+    kind, name = (context.events.text(one) for one in ("kind", "name"))
+    elementwise = eager.with_backward(kind.mask("elementwise")[eager.rows])
+    fusible = eager.with_backward(kind.mask("elementwise", "reduction")[eager.rows])
+    view = eager.with_backward(name.where(lambda text: bool(_VIEW.search(text)))[eager.rows])
+    staged = context.events.text("stage").mask(*_STAGES)[eager.rows] & ~view
+    chain = np.full(len(eager.rows), -1)
+    chain[~view] = _chains(context, eager.rows[~view], (fusible & staged)[~view])
+    number = np.bincount(chain[(chain >= 0) & elementwise], minlength=int(chain.max(initial=0)) + 1)
+    kept = (chain >= 0) & (number[chain] > 1)
+    return eager.rows[kept], chain[kept]
 
 
 def _kernels(context: RuleContext) -> Rows:
@@ -95,39 +130,19 @@ def _kernels(context: RuleContext) -> Rows:
     return rows[(operator < 0) | ~inside[operator]]
 
 
-def _operators(context: RuleContext) -> Rows:
-    calls = context.find(category="cpu_op", kind="elementwise", stage=_STAGES)
-    return context.innermost_operators(calls)
+def _chains(context: RuleContext, work: Rows, chosen: Mask) -> Ids:
+    """The chain number of each piece of work: neighbors on a track with no other work between them.
 
-
-def _chains(context: RuleContext, rows: Rows) -> Ids:
-    """The chain number of each: neighbors on a track with no other work between them.
-
-    -1 for a kernel without such neighbors.
+    -1 for what is not chosen, and for what has no such neighbor.
     """
-    if not len(rows):
+    if not len(work):
         return np.zeros(0, np.int64)
-    work = context.find(category="kernel", on_device=True) if context.has_device \
-        else context.innermost_operators(context.find(category="cpu_op"))  # fmt: skip
-    work = work[np.lexsort((work, context.events["track"][work]))]
-    chosen = np.isin(work, rows)
-    same = np.diff(context.events["track"][work], prepend=-1) == 0
-    begins = ~(chosen & same & np.append(False, chosen[:-1]))
+    order = np.lexsort((work, context.events["track"][work]))
+    kept = chosen[order]
+    same = np.diff(context.events["track"][work[order]], prepend=-1) == 0
+    begins = ~(kept & same & np.append(False, kept[:-1]))
     number = np.cumsum(begins)
-    size = np.bincount(number[chosen], minlength=int(number[-1]) + 1)
-    found = np.where(size[number] > 1, number, -1)[chosen]
-    order = np.argsort(work[chosen])
-    result: Ids = found[order]
+    size = np.bincount(number[kept], minlength=int(number[-1]) + 1)
+    result = np.empty(len(work), np.int64)
+    result[order] = np.where(kept & (size[number] > 1), number, -1)
     return result
-
-
-def _fused(context: RuleContext, rows: Rows, chain: Ids) -> Gain:
-    """The time of each chain, with the calls between its operators, except its longest operator."""
-    start, duration = context.events["start_ns"][rows], context.events["duration_ns"][rows]
-    longest = np.zeros(int(chain.max()) + 1)
-    np.maximum.at(longest, chain, duration)
-    order = np.lexsort((start, chain))
-    between = start[order][1:] - (start + duration)[order][:-1]
-    called = (np.diff(chain[order]) == 0) & (between > 0) & (between < LONGEST_CALL_NS)
-    ms = (duration.sum() + between[called].sum() - longest.sum()) / 1e6 / context.step_count
-    return context.bound(ms, "if each chain took as long as its longest operator")

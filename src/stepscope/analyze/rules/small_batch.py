@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from stepscope.analyze.finding import Finding
+from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.python_stalls import find_python_stalls
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Ids, Mask, Rows
@@ -45,11 +45,15 @@ def small_batch(context: RuleContext) -> Iterator[Finding]:
         "overhead that does not grow with the batch.",
         _advice(context),
         rows,
-        replace(
-            context.bound(overhead, "per sample: the overhead is shared by more samples"),
-            range_ms=(0.0, context.steady_ms),
-        ),
+        _gain(context, overhead),
+        recurs=False,  # not the products, but the time around them is what it saves
     )
+
+
+def _gain(context: RuleContext, overhead_ms: float) -> Gain:
+    """Per sample: half of the overhead in batches of twice the size, more of the step in larger."""
+    bound = context.bound(overhead_ms, "per sample: the overhead is shared by more samples")
+    return replace(bound, range_ms=(bound.ms / 2, context.steady_ms))
 
 
 def _advice(context: RuleContext) -> str:

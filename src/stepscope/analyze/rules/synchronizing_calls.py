@@ -10,6 +10,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.arrays import Rows
+from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import STAGES
 
 CAUSE = "synchronization"
@@ -76,7 +77,8 @@ def synchronizing_calls(context: RuleContext) -> Iterator[Finding]:
         if not len(rows) or (not context.has_device and context.calls(rows) < MANY):
             continue
         reported = np.concatenate([reported, rows])
-        what = f"Each step calls {call.spelled} {context.times(rows)}"
+        where = context.main_place(rows)
+        what = f"Each step calls {call.spelled} {context.times(rows)}{where}"
         what += ", and each call blocks the CPU until the device is done." if context.has_device \
             else f", {context.ms(rows):.3g} ms; on a GPU each blocks the CPU."  # fmt: skip
         advice = context.advice(call.advice, **LIBRARIES)
@@ -93,15 +95,20 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
         return context.gain(rows, *(f"no_sync:operator={name}" for name in names))
     if context.context_trace:
         return context.bound(context.ms(rows), "at most the time of these calls")
-    return context.bound(_loops_ms(context, rows), "at most the time of the loops around them")
+    loops = _loops(context, rows)
+    ms = loops.total() / 1e6 / context.step_count
+    why = "at most the time of the loops around them"
+    return context.bound(ms, why, context.recording_doubt_ms(loops))
 
 
-def _loops_ms(context: RuleContext, rows: Rows) -> float:
-    """The time from the first to the last of calls in close succession, ms per step."""
+def _loops(context: RuleContext, rows: Rows) -> Intervals:
+    """From the first to the last of calls in close succession, with the calls after the last."""
     start = context.events["start_ns"][rows]
     end = start + context.events["duration_ns"][rows]
-    between = start[1:] - end[:-1]
-    return float((end - start).sum() + between[between < CLOSE_NS].sum()) / 1e6 / context.step_count
+    fresh = np.append(True, start[1:] - end[:-1] >= CLOSE_NS)
+    last = np.append(fresh[1:], True)
+    typical = np.median(np.diff(start)[~fresh[1:]]) if not fresh.all() else 0
+    return Intervals(start[fresh], np.maximum(end[last], start[last] + int(typical)))
 
 
 def _waiting(context: RuleContext, rows: Rows) -> Rows:
@@ -125,7 +132,8 @@ def _copies(context: RuleContext, reported: Rows) -> Iterator[Finding]:
         names = sorted({glob(context.name(row)) for row in rows.tolist()})
         yield context.finding(
             f"Each step copies from the device {context.times(rows)} and blocks the CPU "
-            f"meanwhile ({context.by_framework(COPIES, jax=COPIES_OF_JAX)}).",
+            f"meanwhile ({context.by_framework(COPIES, jax=COPIES_OF_JAX)})"
+            f"{context.main_place(rows)}.",
             context.by_framework(ADVICE, jax=JAX),
             rows,
             context.gain(rows, *(f"no_sync:awaits={name}" for name in names)),
@@ -146,7 +154,7 @@ def _explicit(context: RuleContext) -> Iterator[Finding]:
         names = sorted({context.name(row) for row in rows.tolist()})
         yield context.finding(
             f"The step calls an explicit synchronization {context.times(rows)} "
-            f"({', '.join(names)}).",
+            f"({', '.join(names)}){context.main_place(rows)}.",
             "Remove torch.cuda.synchronize() from the training loop; use CUDA events for timing.",
             rows,
             context.gain(rows, *(f"no_sync:name={name}" for name in names)),

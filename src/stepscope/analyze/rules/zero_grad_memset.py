@@ -10,25 +10,37 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
 
+LARGE_BYTES = 1 << 19  # on a CPU such blocks return to the system, and page faults cost more
 _ZEROING = r"^aten::(zero_|fill_|_foreach_zero_|mul_)$"
 
 
 def zero_grad_memset(context: RuleContext) -> Iterator[Finding]:
     """Gradients filled with zeros, which the next backward pass reads and adds to.
 
-    Silent if gradients are released (set_to_none, the default since PyTorch 2.0), and if nothing
-    marks the zeroing of gradients.
+    Silent if gradients are released (set_to_none, the default since PyTorch 2.0), if nothing
+    marks the zeroing of gradients, and on a CPU if a layer has parameters of 512 KiB or more: its
+    gradients would be allocated from the system in each step.
     """
     rows = context.outermost(context.find(_ZEROING, stage="zero_grad", category="cpu_op"))
-    if not len(rows):
+    if not len(rows) or (not context.has_device and _largest_layer(context) >= LARGE_BYTES):
         return
+    calls = context.calls(rows)
     yield context.finding(
-        f"{context.calls(rows):.4g} operators per step fill gradients with zeros.",
+        f"{calls:.4g} operators per step fill gradients with zeros."
+        if calls > 1
+        else "Each step fills gradients with zeros.",
         "Release gradients instead: optimizer.zero_grad(set_to_none=True), the default since "
         "PyTorch 2.0. Backward then writes them instead of reading and adding.",
         rows,
         _gain(context, rows),
     )
+
+
+def _largest_layer(context: RuleContext) -> int:
+    """Bytes of the parameters of the largest module without children; 0 if unknown."""
+    modules = context.trace["modules"]
+    leaf = ~np.isin(modules["id"], modules["parent"])
+    return int(modules["parameter_bytes"][leaf].max(initial=0))
 
 
 def _gain(context: RuleContext, rows: Rows) -> Gain:

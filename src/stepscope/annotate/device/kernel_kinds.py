@@ -41,9 +41,11 @@ _RULES = tuple(
          r"|^aten::(_unsafe_)?index(\.|$)", "embedding"),
         (r"(?<!fb)gemm|gemv|^dot(_general)?(\.|$)|^ragged_dot|cutlass|cublas|nvjet|xmma|wmma|Cijk_|matmul|addmm|baddbmm|bmm|splitK"
          r"|epilogue::impl"
-         r"|^aten::(mm|linear|dot|mv|addmv|einsum|_scaled_mm)$", "gemm"),
+         r"|^aten::(mm|linear|dot|mv|addmv|einsum|(_scaled)?(_grouped)?_mm)$",
+         "gemm"),
         (r"triton_(red|per)_|softmax|reduce|reduction|(?<![a-z])(sum|mean|amax|argmax|norm|topk)"
-         r"(?![a-z])|cross_entropy|_loss|pool|cub::|cumsum|scan|sort|std_var", "reduction"),
+         r"(?![a-z])|cross_entropy|_loss|pool|cub::|cumsum|scan|sort|std_var"
+         r"|^aten::(var|std|prod|logsumexp)(_mean)?$", "reduction"),
         (r"elementwise|(loop|wrapped)_\w+|vectorized|triton_poi_|pointwise|copy|fill|CatArray|(?<![a-z])cat(?![a-z])"
          r"|dropout|relu|gelu|silu|sigmoid|tanh|transpose|permute|nchwToNhwc|nhwcToNchw|tensorTransform"
          r"|FillFunctor|SubTensorOp|masked|where|threshold|distribution|triu|tril|bernoulli|random"
@@ -52,7 +54,9 @@ _RULES = tuple(
          r"|convert_element_type|broadcast(_in_dim)?|select_n?|iota|bitcast\w*|and|or|not|xor|reshape|concatenate"
          r"|pad|slice|dynamic_(update_)?slice|square|sign|abs|clamp|shift_\w+|reduce_precision)(\.|$)"
          r"|^aten::(add|sub|mul|div|pow|sqrt|exp|log|neg|abs|clamp|to|_to_copy|clone|contiguous"
-         r"|uniform_|normal_|zeros|ones)",
+         r"|uniform_|normal_|zeros|ones)"
+         r"|^aten::(r(sqrt|sub)|reciprocal|square|erf|sin|cos|sign|floor|ceil|round|lerp|addc(mul|div)"
+         r"|max|min|maximum|minimum|mish|softplus|hard\w+|[cs]?elu|remainder|fmod|bitwise_\w+)_?$",
          "elementwise"),
     )
 )  # fmt: skip

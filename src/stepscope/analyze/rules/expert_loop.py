@@ -1,0 +1,138 @@
+"""`expert_loop`: a mixture of experts computes one expert after the other."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Floats, Rows
+
+CAUSE = "experts"
+EXPLAINS = ("host", "launch")
+MANY = 8
+UNEVEN = 2.0
+CHEAP = 0.1  # of the calls: those of few rows, which are overhead
+_PRODUCT = r"^aten::(mm|addmm|linear|bmm)$"
+_GATHER = r"^aten::(index|index_select|index_add_?|index_put_?|scatter_add_?|gather)$"
+_GROUPED = r"(?i)grouped_?(mm|gemm)|ragged_dot|megablocks|fused_moe|gmm_kernel"
+_EXPERT = re.compile(r"(?i)(^|[./_])experts?[./_]?\d+")
+LIBRARIES = {
+    "transformers": "Load the model with experts_implementation='grouped_mm' (transformers 5).",
+}
+ADVICE = (
+    "Sort the tokens by expert and multiply them in one call: torch.nn.functional.grouped_mm "
+    "(torch._grouped_mm before PyTorch 2.10), or MegaBlocks."
+)
+BALANCE = (
+    "Balance the experts (an auxiliary loss, a capacity factor): with experts on several devices, "
+    "all wait for the busiest."
+)
+JAX = "Sort the tokens by expert and multiply them in one call: jax.lax.ragged_dot."
+
+
+def expert_loop(context: RuleContext) -> Iterator[Finding]:
+    """Products of experts in a loop, each with the tokens of one expert, instead of one call.
+
+    Experts show in the paths of modules or scopes (`experts.3`), else in products of weights of one
+    shape with different numbers of rows, with indexing between them.
+
+    Silent for fewer than 8 of them per step, and if a grouped product runs.
+    """
+    if len(context.find(_GROUPED)):
+        return
+    rows, tokens = _products(context)
+    if context.calls(rows) < MANY:
+        return
+    known = tokens[tokens > 0]
+    uneven = float(known.max() / known.mean()) if len(known) else 1.0
+    advice = context.advice(ADVICE, jax=JAX, **LIBRARIES)
+    yield context.finding(
+        f"Experts run one after the other: {context.calls(rows):.4g} matrix products per step"
+        f"{_rows_in_words(known, uneven)}{context.main_place(rows)}.",
+        f"{advice} {BALANCE}" if uneven >= UNEVEN else advice,
+        rows,
+        _gain(context, rows),
+    )
+
+
+def _rows_in_words(tokens: Floats, uneven: float) -> str:
+    if not len(tokens):
+        return ""
+    spread = f" with {tokens.min():.0f} to {tokens.max():.0f} rows"
+    return spread + (f" (the busiest {uneven:.2g} times the mean)" if uneven >= UNEVEN else "")
+
+
+def _products(context: RuleContext) -> tuple[Rows, Floats]:
+    """The products of experts in the forward pass, and the rows of each (0 if unknown)."""
+    if context.is_jax:
+        rows = context.find(kind="gemm")
+        scope = context.events.text("scope").take(rows)
+        rows = rows[scope.where(lambda text: bool(_EXPERT.search(text)))]
+        return rows, np.zeros(len(rows))
+    rows = context.outermost(context.find(_PRODUCT, category="cpu_op", stage="forward"))
+    if not len(rows):
+        return rows, np.zeros(0)
+    shapes = [_rows_and_weight(one) for one in context.shapes(rows)]
+    tokens = np.array([float(one) for one, _ in shapes])
+    modules = context.trace["modules"]
+    module = context.events["module"][rows]
+    paths = [modules.text("path")[one] or "" if one >= 0 else "" for one in module.tolist()]
+    named = np.array([bool(_EXPERT.search(path)) for path in paths])
+    if named.any():
+        return rows[named], tokens[named]
+    routed = _routed(context, rows, shapes)
+    return rows[routed], tokens[routed]
+
+
+def _routed(
+    context: RuleContext, rows: Rows, shapes: list[tuple[int, tuple[int, ...]]]
+) -> list[int]:
+    """Products of weights of one shape with many numbers of rows, with indexing between them."""
+    gathers = context.calls(context.find(_GATHER, category="cpu_op", stage="forward"))
+    groups = defaultdict[tuple[int, tuple[int, ...]], list[int]](list)
+    for place, (step, (tokens, weight)) in enumerate(
+        zip(context.events["step"][rows].tolist(), shapes, strict=True)
+    ):
+        if tokens:
+            groups[(step, weight)].append(place)
+    varied = [
+        places for places in groups.values()
+        if len({shapes[one][0] for one in places}) >= MANY
+    ]  # fmt: skip
+    chosen = sorted(place for places in varied for place in places)
+    return chosen if gathers * 4 >= len(chosen) / context.step_count else []
+
+
+def _rows_and_weight(shapes: list[list[int]]) -> tuple[int, tuple[int, ...]]:
+    """The rows of a product and the shape of its weight; 0 if unknown."""
+    matrices = [shape for shape in shapes if len(shape) == 2]
+    return (matrices[0][0], tuple(matrices[1])) if len(matrices) > 1 else (0, ())
+
+
+def _gain(context: RuleContext, rows: Rows) -> Gain:
+    """One call for all experts of a step, which runs as long as before or as its longest part."""
+    calls = np.union1d(rows, _backward(context, rows))
+    if not context.has_device:
+        each = float(np.quantile(context.each_ns(calls), CHEAP)) / 1e6
+        return context.bound(each * context.calls(calls), "if only their calls were saved")
+    work = context.find(inside=calls, on_device=True)
+    device, cpu = context.ms(work), context.ms(calls)
+    once = cpu / max(context.calls(rows), 1.0)
+    longest = float(context.events["duration_ns"][work].max(initial=0)) / 1e6
+    low, high = (max(device, cpu) - max(once, time) for time in (device, longest))
+    bound = context.bound(high, "at most: if the products of all experts ran side by side")
+    return replace(bound, range_ms=(max(min(low, bound.ms), 0.0), bound.ms))
+
+
+def _backward(context: RuleContext, rows: Rows) -> Rows:
+    """The nodes of the backward pass of these products."""
+    origin = context.events["forward_event"]
+    inside = context.within(rows)
+    found = np.flatnonzero((origin >= 0) & inside[np.maximum(origin, 0)])
+    return context.outermost(found)

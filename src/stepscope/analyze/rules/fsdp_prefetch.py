@@ -1,0 +1,96 @@
+"""`fsdp_prefetch`: sharded layers are gathered only when they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Floats, Rows
+from stepscope.trace.intervals import Intervals
+
+CAUSE = "communication"
+EXPLAINS = ("communication",)
+LEAST = 0.05
+MOSTLY = 0.5
+FEWEST = 3
+_FSDP = r"FSDP|FullyShardedDataParallel|fully_shard"
+_FIRST_VERSION = r"FullyShardedDataParallel[._]"
+_GATHER = r"(?i)all_?gather"
+
+
+class _Pass(NamedTuple):
+    """A pass of the step: its stages, and what prefetches in FSDP of 2023 and in fully_shard."""
+
+    name: str
+    stages: tuple[str, ...]
+    first: str
+    second: str
+
+
+_PASSES = (
+    _Pass("forward", ("forward", "loss"), "forward_prefetch=True",
+          "module.set_modules_to_forward_prefetch([next_layer])"),
+    _Pass("backward", ("backward",), "backward_prefetch=BackwardPrefetch.BACKWARD_PRE",
+          "module.set_modules_to_backward_prefetch([previous_layer])"),
+)  # fmt: skip
+LIBRARIES = {
+    "transformers": "Set fsdp_config={'forward_prefetch': True, 'backward_prefetch': "
+    "'backward_pre'} in TrainingArguments.",
+    "accelerate": "Set fsdp_forward_prefetch and fsdp_backward_prefetch: BACKWARD_PRE in the "
+    "configuration.",
+}
+
+
+def fsdp_prefetch(context: RuleContext) -> Iterator[Finding]:
+    """FSDP's all-gathers that overlap no computation, as each starts when the layer before it ends.
+
+    Silent if nothing in the trace names FSDP, for fewer than 3 all-gathers per step, if half of
+    their time is hidden, and if a layer's computation could hide less than 5 % of the step.
+    """
+    if not context.has_device or context.context_trace or not len(context.find(_FSDP)):
+        return
+    for one in _PASSES:
+        rows = context.find(_GATHER, category="communication", on_device=True, stage=one.stages)
+        exposed, hidable = _exposed_ns(context, rows)
+        whole = float(context.events["duration_ns"][rows].sum())
+        saved = float(hidable.sum()) / 1e6 / context.step_count
+        if context.calls(rows) < FEWEST or exposed.sum() < MOSTLY * whole:
+            continue
+        if saved < LEAST * context.steady_ms:
+            continue
+        yield context.finding(
+            f"FSDP gathers each layer only when the {one.name} pass needs it: "
+            f"{context.calls(rows):.4g} all-gathers per step, "
+            f"{exposed.sum() / 1e6 / context.step_count:.3g} ms in which the device computes "
+            "nothing.",
+            context.advice(_advice(context, one), **LIBRARIES),
+            rows,
+            context.bound(saved, "if each ran while the layer before it computes"),
+        )
+
+
+def _advice(context: RuleContext, one: _Pass) -> str:
+    if len(context.find(_FIRST_VERSION)):
+        return f"Gather the next layer early: FullyShardedDataParallel({one.first})."
+    return f"Gather the next layer early: {one.second} for each layer of fully_shard."
+
+
+def _exposed_ns(context: RuleContext, rows: Rows) -> tuple[Floats, Floats]:
+    """Per all-gather the time in which the device computes nothing, and how much of that the
+    computation since the all-gather before it could hide, ns."""
+    start = context.events["start_ns"][rows]
+    end = start + context.events["duration_ns"][rows]
+    computing = _computing(context)
+    exposed = (end - start) - computing.within(start, end)
+    before = np.concatenate([start[:1], end[:-1]])
+    room = computing.within(before, np.maximum(start, before))
+    return exposed.astype(np.float64), np.minimum(exposed, room).astype(np.float64)
+
+
+def _computing(context: RuleContext) -> Intervals:
+    """When the device computes."""
+    return context.spans(context.find(category="kernel", on_device=True))
