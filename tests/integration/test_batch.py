@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from stepscope.batch_size import Cancelled, Plan, Result, Session
 from stepscope.capture.batch_size.request import Effort
 from stepscope.cli.commands import stepscope
+from stepscope.devices import Wanted, parse_targets, project, read_prices
 from stepscope.errors import AmbiguousBatchSize, BatchError
 
 pytest.importorskip("torch")
@@ -198,6 +199,43 @@ def test_the_answer_is_plain_data(result: Result) -> None:
     assert facts["site"]["provider"] == "stepscope_input_provider"
 
 
+def test_other_devices_are_predicted_from_the_recorded_step(result: Result) -> None:
+    targets = parse_targets("A100,L4,MI210", read_prices())
+    found = project(result, targets, Wanted((16, 8), 1000, ranks=4, bandwidth_gbps=1.0))
+    assert (found.basis, found.known > 0.5) == ("operations", True)
+    assert [row.name for row in found.devices] == ["A100", "L4", "MI210"]
+    for row in found.devices:
+        assert [one.batch for one in row.predictions] == [8, 16]
+        for one in row.predictions:
+            for range_ in (one.ms, one.throughput, one.hours, one.bytes, one.usd, one.joules):
+                assert range_ is None or range_.low <= range_.value <= range_.high
+            assert one.throughput.value == pytest.approx(1e3 * one.batch / one.ms.value)
+            assert one.hours.value == pytest.approx(1000 / one.throughput.value / 3600)
+            assert one.fits == "yes"
+        assert [one.ranks for one in row.ranks] == [2, 4]
+        alone = next(one for one in row.predictions if one.batch == 16)
+        for one in row.ranks:  # all-reduces over a slow link cost time
+            assert one.ms.value > alone.ms.value
+            rate = one.efficiency * one.ranks * alone.throughput.value
+            assert one.throughput.value == pytest.approx(rate)
+    a100, l4, mi210 = (row.predictions[0] for row in found.devices)
+    assert a100.ms.value <= l4.ms.value
+    assert a100.usd is not None
+    assert a100.usd.value == pytest.approx(1.48 * a100.hours.value)
+    assert a100.joules is not None
+    assert a100.joules.value == pytest.approx(400 * a100.ms.value / 1e3 / 8)
+    assert (mi210.usd, mi210.joules) == (None, None)  # neither price nor power are known
+    assert a100.bytes is not None
+    assert a100.bytes.value == result.profile.predict(8)["bytes"] - result.host_bytes
+
+
+def test_batch_sizes_for_other_devices_can_be_given(result: Result) -> None:
+    found = project(result, parse_targets("A100", read_prices()), Wanted((64, 16)))
+    (row,) = found.devices
+    assert [(one.batch, one.extrapolated) for one in row.predictions] == [(16, False), (64, True)]
+    assert (row.ranks, found.bandwidth_gbps) == ([], None)
+
+
 def test_the_edit_of_a_result_is_undone(result: Result) -> None:
     text = Path(result.entry.path).read_text()
     edit = result.edit(48)
@@ -346,6 +384,8 @@ def test_the_command_refuses_in_one_line(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["--fits", "toaster"], "expected a capacity such as 24GB"),
+        (["--on", "Z9"], "unknown device or instance 'Z9'"),
+        (["--on", "A100", "--prices", "/no/such/file"], "cannot read prices from /no/such/file"),
         (["--html", "/no/such/folder/page.html"], "/no/such/folder"),
     ],
 )

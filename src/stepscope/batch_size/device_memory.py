@@ -8,27 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepscope.errors import BatchError
+from stepscope.roofline import device_memory_gib
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?)b?", re.IGNORECASE)
 _STATED = re.compile(r"(?<![\w])(\d+) ?G(?:i?B)?\b", re.IGNORECASE)
 _POWER = {"k": 1, "m": 2, "g": 3, "t": 4}
 _GIB = 1 << 30
 _MOST_TIMES = 2  # what a device's name says may be so many times what is listed: A100 80GB
-# Memory as the makers' data sheets state it, in GiB.
-DEVICES = (
-    ("H200", 141), ("H100 NVL", 94), ("H100", 80), ("H20", 96), ("GH200", 96), ("B200", 180),
-    ("GB200", 186), ("A100", 40), ("A800", 80), ("A40", 48), ("A30", 24),
-    ("A10", 24), ("A16", 16), ("A2", 16), ("L40", 48), ("L4", 24),
-    ("V100", 16), ("P100", 16), ("T4", 16), ("RTX 6000 Ada", 48),
-    ("RTX A6000", 48), ("RTX A5000", 24), ("RTX A4000", 16), ("5090", 32), ("5080", 16),
-    ("5070 Ti", 16), ("5070", 12), ("4090", 24), ("4080", 16), ("4070 Ti Super", 16),
-    ("4070", 12), ("4060 Ti 16", 16), ("4060", 8), ("3090", 24), ("3080 Ti", 12), ("3080", 10),
-    ("3070", 8), ("3060", 12), ("2080 Ti", 11), ("2080", 8), ("2070", 8), ("1080 Ti", 11),
-    ("MI355", 288), ("MI325", 256), ("MI300X", 192), ("MI300A", 128), ("MI250", 128),
-    ("MI210", 64), ("MI100", 32), ("7900 XTX", 24),
-)  # fmt: skip
-
-
 _CONTEXT_BYTES = 700_000_000  # of a CUDA context with the libraries that PyTorch loads
 _FRAGMENTATION = 0.02  # of a device's memory
 _SYSTEM_SHARE = 0.1  # of main memory, for everything else that runs
@@ -83,7 +69,7 @@ def find_capacity(text: str) -> Capacity:
         number, unit, binary = match.groups()
         size = int(float(number) * (1024 if binary else 1000) ** _POWER[unit.lower()])
         return Capacity(text, size, is_size=True)
-    known = [(name, gib) for name, gib in DEVICES if _is_in(name, text)]
+    known = [(name, gib) for name, gib in device_memory_gib().items() if _is_in(name, text)]
     if known:
         _, gib = max(known, key=lambda one: len(one[0]))  # 3080 Ti, not 3080
         stated = _STATED.search(text)

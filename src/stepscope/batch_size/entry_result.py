@@ -63,7 +63,7 @@ class Result:
             "bytes", "bytes_range", "throughput", "throughput_range"}`; batch is None if not even
             one sample fits. The throughput is that of the device that was measured on.
         """
-        host = self._host_bytes()
+        host = self.host_bytes
         batch = self.profile.batch_for_bytes(capacity.usable_bytes + host)
         found = self.profile.predict(batch) if batch else {}
         sizes = [found.get("bytes"), *found.get("bytes_range", (None, None))]
@@ -81,7 +81,8 @@ class Result:
             "throughput_range": found.get("throughput_range"),
         }
 
-    def _host_bytes(self) -> int:
+    @property
+    def host_bytes(self) -> int:
         """Bytes at the peak of a run on a CPU that belong to neither the model nor the step."""
         if self.profile.device.get("type") != "cpu" or self.breakdown is None:
             return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ class Measuring:
             return None
         capture = None
         if self.plan.breakdown and not self._captures:
-            capture = self.worker.folder / f"batch{batch}.stepscope"
+            capture = self._folder() / f"batch{batch}.stepscope"
         request = self.entry.request(
             batch,
             effort=self.plan.effort,
@@ -55,9 +56,16 @@ class Measuring:
             self._captures[batch] = capture
         return Measured(batch, tuple(facts["steps_ms"]), facts["bytes"], facts)
 
+    def _folder(self) -> Path:
+        """For captures of this entry, which stay until it is measured again."""
+        name = hashlib.sha256(self.entry.path.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        folder = self.worker.folder / name
+        folder.mkdir(exist_ok=True)
+        return folder
+
     @property
     def capture(self) -> Path | None:
-        """The recorded steps; the file is gone after the session is closed."""
+        """The recorded steps; gone after the session is closed or the entry measured again."""
         return next(iter(self._captures.values()), None)
 
     def breakdown(self, found: Sweep) -> Breakdown | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from stepscope.batch_size import Result
     from stepscope.batch_size.device_memory import Capacity
     from stepscope.batch_size.entry import Entry
+    from stepscope.devices import Wanted
+    from stepscope.devices.device_answer import DevicesAnswer
+
+    Elsewhere = Callable[[Result], DevicesAnswer | None]
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -41,6 +45,15 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @click.option("--at", type=Numbers(), default=(), help="Batch sizes to predict.")
 @click.option("--fits", "targets", multiple=True, metavar="24GB|DEVICE",
               help="Largest batch size that fits a capacity or a device.")  # fmt: skip
+@click.option("--on", "devices", metavar="H100,A100,…",
+              help="Predict other devices, or cloud instances of the price table.")  # fmt: skip
+@click.option("--samples", type=click.IntRange(min=1), default=1_000_000, show_default=True,
+              help="Number of samples for hours and prices (with --on).")  # fmt: skip
+@click.option("--ranks", type=click.IntRange(min=1), default=1,
+              help="Also predict training on up to N devices (with --on).")  # fmt: skip
+@click.option("--bandwidth", type=FiniteRange(min=0, min_open=True), default=10.0,
+              show_default=True, help="Gbit/s between ranks (with --ranks).")  # fmt: skip
+@click.option("--prices", metavar="FILE", help="Price table to use instead of the package's.")
 @click.option("--site", "choice", metavar="LINE",
               help="Which of several batch sizes: LINE, FILE:LINE or a name.")  # fmt: skip
 @click.option(
@@ -75,6 +88,11 @@ def batch(
     as_json: bool,
     find: bool,
     page: str | None,
+    devices: str | None,
+    samples: int,
+    ranks: int,
+    bandwidth: float,
+    prices: str | None,
     **how: Any,
 ) -> None:
     """Predict throughput and memory of a training script at any batch size.
@@ -83,11 +101,15 @@ def batch(
     functions of docs/guide/batch.md. It is run a few times for a few steps, at batch sizes
     near its own. Each run sees a scratch view of the project, so nothing in the project changes.
     """
+    from msgspec import to_builtins
+
     from stepscope.batch_size import open_entry
     from stepscope.batch_size.device_memory import find_capacity
     from stepscope.batch_size.entry import module_file
+    from stepscope.devices import Wanted
 
     capacities = [find_capacity(target) for target in targets]
+    elsewhere = _elsewhere(devices, prices, Wanted(at, samples, ranks, bandwidth))
     module = entry if as_module else None
     path = module_file(entry) if as_module else entry
     opened = open_entry(path, arguments, choice=choice, module=module)
@@ -95,19 +117,30 @@ def batch(
         _print_sites(opened, as_json)
         return
     opened = _with_scratch(opened, how["in_place"])
-    result = _profiled(opened, how)
+    result, found = _profiled(opened, how, elsewhere)
     if page:
-        _write_page(result, capacities, Path(page))
+        _write_page(result, capacities, Path(page), found)
     fits = [result.fits(capacity) for capacity in capacities]
     if as_json:
         facts = result.to_json(at) | ({"fits": fits} if fits else {})
-        echo_json(facts)
+        echo_json(facts | ({"devices": to_builtins(found)} if found else {}))
         return
     from rich.console import Console
 
     from stepscope.cli.batch_text import print_batch
+    from stepscope.cli.devices_text import print_devices
 
     print_batch(Console(), result, at, fits)
+    if found:
+        print_devices(Console(), found)
+
+
+def _elsewhere(devices: str | None, prices: str | None, wanted: Wanted) -> Elsewhere:
+    """What predicts a result on the devices asked for; checked before anything is run."""
+    from stepscope.devices import parse_targets, project, read_prices
+
+    targets = parse_targets(devices, read_prices(prices)) if devices is not None else ()
+    return lambda result: project(result, targets, wanted) if targets else None
 
 
 def _with_scratch(opened: Entry, in_place: bool) -> Entry:
@@ -123,7 +156,10 @@ def _with_scratch(opened: Entry, in_place: bool) -> Entry:
     return replace(opened, scratch=scratch)
 
 
-def _profiled(opened: Any, how: dict[str, Any]) -> Result:
+def _profiled(
+    opened: Any, how: dict[str, Any], elsewhere: Elsewhere
+) -> tuple[Result, DevicesAnswer | None]:
+    """The result, and what it would be on other devices: the capture ends with the session."""
     from dataclasses import replace
 
     from stepscope.batch_size import QUICK, Plan, Session
@@ -136,13 +172,16 @@ def _profiled(opened: Any, how: dict[str, Any]) -> Result:
     if not how["estimate"]:
         plan = replace(plan, estimate=False)
     with step_progress() as tell, Session(how["python"], tell) as session:
-        return session.profile_entry(opened, plan)
+        result = session.profile_entry(opened, plan)
+        return result, elsewhere(result)
 
 
-def _write_page(result: Result, capacities: Sequence[Capacity], out: Path) -> None:
+def _write_page(
+    result: Result, capacities: Sequence[Capacity], out: Path, devices: DevicesAnswer | None
+) -> None:
     from stepscope.serve.batch_page import batch_page
 
-    write_text(out, batch_page(result, capacities[0].bytes if capacities else None))
+    write_text(out, batch_page(result, capacities[0].bytes if capacities else None, devices))
 
 
 def _print_sites(opened: Any, as_json: bool) -> None:

@@ -2,13 +2,21 @@
 
 from stepscope.roofline.formulas import Work, work_of
 from stepscope.roofline.precision import precisions
-from stepscope.roofline.rates import known_gpus, rates_of, with_device
+from stepscope.roofline.rates import (
+    data_sheets_date,
+    device_memory_gib,
+    known_gpus,
+    rates_of,
+    with_device,
+)
 from stepscope.roofline.work_pieces import Pieces, work_of_pieces
 from stepscope.roofline.work_rates_table import with_operations
 
 __all__ = [
     "Pieces",
     "Work",
+    "data_sheets_date",
+    "device_memory_gib",
     "known_gpus",
     "precisions",
     "rates_of",

@@ -1,4 +1,4 @@
-"""Peak rates of devices, from `data/gpus.json`."""
+"""Data sheets of devices, from `data/gpus.json`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def rates_of(name: str) -> dict[str, Any] | None:
 
     Returns:
         TFLOPS in `fp32`, `tf32` and `half`, None if the device has no such rate; GB/s in
-        `bandwidth`; its short `name`.
+        `bandwidth`; GiB in `memory`; its power limit in `watts`, None if unknown; its short `name`.
     """
     known = (
         gpu
@@ -27,11 +27,28 @@ def rates_of(name: str) -> dict[str, Any] | None:
     return next(known, None)
 
 
-@cache
 def known_gpus() -> tuple[dict[str, Any], ...]:
-    """Every device of `data/gpus.json`."""
+    """Every device of `data/gpus.json` with known rates."""
+    return tuple(_data_sheets()["gpus"])
+
+
+def device_memory_gib() -> dict[str, int]:
+    """Memory by name, GiB, of all devices in `data/gpus.json`."""
+    with_rates: dict[str, int] = {gpu["name"]: gpu["memory"] for gpu in known_gpus()}
+    memory_only: dict[str, int] = _data_sheets()["memory_only"]
+    return with_rates | memory_only
+
+
+def data_sheets_date() -> str:
+    """The day on which the data sheets were read."""
+    return str(_data_sheets()["date"])
+
+
+@cache
+def _data_sheets() -> dict[str, Any]:
     text = files("stepscope.roofline").joinpath("data/gpus.json").read_text("utf-8")
-    return tuple(json.loads(text)["gpus"])
+    sheets: dict[str, Any] = json.loads(text)
+    return sheets
 
 
 def with_device(trace: Trace, name: str) -> Trace:

@@ -4,19 +4,34 @@ from __future__ import annotations
 
 from stepscope.batch_size.batch_panel import batch_profile
 from stepscope.batch_size.entry_result import Result
+from stepscope.devices.device_answer import DevicesAnswer
 from stepscope.serve.bundle import page_in_one
 from stepscope.serve.json_encoding import encode
 
 ELEMENT = "stepscope-batch"
+DEVICES_ELEMENT = "stepscope-devices"
 
 
-def batch_page(result: Result, capacity: float | None = None) -> str:
+def batch_page(
+    result: Result, capacity: float | None = None, devices: DevicesAnswer | None = None
+) -> str:
     """The page about batch sizes with its data, as HTML that needs nothing else.
+
+    Args:
+        result: of profiling an entry file.
+        capacity: bytes that a step may take; by default the device's memory.
+        devices: predictions for other devices, if asked for.
 
     Raises:
         ServeError: if the page is not built.
     """
-    # No JSON text may end the element or begin a comment in it.
-    text = encode(batch_profile(result, capacity)).decode().replace("<", "\\u003c")
-    data = f'<script type="application/json" id="{ELEMENT}">{text}</script>\n'
+    data = _element(ELEMENT, batch_profile(result, capacity))
+    if devices is not None:
+        data += _element(DEVICES_ELEMENT, devices)
     return page_in_one(data, "batch.html")
+
+
+def _element(name: str, content: object) -> str:
+    # No JSON text may end the element or begin a comment in it.
+    text = encode(content).decode().replace("<", "\\u003c")
+    return f'<script type="application/json" id="{name}">{text}</script>\n'

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from stepscope.batch_size.batch_size_names import is_batch_size, is_evaluation
-from stepscope.batch_size.device_memory import DEVICES, find_capacity
+from stepscope.batch_size.device_memory import find_capacity
 from stepscope.batch_size.entry import given_option, with_option
 from stepscope.batch_size.entry_profile import Profile, make_profile
 from stepscope.batch_size.measurement import Point
 from stepscope.batch_size.suggestions import suggestions
 from stepscope.errors import BatchError
+from stepscope.roofline import device_memory_gib
 
 
 def profile(a: float = 2.0, b: float = 20.0, c: int = 1000, d: int = 50_000) -> Profile:
@@ -141,7 +142,7 @@ def test_an_unknown_device_is_refused() -> None:
 
 
 def test_every_known_device_is_itself() -> None:
-    for name, gib in DEVICES:
+    for name, gib in device_memory_gib().items():
         assert find_capacity(name).bytes == gib * 2**30, name
 
 

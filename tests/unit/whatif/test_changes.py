@@ -217,11 +217,12 @@ def test_a_faster_gpu_by_compute_and_by_memory() -> None:
     graph = graph_of(LONG, devices=V100)
     # FP32: 19.5 against 15.7 TFLOPS; memory: 1555 against 900 GB/s.
     assert step_us(graph, "faster_gpu:to=A100") == pytest.approx(
-        22 + 390 * 15.7 / 19.5 + 50 * 900 / 1555, abs=0.01
+        22 + 15 + 385 * 15.7 / 19.5 + 40 * 900 / 1555, abs=0.01
     )
-    assert step_us(graph, "faster_gpu:to=A100,estimate=low") == pytest.approx(
-        22 + 440 * 15.7 / 19.5, abs=0.01
-    )
+    kernels = 15 + 385 * 15.7 / 19.5 + 40 * 900 / 1555
+    for estimate, factor in (("low", 1.6), ("high", 1 / 1.6)):
+        request = f"faster_gpu:to=A100,estimate={estimate}"
+        assert step_us(graph, request) == pytest.approx(22 + factor * kernels, abs=0.01)
     assert refusal(graph, "faster_gpu:to=Z9") == (
         "faster_gpu: there are no rates for 'Z9'; known devices: B200, H200, H100, H100-PCIe, "
         "A100-80GB, A100-80GB-PCIe, A100, L40S, L4, A10, T4, RTX-4090, V100-PCIe, V100, "
@@ -230,10 +231,6 @@ def test_a_faster_gpu_by_compute_and_by_memory() -> None:
     on_cpu = "main | 0 50 | ProfilerStep#0\nmain | 5 40 | aten::mm"
     assert refusal(graph_of(on_cpu), "faster_gpu") == (
         "faster_gpu: these steps have no device work"
-    )
-    half = FORWARD.replace("volta_sgemm_128x64", "sm80_xmma_gemm_tf32f32")
-    assert refusal(graph_of(half, devices=V100), "faster_gpu:to=H100") == (
-        "faster_gpu: V100 or H100 has no tf32 rate"
     )
 
 

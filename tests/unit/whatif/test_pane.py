@@ -39,7 +39,8 @@ def test_parameters_have_types_defaults_and_meanings(pane: Pane) -> None:
          "meaning": "a device of `data/gpus.json`; by default H100, or the next one that is "
                     "faster."},
         {"name": "estimate", "type": "str", "default": "typical",
-         "meaning": "`typical`; `low` applies the smallest of the ratios to all kernels."},
+         "meaning": "`typical`; `low` or `high` if kernels take 1.6 times as long or as short, "
+                        "which is the largest error that was measured."},
     ]  # fmt: skip
 
 

@@ -73,11 +73,23 @@ def test_a_task_that_was_disturbed_does_not_tell_how_fast_memory_is() -> None:
 
 def test_another_device_by_both_rooflines() -> None:
     # FP32 19.5 against 15.7 TFLOPS, memory 1555 against 900 GB/s; the flat product is bound by it.
+    # 5 us of each kernel stay.
     square, flat = (graph_of(text, devices=V100) for text in (SQUARE, FLAT))
-    assert step_us(square, "faster_gpu:to=A100") == pytest.approx(
-        20 + 40 * 15.7 / 19.5 + 10 * 900 / 1555, abs=0.01
+    expected = 20 + 10 + 35 * 15.7 / 19.5 + 5 * 900 / 1555
+    assert step_us(square, "faster_gpu:to=A100") == pytest.approx(expected, abs=0.01)
+    expected = 20 + 10 + 40 * 900 / 1555
+    assert step_us(flat, "faster_gpu:to=A100") == pytest.approx(expected, abs=0.01)
+
+
+def test_a_device_without_tf32_computes_in_fp32() -> None:
+    a100 = ({"id": 0, "name": "NVIDIA A100-SXM4-40GB"},)
+    text = SQUARE.replace("volta_sgemm_128x64", "sm80_xmma_gemm_tf32f32")
+    # TF32 156 against FP32 15.7 TFLOPS: by the roofline the product was bound by its bytes.
+    before = max(2 * 512**3 / 156e12, 4 * 3 * 512 * 512 / 1555e9)
+    expected = 20 + 10 + 35 * (2 * 512**3 / 15.7e12) / before + 5 * 1555 / 900
+    assert step_us(graph_of(text, devices=a100), "faster_gpu:to=V100") == pytest.approx(
+        expected, abs=0.01
     )
-    assert step_us(flat, "faster_gpu:to=A100") == pytest.approx(20 + 50 * 900 / 1555, abs=0.01)
 
 
 def test_every_figure_of_the_data_has_a_source() -> None:

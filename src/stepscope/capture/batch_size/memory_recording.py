@@ -21,7 +21,7 @@ from stepscope.capture.modules_json import describe_registry
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.profiler_window import ProfilerWindow
 
-_OPTIONS = RecordOptions(warmup=0, steps=0, memory=True, shapes=False)
+_OPTIONS = RecordOptions(warmup=0, steps=0, memory=True)
 
 
 class Recording:

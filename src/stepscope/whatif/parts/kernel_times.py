@@ -97,9 +97,15 @@ def times_ns(
     peak = np.full(len(graph), rates["fp32"] or np.nan, np.float64)
     multiplies, precision = np.isin(graph.tasks["kind"], PRODUCTS), precision_of_tasks(graph)
     for name in PRECISIONS:
-        peak[multiplies & precision.mask(name)] = rates[name] or np.nan
+        peak[multiplies & precision.mask(name)] = peak_rate(rates, name) or np.nan
     peak[multiplies & precision.mask("")] = np.nan
     return flops / (peak * 1e3), size / rates["bandwidth"]
+
+
+def peak_rate(rates: Mapping[str, Any], precision: str) -> float | None:
+    """TFLOPS of a device; PyTorch computes in FP32 what a device cannot compute in TF32."""
+    found = rates[precision] or (rates["fp32"] if precision == "tf32" else None)
+    return None if found is None else float(found)
 
 
 def memory_rate(graph: Graph) -> float | None:

@@ -1,0 +1,150 @@
+"""Predicted against measured on other devices, from the shared traces.
+
+    python benchmarks/other_devices.py TRACES [--cpu CAPTURE]
+
+Prints the tables of docs/evidence/accuracy.md, "Other devices": kernels of one device scaled to
+another, where both ran the same model; kernels of a step from their operations alone; and, with
+--cpu, a step recorded on a CPU against the same model on a V100:
+
+    stepscope run --warmup 1 --steps 1 benchmarks/recorded_scripts/resnet50_v100.py
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.annotate import annotate
+from stepscope.arrays import Mask
+from stepscope.devices.offload import EFFICIENCY, offload
+from stepscope.graph import Graph, build_graph, select
+from stepscope.ingest import read
+from stepscope.roofline import rates_of
+from stepscope.whatif.parts.kernel_times import device_of, times_ns, work_of_tasks
+from stepscope.whatif.parts.other_device import FIXED_NS, Rates, scaled_kernels_ns
+
+PAIRS = (
+    ("BERT-small, inference", "pair_h100_mi300x/bert_small_h100.json.gz",
+     "pair_h100_mi300x/bert_small_mi300.json.gz"),
+    ("TimeSformer, inference", "pair_h100_mi300x/timesformer_h100.json.gz",
+     "pair_h100_mi300x/timesformer_mi300.json.gz"),
+    ("a training job, DDP", "diff_a100_v100/a100_rank3of8.json.gz",
+     "diff_a100_v100/v100_rank1of2.json.gz"),
+)  # fmt: skip
+COUNTED = (
+    ("BERT-small", "pair_h100_mi300x/bert_small_h100.json.gz"),
+    ("BERT-small", "pair_h100_mi300x/bert_small_mi300.json.gz"),
+    ("TimeSformer", "pair_h100_mi300x/timesformer_h100.json.gz"),
+    ("TimeSformer", "pair_h100_mi300x/timesformer_mi300.json.gz"),
+    ("ResNet-50, training", "kineto_resnet50_v100/num_workers_0.json.gz"),
+    ("a training job", "diff_a100_v100/a100_rank3of8.json.gz"),
+    ("a training job", "diff_a100_v100/v100_rank1of2.json.gz"),
+    ("ResNet, training, checkpointing", "resnet_ddp_mi300x/rank0_act_checkpoint.json.gz"),
+)
+RESNET = "kineto_resnet50_v100/num_workers_0.json.gz"
+
+
+class Comparison(NamedTuple):
+    """Kernel time of a step, ms, predicted and measured."""
+
+    model: str
+    how: str
+    predicted_ms: float
+    measured_ms: float
+    known: float
+
+    @property
+    def factor(self) -> float:
+        """How many times as long, or as short, as predicted."""
+        ratio = self.measured_ms / self.predicted_ms
+        return max(ratio, 1 / ratio)
+
+
+class Kernels(NamedTuple):
+    """A trace's graph, its kernels without collectives, and its device."""
+
+    graph: Graph
+    rows: Mask
+    rates: Rates
+
+    def per_step_ms(self, time_ns: np.ndarray) -> float:
+        """Total of some times of tasks."""
+        return float(time_ns.sum()) / len(self.graph.window.steps) / 1e6
+
+    @property
+    def measured_ms(self) -> float:
+        """Kernel time of a step."""
+        return self.per_step_ms(self.graph.tasks["duration_ns"][self.rows])
+
+
+@cache
+def kernels_of(file: Path) -> Kernels:
+    """The kernels of a trace."""
+    graph = build_graph(annotate(read(file)))
+    rows = select(graph, category="kernel", on_device=True)
+    rows &= ~graph.tasks.text("name").where(lambda name: "nccl" in name.lower())
+    rates = rates_of(str(device_of(graph)["name"]))
+    assert rates is not None
+    return Kernels(graph, rows, rates)
+
+
+def scaled(traces: Path) -> Iterator[Comparison]:
+    """Kernels of one device scaled to the other, in both directions."""
+    for model, first, second in PAIRS:
+        for here, there in ((first, second), (second, first)):
+            old, new = kernels_of(traces / here), kernels_of(traces / there)
+            time = scaled_kernels_ns(old.graph, old.rates, new.rates)[old.rows]
+            how = f"{old.rates['name']} to {new.rates['name']}"
+            yield Comparison(model, how, old.per_step_ms(time), new.measured_ms, 1.0)
+
+
+def counted(traces: Path) -> Iterator[Comparison]:
+    """Kernels of known work by their operations alone."""
+    for model, file in COUNTED:
+        graph, rows, rates = found = kernels_of(traces / file)
+        bound = np.fmax(*times_ns(graph, *work_of_tasks(graph), rates))
+        known = rows & (bound > 0)
+        measured = found.per_step_ms(graph.tasks["duration_ns"][known])
+        predicted = found.per_step_ms(FIXED_NS + bound[known] / EFFICIENCY)
+        share = measured / found.measured_ms
+        yield Comparison(model, str(rates["name"]), predicted, measured, share)
+
+
+def from_cpu(capture: Path, traces: Path) -> Comparison:
+    """A step recorded on a CPU, predicted for a V100 that ran the same model."""
+    graph, v100 = build_graph(annotate(read(capture))), kernels_of(traces / RESNET)
+    moved = offload(graph, v100.rates)
+    predicted = moved.tasks["duration_ns"][moved.on_device].sum() / len(graph.window.steps) / 1e6
+    return Comparison("ResNet-50, training", "CPU to V100", predicted, v100.measured_ms, 1.0)
+
+
+def table(rows: Iterator[Comparison]) -> Iterator[str]:
+    """The comparisons as Markdown."""
+    yield "| model | | known | predicted, ms | measured, ms | error | factor |"
+    yield "|---|---|---:|---:|---:|---:|---:|"
+    for one in rows:
+        error = one.predicted_ms / one.measured_ms - 1
+        yield (
+            f"| {one.model} | {one.how} | {one.known:.0%} | {one.predicted_ms:.3g} | "
+            f"{one.measured_ms:.3g} | {error:+.0%} | {one.factor:.2f} |"
+        )
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("traces", type=Path)
+    parser.add_argument("--cpu", type=Path)
+    asked = parser.parse_args()
+    print(*table(scaled(asked.traces)), "", *table(counted(asked.traces)), sep="\n")
+    if asked.cpu:
+        print("", *table(iter([from_cpu(asked.cpu, asked.traces)])), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""The work that the operators of a CPU step would give to a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope.arrays import Floats, Ids, Ids32, Mask
+from stepscope.errors import ChangeError
+from stepscope.graph import Graph
+from stepscope.roofline import precisions
+from stepscope.roofline.operator_work import Operators
+from stepscope.roofline.work_pieces import PRODUCTS
+from stepscope.trace.nesting import inherit
+from stepscope.trace.schema import KERNEL_KINDS
+from stepscope.trace.table import Text
+
+TRAINING = ("forward", "loss", "backward", "optimizer", "zero_grad")
+BATCHED = ("optimizer", "zero_grad")
+_LEAST_KNOWN = 0.5
+_SAME_WORK = 0.5  # share of the work of the operator around it
+_DISPATCH_NS = 20_000  # of an operator that computes nothing
+_OPERATIONS_PER_BYTE = 20  # that take a device about as long
+_CONVOLUTION = KERNEL_KINDS.index("convolution")
+
+
+@dataclass(frozen=True)
+class DeviceWork:
+    """Kernels in the order of their launches, arrays of shape (kernels,).
+
+    Attributes:
+        launch: tasks.id of the last task of its operator, which becomes its launch.
+        event: events.id of its operator; the first, if one kernel serves several.
+        flops, bytes: float64.
+        precision: of products: `half`, `tf32` or `fp32`.
+        product: whether it is a matrix product, a convolution or attention.
+        is_convolution: whether it is a convolution.
+        known: share of the training stages' CPU time whose work is known.
+    """
+
+    launch: Ids
+    event: Ids
+    flops: Floats
+    bytes: Floats
+    precision: Text
+    product: Mask
+    is_convolution: Mask
+    known: float
+
+
+def training_tasks(graph: Graph) -> Mask:
+    """Tasks of the stages whose tensors would be on the device."""
+    found: Mask = graph.tasks.text("stage").mask(*TRAINING) & (graph.tasks["mark"] == 0)
+    return found
+
+
+def find_device_work(graph: Graph) -> DeviceWork:
+    """The operators of known work in a graph without device work, as kernels.
+
+    The weight update's operators of one name are one kernel, as PyTorch batches them on devices
+    (`foreach`).
+
+    Raises:
+        ChangeError: if the work of half of the time or more is unknown.
+    """
+    events, operators = graph.trace.events, Operators.of(graph.trace)
+    workers = _workers(graph, operators)
+    owner = inherit(events["parent"], workers)
+    task_owner = np.where(training_tasks(graph), np.append(owner, -1)[graph.tasks["event"]], -1)
+    known = _known_share(graph, task_owner >= 0, _with_parents(events["parent"], workers))
+    if known < _LEAST_KNOWN:
+        raise ChangeError(
+            f"the operations of {1 - known:.0%} of the step are not known, so its time on another "
+            "device cannot be predicted"
+        )
+    rows = np.flatnonzero(task_owner >= 0)
+    event, last = np.unique(task_owner[rows][::-1], return_index=True)
+    launch = rows[::-1][last]
+    order = np.argsort(events["start_ns"][event], kind="stable")
+    event, launch = event[order], launch[order]
+    group, first = _kernels(graph, event, launch)
+    count = len(first)
+    kind = events["kind"][event[first]]
+    names = events.text("name").take(event[first])
+    return DeviceWork(
+        launch[first],
+        event[first],
+        _totals(group, operators.flops[event], count),
+        _totals(group, operators.bytes[event], count),
+        precisions(names, operators.width[event[first]].astype(np.int64)),
+        np.isin(kind, PRODUCTS),
+        kind == _CONVOLUTION,
+        known,
+    )
+
+
+def _workers(graph: Graph, operators: Operators) -> Ids:
+    """The event itself for operators that do known work themselves, else -1.
+
+    An operator with an operator of about its own work inside, as `linear` around `addmm`, does
+    none; one with a smaller operator inside, as `addmm` around the copy of its bias, does.
+    """
+    events = graph.trace.events
+    rows = events["id"].astype(np.int64)
+    around = operators.known_around(rows)
+    known = np.flatnonzero(around == rows)
+    cost = np.fmax(operators.flops / _OPERATIONS_PER_BYTE, operators.bytes)[known]
+    outer = np.append(around, -1)[events["parent"][known]]
+    inside = np.zeros(len(rows))
+    np.maximum.at(inside, outer[outer >= 0], cost[outer >= 0])
+    works = known[inside[known] < _SAME_WORK * cost]
+    found = np.full(len(rows), -1, np.int64)
+    found[works] = works
+    return found
+
+
+def _kernels(graph: Graph, event: Ids, launch: Ids) -> tuple[Ids, Ids]:
+    """The kernel of each operator, and the first operator of each kernel, in launch order."""
+    stage = graph.tasks.text("stage").take(launch)
+    name = graph.trace.events["name"][event].astype(np.int64)
+    step = graph.tasks["step"][launch].astype(np.int64)
+    alone = -1 - np.arange(len(event))
+    batched = name * (step.max(initial=0) + 1) + step
+    key = np.where(stage.mask(*BATCHED), batched, alone)
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    place = np.empty(len(first), np.int64)
+    place[order] = np.arange(len(first))
+    return place[group.ravel()], first[order]
+
+
+def _totals(group: Ids, values: Floats, count: int) -> Floats:
+    return np.bincount(group, np.nan_to_num(values), count).astype(np.float64)
+
+
+def _known_share(graph: Graph, known: Mask, outer: Mask) -> float:
+    """Share of the operators' time that is known.
+
+    What operators around others take themselves does not count, nor the time of dispatching.
+    """
+    event, time = graph.tasks["event"], graph.tasks["duration_ns"].astype(np.float64)
+    is_operator = np.append(graph.trace.events.text("category").mask("cpu_op") & ~outer, False)
+    unknown = training_tasks(graph) & is_operator[event] & ~known
+    other = np.bincount(event[unknown], time[unknown], len(graph.trace.events))
+    lost = np.maximum(other - _DISPATCH_NS, 0).sum()
+    return float(time[known].sum() / max(time[known].sum() + lost, 1.0))
+
+
+def _with_parents(parent: Ids32, own: Ids) -> Mask:
+    """Events with a value of their own, and all around them."""
+    found = own >= 0
+    above = np.unique(parent[found])
+    while len(above := above[above >= 0]):
+        found[above] = True
+        above = np.unique(parent[above])
+    return found

@@ -1,0 +1,192 @@
+"""A profiled entry file on other devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from stepscope.annotate import annotate
+from stepscope.batch_size.entry_result import Result
+from stepscope.devices.device_answer import (
+    CloudInstance,
+    DevicePrediction,
+    DeviceRow,
+    DevicesAnswer,
+    Fit,
+    Range,
+    RankPrediction,
+)
+from stepscope.devices.device_choice import Target
+from stepscope.devices.step_basis import Basis, Kernels, Operations, step_ms
+from stepscope.errors import BatchError, ChangeError
+from stepscope.graph import Graph, build_graph
+from stepscope.ingest import read
+from stepscope.roofline import data_sheets_date
+from stepscope.whatif.changes.ddp import CHANGE as DDP
+
+_MS_PER_HOUR = 3.6e6
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to predict.
+
+    Attributes:
+        batches: batch sizes; by default the present one, half and twice of it, and the suggested
+            one, as far as predictions are trusted.
+        samples: number of samples for hours and prices.
+        ranks: the largest number of data-parallel ranks; 1 for none.
+        bandwidth_gbps: of the links between them, Gbit/s.
+    """
+
+    batches: tuple[int, ...] = ()
+    samples: int = 1_000_000
+    ranks: int = 1
+    bandwidth_gbps: float = 10.0
+
+
+def project(result: Result, targets: Sequence[Target], wanted: Wanted) -> DevicesAnswer:
+    """Predict a profiled entry file on other devices.
+
+    Args:
+        result: of profiling it; its capture must still be there.
+        targets: the devices.
+        wanted: what to predict.
+
+    Raises:
+        BatchError: if no step was recorded, or too few of its operations are known.
+    """
+    if result.capture is None or result.breakdown is None or result.profile.time is None:
+        raise BatchError("other devices cannot be predicted: no step was recorded")
+    graph = build_graph(annotate(read(result.capture)))
+    try:
+        projection = Projection(result, _basis(graph, result), wanted)
+        return projection.answer(targets)
+    except ChangeError as error:
+        raise BatchError(f"other devices cannot be predicted: {error}") from error
+
+
+def _basis(graph: Graph, result: Result) -> Basis:
+    assert result.breakdown is not None
+    batch = result.breakdown.batch
+    if graph.on_device.any():
+        return Kernels(graph, batch, result.profile)
+    return Operations(graph, batch)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Predictions of one profiled entry file.
+
+    Attributes:
+        result: of profiling it.
+        basis: what steps are predicted from.
+        wanted: what to predict.
+    """
+
+    result: Result
+    basis: Basis
+    wanted: Wanted
+
+    def answer(self, targets: Sequence[Target]) -> DevicesAnswer:
+        """All predictions for some devices."""
+        return DevicesAnswer(
+            self.basis.name,
+            self.basis.sentence,
+            self.basis.known,
+            self.wanted.samples,
+            data_sheets_date(),
+            self.wanted.bandwidth_gbps if self.wanted.ranks > 1 else None,
+            [self._row(target) for target in targets],
+        )
+
+    def _row(self, target: Target) -> DeviceRow:
+        instance = target.instance
+        ranks, problem = self._scaling(target)
+        return DeviceRow(
+            target.name,
+            target.watts,
+            target.usable_bytes,
+            msgspec.convert(instance, CloudInstance, from_attributes=True) if instance else None,
+            [self._prediction(target, batch) for batch in self._batches()],
+            ranks,
+            problem,
+        )
+
+    def _batches(self) -> list[int]:
+        if self.wanted.batches:
+            return sorted(set(self.wanted.batches))
+        profile, batch = self.result.profile, self.result.entry.batch
+        others = {max(batch // 2, 1), 2 * batch, profile.suggestion() or batch}
+        return sorted({batch} | {size for size in others if profile.trusts(size)})
+
+    def _samples(self, batch: int) -> float:
+        """Samples in a step."""
+        return self.result.profile.samples_per_batch * batch
+
+    def _prediction(self, target: Target, batch: int) -> DevicePrediction:
+        ms = self.basis.step_ms(target, batch)
+        memory = self._bytes(batch)
+        samples = self._samples(batch)
+        watts = target.watts
+        return DevicePrediction(
+            batch,
+            self.result.profile.extrapolates(batch),
+            ms,
+            ms.inverse(1e3 * samples),
+            memory,
+            _fit(memory, target.usable_bytes),
+            ms.times(watts / 1e3 / samples) if watts else None,
+            ms.times(self.wanted.samples / samples / _MS_PER_HOUR),
+            self._usd(target, ms, samples),
+        )
+
+    def _usd(self, target: Target, ms: Range, samples: float, devices: int = 1) -> Range | None:
+        """Price of the wanted samples, if a step of `samples` occupies some devices for `ms`."""
+        if target.instance is None:
+            return None
+        hours = ms.times(self.wanted.samples / samples / _MS_PER_HOUR)
+        return hours.times(devices * target.instance.usd_per_device_hour)
+
+    def _bytes(self, batch: int) -> Range | None:
+        """Peak memory of the step, without what stays in host memory."""
+        found = self.result.profile.predict(batch)
+        if "bytes" not in found:
+            return None
+        host = self.result.host_bytes
+        value, low, high = (max(size - host, 0) for size in (found["bytes"], *found["bytes_range"]))
+        return Range(value, low, high)
+
+    def _scaling(self, target: Target) -> tuple[list[RankPrediction], str | None]:
+        if self.wanted.ranks < 2:
+            return [], None
+        batch = self.result.entry.batch
+        graph, single = self.basis.graph(target, batch), self.basis.step_ms(target, batch)
+        try:
+            rows = [self._rank(target, graph, single, count) for count in self._rank_counts()]
+        except ChangeError as error:
+            return [], str(error)
+        return rows, None
+
+    def _rank_counts(self) -> list[int]:
+        powers = (2**power for power in range(1, self.wanted.ranks.bit_length()))
+        return sorted({*powers, self.wanted.ranks})
+
+    def _rank(self, target: Target, graph: Graph, single: Range, ranks: int) -> RankPrediction:
+        together = DDP.apply(graph, workers=ranks, bandwidth_gbps=self.wanted.bandwidth_gbps)
+        slower = step_ms(together) / step_ms(graph)
+        low, high = single.low * slower * (1 - DDP.error), single.high * slower * (1 + DDP.error)
+        ms = Range(single.value * slower, low, high)
+        samples = ranks * self._samples(self.result.entry.batch)
+        usd = self._usd(target, ms, samples, ranks)
+        return RankPrediction(ranks, ms, ms.inverse(1e3 * samples), 1 / slower, usd)
+
+
+def _fit(memory: Range | None, usable: int) -> Fit:
+    if memory is None:
+        return "unknown"
+    if memory.high <= usable:
+        return "yes"
+    return "no" if memory.low > usable else "unsure"
