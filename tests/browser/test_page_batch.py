@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from browsing import Workbench
 
-from stepscope.serve.batch_page import ELEMENT
+from stepscope.serve.batch_page import DEVICES_ELEMENT, ELEMENT
 from stepscope.serve.bundle import page_in_one
 
 
@@ -38,13 +38,55 @@ _ANSWER = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def page(workbench: Workbench, tmp_path: Path) -> Any:
-    data = f'<script type="application/json" id="{ELEMENT}">{json.dumps(_ANSWER)}</script>'
-    file = tmp_path / "batch.html"
+def _ranged(value: float) -> dict[str, float]:
+    return {"value": value, "low": value / 2, "high": value * 2}
+
+
+def _device(name: str, rate: float, fits: str, usd: float | None) -> dict[str, Any]:
+    instance = {"name": "cloudy", "provider": "Cloud", "region": "any", "usd_per_hour": 8.0,
+                "count": 8, "date": "2030-01-02", "source": "an invoice"}  # fmt: skip
+    return {
+        "name": name, "watts": 400, "usable_bytes": 4 * 10**10, "ranks_problem": None,
+        "instance": instance if usd else None,
+        "predictions": [
+            {"batch": batch, "extrapolated": False, "ms": _ranged(1e3 / rate), "fits": fits,
+             "throughput": _ranged(rate * batch), "bytes": _ranged(10**9), "hours": _ranged(0.5),
+             "joules": _ranged(3.6), "usd": usd and _ranged(usd)}
+            for batch in (16, 32)
+        ],
+        "ranks": [{"ranks": 2, "ms": _ranged(5), "throughput": _ranged(1.5 * rate),
+                   "efficiency": 0.75, "usd": usd and _ranged(usd)}],
+    }  # fmt: skip
+
+
+_DEVICES = {
+    "basis": "operations", "sentence": "The step ran on a CPU.", "known": 1, "samples": 10**6,
+    "data_sheets_date": "2030-01-01", "bandwidth_gbps": 100,
+    "devices": [_device("H100", 100, "yes", 12.5), _device("L4", 10, "unsure", None)],
+}  # fmt: skip
+
+
+def _opened(workbench: Workbench, folder: Path, **elements: Any) -> Any:
+    data = "".join(
+        f'<script type="application/json" id="{name}">{json.dumps(content)}</script>'
+        for name, content in elements.items()
+    )
+    file = folder / "batch.html"
     file.write_text(page_in_one(data, "batch.html"))
     workbench.open(file.as_uri(), shown=".breakdown li")
     return workbench.page
+
+
+@pytest.fixture
+def page(workbench: Workbench, tmp_path: Path) -> Any:
+    return _opened(workbench, tmp_path, **{ELEMENT: _ANSWER})
+
+
+@pytest.fixture
+def devices(workbench: Workbench, tmp_path: Path) -> Any:
+    page = _opened(workbench, tmp_path, **{ELEMENT: _ANSWER, DEVICES_ELEMENT: _DEVICES})
+    page.get_by_role("button", name="Other devices").click()
+    return page.get_by_label("Other devices", exact=True)
 
 
 def test_a_row_that_does_something_is_a_button_in_a_list(page: Any) -> None:
@@ -60,3 +102,43 @@ def test_enter_opens_what_is_inside_a_row(page: Any) -> None:
     page.get_by_role("button", name="net.py:3").press("Enter")
     page.get_by_role("button", name="conv2d").wait_for()
     assert page.get_by_label("Breadcrumbs").locator("strong").inner_text() == "net"
+
+
+def _cells(table: Any) -> list[list[str]]:
+    return [
+        [" ".join(text.split()) for text in row.locator("th, td").all_inner_texts()]
+        for row in table.locator("tbody tr").all()
+    ]
+
+
+def test_without_other_devices_there_is_no_tab(page: Any) -> None:
+    assert page.get_by_role("button", name="Other devices").count() == 0
+
+
+def test_the_tab_shows_time_fit_price_and_energy_of_other_devices(devices: Any) -> None:
+    assert _cells(devices.locator("table").first) == [
+        ["H100", "10.0 ms", "3 200", "1 600 to 6 400", "1.00 GB of 40.0 GB, fits",
+         "$12.5 · 30.0 min", "1.00 kWh"],
+        ["L4", "100 ms", "320", "160 to 640", "1.00 GB of 40.0 GB, may fit",
+         "no price · 30.0 min", "1.00 kWh"],
+    ]  # fmt: skip
+    notes = devices.locator(".device-notes").inner_text()
+    assert "Cloud cloudy, 8.00 USD/h, 1/8 of it per device, 2030-01-02" in notes
+    assert "The step ran on a CPU." in notes
+    assert "L4: 400 W; no price known" in notes
+
+
+def test_another_batch_size_on_other_devices(devices: Any) -> None:
+    sizes = devices.get_by_label("Batch size on other devices").get_by_role("button")
+    assert sizes.all_inner_texts() == ["16", "32"]
+    assert sizes.nth(1).get_attribute("aria-pressed") == "true"  # the batch size that is chosen
+    sizes.nth(0).click()
+    assert [row[2] for row in _cells(devices.locator("table").first)] == ["1 600", "160"]
+
+
+def test_ranks_of_other_devices(devices: Any) -> None:
+    ranks = devices.get_by_label("Data-parallel ranks")
+    assert _cells(ranks.locator("table")) == [
+        ["H100", "2", "5.00 ms", "150", "75 %", "$12.5"],
+        ["L4", "2", "5.00 ms", "15", "75 %", "no price"],
+    ]

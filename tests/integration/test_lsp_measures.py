@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from stepscope.devices import Wanted
 from stepscope.lsp.analyzer_findings import find_findings
 from stepscope.lsp.editor_settings import Settings
 from stepscope.lsp.language_server import MeasureError
 from stepscope.lsp.measured_costs import Measured, MeasureRequest, Problem
 from stepscope.lsp.measuring import Measuring
+from stepscope.lsp.other_devices import predict_devices
 
 MODEL = """\
 import torch
@@ -76,6 +78,10 @@ async def _measure_all(folder: Path) -> dict[str, Any]:
             found[name] = await measuring(MeasureRequest(str(entry), settings), report)
         except MeasureError as error:
             found[name] = error.problem
+    wanted = Wanted((16,), ranks=2)
+    after = found["after"].result
+    found["devices"] = await predict_devices(after, "A100,g6.xlarge", wanted)
+    found["no devices"] = await predict_devices(after, "Z9", wanted)
     found["findings"] = await find_findings(found["after"].capture)
     await measuring.close()
     return found
@@ -99,6 +105,21 @@ def test_a_mistake_is_told_at_its_line(outcomes: dict[str, Any], name: str) -> N
     assert isinstance(problem, Problem)
     assert Path(problem.path).stem == name.replace(" ", "_")
     assert problem.line == MISTAKES[name][2], problem.message
+
+
+def test_other_devices_are_predicted_from_what_was_measured(outcomes: dict[str, Any]) -> None:
+    reply = outcomes["devices"]
+    assert reply.problem is None
+    for row, name in zip(reply.devices.devices, ("A100", "L4"), strict=True):
+        assert row.name == name
+        assert [one.batch for one in row.predictions] == [16]
+        assert [one.ranks for one in row.ranks] == [2]
+
+
+def test_why_other_devices_are_not_predicted(outcomes: dict[str, Any]) -> None:
+    assert "unknown device or instance 'Z9'" in outcomes["no devices"].problem
+    reply = asyncio.run(predict_devices(None, "A100", Wanted()))
+    assert (reply.devices, reply.problem) == (None, "not measured yet")
 
 
 def test_findings_name_rules_and_evidence(outcomes: dict[str, Any]) -> None:

@@ -1,6 +1,13 @@
 import { describe, expect, it } from "vitest";
 import type { BatchHost } from "../src/api/batch_host";
-import type { BatchAnswer, BatchProfile, Prediction } from "../src/api/batch_types";
+import type {
+  BatchAnswer,
+  BatchProfile,
+  DevicesAnswer,
+  DevicesReply,
+  Point,
+  Prediction,
+} from "../src/api/batch_types";
 import { BatchStore } from "../src/state/batch";
 
 const CURVE = [8, 16, 32, 64].map((batch) => ({ batch }) as Prediction);
@@ -8,14 +15,25 @@ const CURVE = [8, 16, 32, 64].map((batch) => ({ batch }) as Prediction);
 /** A source with a number in it: asked and written to, it answers when the test says so. */
 class Source implements BatchHost {
   readonly edits = true;
+  readonly knowsDevices = true;
   written = 32;
+  points: Point[] = [];
+  problem: string | null = null;
   private readonly waiting: (() => void)[] = [];
   private changed: () => void = () => undefined;
 
   ask(): Promise<BatchAnswer> {
     const { written } = this; // as it is now, however late the answer comes
-    const batch = { batch: 32, curve: CURVE } as BatchProfile;
+    const batch = { batch: 32, curve: CURVE, points: this.points } as BatchProfile;
     return this.later(() => ({ batch, problem: null, written }));
+  }
+  devices(): Promise<DevicesReply> {
+    const predictions = [16, 32].map((batch) => ({ batch }));
+    const devices = { devices: [{ name: "A100", predictions }] } as DevicesAnswer;
+    return this.later(() => ({
+      devices: this.problem ? null : devices,
+      problem: this.problem,
+    }));
   }
   choose(batch: number): Promise<void> {
     return this.later(() => void (this.written = batch));
@@ -90,5 +108,56 @@ describe("the number shown", () => {
     await source.answer();
     expect(size()).toBe(32);
     expect(store.problem.value).toBe("ambiguous");
+  });
+});
+
+describe("other devices", () => {
+  it("are predicted once somebody looks, at the size that is chosen", async () => {
+    const { source, store } = await shown();
+    expect(store.devices.answer.value).toBeNull();
+    store.open("devices");
+    expect(store.devices.busy.value).toBe(true);
+    await source.answer();
+    expect(store.devices.busy.value).toBe(false);
+    expect(store.devices.size.value).toBe(32);
+    store.devices.prefer(1);
+    expect(store.devices.size.value).toBe(16);
+  });
+
+  it("are predicted again after a new measurement, and only then", async () => {
+    const { source, store } = await shown();
+    store.open("devices");
+    await source.answer();
+    source.change();
+    await source.answer();
+    expect(store.devices.answer.value).not.toBeNull();
+    source.points = [{ batch: 32 } as Point];
+    source.change();
+    await source.answer();
+    expect(store.devices.answer.value).toBeNull();
+    expect(store.devices.busy.value).toBe(true);
+    await source.answer();
+    expect(store.devices.answer.value).not.toBeNull();
+  });
+
+  it("say why they cannot be predicted", async () => {
+    const { source, store } = await shown();
+    source.problem = "unknown device";
+    store.open("devices");
+    await source.answer();
+    expect(store.devices.problem.value).toBe("unknown device");
+    expect(store.devices.answer.value).toBeNull();
+  });
+
+  it("show the latest of several answers", async () => {
+    const { source, store } = await shown();
+    store.open("devices");
+    source.problem = "late";
+    void store.devices.load();
+    await source.answer(1);
+    expect(store.devices.problem.value).toBe("late");
+    source.problem = null;
+    await source.answer();
+    expect(store.devices.answer.value).toBeNull();
   });
 });

@@ -38,6 +38,7 @@ export const STATE = "stepscope/state";
 export const MEASURE = "stepscope/measure";
 export const CANCEL = "stepscope/cancel";
 export const ANSWER = "stepscope/answer";
+export const DEVICES = "stepscope/devices";
 export const BATCH_EDIT = "stepscope/batchEdit";
 export const REMEMBER = "stepscope/remember";
 

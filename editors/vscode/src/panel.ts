@@ -2,10 +2,11 @@ import { randomBytes } from "node:crypto";
 import * as vscode from "vscode";
 import { LanguageClient } from "vscode-languageclient/node";
 import { BatchSize } from "./batch_size";
-import { ANSWER } from "./messages";
+import { ANSWER, DEVICES } from "./messages";
 
 type FromPage =
   | { kind: "request"; id: number; request: string }
+  | { kind: "devices"; id: number; on: string; ranks: number; bandwidth: number }
   | { kind: "batch"; id: number; value: number; more: boolean }
   | { kind: "reveal"; file: string; line: number }
   | { kind: "highlight"; file: string | null; line: number };
@@ -76,8 +77,11 @@ export class Panel implements vscode.Disposable {
   }
 
   private async receive(message: FromPage): Promise<void> {
-    if (message.kind === "request") await this.answer(message.id, () => this.ask(message.request));
-    else if (message.kind === "batch")
+    if (message.kind === "request") await this.answer(message.id, () => this.ask(ANSWER));
+    else if (message.kind === "devices") {
+      const { on, ranks, bandwidth } = message;
+      await this.answer(message.id, () => this.ask(DEVICES, { on, ranks, bandwidth }));
+    } else if (message.kind === "batch")
       await this.answer(message.id, () =>
         this.batchSize.set(this.uri, message.value, message.more),
       );
@@ -93,10 +97,10 @@ export class Panel implements vscode.Disposable {
     }
   }
 
-  private async ask(request: string): Promise<unknown> {
+  private async ask(request: string, parameters: object = {}): Promise<unknown> {
     const client = this.client();
     if (!client) throw new Error("The language server is not running: see its log.");
-    return client.sendRequest(ANSWER, { uri: this.uri, request });
+    return client.sendRequest(request, { uri: this.uri, ...parameters });
   }
 
   private async answer(id: number, find: () => Promise<unknown>): Promise<void> {

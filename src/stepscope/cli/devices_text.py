@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import floor, log10
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from stepscope.devices.device_answer import DeviceRow, DevicesAnswer, Range
+from stepscope.devices.device_answer import DeviceRow, DevicesAnswer, RangedValue
 from stepscope.summary.numbers import ms, percent, size
-from stepscope.summary.text_tables import plain_table
+from stepscope.summary.text_tables import WIDE, plain_table
 
 _FITS = {"yes": ("fits", "green"), "no": ("does not fit", "red"),
          "unsure": ("may fit", "yellow"), "unknown": ("?", "dim")}  # fmt: skip
@@ -18,70 +19,65 @@ _KWH = 3.6e6
 
 def print_devices(console: Console, found: DevicesAnswer) -> None:
     """Print predictions for other devices."""
-    console.print(Group(*_parts(found)), highlight=False)
+    console.print(Group(*_parts(found, console.width >= WIDE)), highlight=False)
 
 
-def _parts(found: DevicesAnswer) -> Iterator[RenderableType]:
-    yield _steps(found)
-    yield _costs(found)
+def _parts(found: DevicesAnswer, wide: bool) -> Iterator[RenderableType]:
+    yield _steps(found, wide)
+    yield _costs(found, wide)
     if found.bandwidth_gbps is not None:
-        yield _ranks(found)
+        yield _ranks(found, found.bandwidth_gbps, wide)
     yield _notes(found)
 
 
-def _steps(found: DevicesAnswer) -> RenderableType:
-    table = plain_table(
-        "On other devices, predicted", "", "batch>", "ms per step>", "samples/s>", "", "memory>", ""
-    )
+def _steps(found: DevicesAnswer, wide: bool) -> RenderableType:
+    heads = ("", "batch>", "ms per step>", "samples/s>", "range", *(["memory>"] * wide), "")
+    table = plain_table("On other devices, predicted", *heads)
     for row in found.devices:
         for number, one in enumerate(row.predictions):
             words, style = _FITS[one.fits]
-            low, high = one.throughput.low, one.throughput.high
+            memory = size(round(one.bytes.value)) if one.bytes else ""
             table.add_row(
                 "" if number else row.name, f"{one.batch}", ms(one.ms.value),
-                f"{one.throughput.value:,.0f}", Text(f"{low:,.0f} to {high:,.0f}", "dim"),
-                size(round(one.bytes.value)) if one.bytes else "",
-                Text(words + (", extrapolated" if one.extrapolated else ""), style),
+                _amount(one.throughput.value), Text(_between(one.throughput), "dim"),
+                *([memory] * wide), Text(words + ("*" if one.extrapolated else ""), style),
             )  # fmt: skip
     return table
 
 
-def _costs(found: DevicesAnswer) -> RenderableType:
-    table = plain_table(
-        f"{found.samples:,} samples, on demand", "", "batch>", "hours>", "USD>", "", "kWh at most>",
-        "J/sample>",
-    )  # fmt: skip
+def _costs(found: DevicesAnswer, wide: bool) -> RenderableType:
+    heads = ("", "batch>", "hours>", "USD>", "range", *(["kWh at most>"] * wide), "J/sample>")
+    table = plain_table(f"{found.samples:,} samples, on demand", *heads)
     for row in found.devices:
         for number, one in enumerate(row.predictions):
-            energy = one.joules and one.joules.times(found.samples / _KWH)
+            energy = _amount(one.joules.value * found.samples / _KWH) if one.joules else "–"
             table.add_row(
                 "" if number else row.name, f"{one.batch}", _amount(one.hours.value),
-                _amount(one.usd.value) if one.usd else "no price",
-                Text(_between(one.usd), "dim"),
-                _amount(energy.value) if energy else "unknown",
-                _amount(one.joules.value) if one.joules else "",
+                _amount(one.usd.value) if one.usd else "–", Text(_between(one.usd), "dim"),
+                *([energy] * wide), _amount(one.joules.value) if one.joules else "–",
             )  # fmt: skip
     return table
 
 
-def _ranks(found: DevicesAnswer) -> RenderableType:
-    table = plain_table(
-        f"Data-parallel ranks, {found.bandwidth_gbps:g} Gbit/s between them",
-        "", "ranks>", "ms per step>", "samples/s>", "", "efficiency>", "USD>",
-    )  # fmt: skip
+def _ranks(found: DevicesAnswer, bandwidth_gbps: float, wide: bool) -> RenderableType:
+    heads = ("", "ranks>", "ms per step>", "samples/s>", *(["range"] * wide), "efficiency>", "USD>")
+    title = f"Data-parallel ranks, {bandwidth_gbps:g} Gbit/s between them"
+    table = plain_table(title, *heads)
     for row in found.devices:
         for number, one in enumerate(row.ranks):
             table.add_row(
                 "" if number else row.name, f"{one.ranks}", ms(one.ms.value),
-                f"{one.throughput.value:,.0f}",
-                Text(f"{one.throughput.low:,.0f} to {one.throughput.high:,.0f}", "dim"),
-                percent(one.efficiency), _amount(one.usd.value) if one.usd else "no price",
+                _amount(one.throughput.value),
+                *([Text(_between(one.throughput), "dim")] * wide),
+                percent(one.efficiency), _amount(one.usd.value) if one.usd else "–",
             )  # fmt: skip
     return table
 
 
 def _notes(found: DevicesAnswer) -> Text:
     text = Text(f"\n{found.sentence}", "dim")
+    if any(one.extrapolated for row in found.devices for one in row.predictions):
+        text.append("\n* memory and time are extrapolated beyond the measured batch sizes.")
     text.append(f"\nData sheets read {found.data_sheets_date}. Energy is at the power limit.")
     for row in found.devices:
         text.append(f"\n{_instance(row)}")
@@ -101,10 +97,11 @@ def _instance(row: DeviceRow) -> str:
     return f"{row.name}: {power}; {one.provider} {one.name}{region}, {price}, {one.date}".strip()
 
 
-def _between(range_: Range | None) -> str:
+def _between(range_: RangedValue | None) -> str:
     return f"{_amount(range_.low)} to {_amount(range_.high)}" if range_ else ""
 
 
 def _amount(value: float) -> str:
-    """Three digits or so."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    """Three digits."""
+    digits = max(2 - floor(log10(value)), 0) if 0 < value < 100 else 0
+    return f"{value:,.{digits}f}" if digits < 5 else f"{value:.1e}"

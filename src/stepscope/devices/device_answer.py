@@ -13,20 +13,20 @@ BasisName = Literal["kernels", "operations"]
 Fit = Literal["yes", "no", "unsure", "unknown"]
 
 
-class Range(msgspec.Struct):
+class RangedValue(msgspec.Struct):
     """A prediction and the range in which it is expected."""
 
     value: float
     low: float
     high: float
 
-    def times(self, factor: float) -> Range:
+    def times(self, factor: float) -> RangedValue:
         """The same in another unit."""
-        return Range(self.value * factor, self.low * factor, self.high * factor)
+        return RangedValue(self.value * factor, self.low * factor, self.high * factor)
 
-    def inverse(self, amount: float) -> Range:
+    def inverse(self, amount: float) -> RangedValue:
         """An amount divided by it, such as a rate from a time."""
-        return Range(amount / self.value, amount / self.high, amount / self.low)
+        return RangedValue(amount / self.value, amount / self.high, amount / self.low)
 
 
 class DevicePrediction(msgspec.Struct):
@@ -46,13 +46,13 @@ class DevicePrediction(msgspec.Struct):
 
     batch: int
     extrapolated: bool
-    ms: Range
-    throughput: Range
-    bytes: Range | None
+    ms: RangedValue
+    throughput: RangedValue
+    bytes: RangedValue | None
     fits: Fit
-    joules: Range | None
-    hours: Range
-    usd: Range | None
+    joules: RangedValue | None
+    hours: RangedValue
+    usd: RangedValue | None
 
 
 class RankPrediction(msgspec.Struct):
@@ -65,10 +65,10 @@ class RankPrediction(msgspec.Struct):
     """
 
     ranks: int
-    ms: Range
-    throughput: Range
+    ms: RangedValue
+    throughput: RangedValue
     efficiency: float
-    usd: Range | None
+    usd: RangedValue | None
 
 
 class CloudInstance(msgspec.Struct):
@@ -129,3 +129,15 @@ class DevicesAnswer(msgspec.Struct):
     data_sheets_date: str
     bandwidth_gbps: float | None
     devices: list[DeviceRow]
+
+
+class DevicesReply(msgspec.Struct):
+    """What the panel's tab asks the editor for.
+
+    Attributes:
+        devices: null if they cannot be predicted.
+        problem: why, else null.
+    """
+
+    devices: DevicesAnswer | None
+    problem: str | None

@@ -15,7 +15,7 @@ from stepscope.devices.device_answer import (
     DeviceRow,
     DevicesAnswer,
     Fit,
-    Range,
+    RangedValue,
     RankPrediction,
 )
 from stepscope.devices.device_choice import Target
@@ -143,21 +143,23 @@ class Projection:
             self._usd(target, ms, samples),
         )
 
-    def _usd(self, target: Target, ms: Range, samples: float, devices: int = 1) -> Range | None:
+    def _usd(
+        self, target: Target, ms: RangedValue, samples: float, devices: int = 1
+    ) -> RangedValue | None:
         """Price of the wanted samples, if a step of `samples` occupies some devices for `ms`."""
         if target.instance is None:
             return None
         hours = ms.times(self.wanted.samples / samples / _MS_PER_HOUR)
         return hours.times(devices * target.instance.usd_per_device_hour)
 
-    def _bytes(self, batch: int) -> Range | None:
+    def _bytes(self, batch: int) -> RangedValue | None:
         """Peak memory of the step, without what stays in host memory."""
         found = self.result.profile.predict(batch)
         if "bytes" not in found:
             return None
         host = self.result.host_bytes
         value, low, high = (max(size - host, 0) for size in (found["bytes"], *found["bytes_range"]))
-        return Range(value, low, high)
+        return RangedValue(value, low, high)
 
     def _scaling(self, target: Target) -> tuple[list[RankPrediction], str | None]:
         if self.wanted.ranks < 2:
@@ -174,17 +176,19 @@ class Projection:
         powers = (2**power for power in range(1, self.wanted.ranks.bit_length()))
         return sorted({*powers, self.wanted.ranks})
 
-    def _rank(self, target: Target, graph: Graph, single: Range, ranks: int) -> RankPrediction:
+    def _rank(
+        self, target: Target, graph: Graph, single: RangedValue, ranks: int
+    ) -> RankPrediction:
         together = DDP.apply(graph, workers=ranks, bandwidth_gbps=self.wanted.bandwidth_gbps)
         slower = step_ms(together) / step_ms(graph)
         low, high = single.low * slower * (1 - DDP.error), single.high * slower * (1 + DDP.error)
-        ms = Range(single.value * slower, low, high)
+        ms = RangedValue(single.value * slower, low, high)
         samples = ranks * self._samples(self.result.entry.batch)
         usd = self._usd(target, ms, samples, ranks)
         return RankPrediction(ranks, ms, ms.inverse(1e3 * samples), 1 / slower, usd)
 
 
-def _fit(memory: Range | None, usable: int) -> Fit:
+def _fit(memory: RangedValue | None, usable: int) -> Fit:
     if memory is None:
         return "unknown"
     if memory.high <= usable:

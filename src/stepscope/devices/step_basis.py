@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from stepscope.batch_size.entry_profile import Profile
-from stepscope.devices.device_answer import BasisName, Range
+from stepscope.devices.device_answer import BasisName, RangedValue
 from stepscope.devices.device_choice import Target
 from stepscope.devices.device_work import find_device_work
 from stepscope.devices.offload import COUNTING_ERROR, FAST, SLOW, TYPICAL, offload
@@ -22,7 +22,7 @@ class Basis(Protocol):
     sentence: str
     known: float
 
-    def step_ms(self, target: Target, batch: int) -> Range:
+    def step_ms(self, target: Target, batch: int) -> RangedValue:
         """Length of a step."""
 
     def graph(self, target: Target, batch: int) -> Graph:
@@ -43,7 +43,7 @@ class Kernels:
     def __init__(self, graph: Graph, recorded_batch: int, profile: Profile) -> None:
         self._graph, self._recorded, self._profile = graph, recorded_batch, profile
 
-    def step_ms(self, target: Target, batch: int) -> Range:
+    def step_ms(self, target: Target, batch: int) -> RangedValue:
         """The measured model of run time, by the ratio of both simulated steps."""
         measured = self._profile.predict(batch)
         here = step_ms(self._at(batch))
@@ -52,7 +52,7 @@ class Kernels:
             for side in ("typical", "low", "high")
         )
         least, most = measured["ms_range"]
-        return Range(measured["ms"] * value, least * low, most * high)
+        return RangedValue(measured["ms"] * value, least * low, most * high)
 
     def graph(self, target: Target, batch: int) -> Graph:
         """The kernels of the recorded step, scaled to the batch size and the device."""
@@ -77,13 +77,13 @@ class Operations:
             "traces that were compared, and 5 to 40 us per launch."
         )
 
-    def step_ms(self, target: Target, batch: int) -> Range:
+    def step_ms(self, target: Target, batch: int) -> RangedValue:
         """The simulated step."""
         value, low, high = (
             step_ms(offload(self._graph, target.rates, batch / self._recorded, estimate))
             for estimate in (TYPICAL, FAST, SLOW)
         )
-        return Range(value, low, high)
+        return RangedValue(value, low, high)
 
     def graph(self, target: Target, batch: int) -> Graph:
         """The step with its work on the device."""

@@ -14,6 +14,7 @@ from pygls.exceptions import JsonRpcInvalidParams
 from stepscope.batch_size.batch_panel import panel_answer
 from stepscope.batch_size.find_site import has_providers
 from stepscope.batch_size.site import SiteChoice
+from stepscope.devices import Wanted
 from stepscope.errors import BatchError
 from stepscope.lsp.code_actions import (
     CANCEL_COMMAND,
@@ -29,6 +30,7 @@ from stepscope.lsp.editor_settings import settings_of
 from stepscope.lsp.hints import code_lenses, inlay_hints
 from stepscope.lsp.hover import hover_text
 from stepscope.lsp.language_server import Measure, StepscopeServer
+from stepscope.lsp.other_devices import predict_devices
 from stepscope.lsp.text_document import split_lines
 
 _ASKED_S = 1.0  # to wait for a long script that is being parsed, if a person asked for actions
@@ -229,6 +231,20 @@ def _own_messages(server: StepscopeServer) -> None:
             problem.message if problem else None,
             await server.current_batch(entry),
         )
+
+    @server.feature("stepscope/devices")
+    async def devices(params: Any) -> dict[str, Any]:
+        path = path_of(params.uri)
+        measured = server.documents.measured.get(server.documents.entry_of(path) or path)
+        result = measured.result if measured else None
+        try:
+            ranks, bandwidth = max(int(params.ranks), 1), float(params.bandwidth)
+        except (TypeError, ValueError) as error:
+            raise JsonRpcInvalidParams(f"expected numbers of ranks and Gbit/s: {error}") from error
+        wanted = Wanted(ranks=ranks, bandwidth_gbps=bandwidth)
+        reply = await predict_devices(result, str(params.on), wanted)
+        found: dict[str, Any] = msgspec.to_builtins(reply)
+        return found
 
     @server.feature("stepscope/batchEdit")
     async def edit(params: Any) -> dict[str, Any]:

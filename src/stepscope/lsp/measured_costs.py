@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from stepscope.batch_size.entry_result import Result
 from stepscope.batch_size.site import Site, SiteChoice
 from stepscope.lsp.editor_settings import Settings
 
@@ -109,6 +110,7 @@ class Measured:
         entry: path of the file that was measured.
         files: costs by path.
         batch: the answer of `stepscope batch --json`, or None where no batch size was found.
+        result: the measurement itself, for predictions for other devices.
         findings: the analyzer's.
         capture: the recorded steps, for the analyzer.
         settings: paths of the settings files that the script reads.
@@ -117,6 +119,7 @@ class Measured:
     entry: str
     files: Mapping[str, FileCosts]
     batch: Mapping[str, Any] | None = None
+    result: Result | None = None
     findings: Sequence[Mapping[str, Any]] = ()
     capture: str | None = None
     settings: Sequence[str] = ()

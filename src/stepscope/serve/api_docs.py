@@ -20,6 +20,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from stepscope.batch_size.batch_panel import BatchAnswer
+from stepscope.devices.device_answer import DevicesReply
 from stepscope.serve.app import Failure
 from stepscope.serve.open_files import Traces
 from stepscope.serve.routes import ROUTES
@@ -244,7 +245,7 @@ def generated(root: Path) -> dict[Path, str]:
     api = root / "web" / "src" / "api"
     return {
         api / "types.ts": typescript(_roots()),
-        api / "batch_types.ts": typescript([BatchAnswer]),
+        api / "batch_types.ts": typescript([BatchAnswer, DevicesReply]),
         root / "web" / "src" / "base" / "glossary.ts": glossary(
             (root / "docs" / "glossary.md").read_text("utf-8")
         ),

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from reference_client import Buffer, Client
 
-OWN = ("stepscope/measure", "stepscope/cancel", "stepscope/answer", "stepscope/batchEdit")
+OWN = ("stepscope/measure", "stepscope/cancel", "stepscope/answer", "stepscope/batchEdit",
+       "stepscope/devices")  # fmt: skip
 COMMANDS = ("measureFile", "cancelFile", "chooseBatchSize", "noSuchCommand")
 ASKED = (
     "textDocument/codeAction",

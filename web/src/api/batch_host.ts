@@ -1,10 +1,21 @@
-import type { BatchAnswer, BatchProfile } from "./batch_types";
+import type { BatchAnswer, BatchProfile, DevicesAnswer, DevicesReply } from "./batch_types";
+
+/** Which devices to predict, and how many of them train together. */
+export interface DevicesWanted {
+  on: string;
+  ranks: number;
+  bandwidth: number;
+}
 
 /** Where the page about batch sizes lives: beside a file in an editor, or in a file of its own. */
 export interface BatchHost {
   /** Whether a choice changes the source. */
   readonly edits: boolean;
+  /** Whether other devices can be predicted, or were. */
+  readonly knowsDevices: boolean;
   ask(): Promise<BatchAnswer>;
+  /** Predict other devices; a file has the prediction that it was written with. */
+  devices(wanted: DevicesWanted): Promise<DevicesReply>;
   /** Set the batch size in the source, and wait until it is; `more` while a drag goes on. */
   choose(batch: number, more: boolean): Promise<void>;
   /** Open a line. */
@@ -30,6 +41,7 @@ type FromEditor =
 /** In an editor's webview: everything goes through messages. */
 export class EditorHost implements BatchHost {
   readonly edits = true;
+  readonly knowsDevices = true;
   private readonly editor = acquireVsCodeApi();
   private readonly waiting = new Map<number, (message: FromEditor & { kind: "answer" }) => void>();
   private changed: () => void = () => undefined;
@@ -42,6 +54,10 @@ export class EditorHost implements BatchHost {
 
   ask(): Promise<BatchAnswer> {
     return this.request({ kind: "request", request: "batch" }) as Promise<BatchAnswer>;
+  }
+
+  devices(wanted: DevicesWanted): Promise<DevicesReply> {
+    return this.request({ kind: "devices", ...wanted }) as Promise<DevicesReply>;
   }
 
   choose(value: number, more: boolean): Promise<void> {
@@ -87,11 +103,20 @@ export class EditorHost implements BatchHost {
 /** `stepscope batch --html`: the answer lies in the page, and there is no source to change. */
 export class FileHost implements BatchHost {
   readonly edits = false;
+  readonly knowsDevices: boolean;
 
   private chosen: number;
 
-  constructor(private readonly profile: BatchProfile) {
+  constructor(
+    private readonly profile: BatchProfile,
+    private readonly predicted: DevicesAnswer | null = null,
+  ) {
     this.chosen = profile.batch;
+    this.knowsDevices = predicted !== null;
+  }
+
+  devices(): Promise<DevicesReply> {
+    return Promise.resolve({ devices: this.predicted, problem: null });
   }
 
   ask(): Promise<BatchAnswer> {
@@ -111,6 +136,11 @@ export class FileHost implements BatchHost {
 
 /** The host that the page lives in. */
 export function connectBatch(page: Document): BatchHost {
-  const data = page.getElementById("stepscope-batch");
-  return data ? new FileHost(JSON.parse(data.textContent ?? "null")) : new EditorHost();
+  const profile = embedded<BatchProfile>(page, "stepscope-batch");
+  if (!profile) return new EditorHost();
+  return new FileHost(profile, embedded<DevicesAnswer>(page, "stepscope-devices"));
+}
+
+function embedded<T>(page: Document, id: string): T | null {
+  return JSON.parse(page.getElementById(id)?.textContent ?? "null") as T | null;
 }

@@ -123,3 +123,98 @@ export interface BatchAnswer {
   /** Batch size in the source as it is now; the measurement may be older. */
   written: number | null;
 }
+
+/** The instance whose price counts. */
+export interface CloudInstance {
+  name: string;
+  provider: string;
+  region: string;
+  /** Of the whole instance; a device costs its share. */
+  usd_per_hour: number;
+  /** Number of devices. */
+  count: number;
+  /** When the price was checked. */
+  date: string;
+  source: string;
+}
+
+/** A prediction and the range in which it is expected. */
+export interface RangedValue {
+  value: number;
+  low: number;
+  high: number;
+}
+
+/** A batch size on a device. */
+export interface DevicePrediction {
+  batch: number;
+  /** Whether the batch size is outside those that were measured. */
+  extrapolated: boolean;
+  /** Of a step. */
+  ms: RangedValue;
+  /** Samples per second. */
+  throughput: RangedValue;
+  /** Peak memory; null if memory has no model. */
+  bytes: RangedValue | null;
+  /** Whether that leaves room for the device's context; `unsure` if only a part of the range does. */
+  fits: "yes" | "no" | "unsure" | "unknown";
+  /** Energy per sample at the device's power limit, so at most; null if unknown. */
+  joules: RangedValue | null;
+  /** Device hours for the samples asked for. */
+  hours: RangedValue;
+  /** Their price on the instance; null without a price. */
+  usd: RangedValue | null;
+}
+
+/** Data-parallel training on several devices, each with the script's own batch size. */
+export interface RankPrediction {
+  ranks: number;
+  ms: RangedValue;
+  /** Samples per second of all ranks. */
+  throughput: RangedValue;
+  /** Throughput as a share of that many single devices. */
+  efficiency: number;
+  /** Price of the samples asked for, on as many devices; null without a price. */
+  usd: RangedValue | null;
+}
+
+/** A device and its predictions. */
+export interface DeviceRow {
+  name: string;
+  /** Power limit by its data sheet; null if unknown. */
+  watts: number | null;
+  /** Memory for tensors. */
+  usable_bytes: number;
+  instance: CloudInstance | null;
+  /** By batch size. */
+  predictions: DevicePrediction[];
+  /** By number of ranks; empty if not asked for. */
+  ranks: RankPrediction[];
+  /** Why they cannot be predicted, else null. */
+  ranks_problem: string | null;
+}
+
+/** A measured step on other devices. */
+export interface DevicesAnswer {
+  /** `kernels` if the measured kernels were scaled, `operations` if their operations were counted on a CPU. */
+  basis: "kernels" | "operations";
+  /** The basis in words, with its error. */
+  sentence: string;
+  /** Share of the time whose operations are known. */
+  known: number;
+  /** Number of samples that `hours` and `usd` are for. */
+  samples: number;
+  /** When the data sheets were read. */
+  data_sheets_date: string;
+  /** Of the links between ranks, Gbit/s; null without ranks. */
+  bandwidth_gbps: number | null;
+  devices: DeviceRow[];
+}
+
+/** What the panel's tab asks the editor for. */
+export interface DevicesReply {
+  /** Null if they cannot be predicted. */
+  devices: DevicesAnswer | null;
+  /** Why, else null. */
+  problem: string | null;
+}

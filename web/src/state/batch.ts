@@ -4,12 +4,17 @@ import type { BatchProfile, CostNode, Prediction } from "../api/batch_types";
 import { messageOf } from "../base/error";
 import { at } from "../model/choice";
 import { follow, keyOf, type Metric } from "../model/costs";
+import { DevicesStore } from "./devices";
+
+export type Tab = "batch" | "devices";
 
 /** What the page about batch sizes shows: an answer, a choice, and a place in the breakdown. */
 export class BatchStore {
   readonly profile = signal<BatchProfile | null>(null);
   readonly problem = signal("");
   readonly metric = signal<Metric>("time");
+  readonly tab = signal<Tab>("batch");
+  readonly devices: DevicesStore;
   readonly cursor = signal<{ file: string; line: number } | null>(null);
   readonly chosen: ReadonlySignal<Prediction | null>;
   readonly nodes: ReadonlySignal<CostNode[]>;
@@ -29,6 +34,7 @@ export class BatchStore {
       const tree = this.profile.value?.breakdown?.tree;
       return tree ? follow(tree, this.trail.value) : [];
     });
+    this.devices = new DevicesStore(host);
     host.onChanged(() => void this.load());
     host.onLine((file, line) => (this.cursor.value = { file, line }));
   }
@@ -46,6 +52,7 @@ export class BatchStore {
       this.problem.value = answer;
       return;
     }
+    const before = this.profile.peek();
     // The number in the source as it was before the latest choice would take that one back.
     const outdated = this.dragging || this.writing > 0 || this.changes !== asked;
     batch(() => {
@@ -53,6 +60,20 @@ export class BatchStore {
       if (answer.written !== null && !outdated) this.size.value = answer.written;
       this.profile.value = answer.batch;
     });
+    if (before && !sameMeasurement(before, answer.batch)) this.remeasured();
+  }
+
+  private remeasured(): void {
+    this.devices.forget();
+    if (this.tab.value === "devices") void this.devices.load();
+  }
+
+  /** Show a tab; other devices are predicted once somebody looks. */
+  open(tab: Tab): void {
+    this.tab.value = tab;
+    if (tab !== "devices") return;
+    this.devices.prefer(this.size.value);
+    if (!this.devices.answer.value) void this.devices.load();
   }
 
   /** Choose a batch size; the source follows where there is one. */
@@ -81,4 +102,8 @@ export class BatchStore {
   ascend(places: number): void {
     this.trail.value = this.trail.value.slice(0, places);
   }
+}
+
+function sameMeasurement(one: BatchProfile, other: BatchProfile | null): boolean {
+  return JSON.stringify(one.points) === JSON.stringify(other?.points);
 }

@@ -4,6 +4,7 @@ import { bytes, grouped, milliseconds, percent, words } from "../../base/format"
 import type { BatchStore } from "../../state/batch";
 import { BreakdownView, KINDS } from "./breakdown";
 import { Charts } from "./chart";
+import { Devices } from "./devices";
 import { Sliders } from "./sliders";
 
 /** The page about batch sizes: beside a file in an editor, or by itself. */
@@ -31,10 +32,47 @@ function Whole(props: {
   profile: BatchProfile;
   chosen: Prediction;
 }): JSX.Element {
-  const { store, profile, chosen } = props;
+  const { store } = props;
   return (
     <>
       <Head {...props} />
+      {store.devices.known && <Tabs store={store} />}
+      {store.tab.value === "devices" ? (
+        <Devices store={store.devices} asks={store.host.edits} />
+      ) : (
+        <BatchSizes {...props} />
+      )}
+    </>
+  );
+}
+
+const TABS = { batch: "Batch size", devices: "Other devices" } as const;
+
+function Tabs({ store }: { store: BatchStore }): JSX.Element {
+  return (
+    <div class="tabs" role="group" aria-label="What is shown">
+      {(["batch", "devices"] as const).map((tab) => (
+        <button
+          key={tab}
+          type="button"
+          aria-pressed={store.tab.value === tab}
+          onClick={() => store.open(tab)}
+        >
+          {TABS[tab]}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function BatchSizes(props: {
+  store: BatchStore;
+  profile: BatchProfile;
+  chosen: Prediction;
+}): JSX.Element {
+  const { store, profile, chosen } = props;
+  return (
+    <>
       <Sliders {...props} />
       {chosen.memory && <Legend memory={chosen.memory} />}
       <Suggestions store={store} profile={profile} chosen={chosen} />
