@@ -213,11 +213,12 @@ def test_a_step_of_resnet_50_fits_into_five_megabytes_with_every_level(
     assert (result.returncode, result.stderr) == (0, "")
     assert out.stat().st_size < 5_000_000 - 500_000  # half a megabyte for the page itself
     found = told(out)
-    assert not any("inside" in phrase or "search" in phrase for phrase in found["left_out"])
-    names = found["answers"]["names?path=s8.0"]
-    assert len(names["event"]) == 7444
-    details = [key for key in found["answers"] if key.startswith("details?")]
-    assert len(details) == len(names["paths"])
+    assert not any("operations of step" in phrase for phrase in found["left_out"])
+    step, details = (found["answers"][f"{name}?path=s8.0"] for name in ("step", "step_details"))
+    assert len(step["events"]["event"]) == 7444
+    whole = zip(step["levels"]["operations"], step["levels"]["lists"], strict=True)
+    places = 1 + sum(operations for operations, lists in whole if lists != 1)
+    assert len(details["columns"]["name"]["value"]) == places > 7000
 
 
 def test_source_text_is_included_only_from_the_folder_given(page: Path, tmp_path: Path) -> None:

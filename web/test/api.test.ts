@@ -3,8 +3,16 @@ import { Client } from "../src/api/client";
 import { EmbeddedHost, readEmbedded } from "../src/api/embedded";
 import { AskError, type Host } from "../src/api/host";
 import { parseKey, requestKey } from "../src/api/request";
-import type { SearchAnswer, WireLevel } from "../src/api/types";
+import type {
+  DetailColumns,
+  Details,
+  Place,
+  SearchAnswer,
+  StepAnswer,
+  WireLevel,
+} from "../src/api/types";
 import { drawnWire } from "./drawn";
+import answers from "./step.json";
 
 describe("a request", () => {
   it("is its name and the parameters that are not empty, by the alphabet", () => {
@@ -71,20 +79,40 @@ describe("a client", () => {
   });
 });
 
-describe("the single file", () => {
-  const top = drawnWire([{ name: "step 5" }], { path: "" });
-  top.operations.id = ["s5.0"];
-  const step = drawnWire([{ name: "conv" }, { name: "sgemm" }], { path: "s5.0" });
-  const names = {
-    path: "s5.0",
-    strings: ["aten::conv2d", "volta_sgemm_128x64_nn"],
-    short: ["conv2d", "volta_sgemm"],
-    paths: ["s5.0/e0", "s5.0/e1"],
-    event: [10, 11, 12],
-    name: [0, 1, 1],
-    place: [0, 1, 1],
-    duration_ns: [5, 7, 9],
+const drawn = answers as unknown as {
+  step: StepAnswer;
+  step_details: DetailColumns;
+  levels: { every: number; level: WireLevel }[];
+  details: Details[];
+  places: Place[];
+};
+
+function eventsNamed(name: string): number[] {
+  const { names, events } = drawn.step;
+  return events.event.filter((_, row) => names[events.name[row]!] === name);
+}
+
+function placeOf(event: number): Place {
+  return drawn.places.find((one) => one.event === event)!;
+}
+
+/** A level with its texts in place of indexes into `strings`, which may hold others too. */
+function inWords({ strings, operations, device, ...level }: WireLevel): unknown {
+  const words = (codes: number[]) => codes.map((code) => strings[code]);
+  const { name, kind, bound_by } = operations;
+  const texts = { name: words(name), kind: words(kind), bound_by: words(bound_by) };
+  return {
+    ...level,
+    operations: { ...operations, ...texts },
+    device: { ...device, name: words(device.name) },
   };
+}
+
+describe("the single file", () => {
+  const top = drawnWire([{ name: "step 1" }], { path: "" });
+  top.operations.id = ["s1.0"];
+  const [sgemm] = eventsNamed("sgemm");
+  const launch = drawn.details.find((one) => one.path === placeOf(sgemm!).level)!.event as number;
   const slice = (event: number, ts: number) => ({
     ph: "X",
     ts,
@@ -94,16 +122,16 @@ describe("the single file", () => {
     traces: { version: "1", perfetto: null, traces: [] },
     answers: {
       level: { level: top },
-      "level?path=s5.0": { level: step },
-      "names?path=s5.0": names,
-      "details?path=s5.0%2Fe1": { name: "sgemm" },
+      "level?every=1": { level: top },
+      "step?path=s1.0": drawn.step,
+      "step_details?path=s1.0": drawn.step_details,
       "select?module=4": { title: "layer1" },
-      "trace?path=s5.0": {
+      "trace?path=s1.0": {
         traceEvents: [
           { ph: "M", args: { name: "python" } },
-          slice(10, 1),
-          slice(11, 2),
-          slice(12, 3),
+          slice(0, 1),
+          slice(launch, 2),
+          slice(sgemm!, 3),
           { ph: "s", id: 1, ts: 1 },
           { ph: "f", id: 1, ts: 2 },
           { ph: "s", id: 2, ts: 2 },
@@ -114,36 +142,49 @@ describe("the single file", () => {
     left_out: ["the levels below 4,000 operations of 9 raw events or fewer"],
   });
 
-  it("makes the levels of a path out of each one", async () => {
-    const { levels } = (await host.ask("", "levels?every=1&path=s5.0")) as { levels: WireLevel[] };
-    expect(levels.map((one) => one.path)).toEqual(["", "s5.0"]);
+  it("has every level as the server answers it", async () => {
+    for (const { every, level } of drawn.levels) {
+      const key = requestKey("level", { path: level.path, every: every === 1 });
+      const found = (await host.ask("", key)) as { level: WireLevel };
+      expect(inWords(found.level)).toEqual(inWords(level));
+    }
+  });
+
+  it("knows of every operation what the server answers", async () => {
+    for (const details of drawn.details)
+      expect(await host.ask("", requestKey("details", { path: details.path }))).toEqual(details);
+  });
+
+  it("has the levels of a path", async () => {
+    const { levels } = (await host.ask("", "levels?every=1&path=s1.0")) as { levels: WireLevel[] };
+    expect(levels.map((one) => one.path)).toEqual(["", "s1.0"]);
   });
 
   it("searches both names in any case, and counts what each operation holds", async () => {
-    const found = (await host.ask("", "search?path=s5.0&text=SGEMM")) as SearchAnswer;
-    expect(found.total).toBe(2);
-    expect(found.levels).toEqual([
-      { path: "", hits: [2] },
-      { path: "s5.0", hits: [0, 2] },
-    ]);
-    expect(found.first.map((one) => one.event)).toEqual([12, 11]);
+    const found = (await host.ask("", "search?every=1&path=s1.0&text=SGEMM")) as SearchAnswer;
+    const events = [...eventsNamed("sgemm"), ...eventsNamed("sgemm_nt")];
+    expect(found.total).toBe(events.length);
+    expect(found.levels[0]).toEqual({ path: "", hits: [events.length] });
+    const inStages = found.levels[1]!.hits.reduce((sum, one) => sum + one, 0);
+    expect(inStages).toBe(events.length);
+    expect(new Set(found.first.map((one) => one.event))).toEqual(new Set(events));
   });
 
-  it("finds where an event is, and tells its details", async () => {
-    expect(await host.ask("", "path?event=11")).toEqual({
-      event: 11,
-      path: "s5.0/e1",
-      level: "s5.0",
-    });
-    expect(await host.ask("", "details?event=11")).toEqual({ name: "sgemm" });
+  it("finds where an event is, and its details", async () => {
+    for (const place of drawn.places)
+      expect(await host.ask("", `path?event=${place.event}`)).toEqual(place);
+    expect(await host.ask("", `details?event=${sgemm!}`)).toMatchObject({ name: "sgemm" });
   });
 
   it("answers a choice without what was on screen", async () => {
-    expect(await host.ask("", "select?module=4&path=s5.0")).toEqual({ title: "layer1" });
+    expect(await host.ask("", "select?module=4&path=s1.0")).toEqual({ title: "layer1" });
   });
 
   it("cuts an operation's raw events out of its step's, with the arrows between them", async () => {
-    const { traceEvents } = (await host.ask("", "trace?path=s5.0%2Fe1")) as {
+    const { traceEvents } = (await host.ask(
+      "",
+      requestKey("trace", { path: placeOf(sgemm!).level }),
+    )) as {
       traceEvents: { ph: string; ts?: number }[];
     };
     expect(traceEvents.map(({ ph, ts }) => [ph, ts])).toEqual([

@@ -1,87 +1,72 @@
-"""The timeline of a step in a single file: the costliest operations first, while there is room.
+"""The timeline of a step in a single file: all levels, or the costliest where there is no room.
 
 The answers come from the same functions as the server's; long tables are cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from heapq import heappop, heappush
+from collections.abc import Callable, Sequence
 
-import numpy as np
-from msgspec.structs import replace
+import msgspec
 
-from stepscope.serve.export_request import KeyedAnswer, Report, request_key
-from stepscope.serve.operation_details import Details
-from stepscope.serve.pane_answers import Selects
-from stepscope.serve.timeline_answers import names_of
-from stepscope.timeline.raw_events import Places, events_of
+from stepscope.serve.archive import Archive
+from stepscope.serve.export_axis import step_tiles
+from stepscope.serve.export_request import Report, request_key
+from stepscope.serve.step_answers import (
+    costliest,
+    details_of_levels,
+    step_of_levels,
+)
+from stepscope.serve.trace_view import TraceView
+from stepscope.timeline.level import Opening
+from stepscope.timeline.step_id import StepId
 
-_FEW_ROWS = 5
+# A part may take this share of the room that is left, the tracks what the parts before them leave.
+_LEVELS, _DETAILS, _TRACKS = 0.7, 0.6, 0.7
+_LEAST_LEVELS = 32
+Make = Callable[[TraceView, str, Sequence[Opening]], msgspec.Struct]
 
 
-class TimelineExport:
-    """The timeline of a step, the costliest operations first.
+def add_step(archive: Archive, report: Report, step: str) -> list[str]:
+    """Write the timeline of one step as far as there is room; returns what is left out.
 
-    Args:
-        report: what the file covers.
-        step: path of the step.
-
-    Attributes:
-        step: as given.
-        events: raw events of the step.
-        pending: operations that open and are not exported yet, by cost: a heap.
+    Levels come first, then what is known of their operations, the tracks, and the raw events.
     """
+    view, title, left_out = report.view, _title(step), list[str]()
+    openings = view.timeline.open_all(step)
 
-    def __init__(self, report: Report, step: str) -> None:
-        self._report, self.step = report, step
-        timeline = report.view.timeline
-        self.events = timeline.raw_events(step)
-        self._paths = [step]
-        self._place = np.full(len(report.view.trace.events), -1, np.int64)
-        self._place[self.events] = 0
-        self.pending = [(0, step)]
+    def add(request: str, make: Make, share: float) -> int:
+        def answer(most: int) -> msgspec.Struct:
+            return make(view, step, costliest(openings, most))
 
-    def __iter__(self) -> Iterator[list[KeyedAnswer]]:
-        """The answers about each level, to be written together or not at all."""
-        yield [self._details(self.step)]
-        while self.pending:
-            _, path = heappop(self.pending)
-            yield list(self._level(path))
+        return _add_largest(archive, request_key(request, path=step), answer, len(openings), share)
 
-    def _level(self, path: str) -> Iterator[KeyedAnswer]:
-        timeline = self._report.view.timeline
-        every = shown = timeline.level(path)
-        yield request_key("level", path=path), self._report.ask("level", path=path)
-        if any(not resource.shown for resource in shown.resources):
-            every = timeline.level(path, every=True)
-            query = {"every": "1", "path": path}
-            yield request_key("level", **query), self._report.ask("level", **query)
-        for row, operation in enumerate(every.operations):
-            inner = f"{path}/{operation.id}"
-            yield self._details(inner)
-            self._place[events_of(timeline.index, operation)] = len(self._paths)
-            self._paths.append(inner)
-            if every.costs.events[row] > 1:
-                heappush(self.pending, (-int(every.costs.runtime_ns[row]), inner))
-
-    def _details(self, path: str) -> KeyedAnswer:
-        return request_key("details", path=path), _short(self._report.ask("details", path=path))
-
-    def names(self) -> KeyedAnswer:
-        """The names of all raw events, and the smallest exported operation that holds each."""
-        places = Places(self.events, self._paths, self._place[self.events])
-        return request_key("names", path=self.step), names_of(self._report.view, self.step, places)
+    levels = add("step", step_of_levels, _LEVELS)
+    details = add("step_details", details_of_levels, _DETAILS)
+    if levels < len(openings):
+        left_out.append(f"what is inside {len(openings) - levels:,} small operations of {title}")
+    if details < levels:
+        left_out.append(f"details of small operations of {title}")
+    reserve = round(archive.room * (1 - _TRACKS))
+    if not all(archive.add(tile, reserve=reserve) for tile in step_tiles(report, step)):
+        left_out.append(f"the shortest slices on the tracks of {title}")
+    if not archive.add((request_key("trace", path=step), report.ask("trace", path=step))):
+        left_out.append(f"the raw events of {title}")
+    return left_out
 
 
-def _short(details: Details) -> Details:
-    """Details with few rows in each table."""
-    instances, selects = details.instances, details.selects
-    return replace(
-        details,
-        instances=instances and replace(instances, rows=instances.rows[:_FEW_ROWS]),
-        device_work=replace(details.device_work, rows=details.device_work.rows[:_FEW_ROWS]),
-        selects=Selects(
-            selects.modules[:_FEW_ROWS], selects.kernels[:_FEW_ROWS], selects.lines[:_FEW_ROWS]
-        ),
-    )
+def _add_largest(
+    archive: Archive, key: str, answer: Callable[[int], msgspec.Struct], count: int, share: float
+) -> int:
+    """Write the answer about as many levels as there is room for; returns how many."""
+    most, reserve = count, round(archive.room * (1 - share))
+    while most >= min(count, _LEAST_LEVELS):
+        if archive.add((key, answer(most)), reserve=reserve):
+            return most
+        most //= 2
+    return 0
+
+
+def _title(step: str) -> str:
+    number, rank = StepId.of(step)
+    return f"step {number} of rank {rank}"

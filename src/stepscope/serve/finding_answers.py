@@ -113,8 +113,7 @@ def findings(view: TraceView, query: Query) -> Findings:
     Query:
         rank: by default the rank whose steps take longest, with gains simulated for all ranks.
     """
-    rank = query.number("rank")
-    context, found = view.cached(("findings", rank), lambda: _find(view, rank))
+    context, found = _found(view, query)
     return Findings(
         rank=context.rank,
         step_ms=context.step_ms,
@@ -130,8 +129,7 @@ def events_of_finding(view: TraceView, query: Query, number: int) -> tuple[str, 
     Raises:
         ServeError: if there is no such finding or place.
     """
-    rank, place = query.number("rank"), query.number("place")
-    _, found = view.cached(("findings", rank), lambda: _find(view, rank))
+    place, (_, found) = query.number("place"), _found(view, query)
     if number >= len(found):
         raise ServeError(f"expected a finding below {len(found)}, found {number}", 404)
     evidence = found[number].evidence
@@ -145,9 +143,15 @@ def events_of_finding(view: TraceView, query: Query, number: int) -> tuple[str, 
 
 def contexts_of_finding(view: TraceView, query: Query, number: int) -> list[int]:
     """The nodes of the calling-context tree that show a finding, ascending."""
-    rank = query.number("rank")
-    _, found = view.cached(("findings", rank), lambda: _find(view, rank))
+    _, found = _found(view, query)
     return sorted({node for place in found[number].evidence for node in place.contexts})
+
+
+def _found(view: TraceView, query: Query) -> tuple[analyze.RuleContext, Sequence[analyze.Finding]]:
+    """What the analyzer finds on one rank, kept; the only rank is the same as all."""
+    ranks = view.trace.metadata.ranks
+    rank = query.number("rank") if ranks != (query.number("rank"),) else None
+    return view.cached(("findings", rank), lambda: _find(view, rank))
 
 
 def _find(

@@ -9,9 +9,11 @@ import msgspec
 import numpy as np
 
 from stepscope.arrays import Rows, Times
-from stepscope.serve.selection import Selection, known, step_of
+from stepscope.serve.selection import known, step_of
 from stepscope.serve.trace_view import TraceView
 from stepscope.summary.instance_stats import calls_of, runs_of, same_name_events, statistics
+from stepscope.timeline import Operation
+from stepscope.trace.arguments import parse
 from stepscope.trace.table import Table
 
 _MAX_ROWS, _MAX_SHAPES = 50, 100
@@ -66,22 +68,22 @@ class Instances(msgspec.Struct):
     rows: list[Instance]
 
 
-def instances_of(view: TraceView, selection: Selection) -> Instances | None:
+def instances_of(view: TraceView, path: str, operation: Operation) -> Instances | None:
     """All runs, calls or events like an operation; None if there are none."""
-    operation, trace = selection.operation, view.trace
+    trace, (_, rank) = view.trace, step_of(view, path, operation)
     if operation.kind == "stage":
-        rows = runs_of(trace, operation.name, step_of(view, selection)[1])
+        rows = runs_of(trace, operation.name, rank)
         return _of_ranges(trace["stages"].take(rows), operation.name)
     if operation.kind == "step":
-        of_rank = trace["steps"]["rank"] == step_of(view, selection)[1]
-        return _of_ranges(trace["steps"].take(of_rank), "steps")
+        return _of_ranges(trace["steps"].take(trace["steps"]["rank"] == rank), "steps")
     if operation.module >= 0:
         return view.cached(("calls", operation.module), partial(_calls, view, operation.module))
     if operation.event < 0:
         return None
     event, index = operation.event, view.timeline.index
+    code = int(trace.events["name"][event])
+    key = "instances", code, int(index.rank[event]), bool(index.on_device[event])
     name = trace.events.text("name")[event] or ""
-    key = "instances", name, int(index.rank[event]), bool(index.on_device[event])
     return view.cached(key, lambda: _of_events(view, same_name_events(trace, event), name))
 
 
@@ -135,11 +137,13 @@ def longest_of(rows: Rows, time: Times, limit: int = _MAX_ROWS) -> Rows:
 
 def _shapes(view: TraceView, longest: Rows) -> list[Shapes]:
     """Input shapes of the longest instances, those that take most time first."""
-    found: dict[str, list[int]] = {}
-    for event in np.sort(longest).tolist():  # in file order, since the file is read in blocks
-        shapes = view.trace.event_arguments(event).get("Input Dims")
-        if shapes:
-            time = int(view.trace.events["duration_ns"][event])
-            found.setdefault(json.dumps(shapes), []).append(time)
+    events, found = view.trace.events, dict[str, list[int]]()
+    longest = np.sort(longest)  # in file order, since the file is read in blocks
+    source = events["source"][longest]
+    order = np.argsort(source, kind="stable")
+    texts = view.trace.arguments.texts(source[order])
+    for event, text in zip(longest[order].tolist(), texts, strict=True):
+        if b"Input Dims" in text and (shapes := parse(text).get("Input Dims")):
+            found.setdefault(json.dumps(shapes), []).append(int(events["duration_ns"][event]))
     by_time = sorted(found.items(), key=lambda pair: -sum(pair[1]))[:_MAX_ROWS]
     return [Shapes(text, len(times), sum(times) // len(times)) for text, times in by_time]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 
-from stepscope.serve.instance_answers import longest_of
-from stepscope.serve.selection import Selection, known
+from stepscope.arrays import Ids, Rows
+from stepscope.serve.selection import known
 from stepscope.serve.table_answers import KernelLaunch, kernel_launch
 from stepscope.serve.trace_view import TraceView
+
+_MAX_ROWS = 50
 
 
 class EventLink(msgspec.Struct):
@@ -65,24 +68,41 @@ class DeviceWork(msgspec.Struct):
     rows: list[WorkRow]
 
 
-def launch_of(view: TraceView, event: int | None) -> LaunchLink | None:
+def launch_of(view: TraceView, event: int) -> LaunchLink | None:
     """The call that launched a piece of device work."""
     index = view.timeline.index
-    if event is None or index.launch[event] < 0:
+    if event < 0 or index.launch[event] < 0:
         return None
     call = int(index.launch[event])
     link = link_to(view, call)
     return LaunchLink(link.event, link.name, int(index.start[event] - index.start[call]))
 
 
-def device_work_of(view: TraceView, selection: Selection) -> DeviceWork:
-    """The device work that an operation launched, the longest first."""
-    index, raw = view.timeline.index, selection.raw
-    work = raw[index.on_device[raw]]
-    if selection.event is not None and index.on_device[selection.event]:
-        work = work[:0]
-    longest = longest_of(work, index.duration[work])
-    return DeviceWork(len(work), [_work_row(view, event) for event in longest.tolist()])
+def device_work_of_each(
+    view: TraceView, of: Ids, raw: Rows, events: Ids, most: int = _MAX_ROWS
+) -> list[DeviceWork]:
+    """The device work that each of some operations launched, the longest first.
+
+    Args:
+        view: the trace.
+        of: the operation of each raw event, ascending.
+        raw: raw events of the operations, ascending for each.
+        events: the event that each operation is, -1 for none; device work itself launches nothing.
+        most: length of each list.
+    """
+    index = view.timeline.index
+    launched = index.on_device[raw] & ~((events >= 0) & index.on_device[events])[of]
+    of, work = of[launched], raw[launched]
+    count = np.bincount(of, minlength=len(events)).tolist()
+    order = np.lexsort((-index.duration[work], of))
+    longest = order[np.arange(len(order)) - np.searchsorted(of, of) < most]
+    rows: dict[int, WorkRow] = {}
+    found = [DeviceWork(number, []) for number in count]
+    for one, event in zip(of[longest].tolist(), work[longest].tolist(), strict=True):
+        if event not in rows:
+            rows[event] = _work_row(view, event)
+        found[one].rows.append(rows[event])
+    return found
 
 
 def _work_row(view: TraceView, event: int) -> WorkRow:
@@ -101,17 +121,19 @@ def _work_row(view: TraceView, event: int) -> WorkRow:
     )
 
 
-def kernel_of(view: TraceView, selection: Selection) -> KernelLaunch | None:
-    """Launch configuration of the kernel that the operation is, or the only one it launched."""
-    index, raw = view.timeline.index, selection.raw
-    work = raw[index.on_device[raw]]
-    kernels = work[view.trace.events.text("category").take(work).mask("kernel")]
-    return kernel_launch(view, int(kernels[0])) if len(kernels) == 1 else None
-
-
-def partner(view: TraceView, event: int) -> EventLink | None:
-    """The event in the other pass, None for -1."""
-    return link_to(view, event) if event >= 0 else None
+def kernels_of_each(view: TraceView, of: Ids, raw: Rows, count: int) -> list[KernelLaunch | None]:
+    """Launch configuration of the kernel that each operation is, or the only one it launched."""
+    is_kernel = view.timeline.index.on_device[raw]
+    is_kernel[is_kernel] = view.trace.events.text("category").take(raw[is_kernel]).mask("kernel")
+    of, kernels = of[is_kernel], raw[is_kernel]
+    only = np.bincount(of, minlength=count)[of] == 1
+    known: dict[int, KernelLaunch | None] = {}
+    found: list[KernelLaunch | None] = [None] * count
+    for one, kernel in zip(of[only].tolist(), kernels[only].tolist(), strict=True):
+        if kernel not in known:
+            known[kernel] = kernel_launch(view, kernel)
+        found[one] = known[kernel]
+    return found
 
 
 def link_to(view: TraceView, event: int) -> EventLink:

@@ -5,6 +5,7 @@ Times are nanoseconds since the level's start, on devices too as recorded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from stepscope.arrays import Ids
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.level import Level
 from stepscope.timeline.operation import Operation
+from stepscope.timeline.operation_costs import Costs
 from stepscope.trace.interner import Interner
 from stepscope.trace.schema import STAGES
 
@@ -162,14 +164,14 @@ def wire_level(level: Level, view: TraceView) -> WireLevel:
         shift_ns=level.shift_ns,
         passed=level.passed,
         hidden=level.hidden,
-        resources=_resources(level, view),
-        operations=_operations(level, view, strings),
-        device=_device(level, view, strings),
+        resources=resources_of(level, view),
+        operations=operation_columns([level], view, strings),
+        device=device_columns([level], view, strings),
         strings=list(strings),
     )
 
 
-def _resources(level: Level, view: TraceView) -> list[ResourceRow]:
+def resources_of(level: Level, view: TraceView) -> list[ResourceRow]:
     """The resources of a level, devices by their number."""
     devices = view.trace["tracks"]["device"]
     rows = []
@@ -187,17 +189,26 @@ def _operation_name(view: TraceView, operation: Operation) -> str:
     return view.short_name(operation.event) if on_device else operation.name
 
 
-def _operations(level: Level, view: TraceView, strings: Interner[str]) -> OperationColumns:
-    operations, costs = level.operations, level.costs
-    sides = ("device" if bound else "cpu" for bound in costs.bound_by_device)
+def operation_columns(
+    levels: Sequence[Level], view: TraceView, strings: Interner[str]
+) -> OperationColumns:
+    """The operations of levels, one after the other; times since the start of their level."""
+    operations = [one for level in levels for one in level.operations]
+    costs = Costs.joined([level.costs for level in levels])
+    starts = _starts(levels, [len(level) for level in levels])
+    forward, backward, launch = (
+        np.concatenate([getattr(level, name) for level in levels]).tolist()
+        for name in ("forward", "backward", "launch")
+    )
+    sides = ("device" if bound else "cpu" for bound in costs.bound_by_device.tolist())
     return OperationColumns(
         id=[one.id for one in operations],
         name=strings.codes(_operation_name(view, one) for one in operations).tolist(),
         stage=_stages(view, operations),
         kind=strings.codes(one.kind for one in operations).tolist(),
         resource=[one.track for one in operations],
-        start_ns=_since(level, costs.start_ns),
-        end_ns=_since(level, costs.end_ns),
+        start_ns=_since(starts, costs.start_ns),
+        end_ns=_since(starts, costs.end_ns),
         cpu_ns=costs.cpu_ns.tolist(),
         self_ns=costs.self_ns.tolist(),
         recompute_ns=costs.recompute_ns.tolist(),
@@ -208,23 +219,24 @@ def _operations(level: Level, view: TraceView, strings: Interner[str]) -> Operat
         event=[one.event for one in operations],
         module=[one.module for one in operations],
         recompute=[int(one.recompute) for one in operations],
-        forward=level.forward.tolist(),
-        backward=level.backward.tolist(),
-        launch=level.launch.tolist(),
+        forward=forward,
+        backward=backward,
+        launch=launch,
         **_spreads(operations),
     )
 
 
 def _stages(view: TraceView, operations: list[Operation]) -> list[int]:
     """The stage of each operation: of its first event; a step has none, a stage its own."""
-    of_events = view.trace.events["stage"]
+    first = np.array([one.rows[0] if len(one.rows) else -1 for one in operations], np.int64)
+    of_events = np.append(view.trace.events["stage"], -1)[first].tolist()
     return [
         STAGES.index(one.name)
         if one.kind == "stage" and one.name in STAGES
         else -1
-        if one.kind == "step" or not len(one.rows)
-        else int(of_events[one.rows[0]])
-        for one in operations
+        if one.kind == "step"
+        else stage
+        for one, stage in zip(operations, of_events, strict=True)
     ]
 
 
@@ -240,28 +252,56 @@ def _spreads(operations: list[Operation]) -> dict[str, list[Any]]:
     }
 
 
-def _device(level: Level, view: TraceView, strings: Interner[str]) -> DeviceColumns:
-    shown = [one.id for one in level.resources if one.shown and one.kind != "rank"]
-    parts = level.costs.parts
-    keep = np.flatnonzero(np.isin(parts.track, shown) | (not level.path))
+def device_columns(
+    levels: Sequence[Level], view: TraceView, strings: Interner[str]
+) -> DeviceColumns:
+    """The device side of the operations of levels, on the streams that these list.
+
+    Rows of one level follow each other; `operation` counts from its level's first.
+    """
+    shown = [listed_parts(level) for level in levels]
+    parts = [level.costs.parts for level in levels]
+    columns = {
+        field: np.concatenate(
+            [getattr(part, field)[keep] for part, keep in zip(parts, shown, strict=True)]
+        )
+        for field in ("operation", "track", "event", "start_ns", "end_ns", "busy_ns", "count")
+    }
+    sizes = [len(keep) for keep in shown]
+    first = np.cumsum([0, *(len(level) for level in levels)])[:-1]
+    operations = [one for level in levels for one in level.operations]
+    of = (columns["operation"] + np.repeat(first, sizes)).tolist()
+    starts = _starts(levels, sizes)
     return DeviceColumns(
-        operation=parts.operation[keep].tolist(),
-        resource=parts.track[keep].tolist(),
+        operation=columns["operation"].tolist(),
+        resource=columns["track"].tolist(),
         name=strings.codes(
-            view.short_name(event) if event >= 0 else level.operations[operation].name
-            for event, operation in zip(
-                parts.event[keep].tolist(), parts.operation[keep].tolist(), strict=True
-            )
+            view.short_name(event) if event >= 0 else operations[operation].name
+            for event, operation in zip(columns["event"].tolist(), of, strict=True)
         ).tolist(),
-        event=parts.event[keep].tolist(),
-        start_ns=_since(level, parts.start_ns[keep]),
-        end_ns=_since(level, parts.end_ns[keep]),
-        busy_ns=parts.busy_ns[keep].tolist(),
-        count=parts.count[keep].tolist(),
+        event=columns["event"].tolist(),
+        start_ns=_since(starts, columns["start_ns"]),
+        end_ns=_since(starts, columns["end_ns"]),
+        busy_ns=columns["busy_ns"].tolist(),
+        count=columns["count"].tolist(),
     )
 
 
-def _since(level: Level, times: Ids) -> list[int]:
+def listed_parts(level: Level) -> Ids:
+    """The rows of a level's device side that are on streams that it lists."""
+    of = level.costs.parts.track
+    if not level.path:
+        return np.arange(len(of))
+    shown = [one.id for one in level.resources if one.shown and one.kind != "rank"]
+    return np.flatnonzero((of[:, None] == np.array(shown, np.int64)).any(axis=1))
+
+
+def _starts(levels: Sequence[Level], sizes: Sequence[int]) -> Ids:
+    """The start of the level of each row."""
+    return np.repeat(np.array([level.start_ns for level in levels], np.int64), sizes)
+
+
+def _since(starts: Ids, times: Ids) -> list[int]:
     """Times since the level's start; -1 stays -1, earlier times are cut at 0."""
-    since: list[int] = np.where(times < 0, -1, np.maximum(times - level.start_ns, 0)).tolist()
+    since: list[int] = np.where(times < 0, -1, np.maximum(times - starts, 0)).tolist()
     return since

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import cache, partial
 from typing import Any
 
 import msgspec
+import numpy as np
 
+from stepscope.arrays import Ids
 from stepscope.serve.instance_answers import Instances, instances_of
 from stepscope.serve.launch_answers import (
     DeviceWork,
     EventLink,
     LaunchLink,
-    device_work_of,
-    kernel_of,
+    device_work_of_each,
+    kernels_of_each,
     launch_of,
-    partner,
+    link_to,
 )
-from stepscope.serve.pane_answers import Line, Selects, panes_of
+from stepscope.serve.pane_answers import Line, Selects, panes_of_each
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.selection import Selection, known, module_of, selection_of, step_of
 from stepscope.serve.table_answers import KernelLaunch
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline import Operation
-from stepscope.timeline.known_lines import Place, frames_around, module_places
+from stepscope.timeline.known_lines import Place, frames_around, module_places, nearest_frames
 from stepscope.timeline.operation_costs import Costs
+from stepscope.timeline.raw_events import events_inside
 
-_MAX_PLACES = 30
+_MAX_PLACES, _MAX_ROWS = 30, 50
 
 
 class Track(msgspec.Struct):
@@ -139,48 +142,74 @@ def details(view: TraceView, query: Query) -> Details:
         event: id of a raw event, instead of `path`.
     """
     selection = selection_of(view, query)
-    return Details(
-        path=selection.path,
-        level=selection.path.rpartition("/")[0],
-        **_identity(view, selection),
-        **_costs(selection.costs),
-        arguments=_arguments(view, selection.event),
-        instances=instances_of(view, selection),
-        launch=launch_of(view, selection.event),
-        device_work=device_work_of(view, selection),
-        kernel=kernel_of(view, selection),
-        forward=partner(view, selection.forward),
-        backward=partner(view, selection.backward),
-        source=[SourcePlace(**vars(place)) for place in _places(view, selection)],
-        selects=panes_of(view, selection.raw),
-    )
+    (path,) = selection.paths
+    columns = detail_columns(view, selection)
+    facts = {name: column[0] for name, column in columns.items()}
+    return Details(path=path, level=path.rpartition("/")[0], **facts)
 
 
-def _identity(view: TraceView, selection: Selection) -> dict[str, Any]:
-    operation, events, event = selection.operation, view.trace.events, selection.event
-    first = int(operation.rows[0]) if len(operation.rows) else None
-    recorded = None if event is None else events.text("name")[event]
-    step, rank = step_of(view, selection)
+def detail_columns(
+    view: TraceView, chosen: Selection, most: int = _MAX_ROWS
+) -> dict[str, list[Any]]:
+    """The fields of `Details` for many operations at once, but `path` and `level`.
+
+    Args:
+        view: the trace.
+        chosen: the operations.
+        most: length of the lists of device work and of what panes mark.
+    """
+    event = np.array([one.event for one in chosen.operations], np.int64)
+    of, raw = events_inside(view.timeline.index, chosen.operations)
+    count = len(event)
     return {
-        "name": operation.name,
-        "full_name": recorded or operation.name,
-        "kind": operation.kind,
-        "event": event,
-        "category": None if event is None else events.text("category")[event],
-        "step": step,
-        "rank": rank,
-        "stage": _stage(view, operation, first),
-        "track": _track(view, operation.track),
-        "module": _module(view, module_of(view, operation)),
+        **_identity(view, chosen, event),
+        **_costs(chosen.costs),
+        "arguments": [
+            view.trace.event_arguments(one) if one >= 0 else {} for one in event.tolist()
+        ],
+        "instances": [
+            instances_of(view, path, operation)
+            for path, operation in zip(chosen.paths, chosen.operations, strict=True)
+        ],
+        "launch": [launch_of(view, one) for one in event.tolist()],
+        "device_work": device_work_of_each(view, of, raw, event, most),
+        "kernel": kernels_of_each(view, of, raw, count),
+        "forward": _links(view, chosen.forward),
+        "backward": _links(view, chosen.backward),
+        "source": _sources(view, chosen),
+        "selects": panes_of_each(view, of, raw, count, most),
     }
 
 
-def _stage(view: TraceView, operation: Operation, first: int | None) -> str | None:
+def _identity(view: TraceView, chosen: Selection, event: Ids) -> dict[str, list[Any]]:
+    operations, events = chosen.operations, view.trace.events
+    names, categories = events.text("name"), events.text("category")
+    recorded = [None if one < 0 else one for one in event.tolist()]
+    places = [step_of(view, *one) for one in zip(chosen.paths, operations, strict=True)]
+    tracks, modules = cache(partial(_track, view)), cache(partial(_module, view))
+    return {
+        "name": [one.name for one in operations],
+        "full_name": [
+            (None if event is None else names[event]) or one.name
+            for one, event in zip(operations, recorded, strict=True)
+        ],
+        "kind": [one.kind for one in operations],
+        "event": recorded,
+        "category": [None if one is None else categories[one] for one in recorded],
+        "step": [step for step, _ in places],
+        "rank": [rank for _, rank in places],
+        "stage": [_stage(view, one) for one in operations],
+        "track": [tracks(one.track) for one in operations],
+        "module": [modules(module_of(view, one)) for one in operations],
+    }
+
+
+def _stage(view: TraceView, operation: Operation) -> str | None:
     if operation.kind == "stage":
         return operation.name
-    if operation.kind == "step" or first is None:
+    if operation.kind == "step" or not len(operation.rows):
         return None
-    return view.trace.events.text("stage")[first]
+    return view.trace.events.text("stage")[operation.rows[0]]
 
 
 def _track(view: TraceView, track: int) -> Track | None:
@@ -203,37 +232,52 @@ def _module(view: TraceView, module: int) -> ModuleLink | None:
     return ModuleLink(module, table.text("path")[module] or "", table.text("class")[module] or "")
 
 
-def _costs(costs: Costs) -> dict[str, Any]:
-    start, device_start = known(costs.start_ns, 0), known(costs.device_start_ns, 0)
+def _costs(costs: Costs) -> dict[str, list[Any]]:
+    start = np.where(costs.start_ns >= 0, costs.start_ns, costs.device_start_ns)
     return {
-        "start_ns": device_start if start is None else start,
-        "cpu_ns": int(costs.cpu_ns[0]),
-        "self_ns": int(costs.self_ns[0]),
-        "device_ns": int(costs.device_ns[0]),
-        "device_start_ns": device_start,
-        "device_end_ns": known(costs.device_end_ns, 0),
-        "recompute_ns": int(costs.recompute_ns[0]),
-        "bound_by": "device" if costs.bound_by_device[0] else "cpu",
-        "events": int(costs.events[0]),
+        "start_ns": _known(start),
+        "cpu_ns": costs.cpu_ns.tolist(),
+        "self_ns": costs.self_ns.tolist(),
+        "device_ns": costs.device_ns.tolist(),
+        "device_start_ns": _known(costs.device_start_ns),
+        "device_end_ns": _known(costs.device_end_ns),
+        "recompute_ns": costs.recompute_ns.tolist(),
+        "bound_by": ["device" if bound else "cpu" for bound in costs.bound_by_device.tolist()],
+        "events": costs.events.tolist(),
     }
 
 
-def _arguments(view: TraceView, event: int | None) -> dict[str, Any]:
-    return {} if event is None else view.trace.event_arguments(event)
+def _known(column: Ids) -> list[int | None]:
+    return [None if value < 0 else value for value in column.tolist()]
 
 
-def _places(view: TraceView, selection: Selection) -> Iterable[Place]:
+def _links(view: TraceView, events: Ids) -> list[EventLink | None]:
+    return [link_to(view, event) if event >= 0 else None for event in events.tolist()]
+
+
+def _sources(view: TraceView, chosen: Selection) -> list[list[SourcePlace]]:
     """Calls and classes of modules, then recorded frames, each from the innermost outwards."""
-    operation, index = selection.operation, view.timeline.index
-    if operation.kind in ("step", "stage") or not len(operation.rows):
-        return []
-    first = int(operation.rows[0])
-    frames = frames_around(index, first)
-    if not frames and selection.forward >= 0:
-        frames = frames_around(index, selection.forward)  # autograd has no frames of its own
-    found, module = [], max(module_of(view, operation), operation.context)
+    index, operations = view.timeline.index, chosen.operations
+    first = np.array([one.rows[0] if len(one.rows) else -1 for one in operations], np.int64)
+    frames = np.where(first >= 0, nearest_frames(index, first), -1)
+    # Autograd has no frames of its own, so those of its forward partner count.
+    partner = np.where(chosen.forward >= 0, nearest_frames(index, chosen.forward), -1)
+    frames = np.where(frames >= 0, frames, partner)
+    places = cache(partial(_places, view))
+    return [
+        places(max(module_of(view, one), one.context), frame)
+        if one.kind not in ("step", "stage") and len(one.rows)
+        else []
+        for one, frame in zip(operations, frames.tolist(), strict=True)
+    ]
+
+
+def _places(view: TraceView, module: int, frame: int) -> list[SourcePlace]:
+    """The lines of a module and those around it, and of a frame and those around it."""
+    index, found = view.timeline.index, list[Place]()
     parents = view.trace["modules"]["parent"]
     while module >= 0:
         found += module_places(index, module)
         module = int(parents[module])
-    return [*found, *frames][:_MAX_PLACES]
+    frames = frames_around(index, frame) if frame >= 0 else []
+    return [SourcePlace(**vars(place)) for place in [*found, *frames][:_MAX_PLACES]]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
+
 import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from stepscope.arrays import IntArray, Mask, Rows, Times
+from stepscope.arrays import Ids, IntArray, Mask, Rows, Times
 from stepscope.errors import ServeError
 from stepscope.serve.finding_answers import events_of_finding
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.timeline_answers import Hits, Place, event_of, hits, in_step_of
 from stepscope.serve.trace_view import TraceView
-from stepscope.timeline.known_lines import frames_around, module_places
+from stepscope.timeline.event_index import Index
+from stepscope.timeline.known_lines import frame_place, module_places, nearest_frames
 from stepscope.timeline.operation_labels import short_name
 from stepscope.timeline.selected_events import (
     frames_of_line,
@@ -94,8 +98,33 @@ def select(view: TraceView, query: Query) -> Selected:
 
 def panes_of(view: TraceView, rows: Rows) -> Selects:
     """Modules, kernels and lines of some events (ids), each by time."""
-    modules = _modules(view, rows)
-    return Selects(modules, _kernels(view, rows), _lines(view, rows, modules))
+    return panes_of_each(view, np.zeros(len(rows), np.int64), rows, 1)[0]
+
+
+def panes_of_each(
+    view: TraceView, of: Ids, rows: Rows, count: int, most: int = _MAX_ROWS
+) -> list[Selects]:
+    """Modules, kernels and lines of each of several sets of events, each by time.
+
+    Args:
+        view: the trace.
+        of: the set that each event is in, 0 to count - 1, ascending.
+        rows: ids of the events, ascending in each set.
+        count: number of sets.
+        most: length of each list.
+    """
+    events, index = view.trace.events, view.timeline.index
+    names, time = events.text("name"), _time(view, rows)
+    module, work = events["module"][rows], events["kind"][rows] >= 0
+    modules = _by_time(of, module, time, module >= 0, count, most)
+    kernels = _by_time(of, names.codes[rows], time, work, count, most)
+    lines = _lines(index, modules)
+    for one, found in _lines_of_frames(view, of, rows, time, lines).items():
+        lines[one] = found
+    return [
+        Selects(modules_of, [names.values[code] for code in kernels_of], lines_of[:most])
+        for modules_of, kernels_of, lines_of in zip(modules, kernels, lines, strict=True)
+    ]
 
 
 def _chosen(view: TraceView, query: Query) -> tuple[str, Mask, Rows]:
@@ -170,34 +199,53 @@ def _time(view: TraceView, rows: Rows) -> Times:
     return np.where(index.on_device[rows], events["duration_ns"][rows], events["self_ns"][rows])
 
 
-def _modules(view: TraceView, rows: Rows) -> list[int]:
-    module = view.trace.events["module"][rows]
-    known = module >= 0
-    return _by_time(module[known], _time(view, rows[known]))
+def _by_time(
+    of: Ids, codes: IntArray, time: Times, chosen: Mask, count: int, most: int
+) -> list[list[int]]:
+    """The distinct codes of each set, those that take most time first."""
+    of, codes, time = of[chosen], codes[chosen].astype(np.int64), time[chosen]
+    stride = int(codes.max(initial=0)) + 1
+    pairs, pair = np.unique(of * stride + codes, return_inverse=True)
+    total = np.bincount(pair, time, len(pairs))
+    order = np.lexsort((-total, pairs // stride))  # stable: of equals the lower code first
+    return [
+        (pairs[order[first:end]] % stride)[:most].tolist()
+        for first, end in pairwise(np.searchsorted(pairs // stride, np.arange(count + 1)).tolist())
+    ]
 
 
-def _kernels(view: TraceView, rows: Rows) -> list[str]:
-    events = view.trace.events
-    work = rows[events["kind"][rows] >= 0]
-    names = events.text("name")
-    return [names.values[code] for code in _by_time(names.codes[work], _time(view, work))]
+def _lines(index: Index, modules: list[list[int]]) -> list[list[Line]]:
+    """Where the modules of each set are called."""
+    distinct = {module for some in modules for module in some}
+    lines = {
+        module: Line(place.file, place.line)
+        for module in distinct
+        for place in module_places(index, module)[:1]
+    }
+    return [_distinct(lines[module] for module in some if module in lines) for some in modules]
 
 
-def _by_time(codes: IntArray, time: Times) -> list[int]:
-    """Distinct codes, those that take most time first."""
-    if not len(codes):
-        return []
-    total, found = np.bincount(codes, time), np.bincount(codes) > 0
-    distinct = np.flatnonzero(found)
-    return [int(code) for code in distinct[np.argsort(-total[found], kind="stable")[:_MAX_ROWS]]]
+def _lines_of_frames(
+    view: TraceView, of: Ids, rows: Rows, time: Times, lines: list[list[Line]]
+) -> dict[int, list[Line]]:
+    """The frames around the longest events of each set whose modules have no known line."""
+    missing = np.array([not found for found in lines], np.bool_)[of]
+    of, rows, time = of[missing], rows[missing], time[missing]
+    if not len(rows):
+        return {}
+    order = np.lexsort((-time, of))
+    first = np.searchsorted(of, of)  # `of` is ascending, and so is `of[order]`
+    longest = order[np.arange(len(order)) - first < _MAX_ROWS]
+    frames = nearest_frames(view.timeline.index, rows[longest])
+    names = view.trace.events.text("name")
+    found: dict[int, list[Line]] = {}
+    for one, frame in zip(of[longest].tolist(), frames.tolist(), strict=True):
+        if frame >= 0:
+            place = frame_place(names[frame] or "")
+            found.setdefault(one, []).extend([Line(place.file, place.line)] if place else [])
+    return {one: _distinct(some) for one, some in found.items()}
 
 
-def _lines(view: TraceView, rows: Rows, modules: list[int]) -> list[Line]:
-    """Where the modules are called; if unknown, the frames around the longest events."""
-    index = view.timeline.index
-    places = [place for module in modules for place in module_places(index, module)[:1]]
-    if not places:
-        longest = rows[np.argsort(-_time(view, rows), kind="stable")[:_MAX_ROWS]]
-        places = [place for event in longest.tolist() for place in frames_around(index, event)[:1]]
-    lines = dict.fromkeys((place.file, place.line) for place in places)
-    return [Line(file, line) for file, line in list(lines)[:_MAX_ROWS]]
+def _distinct(lines: Iterable[Line]) -> list[Line]:
+    """Each line once, in order, at most 50."""
+    return list({(line.file, line.line): line for line in lines}.values())[:_MAX_ROWS]

@@ -27,8 +27,9 @@ from stepscope.serve.overview_answers import overview
 from stepscope.serve.pane_answers import select
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.source_answers import source, sources
+from stepscope.serve.step_answers import step, step_details
 from stepscope.serve.table_answers import kernels, modules
-from stepscope.serve.timeline_answers import level, levels, names, path, search, trace
+from stepscope.serve.timeline_answers import level, levels, path, search, trace
 from stepscope.serve.trace_view import TraceView
 from stepscope.serve.whatif_answers import changes, whatif
 
@@ -42,7 +43,8 @@ ROUTES: dict[str, Callable[[TraceView, Query], msgspec.Struct]] = {
     "area": area,
     "path": path,
     "search": search,
-    "names": names,
+    "step": step,
+    "step_details": step_details,
     "modules": modules,
     "kernels": kernels,
     "findings": findings,

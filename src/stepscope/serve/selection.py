@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.arrays import IntArray, Rows
+from stepscope.arrays import Ids, IntArray
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.timeline_answers import event_of, place_of
 from stepscope.serve.trace_view import TraceView
-from stepscope.timeline import Operation
+from stepscope.timeline import Level, Operation
 from stepscope.timeline.operation_costs import Costs
 from stepscope.timeline.step_id import StepId
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Selection:
-    """An operation of a level, or a raw event that was opened in place.
+    """Operations of levels, or a raw event that was opened in place.
 
     Attributes:
-        path: of the operation that it is or lies in.
-        operation: itself.
-        costs: of it alone.
-        raw: its raw events.
-        forward, backward: its partner events, -1 for none.
+        paths: of the operation that each is or lies in, empty outside all steps.
+        operations: themselves.
+        costs: of each alone.
+        forward, backward: partner events of each, -1 for none, shape (operations,).
     """
 
-    path: str
-    operation: Operation
+    paths: list[str]
+    operations: list[Operation]
     costs: Costs
-    raw: Rows
-    forward: int
-    backward: int
+    forward: Ids
+    backward: Ids
 
-    @property
-    def event(self) -> int | None:
-        """The event that it is."""
-        return self.operation.event if self.operation.event >= 0 else None
+    @classmethod
+    def joined(cls, *several: Selection) -> Selection:
+        """Operations one after the other."""
+        return cls(
+            [path for one in several for path in one.paths],
+            [operation for one in several for operation in one.operations],
+            Costs.joined([one.costs for one in several]),
+            np.concatenate([one.forward for one in several]),
+            np.concatenate([one.backward for one in several]),
+        )
 
 
 def selection_of(view: TraceView, query: Query) -> Selection:
@@ -50,28 +55,43 @@ def selection_of(view: TraceView, query: Query) -> Selection:
     timeline = view.timeline
     if query.number("event") is None:
         path = "/".join(filter(None, query.text("path").split("/")))
-        level, row = timeline.find(path)
-        operation, costs = level.operations[row], level.costs.take(np.array([row]))
-        partners = int(level.forward[row]), int(level.backward[row])
-        return Selection(path, operation, costs, timeline.raw_events(path), *partners)
+        return selected(path, *timeline.find(path))
     event = event_of(view, query)
     path = place_of(view, event).path
     if path:
         level, row = timeline.find(path)
         if level.operations[row].event == event:
-            return selection_of(view, Query({"path": path}))
-    operation, costs, raw = timeline.as_operation(event)
-    rows = np.array([event])
-    partners = int(timeline.index.forward_of(rows)[0]), int(timeline.index.backward_of(rows)[0])
-    return Selection(path, operation, costs, raw, *partners)
+            return selected(path, level, row)
+    operation, costs, _ = timeline.as_operation(event)
+    rows, index = np.array([event]), timeline.index
+    return Selection([path], [operation], costs, index.forward_of(rows), index.backward_of(rows))
 
 
-def step_of(view: TraceView, selection: Selection) -> tuple[int | None, int]:
+def selected(path: str, level: Level, row: int) -> Selection:
+    """One operation of a level."""
+    rows = np.array([row])
+    costs = level.costs.take(rows)
+    return Selection(
+        [path], [level.operations[row]], costs, level.forward[rows], level.backward[rows]
+    )
+
+
+def selected_all(levels: Sequence[Level]) -> Selection:
+    """All operations of levels."""
+    return Selection.joined(
+        *(
+            Selection(one.paths, one.operations, one.costs, one.forward, one.backward)
+            for one in levels
+        )
+    )
+
+
+def step_of(view: TraceView, path: str, operation: Operation) -> tuple[int | None, int]:
     """Step and rank: by the path, since a stage may hold no event, else by the event itself."""
-    if selection.path:
-        step, rank = StepId.of(selection.path)
+    if path:
+        step, rank = StepId.of(path)
         return step, rank
-    return None, int(view.timeline.index.rank[selection.operation.rows[0]])
+    return None, int(view.timeline.index.rank[operation.rows[0]])
 
 
 def module_of(view: TraceView, operation: Operation) -> int:

@@ -12,8 +12,6 @@ from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.chrome_export import ChromeTrace, chrome_trace
 from stepscope.timeline.find_operations import Marks
-from stepscope.timeline.operation_labels import short_name
-from stepscope.timeline.raw_events import Places
 from stepscope.timeline.step_id import StepId
 
 _DEFAULT_LIMIT, _MAX_LIMIT = 20, 100
@@ -100,29 +98,6 @@ class SearchAnswer(msgspec.Struct):
     first: list[FoundEvent]
 
 
-class Names(msgspec.Struct):
-    """The names of an operation's raw events; the last four are columns of one length.
-
-    Attributes:
-        path: as asked for.
-        strings: distinct names, as recorded.
-        short: the same names, shortened.
-        paths: paths of operations.
-        event: ids of the raw events.
-        name: index into `strings`.
-        place: index into `paths`: the smallest operation that holds the event.
-    """
-
-    path: str
-    strings: list[str]
-    short: list[str]
-    paths: list[str]
-    event: list[int]
-    name: list[int]
-    place: list[int]
-    duration_ns: list[int]
-
-
 def levels(view: TraceView, query: Query) -> Levels:
     """Every level from the steps down to the one inside an operation.
 
@@ -174,16 +149,6 @@ def search(view: TraceView, query: Query) -> SearchAnswer:
     )
 
 
-def names(view: TraceView, query: Query) -> Names:
-    """The name of each raw event of an operation, and the smallest operation that holds it.
-
-    Query:
-        path: of the operation.
-    """
-    path = query.text("path")
-    return names_of(view, path, view.timeline.places(path))
-
-
 def trace(view: TraceView, query: Query) -> ChromeTrace:
     """The raw events of an operation in Chrome's Trace Event Format, as an attachment.
 
@@ -205,23 +170,6 @@ def trace(view: TraceView, query: Query) -> ChromeTrace:
 
 
 # -- parts of other answers
-
-
-def names_of(view: TraceView, path: str, places: Places) -> Names:
-    """The names of an operation's raw events, and where they are shown."""
-    events = view.trace.events
-    text = events.text("name").take(places.events).compact()
-    strings = list(text.values)
-    return Names(
-        path=path,
-        strings=strings,
-        short=[short_name(name) for name in strings],
-        paths=places.paths,
-        event=places.events.tolist(),
-        name=text.codes.tolist(),
-        place=places.place.tolist(),
-        duration_ns=events["duration_ns"][places.events].tolist(),
-    )
 
 
 def event_of(view: TraceView, query: Query) -> int:

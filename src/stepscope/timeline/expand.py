@@ -56,10 +56,10 @@ def open_step(contents: Contents, opened: Opened, every: bool, tiny: float) -> L
     inside = _Inside.of(contents, [opened], stages.unstaged, loose, np.array([-1]), operators=False)
     fine = inside.costs(index)
     tracks = np.append([one.track for one in stages.operations], inside.tracks(index))
-    both = stages.costs.followed_by(fine)
+    both = Costs.joined([stages.costs, fine])
     resources = find_resources(index, _zeros(len(tracks)), tracks.astype(np.int64), both, every)
     unstaged, hidden = inside.grouped(contents, fine, resources, tiny)
-    costs = stages.costs.followed_by(_costs(index, unstaged, [opened]))
+    costs = Costs.joined([stages.costs, _costs(index, unstaged, [opened])])
     listed = _Listed(stages.operations + unstaged.operations, _zeros(len(costs.cpu_ns)))
     passed = [stages.passed + int(inside.collapsed.passed.sum())]
     rows = resources.split(1)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
 
 from stepscope.annotate.names.range_names import MODULE_FRAME, MODULE_RANGE
+from stepscope.arrays import Ids
 from stepscope.timeline.event_index import Index
 from stepscope.trace.frame_name import FrameName
 
@@ -28,6 +32,7 @@ class Place:
     name: str
 
 
+@lru_cache(maxsize=1 << 16)
 def frame_place(name: str) -> Place | None:
     """The source line in the name of a recorded Python frame; None for other events.
 
@@ -54,6 +59,15 @@ def module_places(index: Index, module: int) -> list[Place]:
         for what, name, file, line in columns
     ]
     return [place for place in places if place.file and place.line > 0]
+
+
+def nearest_frames(index: Index, events: Ids) -> Ids:
+    """The innermost recorded Python frame around each event, or around its launch; -1 for none."""
+    is_place = index.events.text("name").where(lambda name: frame_place(name) is not None)
+    at = np.where(index.on_device[events], index.launch[events], events)
+    while (outwards := (at >= 0) & ~is_place[at]).any():
+        at[outwards] = index.parent[at[outwards]]
+    return at
 
 
 def frames_around(index: Index, event: int) -> list[Place]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
@@ -105,14 +105,19 @@ class Costs:
             found.append(Costs(**columns, parts=DeviceParts(**inner)))
         return found
 
-    def followed_by(self, other: Costs) -> Costs:
-        """The costs of these operations and then of others."""
-        first, second = (_each(one.parts, lambda column: column) for one in (self, other))
-        second["operation"] = second["operation"] + len(self.cpu_ns)
-        parts = {name: np.concatenate([first[name], second[name]]) for name in first}
-        own, after = (_each(one, lambda column: column) for one in (self, other))
-        columns = {name: np.concatenate([own[name], after[name]]) for name in own}
-        return Costs(**columns, parts=DeviceParts(**parts))
+    @classmethod
+    def joined(cls, several: Sequence[Costs]) -> Costs:
+        """The costs of operations one after the other."""
+        first = np.cumsum([0, *(len(one.cpu_ns) for one in several)]).tolist()
+        own = [_each(one, lambda column: column) for one in several]
+        parts = [_each(one.parts, lambda column: column) for one in several]
+        for part, offset in zip(parts, first, strict=False):
+            part["operation"] = part["operation"] + offset
+        columns, inner = (
+            {name: np.concatenate([one[name] for one in tables]) for name in tables[0]}
+            for tables in (own, parts)
+        )
+        return cls(**columns, parts=DeviceParts(**inner))
 
 
 def _each(table: Costs | DeviceParts, change: Callable[[Ids], Ids]) -> dict[str, Ids]:

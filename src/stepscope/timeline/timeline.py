@@ -50,6 +50,7 @@ class Timeline:
         self.index = self.contents.index
         self._kept: dict[tuple[Path, bool], Level] = {}
         self._keeping = RLock()
+        self._whole: tuple[str, list[Opening], dict[tuple[Path, bool], Level]] = "", [], {}
 
     def level(self, path: str = "", every: bool = False) -> Level:
         """The level inside an operation.
@@ -83,6 +84,21 @@ class Timeline:
             yield opened
             inside = [one for level in opened for one in _openable(level.every)]
             opened = self._open_all(inside) if inside else []
+
+    def open_all(self, path: str) -> list[Opening]:
+        """Every level below an operation, each before those inside it.
+
+        They are kept until others are opened so: each question about one of them is a look-up.
+
+        Raises:
+            TraceError: if no operation has this path.
+        """
+        if self._whole[0] != path:
+            openings = [one for depth in self.below(path) for one in depth]
+            levels = {(one.shown.path, False): one.shown for one in openings}
+            levels |= {(one.every.path, True): one.every for one in openings}
+            self._whole = path, openings, levels
+        return self._whole[1]
 
     def start(self) -> str:
         """The path to begin with: the slowest step of the rank whose steps take longest.
@@ -165,6 +181,8 @@ class Timeline:
 
     def _level(self, path: Path, every: bool) -> Level:
         key = (path, every)
+        if key in self._whole[2]:
+            return self._whole[2][key]
         with self._keeping:  # a server asks from several threads
             level = self._kept.pop(key, None)
             if level is None:

@@ -111,17 +111,6 @@ def test_a_search_marks_all_levels_and_lists_the_longest(trace: TraceView) -> No
     ]  # fmt: skip
 
 
-def test_names_say_where_each_raw_event_is(trace: TraceView) -> None:
-    told = ask(trace, "names", path="s1.0")
-    placed = {
-        (told["strings"][name], told["paths"][place])
-        for name, place in zip(told["name"], told["place"], strict=True)
-    }
-    assert ("aten::relu", "s1.0/t0/" + f"e{event(trace, 'aten::relu')}") in placed
-    assert len(told["event"]) == 10
-    assert told["short"][told["strings"].index("aten::relu")] == "aten::relu"
-
-
 def test_the_raw_events_of_one_event(trace: TraceView) -> None:
     told = ask(trace, "trace", event=event(trace, "aten::conv2d"))["traceEvents"]
     names = [one["name"] for one in told if one["ph"] == "X"]

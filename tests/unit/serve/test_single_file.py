@@ -17,10 +17,12 @@ from serving import STEP, ask, collected, opened
 from stepscope.errors import ServeError, TraceError
 from stepscope.serve import bundle
 from stepscope.serve.app import Failure
+from stepscope.serve.archive import Archive
+from stepscope.serve.export_levels import add_step
 from stepscope.serve.export_request import report_of, request_key
 from stepscope.serve.export_tables import tables
 from stepscope.serve.open_files import Traces
-from stepscope.serve.single_file import Archive, add_contexts, project_files, single_file
+from stepscope.serve.single_file import add_contexts, project_files, single_file
 from stepscope.serve.trace_view import TraceView
 from stepscope.trace.trace import Trace
 
@@ -48,11 +50,10 @@ def written(trace: TraceView, **options: Any) -> dict[str, Any]:
 
 def test_every_answer_is_the_servers(trace: TraceView) -> None:
     answers = written(trace)["answers"]
-    for path in ("s1.0", "s1.0/t0", "s1.0/t0/e2"):
-        assert answers[request_key("level", path=path)] == ask(trace, "level", path=path)
+    for request in ("step", "step_details"):
+        assert answers[request_key(request, path="s1.0")] == ask(trace, request, path="s1.0")
     assert answers["kernels"] == ask(trace, "kernels")
     assert answers["overview?rank=0&step=2"] == ask(trace, "overview", step=2)
-    assert places(answers["names?path=s1.0"]) == places(ask(trace, "names", path="s1.0"))
     assert answers["trace?path=s1.0"] == ask(trace, "trace", path="s1.0")
 
 
@@ -63,25 +64,6 @@ def test_flame_graphs_by_the_usual_measures_and_both_ways_up(trace: TraceView) -
         assert graph["boxes"] == ask(trace, "contexts", rank=0, **query)["boxes"]
         assert {one["name"] for one in graph["measures"]} == {"cpu", "device"}
         assert request_key("context_findings", rank="0", **query) in answers
-
-
-def places(names: dict[str, Any]) -> dict[int, str]:
-    """The operation that holds each raw event."""
-    return {
-        event: names["paths"][place]
-        for event, place in zip(names["event"], names["place"], strict=True)
-    }
-
-
-def test_every_operation_of_the_step_is_there(trace: TraceView) -> None:
-    answers = written(trace)["answers"]
-    names = answers["names?path=s1.0"]
-    for path in names["paths"]:
-        assert request_key("details", path=path) in answers
-        above = path.rpartition("/")[0]
-        level = ask(trace, "level", path=above, every=1)["level"]["operations"]
-        opens = level["opens"][level["id"].index(path.rpartition("/")[2])]
-        assert (request_key("level", path=path) in answers) == bool(opens)
 
 
 def test_the_slowest_step_is_told_and_the_others_do_not_open(trace: TraceView) -> None:
@@ -130,21 +112,41 @@ def test_the_file_is_whole_in_itself(trace: TraceView) -> None:
     assert "default-src 'none'" in html
 
 
+def nested(operations: int) -> TraceView:
+    """A step of operators in operators, with names that compress badly."""
+    chance = Random(1)
+    lines = [
+        f"main | {9 * n + 2 + part} {9 * n + 10 - part} | {chance.randbytes(4).hex()}"
+        for n in range(operations)
+        for part in range(2)
+    ]
+    return opened("\n".join([f"main | 0 {9 * operations + 20} | ProfilerStep#1", *lines]))
+
+
 def test_it_grows_to_no_more_than_it_may() -> None:
-    """What costs least goes first."""
-    lines = [f"main | {9 * n + 2} {9 * n + 10} | aten::op_{n}" for n in range(140)]
-    inner = [f"main | {9 * n + 3} {9 * n + 9} | aten::inner_{n}" for n in range(140)]
-    trace = opened("\n".join(["main | 0 1300 | ProfilerStep#1", *lines, *inner]))
-    report = report_of(trace, None, None, [])
-    largest = len(bundle.page_in_one("")) + 108_000
-    whole, small = single_file(report), single_file(report, largest)
+    report = report_of(nested(150), None, None, [])
+    largest = len(bundle.page_in_one("")) + 160_000
+    small = single_file(report, largest)
     assert len(small) <= largest
-    found = told(small)
-    assert "overview" in found["answers"]
-    assert request_key("details", path="s1.0/t0") in found["answers"]
-    assert len(found["answers"]) < len(told(whole)["answers"])
-    assert any(phrase.startswith("what is inside ") for phrase in found["left_out"])
-    assert not any(phrase.startswith("what is inside ") for phrase in told(whole)["left_out"])
+    assert any("small operations of step 1" in phrase for phrase in told(small)["left_out"])
+    assert not any("small operations" in phrase for phrase in told(single_file(report))["left_out"])
+
+
+def test_levels_inside_the_costliest_operations_go_first() -> None:
+    """The more room there is, the more levels; those around a level are always there."""
+    report = report_of(nested(400), None, None, [])
+    counts = []
+    for room in (80_000, *range(100_000, 130_000, 5_000), 500_000):
+        archive = Archive(room)
+        left_out = add_step(archive, report, "s1.0")
+        data = archive.close(left_out, Traces("1", None, []))
+        step = json.loads(gzip.decompress(data))["answers"].get("step?path=s1.0")
+        counts.append(len(step["levels"]["opened"]) if step else 0)
+        assert len(data) <= room
+        some_left_out = any(one.startswith("what is inside ") for one in left_out)
+        assert some_left_out == (counts[-1] < len(report.view.timeline.open_all("s1.0")))
+    assert counts == sorted(counts)
+    assert len(set(counts)) > 2
 
 
 def test_a_trace_whose_tables_do_not_fit_is_refused(trace: TraceView) -> None:
@@ -185,8 +187,7 @@ def test_hostile_names_cannot_leave_their_element() -> None:
     hostile = "</script><script>alert(1)</script><!--"
     html = single_file(report_of(opened(f"{STEP}\nmain | 92 95 | {hostile}"), None, None, []))
     assert "alert" not in html
-    names = told(html)["answers"]["names?path=s1.0"]["strings"]
-    assert hostile in names
+    assert hostile in told(html)["answers"]["step?path=s1.0"]["names"]
 
 
 @pytest.mark.parametrize(

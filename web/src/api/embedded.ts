@@ -1,7 +1,17 @@
 import { holds, prefixes, stepOf } from "../base/path";
 import { AskError, type Host } from "./host";
+import { EmbeddedStep } from "./embedded_step";
 import { parseKey, requestKey } from "./request";
-import type { FoundEvent, Hits, Names, Place, SearchAnswer, Traces, WireLevel } from "./types";
+import type {
+  DetailColumns,
+  FoundEvent,
+  Hits,
+  Place,
+  SearchAnswer,
+  StepAnswer,
+  Traces,
+  WireLevel,
+} from "./types";
 
 /** The id of the element that holds the data of a single file. */
 export const DATA_ELEMENT = "stepscope-data";
@@ -20,7 +30,18 @@ interface TraceEvents {
 export class EmbeddedHost implements Host {
   readonly live = false;
 
-  constructor(private readonly data: Embedded) {}
+  private readonly steps: Map<string, EmbeddedStep>;
+
+  constructor(private readonly data: Embedded) {
+    const keys = Object.keys(data.answers).filter((key) => parseKey(key).name === "step");
+    const steps = keys.map((key) => data.answers[key] as StepAnswer);
+    this.steps = new Map(
+      steps.map((step) => {
+        const details = data.answers[requestKey("step_details", { path: step.path })];
+        return [step.path, new EmbeddedStep(step, details as DetailColumns | undefined)];
+      }),
+    );
+  }
 
   get leftOut(): readonly string[] {
     return this.data.left_out;
@@ -50,11 +71,7 @@ export class EmbeddedHost implements Host {
       case "path":
         return this.placeOf(Number(parameters.event));
       case "details":
-        if (parameters.event) {
-          const path = this.placeOf(Number(parameters.event)).path;
-          return this.answer(requestKey("details", { path }));
-        }
-        break;
+        return this.details(parameters);
       case "select":
         return this.select(parameters);
       case "trace":
@@ -81,14 +98,29 @@ export class EmbeddedHost implements Host {
     return new AskError(`Not in this file${why ? `, which leaves out ${why}` : ""}.`, 404);
   }
 
-  /** The level inside a path, with every thread only where that differs. */
+  /** The step that a path leads through. */
+  private step(path: string): EmbeddedStep {
+    const found = this.steps.get(path.split("/", 1)[0]!);
+    if (!found) throw this.missing();
+    return found;
+  }
+
   private level(parameters: Record<string, string>): WireLevel {
     const path = parameters.path ?? "";
     const every = parameters.every === "1";
-    const found =
-      (every && this.data.answers[requestKey("level", { path, every })]) ||
-      this.answer(requestKey("level", { path }));
-    return (found as { level: WireLevel }).level;
+    if (!path) return (this.answer(requestKey("level", { every })) as { level: WireLevel }).level;
+    const found = this.step(path).level(path, every);
+    if (!found) throw this.missing();
+    return found;
+  }
+
+  private details(parameters: Record<string, string>): unknown {
+    const path = parameters.event
+      ? this.placeOf(Number(parameters.event)).path
+      : (parameters.path ?? "");
+    const found = this.step(path).details(path);
+    if (!found) throw this.missing();
+    return found;
   }
 
   private levels(parameters: Record<string, string>): WireLevel[] {
@@ -117,14 +149,9 @@ export class EmbeddedHost implements Host {
     throw this.missing();
   }
 
-  private names(): Names[] {
-    const keys = Object.keys(this.data.answers).filter((key) => key.startsWith("names?"));
-    return keys.map((key) => this.data.answers[key] as Names);
-  }
-
   private search(parameters: Record<string, string>): SearchAnswer {
     const text = parameters.text ?? "";
-    const found = this.names().flatMap((names) => matches(names, text));
+    const found = [...this.steps.values()].flatMap((step) => matches(step, text));
     found.sort((a, b) => b.told.duration_ns - a.told.duration_ns);
     const levels = this.levels(parameters).map((level) => hitsOf(level, found));
     const limit = Number(parameters.limit ?? 20);
@@ -137,10 +164,9 @@ export class EmbeddedHost implements Host {
   }
 
   private placeOf(event: number): Place {
-    for (const names of this.names()) {
-      const row = names.event.indexOf(event);
-      if (row < 0) continue;
-      const path = names.paths[names.place[row]!]!;
+    for (const step of this.steps.values()) {
+      const path = step.pathOf(event);
+      if (path === undefined) continue;
       return { event, path, level: path.slice(0, Math.max(path.lastIndexOf("/"), 0)) };
     }
     throw this.missing();
@@ -157,9 +183,7 @@ export class EmbeddedHost implements Host {
     const step = path.split("/")[0] ?? "";
     const whole = this.answer(requestKey("trace", { path: step })) as TraceEvents;
     if (path === step) return whole;
-    const names = this.names().find((one) => one.path === step);
-    if (!names) throw this.missing();
-    return cutTrace(whole, eventsInside(names, path));
+    return cutTrace(whole, eventsInside(this.step(path), path));
   }
 }
 
@@ -169,21 +193,21 @@ interface Match {
   path: string;
 }
 
-function matches(names: Names, text: string): Match[] {
+function matches(step: EmbeddedStep, text: string): Match[] {
+  const { names, short, events, path } = step.answer;
   const wanted = text.toLowerCase();
   if (!wanted) return [];
-  const has = names.strings.map(
-    (name, i) =>
-      name.toLowerCase().includes(wanted) || names.short[i]!.toLowerCase().includes(wanted),
+  const has = names.map(
+    (name, i) => name.toLowerCase().includes(wanted) || short[i]!.toLowerCase().includes(wanted),
   );
-  const at = stepOf(names.path) ?? { step: 0, rank: 0 };
+  const at = stepOf(path) ?? { step: 0, rank: 0 };
   const found: Match[] = [];
-  names.name.forEach((name, row) => {
+  events.name.forEach((name, row) => {
     if (!has[name]) return;
-    const [event, duration_ns] = [names.event[row]!, names.duration_ns[row]!];
+    const [event, duration_ns] = [events.event[row]!, events.duration_ns[row]!];
     found.push({
-      told: { event, name: names.short[name]!, category: "", ...at, duration_ns },
-      path: names.paths[names.place[row]!]!,
+      told: { event, name: short[name]!, category: "", ...at, duration_ns },
+      path: step.paths[events.place[row]!]!,
     });
   });
   return found;
@@ -200,9 +224,10 @@ function hitsOf(level: WireLevel, found: Match[]): Hits {
   return { path: level.path, hits: level.operations.id.map((id) => counts.get(id) ?? 0) };
 }
 
-function eventsInside(names: Names, path: string): Set<number> {
-  const inside = names.paths.map((one) => holds(path, one));
-  return new Set(names.event.filter((_, row) => inside[names.place[row]!]));
+function eventsInside(step: EmbeddedStep, path: string): Set<number> {
+  const { event, place } = step.answer.events;
+  const inside = step.paths.map((one) => holds(path, one));
+  return new Set(event.filter((_, row) => inside[place[row]!]));
 }
 
 /** Slices of the events that are kept; of the rest what names tracks and arrows between the kept. */
