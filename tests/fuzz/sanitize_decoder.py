@@ -18,7 +18,7 @@ from pathlib import Path
 from test_decoders import BEGINNINGS
 from test_readers import TOKENS, mutated
 
-from stepscope.ingest.chrome.build_decoder import build
+from stepscope.compiled.build import build
 from stepscope.ingest.chrome.compiled_decoder import compiled_decoder
 
 FLAGS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -56,7 +56,7 @@ def main() -> None:
         check(Path(library), count)
         return
     with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "decode_events.so"
+        target = Path(folder) / "libstepscope.so"
         if why := build(target, FLAGS):
             sys.exit(why)
         names = ("libasan.so", "libubsan.so")

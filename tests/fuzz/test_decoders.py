@@ -22,8 +22,7 @@ from test_readers import CORPUS, EDITS, EXAMPLES, Edit, mutated
 from stepscope.errors import StepscopeError
 from stepscope.ingest import byte_stream
 from stepscope.ingest.chrome import trace_events
-from stepscope.ingest.chrome.build_decoder import build
-from stepscope.ingest.chrome.compiled_decoder import LIBRARY, Decode, compiled_decoder
+from stepscope.ingest.chrome.compiled_decoder import Decode, compiled_decoder
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Trace
 
@@ -35,13 +34,8 @@ CHUNKS = [300, 4000, 1 << 20]
 
 
 @pytest.fixture(scope="session")
-def decoder(tmp_path_factory: pytest.TempPathFactory) -> Decode:
-    """The compiled decoder, built for the tests where the project was installed without it."""
-    library = LIBRARY
-    if compiled_decoder(library) is None:
-        library = tmp_path_factory.mktemp("decoder") / LIBRARY.name
-        if why := build(library):
-            pytest.skip(why)
+def decoder(library: Path) -> Decode:
+    """The compiled decoder."""
     decode = compiled_decoder(library)
     assert decode
     return decode

@@ -9,6 +9,7 @@ import numpy as np
 
 from stepscope.arrays import Times
 from stepscope.errors import GraphError
+from stepscope.graph.fast_simulation import fast_start_times
 from stepscope.graph.graph import Graph
 
 
@@ -67,7 +68,9 @@ def simulate(graph: Graph) -> Simulation:
 
 def start_times(graph: Graph) -> Times:
     """The start of each task, int64, shape (tasks,), ns."""
-    return simulate_plainly(graph).start_ns if graph.schedule else _start_fast(graph)
+    return (
+        simulate_plainly(graph).start_ns if graph.schedule else _finished(fast_start_times(graph))
+    )
 
 
 def earliest_first(frontier: list[int], could_start: Times, graph: Graph) -> int:
@@ -101,24 +104,6 @@ def simulate_plainly(graph: Graph) -> Simulation:
             if waits_for[after] == 0:
                 frontier.append(int(after))
     return Simulation(graph, _finished(start))
-
-
-def _start_fast(graph: Graph) -> Times:
-    from stepscope.graph.compiled_simulation import run  # loads numba
-
-    edges, tasks = graph.edges, graph.tasks
-    start: Times = run(
-        tasks["thread"],
-        tasks["duration_ns"] + tasks["gap_ns"],
-        tasks["earliest_ns"],
-        tasks["priority"],
-        graph.threads["ordered"] > 0,
-        edges.first,
-        edges.target,
-        edges.delay_ns,
-        len(graph.threads),
-    )
-    return _finished(start)
 
 
 def _finished(start: Times) -> Times:

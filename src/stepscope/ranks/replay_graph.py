@@ -8,6 +8,7 @@ import numpy as np
 
 from stepscope.arrays import Floats, Ids
 from stepscope.ranks.collectives import Matched
+from stepscope.ranks.longest_path import longest_path
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +53,10 @@ class ReplayGraph:
             own: work before each mark.
             transfer: of each meeting.
         """
-        from stepscope.ranks.longest_path import longest_path  # loads numba
-
         ready = np.zeros(len(self.first) - 1)
         ready[self.begins] = begin + own[self.begins]
         delay = np.append(own, 0.0)[self.own] + np.append(transfer, 0.0)[self.transfer]
-        result: Floats = longest_path(ready, self.first, self.target, delay)
-        return result
+        return longest_path(ready, self.first, self.target, delay)
 
 
 def _edges(matched: Matched, rank: Ids, arrives: Ids, waits: Ids) -> tuple[Ids, Ids, Ids, Ids]:

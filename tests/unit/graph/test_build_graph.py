@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from drawn import graph_of, links, starts, step_us, tasks
 
@@ -240,11 +237,6 @@ def test_an_independent_thread_keeps_its_start() -> None:
 def test_a_step_without_length_is_refused() -> None:
     with pytest.raises(TraceError, match="a step has no length"):
         build_graph(annotate(drawn_trace("main | 5 5 | aten::mm")))
-
-
-def test_the_compiler_is_loaded_by_the_first_simulation_only() -> None:
-    code = "import sys, stepscope.whatif, stepscope.ranks; sys.exit('numba' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_warm_up_step_is_left_out_by_default() -> None:

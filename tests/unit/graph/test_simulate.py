@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from stepscope.errors import GraphError
 from stepscope.graph import Graph, simulate, simulate_plainly
+from stepscope.graph.fast_simulation import compiled_start_times, start_times_in_python
 from stepscope.graph.graph_schema import EDGE_KINDS, LINKS, TASKS, THREADS
 from stepscope.graph.step_window import Window
 from stepscope.trace.table import Table, Text
@@ -26,19 +28,18 @@ def made_graph(
     threads: list[int],
     durations: list[int],
     links: list[tuple[int, int, str, int]],
-    ordered: bool = True,
+    ordered: bool | list[bool] = True,
     **columns: Any,
 ) -> Graph:
     """A graph without a trace: tasks on threads 0, 1, …, which are CPU threads."""
     count = max(threads, default=0) + 1
+    in_order = [ordered] * count if isinstance(ordered, bool) else ordered[:count]
     tasks = {"thread": threads, "duration_ns": durations, **columns}
     source, target, kind, lag = zip(*links, strict=True) if links else ((), (), (), ())
     return Graph(
         Table(TASKS, tasks),
         Table(LINKS, {"source": source, "target": target, "kind": Text.of(kind), "lag_ns": lag}),
-        Table(
-            THREADS, {"name": ["t"] * count, "device": [-1] * count, "ordered": [ordered] * count}
-        ),
+        Table(THREADS, {"name": ["t"] * count, "device": [-1] * count, "ordered": in_order}),
         Trace({}),
         EMPTY,
     )
@@ -61,7 +62,7 @@ def random_graphs(draw: st.DrawFn) -> Graph:
         threads,
         draw(times),
         forward,
-        draw(st.booleans()),
+        draw(st.lists(st.booleans(), min_size=4, max_size=4)),
         gap_ns=draw(times),
         earliest_ns=draw(times),
         priority=draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)),
@@ -69,8 +70,12 @@ def random_graphs(draw: st.DrawFn) -> Graph:
 
 
 @given(random_graphs())
-def test_the_compiled_simulation_equals_the_plain_one(graph: Graph) -> None:
-    assert simulate(graph).start_ns.tolist() == simulate_plainly(graph).start_ns.tolist()
+def test_the_fast_simulations_equal_the_plain_one(library: Path, graph: Graph) -> None:
+    expected = simulate_plainly(graph).start_ns.tolist()
+    compiled = compiled_start_times(graph, library)
+    assert compiled is not None
+    assert compiled.tolist() == expected
+    assert start_times_in_python(graph).tolist() == expected
 
 
 @given(random_graphs())

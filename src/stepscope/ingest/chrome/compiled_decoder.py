@@ -7,11 +7,9 @@ decoded by msgspec here, as `records.py` does.
 
 from __future__ import annotations
 
-import ctypes
-import os
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.arrays import Array, Floats, IntArray
+from stepscope.compiled.build import LIBRARY
+from stepscope.compiled.library import Function, function
 from stepscope.ingest.chrome.chunk import Chunk, Label, Place
 from stepscope.ingest.chrome.known_arguments import (
     FIELDS,
@@ -33,8 +33,6 @@ from stepscope.trace.arguments import Block
 
 Decode = Callable[[bytes], Chunk | None]
 
-LIBRARY = Path(__file__).parent / "native" / "decode_events.so"  # by `build_decoder.py`
-VARIABLE = "STEPSCOPE_COMPILED"  # "off" reads every file in Python
 _MOST_BYTES = 8 << 20  # chunks are of one MiB; more is an event as long, which needs no speed
 _BYTES_PER_ROW = 24  # an event with a phase, a time, a process and a thread is longer
 # As `Column` in C++; a text takes two columns, its start and its end.
@@ -60,34 +58,24 @@ _NUMBERS = msgspec.json.Decoder(list[float | None])
 _scratch = threading.local()
 
 
-@cache
 def compiled_decoder(library: Path = LIBRARY) -> Decode | None:
-    """The compiled decoder; None where it was not built, is of another version, or is switched off.
+    """The compiled decoder; None where it was not built, or is switched off.
 
     It may be called from several threads at once, and runs without the interpreter's lock. Given
     the text of some events without the brackets of their array, it returns their columns, or None
     where Python shall read the text.
     """
-    if os.environ.get(VARIABLE, "").lower() == "off":
-        return None
-    try:
-        loaded = ctypes.CDLL(str(library))
-        loaded.stepscope_layout.restype = ctypes.c_int64
-        if loaded.stepscope_layout() != _COLUMNS * 1000 + len(_COUNTS):
-            return None
-        function = loaded.stepscope_decode_events
-    except (OSError, AttributeError):
-        return None
-    return lambda text: _chunk(text, function)
+    decode_events = function("stepscope_decode_events", library)
+    return decode_events and partial(_chunk, decode_events)
 
 
-def _chunk(text: bytes, function: Any) -> Chunk | None:
+def _chunk(decode_events: Function, text: bytes) -> Chunk | None:
     if len(text) > _MOST_BYTES:
         return None
     try:
         if not text.isascii():
             text.decode()
-        decoded = _Decoded.of(text, function)
+        decoded = _Decoded.of(text, decode_events)
         return decoded.chunk() if decoded else None
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
@@ -101,15 +89,12 @@ class _Decoded:
         self._count = dict(zip(_COUNTS, counts.tolist(), strict=True))
 
     @classmethod
-    def of(cls, text: bytes, function: Any) -> _Decoded | None:
+    def of(cls, text: bytes, decode_events: Function) -> _Decoded | None:
         rows = len(text) // _BYTES_PER_ROW + 1
         table = _table(rows)
         joined = np.empty(len(text), np.uint8)
         counts = np.empty(len(_COUNTS), np.int64)
-        done = function(
-            ctypes.c_char_p(text), ctypes.c_int64(len(text)), ctypes.c_int64(table.shape[1]),
-            *(ctypes.c_void_p(array.ctypes.data) for array in (_DEFAULTS, table, joined, counts)),
-        )  # fmt: skip
+        done = decode_events(text, len(text), table.shape[1], _DEFAULTS, table, joined, counts)
         if not done:
             return None
         return cls(text, table, counts, joined[: counts[_COUNTS.index("argument_bytes")]].tobytes())

@@ -1,5 +1,5 @@
 // Decodes the text of trace events, objects separated by commas, into columns of numbers and of
-// places in the text. `compiled_decoder.py` calls it; without it, `decode.py` does the same.
+// places in the text. `compiled_decoder.py` calls it; `decode.py` does the same without it.
 //
 // It accepts only what msgspec accepts too, and gives up at anything else: a repeated key, half of
 // a surrogate pair, a deep value, a name that is a number. Whoever calls it then reads the same text
@@ -14,6 +14,8 @@
 #include <cstring>
 #include <limits>
 #include <vector>
+
+#include "exported.h"
 
 namespace {
 
@@ -588,11 +590,6 @@ void read_events(Tokens& tokens, const std::int64_t* defaults, Columns& columns)
 
 }  // namespace
 
-#define EXPORTED __attribute__((visibility("default")))
-
-// The numbers of columns and counts, so that a library of another version is not used.
-extern "C" EXPORTED std::int64_t stepscope_layout() { return COLUMNS * 1000 + COUNTS; }
-
 // Decodes `size` bytes of text, which a NUL byte follows.
 //
 // defaults: of each of ARGUMENTS arguments, where an event lacks it.
@@ -600,10 +597,9 @@ extern "C" EXPORTED std::int64_t stepscope_layout() { return COLUMNS * 1000 + CO
 // arguments: room for `size` bytes, the arguments of all events end to end.
 // counts: room for COUNTS numbers.
 // Returns 1, or 0 where the text is odd or has more events than rows.
-extern "C" EXPORTED int stepscope_decode_events(const char* text, std::int64_t size,
-                                                std::int64_t rows, const std::int64_t* defaults,
-                                                std::int64_t* table, char* arguments,
-                                                std::int64_t* counts) {
+EXPORTED int stepscope_decode_events(const char* text, std::int64_t size, std::int64_t rows,
+                                     const std::int64_t* defaults, std::int64_t* table,
+                                     char* arguments, std::int64_t* counts) {
     try {
         Tokens tokens(text, size);
         Columns columns(text, rows, defaults, table, arguments, counts);
