@@ -9,6 +9,7 @@ import click
 
 from stepscope.cli.json_output import echo_json
 from stepscope.cli.options import (
+    MEMORY_FORMATS,
     FiniteRange,
     keeps_recorded_times,
     ranks_without_steps,
@@ -67,9 +68,11 @@ def diff(
     from stepscope.diff import compare
 
     sides = [_load(path, model, as_recorded, not no_cache) for path in (before, after)]
-    if all(trace.metadata.format == "memory snapshot" for trace in sides):
+    if all(trace.metadata.format in MEMORY_FORMATS for trace in sides):
         if fail_above is not None:
-            raise click.UsageError("--fail-above compares steps, and memory snapshots have none")
+            raise click.UsageError(
+                "--fail-above compares steps, and files of memory alone have none"
+            )
         _print_memory(sides, rows, as_json)
         return
     found = compare(*sides, rank=rank, to_rank=to_rank)

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 def memory(trace: Trace, as_json: bool, gpu: int | None) -> None:
     """Show what fills a device's memory, what fragments it, and what to do.
 
-    FILE is a capture made with `stepscope run --memory`, or a memory snapshot of PyTorch, as
-    torch.cuda.memory._dump_snapshot writes it. A snapshot is never unpickled: only plain data is
-    read from it, and nothing in it can run.
+    FILE is a capture made with `stepscope run --memory`, a memory snapshot of PyTorch, as
+    torch.cuda.memory._dump_snapshot writes it, or a timeline that the profiler's
+    export_memory_timeline wrote as JSON. A snapshot is never unpickled: only plain data is read
+    from it, and nothing in it can run.
     """
     from stepscope.memory import memory_facts
     from stepscope.memory.memory_findings import find_problems

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+MEMORY_FORMATS = ("memory snapshot", "memory timeline")
 _ANSWERS = {"as_json": "--json", "svg": "--svg", "html": "--html"}
 
 
@@ -49,7 +50,7 @@ class TraceFile:
                 self.path, model=self.model, as_recorded=self.as_recorded, cache=self.cache,
                 progress=progress,
             )  # fmt: skip
-        _refuse_snapshot(trace)
+        _refuse_memory_alone(trace)
         return trace
 
 
@@ -91,12 +92,12 @@ def takes_trace(command: Command) -> Command:
     return opened  # type: ignore[return-value]
 
 
-def _refuse_snapshot(trace: Trace) -> None:
-    """A memory snapshot has no steps: only two commands can use it."""
+def _refuse_memory_alone(trace: Trace) -> None:
+    """A memory snapshot or timeline has no steps: only two commands can use it."""
     name = click.get_current_context().command.name
-    if trace.metadata.format == "memory snapshot" and name not in ("memory", "query"):
-        file = trace.metadata.source
-        raise TraceError(f"{file} is a memory snapshot; use: stepscope memory {shlex.quote(file)}")
+    if trace.metadata.format in MEMORY_FORMATS and name not in ("memory", "query"):
+        file, format = trace.metadata.source, trace.metadata.format
+        raise TraceError(f"{file} is a {format}; use: stepscope memory {shlex.quote(file)}")
 
 
 def _refuse_two_answers(options: Mapping[str, Any]) -> None:

@@ -11,6 +11,10 @@ from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Progress, decompressed_head, utf16_of
 from stepscope.ingest.chrome.trace_events import read_trace_events
 from stepscope.ingest.memory_snapshot.memory_snapshot import is_snapshot, read_snapshot
+from stepscope.ingest.memory_timeline.memory_timeline import (
+    is_memory_timeline,
+    read_memory_timeline,
+)
 from stepscope.ingest.recorded.capture_file import read_capture
 from stepscope.ingest.unsupported import refuse_foreign
 from stepscope.ingest.xplane.xplane import read_xplane
@@ -42,6 +46,7 @@ class Reader:
 
 READERS = (
     Reader("stepscope capture", lambda head: head.startswith(b"PK"), read_capture),
+    Reader("memory timeline", is_memory_timeline, read_memory_timeline),
     Reader("trace events", lambda head: _text_of(head)[:1] in (b"{", b"["), read_trace_events),
     Reader("XLA profile", is_space, read_xplane),
     Reader("memory snapshot", is_snapshot, read_snapshot),

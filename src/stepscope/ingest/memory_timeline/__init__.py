@@ -1,0 +1,1 @@
+"""Reader of the memory timelines that PyTorch's profiler exports."""
