@@ -65,7 +65,7 @@ def diff(
     Of two memory snapshots, and of captures made with `stepscope run --memory`, it also says what
     grew at the peak, by kind, module and line.
     """
-    from stepscope.diff import compare
+    from stepscope.diff import compare, explain
 
     sides = [_load(path, model, as_recorded, not no_cache) for path in (before, after)]
     if all(trace.metadata.format in MEMORY_FORMATS for trace in sides):
@@ -77,7 +77,7 @@ def diff(
         return
     found = compare(*sides, rank=rank, to_rank=to_rank)
     if as_json:
-        echo_json(found.to_json() | _memory_json(sides))
+        echo_json(found.to_json() | {"explanation": explain(found)} | _memory_json(sides))
     else:
         from stepscope.cli.diff_text import print_comparison
 

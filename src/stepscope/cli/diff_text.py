@@ -9,14 +9,13 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.diff import Comparison, Row, Side
+from stepscope.diff import Comparison, Row, Side, explain
 from stepscope.diff.step_samples import Run
 from stepscope.kernel_names import short_kernel
 from stepscope.summary.numbers import bar, ms, plural
 
 _WIDE = 100
 _LEAST_CHANGE = 0.001
-_NOTABLE = 0.01
 _STYLE = {"slower": "red", "faster": "green", "new": "red", "gone": "green"}
 _WORDS = {
     "slower": "slower", "faster": "faster", "unclear": "~ noise", "one_step": "? one step",
@@ -25,6 +24,7 @@ _WORDS = {
 _TITLES = {
     "time use": "Time use",
     "stages": "Stages",
+    "kinds": "Kinds of work, {work}",
     "modules": "Modules, {work}",
     "operators": "Operators, {work}",
     "kernels": "Kernels",
@@ -71,31 +71,18 @@ class _Text:
         return text
 
     def step(self) -> Text:
-        row = self.found.step
-        text = Text.assemble(("Step ", "bold"), (ms(_median(row.before)), "bold"), " → ")
+        text = self.times("Step", self.found.step)
+        if self.found.device_work:
+            text.append("\n").append(self.times("Device work", self.found.device_work))
+        return text.append(f"\n▶ {explain(self.found)}", "bold")
+
+    def times(self, name: str, row: Row) -> Text:
+        """A time before and after, by how much it changed, and what the steps vary by."""
+        text = Text.assemble((f"{name:12}", "bold"), (ms(_median(row.before)), "bold"), " → ")
         text.append(ms(_median(row.after)), "bold").append(" ms   ")
-        ratio = row.ratio or 1.0
-        text.append(f"{ratio - 1:+.1%}", f"bold {_STYLE.get(row.verdict, '')}")
-        text.append(f"\n▶ {self.sentence(row, ratio)}", "bold")
+        text.append(f"{(row.ratio or 1.0) - 1:+.1%}", f"bold {_STYLE.get(row.verdict, '')}")
         spreads = " → ".join(_spread(side) for side in (row.before, row.after) if side)
-        return text.append(f"\n  steps from {spreads} ms", "dim")
-
-    def sentence(self, row: Row, ratio: float) -> str:
-        times = f"takes {ratio:.2f}x the time" if ratio > 1 else f"is {1 / ratio:.2f}x as fast"
-        if row.verdict == "one_step":
-            alone = "A" if len(self.found.before.steps) == 1 else "B"
-            return f"B {times}, but {alone} has only one step: this may be noise."
-        if row.verdict == "unclear":
-            return f"Within noise: B {times}, but the steps of A and B overlap{self.certain()}."
-        if row.verdict == "same":
-            return "The step times are identical."
-        cause = self.found.cause
-        return f"B {times}{f', mostly {_change_text(cause)}' if cause else ''}."
-
-    def certain(self) -> str:
-        least = _NOTABLE * self.step_ms
-        rows = [row for row in self.found.significant if abs(row.change_ms) >= least]
-        return f"; significant: {_change_text(rows[0])}" if rows else ""
+        return text.append(f"   steps from {spreads} ms", "dim")
 
     def table(self, title: str, rows: Sequence[Row]) -> Table:
         table = Table(
@@ -147,10 +134,6 @@ class _Text:
                 "\nOperators are compared by CPU time: at least one side has no device work.", "dim"
             )
         return text
-
-
-def _change_text(row: Row) -> str:
-    return f"{' '.join(row.key).replace('_', ' ')} ({_signed(row.change_ms)} ms)"
 
 
 def _name(run: Run) -> str:

@@ -49,8 +49,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs: `step` compares whole steps; `parts` compares time use, stages, modules, operators
-    and kernels, largest change first."""
+    """Two runs: `step` compares whole steps; `parts` compares time use, stages, kinds of work,
+    modules, operators and kernels, largest change first."""
 
     before: Run
     after: Run
@@ -65,6 +65,11 @@ class Comparison:
             for name in self.before.facts
             if self.before.facts[name] != self.after.facts[name]
         }
+
+    @property
+    def device_work(self) -> Row | None:
+        """How long the busiest device works per step; None without a device."""
+        return next((row for row in self.parts["time use"] if row.key == ("device busy",)), None)
 
     @property
     def significant(self) -> list[Row]:
@@ -85,6 +90,7 @@ class Comparison:
             "after": _run_json(self.after),
             "differing": {name: list(pair) for name, pair in self.differing.items()},
             "step": asdict(self.step),
+            "device_work": self.device_work and asdict(self.device_work),
             **{
                 name.replace(" ", "_"): list(map(asdict, rows)) for name, rows in self.parts.items()
             },

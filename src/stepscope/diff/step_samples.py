@@ -33,7 +33,7 @@ class Run:
         evidence: how the steps were found.
         step_ns: the length of each step, ns, float64, shape (steps,).
         on_device: whether device work is measured, or else operators on the CPU.
-        parts: samples of time use, stages, modules, operators and kernels.
+        parts: samples of time use, stages, kinds of work, modules, operators and kernels.
         facts: what should be equal on both sides, by name.
     """
 
@@ -78,6 +78,7 @@ def measure_run(trace: Trace, rank: int | None = None, on_device: bool | None = 
         parts={
             "time use": _time_use(trace, rank, steps),
             "stages": _stages(trace, rank, steps),
+            "kinds": work.by(trace.events.text("kind")),
             "modules": _modules(trace, work),
             "operators": _operators(trace, work),
             "kernels": _kernels(trace, work),
