@@ -62,6 +62,7 @@ def _device(name: str, rate: float, fits: str, usd: float | None) -> dict[str, A
 _DEVICES = {
     "basis": "operations", "sentence": "The step ran on a CPU.", "known": 1, "samples": 10**6,
     "data_sheets_date": "2030-01-01", "bandwidth_gbps": 100,
+    "measured": {"batch": 32, "joules": 0.25, "watts": 80, "counter": "RAPL"},
     "devices": [_device("H100", 100, "yes", 12.5), _device("L4", 10, "unsure", None)],
 }  # fmt: skip
 
@@ -125,6 +126,7 @@ def test_the_tab_shows_time_fit_price_and_energy_of_other_devices(devices: Any) 
     notes = devices.locator(".device-notes").inner_text()
     assert "Cloud cloudy, 8.00 USD/h, 1/8 of it per device, 2030-01-02" in notes
     assert "The step ran on a CPU." in notes
+    assert "Measured here (RAPL), batch size 32: 0.25 J per sample at 80.0 W." in notes
     assert "L4: 400 W; no price known" in notes
 
 

@@ -50,7 +50,8 @@ class Measuring:
             self.ran_out_at = _place(reply.facts["error"], self.entry)
             return None
         facts = _checked(reply, self.entry)
-        self.device = facts["device"]
+        power = facts.get("power")
+        self.device = facts["device"] | {"energy_counter": power["source"] if power else None}
         self._known[batch] = facts["bytes"]
         if capture is not None and capture.exists():
             self._captures[batch] = capture

@@ -35,6 +35,12 @@ class Measured:
         mean = statistics.fmean(self.facts.get("samples") or [0])
         return mean or None
 
+    @property
+    def watts(self) -> float | None:
+        """Mean power by the hardware's counters; None if there are none."""
+        reading = self.facts.get("power")
+        return reading["watts"] if reading else None
+
 
 @dataclass(frozen=True)
 class Point:
@@ -48,6 +54,7 @@ class Point:
         repeats: rounds, or steps where there was one round.
         held_back: whether models are tested on it before it joins them.
         samples: samples per step as observed; None if unknown, then the batch size counts.
+        watts: mean power by the hardware's counters; None if there are none.
     """
 
     batch: int
@@ -57,6 +64,12 @@ class Point:
     repeats: int = 1
     held_back: bool = False
     samples: float | None = None
+    watts: float | None = None
+
+    @property
+    def joules(self) -> float | None:
+        """Energy per sample; None if there are no counters."""
+        return None if self.watts is None else self.watts / self.throughput
 
     @property
     def throughput(self) -> float:
@@ -74,6 +87,8 @@ class Point:
             "error_ms": self.error_ms,
             "repeats": self.repeats,
             "held_back": self.held_back,
+            "watts": self.watts,
+            "joules": self.joules,
         }
 
 
@@ -86,6 +101,7 @@ def combine(rounds: Sequence[Measured], held_back: bool = False) -> Point:
     """One point of all measurements at a batch size."""
     medians = [one.ms for one in rounds]
     samples = medians if len(medians) > 2 else [ms for one in rounds for ms in one.steps_ms]
+    powers = [one.watts for one in rounds if one.watts is not None]
     return Point(
         rounds[0].batch,
         statistics.median(medians),
@@ -94,6 +110,7 @@ def combine(rounds: Sequence[Measured], held_back: bool = False) -> Point:
         len(samples),
         held_back,
         rounds[0].samples,
+        statistics.median(powers) if powers else None,
     )
 
 

@@ -205,6 +205,15 @@ class _Text:
             )  # fmt: skip
         return result
 
+    def energy(self) -> list[str]:
+        """Energy at the current batch size, by the hardware's counters."""
+        counter = self.profile.device.get("energy_counter")
+        here = (point for point in self.profile.points if point.batch == self.batch)
+        return [
+            f"A sample takes {point.joules:.3g} J at {point.watts:.0f} W ({_COUNTERS[counter]})."
+            for point in here if point.joules is not None and counter
+        ]  # fmt: skip
+
     def footer(self) -> Text:
         profile = self.profile
         facts = []
@@ -214,6 +223,7 @@ class _Text:
                 f"The held-back batch size was predicted within {profile.fit_error:.1%} (time) and "
                 f"{memory:.2%} (memory)."
             )
+        facts += self.energy()
         estimate = self.result.estimate
         if estimate is not None and estimate.error is not None:
             size_ = size(estimate.bytes[estimate.batch])
@@ -224,6 +234,9 @@ class _Text:
         for warning in profile.warnings:
             text.append("\n! ", "yellow").append(warning, "")
         return text
+
+
+_COUNTERS = {"NVML": "the GPU's counter", "RAPL": "the CPU's counter, with all that runs on it"}
 
 
 def _with_range(found: Mapping[str, Any], quantity: str) -> str:

@@ -79,6 +79,9 @@ def _notes(found: DevicesAnswer) -> Text:
     if any(one.extrapolated for row in found.devices for one in row.predictions):
         text.append("\n* memory and time are extrapolated beyond the measured batch sizes.")
     text.append(f"\nData sheets read {found.data_sheets_date}. Energy is at the power limit.")
+    if (here := found.measured) is not None:
+        power = f"{_amount(here.joules)} J at {here.watts:.0f} W"
+        text.append(f"\nMeasured here ({here.counter}), batch size {here.batch}: {power}.")
     for row in found.devices:
         text.append(f"\n{_instance(row)}")
         if row.ranks_problem:

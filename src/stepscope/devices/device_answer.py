@@ -109,6 +109,21 @@ class DeviceRow(msgspec.Struct):
     ranks_problem: str | None
 
 
+class MeasuredEnergy(msgspec.Struct):
+    """Energy on the device that was measured on, by its own counters.
+
+    Attributes:
+        joules: per sample.
+        watts: mean power of the timed steps.
+        counter: `NVML` for GPUs, `RAPL` for CPUs with all that runs on them.
+    """
+
+    batch: int
+    joules: float
+    watts: float
+    counter: str
+
+
 class DevicesAnswer(msgspec.Struct):
     """A measured step on other devices.
 
@@ -120,6 +135,7 @@ class DevicesAnswer(msgspec.Struct):
         samples: number of samples that `hours` and `usd` are for.
         data_sheets_date: when the data sheets were read.
         bandwidth_gbps: of the links between ranks, Gbit/s; null without ranks.
+        measured: energy where it was measured; null without counters.
     """
 
     basis: BasisName
@@ -128,6 +144,7 @@ class DevicesAnswer(msgspec.Struct):
     samples: int
     data_sheets_date: str
     bandwidth_gbps: float | None
+    measured: MeasuredEnergy | None
     devices: list[DeviceRow]
 
 

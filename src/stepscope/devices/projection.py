@@ -15,6 +15,7 @@ from stepscope.devices.device_answer import (
     DeviceRow,
     DevicesAnswer,
     Fit,
+    MeasuredEnergy,
     RangedValue,
     RankPrediction,
 )
@@ -99,8 +100,17 @@ class Projection:
             self.wanted.samples,
             data_sheets_date(),
             self.wanted.bandwidth_gbps if self.wanted.ranks > 1 else None,
+            self._measured_energy(),
             [self._row(target) for target in targets],
         )
+
+    def _measured_energy(self) -> MeasuredEnergy | None:
+        profile, batch = self.result.profile, self.result.entry.batch
+        counter = profile.device.get("energy_counter")
+        for point in profile.points:
+            if point.batch == batch and point.joules and point.watts and counter:
+                return MeasuredEnergy(batch, point.joules, point.watts, counter)
+        return None
 
     def _row(self, target: Target) -> DeviceRow:
         instance = target.instance

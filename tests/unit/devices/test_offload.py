@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepscope.annotate import annotate
@@ -82,6 +82,7 @@ def test_convolutions_use_tf32_where_pytorch_does() -> None:
         assert found == pytest.approx((5 + 2 * bound) / known, abs=0.01)
 
 
+@settings(max_examples=20, deadline=None)
 @given(GPUS, st.floats(1, 64), st.floats(1, 4))
 def test_more_samples_never_take_less(name: str, samples: float, more: float) -> None:
     rates = rates_of(name)
@@ -93,6 +94,7 @@ def test_more_samples_never_take_less(name: str, samples: float, more: float) ->
     assert kernels_us(few)["aten::add_"] == kernels_us(many)["aten::add_"]
 
 
+@settings(max_examples=20, deadline=None)
 @given(GPUS)
 def test_estimates_are_in_order(name: str) -> None:
     rates = rates_of(name)

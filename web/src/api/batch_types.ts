@@ -124,6 +124,17 @@ export interface BatchAnswer {
   written: number | null;
 }
 
+/** Energy on the device that was measured on, by its own counters. */
+export interface MeasuredEnergy {
+  batch: number;
+  /** Per sample. */
+  joules: number;
+  /** Mean power of the timed steps. */
+  watts: number;
+  /** `NVML` for GPUs, `RAPL` for CPUs with all that runs on them. */
+  counter: string;
+}
+
 /** The instance whose price counts. */
 export interface CloudInstance {
   name: string;
@@ -208,6 +219,8 @@ export interface DevicesAnswer {
   data_sheets_date: string;
   /** Of the links between ranks, Gbit/s; null without ranks. */
   bandwidth_gbps: number | null;
+  /** Energy where it was measured; null without counters. */
+  measured: MeasuredEnergy | null;
   devices: DeviceRow[];
 }
 

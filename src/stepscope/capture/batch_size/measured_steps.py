@@ -22,6 +22,7 @@ from stepscope.capture.batch_size.allocations import (
     gpu_peak,
     reset_gpu_peaks,
 )
+from stepscope.capture.batch_size.energy_counters import PowerMeter, cpu_counters, gpu_counters
 from stepscope.capture.batch_size.input_sizes import InputSizes
 from stepscope.capture.batch_size.loaded_samples import LoadedSamples
 from stepscope.capture.batch_size.memory_recording import Recording
@@ -58,6 +59,7 @@ class Steps:
         self._watched = 0
         self._bytes = self._reserved = 0
         self._clock: StepClock | None = None
+        self._power: PowerMeter | None = None
         self._first_timed = 0
 
     @property
@@ -105,6 +107,7 @@ class Steps:
             "input_elements": list(self._sizes.range),
             "bytes": self._bytes,
             "reserved_bytes": self._reserved or None,
+            "power": _reading(self._power),
             "exact": self._table.exact,
             "device": self._device(),
             "threads": torch.get_num_threads(),
@@ -154,6 +157,7 @@ class Steps:
         self._clock.tick()
         effort = self.request.effort
         if self._clock.steps == 0:
+            self._power = _power_meter()
             self._first_timed = len(self._sizes.steps)
         long = sum(map(self._sizes.is_long, self._sizes.steps[self._first_timed :]))
         enough = long >= effort.least and self._clock.elapsed_s >= effort.seconds
@@ -166,6 +170,22 @@ class Steps:
             return {"type": "cpu", "name": None, "memory_bytes": _main_memory()}
         properties = torch.cuda.get_device_properties(devices[0])
         return {"type": "cuda", "name": properties.name, "memory_bytes": properties.total_memory}
+
+
+def _power_meter() -> PowerMeter:
+    devices = gpu_devices()
+    if not devices:
+        return PowerMeter("RAPL", cpu_counters())
+    properties = [torch.cuda.get_device_properties(device) for device in devices]
+    uuids = [f"GPU-{one.uuid}" for one in properties if hasattr(one, "uuid")]
+    return PowerMeter("NVML", gpu_counters(uuids) if len(uuids) == len(devices) else [])
+
+
+def _reading(power: PowerMeter | None) -> Json | None:
+    try:
+        return power.reading() if power else None
+    except OSError:  # the counter went away
+        return None
 
 
 def _main_memory() -> int | None:

@@ -3,6 +3,7 @@ import type {
   DevicePrediction,
   DeviceRow,
   DevicesAnswer,
+  MeasuredEnergy,
   RangedValue,
   RankPrediction,
 } from "../../api/batch_types";
@@ -235,9 +236,17 @@ function Notes({ answer }: { answer: DevicesAnswer }): JSX.Element {
           </li>
         ))}
       </ul>
-      <p>Data sheets read {answer.data_sheets_date}. Energy is at the power limit.</p>
+      <p>
+        Data sheets read {answer.data_sheets_date}. Energy is at the power limit.
+        {answer.measured && ` ${measuredHere(answer.measured)}`}
+      </p>
     </div>
   );
+}
+
+function measuredHere({ batch, joules, watts, counter }: MeasuredEnergy): string {
+  const power = `${short(joules)} J per sample at ${significant(watts)} W`;
+  return `Measured here (${counter}), batch size ${batch}: ${power}.`;
 }
 
 function price({ instance }: DeviceRow): string {
