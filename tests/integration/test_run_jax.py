@@ -22,6 +22,8 @@ from test_run import (
 import stepscope
 from stepscope.analyze import RULES
 from stepscope.annotate.names.named_scopes import scope_of
+from stepscope.contexts import build_contexts
+from stepscope.contexts.thread_shares import own_shares
 from stepscope.ingest.chrome.json_text import parse_json
 
 if os.environ.get("CI") != "true" or sys.version_info < (3, 11):
@@ -115,6 +117,27 @@ def test_the_capture_opens_as_any_other(tmp_path):
     modules = {row["path"]: row["calls"] for row in trace["modules"].rows()}
     assert {"Net", "Net.first", "Net.second"} <= set(modules)
     assert len(trace["warnings"]) == 0
+
+
+def test_operations_are_at_the_lines_of_the_script(tmp_path):
+    """At least 90 % of the time of operations within steps has a line of the user's."""
+    write(tmp_path, TRAINING + "train(9)")
+
+    _, _, trace = recorded(tmp_path, "train.py")
+
+    tree, events = build_contexts(trace), trace.events
+    parents, files = tree.nodes["parent"].tolist(), list(tree.nodes.text("file"))
+    of_user = np.zeros(len(parents), np.bool_)
+    for node, parent in enumerate(parents):  # parents come first
+        of_user[node] = (files[node] or "").endswith("train.py") or (
+            parent >= 0 and of_user[parent]
+        )
+    compiled = events.text("category").mask("cpu_op") & (events["step"] >= 0)
+    of_line = compiled & of_user[tree.event_node]
+    assert compiled.sum() > 10
+    assert events["self_ns"][of_line].sum() >= 0.9 * events["self_ns"][compiled].sum()
+    assert set(tree.nodes.text("via")) == {"call", "backward"}
+    assert tree.metrics["cpu_ns"].sum.sum() == own_shares(events).sum()
 
 
 def test_each_step_ends_where_the_next_call_begins_the_last_one_too(tmp_path):
@@ -245,7 +268,7 @@ def test_what_reads_captures_reads_it(tmp_path):
     said = {
         "report": "Net",
         "analyze": f"{len(RULES)} rules",
-        "contexts": "ThunkExecutor",
+        "contexts": "loss_of train.py",
         "whatif": "predicted",
     }
     for command, words in said.items():
@@ -540,6 +563,16 @@ print(b"PjitFunction(update)" in found.read_bytes())
 
     assert (done.returncode, done.stdout) == (0, "True\n")
     assert manifest["outcome"] == "complete"
+
+
+def test_contexts_of_a_whole_run_are_told_where_to_be_had(tmp_path):
+    write(tmp_path, TRAINING + "train(2)")
+
+    done = start([*RUN, "--contexts", "train.py"], tmp_path)
+
+    assert done.returncode == 0
+    assert "record steps without --contexts, and `stepscope contexts FILE` shows" in done.stderr
+    assert not list(tmp_path.glob("*.stepscope"))
 
 
 def test_profile_records_a_loop_from_python(tmp_path):

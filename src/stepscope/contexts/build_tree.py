@@ -27,8 +27,9 @@ def build_contexts(
     """The calling-context tree of a trace: one node per call path.
 
     Calls nest as on their thread. Backward work is below its forward call, device work below the
-    operator that launched it, and work without a known launch below a separate node. All steps and
-    ranks are merged. If the trace contains a tree that the recorder aggregated, the result is that
+    operator that launched it, and work without a known launch below a separate node. Compiled work
+    is below the call of its function and the frames in which it was traced. All steps and ranks are
+    merged. If the trace contains a tree that the recorder aggregated, the result is that
     tree.
 
     Args:
@@ -50,7 +51,7 @@ def build_contexts(
     forest = build_forest(trace)
     paths, node = _merged(forest)
     tree = ContextTree(
-        nodes=_nodes(trace, forest, paths, node[: len(trace.events)]),
+        nodes=_nodes(trace, forest, paths, node),
         metrics=dict(_metrics(trace, forest, node, len(paths.parent), wanted)),
         event_node=np.where(wanted, node[: len(trace.events)], -1),
         source=trace.metadata.source,
@@ -97,9 +98,12 @@ def _nodes(trace: Trace, forest: Forest, paths: Paths, node: Ids) -> Table:
     frames, via = np.divmod(paths.key, len(VIAS))
     used, inverse = np.unique(frames, return_inverse=True)
     rows = [forest.frames[number] for number in used.tolist()]
-    events = trace.events
-    size = len(paths.parent)
-    module, work = _common(node, events["module"], size), _common(node, events["kind"], size)
+    events, size = trace.events, len(paths.parent)
+    event = np.concatenate([np.arange(len(events)), forest.shares.event])
+    node = np.concatenate([node[: len(events)], node[forest.shares.element]])
+    module, work, stage = (
+        _common(node, events[name][event], size) for name in ("module", "kind", "stage")
+    )
     return Table(
         CONTEXTS,
         {
@@ -109,7 +113,7 @@ def _nodes(trace: Trace, forest: Forest, paths: Paths, node: Ids) -> Table:
             "name": Text.of(row.name for row in rows).take(inverse),
             "file": Text.of(row.file for row in rows).take(inverse),
             "line": np.array([row.line for row in rows])[inverse],
-            "stage": Text(_common(node, events["stage"], size).astype(np.int8), STAGES),
+            "stage": Text(stage.astype(np.int8), STAGES),
             "module": Text(module, [path or "" for path in trace["modules"].text("path")]),
             "work": Text(work, events.text("kind").values),
         },
@@ -133,10 +137,11 @@ def _metrics(
 ) -> Iterator[tuple[str, Stats]]:
     events, launches = trace.events, trace["launches"]
     host, device = np.flatnonzero(forest.host & wanted), np.flatnonzero(forest.device & wanted)
-    yield "cpu_ns", Stats.of(node[host], own_shares(events)[host], size)
-    yield "call_ns", Stats.of(node[host], events["duration_ns"][host], size)
+    times = {"cpu_ns": own_shares(events)[host], "call_ns": events["duration_ns"][host]}
+    for name, values in times.items():
+        yield name, _spread(forest, node, host, values, size)
     if len(device):
-        yield "device_ns", Stats.of(node[device], events["duration_ns"][device], size)
+        yield "device_ns", _spread(forest, node, device, events["duration_ns"][device], size)
     of_call, of_work = launches["cpu_event"], launches["device_event"]
     kept = wanted[of_work] & (node[of_call] >= 0) & (node[of_work] >= 0)
     if kept.any():
@@ -144,6 +149,12 @@ def _metrics(
         yield "launches", Stats.of(node[calls], pieces, size)
         yield "launch_delay_ns", Stats.of(node[of_work[kept]], launches["delay_ns"][kept], size)
     yield from _memory(trace, forest, node, size, wanted)
+
+
+def _spread(forest: Forest, node: Ids, rows: Ids, values: Ids, size: int) -> Stats:
+    """Values of events at their nodes; of fused operations at the nodes of all their origins."""
+    element, part = forest.shares.spread(rows, values)
+    return Stats.of(node[element], part, size)
 
 
 def _memory(

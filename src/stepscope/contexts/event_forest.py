@@ -17,6 +17,14 @@ from stepscope.contexts.frames import Frame, Frames, frame_of
 from stepscope.contexts.module_frames import is_operator, module_frames, wrap_in_modules
 from stepscope.contexts.synthetic_elements import SyntheticElements
 from stepscope.contexts.thread_names import thread_names
+from stepscope.contexts.traced_operations import (
+    NO_SHARES,
+    Shares,
+    calls_of,
+    merged_parents,
+    place_below_frames,
+    traced_operations,
+)
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import CATEGORIES, CONTEXT_KINDS, VIAS
 from stepscope.trace.trace import Trace
@@ -36,6 +44,7 @@ class Forest:
         frames: the frames by number.
         host, device: which events are calls, and which are device work; bool, shape (events,).
         untracked: the parent of memory events outside all calls.
+        shares: further elements of fused operations.
     """
 
     parent: Ids
@@ -45,6 +54,7 @@ class Forest:
     host: Mask
     device: Mask
     untracked: int
+    shares: Shares
 
 
 def build_forest(trace: Trace) -> Forest:
@@ -57,22 +67,52 @@ def build_forest(trace: Trace) -> Forest:
     untracked = synthetic.add(root, frames[Frame("unlinked", "memory outside all calls")])
     frame = _frames_of_events(trace, frames)
     kind = np.array([CONTEXT_KINDS.index(known.kind) for known in frames], np.int64)[frame]
+    traced = traced_operations(trace, device | (host & is_operator(kind)))
     parent, via = _callers(trace, host, thread)
-    parent = wrap_in_modules(trace, parent, is_operator(kind), kind, frames, synthetic)
+    parent = wrap_in_modules(trace, parent, is_operator(kind) & ~traced, kind, frames, synthetic)
     parent = _attach_device_work(trace, parent, device, kind, unlinked)
-    compiled = device & (trace.events["scope"] >= 0)
+    compiled = device & (trace.events["scope"] >= 0) & ~traced
     parent = wrap_in_modules(trace, parent, compiled, kind, frames, synthetic)
+    parent, shares = _place_traced(trace, parent, traced, (frame, via, thread), frames, synthetic)
     return Forest(
         parent=np.concatenate([parent, synthetic.parents()]),
         frame=np.concatenate([frame, synthetic.frames()]),
-        via=np.concatenate(
-            [np.where(device, _LAUNCH, via), np.full(synthetic.next - len(via), _CALL)]
-        ),
+        via=np.concatenate([np.where(device, _LAUNCH, via), synthetic.vias()]),
         frames=list(frames),
         host=host,
         device=device,
         untracked=untracked,
+        shares=shares,
     )
+
+
+def _place_traced(
+    trace: Trace,
+    parent: Ids,
+    traced: Mask,
+    elements: tuple[Ids, Ids, Ids],
+    frames: Frames,
+    synthetic: SyntheticElements,
+) -> tuple[Ids, Shares]:
+    """Put compiled operations below their calls and the frames in which they were traced.
+
+    Args:
+        trace: annotated.
+        parent: caller of each event, shape (events,).
+        traced: which events to place, bool, shape (events,).
+        elements: frame and relation of each event, and the element of each track's thread.
+        frames, synthetic: extended with the new frames and elements.
+    """
+    rows = np.flatnonzero(traced)
+    if not len(rows):
+        return parent, NO_SHARES
+    frame, via, thread = elements
+    result = parent.copy()
+    result[rows] = calls_of(trace, rows, parent, thread)
+    others = np.where(traced, LEFT_OUT, parent)
+    key = np.concatenate([frame * len(VIAS) + via, synthetic.frames() * len(VIAS) + _CALL])
+    result[rows] = merged_parents(np.concatenate([others, synthetic.parents()]), key, result[rows])
+    return place_below_frames(trace, rows, result, frame, frames, synthetic)
 
 
 def _frames_of_events(trace: Trace, frames: Frames) -> Ids:

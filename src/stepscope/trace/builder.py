@@ -43,6 +43,7 @@ class Parts:
         metadata: properties other than the tables.
         arguments: the events' recorded arguments by `events.source`.
         warnings: (code, message, count).
+        tables: further tables, without times.
     """
 
     events: dict[str, Any]
@@ -54,6 +55,7 @@ class Parts:
     metadata: Metadata = field(default_factory=Metadata)
     arguments: Arguments = field(default_factory=Arguments)
     warnings: Iterable[WarningRow] = ()
+    tables: Mapping[str, Table] = field(default_factory=dict)
 
 
 def build(parts: Parts) -> Trace:
@@ -77,6 +79,7 @@ def build(parts: Parts) -> Trace:
         "instants": Table(INSTANTS, _rebased(parts.instants, origin)),
         "counters": Table(COUNTERS, _rebased(parts.counters, origin)),
         "memory": _memory(parts, events, origin),
+        **parts.tables,
     }
     trace = Trace(tables, metadata, parts.arguments)
     return trace.with_warnings(parts.warnings)

@@ -149,6 +149,13 @@ EVENTS = Schema(
             nullable=True,
         ),
         Column(
+            "origin",
+            "i32",
+            "origins.first of the operations that a compiled operation was made from",
+            nullable=True,
+            refers="origins",
+        ),
+        Column(
             "forward_event",
             "i32",
             "the forward event of a backward one",
@@ -159,6 +166,36 @@ EVENTS = Schema(
             "bytes", "i64", "bytes moved by a copy, a memset or a collective", "B", nullable=True
         ),
         Column("source", "i32", "position in the source file", refers="file"),
+    ),
+)
+
+ORIGINS = Schema(
+    "origins",
+    "an operation as it was traced, from which a compiled operation was made, alone or with others",
+    (
+        id_column("origin"),
+        Column(
+            "first", "i32", "origins.id of the first of its compiled operation", refers="origins"
+        ),
+        Column("scope", "text", "the named scopes in which it was traced, as recorded"),
+        Column("frame", "i32", "the frame in which it was traced", nullable=True, refers="frames"),
+        Column(
+            "share",
+            "f64",
+            "its share in the operations and bytes of the compiled operation; shares add up to 1",
+        ),
+    ),
+)
+
+FRAMES = Schema(
+    "frames",
+    "a Python frame in which operations were traced",
+    (
+        id_column("frame"),
+        Column("parent", "i32", "the frame that called it", nullable=True, refers="frames"),
+        Column("function", "text", "qualified name of the function, empty if unknown"),
+        Column("file", "text", "source file"),
+        Column("line", "i32", "line in it"),
     ),
 )
 
@@ -504,7 +541,7 @@ SCHEMAS: dict[str, Schema] = {
     for schema in (
         EVENTS, TRACKS, STEPS, ITERATIONS, STAGE_RUNS, MODULES, LAUNCHES, IDLE, MEMORY, SEGMENTS,
         BLOCKS, ALLOCATIONS, MEMORY_EVENTS, STACKS, STORAGES, TENSOR_USES, FLOWS, INSTANTS,
-        COUNTERS, OPERATIONS, CONTEXTS, CONTEXT_METRICS, FINDINGS, EVIDENCE,
+        COUNTERS, OPERATIONS, ORIGINS, FRAMES, CONTEXTS, CONTEXT_METRICS, FINDINGS, EVIDENCE,
         WARNINGS,
     )
 }  # fmt: skip

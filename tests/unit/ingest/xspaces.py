@@ -70,6 +70,7 @@ class Operation:
         operands: names of its operands, in its computation.
         fields: further fields of its message, encoded.
         members: what it calls: the operations of a computation, the last of which is its root.
+        stack: its Python frames, the outermost first, as `model.py:7 Net.__call__`.
     """
 
     opcode: str
@@ -80,6 +81,7 @@ class Operation:
     operands: tuple[str, ...] = ()
     fields: bytes = b""
     members: Mapping[str, Operation] = field(default_factory=dict)
+    stack: tuple[str, ...] = ()
 
 
 @dataclass
@@ -146,11 +148,40 @@ def _metadata(programs: Mapping[str, Mapping[str, Operation]]) -> bytes:
 def program(operations: Mapping[str, Operation]) -> bytes:
     """A program of one computation and those that its operations call, as an HloProto."""
     computations: list[bytes] = []
-    _add_computation(operations, computations)
-    return message((1, message((1, "jit_step"), *((3, one) for one in computations))))
+    stacks = _Stacks()
+    _add_computation(operations, computations, stacks)
+    parts = [(3, one) for one in computations]
+    return message((1, message((1, "jit_step"), *parts, (17, stacks.index()))))
 
 
-def _add_computation(operations: Mapping[str, Operation], found: list[bytes]) -> int:
+class _Stacks:
+    """The frames of a program, numbered from 1, as a StackFrameIndexProto."""
+
+    def __init__(self) -> None:
+        self._frames: dict[tuple[int, str], int] = {}
+
+    def number(self, stack: Sequence[str]) -> int:
+        """The number of the innermost frame, 0 without any."""
+        number = 0
+        for frame in stack:
+            number = self._frames.setdefault((number, frame), len(self._frames) + 1)
+        return number
+
+    def index(self) -> bytes:
+        """The message; each frame has a file, a function and a location of its own."""
+        parts: list[tuple[int, bytes | str]] = []
+        for own, (parent, frame) in enumerate(self._frames, 1):
+            place, _, function = frame.partition(" ")
+            file, _, line = place.partition(":")
+            location = message((1, own), (2, own), (3, int(line)))
+            parts += [(1, file), (2, function), (3, location)]
+            parts += [(4, message((1, own), (2, parent)))]
+        return message(*parts)
+
+
+def _add_computation(
+    operations: Mapping[str, Operation], found: list[bytes], stacks: _Stacks
+) -> int:
     """Append a computation, after those that it calls; its id."""
     ids = {name: number for number, name in enumerate(operations, 1)}
     instructions = [
@@ -158,10 +189,10 @@ def _add_computation(operations: Mapping[str, Operation], found: list[bytes]) ->
             (1, name),
             (2, one.opcode),
             (3, encoded_shape(one.shape)),
-            (7, message((2, one.scope), (3, one.file), (4, one.line))),
+            (7, _metadata_of(one, stacks)),
             (35, ids[name]),
             (36, b"".join(varint(ids[operand]) for operand in one.operands)),
-            (38, varint(_add_computation(one.members, found)) if one.members else b""),
+            (38, varint(_add_computation(one.members, found, stacks)) if one.members else b""),
         )
         + one.fields
         for name, one in operations.items()
@@ -169,6 +200,10 @@ def _add_computation(operations: Mapping[str, Operation], found: list[bytes]) ->
     parts = [(2, instruction) for instruction in instructions]
     found.append(message((1, "main"), *parts, (5, len(found) + 1), (6, len(ids))))
     return len(found)
+
+
+def _metadata_of(one: Operation, stacks: _Stacks) -> bytes:
+    return message((2, one.scope), (3, one.file), (4, one.line), (15, stacks.number(one.stack)))
 
 
 _TYPES = {"pred": 1, "s8": 2, "s32": 4, "u8": 6, "f16": 10, "f32": 11, "bf16": 16, "f8e4m3fn": 20}

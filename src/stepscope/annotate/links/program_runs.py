@@ -52,6 +52,11 @@ def calls_of_host_work(trace: Trace) -> Ids32:
     return result
 
 
+def call_around(trace: Trace) -> Ids32:
+    """The call of a compiled function in which each event is, -1 if none; int32, (events,)."""
+    return _Calls(trace).of
+
+
 class _Calls:
     """The calls of compiled functions that run a program.
 

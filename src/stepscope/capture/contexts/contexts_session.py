@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from stepscope.capture.capture_file import CaptureFile
@@ -59,9 +60,18 @@ class ContextSession:
         if self.result is not None or self.is_forked:
             return
         if not self._has_begun:
-            self._collection.failure = f"the run {ending.detail}; it never imported torch"
+            self._collection.failure = f"the run {ending.detail}; {_why_not_begun()}"
             return
         outcome = "complete" if ending.outcome == "ended" else ending.outcome
         message = f"the run {ending.detail}; collected its contexts from end to end"
         self._collection.finish(outcome, message)
         self.result = Result(outcome, message, warnings=tuple(self._collection.warnings))
+
+
+def _why_not_begun() -> str:
+    if "jax" in sys.modules:
+        return (
+            "--contexts records PyTorch, and it imported JAX: record steps without --contexts, and "
+            "`stepscope contexts FILE` shows their calling contexts"
+        )
+    return "it never imported torch"

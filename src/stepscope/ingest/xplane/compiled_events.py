@@ -14,11 +14,13 @@ import numpy as np
 from stepscope.arrays import Codes
 from stepscope.ingest.distinct_rows import distinct_rows
 from stepscope.ingest.xplane.hlo import Instruction, Programs
+from stepscope.ingest.xplane.hlo_origins import Origin
 from stepscope.ingest.xplane.xevents import Batch
 from stepscope.ingest.xplane.xjson import Further, parts_of
 from stepscope.ingest.xplane.xspace import Plane
 from stepscope.trace.interner import Interner
-from stepscope.trace.schema import KERNEL_KINDS
+from stepscope.trace.schema import FRAMES, KERNEL_KINDS, ORIGINS
+from stepscope.trace.table import Table, Text
 
 
 class CompiledEvents:
@@ -26,12 +28,14 @@ class CompiledEvents:
 
     def __init__(self, programs: Programs, words: Interner[str]) -> None:
         self._programs, self._words = programs, words
+        self._origins: Interner[tuple[Origin, ...]] = Interner()
+        self._first = [0]  # the row of the first origin of each; at the end the number of rows
 
-    def of(self, plane: Plane, batch: Batch) -> tuple[Codes, Codes, Further]:
-        """Codes of each event's scope, as compiled, else as recorded, and of its kind.
+    def of(self, plane: Plane, batch: Batch) -> tuple[Codes, Codes, Codes, Further]:
+        """Codes of each event's scope, as compiled, else as recorded, of its kind, its origins.
 
         Returns:
-            Both, shape (events,), -1 if unknown; and what else its instruction tells.
+            Each shape (events,), -1 if unknown; and further arguments from its instruction.
         """
         keys, which = distinct_rows(
             batch.texts("tf_op"),
@@ -48,7 +52,44 @@ class CompiledEvents:
         ]
         kinds = [_kind(instruction) for instruction in found]
         further = Further([parts_of(_arguments(instruction)) for instruction in found], which)
-        return np.array(scopes, np.int64)[which], np.array(kinds, np.int64)[which], further
+        origins = [self._origin(instruction) for instruction in found]
+        scope, kind, origin = (np.array(c, np.int64)[which] for c in (scopes, kinds, origins))
+        return scope, kind, origin, further
+
+    def _origin(self, instruction: Instruction) -> int:
+        """The row of an instruction's first origin, -1 without any."""
+        if not instruction.origins:
+            return -1
+        code = self._origins[instruction.origins]
+        if code == len(self._first) - 1:
+            self._first.append(self._first[-1] + len(instruction.origins))
+        return self._first[code]
+
+    def tables(self) -> dict[str, Table]:
+        """The origins of all events and the frames that they refer to."""
+        rows = [origin for origins in self._origins for origin in origins]
+        sizes = np.diff(self._first)
+        frames = list(self._programs.frames)
+        return {
+            "origins": Table(
+                ORIGINS,
+                {
+                    "first": np.repeat(self._first[:-1], sizes),
+                    "scope": Text.of(origin.scope for origin in rows),
+                    "frame": [origin.frame for origin in rows],
+                    "share": [origin.share for origin in rows],
+                },
+            ),
+            "frames": Table(
+                FRAMES,
+                {
+                    "parent": [frame.parent for frame in frames],
+                    "function": Text.of(frame.function for frame in frames),
+                    "file": Text.of(frame.file for frame in frames),
+                    "line": [frame.line for frame in frames],
+                },
+            ),
+        }
 
     def _operations(self, plane: Plane, batch: Batch) -> Codes:
         """The instruction of each event; on a TPU, which names the program alone, the event's."""

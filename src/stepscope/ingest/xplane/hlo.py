@@ -11,28 +11,37 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from stepscope.ingest.xplane.hlo_buffers import buffers_of
+from stepscope.ingest.xplane.hlo_origins import (
+    FrameIndex,
+    Origin,
+    SourceFrames,
+    origins_of_members,
+    own_origin,
+)
 from stepscope.ingest.xplane.hlo_shapes import Shape, Shapes
 from stepscope.ingest.xplane.hlo_work import Node, ProgramWork, Work
 from stepscope.ingest.xplane.protobuf import BYTES, VARINT, Fields, Span, scan
 from stepscope.ingest.xplane.xspace import Plane, Source, read_stats
+from stepscope.trace.interner import Interner
 
 METADATA_PLANE = "/host:metadata"
-T = TypeVar("T")
+_FUSED = ("fusion", "call", "async-start")
 _PROTO = "Hlo Proto"
 _NUMBERED = re.compile(r"^(.*)\((\d+)\)$")
 
 
 class Instruction(NamedTuple):
-    """One instruction: its named scope as JAX wrote it, `file:line`, and its work if known."""
+    """One instruction: its named scope as JAX wrote it, `file:line`, its work and its origins."""
 
     scope: str = ""
     source: str = ""
     work: Work | None = None
+    origins: tuple[Origin, ...] = ()
 
 
 class Programs:
@@ -41,6 +50,7 @@ class Programs:
     Attributes:
         buffers: sizes of the arguments of each program that was read, by name; of programs with
             the same name the largest.
+        frames: the Python frames to which the origins of instructions refer.
     """
 
     def __init__(self, source: Source, planes: Iterable[Plane]) -> None:
@@ -49,6 +59,7 @@ class Programs:
         self._by_name: dict[str, Span] = {}
         self._read: dict[Span, dict[str, Instruction]] = {}
         self.buffers: dict[str, dict[str, int]] = {}
+        self.frames: SourceFrames = Interner()
         for plane in planes:
             if plane.name == METADATA_PLANE:
                 self._add(plane)
@@ -74,7 +85,7 @@ class Programs:
         if span is None:
             return Instruction()
         if span not in self._read:
-            self._read[span] = _instructions(self._source, span)
+            self._read[span] = _instructions(self._source, span, self.frames)
             self._add_buffers(name_of, span)
         return self._read[span].get(name, Instruction())
 
@@ -85,11 +96,11 @@ class Programs:
                 self.buffers[name] = found
 
 
-def _instructions(source: Source, proto: Span) -> dict[str, Instruction]:
+def _instructions(source: Source, proto: Span, frames: SourceFrames) -> dict[str, Instruction]:
     """The instructions of one program by name, which is unique within it."""
     result: dict[str, Instruction] = {}
     for module in source.inner(proto, 1):
-        reader = _Computations(source, module)
+        reader = _Computations(source, module, frames)
         for computation in source.inner(module, 3):
             result |= reader.read(computation)
     return result
@@ -98,10 +109,11 @@ def _instructions(source: Source, proto: Span) -> dict[str, Instruction]:
 class _Computations:
     """Reads the computations of a module; each comes before those that call it."""
 
-    def __init__(self, source: Source, module: Span) -> None:
+    def __init__(self, source: Source, module: Span, frames: SourceFrames) -> None:
         self._source = source
-        self._frames, self._shapes = _Frames(source, module), Shapes(source)
+        self._frames, self._shapes = FrameIndex(source, module, frames), Shapes(source)
         self._work = ProgramWork(source)
+        self._origins: dict[int, tuple[Origin, ...]] = {}  # of each computation
         self._last_scope: dict[int, str] = {}  # of each computation, to name a fusion without one
 
     def read(self, computation: Span) -> dict[str, Instruction]:
@@ -110,7 +122,8 @@ class _Computations:
         start, end = np.array(spans, np.int64).reshape(-1, 2).T
         found = scan(source.octets, start, end, source.damage)
         names = _texts(source, found.of(1, BYTES), len(spans))
-        scopes, places = _metadata(source, found.of(7, BYTES), len(spans), self._frames)
+        scopes, places, frames = _metadata(source, found.of(7, BYTES), len(spans), self._frames)
+        own = list(map(own_origin, scopes, frames))
         nodes = self._nodes(found, spans)
         for row, node in enumerate(nodes):
             inside = (self._last_scope.get(number, "") for number in node.called)
@@ -118,8 +131,17 @@ class _Computations:
         number = source.number(computation, 5)
         self._last_scope[number] = next(filter(None, reversed(scopes)), "")
         works = self._work.add(number, source.number(computation, 6), nodes)
-        instructions = map(Instruction, scopes, places, works)
+        origins = [self._fused(*each) for each in zip(nodes, own, strict=True)]
+        self._origins[number] = origins_of_members(zip(origins, works, strict=True))
+        instructions = map(Instruction, scopes, places, works, origins)
         return dict(zip(names, instructions, strict=True))
+
+    def _fused(self, node: Node, own: tuple[Origin, ...]) -> tuple[Origin, ...]:
+        """The origins of an instruction: of a fusion those of its members, else its own."""
+        if node.opcode not in _FUSED:
+            return own
+        inside = (self._origins.get(number, ()) for number in node.called)
+        return next(filter(None, inside), own)
 
     def _nodes(self, found: Fields, spans: Sequence[Span]) -> list[Node]:
         source, count = self._source, len(spans)
@@ -133,50 +155,19 @@ class _Computations:
 
 
 def _metadata(
-    source: Source, found: Fields, count: int, frames: _Frames
-) -> tuple[list[str], list[str]]:
-    """The scope of each instruction and its source location; empty if not recorded."""
-    scopes, places = [""] * count, [""] * count
+    source: Source, found: Fields, count: int, index: FrameIndex
+) -> tuple[list[str], list[str], list[int]]:
+    """Scope, source location and frame of each instruction; empty or -1 if not recorded."""
+    scopes, places, frames = [""] * count, [""] * count, [-1] * count
     inner = scan(source.octets, found.value, found.end, source.damage)
     size = len(found.owner)
     names, files = (_texts(source, inner.of(number, BYTES), size) for number in (2, 3))
     lines, frame = inner.last(4, size).tolist(), inner.last(15, size).tolist()
     for row, owner in enumerate(found.owner.tolist()):
         scopes[owner] = names[row]
-        places[owner] = f"{files[row]}:{lines[row]}" if files[row] else frames.place(frame[row])
-    return scopes, places
-
-
-class _Frames:
-    """The Python source locations that a program's instructions refer to by number."""
-
-    def __init__(self, source: Source, module: Span) -> None:
-        self._files: list[str] = []
-        self._locations: list[tuple[int, int]] = []
-        self._frames: list[int] = []
-        for index in source.inner(module, 17):
-            for item in source.fields(index):
-                if item.kind != BYTES:
-                    continue
-                inner = Span(item.value, item.end)
-                if item.number == 1:
-                    self._files.append(source.text(*inner))
-                elif item.number == 3:
-                    place = source.number(inner, 1), source.number(inner, 3)
-                    self._locations.append(place)
-                elif item.number == 4:
-                    self._frames.append(source.number(inner, 1))
-
-    def place(self, frame: int) -> str:
-        """`file:line` of the innermost frame, empty if not recorded; numbers count from 1."""
-        location = _at(self._frames, frame) or 0
-        file, line = _at(self._locations, location) or (0, 0)
-        name = _at(self._files, file)
-        return f"{name}:{line}" if name else ""
-
-
-def _at(values: list[T], number: int) -> T | None:
-    return values[number - 1] if 0 < number <= len(values) else None
+        places[owner] = f"{files[row]}:{lines[row]}" if files[row] else index.place(frame[row])
+        frames[owner] = index.number(frame[row], files[row], lines[row])
+    return scopes, places, frames
 
 
 def _texts(source: Source, found: Fields, count: int) -> list[str]:

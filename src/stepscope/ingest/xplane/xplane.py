@@ -41,7 +41,7 @@ _LATEST_NS = 2**62
 _SIZE = re.compile(r"\bsize:(\d{1,18})\b")
 _COLUMNS = (
     "start_ns", "duration_ns", "track", "scope", "kind", "correlation", "run", "name", "category",
-    "bytes", "source",
+    "bytes", "source", "origin",
 )  # fmt: skip
 
 
@@ -124,6 +124,7 @@ class _Profile:
             memory=self._memory.columns(columns["source"]),
             metadata=self._metadata(hosts),
             arguments=Arguments(tuple(self._blocks)),
+            tables=self._compiled.tables(),
         )
 
     def _near(self, start: Codes) -> Mask:
@@ -167,7 +168,8 @@ class _Profile:
         columns = self._times(plane, batch)
         rows = columns.pop("rows")
         columns["track"] = np.array([track.number for track in tracks])[batch.line]
-        columns["scope"], columns["kind"], further = self._compiled.of(plane, batch)
+        found = self._compiled.of(plane, batch)
+        columns["scope"], columns["kind"], columns["origin"], further = found
         columns["correlation"], columns["run"] = map(batch.integers, ("correlation_id", "run_id"))
         columns["name"], columns["category"] = self._naming.of(plane, batch, tracks, columns)
         columns["bytes"] = self._bytes(batch)

@@ -1,0 +1,253 @@
+"""Puts compiled operations below the Python frames in which they were traced.
+
+A compiled operation runs long after the Python that asked for it, on other threads or a device. Its
+path is: the call of the compiled function, its frames down to the line of the operation, the
+operation as it was traced, the kernel. A fused kernel is below all operations that it was made
+from, with the share of each. Backward operations are below the lines of their forward ones.
+
+Source: DEEPCONTEXT sections 4.1 and 4.3.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.annotate.links.launch_sides import on_host
+from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.links.program_runs import call_around, calls_of_host_work
+from stepscope.annotate.names.named_scopes import scope_of
+from stepscope.arrays import Floats, Ids, Mask
+from stepscope.contexts.call_paths import merge_paths
+from stepscope.contexts.frames import Frame, Frames
+from stepscope.contexts.synthetic_elements import SyntheticElements
+from stepscope.trace.schema import VIAS
+from stepscope.trace.table import Table
+from stepscope.trace.trace import Trace
+
+_CALL, _BACKWARD = VIAS.index("call"), VIAS.index("backward")
+_OWN_FRAMES = "stepscope/capture/script_runner.py"  # `stepscope run` is below the script
+_LEFT_OUT = -2
+
+
+class Shares(NamedTuple):
+    """The elements of events that were made from several operations, sorted by event.
+
+    Attributes:
+        event: int64, shape (shares,).
+        element: where this share of the event is, int64, shape (shares,).
+        until: the share of the event up to and including this one, shape (shares,).
+    """
+
+    event: Ids
+    element: Ids
+    until: Floats
+
+    def spread(self, rows: Ids, values: Ids) -> tuple[Ids, Ids]:
+        """Elements and values of some events; those of a divided event add up to its value."""
+        first = np.searchsorted(self.event, rows)
+        count = np.searchsorted(self.event, rows, side="right") - first
+        whole = count == 0
+        place = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
+        value = np.repeat(values, count)
+        until = np.floor(value * self.until[place])
+        begins = place == np.repeat(first, count)
+        parts = (until - np.where(begins, 0, np.roll(until, 1))).astype(np.int64)
+        return (
+            np.concatenate([rows[whole], self.element[place]]),
+            np.concatenate([values[whole], parts]),
+        )
+
+
+NO_SHARES = Shares(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+
+
+def traced_operations(trace: Trace, wanted: Mask) -> Mask:
+    """Which of some events are compiled operations whose origin is known, bool, shape (events,)."""
+    result: Mask = wanted & (trace.events["origin"] >= 0)
+    return result
+
+
+def place_below_frames(
+    trace: Trace, rows: Ids, parent: Ids, frame: Ids, frames: Frames, synthetic: SyntheticElements
+) -> tuple[Ids, Shares]:
+    """Put compiled operations below the frames of the operations that they were made from.
+
+    Args:
+        trace: annotated.
+        rows: the compiled operations, ascending.
+        parent: the element above each event, shape (events,): of `rows`, their call.
+        frame: code of the frame of each event, shape (events,).
+        frames, synthetic: extended with the new frames and elements.
+
+    Returns:
+        The new parents, shape (events,), and the further elements of fused operations.
+    """
+    origins = trace["origins"]
+    size = np.bincount(origins["first"], minlength=len(origins))
+    first = trace.events["origin"][rows].astype(np.int64)
+    count = size[first]
+    owner = np.repeat(np.arange(len(rows)), count)
+    origin = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
+    above = _chains(trace, parent[rows][owner], origin, frames, synthetic)
+    above = _operations(trace, above, origin, frames, synthetic)
+    return _leaves(rows, owner, above, origins["share"][origin], (parent, frame), synthetic)
+
+
+def _leaves(
+    rows: Ids,
+    owner: Ids,
+    above: Ids,
+    share: Floats,
+    elements: tuple[Ids, Ids],
+    synthetic: SyntheticElements,
+) -> tuple[Ids, Shares]:
+    """The kernel of each event below each of its operations; the event itself below the largest."""
+    parent, frame = elements
+    order = np.lexsort((-share, owner))
+    largest = np.zeros(len(owner), np.bool_)
+    largest[order[np.flatnonzero(np.diff(owner[order], prepend=-1))]] = True
+    result = parent.copy()
+    result[rows] = above[largest]
+    others = np.flatnonzero(~largest)
+    element = rows[owner]
+    element[others] = _add_distinct(above[others], frame[rows[owner[others]]], synthetic)
+    begins = np.flatnonzero(np.diff(owner, prepend=-1))
+    total = np.cumsum(share)
+    before = np.repeat(total[begins] - share[begins], np.diff(np.append(begins, len(owner))))
+    until = total - before
+    until[np.append(begins[1:] - 1, len(owner) - 1)] = 1.0
+    several = np.bincount(owner)[owner] > 1
+    return result, Shares(rows[owner][several], element[several], until[several])
+
+
+def _add_distinct(parent: Ids, frame: Ids, synthetic: SyntheticElements, via: int = _CALL) -> Ids:
+    """One element for each distinct pair of parent and frame; the element of each pair given."""
+    if not len(parent):
+        return parent
+    span = int(frame.max()) + 1
+    pairs, which = np.unique(parent * span + frame, return_inverse=True)
+    result: Ids = synthetic.next + which
+    synthetic.extend(pairs // span, pairs % span, via)
+    return result
+
+
+def _operations(
+    trace: Trace, above: Ids, origin: Ids, frames: Frames, synthetic: SyntheticElements
+) -> Ids:
+    """An element for each operation as it was traced, below its frame."""
+    text = trace["origins"].text("scope")
+    scopes = [scope_of(value) for value in text.values]
+    names = frames.codes(Frame("operator", scope.primitive) for scope in scopes).astype(np.int64)
+    backward = np.array([scope.stage == "backward" for scope in scopes], np.bool_)
+    code = text.codes[origin]
+    named = np.array([bool(scope.primitive) for scope in scopes], np.bool_)[code]
+    result = above.copy()
+    for via, chosen in ((_CALL, ~backward[code]), (_BACKWARD, backward[code])):
+        at = np.flatnonzero(chosen & named)
+        result[at] = _add_distinct(above[at], names[code[at]], synthetic, via)
+    return result
+
+
+def _chains(
+    trace: Trace, call: Ids, origin: Ids, frames: Frames, synthetic: SyntheticElements
+) -> Ids:
+    """The element of each origin's frame below its call; the call where there is no frame."""
+    table = trace["frames"]
+    outer, kept = _below_the_call(trace)
+    own = np.append(kept, -1)[trace["origins"]["frame"][origin]]
+    result = call.copy()
+    at = np.flatnonzero(own >= 0)
+    if not len(at):
+        return result
+    span = len(table)
+    wanted = np.unique(call[at] * span + own[at])
+    pairs = _with_outer(wanted, outer, span)
+    above, frame = np.divmod(pairs, span)
+    begin = synthetic.next
+    within = outer[frame] >= 0
+    around = begin + np.searchsorted(pairs, above * span + np.maximum(outer[frame], 0))
+    codes = _frame_codes(table, frames)
+    synthetic.extend(np.where(within, around, above), codes[frame])
+    result[at] = begin + np.searchsorted(pairs, call[at] * span + own[at])
+    return result
+
+
+def _with_outer(pairs: Ids, outer: Ids, span: int) -> Ids:
+    """Pairs of call and frame, extended by all outer frames, sorted."""
+    found = [pairs]
+    while len(found[-1]):
+        call, frame = np.divmod(found[-1], span)
+        inside = outer[frame] >= 0
+        found.append(np.unique(call[inside] * span + outer[frame[inside]]))
+    return np.unique(np.concatenate(found))
+
+
+def _frame_codes(table: Table, frames: Frames) -> Ids:
+    rows = zip(table.text("function"), table.text("file"), table["line"].tolist(), strict=True)
+    codes = frames.codes(
+        Frame("python", function or "<unknown>", file or "", line) for function, file, line in rows
+    )
+    return codes.astype(np.int64)
+
+
+def _below_the_call(trace: Trace) -> tuple[Ids, Ids]:
+    """The outer frame of each frame within the compiled function, and the frame itself; else -1.
+
+    The stack of an operation begins at the script; what is above the compiled function is the path
+    of the call that compiled it, of which later calls need not have come.
+    """
+    table = trace["frames"]
+    programs = {scope_of(value).program for value in trace["origins"].text("scope").values}
+    names = [(name or "").rpartition(".")[2] for name in table.text("function")]
+    files = [file or "" for file in table.text("file")]
+    outer, kept = np.full(len(table), -1), np.full(len(table), -1)
+    inside, script = np.zeros(len(table), np.bool_), np.zeros(len(table), np.bool_)
+    for row, above in enumerate(table["parent"].tolist()):
+        begins = names[row] in programs and not (above >= 0 and inside[above])
+        inside[row] = begins or (above >= 0 and inside[above])
+        script[row] = files[row].endswith(_OWN_FRAMES)
+        if begins or above < 0 or script[above]:
+            outer[row] = -1
+        else:
+            outer[row] = kept[above]
+        kept[row] = row
+    return outer, kept
+
+
+def calls_of(trace: Trace, rows: Ids, parent: Ids, thread: Ids) -> Ids:
+    """The call that asked for each compiled operation, int64, shape (rows,).
+
+    Where it is not known, on a device what launched the operation, else its thread's element.
+
+    Args:
+        trace: annotated.
+        rows: the operations.
+        parent: the caller of each event, shape (events,).
+        thread: the element of each track's thread.
+    """
+    launch = launch_of(trace)[rows]
+    on_device = np.where(launch >= 0, call_around(trace)[launch], -1)
+    call = np.where(launch >= 0, on_device, calls_of_host_work(trace)[rows]).astype(np.int64)
+    otherwise = np.where(on_host(trace)[rows], thread[trace.events["track"][rows]], parent[rows])
+    return np.where(call >= 0, call, otherwise)
+
+
+def merged_parents(parent: Ids, key: Ids, wanted: Ids) -> Ids:
+    """Elements as `wanted`, of equal paths the first: work of many calls shares its frames.
+
+    Args:
+        parent: of each element, -1 at the root, -2 for elements that are left out.
+        key: frame and relation of each element.
+        wanted: elements.
+    """
+    present = parent != _LEFT_OUT
+    number = np.append(np.cumsum(present) - 1, -1)
+    node = merge_paths(number[parent[present]], key[present]).node
+    rows = np.flatnonzero(present)
+    first = np.full(int(node.max(initial=-1)) + 1, len(parent))
+    np.minimum.at(first, node, rows)
+    of_element = np.arange(len(parent))
+    of_element[rows] = first[node]
+    return of_element[wanted]
