@@ -102,10 +102,24 @@ def _origin(parts: Parts) -> int:
 
 
 def _sorted(events: Table) -> Table:
-    order = np.lexsort((-events["duration_ns"], events["start_ns"]))
+    order = _by_start(events["start_ns"], events["duration_ns"])
     if (order[1:] > order[:-1]).all():
         return events
     return events.take(order)
+
+
+def _by_start(start: Times, duration: Times) -> Rows:
+    """The order by start, of equal starts the longest first, else as it is.
+
+    A stable sort by one column is fast where it is nearly sorted, as recordings are.
+    """
+    order = np.argsort(start, kind="stable")
+    same = np.diff(start[order]) == 0
+    if same.any():
+        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        rows = order[tied]
+        order[tied] = rows[np.lexsort((-duration[rows], start[rows]))]
+    return order
 
 
 def _from_zero(events: Table, origin: int) -> Table:

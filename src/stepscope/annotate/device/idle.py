@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,15 @@ _WAITS = re.compile(
 _LEAST_NS = 1
 
 
+class _Gaps(NamedTuple):
+    """The gaps of one device in one step by one cause (index in `IDLE_CAUSES`)."""
+
+    step: int
+    device: int
+    cause: np.int8
+    gaps: Intervals
+
+
 def find_idle(trace: Trace) -> Trace:
     """Fill the table `idle`: the gaps in each device's computing within each step, by cause.
 
@@ -35,18 +44,17 @@ def find_idle(trace: Trace) -> Trace:
     """
     spans = windows(trace)
     devices = distinct(trace["tracks"]["device"][trace.events["track"][device_work(trace)]])
-    found = [_idle_of_device(trace, int(device), spans) for device in devices]
-    rows = [row for part in found for row in part]
-    if not rows:
+    parts = [part for device in devices for part in _idle_of_device(trace, int(device), spans)]
+    counts = [len(part.gaps) for part in parts]
+    if not sum(counts):
         return _with_busy_times(trace)
-    step, device, start, end, cause = (np.array(column) for column in zip(*rows, strict=True))
     columns: dict[str, Any] = {
-        "step": step,
-        "rank": np.full(len(rows), trace.metadata.ranks[0]),
-        "device": device,
-        "start_ns": start,
-        "end_ns": end,
-        "cause": Text(cause.astype(np.int8), IDLE_CAUSES),
+        "step": np.repeat([part.step for part in parts], counts),
+        "rank": np.full(sum(counts), trace.metadata.ranks[0]),
+        "device": np.repeat([part.device for part in parts], counts),
+        "start_ns": np.concatenate([part.gaps.starts for part in parts]),
+        "end_ns": np.concatenate([part.gaps.ends for part in parts]),
+        "cause": Text(np.repeat([part.cause for part in parts], counts), IDLE_CAUSES),
     }
     return _with_busy_times(trace.with_table(Table(IDLE, columns)))
 
@@ -96,9 +104,7 @@ def _with_busy_times(trace: Trace) -> Trace:
     return trace.with_table(steps.with_columns(device_busy_ns=window - spent, device_idle_ns=spent))
 
 
-def _idle_of_device(
-    trace: Trace, device: int, spans: Spans
-) -> list[tuple[int, int, int, int, int]]:
+def _idle_of_device(trace: Trace, device: int, spans: Spans) -> list[_Gaps]:
     events = trace.events
     here = (trace["tracks"]["device"] == device)[events["track"]]
     work = np.flatnonzero(device_work(trace) & here)
@@ -106,11 +112,9 @@ def _idle_of_device(
     busy = computing.union(communicating)
     causes = {"communication": communicating, **_gap_causes(trace, work, busy, spans)}
     return [
-        (step, device, int(begin), int(finish), IDLE_CAUSES.index(cause))
+        _Gaps(step, device, np.int8(IDLE_CAUSES.index(cause)), intervals.clip(first, last))
         for step, first, last in spans
         for cause, intervals in causes.items()
-        for part in (intervals.clip(first, last),)
-        for begin, finish in zip(part.starts, part.ends, strict=True)
     ]
 
 

@@ -124,17 +124,33 @@ def _runs_of_step(times: Times, stages: Codes, start: int, end: int) -> tuple[Ti
 
 
 def _close_gaps(at: Times, stage: Codes, end: int) -> Codes:
+    """The stages with each gap given to a neighbor, or `other`.
+
+    A gap goes to the run before it if the run after it is of the same stage, or if it is short and
+    none follows; to the run after it if it is short. Gaps may follow each other: then what becomes
+    of the first is before the second.
+    """
     length = np.diff(np.append(at, end))
-    short = length <= _SHORT_GAP * max(end - int(at[0]), 1)
+    gap = np.flatnonzero(stage == _NONE)
+    short = (length <= _SHORT_GAP * max(end - int(at[0]), 1))[gap]
+    around = np.concatenate([[_NONE], stage, [_NONE]])
+    after = around[gap + 2]
+    before = _before_gaps(gap, short, around)
+    keeps = ((before == after) & (after != _NONE)) | (short & (after == _NONE) & (before != _NONE))
     result = stage.copy()
-    for index in np.flatnonzero(stage == _NONE).tolist():
-        before = result[index - 1] if index else _NONE
-        after = stage[index + 1] if index + 1 < len(stage) else _NONE
-        if before == after != _NONE or (short[index] and after == _NONE != before):
-            result[index] = before
-        else:
-            result[index] = after if short[index] and after != _NONE else _OTHER
+    result[gap] = np.where(keeps, before, np.where(short & (after != _NONE), after, _OTHER))
     return result
+
+
+def _before_gaps(gap: Rows, short: Mask, around: Codes) -> Codes:
+    """The stage before each gap; in a row of gaps, what becomes of the gap before it."""
+    is_first = np.diff(gap, prepend=-2) > 1
+    row = np.cumsum(is_first) - 1
+    before_row: Codes = around[gap[is_first]][row]
+    long = np.cumsum(~short)
+    in_row: Codes = long - (long - ~short)[is_first][row]
+    becomes = np.where((before_row == _NONE) | (in_row > 0), _OTHER, before_row)
+    return np.where(is_first, before_row, np.roll(becomes, 1))
 
 
 def _merged(at: Times, stage: Codes, end: int) -> tuple[Times, Times, Codes]:

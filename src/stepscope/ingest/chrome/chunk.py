@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from stepscope.arrays import Array, Codes32, Ids32
+from stepscope.arrays import Array, Codes32, Ids32, Times
 from stepscope.trace.arguments import Block
+
+NO_IDENTITY = -(2**63)
 
 
 class Place(NamedTuple):
@@ -43,7 +45,8 @@ class Chunk:
         place: code of its place, shape (events,).
         names: distinct names in order of first appearance.
         name: code of its name, shape (events,).
-        identities: its `id`, else the text of its `id2`, else None; empty if all are None.
+        identities: the `id` of each, else the text of its `id2`, else None; integers of shape
+            (events,) if none is text, `NO_IDENTITY` for None.
         numbers: `time_ns`, `duration_us`, `thread_duration_us`, and those of the `KnownArguments`
             that some event has, each of shape (events,).
         arguments: of those events that have some; None if none has.
@@ -56,6 +59,6 @@ class Chunk:
     place: Codes32
     names: list[str]
     name: Codes32
-    identities: list[Any] = field(default_factory=list)
+    identities: Times | list[Any]
     numbers: dict[str, Array] = field(default_factory=dict)
     arguments: Block | None = None

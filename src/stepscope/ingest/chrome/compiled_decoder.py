@@ -18,10 +18,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.arrays import Array, Floats, IntArray
+from stepscope.arrays import Array, Floats, IntArray, Times
 from stepscope.compiled.build import LIBRARY
 from stepscope.compiled.library import Function, function
-from stepscope.ingest.chrome.chunk import Chunk, Label, Place
+from stepscope.ingest.chrome.chunk import NO_IDENTITY, Chunk, Label, Place
 from stepscope.ingest.chrome.known_arguments import (
     FIELDS,
     default_of,
@@ -166,19 +166,13 @@ class _Decoded:
             return np.array(found, np.float64)
         return self._column(f"{name}_us").view(np.float64).copy()
 
-    def _identities(self) -> list[Any]:
-        found: list[Any] = []
-        if self._count["odd_identities"]:
-            found = _IDENTITIES.decode(_array(self._texts("identity_text"), b"null"))
-        elif self._count["identities"]:
-            has = self._column("identity_text", offset=1).tolist()
-            values = self._column("identity").tolist()
-            found = [value if end else None for value, end in zip(values, has, strict=True)]
-        if self._count["local_identities"]:
-            local = self._texts("local_identity_text")
-            found = found or [None] * len(local)
-            found = [b or None if a is None else a for a, b in zip(found, local, strict=True)]
-        return found
+    def _identities(self) -> Times | list[Any]:
+        if not self._count["odd_identities"] and not self._count["local_identities"]:
+            is_there = self._column("identity_text", offset=1) > 0
+            return np.where(is_there, self._column("identity"), NO_IDENTITY)
+        found = _IDENTITIES.decode(_array(self._texts("identity_text"), b"null"))
+        local = self._texts("local_identity_text")
+        return [b or None if a is None else a for a, b in zip(found, local, strict=True)]
 
     # -- arguments
 

@@ -24,7 +24,7 @@ def arrows_of(recorded: EventColumns) -> Arrows:
     heads = np.array([ARROWS.get(phase, False) for phase, _ in recorded.phases] or [False])
     return Arrows(
         kind=recorded.categories(rows),
-        identity=recorded.columns.column("identity")[rows].astype(np.int64),
+        identity=recorded.columns.identity[rows].astype(np.int64),
         is_head=heads[recorded.phase[rows]],
         time_ns=recorded.time_ns[rows],
         track=recorded.track[rows].astype(np.int32),

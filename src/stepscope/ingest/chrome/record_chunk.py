@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from msgspec import Raw
 
-from stepscope.arrays import Array, Floats
-from stepscope.ingest.chrome.chunk import Chunk, Label, Place
+from stepscope.arrays import Array, Floats, Times
+from stepscope.ingest.chrome.chunk import NO_IDENTITY, Chunk, Label, Place
 from stepscope.ingest.chrome.known_arguments import (
     decode_known,
     default_of,
@@ -53,13 +53,13 @@ def _labels(records: list[Record]) -> list[Label]:
     return [Label(Place(*_PLACE(record)), record.name, bytes(record.args)) for record in records]
 
 
-def _identities(records: list[Record]) -> list[Any]:
+def _identities(records: list[Record]) -> Times | list[Any]:
     found = list(map(attrgetter("id"), records))
     if any(map(attrgetter("id2"), records)):
         for row, local in enumerate(map(attrgetter("id2"), records)):
             if local and found[row] is None:
                 found[row] = bytes(local)
-    return found if found.count(None) < len(found) else []
+    return found if found.count(None) < len(found) else np.full(len(found), NO_IDENTITY)
 
 
 def _pack(chunk: Chunk, records: list[Record]) -> None:

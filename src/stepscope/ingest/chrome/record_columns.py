@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from stepscope.arrays import Array, Codes32, Ids32
-from stepscope.ingest.chrome.chunk import Chunk, Label, Place
+from stepscope.arrays import Array, Codes32, Ids32, Times
+from stepscope.ingest.chrome.chunk import NO_IDENTITY, Chunk, Label, Place
 from stepscope.ingest.chrome.known_arguments import default_of
 from stepscope.trace.arguments import Arguments, Block, parse
 from stepscope.trace.interner import Interner
@@ -23,7 +24,6 @@ class RecordColumns:
         phases: (phase, category) pairs by code.
         names: event names by code.
         tracks: (pid, tid) by code.
-        identities: ids of arrows and async events by code.
         labels: value of a metadata event by (pid, tid, its name).
     """
 
@@ -31,10 +31,10 @@ class RecordColumns:
         self.phases: Interner[tuple[str, str]] = Interner()
         self.names: Interner[str] = Interner()
         self.tracks: Interner[tuple[Any, Any]] = Interner()
-        self.identities: Interner[Any] = Interner()
         self.labels: dict[tuple[Any, Any, str], str] = {}
         self._chunks: list[dict[str, Array]] = []
         self._blocks: list[Block] = []
+        self._identities: list[Times | list[Any]] = []
         self._read = 0
 
     def add(self, chunk: Chunk) -> None:
@@ -44,13 +44,13 @@ class RecordColumns:
             self._label(label)
         if len(chunk.source):
             names = self.names.codes(chunk.names, len(chunk.names))
+            self._identities.append(chunk.identities)
             self._chunks.append(
                 {
                     "phase": phase[chunk.place],
                     "track": track[chunk.place],
                     "source": chunk.source + np.int32(self._read),
                     "name": names[chunk.name],
-                    "identity": self._identities(chunk),
                     **chunk.numbers,
                 }
             )
@@ -72,13 +72,18 @@ class RecordColumns:
             value = next(iter(parse(label.arguments).values()), "")
             self.labels[key] = str(value).strip()
 
-    def _identities(self, chunk: Chunk) -> Ids32:
-        """Codes of the chunk's ids; -1 for events without one."""
-        if not chunk.identities:
-            return np.full(len(chunk.source), -1, np.int32)
-        codes = self.identities.codes(chunk.identities, len(chunk.identities))
-        codes[codes == self.identities[None]] = -1
-        return codes
+    @cached_property
+    def identity(self) -> Ids32:
+        """A number for the `id` of each event, equal for equal ones; -1 for none; (events,)."""
+        plain = [chunk for chunk in self._identities if isinstance(chunk, np.ndarray)]
+        if len(plain) < len(self._identities):
+            codes: Interner[Any] = Interner({None: -1})
+            return codes.codes(chain.from_iterable(map(_listed, self._identities)))
+        values = np.concatenate([*plain, np.zeros(0, np.int64)])
+        found = np.flatnonzero(values != NO_IDENTITY)
+        result = np.full(len(values), -1, np.int32)
+        result[found] = np.unique(values[found], return_inverse=True)[1]
+        return result
 
     def column(self, name: str) -> Array:
         """A column over all chunks, shape (events,)."""
@@ -93,3 +98,9 @@ class RecordColumns:
     def arguments(self) -> Arguments:
         """The recorded arguments of every event."""
         return Arguments(tuple(self._blocks))
+
+
+def _listed(identities: Times | list[Any]) -> list[Any]:
+    if isinstance(identities, list):
+        return identities
+    return [None if value == NO_IDENTITY else value for value in identities.tolist()]

@@ -78,7 +78,7 @@ def _async(recorded: EventColumns, last: int) -> Slices:
     """Async slices, on a separate track for each process and category."""
     marks: dict[tuple[Any, ...], list[Mark]] = defaultdict(list)
     tracks: dict[tuple[Any, ...], int] = {}
-    identity = recorded.columns.column("identity")
+    identity = recorded.columns.identity
     keys = list(recorded.columns.tracks)
     for row in recorded.of_phase(*ASYNC).tolist():
         process, _ = keys[int(recorded.track[row])]
