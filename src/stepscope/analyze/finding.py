@@ -36,9 +36,11 @@ class Gain:
     @property
     def words(self) -> str:
         """The basis of the number, in one line."""
-        more = f" and {len(self.changes) - 1} more" if len(self.changes) > 1 else ""
-        change = f"what-if {self.changes[0]}{more}" if self.changes else ""
-        simulated = "simulated" if self.edit and not self.changes else ""
+        names = list(dict.fromkeys(change.partition(":")[0] for change in self.changes))
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        is_change = bool(names) and names[0] != "scale"  # which only states what is simulated
+        change = f"what-if {names[0]}{more}" if is_change else ""
+        simulated = "simulated" if self.edit and not is_change else ""
         return ", ".join(filter(None, (change, simulated, self.note)))
 
     @property
@@ -90,10 +92,15 @@ class Place:
 
     @property
     def where(self) -> str:
-        """The place, such as `train.py:12 in step`; empty if unknown."""
+        """The module and the line, such as `layer1 · train.py:12 in step`; empty if unknown."""
+        return " · ".join(filter(None, (self.module, self.code)))
+
+    @property
+    def code(self) -> str:
+        """The line, such as `train.py:12 in step`; empty if unknown."""
         line = f":{self.line}" if self.line is not None else ""
         code = f"{self.file}{line}" + (f" in {self.function}" if self.function else "")
-        return " · ".join(filter(None, (self.module, code if self.file else "")))
+        return code if self.file else ""
 
 
 @dataclass(frozen=True)

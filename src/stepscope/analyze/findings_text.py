@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console, RenderableType
 from rich.console import Group as RichGroup
@@ -16,7 +17,8 @@ from stepscope.analyze.finding import Finding, Gain, Place
 from stepscope.analyze.patch import Patch
 from stepscope.analyze.source_places import plain_name
 from stepscope.kernel_names import short_kernel
-from stepscope.summary.numbers import ms, percent, plural
+from stepscope.summary.numbers import ms, percent, plural, rounded
+from stepscope.trace.frame_name import FrameName
 
 _STYLE = {"critical": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 _PLACES = 4
@@ -138,9 +140,10 @@ def _finding(finding: Finding) -> Iterator[RenderableType]:
     yield Text(finding.advice)
     if finding.patch:
         yield Padding(_patch(finding.patch), (0, 0, 0, 2))
-    for place in finding.evidence[:_PLACES]:
+    places = _by_line(finding.evidence)
+    for place in places[:_PLACES]:
         yield Padding(_place(place), (0, 0, 0, 2))
-    if (rest := len(finding.evidence) - _PLACES) > 0:
+    if (rest := len(places) - _PLACES) > 0:
         yield Text(f"  … and {plural(rest, 'more place')}", "dim")
     if finding.gain.ms:
         yield _gain(finding)
@@ -165,8 +168,29 @@ def _gain(finding: Finding) -> Text:
     return text.append(f": {gain.words}", "dim")
 
 
+def _by_line(places: Sequence[Place]) -> list[Place]:
+    """The places by time; those of one name and line in several modules are one."""
+    groups = defaultdict[tuple[object, ...], list[Place]](list)
+    for number, one in enumerate(places):
+        known = (one.name, one.stage, one.file, one.line, one.function)
+        groups[known if one.line is not None else (number,)].append(one)
+    return sorted(map(_together, groups.values()), key=lambda one: -one.ms)
+
+
+def _together(places: list[Place]) -> Place:
+    modules = {one.module for one in places}
+    return replace(
+        places[0],
+        module=places[0].module if len(modules) == 1 else plural(len(modules), "module"),
+        count=sum(one.count for one in places),
+        ms=sum(one.ms for one in places),
+    )
+
+
 def _place(place: Place) -> Text:
-    text = Text(short_kernel(plain_name(place.name), _NAME_WIDTH), "cyan")
-    text.append(f" × {place.count:.4g}, {ms(place.ms)} ms per step", "dim")
+    frame = FrameName.of(place.name)  # whose file and line follow
+    name = frame.function if frame else plain_name(place.name)
+    text = Text(short_kernel(name, _NAME_WIDTH), "cyan")
+    text.append(f" × {rounded(place.count, 4)}, {ms(place.ms)} ms per step", "dim")
     text.append(f", {place.stage.replace('_', ' ')}" if place.stage else "", "dim")
     return text.append(f"  {place.where}" if place.where else "")

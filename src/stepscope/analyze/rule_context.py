@@ -17,6 +17,7 @@ from stepscope.analyze.patch import Patch, patch_of
 from stepscope.analyze.source_places import Places
 from stepscope.arrays import Rows
 from stepscope.contexts import ContextTree
+from stepscope.summary.numbers import rounded
 from stepscope.trace.trace import Trace
 
 __all__ = ["RuleContext", "glob"]
@@ -242,19 +243,21 @@ class RuleContext:
     def times(self, rows: Rows) -> str:
         """How often per step, in words: `once`, `4 times`."""
         calls = self.calls(rows)
-        return "once" if calls == 1 else f"{calls:.4g} times"
+        return "once" if calls == 1 else f"{rounded(calls, 4)} times"
 
     def place(self, row: int) -> str:
-        """The source of an event, such as ` in layer1 · net.py:12`; empty if unknown."""
-        where = self._places.of(np.array([row]), 1)[0].where
+        """The source of an event, such as ` in net.py:12`, else its module; empty if unknown."""
+        first = self._places.of(np.array([row]), 1)[0]
+        where = first.code or first.module
         return f" in {where}" if where else ""
 
     def main_place(self, rows: Rows) -> str:
         """The source of most of the time of `rows`, in the form of `place`."""
         first, *others = self._places.of(np.asarray(rows), 1)
-        if not first.where:
+        where = first.code or first.module
+        if not where:
             return ""
-        return f", most in {first.where}" if others else f" in {first.where}"
+        return f", most in {where}" if others else f" in {where}"
 
 
 def _measured(tree: ContextTree, node: int) -> tuple[float, float]:

@@ -150,6 +150,8 @@ def plain_name(name: str) -> str:
     name = _PREFIX.sub("", name).removesuffix(" ##")
     if (module := name.removeprefix(MODULE_RANGE)) != name:
         return module.strip() or "the model"
+    if frame := FrameName.of(name):
+        return f"{frame.file}:{frame.line} in {frame.function}"
     return next((words for pattern, words in _INTERNAL if pattern.search(name)), name)
 
 

@@ -15,6 +15,16 @@ def ms(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
+def rounded(value: float, digits: int = 3) -> str:
+    """A number with some digits, and never with an exponent.
+
+    Example:
+        >>> rounded(40212.4), rounded(0.0123), rounded(12.0)
+        ('40,212', '0.0123', '12')
+    """
+    return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
+
+
 def percent(share: float) -> str:
     """A share of 0 to 1 as percent, with a decimal where it is small."""
     return f"{share:.0%}" if share >= 0.0995 else f"{share:.1%}"

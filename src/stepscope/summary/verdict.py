@@ -21,8 +21,10 @@ _SENTENCES = {
     "for {share:.0%} of it the device communicates and does not compute.",
     "host": "The step is host-bound: "
     "for {share:.0%} of it the device is idle because the CPU has launched nothing.",
-    "launch": "Launch latency limits the step: "
-    "for {share:.0%} of it the device is idle although work is launched.",
+    "sometimes_host": "The device computes for {computing:.0%} of the step; "
+    "for {share:.0%} it is idle because the CPU has launched nothing.",
+    "launch": "Launched work waits: "
+    "for {share:.0%} of the step the device is idle although work is launched.",
     "device": "The step is device-bound: the device computes for {share:.0%} of it.",
     "cpu_data": "The step waits for data: loading batches takes {share:.0%} of it.",
     "cpu_python": "Python limits the step: for {share:.0%} of it no operator runs, mostly {where}.",
@@ -75,10 +77,12 @@ def verdict(
     window = device.window_ms or step_ms or 1.0
     cause = max(device.idle_ms, key=device.idle_ms.__getitem__)
     share = device.idle_ms[cause] / window
+    computing = device.computing_ms / window
     if share >= NOTABLE:
-        return Verdict(cause, share, _SENTENCES[cause].format(share=share))
-    share = device.computing_ms / window
-    return Verdict("device", share, _SENTENCES["device"].format(share=share))
+        name = "sometimes_host" if cause == "host" and share < computing else cause
+        text = _SENTENCES[name].format(share=share, computing=computing)
+        return Verdict(cause, share, text)
+    return Verdict("device", computing, _SENTENCES["device"].format(share=computing))
 
 
 def _cpu_verdict(

@@ -151,6 +151,6 @@ def test_loading_is_told_by_part_and_the_longest_part_has_its_own_advice() -> No
 
 
 def test_copies_are_a_part_of_loading() -> None:
-    finding = found("input_bound", LOADING.replace("PIL/Image.py(3000): open", "aten::to"))
+    finding = found("input_bound", LOADING.replace("PIL/Image.py(3000): open", "cudaMemcpyAsync"))
     assert finding is not None
     assert "Most of it is copying to the device (63%)" in finding.what

@@ -157,7 +157,7 @@ def test_the_function_is_named_where_frames_were_recorded() -> None:
     frame = "main | 10 3990 | train.py(7): write_log"
     finding = found("cpu_latency", logged(0, 4) + frame)
     assert finding is not None
-    assert "mostly in train.py(7): write_log" in finding.what
+    assert "mostly in train.py:7 in write_log" in finding.what
     assert "--stack" not in finding.advice
 
 

@@ -40,8 +40,9 @@ def run(step_us: int, work_us: int, kernel: str = "volta_sgemm", steps: int = ST
          "B takes as long as A; device work fell by 33% (mostly matrix products); idle time while "
          "the CPU prepares work rose by 0.1 ms; the step stays bound by the CPU."),
         (run(600, 500), run(1000, 480),
-         "B takes 66% more time: idle time while the CPU prepares work rose by 0.42 ms; device work "
-         "fell by 4.0% (mostly matrix products); the step is now bound by the CPU, before by the "
+         "B takes 66% more time: idle time while the CPU prepares work rose by 0.42 ms; device "
+         "work fell by 4.0% (mostly matrix products); the step is now bound by the CPU, before by "
+         "the "
          "device."),
         (run(1000, 900, steps=1), run(500, 400, steps=1),
          "B takes 50% less time, but A has only one step, so this may be noise; device work fell "

@@ -44,6 +44,19 @@ def test_the_sentence_tells_the_share() -> None:
     assert told.sentence.startswith("The step waits for data: for 33% of it")
 
 
+@pytest.mark.parametrize(
+    ("computing", "host", "sentence"),
+    [(20.0, 70.0, "The step is host-bound: for 70% of it"),
+     (72.0, 18.0, "The device computes for 72% of the step; for 18% it is idle because")],
+)  # fmt: skip
+def test_a_step_is_host_bound_if_the_device_waits_for_longer_than_it_computes(
+    computing: float, host: float, sentence: str
+) -> None:
+    told = verdict(100.0, [], [Device(computing, {"host": host})])
+    assert told.sentence.startswith(sentence)
+    assert told.bound_by == "host"
+
+
 def test_the_device_that_computes_most_decides() -> None:
     lazy, busy = Device(1.0, {"host": 99.0}), Device(95.0, {"host": 5.0})
     assert verdict(100.0, [], [lazy, busy]).bound_by == "device"

@@ -9,6 +9,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
+from stepscope.summary.numbers import rounded
 
 EXPLAINS = ("host", "synchronization")
 _CALLS = (
@@ -55,7 +56,7 @@ def _by_driver(context: RuleContext) -> Iterator[Finding]:
     why, advice = _reason(context, rows)
     yield context.finding(
         f"Each step allocates or frees driver memory {context.times(rows)}, "
-        f"{context.ms(rows):.3g} ms{context.main_place(rows)}: {why}.",
+        f"{rounded(context.ms(rows))} ms{context.main_place(rows)}: {why}.",
         context.by_framework(advice, jax=JAX),
         rows,
         context.gain(rows, *(f"scale:select=name={name},factor=0" for name in names)),
@@ -87,7 +88,8 @@ def _by_system(context: RuleContext) -> Iterator[Finding]:
         return
     volume = float(memory["bytes"][big][mine].sum()) / context.step_count
     yield context.finding(
-        f"Each step allocates {mine.sum() / context.step_count:.4g} blocks of 32 MiB or more from "
+        f"Each step allocates {rounded(mine.sum() / context.step_count, 4)} blocks of 32 MiB or "
+        "more from "
         f"the system, {volume / 1e9:.3g} GB in total, and frees them: the kernel maps and clears "
         "every page each time.",
         "Work in place (add_, mul_, out=), reuse buffers, or preload an allocator that caches "

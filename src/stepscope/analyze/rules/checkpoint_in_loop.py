@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.summary.numbers import rounded
 
 EXPLAINS = ("host", "synchronization")
 LEAST = 0.05
@@ -35,7 +36,7 @@ def checkpoint_in_loop(context: RuleContext) -> Iterator[Finding]:
     if not len(rows) or spent < LEAST * context.steady_ms:
         return
     yield context.finding(
-        f"Saving a checkpoint takes {spent:.3g} ms per step, while training "
+        f"Saving a checkpoint takes {rounded(spent)} ms per step, while training "
         f"waits{context.main_place(rows)}.",
         context.advice(ADVICE, **LIBRARIES),
         rows,

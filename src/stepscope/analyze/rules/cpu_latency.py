@@ -17,6 +17,7 @@ from stepscope.analyze.python_stalls import (
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
 from stepscope.arrays import Ids, Rows
+from stepscope.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import STAGES
 
@@ -26,6 +27,11 @@ ADVICE = (
     "Launch fewer, larger kernels: torch.compile (mode='reduce-overhead' replays CUDA graphs), a "
     "larger batch, a fused optimizer; keep Python out of the inner loop."
 )
+OTHER_DEVICES = (
+    "Launch fewer, larger kernels: torch.compile, a larger batch, a fused optimizer; keep Python "
+    "out of the inner loop."
+)
+_GRAPHS = r"^(cuda|hip)[A-Z]|^cu[A-Z]"  # runtimes with graphs
 JAX = (
     "Launch fewer, larger programs: the whole step under one jax.jit, several steps in one call "
     "(jax.lax.scan over batches), a larger batch; keep Python out of the inner loop."
@@ -78,7 +84,8 @@ def _frames(context: RuleContext) -> Iterator[Finding]:
         return
     worst = calls[slower][context.events["duration_ns"][calls[slower]].argmax()]
     yield context.finding(
-        f"Launching takes {cpu:.3g} ms of CPU time per step for {device:.3g} ms of device work, "
+        f"Launching takes {rounded(cpu)} ms of CPU time per step for {rounded(device)} ms of "
+        "device work, "
         f"mostly in {plain_name(context.name(worst))}{context.place(int(worst))}.",
         context.by_framework(ADVICE, jax=JAX),
         calls[slower],
@@ -92,14 +99,15 @@ def _launching(context: RuleContext) -> Iterator[Finding]:
     rows, gap_ns = _during(context, gaps)
     if idle < LEAST * context.steady_ms or not len(rows):
         return
+    graphs = len(context.find(_GRAPHS, category="runtime")) > 0
     spent = np.bincount(context.events["stage"][rows] + 1, gap_ns)
     worst = ("no stage", *STAGES)[int(spent.argmax())].replace("_", " ")
     yield context.finding(
         f"The device idles for {idle / context.steady_ms:.0%} of the step because the CPU launches "
         f"work too slowly, mostly in {worst}.",
-        context.by_framework(ADVICE, jax=JAX),
+        context.by_framework(ADVICE if graphs else OTHER_DEVICES, jax=JAX),
         rows,
-        _gain(context, idle),
+        _gain(context, idle) if graphs else context.bound(idle, "at most this idle time"),
     )
 
 
@@ -150,4 +158,4 @@ def _between(context: RuleContext, found: PythonStalls | None) -> str:
     begin = context.trace.metadata.capture.get("step_ends_after") or "the start of the step"
     before = plain_name(context.name(found.before)) if found.before >= 0 else begin
     after = plain_name(context.name(found.after)) if found.after >= 0 else "its end"
-    return f": {found.longest_ms:.3g} ms without interruption between {before} and {after}"
+    return f": {rounded(found.longest_ms)} ms without interruption between {before} and {after}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.summary.numbers import rounded
 
 CAUSE = "communication"
 _SEARCH = r"search_unused_parameters"
@@ -26,7 +27,7 @@ def ddp_unused_parameters(context: RuleContext) -> Iterator[Finding]:
         return
     yield context.finding(
         f"DistributedDataParallel searches for unused parameters in every step, "
-        f"{context.ms(rows):.3g} ms.",
+        f"{rounded(context.ms(rows))} ms.",
         context.advice(
             "If every parameter gets a gradient, create DistributedDataParallel with "
             "find_unused_parameters=False; if the same ones never do, add static_graph=True.",

@@ -12,6 +12,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Floats, Rows
+from stepscope.summary.numbers import rounded
 
 CAUSE = "experts"
 EXPLAINS = ("host", "launch")
@@ -53,7 +54,8 @@ def expert_loop(context: RuleContext) -> Iterator[Finding]:
     uneven = float(known.max() / known.mean()) if len(known) else 1.0
     advice = context.advice(ADVICE, jax=JAX, **LIBRARIES)
     yield context.finding(
-        f"Experts run one after the other: {context.calls(rows):.4g} matrix products per step"
+        f"Experts run one after the other: {rounded(context.calls(rows), 4)} matrix products per "
+        "step"
         f"{_rows_in_words(known, uneven)}{context.main_place(rows)}.",
         f"{advice} {BALANCE}" if uneven >= UNEVEN else advice,
         rows,

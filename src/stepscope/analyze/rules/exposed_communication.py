@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Rows
+from stepscope.summary.numbers import rounded
 
 CAUSE = "communication"
 EXPLAINS = ("communication",)
@@ -17,6 +19,11 @@ ADVICE = (
     "prefetching), send less data (16 bits) or send less often (gradient accumulation with "
     "no_sync()), and check whether one rank is late."
 )
+EXCHANGES = (
+    "Overlap the exchange with computation that does not need it (split the batch, prefetch the "
+    "next one), send less data (16 or 8 bits), and check whether one rank is late."
+)
+_EXCHANGE = r"(?i)send_?recv|all_?to_?all|^(send|recv)"  # between stages, tables or experts
 JAX = (
     "Overlap collectives with other work (XLA_FLAGS=--xla_gpu_enable_latency_hiding_"
     "scheduler=true), send less data (gradients in jnp.bfloat16) or send less often (several "
@@ -40,16 +47,21 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
     whole = context.spans(rows).total() / 1e6 / context.step_count
     hidden = device.overlapped_ms if device else whole - exposed
     yield context.finding(
-        f"Communication is exposed for {exposed:.3g} ms of the step "
+        f"Communication is exposed for {rounded(exposed)} ms of the step "
         f"({exposed / context.steady_ms:.0%}){_hidden(hidden)}.",
-        context.by_framework(ADVICE, jax=JAX),
+        context.by_framework(EXCHANGES if _exchanges(context, rows) else ADVICE, jax=JAX),
         rows,
         _gain(context, exposed),
     )
 
 
+def _exchanges(context: RuleContext, rows: Rows) -> bool:
+    """Whether ranks mostly send each other different data, which DDP's options do not change."""
+    return context.ms(context.find(_EXCHANGE, inside=rows)) > context.ms(rows) / 2
+
+
 def _hidden(ms: float) -> str:
-    return f"; another {ms:.3g} ms overlap with computation" if ms >= LEAST_MS else ""
+    return f"; another {rounded(ms)} ms overlap with computation" if ms >= LEAST_MS else ""
 
 
 def _gain(context: RuleContext, exposed: float) -> Gain:

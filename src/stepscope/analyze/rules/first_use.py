@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.summary.numbers import plural
+from stepscope.summary.numbers import plural, rounded
 
 NOTICE = True
 LEAST = 0.05
@@ -22,7 +22,7 @@ def first_use(context: RuleContext) -> Iterator[Finding]:
     if not len(rows) or spent < LEAST * context.steady_ms * context.step_count:
         return
     finding = context.finding(
-        f"The first use of kernels and functions takes {spent:.3g} ms of the recorded steps "
+        f"The first use of kernels and functions takes {rounded(spent)} ms of the recorded steps "
         f"({plural(len(rows), 'call')}). Other findings do not count this time.",
         "Nothing needs to change: later steps do not pay this cost. To exclude it, "
         "record after more warm-up steps.",

@@ -10,6 +10,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.arrays import Rows
+from stepscope.summary.numbers import rounded
 from stepscope.trace.nesting import inherit
 
 _NODE = re.compile(r"^.*[: ]|Backward\d*$")
@@ -101,10 +102,10 @@ def _share_of_tables(context: RuleContext) -> float:
 
 def _sentence(operator: str, ratio: float, ms: float) -> str:
     if operator in _SPECIAL:
-        return f"The gradient of {operator} takes {ms:.3g} ms per step"
+        return f"The gradient of {operator} takes {rounded(ms)} ms per step"
     return (
         f"The backward pass of {operator} takes {ratio:.3g} times as long as its forward pass, "
-        f"{ms:.3g} ms per step"
+        f"{rounded(ms)} ms per step"
     )
 
 

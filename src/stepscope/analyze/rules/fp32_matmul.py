@@ -8,6 +8,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.summary.numbers import rounded
 
 _FP32 = r"sgemm|scudnn|_f32f32_f32f32|<float, (float|\d)|, float, float,|simt_s|_SB_|_S_MT"
 _OTHER = r"tf32|TF32|half|bf16|f16|bfloat|hmma|s1688|s16816|h884|s884|fp16|__half|double"
@@ -39,8 +40,9 @@ def fp32_matmul(context: RuleContext) -> Iterator[Finding]:
     if gain is None:
         return
     yield context.finding(
-        f"{context.calls(rows):.4g} kernels per step ({context.ms(rows):.3g} ms) multiply matrices "
-        f"in FP32 on a device with tensor cores.",
+        f"{rounded(context.calls(rows), 4)} kernels per step ({rounded(context.ms(rows))} ms) "
+        "compute "
+        "matrix products or convolutions in FP32 on a device with tensor cores.",
         context.advice(_advice(major), jax=_jax(major), **LIBRARIES),
         rows,
         gain,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.summary.numbers import rounded
 
 EXPLAINS = ("host", "synchronization")
 LEAST = 0.2
@@ -32,7 +33,8 @@ def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
     if not len(rows) or spent < LEAST * context.steady_ms:
         return
     yield context.finding(
-        f"Evaluation takes {spent / context.steady_ms:.0%} of the recorded time, {spent:.3g} ms "
+        f"Evaluation takes {spent / context.steady_ms:.0%} of the recorded time, {rounded(spent)} "
+        "ms "
         f"per step{context.main_place(rows)}.",
         context.advice(ADVICE, **LIBRARIES),
         rows,

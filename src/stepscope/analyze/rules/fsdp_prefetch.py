@@ -10,6 +10,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Floats, Rows
+from stepscope.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 
 CAUSE = "communication"
@@ -64,8 +65,8 @@ def fsdp_prefetch(context: RuleContext) -> Iterator[Finding]:
             continue
         yield context.finding(
             f"FSDP gathers each layer only when the {one.name} pass needs it: "
-            f"{context.calls(rows):.4g} all-gathers per step, "
-            f"{exposed.sum() / 1e6 / context.step_count:.3g} ms in which the device computes "
+            f"{rounded(context.calls(rows), 4)} all-gathers per step, "
+            f"{rounded(exposed.sum() / 1e6 / context.step_count)} ms in which the device computes "
             "nothing.",
             context.advice(_advice(context, one), **LIBRARIES),
             rows,

@@ -11,6 +11,7 @@ from stepscope.analyze.finding import LEVELS, Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
 from stepscope.arrays import Ids, Rows
+from stepscope.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 
 FALLBACK = True
@@ -39,10 +40,12 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
         return
     worst = int(rows[int(inside.argmax())])
     when, advice = REASONS[cause]
+    frames = len(context.find(category="python", on_device=False)) > 0
     finding = context.finding(
-        f"The device idles for {idle:.3g} ms per step ({idle / context.steady_ms:.0%}) {when}, "
+        f"The device idles for {rounded(idle)} ms per step ({idle / context.steady_ms:.0%}) "
+        f"{when}, "
         f"mostly in {plain_name(context.name(worst))}{context.place(worst)}.",
-        f"{advice} Record with `stepscope run --stack` to see the functions.",
+        advice if frames else f"{advice} Record with `stepscope run --stack` to see the functions.",
         rows,
         context.bound(idle, "at most this idle time"),
     )

@@ -9,6 +9,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
+from stepscope.summary.numbers import rounded
 
 LEAST = 0.02
 
@@ -27,7 +28,7 @@ def index_backward(context: RuleContext) -> Iterator[Finding]:
     if context.share(work) < LEAST:
         return
     yield context.finding(
-        f"The backward pass of indexing (tensor[indices]) takes {context.ms(work):.3g} ms per "
+        f"The backward pass of indexing (tensor[indices]) takes {rounded(context.ms(work))} ms per "
         "step.",
         "To index one dimension use torch.index_select or, for rows, F.embedding: their backward "
         "need not add in a fixed order.",

@@ -71,7 +71,7 @@ PARTS = (
     ),
     Part(
         "copying to the device",
-        r"(?i)^Memcpy HtoD|^(cuda|hip)Memcpy|^aten::(to|_to_copy|copy_)$",
+        r"(?i)^Memcpy HtoD|^(cuda|hip)Memcpy",
         "Copy the next batch while this step runs: pin_memory=True and "
         "batch.to(device, non_blocking=True).",
     ),
@@ -128,7 +128,7 @@ def _patch(context: RuleContext) -> Patch | None:
 
 def _advice(context: RuleContext, alone: bool, parts: dict[Part, float]) -> str:
     general = context.advice(ALONE if alone else TOGETHER, jax=JAX, **LIBRARIES)
-    if context.is_jax or not parts:
+    if context.is_jax or max(parts.values(), default=0) <= LEAST_PART:
         return general
     return f"{general} {max(parts, key=lambda part: parts[part]).advice}"
 

@@ -10,6 +10,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Ids, Mask, Rows
+from stepscope.summary.numbers import rounded
 from stepscope.trace.schema import FORWARD_STAGES
 
 CAUSE = "elementwise"
@@ -61,8 +62,9 @@ def kernel_fusion(context: RuleContext) -> Iterator[Finding]:
     if context.calls(rows) < MANY:
         return
     yield context.finding(
-        f"{context.calls(rows):.4g} small elementwise {what} per step, {typical_ns / 1e3:.2g} µs "
-        f"each, run in {len(np.unique(chain)) / context.step_count:.4g} chains.",
+        f"{rounded(context.calls(rows), 4)} small elementwise {what} per step, "
+        f"{typical_ns / 1e3:.2g} µs "
+        f"each, run in {rounded(len(np.unique(chain)) / context.step_count, 4)} chains.",
         context.advice(ADVICE, jax=JAX, **LIBRARIES),
         rows,
         _gain(context, rows, chain),
@@ -77,9 +79,9 @@ def _large(context: RuleContext, rows: Rows, chain: Ids, what: str) -> Iterator[
     if not len(rows) or spent < LEAST_LARGE * context.steady_ms:
         return
     yield context.finding(
-        f"Chains of elementwise {what} take {spent:.3g} ms per step "
+        f"Chains of elementwise {what} take {rounded(spent)} ms per step "
         f"({spent / context.steady_ms:.0%}){context.main_place(rows)}: each of "
-        f"{context.calls(rows):.4g} {what} reads and writes its whole tensor.",
+        f"{rounded(context.calls(rows), 4)} {what} reads and writes its whole tensor.",
         context.advice(ADVICE, jax=JAX, **LIBRARIES),
         rows,
         _gain(context, rows, chain),

@@ -9,6 +9,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.arrays import Rows
+from stepscope.summary.numbers import rounded
 
 _KERNELS = (
     r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|NCHW2NHWC|NHWC2NCHW|batched_transpose_\d"
@@ -40,7 +41,7 @@ def layout_conversions(context: RuleContext) -> Iterator[Finding]:
     names = sorted({context.name(row) for row in rows.tolist()})
     yield context.finding(
         f"Each step converts the layout of tensors around convolutions {context.times(rows)}, "
-        f"{context.ms(rows):.3g} ms.",
+        f"{rounded(context.ms(rows))} ms.",
         context.by_framework(ADVICE, jax=JAX),
         rows,
         context.gain(rows, *(f"scale:select=name={glob(name)},factor=0" for name in names))

@@ -10,6 +10,7 @@ from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
 from stepscope.kernel_names import short_kernel
+from stepscope.summary.numbers import rounded
 
 CAUSE = "products"
 LEAST = 0.05
@@ -45,7 +46,8 @@ def low_utilization(context: RuleContext) -> Iterator[Finding]:
         factor = np.clip(bound[of] / REACHABLE / time[of], 0.0, 1.0)
         yield context.finding(
             f"{short_kernel(context.name(int(rows[of][0])), 50)} reaches {used:.0%} of what the "
-            f"device can do, {context.ms(rows[of]):.3g} ms per step{context.main_place(rows[of])}: "
+            f"device can do, {rounded(context.ms(rows[of]))} ms per "
+            f"step{context.main_place(rows[of])}: "
             f"{reason}.",
             advice,
             rows[of],

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.annotate.names.compiled_calls import CALL
+from stepscope.summary.numbers import rounded
 
 NOTICE = True
 LEAST_BYTES = 1 << 20
@@ -31,10 +32,11 @@ def missing_donation(context: RuleContext) -> Iterator[Finding]:
             continue
         rows = calls[[names[row] == name for row in calls.tolist()]]
         yield context.finding(
-            f"{name} returns {size / 1e6:.4g} MB of its arguments' shapes in new memory; the old "
+            f"{name} returns {rounded(size / 1e6, 4)} MB of its arguments' shapes in new memory; "
+            "the old "
             f"values stay allocated meanwhile.",
             "If the program does not use the old values again (parameters, optimizer state), pass "
             "donate_argnums or donate_argnames to jax.jit.",
             rows,
-            context.bound(0.0, f"up to {size / 1e6:.4g} MB of memory, no time"),
+            context.bound(0.0, f"up to {rounded(size / 1e6, 4)} MB of memory, no time"),
         )

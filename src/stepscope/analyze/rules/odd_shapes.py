@@ -10,6 +10,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Floats, Rows
+from stepscope.summary.numbers import rounded
 
 _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm)$"
 _HALF = ("c10::Half", "c10::BFloat16", "at::Half", "at::BFloat16")
@@ -41,8 +42,9 @@ def odd_shapes(context: RuleContext) -> Iterator[Finding]:
     listed = ", ".join(map(str, sizes[:4])) + (", …" if len(sizes) > 4 else "")
     factor = _factor(context, work)
     yield context.finding(
-        f"{context.calls(chosen):.4g} 16-bit matrix products per step have dimensions that are not "
-        f"multiples of 8 ({listed}), {context.ms(work):.3g} ms.",
+        f"{rounded(context.calls(chosen), 4)} 16-bit matrix products per step have dimensions "
+        "that are not "
+        f"multiples of 8 ({listed}), {rounded(context.ms(work))} ms.",
         "Pad these dimensions (vocabulary, hidden size, batch) to a multiple of 8, better of 64.",
         work,
         context.scaled(work, factor, "if they ran at the rate that suitable sizes reach"),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
+from stepscope.summary.numbers import rounded
 
 CAUSE = "optimizer"
 EXPLAINS = ("host", "launch")
@@ -54,8 +55,8 @@ def optimizer_loop(context: RuleContext) -> Iterator[Finding]:
     if not advice:
         return
     form = "one parameter at a time (a Python loop)" if looped else "with many kernels"
-    number = f"{context.calls(kernels):.4g} kernels" if context.has_device \
-        else f"{context.calls(rows):.4g} operators"  # fmt: skip
+    number = f"{rounded(context.calls(kernels), 4)} kernels" if context.has_device \
+        else f"{rounded(context.calls(rows), 4)} operators"  # fmt: skip
     yield context.finding(
         f"{name or 'The optimizer'} updates the weights {form}: {number} per step.",
         advice,

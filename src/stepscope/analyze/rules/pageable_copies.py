@@ -9,6 +9,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.arrays import Mask, Rows
+from stepscope.summary.numbers import rounded
 
 EXPLAINS = ("synchronization",)
 
@@ -34,7 +35,8 @@ def pageable_copies(context: RuleContext) -> Iterator[Finding]:
     volume = np.maximum(context.events["bytes"][rows], 0).sum() / context.step_count
     size = f" ({volume / 1e6:.3g} MB)" if volume else ""
     yield context.finding(
-        f"{context.calls(rows):.4g} copies per step from pageable host memory block the CPU{size}"
+        f"{rounded(context.calls(rows), 4)} copies per step from pageable host memory block the "
+        f"CPU{size}"
         f"{context.main_place(rows)}.",
         context.advice(
             "Pin the memory and copy asynchronously: DataLoader(pin_memory=True) and "

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.python_stalls import name_of_stall, stalled_ranges
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.summary.numbers import rounded
 
 CAUSE = "python"
 EXPLAINS = ("host", "synchronization")
 LEAST = 0.05
+NAMES = "Record with `stepscope run --stack` to see the functions."
 ADVICE = (
     (r"sleep", "Remove the sleep from the training loop."),
     (r"(?i)logg|write|print|flush|tqdm|wandb|tensorboard|add_scalar",
@@ -39,10 +41,12 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
     if idle < LEAST * context.steady_ms or not len(rows):
         return
     name = name_of_stall(context, rows, spent)
+    advice = next(advice for pattern, advice in ADVICE if re.search(pattern, name))
+    frames = len(context.find(category="python", on_device=False)) > 0
     yield context.finding(
-        f"Python stalls the step: the device idles for {idle:.3g} ms per step "
+        f"Python stalls the step: the device idles for {rounded(idle)} ms per step "
         f"({idle / context.steady_ms:.0%}), mostly in {name}.",
-        next(advice for pattern, advice in ADVICE if re.search(pattern, name)),
+        advice if frames else f"{advice} {NAMES}",
         rows,
         context.bound(idle, "at most this idle time"),
     )

@@ -14,6 +14,7 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.annotate.names.compiled_calls import CALL
 from stepscope.arrays import Rows
 from stepscope.contexts import ContextTree
+from stepscope.summary.numbers import rounded
 
 EXPLAINS = ("host",)
 LEAST_TIMES = 2
@@ -51,7 +52,8 @@ def recompilation(context: RuleContext) -> Iterator[Finding]:
     who = context.by_framework("torch.compile", jax="jax.jit")
     mostly = _functions(context, rows) if context.is_jax else ""
     yield context.finding(
-        f"{who} compiles {context.times(rows)} per step, {context.ms(rows):.4g} ms{mostly}.",
+        f"{who} compiles {context.times(rows)} per step, {rounded(context.ms(rows), 4)} "
+        f"ms{mostly}.",
         context.by_framework(_ADVICE, jax=_OF_JAX),
         rows,
         context.bound(context.ms(rows), _WHY),
@@ -80,7 +82,8 @@ def _in_tree(context: RuleContext, tree: ContextTree) -> Iterator[Finding]:
     nodes = nodes[(-spent.sum[nodes]).argsort(kind="stable")]
     ms = float(spent.sum[nodes].sum()) / 1e6
     yield context.finding_in_tree(
-        f"torch.compile recompiled {_times(tree, nodes):.4g} times, {ms:.4g} ms in total, "
+        f"torch.compile recompiled {rounded(_times(tree, nodes), 4)} times, {rounded(ms, 4)} ms "
+        "in total, "
         f"mostly {_function_and_reason(tree.label(nodes[0]))}.",
         _ADVICE,
         nodes,

@@ -9,6 +9,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Floats, Rows
+from stepscope.summary.numbers import rounded
 
 CAUSE = "communication"
 MANY = 16
@@ -34,8 +35,9 @@ def small_buckets(context: RuleContext) -> Iterator[Finding]:
         return
     needed = max(float(sent.sum()) / context.step_count / BUCKET_BYTES, 1.0)
     yield context.finding(
-        f"Each step runs {context.calls(rows):.4g} all-reduces of {np.median(sent) / 1e3:.3g} kB, "
-        f"{context.ms(rows):.3g} ms: latency dominates.",
+        f"Each step runs {rounded(context.calls(rows), 4)} all-reduces of "
+        f"{np.median(sent) / 1e3:.3g} kB, "
+        f"{rounded(context.ms(rows))} ms: latency dominates.",
         context.advice(
             "Exchange gradients in larger buckets: DistributedDataParallel(bucket_cap_mb=25) "
             "instead of a loop of all_reduce calls or a smaller bucket_cap_mb.",

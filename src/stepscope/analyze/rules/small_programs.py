@@ -11,6 +11,7 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.annotate.names.compiled_calls import CALL
 from stepscope.arrays import Rows
+from stepscope.summary.numbers import rounded
 
 CAUSE = "launches"
 EXPLAINS = ("host", "launch")
@@ -35,8 +36,9 @@ def small_programs(context: RuleContext) -> Iterator[Finding]:
     names = Counter(context.name(row) for row in calls.tolist()).most_common(MOST_NAMES)
     listed = ", ".join(CALL.sub(r"\1", name) for name, _ in names)
     yield context.finding(
-        f"Each step starts {context.calls(calls):.4g} small programs one by one, mostly {listed}, "
-        f"{context.ms(calls):.3g} ms.",
+        f"Each step starts {rounded(context.calls(calls), 4)} small programs one by one, mostly "
+        f"{listed}, "
+        f"{rounded(context.ms(calls))} ms.",
         "Move these operations into the jitted step, or into one function under jax.jit; a Python "
         "loop of equal calls becomes jax.lax.scan or jax.lax.fori_loop, one over a batch jax.vmap.",
         calls,

@@ -9,6 +9,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
+from stepscope.summary.numbers import rounded
 
 CAUSE = "communication"
 EXPLAINS = ("communication",)
@@ -38,8 +39,9 @@ def straggling_rank(context: RuleContext) -> Iterator[Finding]:
         return
     rows = np.sort(np.concatenate([collectives[rank] for rank in ranks if rank != ranks[last]]))
     yield context.finding(
-        f"Rank {ranks[last]} enters collectives last: the others wait {others:.3g} ms per step in "
-        f"them (the median), rank {ranks[last]} waits {wait[last]:.3g} ms.",
+        f"Rank {ranks[last]} enters collectives last: the others wait {rounded(others)} ms per "
+        "step in "
+        f"them (the median), rank {ranks[last]} waits {rounded(wait[last])} ms.",
         f"Find the extra work of rank {ranks[last]} (stepscope analyze --rank {ranks[last]}): an "
         "uneven shard, longer sequences, a slower device, a busy host, logging on that rank.",
         rows,

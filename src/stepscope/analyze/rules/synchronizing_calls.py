@@ -10,6 +10,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.arrays import Rows
+from stepscope.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import STAGES
 
@@ -80,7 +81,7 @@ def synchronizing_calls(context: RuleContext) -> Iterator[Finding]:
         where = context.main_place(rows)
         what = f"Each step calls {call.spelled} {context.times(rows)}{where}"
         what += ", and each call blocks the CPU until the device is done." if context.has_device \
-            else f", {context.ms(rows):.3g} ms; on a GPU each blocks the CPU."  # fmt: skip
+            else f", {rounded(context.ms(rows))} ms; on a GPU each blocks the CPU."  # fmt: skip
         advice = context.advice(call.advice, **LIBRARIES)
         yield context.finding(what, advice, rows, _gain(context, rows))
     if context.has_device:

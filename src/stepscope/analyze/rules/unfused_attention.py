@@ -10,6 +10,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Mask, Rows
+from stepscope.summary.numbers import rounded
 
 CAUSE = "attention"
 LEAST = 0.05
@@ -49,7 +50,7 @@ def unfused_attention(context: RuleContext) -> Iterator[Finding]:
         return
     yield context.finding(
         f"Attention writes its matrix of scores to memory: softmax and the elementwise work around "
-        f"it take {spent:.3g} ms per step{context.main_place(_work(context, rows))}.",
+        f"it take {rounded(spent)} ms per step{context.main_place(_work(context, rows))}.",
         FALLS_BACK if len(falls_back) else context.advice(ADVICE, **LIBRARIES),
         _work(context, rows),
         context.scaled(rows, 0.0, "at most: a fused kernel that computes the softmax in passing"),

@@ -9,6 +9,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
+from stepscope.summary.numbers import rounded
 
 LARGE_BYTES = 1 << 19  # on a CPU such blocks return to the system, and page faults cost more
 _ZEROING = r"^aten::(zero_|fill_|_foreach_zero_|mul_)$"
@@ -26,7 +27,7 @@ def zero_grad_memset(context: RuleContext) -> Iterator[Finding]:
         return
     calls = context.calls(rows)
     yield context.finding(
-        f"{calls:.4g} operators per step fill gradients with zeros."
+        f"{rounded(calls, 4)} operators per step fill gradients with zeros."
         if calls > 1
         else "Each step fills gradients with zeros.",
         "Release gradients instead: optimizer.zero_grad(set_to_none=True), the default since "
