@@ -323,7 +323,9 @@ MODULES = Schema(
         Column("name", "text", "last part of the path"),
         Column("class", "text", "class of the module"),
         Column(
-            "evidence", "text", "how its events were found: ranges, nn_module, scopes or matched"
+            "evidence",
+            "text",
+            "how its events were found: ranges, nn_module, scopes, stacks or matched",
         ),
         Column("calls", "i64", "recorded forward calls"),
         Column("parameters", "i64", "parameters, including those of its children", nullable=True),

@@ -1,8 +1,9 @@
 """Modules that a trace identifies, and the events that are calls of them.
 
-Four kinds of evidence, the best first: the ranges that a stepscope capture writes, the `nn.Module`
-frames of torch.profiler's Python stacks, the named scopes of compiled operations, and a model tree
-given in addition to the trace (`matching`).
+Five kinds of evidence, the best first: the ranges that a stepscope capture writes, the `nn.Module`
+frames of torch.profiler's Python stacks, the named scopes of compiled operations or the stacks in
+which they were traced (`traced_modules`), and a model tree given in addition to the trace
+(`matching`).
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def from_scopes(trace: Trace) -> Evidence | None:
     call_of = np.where(scoped, np.array([*module_of, -1], np.int32)[text.codes], -1)
     if not modules:
         return None
-    calls = _most_repeated(events, call_of, modules)
+    calls = most_repeated(events, call_of, modules)
     return Evidence("scopes", modules, call_of.astype(np.int32), calls, own=True)
 
 
@@ -151,7 +152,7 @@ def _add_scope(
     return number[scope]
 
 
-def _most_repeated(events: Table, call_of: Ids32, modules: list[Module]) -> Ids:
+def most_repeated(events: Table, call_of: Ids32, modules: list[Module]) -> Ids:
     """The count of the most frequent forward operation of each module.
 
     A module without operations of its own counts like its most called child.

@@ -16,6 +16,7 @@ from stepscope.annotate.modules.module_evidence import (
     from_ranges,
     from_scopes,
 )
+from stepscope.annotate.modules.traced_modules import from_stacks
 from stepscope.arrays import Array, Ids32, Mask, Rows, Times
 from stepscope.trace.intervals import grouped_union
 from stepscope.trace.nesting import inherit
@@ -33,15 +34,21 @@ def attribute_modules(trace: Trace) -> Trace:
 
     Forward events belong to the innermost call around them, backward events to the module of their
     forward event. What autograd does right after a gradient (accumulation, copies of the reducer)
-    belongs to the module of that gradient. Device work follows its launch. An event with a scope
-    belongs to the module of its scope.
+    belongs to the module of that gradient. Device work follows its launch. A compiled event belongs
+    to the module of its scope, or of the stack in which it was traced.
     """
-    evidence = from_ranges(trace) or from_frames(trace) or from_scopes(trace) or from_tree(trace)
+    evidence = from_ranges(trace) or from_frames(trace) or _of_compiled(trace) or from_tree(trace)
     if evidence is None:
         return trace
     module = evidence.call_of if evidence.own else _by_call(trace, evidence.call_of)
     trace = trace.with_events(module=module)
     return trace.with_table(_table(trace, evidence))
+
+
+def _of_compiled(trace: Trace) -> Evidence | None:
+    """Modules of compiled operations by scopes or by stacks, whichever tells more of them apart."""
+    found = [evidence for evidence in (from_scopes(trace), from_stacks(trace)) if evidence]
+    return max(found, key=lambda evidence: len(evidence.modules), default=None)
 
 
 def _by_call(trace: Trace, call_of: Ids32) -> Ids32:
