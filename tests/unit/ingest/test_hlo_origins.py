@@ -84,3 +84,16 @@ def test_a_stack_without_end_is_cut() -> None:
     sine = Operation("sine", "jit(step)/sin", shape="f32[8]", stack=stack)
     ((_, frames, _),) = origins(ran("sine.1", {"jit_step": {"sine.1": sine}}))
     assert frames == list(stack[-256:])
+
+
+def test_the_arguments_of_the_largest_program_have_names_and_sizes() -> None:
+    programs = {
+        "jit_step": {
+            "p": Operation("parameter", "params['w']", shape="f32[8,4]"),
+            "sine.1": Operation("sine", "jit(step)/sin", shape="f32[8,4]", operands=("p",)),
+        }
+    }
+    trace = ran("sine.1", programs)
+    assert [list(one) for one in trace.metadata.properties["arguments"]] == [
+        ["params['w']", 32, 128]
+    ]

@@ -8,6 +8,7 @@ import numpy as np
 
 from stepscope.annotate.links.launch_sides import on_host
 from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.modules.argument_names import parameter_sizes
 from stepscope.annotate.modules.matching.matching import from_tree
 from stepscope.annotate.modules.module_evidence import (
     Evidence,
@@ -48,7 +49,20 @@ def attribute_modules(trace: Trace) -> Trace:
 def _of_compiled(trace: Trace) -> Evidence | None:
     """Modules of compiled operations by scopes or by stacks, whichever tells more of them apart."""
     found = [evidence for evidence in (from_scopes(trace), from_stacks(trace)) if evidence]
-    return max(found, key=lambda evidence: len(evidence.modules), default=None)
+    if found:
+        return _with_parameters(trace, max(found, key=lambda evidence: len(evidence.modules)))
+    return None
+
+
+def _with_parameters(trace: Trace, evidence: Evidence) -> Evidence:
+    """Add the sizes of parameters, where the arguments of the program are named like modules."""
+    paths = [tuple(module.path.split(".")) for module in evidence.modules]
+    sizes = parameter_sizes(trace.metadata.properties.get("arguments", ()), paths)
+    for module, path in zip(evidence.modules, paths, strict=True):
+        if size := sizes.get(path):
+            facts = {"parameters": size.elements, "parameter_bytes": size.bytes}
+            module.facts = {**module.facts, **facts}
+    return evidence
 
 
 def _by_call(trace: Trace, call_of: Ids32) -> Ids32:

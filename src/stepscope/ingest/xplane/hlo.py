@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.ingest.xplane.hlo_buffers import buffers_of
+from stepscope.ingest.xplane.hlo_buffers import arguments_of, buffers_of
 from stepscope.ingest.xplane.hlo_origins import (
     FrameIndex,
     Origin,
@@ -50,6 +50,7 @@ class Programs:
     Attributes:
         buffers: sizes of the arguments of each program that was read, by name; of programs with
             the same name the largest.
+        arguments: name, elements and bytes of each argument of the program with most of them.
         frames: the Python frames to which the origins of instructions refer.
     """
 
@@ -59,6 +60,7 @@ class Programs:
         self._by_name: dict[str, Span] = {}
         self._read: dict[Span, dict[str, Instruction]] = {}
         self.buffers: dict[str, dict[str, int]] = {}
+        self.arguments: list[tuple[str, int, int]] = []
         self.frames: SourceFrames = Interner()
         for plane in planes:
             if plane.name == METADATA_PLANE:
@@ -94,6 +96,12 @@ class Programs:
             found = buffers_of(self._source, module)
             if found["argument_bytes"] >= self.buffers.get(name, {}).get("argument_bytes", 0):
                 self.buffers[name] = found
+            arguments = arguments_of(self._source, module)
+            self.arguments = max(self.arguments, arguments, key=_bytes)
+
+
+def _bytes(arguments: list[tuple[str, int, int]]) -> int:
+    return sum(size for _, _, size in arguments)
 
 
 def _instructions(source: Source, proto: Span, frames: SourceFrames) -> dict[str, Instruction]:

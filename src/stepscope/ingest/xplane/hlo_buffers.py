@@ -41,6 +41,22 @@ def buffers_of(source: Source, module: Span) -> dict[str, int]:
     }
 
 
+def arguments_of(source: Source, module: Span) -> list[tuple[str, int, int]]:
+    """Name, elements and bytes of each named argument of a program."""
+    shapes, entry = Shapes(source), source.number(module, 6)
+    return [
+        (name, round(array.elements), round(array.bytes))
+        for computation in source.inner(module, 3)
+        if source.number(computation, 5) == entry
+        for instruction in source.inner(computation, 2)
+        if [source.text(*span) for span in source.inner(instruction, 2)] == ["parameter"]
+        for metadata in source.inner(instruction, 7)
+        for name in (source.text(*span) for span in source.inner(metadata, 2))
+        for span in source.inner(instruction, 3)
+        for array in shapes.at(*span)
+    ]
+
+
 def _program_shape(source: Source, module: Span, shapes: Shapes) -> tuple[list[Array], list[Array]]:
     """The arrays of the arguments and of the result."""
     arguments: list[Array] = []

@@ -147,6 +147,7 @@ class _Profile:
             properties={
                 "hostnames": list(hosts),
                 "programs": self._programs.buffers,
+                "arguments": self._programs.arguments,
                 "planes": {
                     name: {
                         key: value for key, value in found.items() if not isinstance(value, tuple)

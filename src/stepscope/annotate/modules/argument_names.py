@@ -1,0 +1,72 @@
+"""Parameters of modules, from the names of a compiled function's arguments.
+
+JAX names each argument of a program by its path: `params['params']['block_0']['Dense_0']['kernel']`
+in Flax's linen, `params['block_0/down']['b']` in Haiku. The optimizer's state has the same paths
+below others (`state[0].mu['params']…`). Where arguments are only numbered (nnx, Equinox, Keras),
+parameters are unknown.
+
+Source: JAX's `jax.tree_util.keystr`, in the metadata of the parameters of an HLO program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+_KEY = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?(\w+)")
+Path = tuple[str, ...]
+
+
+class Size(NamedTuple):
+    """Elements and bytes of some parameters."""
+
+    elements: int = 0
+    bytes: int = 0
+
+
+def parameter_sizes(
+    arguments: Iterable[Sequence[Any]], modules: Sequence[Path]
+) -> dict[Path, Size]:
+    """The parameters of each module, those of its children included; empty if unknown.
+
+    Args:
+        arguments: name, elements and bytes of each argument of the training function.
+        modules: paths of modules. The first name may be the model's own, which the arguments lack.
+
+    Example:
+        >>> weights = ("params['params']['Dense_0']['kernel']", 12, 48)
+        >>> parameter_sizes([weights], [("Net",), ("Net", "Dense_0")])[("Net",)]
+        Size(elements=12, bytes=48)
+    """
+    roots = {path[:1] for path in modules}
+    root = next(iter(roots)) if len(roots) == 1 else ()
+    known = set(modules)
+    by_prefix: dict[Path, dict[Path, Size]] = defaultdict(lambda: defaultdict(Size))
+    for name, elements, size in arguments:
+        keys = _keys(name)
+        for place in range(1, len(keys) - 1):
+            for owner in {keys[place:-1], root + keys[place:-1]} & known:
+                found = by_prefix[keys[:place]]
+                before = found[owner]
+                found[owner] = Size(before.elements + elements, before.bytes + size)
+    if not by_prefix:
+        return {}
+    chosen = max(by_prefix, key=lambda prefix: (len(by_prefix[prefix]), -len(prefix)))
+    return _with_children(by_prefix[chosen])
+
+
+def _keys(name: str) -> Path:
+    """The keys of an argument's path; those of Haiku hold several names."""
+    found = (next(filter(None, match.groups()), "") for match in _KEY.finditer(name))
+    return tuple(part for key in found for part in key.split("/"))
+
+
+def _with_children(own: Mapping[Path, Size]) -> dict[Path, Size]:
+    result: dict[Path, Size] = defaultdict(Size)
+    for path, size in own.items():
+        for depth in range(1, len(path) + 1):
+            before = result[path[:depth]]
+            result[path[:depth]] = Size(before.elements + size.elements, before.bytes + size.bytes)
+    return dict(result)
