@@ -47,6 +47,25 @@ def test_dragging_a_bar_changes_the_number_and_one_undo_takes_it_back(editor: An
     assert editor.file.read_bytes() == before
 
 
+def test_a_tab_of_the_panel_predicts_other_devices(editor: Any) -> None:
+    panel = editor.panel
+    panel.get_by_role("button", name="Other devices").click()
+    rows = panel.locator(".device-table tbody tr")
+    expect(rows).to_have_count(5)
+    panel.get_by_label("Devices or instances").fill("A100, g6.xlarge")
+    panel.get_by_label("Ranks").fill("2")
+    panel.get_by_role("button", name="Predict").click()
+    expect(rows).to_have_count(4)  # two devices, each alone and two together
+    expect(rows.nth(1)).to_contain_text("L4")
+    expect(rows.nth(1)).to_contain_text("fits")
+    editor.look("devices")
+    panel.get_by_label("Devices or instances").fill("Z9")
+    panel.get_by_role("button", name="Predict").click()
+    expect(panel.get_by_role("alert")).to_contain_text("unknown device or instance 'Z9'")
+    panel.get_by_role("button", name="Batch size", exact=True).click()
+    expect(panel.get_by_role("slider", name="Throughput")).to_be_visible()
+
+
 def test_a_row_of_the_panel_leads_to_its_line_and_back(editor: Any) -> None:
     row = editor.panel.locator(".cost", has_text="model").first
     row.dblclick()
