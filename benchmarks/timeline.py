@@ -1,4 +1,4 @@
-"""The cost of timeline levels: the index, single levels, and JSON for a page.
+"""The cost of timeline levels: the index, single levels and all at once, and JSON for a page.
 
     python benchmarks/timeline.py TRACE [--levels N]
 
@@ -40,6 +40,8 @@ def main() -> None:
     print(f"index {index_s:.3f} s, first level {first_s:.3f} s, a step's stages {step_s:.3f} s, "
           f"a search {search_s:.3f} s")  # fmt: skip
     times, sizes = zip(*_below(view, start, args.levels), strict=True)
+    everything, all_s = _timed(lambda: timeline.open_all(start))
+    print(f"all {len(everything):,} levels of the step together: {all_s:.2f} s")
     print(f"{len(times):,} levels, ms: {_spread(times, 1e3)}; JSON, kB: {_spread(sizes, 1e-3)}")
 
 

@@ -60,12 +60,15 @@ def test_raw_events_are_saved(workbench: Workbench, resnet_url: str) -> None:
     assert saved.value.suggested_filename == "num_workers_0_loss.json"
 
 
+_HALF = "scale:select=stage=forward,factor=0.5"
+
+
 @pytest.fixture(scope="module")
 def single_file(home: Path, capture: Path) -> Path:
     """`stepscope report --html` of a capture; on ResNet-50 a test of the server writes it."""
     out = home / "tiny.html"
     command = [sys.executable, "-m", "stepscope", "report", str(capture), "--html", str(out)]
-    command += ["--source-root", str(_ROOT)]
+    command += ["--source-root", str(_ROOT), "--whatif", _HALF]
     subprocess.run(command, cwd=_ROOT, check=True, capture_output=True)
     return out
 
@@ -92,6 +95,9 @@ def test_the_single_file_is_the_same_page_without_a_server(
     page.locator('[data-module="stages"]').wait_for()
     workbench.pane("source")
     page.locator(".source-table").get_by_text("self.stem(x)").wait_for()
+    workbench.pane("whatif")
+    page.get_by_label(_HALF).check()
+    page.locator(".whatif-sentence", has_text="A step would take").wait_for()
     page.keyboard.press("/")
     page.keyboard.type("conv2d")
     page.locator(".found li").first.wait_for()

@@ -209,11 +209,13 @@ def test_a_step_of_resnet_50_fits_into_five_megabytes_with_every_level(
     page: Path, traces: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "resnet.html"
-    result = run(page, "report", traces / RESNET, "--model", MODEL, "--html", out)
+    given = ("report", traces / RESNET, "--model", MODEL, "--html", out, "--whatif", "cuda_graphs")
+    result = run(page, *given)
     assert (result.returncode, result.stderr) == (0, "")
     assert out.stat().st_size < 5_000_000 - 500_000  # half a megabyte for the page itself
     found = told(out)
     assert not any("operations of step" in phrase for phrase in found["left_out"])
+    assert found["answers"]["whatif?changes=cuda_graphs"]["answer"]["predicted_step_ms"] > 0
     step, details = (found["answers"][f"{name}?path=s8.0"] for name in ("step", "step_details"))
     assert len(step["events"]["event"]) == 7444
     whole = zip(step["levels"]["operations"], step["levels"]["lists"], strict=True)

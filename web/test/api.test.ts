@@ -39,6 +39,7 @@ function listening(answer: (request: string) => unknown): Host & { asked: string
   return {
     live: true,
     leftOut: [],
+    whatIfs: [],
     asked,
     traces: () => Promise.reject(new Error("unused")),
     ask: (_, request) => {
@@ -126,6 +127,8 @@ describe("the single file", () => {
       "step?path=s1.0": drawn.step,
       "step_details?path=s1.0": drawn.step_details,
       "select?module=4": { title: "layer1" },
+      whatif: { reason: "" },
+      "whatif?changes=amp%0Azero": { reason: "of both" },
       "trace?path=s1.0": {
         traceEvents: [
           { ph: "M", args: { name: "python" } },
@@ -174,6 +177,12 @@ describe("the single file", () => {
     for (const place of drawn.places)
       expect(await host.ask("", `path?event=${place.event}`)).toEqual(place);
     expect(await host.ask("", `details?event=${sgemm!}`)).toMatchObject({ name: "sgemm" });
+  });
+
+  it("has the what-ifs that were asked for, whatever part of them is on screen", async () => {
+    expect(host.whatIfs).toEqual(["", "amp\nzero"]);
+    const asked = requestKey("whatif", { changes: "amp\nzero", rank: 0, most: 20_000 });
+    expect(await host.ask("", asked)).toEqual({ reason: "of both" });
   });
 
   it("answers a choice without what was on screen", async () => {

@@ -7,6 +7,7 @@ import { Store } from "../src/state/store";
 class Slow implements Host {
   readonly live = true;
   readonly leftOut: string[] = [];
+  readonly whatIfs: string[] = [];
   private readonly waiting = new Map<string, [(answer: unknown) => void, (why: Error) => void]>();
 
   traces(): Promise<Traces> {

@@ -24,6 +24,9 @@ from stepscope.cli.terminal import terminal
 @click.option("--source-root", metavar="FOLDER",
               type=NamedPath(path_type=Path, exists=True, file_okay=False),
               help="With --html: include the trace's source files in FOLDER.")  # fmt: skip
+@click.option("--whatif", "whatifs", metavar="CHANGES", multiple=True,
+              help="With --html: include this prediction, such as amp; separate changes that are "
+              "applied together by spaces; may be repeated.")  # fmt: skip
 @click.option("--step", type=int, help="Show one step; the default is the mean over all.")
 @click.option("--rank", type=int, help="Show one rank; the default is all, with details of one.")
 @click.option("--depth", type=click.IntRange(1), default=4, show_default=True,
@@ -34,6 +37,7 @@ def report(
     svg: str | None,
     html: str | None,
     source_root: Path | None,
+    whatifs: tuple[str, ...],
     step: int | None,
     rank: int | None,
     depth: int,
@@ -42,7 +46,7 @@ def report(
     if html is not None:
         from stepscope.cli.single_file import write_html
 
-        write_html(file.open(), html, rank, step, source_root)
+        write_html(file.open(), html, rank, step, source_root, whatifs)
         return
     from stepscope.cli.kept_report import report_of
 

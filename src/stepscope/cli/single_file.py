@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +18,12 @@ if TYPE_CHECKING:
 
 
 def write_html(
-    trace: Trace, out: str, rank: int | None, step: int | None, source_root: Path | None
+    trace: Trace,
+    out: str,
+    rank: int | None,
+    step: int | None,
+    source_root: Path | None,
+    whatifs: Sequence[str] = (),
 ) -> None:
     """Write the page with the data of one step of a trace, and of that step on the other ranks.
 
@@ -24,8 +33,10 @@ def write_html(
         rank: whose step; by default the rank whose steps take longest.
         step: which; by default the slowest.
         source_root: include the text of the trace's source files in this folder, and list them.
+        whatifs: predictions to include: changes separated by spaces, as on the command line.
 
     Raises:
+        ChangeError: if a change does not apply.
         ServeError: if it cannot be written.
         TraceError: if there is no such rank or step.
     """
@@ -37,8 +48,9 @@ def write_html(
     files = project_files(view)
     if files:
         _list_included(files, out)
-    report = report_of(view, rank, step, files)
-    with progress_bar(f"writing {out}") as progress:
+    asked = ["\n".join(changes.split()) for changes in whatifs]
+    report = replace(report_of(view, rank, step, files), whatifs=asked)
+    with progress_bar(f"writing {out}") as progress, _without_cycle_search():
         text = single_file(report, progress=progress)
     write_text(Path(out), text)
 
@@ -48,3 +60,15 @@ def _list_included(files: list[str], out: str) -> None:
     print(f"{out} includes the text of {count}:", file=sys.stderr)
     for file in files:
         print(f"  {file}", file=sys.stderr)
+
+
+@contextmanager
+def _without_cycle_search() -> Iterator[None]:
+    """All answers are kept until the end, so looking for garbage among them is in vain."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import msgspec
@@ -12,6 +14,8 @@ from stepscope.serve.json_encoding import encode
 from stepscope.serve.open_files import Traces
 
 _BUFFERED_BYTES = 1 << 16  # what the compressor may hold back
+_TRIES = 5
+_CAREFULLY = 0.9  # half as large an answer takes more than half the room
 _EFFORT = 6  # 9 takes four times as long for 3 % less
 
 
@@ -49,15 +53,42 @@ class Archive:
             answers: keys and answers.
             reserve: bytes to keep free for what comes later.
         """
-        texts = [encode(key) + b":" + encode(value) for key, value in answers]
-        room = self.room - reserve - _BUFFERED_BYTES
-        # An upper bound: after similar answers they compress better than alone.
-        if sum(map(len, texts)) > room and len(zlib.compress(b"".join(texts), 1)) > room:
+        texts = [_text(keyed) for keyed in answers]
+        if self.share(*texts, reserve=reserve) > 1:
             return False
         for text in texts:
             self._write(self._comma + text)
             self._comma = b","
         return True
+
+    def share(self, *texts: bytes, reserve: int = 0) -> float:
+        """At most how much of the room some answers take; above 1 they may not fit."""
+        room = self.room - reserve - _BUFFERED_BYTES
+        if sum(map(len, texts)) <= room:
+            return 1.0
+        # An upper bound: after similar answers they compress better than alone.
+        return len(zlib.compress(b"".join(texts), 1)) / room if room > 0 else inf
+
+    def add_largest(
+        self, key: str, answer: Callable[[int], msgspec.Struct], most: int, reserve: int
+    ) -> int:
+        """Write one answer, as large as there is room for; returns how large.
+
+        Args:
+            key: of the answer.
+            answer: the answer of a size.
+            most: its full size.
+            reserve: bytes to keep free for what comes later.
+        """
+        for _ in range(_TRIES):
+            if most < 1:
+                break
+            keyed = (key, answer(most))
+            share = self.share(_text(keyed), reserve=reserve)
+            if share <= 1 and self.add(keyed, reserve=reserve):
+                return most
+            most = int(most / share * _CAREFULLY)
+        return 0
 
     def close(self, left_out: list[str], traces: Traces) -> bytes:
         """All of it."""
@@ -73,3 +104,9 @@ class Archive:
     def room(self) -> int:
         """Bytes that are left."""
         return self._room - self._size
+
+
+def _text(keyed: KeyedAnswer) -> bytes:
+    """An answer as a member of a JSON object."""
+    key, value = keyed
+    return encode(key) + b":" + encode(value)

@@ -23,7 +23,6 @@ from stepscope.timeline.step_id import StepId
 
 # A part may take this share of the room that is left, the tracks what the parts before them leave.
 _LEVELS, _DETAILS, _TRACKS = 0.7, 0.6, 0.7
-_LEAST_LEVELS = 32
 Make = Callable[[TraceView, str, Sequence[Opening]], msgspec.Struct]
 
 
@@ -39,7 +38,9 @@ def add_step(archive: Archive, report: Report, step: str) -> list[str]:
         def answer(most: int) -> msgspec.Struct:
             return make(view, step, costliest(openings, most))
 
-        return _add_largest(archive, request_key(request, path=step), answer, len(openings), share)
+        reserve = round(archive.room * (1 - share))
+        key = request_key(request, path=step)
+        return archive.add_largest(key, answer, len(openings), reserve)
 
     levels = add("step", step_of_levels, _LEVELS)
     details = add("step_details", details_of_levels, _DETAILS)
@@ -53,18 +54,6 @@ def add_step(archive: Archive, report: Report, step: str) -> list[str]:
     if not archive.add((request_key("trace", path=step), report.ask("trace", path=step))):
         left_out.append(f"the raw events of {title}")
     return left_out
-
-
-def _add_largest(
-    archive: Archive, key: str, answer: Callable[[int], msgspec.Struct], count: int, share: float
-) -> int:
-    """Write the answer about as many levels as there is room for; returns how many."""
-    most, reserve = count, round(archive.room * (1 - share))
-    while most >= min(count, _LEAST_LEVELS):
-        if archive.add((key, answer(most)), reserve=reserve):
-            return most
-        most //= 2
-    return 0
 
 
 def _title(step: str) -> str:

@@ -33,6 +33,7 @@ class Report:
             trace that holds collected contexts alone.
         scope: `rank` and `step` of the tables, if they are not the default.
         sources: the files whose text is included.
+        whatifs: predictions that are included: changes, one a line, as requests have them.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Report:
     steps: Sequence[str]
     scope: dict[str, str] = field(default_factory=dict)
     sources: Sequence[str] = ()
+    whatifs: Sequence[str] = ()
 
     @property
     def rank(self) -> int:

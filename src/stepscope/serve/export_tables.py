@@ -11,11 +11,13 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from stepscope.contexts import build_contexts
+from stepscope.errors import ChangeError
 from stepscope.serve.context_answers import ContextFindings
 from stepscope.serve.export_request import KeyedAnswer, Report, request_key
 from stepscope.serve.finding_answers import Findings
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.timeline_answers import LevelAnswer
+from stepscope.serve.whatif_answers import Refused
 
 _MAX_STEPS, _MAX_RANKS = 20, 16
 _MAX_KERNELS, _MAX_LINES, _MAX_FILES = 300, 300, 100
@@ -36,6 +38,7 @@ def tables(report: Report) -> Iterator[KeyedAnswer]:
             yield request_key(request, **scope), report.ask(request, **scope)
     for every in ("", "1"):
         yield request_key("level", every=every), _first_level(report, every)
+    yield from whatifs(report)
     yield from sources(report)
     yield from _selections(report, len(found.findings))
 
@@ -48,6 +51,19 @@ def _findings(report: Report) -> Findings:
         for one in found.findings
     ]
     return replace(found, findings=shown)
+
+
+def whatifs(report: Report) -> Iterator[KeyedAnswer]:
+    """The predictions that were asked for, and the replay that they start from.
+
+    Raises:
+        ChangeError: if a change does not apply.
+    """
+    for changes in dict.fromkeys(("", *report.whatifs)) if report.whatifs else ():
+        answer = report.ask("whatif", changes=changes)
+        if isinstance(answer, Refused):
+            raise ChangeError(answer.reason)
+        yield request_key("whatif", changes=changes), answer
 
 
 def _scopes(report: Report) -> Iterator[dict[str, str]]:

@@ -127,11 +127,10 @@ def kernels_of_each(view: TraceView, of: Ids, raw: Rows, count: int) -> list[Ker
     is_kernel[is_kernel] = view.trace.events.text("category").take(raw[is_kernel]).mask("kernel")
     of, kernels = of[is_kernel], raw[is_kernel]
     only = np.bincount(of, minlength=count)[of] == 1
-    known: dict[int, KernelLaunch | None] = {}
+    distinct, which = np.unique(kernels[only], return_inverse=True)
+    known = [kernel_launch(arguments) for arguments in view.trace.arguments_of(distinct)]
     found: list[KernelLaunch | None] = [None] * count
-    for one, kernel in zip(of[only].tolist(), kernels[only].tolist(), strict=True):
-        if kernel not in known:
-            known[kernel] = kernel_launch(view, kernel)
+    for one, kernel in zip(of[only].tolist(), which.tolist(), strict=True):
         found[one] = known[kernel]
     return found
 

@@ -164,9 +164,7 @@ def detail_columns(
     return {
         **_identity(view, chosen, event),
         **_costs(chosen.costs),
-        "arguments": [
-            view.trace.event_arguments(one) if one >= 0 else {} for one in event.tolist()
-        ],
+        "arguments": _arguments(view, event),
         "instances": [
             instances_of(view, path, operation)
             for path, operation in zip(chosen.paths, chosen.operations, strict=True)
@@ -249,6 +247,12 @@ def _costs(costs: Costs) -> dict[str, list[Any]]:
 
 def _known(column: Ids) -> list[int | None]:
     return [None if value < 0 else value for value in column.tolist()]
+
+
+def _arguments(view: TraceView, event: Ids) -> list[dict[str, Any]]:
+    """What is recorded of each event, nothing for -1."""
+    found = iter(view.trace.arguments_of(event[event >= 0]))
+    return [next(found) if one else {} for one in (event >= 0).tolist()]
 
 
 def _links(view: TraceView, events: Ids) -> list[EventLink | None]:

@@ -208,10 +208,9 @@ def _by_time(
     pairs, pair = np.unique(of * stride + codes, return_inverse=True)
     total = np.bincount(pair, time, len(pairs))
     order = np.lexsort((-total, pairs // stride))  # stable: of equals the lower code first
-    return [
-        (pairs[order[first:end]] % stride)[:most].tolist()
-        for first, end in pairwise(np.searchsorted(pairs // stride, np.arange(count + 1)).tolist())
-    ]
+    found = (pairs[order] % stride).tolist()
+    bounds = np.searchsorted(pairs // stride, np.arange(count + 1)).tolist()
+    return [found[first : min(end, first + most)] for first, end in pairwise(bounds)]
 
 
 def _lines(index: Index, modules: list[list[int]]) -> list[list[Line]]:

@@ -31,6 +31,7 @@ from stepscope.trace.interner import Interner
 
 _FEW_ROWS = 5
 _BOTH, _SHOWN, _EVERY = range(3)
+_PLAIN = {int, str, type(None)}
 
 
 class LevelRows(msgspec.Struct):
@@ -278,18 +279,22 @@ def _events(view: TraceView, path: str, levels: Sequence[Level]) -> tuple[EventC
 
 def _column(values: list[Any]) -> Column:
     """Each distinct value once."""
+    if {type(value) for value in values} <= _PLAIN:
+        kept = list(dict.fromkeys(values))
+        number = {value: code for code, value in enumerate(kept)}
+        return Column(kept, [number[value] for value in values])
     seen: dict[int, int] = {}  # answers that operations share are encoded once
     distinct: dict[bytes, int] = {}
-    kept: list[Any] = []
+    answers: list[Any] = []
     codes = []
     for value in values:
         code = seen.get(id(value), -1)
         if code < 0:
             short = _short(value)
-            code = seen[id(value)] = distinct.setdefault(encode(short), len(kept))
-            kept += [short] if code == len(kept) else []
+            code = seen[id(value)] = distinct.setdefault(encode(short), len(answers))
+            answers += [short] if code == len(answers) else []
         codes.append(code)
-    return Column(kept, codes)
+    return Column(answers, codes)
 
 
 def _short(value: Any) -> Any:

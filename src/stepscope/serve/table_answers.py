@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -177,9 +177,8 @@ def kernels(view: TraceView, query: Query) -> Kernels:
     return Kernels(work.are, rank, work.steps, rows)
 
 
-def kernel_launch(view: TraceView, event: int) -> KernelLaunch | None:
-    """Launch configuration of a kernel as far as recorded; None if nothing is."""
-    arguments = view.trace.event_arguments(event)
+def kernel_launch(arguments: Mapping[str, Any]) -> KernelLaunch | None:
+    """Launch configuration of a kernel by its recorded arguments; None if nothing is recorded."""
     found = {name: arguments.get(key) for name, key in _CONFIGURATION.items()}
     percent = arguments.get(_OCCUPANCY)
     found["occupancy"] = percent / 100 if isinstance(percent, (int, float)) else None
@@ -226,7 +225,7 @@ _RENAMED = ("class_", "children", "copies")
 
 
 def _kernel_row(view: TraceView, row: WorkOfName, rates: Kernel | None) -> KernelRow:
-    launch = kernel_launch(view, row.longest_event)
+    launch = kernel_launch(view.trace.event_arguments(row.longest_event))
     return KernelRow(
         **vars(row),
         short=view.short_name(row.longest_event),

@@ -111,8 +111,9 @@ def _slices(trace: Trace, events: Ids, places: _Places) -> Iterator[ChromeEvent]
     part = trace.events.take(events)
     columns = (part["start_ns"].tolist(), part["duration_ns"].tolist(), part["track"].tolist())
     texts = part.text("name"), part.text("category")
-    for event, name, category, start, duration, track in zip(
-        events.tolist(), *texts, *columns, strict=True
+    arguments = trace.arguments_of(events)
+    for event, given, name, category, start, duration, track in zip(
+        events.tolist(), arguments, *texts, *columns, strict=True
     ):
         process, thread = places[track]
         yield ChromeEvent(
@@ -123,7 +124,7 @@ def _slices(trace: Trace, events: Ids, places: _Places) -> Iterator[ChromeEvent]
             tid=thread,
             ts=_us(start),
             dur=_us(duration),
-            args={**trace.event_arguments(event), EVENT: event},
+            args={**given, EVENT: event},
         )
 
 

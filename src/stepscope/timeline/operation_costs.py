@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -122,8 +122,7 @@ class Costs:
 
 def _each(table: Costs | DeviceParts, change: Callable[[Ids], Ids]) -> dict[str, Ids]:
     """Every column of numbers, changed, by its name."""
-    columns = {field.name: getattr(table, field.name) for field in fields(table)}
-    return {name: change(column) for name, column in columns.items() if name != "parts"}
+    return {name: change(column) for name, column in vars(table).items() if name != "parts"}
 
 
 def measure(

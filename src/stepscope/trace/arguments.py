@@ -110,6 +110,9 @@ class Arguments:
                 start = end
 
 
+_DECODER = json.JSONDecoder(strict=False)
+
+
 def parse(text: bytes) -> dict[str, Any]:
     """Recorded arguments as a dict; anything but an object is under the key `value`.
 
@@ -118,7 +121,7 @@ def parse(text: bytes) -> dict[str, Any]:
     """
     readable = text.decode("utf-8", "replace")
     try:
-        value = json.loads(readable, strict=False)
+        value = _DECODER.decode(readable)
     except (ValueError, RecursionError):
         return {"value": readable}
     return dict(value) if isinstance(value, Mapping) else {} if value is None else {"value": value}

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
+from stepscope.arrays import Rows
 from stepscope.errors import TraceError
-from stepscope.trace.arguments import Arguments
+from stepscope.trace.arguments import Arguments, parse
 from stepscope.trace.schema import SCHEMAS
 from stepscope.trace.table import Table, Text
 
@@ -153,6 +155,16 @@ class Trace:
     def event_arguments(self, event: int) -> dict[str, Any]:
         """The recorded arguments of one event (shapes, grid, stream, …), empty if none."""
         return self.arguments.of(int(self.events["source"][event]))
+
+    def arguments_of(self, events: Rows) -> list[dict[str, Any]]:
+        """The recorded arguments of many events, empty where there are none."""
+        sources = self.events["source"][events]
+        order = np.argsort(sources, kind="stable")
+        found: list[dict[str, Any]] = [{}] * len(events)
+        texts = self.arguments.texts(sources[order])
+        for row, text in zip(order.tolist(), texts, strict=True):
+            found[row] = parse(text)
+        return found
 
     def query(self, sql: str) -> pyarrow.Table:
         """The result of SQL over the tables.

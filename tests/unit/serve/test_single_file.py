@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from serving import STEP, ask, collected, opened
 
-from stepscope.errors import ServeError, TraceError
+from stepscope.errors import ChangeError, ServeError, TraceError
 from stepscope.serve import bundle
 from stepscope.serve.app import Failure
 from stepscope.serve.archive import Archive
@@ -94,6 +95,18 @@ def test_what_is_chosen_in_a_pane_is_answered(trace: TraceView) -> None:
     chosen = answers["select?kernel=winograd"]
     assert chosen["kernels"] == ["winograd"]
     assert chosen["target"]["level"].startswith("s1.0/")
+
+
+def test_what_ifs_are_there_that_were_asked_for(trace: TraceView) -> None:
+    half = "scale:select=stage=forward,factor=0.5"
+    report = report_of(trace, None, None, [])
+    answers = told(single_file(replace(report, whatifs=[half])))["answers"]
+    for changes in ("", half):
+        key = request_key("whatif", changes=changes)
+        assert answers[key] == json.loads(json.dumps(ask(trace, "whatif", changes=changes)))
+    assert not any(key.startswith("whatif") for key in told(single_file(report))["answers"])
+    with pytest.raises(ChangeError):
+        single_file(replace(report, whatifs=["no_such_change"]))
 
 
 def test_the_file_is_whole_in_itself(trace: TraceView) -> None:

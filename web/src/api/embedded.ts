@@ -47,6 +47,11 @@ export class EmbeddedHost implements Host {
     return this.data.left_out;
   }
 
+  get whatIfs(): readonly string[] {
+    const asked = Object.keys(this.data.answers).map(parseKey);
+    return asked.filter((one) => one.name === "whatif").map((one) => one.parameters.changes ?? "");
+  }
+
   traces(): Promise<Traces> {
     return Promise.resolve(this.data.traces);
   }
@@ -76,6 +81,8 @@ export class EmbeddedHost implements Host {
         return this.select(parameters);
       case "trace":
         return this.part(parameters.path ?? this.placeOf(Number(parameters.event)).path);
+      case "whatif":
+        return this.answer(requestKey(name, { changes: parameters.changes }));
       case "modules":
       case "kernels":
       case "overview":

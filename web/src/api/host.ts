@@ -21,6 +21,8 @@ export interface Host {
   readonly live: boolean;
   /** Sentences about what this host cannot answer, shown at the page's foot. */
   readonly leftOut: readonly string[];
+  /** What-ifs that a file holds, changes one a line; a server predicts any. */
+  readonly whatIfs: readonly string[];
   traces(): Promise<Traces>;
   /** The answer to a request (see `requestKey`) about a trace, as plain data. */
   ask(trace: string, request: string): Promise<unknown>;

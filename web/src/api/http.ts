@@ -5,6 +5,7 @@ import type { Traces } from "./types";
 export class HttpHost implements Host {
   readonly live = true;
   readonly leftOut: readonly string[] = [];
+  readonly whatIfs: readonly string[] = [];
 
   constructor(private readonly base: string = "/api/traces") {}
 

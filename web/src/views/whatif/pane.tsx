@@ -1,6 +1,6 @@
 import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { JSX } from "preact";
-import type { Changes, Refused, WhatIf } from "../../api/types";
+import type { Changes as Known, Refused, WhatIf } from "../../api/types";
 import { missing, parseRequest } from "../../model/changes";
 import type { Span } from "../../model/span";
 import { latest } from "../../state/latest";
@@ -40,7 +40,7 @@ const askedOf = perStore((store): ReadonlySignal<Asked | null> =>
 const changesOf = perStore((store) =>
   latest(() => {
     const [client, asked] = [store.client.value, askedOf(store).value];
-    return client && asked ? client.ask<Changes>("changes", { ...asked }) : null;
+    return client && asked && store.host.live ? client.ask<Known>("changes", { ...asked }) : null;
   }),
 );
 
@@ -76,20 +76,19 @@ export const whatif: Pane = {
   id: "whatif",
   title: "What-if",
   hint: "Predict how changes would affect step time",
-  View: ({ store }) => (store.host.live ? <Panel store={store} /> : <NeedsServer store={store} />),
+  View: ({ store }) =>
+    store.host.live || store.host.whatIfs.length ? (
+      <Panel store={store} />
+    ) : (
+      <NeedsServer store={store} />
+    ),
 };
 
 function Panel({ store }: { store: Store }): JSX.Element {
   const answer = answerOf(store);
-  const changes = changesOf(store);
   return (
     <div class="whatif">
-      <section class="whatif-changes" aria-label="Changes" aria-busy={changes.value.loading}>
-        <Ranks store={store} />
-        <WithAnswer answer={changes} waiting="Checking which changes apply…">
-          {(value) => <ChangeList store={store} known={value.changes} />}
-        </WithAnswer>
-      </section>
+      {store.host.live ? <Changes store={store} /> : <Predicted store={store} />}
       <section class="whatif-answer" aria-label="Prediction" aria-busy={answer.value.loading}>
         <WithAnswer answer={answer} waiting="Building and simulating the dependency graph…">
           {(value) => (
@@ -104,6 +103,43 @@ function Panel({ store }: { store: Store }): JSX.Element {
         </WithAnswer>
       </section>
     </div>
+  );
+}
+
+function Changes({ store }: { store: Store }): JSX.Element {
+  const changes = changesOf(store);
+  return (
+    <section class="whatif-changes" aria-label="Changes" aria-busy={changes.value.loading}>
+      <Ranks store={store} />
+      <WithAnswer answer={changes} waiting="Checking which changes apply…">
+        {(value) => <ChangeList store={store} known={value.changes} />}
+      </WithAnswer>
+    </section>
+  );
+}
+
+/** The predictions that a file holds, to choose from. */
+function Predicted({ store }: { store: Store }): JSX.Element {
+  const chosen = store.view.value.changes.join("\n");
+  return (
+    <section class="whatif-changes" aria-label="Changes">
+      <div class="whatif-head">
+        <h2>Predicted in this file</h2>
+      </div>
+      <div class="whatif-list" role="radiogroup" aria-label="Predictions">
+        {store.host.whatIfs.map((changes) => (
+          <label key={changes} class="whatif-change whatif-choice">
+            <input
+              type="radio"
+              name="whatif"
+              checked={changes === chosen}
+              onChange={() => store.set({ changes: changes.split("\n").filter(Boolean) })}
+            />
+            {changes ? changes.replaceAll("\n", ", then ") : "no change"}
+          </label>
+        ))}
+      </div>
+    </section>
   );
 }
 
@@ -129,10 +165,11 @@ function NeedsServer({ store }: { store: Store }): JSX.Element {
   const changes = store.view.value.changes.join(" ") || "CHANGE…";
   return (
     <div class="nothing">
-      <p>A report file cannot simulate what-ifs.</p>
+      <p>This file holds no what-ifs.</p>
       <p>
-        Open the trace with <code>stepscope view FILE</code>, or ask with{" "}
-        <code>stepscope whatif FILE {changes}</code>.
+        Open the trace with <code>stepscope view FILE</code>, ask with{" "}
+        <code>stepscope whatif FILE {changes}</code>, or include them:{" "}
+        <code>stepscope report FILE --html OUT --whatif "{changes}"</code>.
       </p>
     </div>
   );
