@@ -5,8 +5,9 @@
 
 Every reading is a separate process (`read_once.py`); within a round each file is read by every
 tool in turn, beginning with another one each round, so that a busy machine slows all alike. Of each
-it takes the time from file to tables (without starting Python and importing), the time and the CPU
-time of the whole process, and its peak memory. Ratios are medians of the ratios within a round.
+it takes the time and the CPU time from file to tables (without starting Python and importing), the
+time and the CPU time of the whole process, and its peak memory. Ratios are medians of the ratios
+within a round.
 
 HTA is measured twice: its load alone, whose frame has steps, launches and backward links, and with
 its call graph, which adds the nesting that stepscope's tables have too. The bar is for the first.
@@ -60,6 +61,7 @@ class Reading:
 
     cost: Cost
     read_s: float = 0.0
+    read_cpu_s: float = 0.0
     rows: int = 0
     error: str = ""
 
@@ -160,25 +162,32 @@ def _of_tool(theirs: list[Reading], mine: list[Reading]) -> dict[str, Any]:
     pairs = list(zip(theirs, mine, strict=True))
     return {
         "read_s": statistics.median(one.read_s for one in theirs),
+        "read_cpu_s": statistics.median(one.read_cpu_s for one in theirs),
         "wall_s": statistics.median(one.cost.wall_s for one in theirs),
         "cpu_s": statistics.median(one.cost.cpu_s for one in theirs),
         "peak_bytes": statistics.median(one.cost.peak_bytes for one in theirs),
         "rows": theirs[0].rows,
         "times_slower": statistics.median(a.read_s / b.read_s for a, b in pairs),
+        "times_cpu": statistics.median(a.read_cpu_s / b.read_cpu_s for a, b in pairs),
         "times_memory": statistics.median(a.cost.peak_bytes / b.cost.peak_bytes for a, b in pairs),
     }
 
 
 def show(label: str, size: int, table: dict[str, dict[str, Any]]) -> None:
     print(f"\n{label}, {size / 1e6:.1f} MB, load average {os.getloadavg()[0]:.1f}")
-    print(f"  {'':12}{'to tables':>10}{'process':>10}{'CPU':>9}{'peak MB':>9}   against stepscope")
+    print(
+        f"  {'':12}{'to tables':>10}{'its CPU':>9}{'process':>9}{'CPU':>9}{'peak MB':>9}   "
+        "against stepscope"
+    )
     for tool, row in table.items():
         if "error" in row:
             print(f"  {tool:12}fails: {row['error']}")
             continue
         print(
-            f"  {tool:12}{row['read_s']:9.2f}s{row['wall_s']:9.2f}s{row['cpu_s']:8.2f}s"
-            f"{row['peak_bytes'] / 1e6:9.0f}   {row['times_slower']:.1f}x time, "
+            f"  {tool:12}{row['read_s']:9.2f}s{row['read_cpu_s']:8.2f}s{row['wall_s']:8.2f}s"
+            f"{row['cpu_s']:8.2f}s{row['peak_bytes'] / 1e6:9.0f}   "
+            f"{row['times_slower']:.1f}x time, "
+            f"{row['times_cpu']:.1f}x CPU, "
             f"{row['times_memory']:.1f}x memory",
             flush=True,
         )

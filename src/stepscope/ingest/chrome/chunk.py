@@ -40,7 +40,7 @@ class Chunk:
     Attributes:
         size: number of records, metadata events included.
         places: distinct places in order of first appearance, those of metadata events included.
-        labels: the metadata events.
+        labels: the metadata events, at least the first with arguments of each place and name.
         source: position of every other event among the records, shape (events,).
         place: code of its place, shape (events,).
         names: distinct names in order of first appearance.

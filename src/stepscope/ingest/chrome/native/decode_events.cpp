@@ -304,6 +304,16 @@ struct Place {
     }
 };
 
+struct Label {
+    std::int64_t place;
+    Span name;
+
+    std::uint64_t hash() const { return mixed(mixed(0, name), std::uint64_t(place)); }
+    bool operator==(const Label& other) const {
+        return place == other.place && name == other.name;
+    }
+};
+
 // Numbers distinct values in order of first appearance.
 template <typename Value>
 class Interner {
@@ -501,8 +511,12 @@ public:
     }
 
 private:
+    // Only the first label of a place and name counts, and some recorders repeat them endlessly.
     void add_label(const Event& event, std::int64_t place) {
-        std::int64_t row = counts_[LABELS]++;
+        if (!event.fields[ARGS]) return;
+        std::int64_t row = labels_.code({place, event.fields[NAME]});
+        if (row < counts_[LABELS]) return;
+        ++counts_[LABELS];
         cell(LABEL_PLACE, row) = place;
         put(LABEL_NAME, row, event.fields[NAME]);
         put(LABEL_ARGUMENTS, row, event.fields[ARGS]);
@@ -575,6 +589,7 @@ private:
     std::int64_t* counts_;
     Interner<Name> names_;
     Interner<Place> places_;
+    Interner<Label> labels_;
 };
 
 void read_events(Tokens& tokens, const std::int64_t* defaults, Columns& columns) {
