@@ -53,3 +53,34 @@ def test_a_run_that_fails_still_knows_its_shares(tmp_path):
     text = "\n".join(run_lines(run))
     assert text.startswith("Of the run (")
     assert "of the run lies outside of training steps" in text
+
+
+IN_EVERY_STEP = """
+import copy
+average = copy.deepcopy(model).requires_grad_(False)
+@torch.no_grad()
+def update_average():
+    for mean, weight in zip(average.parameters(), model.parameters()):
+        mean.lerp_(weight, 0.1)
+def evaluate():
+    model.eval()
+    with torch.no_grad():
+        model(torch.randn(64, 4)).sum().item()
+    model.train()
+for _ in range(12):
+    train(1)
+    update_average()
+    evaluate()
+"""
+
+
+def test_evaluation_in_recorded_steps_is_a_stage_with_its_function(tmp_path):
+    script = TRAINING + IN_EVERY_STEP
+    write(tmp_path, script)
+    record(tmp_path, "train.py")
+    facts = summarize(open_trace(tmp_path / "train.stepscope"))
+    line = script[: script.index("    with torch.no_grad():\n        model(")].count("\n") + 1
+    assert "evaluation" in {stage.stage for stage in facts.stages}
+    found = {(place.stage, place.function): place.line for place in facts.places}
+    assert found.keys() == {("evaluation", "evaluate"), ("other", "update_average")}
+    assert found["evaluation", "evaluate"] == line

@@ -352,3 +352,32 @@ def test_a_capture_with_the_whole_step_only() -> None:
     corrected = annotate(run.recorded.with_metadata(capture=capture))
     lengths = step_lengths(corrected["steps"]) / 1000
     assert lengths.mean() == pytest.approx(run.step_us, rel=0.01, abs=2)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_steps_that_begin_with_a_rollout_lose_more_than_others(seed: int) -> None:
+    """Costs are medians: one step in five has many events more."""
+    chance = random.Random(seed)
+    stages = {**random_stages(seed), "backward": Call("MmBackward0", [30.0])}
+    many = [Call(f"aten::act{n}", [chance.uniform(3, 9)]) for n in range(200)]
+    rollout = Call("stepscope.block: rollout (/x/ppo.py:3)", [2.0] * 201, many)
+    lengths, machines = [], [Machine(recorded) for recorded in (True, False)]
+    for machine in machines:
+        lengths.append([])
+        for step in range(10):
+            first = {"rollout": rollout} if step % 5 == 0 else {}
+            machine.stages = {**machine.stages, "rollout": 0.0}
+            at = len(machine.lines)
+            lengths[-1] += machine.run({**first, **stages}, steps=1)
+            machine.lines[at] = machine.lines[at].replace("#0", f"#{step}")
+    for machine in machines:
+        machine.stages = {name: spent / 10 for name, spent in machine.stages.items()}
+    slow, fast = (float(np.median(each)) for each in lengths)
+    capture = {
+        "outcome": "complete",
+        "recorded_steps": facts(slow, machines[0]),
+        "unrecorded_steps": facts(fast, machines[1]),
+    }
+    corrected = annotate(drawn_trace("\n".join(machines[0].lines), capture=capture))
+    found = step_lengths(corrected["steps"]) / 1000
+    assert found.tolist() == pytest.approx(lengths[1], rel=0.1, abs=4)

@@ -36,12 +36,14 @@ class Stretches(NamedTuple):
         bounds: int64, ns, ascending, shape (n + 1,).
         events: recorded events whose cost falls in each, shape (n,).
         stage: code of the stage, -1 outside the steps, shape (n,).
+        step: index of the step that began last, -1 before the first, shape (n,).
         between_steps: whether the recorder itself ran, after one step and before the next.
     """
 
     bounds: Times
     events: Floats
     stage: Rows
+    step: Rows
     between_steps: Mask
 
 
@@ -59,7 +61,8 @@ def stretches_of(trace: Trace) -> Stretches:
     outside = Intervals(start[marks], end[marks]).within(bounds[:-1], bounds[1:]) == 0
     stage = _stages_at(trace, bounds[:-1])
     between = outside & (stage >= 0) if marks.any() else np.zeros(size - 1, np.bool_)
-    return Stretches(bounds, _BEFORE * before + _AFTER * after, stage, between)
+    step = np.searchsorted(trace["steps"]["start_ns"], bounds[:-1], side="right") - 1
+    return Stretches(bounds, _BEFORE * before + _AFTER * after, stage, step, between)
 
 
 def loop_events(trace: Trace) -> Mask:
@@ -109,8 +112,9 @@ def removed_time(stretches: Stretches, costs: Mapping[str, float], steps: int) -
     """How much of each stretch of time recording took, ns, shape (n,).
 
     Between steps it took all. Within a stage all events cost the same, but a stretch has no more to
-    give than its length. What the gaps cannot give, since recording also slows operators, is taken
-    from all time alike.
+    give than its length. What the gaps of a step cannot give, since recording also slows operators,
+    is taken from all its time alike. Costs are medians, thus of a step with the median number of
+    events: one that begins with a rollout has more events and costs more.
 
     Args:
         stretches: of the trace.
@@ -120,10 +124,21 @@ def removed_time(stretches: Stretches, costs: Mapping[str, float], steps: int) -
     room = (1 - _KEPT) * np.diff(stretches.bounds).astype(np.float64)
     removed = np.zeros(len(room))
     for name, chosen in _parts(stretches, costs):
-        events = stretches.events[chosen]
-        total = min(costs[name] * steps, MOST_NS * float(events.sum()))
-        removed[chosen] = _shared(events, room[chosen], total)
+        typical = _typical_events(stretches, chosen, steps)
+        for step in np.unique(stretches.step[chosen]).tolist():
+            here = np.flatnonzero(chosen & (stretches.step == step))
+            events = stretches.events[here]
+            share = float(events.sum()) / typical if typical else 1.0
+            total = min(costs[name] * share, MOST_NS * float(events.sum()))
+            removed[here] = _shared(events, room[here], total)
     return np.where(stretches.between_steps, room, removed)
+
+
+def _typical_events(stretches: Stretches, chosen: Mask, steps: int) -> float:
+    """The median over the steps of the events in chosen stretches."""
+    chosen = chosen & (stretches.step >= 0)
+    each = np.bincount(stretches.step[chosen], stretches.events[chosen], minlength=steps)
+    return float(np.median(each))
 
 
 def _parts(stretches: Stretches, costs: Mapping[str, float]) -> list[tuple[str, Mask]]:
