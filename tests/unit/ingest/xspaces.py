@@ -151,7 +151,8 @@ def program(operations: Mapping[str, Operation]) -> bytes:
     stacks = _Stacks()
     _add_computation(operations, computations, stacks)
     parts = [(3, one) for one in computations]
-    return message((1, message((1, "jit_step"), *parts, (17, stacks.index()))))
+    entry = len(computations)
+    return message((1, message((1, "jit_step"), *parts, (6, entry), (17, stacks.index()))))
 
 
 class _Stacks:
