@@ -34,6 +34,12 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_a_generated_snapshot_is_read_whole():
+    found = run("memory_snapshot.py", "--events", "6000", "--rounds", "1")
+    assert "7,600 events" in found
+    assert "times as long as pickle.load alone" in found
+
+
 def test_generated_traces_are_the_same_each_time_and_differ_by_seed(generated, tmp_path):
     run("big_trace.py", "1e4", tmp_path / "again.json")
     run("big_trace.py", "1e4", tmp_path / "other.json", "--seed", "1")

@@ -18,6 +18,7 @@ SOURCES = (  # each next to its twin in Python
     PACKAGE / "compiled" / "fingerprint.cpp",
     PACKAGE / "graph" / "native" / "simulate.cpp",
     PACKAGE / "ingest" / "chrome" / "native" / "decode_events.cpp",
+    PACKAGE / "ingest" / "memory_snapshot" / "native" / "decode_history.cpp",
     PACKAGE / "ranks" / "native" / "longest_path.cpp",
 )
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",

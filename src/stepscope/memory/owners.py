@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.arrays import Codes, Ids32, Mask
+from stepscope.arrays import Codes, Ids32, Mask, Rows, Times
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -97,7 +97,18 @@ def _matches(stacks: Table, column: str, pattern: re.Pattern[str] | None) -> Mas
 def _short_lived(table: Table) -> Mask:
     """Allocations that are released within a few changes of the allocator."""
     start, end = table["start_ns"], table["end_ns"]
-    times = np.sort(np.concatenate([start[start >= 0], end[end >= 0]]))
-    changes = np.searchsorted(times, end) - np.searchsorted(times, start)
-    short: Mask = (start >= 0) & (end >= 0) & (changes <= _SHORT)
+    both = np.flatnonzero((start >= 0) & (end >= 0))
+    alone = [start[(start >= 0) & (end < 0)], end[(end >= 0) & (start < 0)]]
+    rank = _rank(np.concatenate([start[both], end[both], *alone]))
+    short = np.zeros(len(table), np.bool_)
+    short[both] = rank[len(both) : 2 * len(both)] - rank[: len(both)] <= _SHORT
     return short
+
+
+def _rank(values: Times) -> Rows:
+    """How many of the values are smaller, for each of them; a search for each would be slower."""
+    order = np.argsort(values)
+    fresh = np.append(True, np.diff(values[order]) > 0)[: len(values)]
+    rank = np.empty(len(values), np.intp)
+    rank[order] = np.maximum.accumulate(np.where(fresh, np.arange(len(values)), 0))
+    return rank

@@ -10,11 +10,43 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from stepscope.errors import IngestError
 
 Sink = Callable[[list[Any], list[Any]], bool]
+
+
+class Items(Protocol):
+    """Reads many items of a list at once, in place of the interpreter."""
+
+    def starts_after(self, item: Any) -> bool:
+        """Whether items like this one can be read at once."""
+
+    def read(self, at: int, target: list[Any], memo: Memo) -> int:
+        """Read items that begin at a place of the pickle.
+
+        Args:
+            at: where the first of them begins, in the list's mark.
+            target: the list.
+            memo: of the interpreter; counts what the items add.
+
+        Returns:
+            Where the first item begins that was not read, or what comes instead.
+        """
+
+
+class Memo(dict[int, Any]):
+    """Values by number; `skipped` of them were read at once, and `known` tells what they are."""
+
+    skipped = 0
+    known: Callable[[int], Any] | None = None
+
+    def __missing__(self, index: int) -> Any:
+        if self.known is None:
+            raise KeyError(index)
+        return self.known(index)
+
 
 _MAX_CONTAINERS = 40_000_000
 _MAX_DIGITS = 40
@@ -39,13 +71,18 @@ _REFUSED = {
 }  # fmt: skip
 
 
-def load(data: bytes | memoryview, sink: Sink = lambda target, items: False) -> Any:
+def load(
+    data: bytes | memoryview,
+    sink: Sink = lambda target, items: False,
+    at_once: Items | None = None,
+) -> Any:
     """The value that a pickle of plain data holds.
 
     Args:
         data: the pickle.
         sink: called with a list and the items that are appended to it; where it returns true it
             has used the items up, and they are not kept. So a list of millions need not be held.
+        at_once: reads many items of a list at once.
 
     Returns:
         The value: None, bool, int, float, str, bytes, list, tuple, dict, set, and these nested.
@@ -59,7 +96,7 @@ def load(data: bytes | memoryview, sink: Sink = lambda target, items: False) -> 
         {'size': [1, 2.5, 'a']}
     """
     try:
-        return _Interpreter(data, sink).run()
+        return _Interpreter(data, sink, at_once).run()
     except (IndexError, struct.error):
         raise IngestError("the pickle is damaged or cut off; copy or download it again") from None
     except (KeyError, TypeError, ValueError, AttributeError, UnicodeError) as error:
@@ -69,12 +106,12 @@ def load(data: bytes | memoryview, sink: Sink = lambda target, items: False) -> 
 class _Interpreter:
     """The stack, the marks and the memo of one pickle."""
 
-    def __init__(self, data: bytes | memoryview, sink: Sink) -> None:
-        self.data, self.sink = data, sink
+    def __init__(self, data: bytes | memoryview, sink: Sink, at_once: Items | None) -> None:
+        self.data, self.sink, self.at_once = data, sink, at_once
         self.at = 0
         self.stack: list[Any] = []
         self.marked: list[list[Any]] = []
-        self.memo: dict[int, Any] = {}
+        self.memo = Memo()
         self.containers = 0
         self.others = _named(self)
 
@@ -85,6 +122,7 @@ class _Interpreter:
         would double the time.
         """
         data, memo, others, sink = self.data, self.memo, self.others, self.sink
+        at_once = self.at_once
         at, stack, marked, unpack = 0, self.stack, self.marked, struct.unpack_from
         while True:
             code = data[at]
@@ -96,7 +134,7 @@ class _Interpreter:
                 stack.append(memo[data[at]])
                 at += 1
             elif code == 0x94:  # MEMOIZE
-                memo[len(memo)] = stack[-1]
+                memo[len(memo) + memo.skipped] = stack[-1]
             elif code == 0x8A:  # LONG1
                 size = data[at]
                 at += 1 + size
@@ -111,6 +149,11 @@ class _Interpreter:
                 items, stack = stack, marked.pop()
                 stack[-1].update(zip(items[::2], items[1::2], strict=True))
             elif code == 0x7D:  # EMPTY_DICT
+                if at_once and stack and at_once.starts_after(stack[-1]):
+                    at = self._read_at_once(at - 1, marked, stack)
+                    if data[at] != 0x7D:
+                        continue
+                    at += 1
                 self._count()
                 stack.append({})
             elif code == 0x65:  # APPENDS
@@ -125,6 +168,18 @@ class _Interpreter:
                     raise _refusal(code)
                 others[code](bytes((code,)))
                 at, stack = self.at, self.stack
+
+    def _read_at_once(self, at: int, marked: list[list[Any]], items: list[Any]) -> int:
+        """Use up the items of a list, and read what is like them; where the rest begins."""
+        target = marked[-1][-1] if marked and marked[-1] else None
+        if not self.at_once or not isinstance(target, list) or not self.sink(target, items):
+            return at
+        items.clear()
+        before = self.memo.skipped
+        at = self.at_once.read(at, target, self.memo)
+        self.containers += self.memo.skipped - before
+        self._check_containers()
+        return at
 
     # -- what the opcodes do
 
@@ -149,6 +204,9 @@ class _Interpreter:
 
     def _count(self) -> None:
         self.containers += 1
+        self._check_containers()
+
+    def _check_containers(self) -> None:
         if self.containers > _MAX_CONTAINERS:
             raise IngestError(
                 f"the pickle holds more than {_MAX_CONTAINERS:,} lists and dicts, more than a "
@@ -204,7 +262,11 @@ class _Interpreter:
         self.at += 1 if code == b"\x80" else 8
 
     def _put(self, code: bytes) -> None:
-        self.memo[self._index(code, b"q", b"r")] = self.stack[-1]
+        index = self._index(code, b"q", b"r")
+        memo = self.memo
+        if memo.skipped and index not in memo and index < len(memo) + memo.skipped:
+            memo.skipped -= 1  # it takes the place of a value that was read at once
+        self.memo[index] = self.stack[-1]
 
     def _get(self, code: bytes) -> None:
         self.stack.append(self.memo[self._index(code, b"h", b"j")])

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from stepscope.arrays import Array
 from stepscope.errors import IngestError
 from stepscope.trace.interner import Interner
 
@@ -17,6 +21,14 @@ ACTIONS = (
     "segment_map", "segment_unmap", "oom", "snapshot", "workspace_snapshot",
 )  # fmt: skip
 _LIMIT = 1 << 63
+EVENT_COLUMNS = ("time_us", "action", "address", "bytes", "stream", "device_free_bytes", "stack")
+
+
+@dataclass
+class KnownStack:
+    """A list of frames that was read before, by its stack's number; no key of a dict, as it."""
+
+    number: int
 
 
 class Stacks:
@@ -32,14 +44,16 @@ class Stacks:
         Args:
             frames: dicts with name, filename and line, the innermost first.
         """
+        if isinstance(frames, KnownStack):
+            return frames.number
         if not isinstance(frames, list) or not frames:
             return -1
         known = self._known.get(id(frames))
         if known is None:
-            known = self._known[id(frames)] = (frames, self._number(frames))
+            known = self._known[id(frames)] = (frames, self.number_of(frames))
         return known[1]
 
-    def _number(self, frames: Sequence[Any]) -> int:
+    def number_of(self, frames: Sequence[Any]) -> int:
         parent = -1
         for frame in reversed(frames):
             if isinstance(frame, dict):
@@ -67,7 +81,9 @@ class History:
 
         They are emptied, as the memo of the pickle holds each of them until the end.
         """
-        if not isinstance(items[0] if items else None, dict) or "action" not in items[0]:
+        if not isinstance(items[0] if items else None, dict):
+            return False
+        if "action" not in items[0] and id(target) not in self._devices:
             return False
         if not all(isinstance(item, dict) for item in items) or not isinstance(target, list):
             raise IngestError("expected events in the history of the snapshot, found other data")
@@ -86,16 +102,22 @@ class History:
         columns["device_free_bytes"].append(small(event.get("device_free", -1)))
         columns["stack"].append(self._stacks.of(event.get("frames")))
 
-    def columns(self, device_traces: Any) -> dict[str, array[int]]:
+    def add_rows(self, target: list[Any], rows: Mapping[str, Array]) -> None:
+        """Add events of a list as columns of int64."""
+        columns = self._devices.setdefault(id(target), (target, _empty()))[1]
+        for name, values in rows.items():
+            columns[name].frombytes(np.ascontiguousarray(values, np.int64).tobytes())
+
+    def columns(self, device_traces: Any) -> dict[str, Array]:
         """The columns of all devices, one after the other, with the column `device`."""
-        result = {**_empty(), "device": array("q")}
+        parts: dict[str, list[Array]] = {name: [] for name in (*EVENT_COLUMNS, "device")}
         for device, events in enumerate(device_traces if isinstance(device_traces, list) else ()):
             _, columns = self._devices.get(id(events), (None, None))
             if columns:
                 for name, values in columns.items():
-                    result[name].extend(values)
-                result["device"].extend([device] * len(columns["action"]))
-        return result
+                    parts[name].append(np.frombuffer(values, np.int64))
+                parts["device"].append(np.full(len(columns["action"]), device, np.int64))
+        return {name: _joined(found) for name, found in parts.items()}
 
 
 def segment_columns(
@@ -153,5 +175,10 @@ def small(value: Any) -> int:
 
 
 def _empty() -> dict[str, array[int]]:
-    names = ("time_us", "action", "address", "bytes", "stream", "device_free_bytes", "stack")
-    return {name: array("q") for name in names}
+    return {name: array("q") for name in EVENT_COLUMNS}
+
+
+def _joined(parts: list[Array]) -> Array:
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
