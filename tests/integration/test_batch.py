@@ -229,6 +229,17 @@ def test_other_devices_are_predicted_from_the_recorded_step(result: Result) -> N
     assert a100.bytes.value == result.profile.predict(8)["bytes"] - result.host_bytes
 
 
+def test_what_was_measured_is_shown_if_other_devices_cannot_be_predicted(
+    result: Result, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from stepscope.cli.batch import _elsewhere
+
+    predicted = _elsewhere("A100", None, Wanted((16,)))
+    assert predicted(replace(result, capture=None)) is None
+    assert "warning: other devices cannot be predicted: no step was" in capsys.readouterr().err
+    assert predicted(result) is not None
+
+
 def test_batch_sizes_for_other_devices_can_be_given(result: Result) -> None:
     found = project(result, parse_targets("A100", read_prices()), Wanted((64, 16)))
     (row,) = found.devices

@@ -138,9 +138,18 @@ def batch(
 def _elsewhere(devices: str | None, prices: str | None, wanted: Wanted) -> Elsewhere:
     """What predicts a result on the devices asked for; checked before anything is run."""
     from stepscope.devices import parse_targets, project, read_prices
+    from stepscope.errors import BatchError
 
     targets = parse_targets(devices, read_prices(prices)) if devices is not None else ()
-    return lambda result: project(result, targets, wanted) if targets else None
+
+    def predicted(result: Result) -> DevicesAnswer | None:
+        try:
+            return project(result, targets, wanted) if targets else None
+        except BatchError as error:  # what was measured is worth showing
+            click.echo(f"warning: {error}", err=True)
+            return None
+
+    return predicted
 
 
 def _with_scratch(opened: Entry, in_place: bool) -> Entry:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from stepscope.arrays import Floats, Ids, Ids32, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.roofline import precisions
+from stepscope.roofline.operator_shapes import call_of
 from stepscope.roofline.operator_work import Operators
 from stepscope.roofline.work_pieces import PRODUCTS
 from stepscope.trace.nesting import inherit
@@ -21,6 +24,8 @@ BATCHED = ("optimizer", "zero_grad")
 _LEAST_KNOWN = 0.5
 _SAME_WORK = 0.5  # share of the work of the operator around it
 _DISPATCH_NS = 20_000  # of an operator that computes nothing
+_MOST_NS_PER_BYTE = 10.0  # a tenth of a GB a second, far less than any operator's
+_COMPUTES_NOTHING = re.compile(r"^(torch::)?autograd::|Backward\d+$|^stepscope\.")
 _OPERATIONS_PER_BYTE = 20  # that take a device about as long
 _CONVOLUTION = KERNEL_KINDS.index("convolution")
 
@@ -137,14 +142,23 @@ def _totals(group: Ids, values: Floats, count: int) -> Floats:
 def _known_share(graph: Graph, known: Mask, outer: Mask) -> float:
     """Share of the operators' time that is known.
 
-    What operators around others take themselves does not count, nor the time of dispatching.
+    What operators around others take themselves does not count, nor what their inputs cannot
+    account for: dispatching, and other programs that ran meanwhile.
     """
+    events = graph.trace.events
     event, time = graph.tasks["event"], graph.tasks["duration_ns"].astype(np.float64)
-    is_operator = np.append(graph.trace.events.text("category").mask("cpu_op") & ~outer, False)
-    unknown = training_tasks(graph) & is_operator[event] & ~known
-    other = np.bincount(event[unknown], time[unknown], len(graph.trace.events))
-    lost = np.maximum(other - _DISPATCH_NS, 0).sum()
+    computes = events.text("category").mask("cpu_op") & ~outer
+    computes &= ~events.text("name").where(lambda name: bool(_COMPUTES_NOTHING.search(name)))
+    unknown = training_tasks(graph) & np.append(computes, False)[event] & ~known
+    other = np.bincount(event[unknown], time[unknown], len(events)) - _DISPATCH_NS
+    lost = sum(min(other[row], _most_ns(graph, row)) for row in np.flatnonzero(other > 0).tolist())
     return float(time[known].sum() / max(time[known].sum() + lost, 1.0))
+
+
+def _most_ns(graph: Graph, event: int) -> float:
+    """The most that an operator's inputs can account for, ns; infinity without shapes."""
+    tensors = [tensor for several in call_of(graph.trace, event).inputs for tensor in several]
+    return sum(tensor.bytes for tensor in tensors) * _MOST_NS_PER_BYTE if tensors else inf
 
 
 def _with_parents(parent: Ids32, own: Ids) -> Mask:

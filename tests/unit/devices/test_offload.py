@@ -124,6 +124,26 @@ def test_unknown_work_is_refused() -> None:
         offload(graph, A100)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "known"),
+    [
+        # 4 kB of inputs account for 41 us; the rest was another program's.
+        ("x::small", 'Input_Dims=[[1024]] Input_type=["float"]', 3800 / 3841),
+        ("x::large", 'Input_Dims=[[1000,1000]] Input_type=["float"]', 3800 / (3800 + 980)),
+        ("Torch-Compiled", "", 3800 / (3800 + 980)),
+        ("ReluBackward0", "", 1.0),
+    ],
+)
+def test_what_is_unknown_is_what_inputs_account_for(name: str, options: str, known: float) -> None:
+    graph = graph_of(f"""
+        main | 0 9000 | ProfilerStep#0
+        main | 100 3900 | aten::mm | seq=1 Input_Dims=[[1024,1024],[1024,1024]] {F32}
+        main | 4000 5000 | {name} | cat=cpu_op seq=2 {options}
+        main | 8000 8000 | Optimizer.step#SGD.step
+    """)
+    assert find_device_work(graph).known == pytest.approx(known, rel=1e-3)
+
+
 def test_the_graph_stays_valid() -> None:
     assert A100 is not None
     graph = graph_of()
