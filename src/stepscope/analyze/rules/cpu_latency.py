@@ -107,13 +107,17 @@ def _launching(context: RuleContext) -> Iterator[Finding]:
         f"work too slowly, mostly in {worst}.",
         context.by_framework(ADVICE if graphs else OTHER_DEVICES, jax=JAX),
         rows,
-        _gain(context, idle) if graphs else context.bound(idle, "at most this idle time"),
+        _gain(context, idle, graphs),
     )
 
 
-def _gain(context: RuleContext, idle_ms: float) -> Gain:
-    graphs = context.whatif("cuda_graphs")
-    return graphs.at_most(idle_ms) if graphs else context.bound(idle_ms, "at most this idle time")
+def _gain(context: RuleContext, idle_ms: float, has_graphs: bool) -> Gain:
+    replayed = context.whatif("cuda_graphs")
+    if replayed is None:
+        return context.bound(idle_ms, "at most this idle time")
+    if has_graphs:
+        return replayed.at_most(idle_ms)
+    return context.bound(min(replayed.ms, idle_ms), "if it were launched as fast as by a graph")
 
 
 def _during(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:
