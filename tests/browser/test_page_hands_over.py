@@ -95,13 +95,13 @@ def test_the_single_file_is_the_same_page_without_a_server(
     page.locator('[data-module="stages"]').wait_for()
     workbench.pane("source")
     page.locator(".source-table").get_by_text("self.stem(x)").wait_for()
-    workbench.pane("whatif")
-    page.get_by_label(_HALF).check()
-    page.locator(".whatif-sentence", has_text="A step would take").wait_for()
     page.keyboard.press("/")
     page.keyboard.type("conv2d")
     page.locator(".found li").first.wait_for()
     page.keyboard.press("Escape")
+    workbench.pane("whatif")
+    page.get_by_label(_HALF).check()
+    page.locator(".whatif-sentence", has_text="A step would take").wait_for()
     assert page.locator('[data-action="perfetto"]').count() == 0
     with page.expect_download() as saved:
         workbench.click('[data-action="download"]')
