@@ -57,6 +57,10 @@ def run_query(trace: Trace, sql: str) -> pa.Table:
         return _answer(connection, statement)
     except duckdb.Error as error:
         raise QueryError(f"{error}\ntables and columns: docs/reference/schema.md") from error
+    except RuntimeError as error:
+        if "interrupted" not in str(error):
+            raise
+        raise KeyboardInterrupt from error  # DuckDB took Ctrl-C while it registered a table
     finally:
         connection.close()
 

@@ -154,3 +154,9 @@ def test_copies_are_a_part_of_loading() -> None:
     finding = found("input_bound", LOADING.replace("PIL/Image.py(3000): open", "cudaMemcpyAsync"))
     assert finding is not None
     assert "Most of it is copying to the device (63%)" in finding.what
+
+
+def test_a_part_of_less_than_half_is_not_most_of_it() -> None:
+    finding = found("input_bound", LOADING.replace("| 20 520 | PIL", "| 20 340 | PIL"))
+    assert finding is not None
+    assert "The largest part is decoding (41%)" in finding.what

@@ -16,15 +16,25 @@ from stepscope.kernel_names import short_kernel
 
 
 class Remedy(NamedTuple):
-    """Advice for kernels and operators whose names match; `jax` if it differs there."""
+    """Advice for kernels and operators whose names match.
+
+    `jax` if it differs there; `inside`: names of what most of them must be part of.
+    """
 
     pattern: str
     advice: str
     jax: str = ""
+    inside: str = ""
 
 
 # The first that matches counts.
 REMEDIES = (
+    Remedy(
+        r"::(bernoulli_|rand_like|rand|uniform_)$",
+        "Dropout draws these random masks. Where the model does as well with less dropout, lower "
+        "it or set it to 0: without it nothing is drawn, nor saved for backward.",
+        inside=r"dropout|scaled_dot_product",
+    ),
     Remedy(
         r"::(uniform_|normal_|trunc_normal|bernoulli_|random_|exponential_|erfinv_?|randn?|randint)$",
         "Initialize weights once, before the training loop. Draw noise and masks in the data "
@@ -97,7 +107,7 @@ def hotspot(context: RuleContext) -> Iterator[Finding]:
         yield context.finding(
             f"{short_kernel(name, 50)} takes {spent[code] / whole:.0%} of the step, "
             f"{context.times(chosen)} per step{context.main_place(chosen)}.",
-            _advice(context, name),
+            _advice(context, name, chosen),
             chosen,
             _gain(context, chosen),
         )  # fmt: skip
@@ -112,6 +122,18 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
     return replace(half, range_ms=(0.0, max(gone, half.ms)))
 
 
-def _advice(context: RuleContext, name: str) -> str:
-    found = next(one for one in REMEDIES if re.search(one.pattern, _CLONE.sub("", name)))
+def _advice(context: RuleContext, name: str, rows: Rows) -> str:
+    fits = (
+        one
+        for one in REMEDIES
+        if re.search(one.pattern, _CLONE.sub("", name)) and _are_inside(context, rows, one.inside)
+    )
+    found = next(fits)
     return context.by_framework(found.advice, jax=found.jax or found.advice)
+
+
+def _are_inside(context: RuleContext, rows: Rows, pattern: str) -> bool:
+    """Whether most of `rows` are part of an event whose name matches; true without a pattern."""
+    if not pattern:
+        return True
+    return bool(context.within(context.find(pattern))[rows].mean() > 0.5)

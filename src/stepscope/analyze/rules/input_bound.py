@@ -17,6 +17,7 @@ CAUSE = "input"
 EXPLAINS = ("data",)
 LEAST = 0.05
 LEAST_PART = 0.3
+MOST_OF_IT = 0.5
 MOST_PARTS = 3
 MOST_WORKERS = 8
 LIBRARIES = {
@@ -140,7 +141,8 @@ def _in_words(parts: dict[Part, float]) -> str:
     if not shares or ordered[0][1] <= LEAST_PART:
         return ""
     others = f", then {', '.join(shares[1:MOST_PARTS])}" if len(shares) > 1 else ""
-    return f" Most of it is {shares[0]}{others}."
+    head = "Most of it is" if ordered[0][1] >= MOST_OF_IT else "The largest part is"
+    return f" {head} {shares[0]}{others}."
 
 
 def _parts(context: RuleContext, rows: Rows) -> dict[Part, float]:

@@ -25,6 +25,16 @@ FALLS_BACK = (
     "dimension of at most 256, is_causal=True instead of a mask where possible, and equal shapes "
     "of query and key."
 )
+NEEDED_ON_A_CPU = (
+    "F.scaled_dot_product_attention falls back to its math kernel. On a CPU the fused kernel needs "
+    "tensors of 4 dimensions whose last is contiguous, one head dimension for query, key and "
+    "value, and a mask that needs no gradient."
+)
+NO_DROPOUT_ON_A_CPU = (
+    "F.scaled_dot_product_attention falls back to its math kernel because of dropout, which the "
+    "fused kernel for CPUs does not have. Set the dropout of the attention to 0, or keep it "
+    "outside of the attention."
+)
 LIBRARIES = {
     "transformers": "Load the model with attn_implementation='sdpa' (or 'flash_attention_2').",
     "timm": "Enable timm's fused attention: timm.layers.set_fused_attn(True).",
@@ -51,10 +61,17 @@ def unfused_attention(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         f"Attention writes its matrix of scores to memory: softmax and the elementwise work around "
         f"it take {rounded(spent)} ms per step{context.main_place(_work(context, rows))}.",
-        FALLS_BACK if len(falls_back) else context.advice(ADVICE, **LIBRARIES),
+        _why(context, falls_back) if len(falls_back) else context.advice(ADVICE, **LIBRARIES),
         _work(context, rows),
         context.scaled(rows, 0.0, "at most: a fused kernel that computes the softmax in passing"),
     )
+
+
+def _why(context: RuleContext, falls_back: Rows) -> str:
+    if context.has_device:
+        return FALLS_BACK
+    drops = len(context.find(r"^aten::(native_)?dropout$", inside=falls_back)) > 0
+    return NO_DROPOUT_ON_A_CPU if drops else NEEDED_ON_A_CPU
 
 
 def _work(context: RuleContext, rows: Rows) -> Rows:

@@ -1,0 +1,45 @@
+"""What is advised for a step on a CPU is what its kernels can do."""
+
+from __future__ import annotations
+
+from drawn_findings import found
+
+ATTENTION = """
+    main | 0 1000  | ProfilerStep#0
+    main | 10 600  | aten::scaled_dot_product_attention
+    main | 20 590  | aten::_scaled_dot_product_attention_math
+    main | 30 100  | aten::bmm
+    main | 110 300 | aten::_softmax
+    main | 310 500 | {}
+    main | 320 480 | aten::bernoulli_
+    main | 510 580 | aten::bmm
+    main | 610 990 | aten::mm
+"""
+
+
+def test_attention_that_falls_back_for_its_dropout_says_so() -> None:
+    finding = found("unfused_attention", ATTENTION.format("aten::dropout"))
+    assert finding is not None
+    assert "because of dropout" in finding.advice
+
+
+def test_attention_that_falls_back_without_dropout_names_what_the_kernel_needs() -> None:
+    finding = found("unfused_attention", ATTENTION.format("aten::noise"))
+    assert finding is not None
+    assert "a mask that needs no gradient" in finding.advice
+    assert "float16" not in finding.advice
+
+
+def test_masks_of_dropout_are_not_taken_for_initial_weights() -> None:
+    text = ATTENTION.format("aten::dropout").replace("110 300", "110 120")
+    finding = found("hotspot", text)
+    assert finding is not None
+    assert "bernoulli_" in finding.what
+    assert finding.advice.startswith("Dropout draws these random masks")
+
+
+def test_random_numbers_elsewhere_are_advised_as_before() -> None:
+    text = "main | 0 1000 | ProfilerStep#0\n main | 10 900 | aten::bernoulli_"
+    finding = found("hotspot", text)
+    assert finding is not None
+    assert "Initialize weights once" in finding.advice
