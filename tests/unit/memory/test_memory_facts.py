@@ -17,7 +17,7 @@ from stepscope.memory.memory_text import verdict
 from stepscope.memory.usage import snapshot_lifetimes
 from stepscope.trace.trace import Trace
 
-MODEL = "/home/me/project/model.py"
+MODEL, TRAIN = "/home/me/project/model.py", "/home/me/project/train.py"
 TORCH = "/usr/lib/python3.11/site-packages/torch"
 FORWARD = [
     frame(f"{TORCH}/functional.py", 373, "einsum"),
@@ -125,6 +125,28 @@ def test_a_list_of_losses_that_keep_their_graphs_is_named_with_its_line(facts_of
     finding = next(one for one in find_problems(facts) if one.rule == "growing_memory")
     assert (finding.gain_bytes, finding.place) == (8 * MIB, "/home/me/project/train.py:70 train")
     assert "grows from step to step" in verdict(facts, [finding])
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_is_kept_from_step_to_step_is_that_of_the_model(seed: int, facts_of) -> None:
+    chance = random.Random(seed)
+    allocator = ModelAllocator()
+    lines = range(70, 70 + chance.randint(0, 4))
+    kept = {line: chance.randint(1, 3) * MIB // 2 for line in lines}
+    steps, left = chance.randint(4, 12), dict.fromkeys(lines, 0)
+    for _ in range(steps):
+        activations = [allocator.alloc(2 * MIB, FORWARD) for _ in range(12)]
+        for line, size in kept.items():
+            allocator.alloc(size, [frame(TRAIN, line, "train")])
+            left[line] += size
+        passing = allocator.alloc(chance.randint(1, 4) * MIB, [frame(TRAIN, 90, "train")])
+        for address in chance.sample([*activations, passing], len(activations) + 1):
+            allocator.free(address)
+    facts = facts_of(allocator.snapshot())
+    found = dict(zip(facts.growth_lines, facts.growth, strict=True))
+    assert {name: (one.bytes, one.count) for name, one in found.items()} == {
+        f"{TRAIN}:{line} train": (size, steps) for line, size in left.items()
+    }
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 20])
