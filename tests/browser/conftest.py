@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -111,6 +112,22 @@ def several_url(home: Path, traces: Path, capture: Path) -> Iterator[str]:
     """Three traces at once: data-parallel ResNet, eight ranks of DLRM, a capture."""
     ddp = traces / "resnet_ddp_mi300x" / "rank0_act_checkpoint.json.gz"
     with serving(home, str(ddp), str(traces / "dlrm_8rank_v100"), str(capture)) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def bare_url(home: Path) -> Iterator[str]:
+    """A step of one operator without the shapes of its inputs."""
+    events = [
+        {"ph": "X", "name": name, "cat": cat, "pid": 1, "tid": 1, "ts": start, "dur": length}
+        for name, cat, start, length in (
+            ("ProfilerStep#1", "user_annotation", 0, 90),
+            ("aten::mm", "cpu_op", 10, 50),
+        )
+    ]
+    file = home / "bare.json"
+    file.write_text(json.dumps(events))
+    with serving(home, str(file)) as url:
         yield url
 
 

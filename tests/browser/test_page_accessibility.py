@@ -37,6 +37,10 @@ def test_every_pane_is_accessible(
     for tab in tabs:
         workbench.pane(tab[4:])
         assert violations() == [], tab
+    workbench.pane("kernels")
+    workbench.click('[data-action="roofline"]')
+    workbench.page.locator(".roofline .dot").first.wait_for()
+    assert violations() == [], "roofline"
     workbench.click("#tab-overview")
     workbench.click('[data-stage="forward"]')
     workbench.page.locator(".details h2").wait_for()

@@ -51,6 +51,13 @@ def table(bench: Workbench) -> None:
     bench.page.locator(".level-tables").wait_for()
 
 
+def roofline(bench: Workbench) -> None:
+    bench.pane("kernels")
+    bench.click('[data-action="roofline"]')
+    bench.page.locator(".roofline .dot").first.wait_for()
+    bench.page.locator(".roofline-readout").scroll_into_view_if_needed()
+
+
 _VIEWS: dict[str, Callable[[Workbench], None]] = {
     "start": lambda bench: None,
     "kernel": drill,
@@ -59,6 +66,7 @@ _VIEWS: dict[str, Callable[[Workbench], None]] = {
     "hover": hover,
     "keys": keys,
     "table": table,
+    "roofline": roofline,
 }
 
 

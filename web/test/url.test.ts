@@ -44,6 +44,7 @@ const VIEWS: Record<string, Partial<View>> = {
     every: true,
     oneStep: true,
     asTable: true,
+    roofline: true,
     whole: true,
   },
 };

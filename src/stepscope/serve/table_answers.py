@@ -8,10 +8,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from stepscope.roofline import rates_of
 from stepscope.serve.overview_answers import summary_of
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.summary.facts import Kernel, Node
+from stepscope.summary.facts import Kernel, Node, Summary
 from stepscope.summary.work_table import WorkOfName, work_by_name
 
 _CONFIGURATION = {
@@ -119,18 +120,34 @@ class KernelRow(msgspec.Struct):
     limit: Literal["compute", "memory", ""] | None
 
 
+class Roofs(msgspec.Struct):
+    """Peak rates of the device, the roofs of a roofline plot.
+
+    Attributes:
+        device: its short name.
+        gbytes: memory bandwidth, GB/s; null if unknown.
+        tflops: peak rate for each precision in use, TFLOP/s.
+    """
+
+    device: str
+    gbytes: float | None
+    tflops: dict[str, float]
+
+
 class Kernels(msgspec.Struct):
     """All kernels of one rank, the longest first.
 
     Attributes:
         are: `kernels`, or `operators` for a trace without device work.
         steps: numbers of the steps that times are means of.
+        roofs: null if the device, or its peak rates, are unknown.
     """
 
     are: str
     rank: int
     steps: list[int]
     rows: list[KernelRow]
+    roofs: Roofs | None
 
 
 class KernelLaunch(msgspec.Struct):
@@ -172,9 +189,10 @@ def kernels(view: TraceView, query: Query) -> Kernels:
     """
     rank, step = view.rank_of(query), query.number("step")
     work = work_by_name(view.trace, rank, step)
-    rates = {kernel.name: kernel for kernel in summary_of(view, query).kernels}
+    summary = summary_of(view, query)
+    rates = {kernel.name: kernel for kernel in summary.kernels}
     rows = [_kernel_row(view, row, rates.get(row.name)) for row in work.rows]
-    return Kernels(work.are, rank, work.steps, rows)
+    return Kernels(work.are, rank, work.steps, rows, _roofs(summary))
 
 
 def kernel_launch(arguments: Mapping[str, Any]) -> KernelLaunch | None:
@@ -237,6 +255,15 @@ def _kernel_row(view: TraceView, row: WorkOfName, rates: Kernel | None) -> Kerne
         of_peak=rates.of_peak if rates else None,
         limit=_limit(rates),
     )
+
+
+def _roofs(summary: Summary) -> Roofs | None:
+    device = next((device.name for device in summary.devices if device.name), "")
+    rates = rates_of(device)
+    if rates is None:
+        return None
+    peaks = summary.efficiency.peak_tflops if summary.efficiency else {}
+    return Roofs(rates["name"], rates.get("bandwidth"), peaks)
 
 
 def _limit(rates: Kernel | None) -> Literal["compute", "memory", ""] | None:

@@ -142,11 +142,14 @@ def test_kernels_tell_how_near_they_come_to_the_device() -> None:
         main     |  6   8 | cudaLaunchKernel | corr=1
         stream 7 | 30  70 | sgemm | corr=1
     """
-    (row,) = ask(opened(text, devices=({"id": 0, "name": "NVIDIA A100"},)), "kernels")["rows"]
+    told = ask(opened(text, devices=({"id": 0, "name": "NVIDIA A100"},)), "kernels")
+    (row,) = told["rows"]
     tflops = 2 * 512**3 / 40e-6 / 1e12
     assert row["tflops"] == pytest.approx(tflops)
     assert row["of_peak"] == pytest.approx(tflops / 19.5)
     assert row["limit"] == "compute"
+    assert told["roofs"] == {"device": "A100", "gbytes": 1555, "tflops": {"fp32": 19.5}}
+    assert ask(opened(text), "kernels")["roofs"] is None
 
 
 def test_the_model_tree_names_the_modules_of_each_node(net: TraceView) -> None:

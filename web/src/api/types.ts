@@ -754,6 +754,16 @@ export interface KernelRow {
   limit: "compute" | "memory" | "" | null;
 }
 
+/** Peak rates of the device, the roofs of a roofline plot. */
+export interface Roofs {
+  /** Its short name. */
+  device: string;
+  /** Memory bandwidth, GB/s; null if unknown. */
+  gbytes: number | null;
+  /** Peak rate for each precision in use, TFLOP/s. */
+  tflops: Record<string, number>;
+}
+
 /** All kernels of one rank, the longest first. */
 export interface Kernels {
   /** `kernels`, or `operators` for a trace without device work. */
@@ -762,6 +772,8 @@ export interface Kernels {
   /** Numbers of the steps that times are means of. */
   steps: number[];
   rows: KernelRow[];
+  /** Null if the device, or its peak rates, are unknown. */
+  roofs: Roofs | null;
 }
 
 /** Lines of the program, and what to replace them with. */

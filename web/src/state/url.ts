@@ -23,6 +23,8 @@ export interface View {
   oneStep: boolean;
   /** The timeline as a table. */
   asTable: boolean;
+  /** Kernels as a roofline plot. */
+  roofline: boolean;
   /** Source lines by the contexts of the whole recording, where there are steps as well. */
   whole: boolean;
   file: string;
@@ -89,6 +91,7 @@ export const NO_VIEW: View = {
   area: null,
   oneStep: false,
   asTable: false,
+  roofline: false,
   whole: false,
   file: "",
   changes: [],
@@ -121,7 +124,7 @@ export function toHash(view: View): string {
   say("find", find);
   say("zoom", zoom ? `${zoom.tree}:${zoom.start}:${zoom.node}` : "");
   say("memory", memoryText(view.memory), memoryText(NO_MEMORY));
-  for (const key of ["every", "oneStep", "asTable", "whole"] as const)
+  for (const key of ["every", "oneStep", "asTable", "roofline", "whole"] as const)
     say(key, view[key] ? "1" : "");
   // Slashes need no escape in a fragment, and a path is easier to read with them.
   return `#${said.toString().replaceAll("%2F", "/").replaceAll("%2C", ",")}`;
@@ -143,6 +146,7 @@ export function fromHash(hash: string): View {
     every: said.get("every") === "1",
     oneStep: said.get("oneStep") === "1",
     asTable: said.get("asTable") === "1",
+    roofline: said.get("roofline") === "1",
     whole: said.get("whole") === "1",
     file: said.get("file") ?? "",
     changes: (said.get("changes") ?? "").split("\n").filter(Boolean),

@@ -2,7 +2,7 @@ import type { Store } from "../state/store";
 import { compare, othersOf } from "./compare";
 import { findings } from "./findings";
 import { flame } from "./flame";
-import { kernels } from "./kernels";
+import { kernels } from "./kernels/pane";
 import { memory } from "./memory/pane";
 import { modules } from "./modules";
 import { overview } from "./overview";

@@ -8,7 +8,7 @@ import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { ShareBar } from "../widgets/bars";
-import { overSteps } from "./kernels";
+import { overSteps } from "./kernels/pane";
 import type { Pane } from "./pane";
 
 const treeOf = perStore((store) => store.scoped((client, scope) => client.modules(scope)));

@@ -1,9 +1,9 @@
 import type { JSX } from "preact";
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { BatchProfile, Prediction } from "../../api/batch_types";
 import { bytes, grouped } from "../../base/format";
 import { at, most } from "../../model/choice";
 import type { BatchStore } from "../../state/batch";
+import { useWidth } from "../../widgets/width";
 
 const HEIGHT = 112;
 const LEFT = 62;
@@ -149,15 +149,4 @@ function ticks(right: number, width: number): number[] {
     1,
   );
   return Array.from({ length: Math.floor(right / size) }, (_, index) => (index + 1) * size);
-}
-
-function useWidth(): [{ current: HTMLElement | null }, number] {
-  const box = useRef<HTMLElement>(null);
-  const [width, setWidth] = useState(320);
-  useLayoutEffect(() => {
-    const watch = new ResizeObserver(() => setWidth(box.current?.clientWidth ?? 320));
-    if (box.current) watch.observe(box.current);
-    return () => watch.disconnect();
-  }, []);
-  return [box, width];
 }

@@ -1,0 +1,281 @@
+import { useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import type { KernelRow, Kernels, Roofs } from "../../api/types";
+import { milliseconds, percent, significant, words } from "../../base/format";
+import {
+  decadesOf,
+  dotsOf,
+  mainStage,
+  rateOf,
+  roofLines,
+  type Decades,
+  type Dot,
+  type Roof,
+} from "../../model/roofline";
+import { STAGES } from "../../model/stages";
+import type { Store } from "../../state/store";
+import { Table, type Column } from "../../widgets/table";
+import { useWidth } from "../../widgets/width";
+import { NAME, number, OF_PEAK } from "./columns";
+
+const HEIGHT = 340;
+const LEFT = 62;
+const RIGHT = 20;
+const TOP = 16;
+const BOTTOM = 38;
+const SMALLEST_PX = 3.5;
+const LARGEST_PX = 16;
+
+const COLUMNS: Column<KernelRow>[] = [
+  NAME,
+  number("total", "total", "in a step", (row) => row.total_ms, milliseconds),
+  number("intensity", "FLOPs/byte", "operations per byte moved", (row) => row.intensity, scientific),
+  number("rate", "TFLOP/s", "achieved rate", rateOf, scientific),
+]; // prettier-ignore
+
+/** Operations per byte against the achieved rate, a dot for each kernel, below the device's roofs. */
+export function Roofline(props: {
+  store: Store;
+  value: Kernels;
+  rows: readonly KernelRow[];
+}): JSX.Element {
+  const { store, value, rows } = props;
+  const all = dotsOf(value.rows);
+  if (!all.length) return <p class="nothing">{howToCount(value)}</p>;
+  const dots = dotsOf(rows);
+  const marked = store.marks.value.kernels;
+  const hasPeak = all.some((dot) => dot.row.of_peak !== null);
+  return (
+    <div class="roofline">
+      <Plot
+        key={value.are}
+        store={store}
+        value={value}
+        dots={dots}
+        decades={decadesOf(all, value.roofs)}
+      />
+      <Table
+        caption={`Rates of ${value.are}`}
+        columns={hasPeak ? [...COLUMNS, OF_PEAK] : COLUMNS}
+        rows={dots.map((dot) => dot.row)}
+        keyOf={(row) => row.name}
+        sorting={{ column: "total", down: true }}
+        marked={(row) => marked.has(row.name)}
+        showKey={[...marked][0]}
+        onChoose={(row) => void store.choosePart({ kernel: row.name })}
+        empty="Nothing of this name has known operations and bytes."
+      />
+    </div>
+  );
+}
+
+function howToCount({ are }: Kernels): string {
+  return `This trace has no operation counts of its ${are}: record it with the shapes of inputs, which stepscope run does and torch.profiler does with record_shapes=True.`;
+}
+
+function Plot(props: { store: Store; value: Kernels; dots: Dot[]; decades: Decades }): JSX.Element {
+  const { store, value, dots, decades } = props;
+  const [box, width] = useWidth();
+  const shown = useSignal<Dot | null>(null);
+  const current = useSignal("");
+  const scale = scaleOf(decades, width);
+  const marked = store.marks.value.kernels;
+  const longest = dots.reduce((most, dot) => Math.max(most, dot.row.total_ms), 0);
+  const lines = value.roofs ? roofLines(value.roofs, decades) : [];
+  const reachable = dots.find((dot) => dot.row.name === current.value) ?? dots[0];
+  return (
+    <figure ref={box} class="roofline-plot">
+      <figcaption class="dim">{caption(value, dots.length)}</figcaption>
+      <svg
+        width={width}
+        height={HEIGHT}
+        role="group"
+        aria-label={`Roofline plot of ${value.are}`}
+        onKeyDown={walkDots}
+      >
+        <Grid decades={decades} scale={scale} width={width} />
+        {lines.map((roof) => (
+          <RoofLine key={roof.name} roof={roof} scale={scale} />
+        ))}
+        {dots.map((dot) => (
+          <circle
+            key={dot.row.name}
+            class={marked.has(dot.row.name) ? "dot marked" : "dot"}
+            style={{ fill: `var(--stage-${colorOf(dot)})` }}
+            cx={scale.x(dot.intensity)}
+            cy={scale.y(dot.rate)}
+            r={radius(dot.row.total_ms / longest)}
+            role="button"
+            aria-label={described(dot)}
+            aria-pressed={marked.has(dot.row.name)}
+            tabIndex={dot === reachable ? 0 : -1}
+            onFocus={() => {
+              current.value = dot.row.name;
+              shown.value = dot;
+            }}
+            onBlur={() => (shown.value = null)}
+            onPointerEnter={() => (shown.value = dot)}
+            onPointerLeave={() => (shown.value = null)}
+            onClick={() => void store.choosePart({ kernel: dot.row.name })}
+          />
+        ))}
+        {value.roofs &&
+          lines.map((roof) => (
+            <RoofName key={roof.name} roof={roof} roofs={value.roofs!} scale={scale} />
+          ))}
+      </svg>
+      <p class="roofline-readout" aria-hidden="true">
+        {shown.value ? described(shown.value) : "Point at a dot, or walk them with the arrow keys."}
+      </p>
+      <Stages dots={dots} />
+    </figure>
+  );
+}
+
+/** `67 of 69 kernels; roofs of V100`. */
+function caption(value: Kernels, dots: number): string {
+  const roofs = value.roofs
+    ? `roofs of ${value.roofs.device}`
+    : "no roofs: the trace names no device whose peak rates are known";
+  return `${dots} of ${value.rows.length} ${value.are}, the larger the longer; ${roofs}`;
+}
+
+interface Scale {
+  x: (intensity: number) => number;
+  y: (rate: number) => number;
+}
+
+function scaleOf({ intensity, rate }: Decades, width: number): Scale {
+  const place = (value: number, [low, high]: [number, number]): number =>
+    (Math.log10(value) - low) / (high - low);
+  return {
+    x: (value) => LEFT + place(value, intensity) * (width - LEFT - RIGHT),
+    y: (value) => HEIGHT - BOTTOM - place(value, rate) * (HEIGHT - TOP - BOTTOM),
+  };
+}
+
+function Grid(props: { decades: Decades; scale: Scale; width: number }): JSX.Element {
+  const { decades, scale, width } = props;
+  const end = width - RIGHT;
+  return (
+    <g class="grid" aria-hidden="true">
+      {powers(decades.intensity).map((value) => (
+        <g key={value}>
+          <line x1={scale.x(value)} x2={scale.x(value)} y1={TOP} y2={HEIGHT - BOTTOM} />
+          <text x={scale.x(value)} y={HEIGHT - BOTTOM + 15} text-anchor="middle">
+            {power(value)}
+          </text>
+        </g>
+      ))}
+      {powers(decades.rate).map((value) => (
+        <g key={value}>
+          <line x1={LEFT} x2={end} y1={scale.y(value)} y2={scale.y(value)} />
+          <text x={LEFT - 6} y={scale.y(value) + 4} text-anchor="end">
+            {power(value)}
+          </text>
+        </g>
+      ))}
+      <text x={(LEFT + end) / 2} y={HEIGHT - 4} text-anchor="middle">
+        operations per byte (FLOPs/byte)
+      </text>
+      <text class="axis-title" text-anchor="middle" transform={`translate(12 ${HEIGHT / 2}) rotate(-90)`}>
+        TFLOP/s
+      </text>
+    </g>
+  ); // prettier-ignore
+}
+
+/** The ends of a roof, px. */
+function endsOf({ from, to }: Roof, { x, y }: Scale) {
+  return { x1: x(from[0]), y1: y(from[1]), x2: x(to[0]), y2: y(to[1]) };
+}
+
+function RoofLine({ roof, scale }: { roof: Roof; scale: Scale }): JSX.Element {
+  return <line class="roof" {...endsOf(roof, scale)} />;
+}
+
+/** The rate of a roof, written above the dots: along the slope, or at the end of a level. */
+function RoofName(props: { roof: Roof; roofs: Roofs; scale: Scale }): JSX.Element {
+  const { roof, roofs, scale } = props;
+  const { x1, y1, x2, y2 } = endsOf(roof, scale);
+  if (roof.name !== "memory")
+    return (
+      <text class="roof-name" x={x2} y={y2 - 5} text-anchor="end">
+        {`${precision(roof.name)} ${significant(roof.from[1])} TFLOP/s`}
+      </text>
+    );
+  const angle = (Math.atan2(y2 - y1, x2 - x1) * 180) / Math.PI;
+  const place = `translate(${(x1 + x2) / 2} ${(y1 + y2) / 2 - 5}) rotate(${angle})`;
+  return (
+    <text class="roof-name" text-anchor="middle" transform={place}>
+      {`${significant(roofs.gbytes!)} GB/s`}
+    </text>
+  );
+}
+
+/** What the hues of the dots say. */
+function Stages({ dots }: { dots: Dot[] }): JSX.Element {
+  const there = new Set(dots.map(colorOf));
+  const shown = [...STAGES, "none"].filter((stage) => there.has(stage));
+  return (
+    <p class="legend" aria-label="Stages of the dots">
+      {shown.map((stage) => (
+        <span key={stage} class="legend-entry">
+          <span class={`swatch c-${stage}`} aria-hidden="true" />
+          {stage === "none" ? "no stage" : words(stage)}
+        </span>
+      ))}
+    </p>
+  );
+}
+
+function colorOf(dot: Dot): string {
+  return mainStage(dot.row) || "none";
+}
+
+/** `sgemm: 16.4 ms a step, 8.03 TFLOP/s at 96.6 FLOPs/byte, 51 % of peak (compute)`. */
+function described({ row, intensity, rate }: Dot): string {
+  const peak = row.of_peak === null ? "" : `, ${percent(row.of_peak)} of peak (${row.limit})`;
+  const speed = `${scientific(rate)} TFLOP/s at ${scientific(intensity)} FLOPs/byte`;
+  return `${row.short}: ${milliseconds(row.total_ms)} a step, ${speed}${peak}`;
+}
+
+function precision(name: string): string {
+  return name === "half" ? "16-bit" : name.toUpperCase();
+}
+
+/** The area of a dot is its share of the longest one's time. */
+function radius(share: number): number {
+  return Math.max(LARGEST_PX * Math.sqrt(share), SMALLEST_PX);
+}
+
+function powers([low, high]: [number, number]): number[] {
+  return Array.from({ length: high - low + 1 }, (_, index) => 10 ** (low + index));
+}
+
+/** `0.01`, `100`; far from one as a power. */
+function power(value: number): string {
+  const exponent = Math.round(Math.log10(value));
+  return Math.abs(exponent) > 3 ? `1e${exponent}` : String(10 ** exponent);
+}
+
+/** Three significant digits; far from one with an exponent. */
+function scientific(value: number): string {
+  if (value === 0 || Math.abs(value) >= 0.01) return significant(value);
+  return value < 1e-4 ? value.toExponential(1) : value.toPrecision(2);
+}
+
+/** The arrow keys walk the dots by time, Enter and the space bar choose one. */
+function walkDots(event: KeyboardEvent): void {
+  const dot = event.target as Element;
+  if (!dot.matches(".dot")) return;
+  const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  if (event.key === "Enter" || event.key === " ")
+    dot.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+  else if (step) {
+    const dots = [...dot.parentElement!.querySelectorAll<SVGElement>(".dot")];
+    dots[(dots.indexOf(dot as SVGElement) + step + dots.length) % dots.length]!.focus();
+  } else return;
+  event.preventDefault();
+  event.stopPropagation();
+}
