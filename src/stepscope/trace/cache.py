@@ -84,10 +84,12 @@ def fetch(key: Key) -> Trace | None:
         return None
     from stepscope.trace import store
 
+    before = _identity(entry)
     try:
         trace = store.load(entry)
     except TraceError:
-        _remove(entry)
+        if _identity(entry) == before:  # else another process replaced it meanwhile
+            _remove(entry)
         return None
     _mark_used(entry)
     return trace
@@ -158,6 +160,13 @@ def _keep(key: Key, write: Callable[[Path], None]) -> None:
             if entry.name != key.name:
                 entry_folder.remove(entry)
         _shrink(folder, limit_bytes())
+
+
+def _identity(entry: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        facts = entry.stat()
+        return facts.st_ino, facts.st_ctime_ns
+    return None
 
 
 def _remove(entry: Path) -> None:

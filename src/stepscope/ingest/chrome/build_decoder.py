@@ -1,1 +1,0 @@
-"""Moved to `stepscope.compiled.build`; nothing imports this file any more."""
