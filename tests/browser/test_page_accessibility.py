@@ -41,6 +41,10 @@ def test_every_pane_is_accessible(
     workbench.click('[data-action="roofline"]')
     workbench.page.locator(".roofline .dot").first.wait_for()
     assert violations() == [], "roofline"
+    workbench.pane("sql")
+    workbench.click('[data-action="run"]')
+    workbench.page.locator(".query-result").wait_for()
+    assert violations() == [], "sql"
     workbench.click("#tab-overview")
     workbench.click('[data-stage="forward"]')
     workbench.page.locator(".details h2").wait_for()

@@ -44,6 +44,7 @@ const VIEWS: Record<string, Partial<View>> = {
     every: true,
     oneStep: true,
     asTable: true,
+    sql: "select count(*) from events\nwhere step = 1",
     roofline: true,
     whole: true,
   },

@@ -25,6 +25,7 @@ from stepscope.serve.memory_answers import (
 from stepscope.serve.operation_details import details
 from stepscope.serve.overview_answers import overview
 from stepscope.serve.pane_answers import select
+from stepscope.serve.query_answers import query, schema
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.source_answers import source, sources
 from stepscope.serve.step_answers import step, step_details
@@ -62,10 +63,12 @@ ROUTES: dict[str, Callable[[TraceView, Query], msgspec.Struct]] = {
     "sources": sources,
     "source": source,
     "trace": trace,
+    "schema": schema,
+    "query": query,
 }
 
 
-def answer(view: TraceView, name: str, query: Query) -> msgspec.Struct:
+def answer(view: TraceView, name: str, asked: Query) -> msgspec.Struct:
     """The answer to a request.
 
     Raises:
@@ -73,4 +76,4 @@ def answer(view: TraceView, name: str, query: Query) -> msgspec.Struct:
     """
     if name not in ROUTES:
         raise ServeError(f"expected one of {', '.join(ROUTES)}, found {name[:40]!r}", 404)
-    return ROUTES[name](view, query)
+    return ROUTES[name](view, asked)

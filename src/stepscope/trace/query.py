@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,15 +40,38 @@ def _arrow_column(table: Table, column: Column) -> pa.Array:
     return arrow_numbers(values, values == -1 if column.nullable else None)
 
 
-def run_query(trace: Trace, sql: str) -> pa.Table:
-    """Run `sql` over the trace's tables; see `Trace.query`."""
+@dataclass(frozen=True)
+class QueryLimits:
+    """What a query may take: seconds, megabytes of DuckDB's memory, rows of its result."""
+
+    seconds: float
+    megabytes: int
+    rows: int
+
+
+def run_query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pa.Table:
+    """Run `sql` over the trace's tables; see `Trace.query`.
+
+    Args:
+        trace: any trace.
+        sql: one reading statement.
+        limits: by default none. With them the result has one row more than allowed if it is cut,
+            and nothing is written to disk.
+
+    Raises:
+        QueryError: if the SQL is wrong, or exceeds a limit.
+    """
     import duckdb
 
     # Traces and SQL can come from untrusted sources: no access to files, the network, or this
     # process's variables.
     connection = duckdb.connect(
         ":memory:",
-        config={"enable_external_access": "false", "python_enable_replacements": "false"},
+        config={
+            "enable_external_access": "false",
+            "python_enable_replacements": "false",
+            **_settings(limits),
+        },
     )
     try:
         statement = _reading(connection.extract_statements(sql))
@@ -54,7 +80,15 @@ def run_query(trace: Trace, sql: str) -> pa.Table:
             connection.register(name, arrow_table(table))
         if ARGUMENTS in sql.lower():
             connection.register(ARGUMENTS, _arguments(trace))
-        return _answer(connection, statement)
+        return _answer(connection, statement, limits)
+    except duckdb.InterruptException as error:
+        if limits is None:
+            raise
+        raise QueryError(f"the query was stopped after {limits.seconds:g} s") from error
+    except duckdb.OutOfMemoryException as error:
+        if limits is None:
+            raise QueryError(str(error)) from error
+        raise QueryError(f"the query needs more than {limits.megabytes} MB of memory") from error
     except duckdb.Error as error:
         raise QueryError(f"{error}\ntables and columns: docs/reference/schema.md") from error
     except RuntimeError as error:
@@ -76,15 +110,47 @@ def _named_tables(connection: Any, sql: str) -> set[str]:
     return names or set(re.findall(r"\w+", sql))
 
 
-def _answer(connection: Any, statement: Any) -> pa.Table:
+def _settings(limits: QueryLimits | None) -> dict[str, str]:
+    if limits is None:
+        return {}
+    return {"memory_limit": f"{limits.megabytes}MB", "threads": "1", "temp_directory": ""}
+
+
+def _answer(connection: Any, statement: Any, limits: QueryLimits | None) -> pa.Table:
     """The result of a statement, run in a thread because DuckDB itself ignores Ctrl-C."""
-    with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(lambda: connection.sql(statement).to_arrow_table())
+
+    def run() -> pa.Table:
+        relation = connection.sql(statement)
+        return (relation.limit(limits.rows + 1) if limits else relation).to_arrow_table()
+
+    with _stopped_after(connection, limits), ThreadPoolExecutor(1) as pool:
+        future = pool.submit(run)
         try:
             return future.result()
         except KeyboardInterrupt:
             connection.interrupt()
             raise
+
+
+@contextmanager
+def _stopped_after(connection: Any, limits: QueryLimits | None) -> Iterator[None]:
+    """Interrupts what still runs when its time is over."""
+    ended = Event()
+
+    def watch(seconds: float) -> None:
+        ended.wait(seconds)
+        while not ended.wait(0.1):  # an interrupt between two statements would be lost
+            connection.interrupt()
+
+    watcher = Thread(target=watch, args=(limits.seconds,), daemon=True) if limits else None
+    if watcher:
+        watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if watcher:
+            watcher.join()
 
 
 def _reading(statements: Sequence[Any]) -> Any:

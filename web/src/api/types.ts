@@ -1577,6 +1577,54 @@ export interface ChromeTrace {
   traceEvents: ChromeEvent[];
 }
 
+/** A column of a table. */
+export interface TableColumn {
+  name: string;
+  type: string;
+  /** Empty if it has none. */
+  unit: string;
+  nullable: boolean;
+  meaning: string;
+}
+
+/** A table that a query can read. */
+export interface TraceTable {
+  name: string;
+  meaning: string;
+  columns: TableColumn[];
+}
+
+/** A query to begin with. */
+export interface QueryExample {
+  title: string;
+  sql: string;
+}
+
+/** The tables that a query can read, and examples. */
+export interface TraceTables {
+  tables: TraceTable[];
+  examples: QueryExample[];
+}
+
+/** A column of a query's result. */
+export interface ResultColumn {
+  name: string;
+  /** As Arrow calls it. */
+  type: string;
+  numeric: boolean;
+}
+
+/** The rows of a query. */
+export interface QueryResult {
+  columns: ResultColumn[];
+  /** Values by column; integers beyond 2^53 and dates are text. */
+  rows: ((string | number | boolean | null)[])[];
+  /** Whether there are more rows than these. */
+  more: boolean;
+  /** How long the query ran. */
+  seconds: number;
+}
+
 /** An open file. */
 export interface TraceEntry {
   /** Made of the file's name (letters, digits, `.`, `_`, `-`), the same the next time. */

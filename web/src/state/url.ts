@@ -23,6 +23,8 @@ export interface View {
   oneStep: boolean;
   /** The timeline as a table. */
   asTable: boolean;
+  /** The query that was run; empty for none. */
+  sql: string;
   /** Kernels as a roofline plot. */
   roofline: boolean;
   /** Source lines by the contexts of the whole recording, where there are steps as well. */
@@ -91,6 +93,7 @@ export const NO_VIEW: View = {
   area: null,
   oneStep: false,
   asTable: false,
+  sql: "",
   roofline: false,
   whole: false,
   file: "",
@@ -115,6 +118,7 @@ export function toHash(view: View): string {
   say("pane", view.pane, NO_VIEW.pane);
   say("text", view.text);
   say("file", view.file);
+  say("sql", view.sql);
   say("changes", view.changes.join("\n"));
   const { by, up, against, find, zoom } = view.flame;
   say("by", by);
@@ -146,6 +150,7 @@ export function fromHash(hash: string): View {
     every: said.get("every") === "1",
     oneStep: said.get("oneStep") === "1",
     asTable: said.get("asTable") === "1",
+    sql: said.get("sql") ?? "",
     roofline: said.get("roofline") === "1",
     whole: said.get("whole") === "1",
     file: said.get("file") ?? "",

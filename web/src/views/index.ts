@@ -7,6 +7,7 @@ import { memory } from "./memory/pane";
 import { modules } from "./modules";
 import { overview } from "./overview";
 import type { Pane } from "./pane";
+import { query } from "./query";
 import { source } from "./source";
 import { whatif } from "./whatif/pane";
 
@@ -25,8 +26,9 @@ const PANES_OF_CONTEXTS: Pane[] = [flame, findings, source];
 export function panesOf(store: Store): Pane[] {
   const { has } = store.overview.value.value ?? {};
   const recorded = has?.memory ? [memory] : [];
-  if (store.stepless.value) return has?.contexts ? [...PANES_OF_CONTEXTS, ...recorded] : recorded;
+  if (store.stepless.value)
+    return has?.contexts ? [...PANES_OF_CONTEXTS, ...recorded, query] : [...recorded, query];
   const work = store.overview.value.value?.facts?.kernels_are;
   const panes = work === "operators" ? PANES_WITHOUT_DEVICE : PANES;
-  return [...panes, ...recorded, ...(othersOf(store).length ? [compare] : [])];
+  return [...panes, ...recorded, ...(othersOf(store).length ? [compare] : []), query];
 }

@@ -1,0 +1,52 @@
+"""The SQL pane: run with the keys, sort, save, one line for a mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from browsing import Workbench
+
+_CELLS = ".query td"
+
+
+def run(bench: Workbench, sql: str) -> None:
+    box = bench.page.locator(".query textarea")
+    box.fill(sql)
+    box.press("Control+Enter")
+
+
+def test_a_query_is_run_sorted_and_saved(workbench: Workbench, bare_url: str) -> None:
+    workbench.open(bare_url)
+    workbench.pane("sql")
+    assert workbench.page.locator(".query-tables details[open] code").first.inner_text() == "events"
+    run(workbench, "select name, duration_ns from events order by id")
+    workbench.page.locator(_CELLS).first.wait_for()
+    assert workbench.page.locator(_CELLS).all_inner_texts() == [
+        "ProfilerStep#1", "90000", "aten::mm", "50000",
+    ]  # fmt: skip
+    workbench.page.get_by_role("button", name="duration_ns").click()
+    workbench.page.get_by_role("button", name="duration_ns").click()
+    assert workbench.page.locator(_CELLS).first.inner_text() == "aten::mm"
+    with workbench.page.expect_download() as saved:
+        workbench.page.locator('[data-action="csv"]').click()
+    text = Path(saved.value.path()).read_text("utf-8")
+    assert text.splitlines() == ["name,duration_ns", "ProfilerStep#1,90000", "aten::mm,50000"]
+    workbench.page.reload()
+    workbench.page.locator(_CELLS).first.wait_for()
+    assert "order by id" in workbench.page.locator(".query textarea").input_value()
+
+
+def test_a_mistake_is_one_line_and_the_pane_fits_a_phone(
+    workbench: Workbench, bare_url: str
+) -> None:
+    workbench.page.set_viewport_size({"width": 390, "height": 844})
+    workbench.open(bare_url, "#pane=sql")
+    run(workbench, "select nam from events")
+    line = workbench.page.locator(".query .error-line")
+    line.wait_for()
+    assert '"nam" not found' in line.inner_text()
+    workbench.problems[:] = [one for one in workbench.problems if "400" not in one]
+    workbench.page.locator('[aria-label="Example queries"]').select_option("0")
+    workbench.click('[data-action="run"]')
+    workbench.until("document.querySelector('.query-result')")
+    assert workbench.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

@@ -1,0 +1,192 @@
+import { computed, signal, useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import type { QueryResult, TraceTables } from "../api/types";
+import { duration, plural } from "../base/format";
+import { csv, tabs } from "../model/rows_text";
+import { latest } from "../state/latest";
+import { perStore } from "../state/per_store";
+import type { Store } from "../state/store";
+import { WithAnswer } from "../widgets/answer";
+import { CopyButton } from "../widgets/copy";
+import { Table, type Column } from "../widgets/table";
+import type { Pane } from "./pane";
+
+type Row = { key: number; cells: QueryResult["rows"][number] };
+
+const tablesOf = perStore((store) => store.follow((client) => client.ask<TraceTables>("schema")));
+
+/** How often somebody ran a query: a refused one is asked again, answers are kept. */
+const runsOf = perStore(() => signal(0));
+
+const resultOf = perStore((store) => {
+  const asked = computed(() => store.view.value.sql);
+  return latest(() => {
+    void runsOf(store).value;
+    const [client, sql] = [store.client.value, asked.value];
+    return client && sql ? client.ask<QueryResult>("query", { sql }) : null;
+  });
+});
+
+export const query: Pane = {
+  id: "sql",
+  title: "SQL",
+  hint: "Queries over the tables of the trace",
+  View: ({ store }) =>
+    store.host.live ? (
+      <Live store={store} />
+    ) : (
+      <p class="nothing">
+        SQL needs the live page: run <code>stepscope view FILE</code>, or{" "}
+        <code>stepscope query FILE "SQL"</code>.
+      </p>
+    ),
+};
+
+function Live({ store }: { store: Store }): JSX.Element {
+  const text = useSignal(store.view.value.sql || "select * from steps");
+  const run = (): void => {
+    store.set({ sql: text.value.trim() });
+    runsOf(store).value++;
+  };
+  return (
+    <div class="query">
+      <div class="query-main">
+        <textarea
+          class="code"
+          rows={6}
+          spellcheck={false}
+          aria-label="SQL, Ctrl+Enter runs it"
+          value={text.value}
+          onInput={(event) => (text.value = event.currentTarget.value)}
+          onKeyDown={(event) => {
+            if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+              event.preventDefault();
+              run();
+            }
+          }}
+        />
+        <div class="pane-tools">
+          <button type="button" data-action="run" title="Ctrl+Enter" onClick={run}>
+            Run
+          </button>
+          <Examples store={store} onPick={(sql) => (text.value = sql)} />
+        </div>
+        {store.view.value.sql && (
+          <WithAnswer answer={resultOf(store)} waiting="Running…">
+            {(result) => <Result key={store.view.value.sql} result={result} />}
+          </WithAnswer>
+        )}
+      </div>
+      <Tables store={store} />
+    </div>
+  );
+}
+
+function Examples(props: { store: Store; onPick: (sql: string) => void }): JSX.Element {
+  const examples = tablesOf(props.store).value.value?.examples ?? [];
+  return (
+    <select
+      aria-label="Example queries"
+      value=""
+      onChange={(event) => {
+        const picked = examples[Number(event.currentTarget.value)];
+        if (picked) props.onPick(picked.sql);
+        event.currentTarget.value = "";
+      }}
+    >
+      <option value="">Examples</option>
+      {examples.map((one, number) => (
+        <option key={one.title} value={number}>
+          {one.title}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+function Result({ result }: { result: QueryResult }): JSX.Element {
+  const rows: Row[] = result.rows.map((cells, key) => ({ key, cells }));
+  const columns = result.columns.map((column, at): Column<Row> => ({
+    id: String(at),
+    title: column.name,
+    hint: column.type,
+    numeric: column.numeric,
+    value: ({ cells }) => plain(cells[at] ?? null),
+    cell: ({ cells }) => shown(cells[at] ?? null),
+  }));
+  const first = result.more ? "the first " : "";
+  return (
+    <div class="query-result">
+      <div class="pane-tools">
+        <span class="dim" role="status">
+          {`${first}${plural(result.rows.length, "row")} in ${duration(result.seconds * 1e9)}`}
+        </span>
+        <CopyButton text={tabs(result)} label="Copy the rows" />
+        <button type="button" data-action="csv" onClick={() => save(csv(result))}>
+          Save CSV
+        </button>
+      </div>
+      <Table
+        caption="Result of the query"
+        columns={columns}
+        rows={rows}
+        keyOf={(row) => row.key}
+        empty="No rows."
+      />
+    </div>
+  );
+}
+
+function plain(value: Row["cells"][number]): string | number | null {
+  return typeof value === "boolean" ? String(value) : value;
+}
+
+function shown(value: Row["cells"][number]): JSX.Element | string {
+  if (value === null) return <span class="dim">null</span>;
+  const text = String(value);
+  return typeof value === "string" ? <span title={text}>{text}</span> : text;
+}
+
+function save(text: string): void {
+  const url = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = "query.csv";
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+/** The tables that a query reads; each opens to its columns. */
+function Tables({ store }: { store: Store }): JSX.Element {
+  return (
+    <section class="query-tables" aria-label="Tables">
+      <WithAnswer answer={tablesOf(store)}>
+        {({ tables }) =>
+          tables.map((table) => (
+            <details key={table.name} open={table.name === "events"}>
+              <summary title={table.meaning}>
+                <code>{table.name}</code>
+              </summary>
+              <p class="dim">{table.meaning}</p>
+              <dl>
+                {table.columns.map((column) => (
+                  <div key={column.name}>
+                    <dt>
+                      <code>{column.name}</code>{" "}
+                      <span class="dim">
+                        {[column.type, column.unit, column.nullable && "nullable"]
+                          .filter(Boolean)
+                          .join(", ")}
+                      </span>
+                    </dt>
+                    <dd>{column.meaning}</dd>
+                  </div>
+                ))}
+              </dl>
+            </details>
+          ))
+        }
+      </WithAnswer>
+    </section>
+  );
+}
