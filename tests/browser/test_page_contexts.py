@@ -78,6 +78,7 @@ def test_it_is_a_flame_graph_and_says_why_there_is_no_timeline(page: Workbench) 
         "Flame graph",
         "Findings",
         "Source",
+        "SQL",
     ]
     assert "42.0\u202fms" in page.page.locator(".flame-tools [role=status]").inner_text()
     assert "somebody pressed Ctrl-C" in page.page.locator(".warnings").inner_text()
@@ -115,10 +116,11 @@ def test_the_keys_1_to_9_count_the_panes_that_are_shown(page: Workbench) -> None
         page.page.locator(f'.pane[data-pane="{pane}"]').wait_for()
     page.page.keyboard.press("?")
     keys = page.page.locator(".keys > div").all_inner_texts()
-    assert [" ".join(one.split()) for one in keys[-3:]] == [
+    assert [" ".join(one.split()) for one in keys[-4:]] == [
         "1 Flame graph",
         "2 Findings",
         "3 Source",
+        "4 SQL",
     ]
     page.page.keyboard.press("Escape")
 

@@ -62,7 +62,7 @@ def click_at(workbench: Workbench, share: float) -> int:
 
 
 def test_a_snapshot_shows_what_lives_at_its_peak(snapshot: Workbench) -> None:
-    assert snapshot.page.get_by_role("tab").all_inner_texts() == ["Memory"]
+    assert snapshot.page.get_by_role("tab").all_inner_texts() == ["Memory", "SQL"]
     assert heading(snapshot).startswith("67.1 MB live at")
     assert heading(snapshot).endswith(", the peak")
     rows = snapshot.page.locator(".memory-living tbody tr").all_inner_texts()
