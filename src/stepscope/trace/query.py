@@ -70,6 +70,7 @@ def run_query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pa.T
         config={
             "enable_external_access": "false",
             "python_enable_replacements": "false",
+            "temp_directory": "",  # else DuckDB writes a folder .tmp where it runs out of memory
             **_settings(limits),
         },
     )
@@ -113,7 +114,7 @@ def _named_tables(connection: Any, sql: str) -> set[str]:
 def _settings(limits: QueryLimits | None) -> dict[str, str]:
     if limits is None:
         return {}
-    return {"memory_limit": f"{limits.megabytes}MB", "threads": "1", "temp_directory": ""}
+    return {"memory_limit": f"{limits.megabytes}MB", "threads": "1"}
 
 
 def _answer(connection: Any, statement: Any, limits: QueryLimits | None) -> pa.Table:

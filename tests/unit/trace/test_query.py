@@ -85,6 +85,11 @@ def test_pandas_gets_null_as_null() -> None:
     assert frame["name"].tolist() == ["aten::mm", "aten::empty", "sgemm"]
 
 
+def test_a_query_writes_nothing_to_disk() -> None:
+    found = TRACE.query("select current_setting('temp_directory') as folder")
+    assert found["folder"].to_pylist() == [""]
+
+
 def test_a_long_query_ends_with_ctrl_c() -> None:
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
