@@ -55,8 +55,7 @@ def run_query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pa.T
     Args:
         trace: any trace.
         sql: one reading statement.
-        limits: by default none. With them the result has one row more than allowed if it is cut,
-            and nothing is written to disk.
+        limits: by default none. With them the result has one row more than allowed if it is cut.
 
     Raises:
         QueryError: if the SQL is wrong, or exceeds a limit.
