@@ -29,7 +29,8 @@ def test_lightning(tmp_path):
 
     assert done.returncode == 0, done.stderr
     assert capture.manifest["outcome"] == "complete"
-    assert [root["path"] for root in capture.roots] == ["encoder", "decoder"]
+    (root,) = capture.roots
+    assert (root["name"], root["path"]) == ("AutoEncoder", "")
     assert capture.calls("encoder.0") == capture.calls("decoder.2") == 3
 
 

@@ -27,6 +27,11 @@ def is_internal(file: str) -> bool:
     return file.startswith(_INTERNAL)
 
 
+def is_library(file: str) -> bool:
+    """Whether code is installed, so that its variables say nothing to the user."""
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+
+
 def calling_frame() -> FrameType | None:
     """The user's frame that led to the caller."""
     return user_frame(sys._getframe(1))

@@ -7,7 +7,13 @@ from typing import Any
 
 import torch
 
-from stepscope.capture.call_sites import call_site, calling_frame, name_in, owner_of
+from stepscope.capture.call_sites import (
+    call_site,
+    calling_frame,
+    is_library,
+    name_in,
+    owner_of,
+)
 from stepscope.capture.model_tree import Node, build_tree, unwrap, wrappers
 
 
@@ -88,7 +94,8 @@ class ModuleRegistry:
         owner, caller = owner_of(frame, unwrap(module))
         if owner is None:
             return None
-        self.add_root(owner, name_in(caller, owner))
+        known = caller is not None and not is_library(caller.f_code.co_filename)
+        self.add_root(owner, name_in(caller, owner) if known else None)
         return self._find(self.top_level, unwrap(module))
 
     def _root_for(self, module: Any, name: str | None) -> Node:

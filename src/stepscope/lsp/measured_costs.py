@@ -110,16 +110,16 @@ class Measured:
         entry: path of the file that was measured.
         files: costs by path.
         batch: the answer of `stepscope batch --json`, or None where no batch size was found.
-        result: the measurement itself, for predictions for other devices.
         findings: the analyzer's.
         capture: the recorded steps, for the analyzer.
         settings: paths of the settings files that the script reads.
+        result: the measurement itself, for predictions for other devices.
     """
 
     entry: str
     files: Mapping[str, FileCosts]
     batch: Mapping[str, Any] | None = None
-    result: Result | None = None
     findings: Sequence[Mapping[str, Any]] = ()
     capture: str | None = None
     settings: Sequence[str] = ()
+    result: Result | None = None

@@ -140,7 +140,7 @@ def _measured(entry: str, result: Result) -> Measured:
     capture = str(result.capture) if result.capture else None
     text = result.entry.sources[result.entry.path].text
     settings = _settings_of(text, entry, result.entry.arguments)
-    return Measured(entry, costs, answer, result, capture=capture, settings=settings)
+    return Measured(entry, costs, answer, capture=capture, settings=settings, result=result)
 
 
 def _settings_of(text: str, entry: str, arguments: Sequence[str]) -> tuple[str, ...]:
