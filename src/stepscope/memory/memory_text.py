@@ -27,19 +27,20 @@ def print_memory(console: Console, facts: MemoryFacts) -> None:
     console.print()
     console.print(Text(f"Peak {size(facts.peak_bytes)} allocated", "bold"), _reserved(facts))
     console.print(Text(f"▶ {verdict(facts, findings)}", "bold yellow"), soft_wrap=True)
-    _print_shares(console, "At the peak, by kind", facts.kinds, facts.peak_bytes)
+    if facts.has_lifetimes or len(facts.kinds) > 1:
+        _print_shares(console, "At the peak, by kind", facts.kinds, facts.peak_bytes)
     for title, shares in (("stage", facts.stages), ("module", facts.modules[:_LINES]),
                           ("line", facts.lines[:_LINES])):  # fmt: skip
         if shares:
             _print_shares(console, f"At the peak, by {title}", shares, facts.peak_bytes)
-    if facts.unassigned_bytes:
+    if facts.unassigned_bytes and facts.has_lifetimes:
         share = percent(facts.unassigned_bytes / max(1, facts.peak_bytes))
         console.print(f"of unknown purpose: {size(facts.unassigned_bytes)}, {share}", style="dim")
     if facts.fragmentation:
         _print_state(console, facts.fragmentation)
     for finding in findings:
         _print_finding(console, finding)
-    if not findings:
+    if not findings and facts.has_lifetimes:
         console.print("\nNo problem found.")
 
 
@@ -52,6 +53,11 @@ def verdict(facts: MemoryFacts, findings: Sequence[MemoryFinding]) -> str:
     top = facts.kinds[0] if facts.kinds else None
     if top is None:
         return "Nothing is allocated."
+    if top.name == "unknown" and not facts.has_lifetimes:
+        return (
+            "What it holds is not known: the trace records sizes without addresses. "
+            "`stepscope run --memory` records both."
+        )
     if top.name == "unknown":
         return f"The purpose of {percent(top.bytes / max(1, facts.peak_bytes))} of it is unknown."
     hold = "hold" if top.name.endswith("s") else "holds"  # the optimizer state

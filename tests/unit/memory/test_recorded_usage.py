@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from drawn_memory import STEP, with_allocations
+from rich.console import Console
 
 import stepscope
 from stepscope.cli.commands import stepscope as stepscope_command
 from stepscope.errors import TraceError
 from stepscope.memory import memory_facts
 from stepscope.memory.memory_findings import find_problems
+from stepscope.memory.memory_text import print_memory, verdict
 from stepscope.memory.recorded_memory import recorded_memory
 from stepscope.memory.recorded_usage import RecordedUsage
 from stepscope.trace.concat import concat
@@ -48,6 +51,16 @@ def test_nothing_is_said_of_lines_modules_and_growth() -> None:
     assert [(one.name, one.bytes) for one in facts.kinds] == [("unknown", 6500)]
     assert (facts.lines, facts.modules, facts.stages, facts.growth) == ((), (), (), ())
     assert find_problems(facts) == []
+
+
+def test_the_text_says_what_to_record_instead_of_a_table_of_one_unknown() -> None:
+    (facts,) = memory_facts(with_allocations(STEP, ALLOCATIONS, addresses=False))
+    assert "`stepscope run --memory` records both" in verdict(facts, [])
+    console = Console(record=True, file=StringIO())
+    print_memory(console, facts)
+    text = console.export_text()
+    assert "by kind" not in text
+    assert "No problem" not in text
 
 
 def test_what_was_there_before_is_at_least_what_is_released() -> None:
