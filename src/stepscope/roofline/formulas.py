@@ -49,6 +49,23 @@ def _matrix_vector(matrix: int) -> Formula:
     return formula
 
 
+def _recurrent(products: int) -> Formula:
+    """A recurrent layer, or a stack of them: each matrix of weights applies to every element.
+
+    Source: PyTorch, `torch.nn.LSTM`, "Shape" and "Variables"; packed sequences have two dimensions.
+    """
+
+    def formula(call: Call) -> Work | None:
+        x = call.tensor(0)
+        matrices = [one for given in call.inputs[1:3] for one in given if len(one.shape) == 2]
+        if not x or len(x.shape) not in (2, 3) or not matrices:
+            return None
+        elements = x.elements // max(x.shape[-1], 1)
+        return Work(products * 2 * elements * sum(one.elements for one in matrices), nan)
+
+    return formula
+
+
 def _convolution(call: Call) -> Work | None:
     """Source: PyTorch, `torch.nn.Conv2d`, "Shape"."""
     x, weight = call.tensor(0), call.tensor(1)
@@ -204,6 +221,8 @@ _PRODUCTS: tuple[tuple[str, Formula], ...] = (
     (r"aten::cudnn_convolution_backward(_input)?", _one_gradient),
     (r"aten::_?convolution|aten::conv[123]d|aten::convolution_overrideable", _convolution),
     (r"aten::(cudnn|miopen|mkldnn)_convolution", _known_from_gradient),
+    (r"aten::(mkldnn_rnn_layer|_cudnn_rnn|miopen_rnn)", _recurrent(1)),
+    (r"aten::(mkldnn_rnn_layer|_cudnn_rnn|miopen_rnn)_backward", _recurrent(2)),
     (r"aten::_scaled_dot_product_flash_attention(_for_cpu)?", _attention(4)),
     (r"aten::_scaled_dot_product_(efficient|cudnn)_attention", _attention(6)),
     (r"aten::_scaled_dot_product_fused_attention_overrideable", _attention(5)),

@@ -68,6 +68,8 @@ COLLECTIVES = (
         ("void fbgemm_gpu::_offsets_range_cuda_kernel<long>(long)", "other"),
         ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<X>(int)", "optimizer"),
         ("aten::mm", "gemm"),
+        ("aten::mkldnn_rnn_layer_backward", "gemm"),  # a recurrent layer: products, mostly
+        ("aten::_cudnn_rnn", "gemm"),
         ("aten::convolution_backward", "convolution"),
         ("aten::scaled_dot_product_attention", "attention"),
         ("aten::index.Tensor", "embedding"),

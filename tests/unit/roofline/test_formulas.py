@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,11 @@ from stepscope.roofline.operator_shapes import Call, Tensor, read_call
 def call(*shapes: list[int] | None, values: tuple[str, ...] = (), width: int = 4) -> Call:
     """A call with tensors of these shapes, None for arguments that are not tensors."""
     return Call(tuple(() if s is None else (Tensor(tuple(s), width),) for s in shapes), values)
+
+
+def tensors(*shape: int) -> tuple[Tensor, ...]:
+    """An argument: a tensor of this shape; added up, a list of tensors."""
+    return (Tensor(shape, 4),)
 
 
 HEADS = [1, 2, 16, 8]  # 2 heads, 16 queries and keys of 8 numbers
@@ -89,6 +95,32 @@ FORWARD = 2 * 2 * 2 * 16 * 16 * 8  # two products of 16 x 16 x 8 a head
 )  # fmt: skip
 def test_work_by_shapes(name: str, given: Call, flops: float, moved: float) -> None:
     assert work_of(name, given) == (flops, moved)
+
+
+RECURRENT = 2 * 5 * 2 * (24 * 4 + 24 * 6)  # 5 elements of 2 sequences; 4 inputs, 6 units, 4 gates
+
+
+INPUT, PACKED = tensors(5, 2, 4), tensors(10, 4)
+MATRICES = tensors(24, 4), tensors(24, 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "flops"),
+    [
+        # oneDNN: one layer, whose matrices are two arguments.
+        ("aten::mkldnn_rnn_layer", (INPUT, *MATRICES, tensors(24)), RECURRENT),
+        ("aten::mkldnn_rnn_layer_backward", (INPUT, *MATRICES), 2 * RECURRENT),
+        # cuDNN: all layers, whose weights are a list.
+        ("aten::_cudnn_rnn", (INPUT, sum(MATRICES, ()) + tensors(24)), RECURRENT),
+        ("aten::_cudnn_rnn", (PACKED, sum(MATRICES, ())), RECURRENT),
+        ("aten::miopen_rnn_backward", (INPUT, sum(MATRICES, ())), 2 * RECURRENT),
+    ],
+)
+def test_recurrent_layers_are_products(name: str, given: tuple[Any, ...], flops: float) -> None:
+    found = work_of(name, Call(given, ()))
+    assert found is not None
+    assert found.flops == flops
+    assert multiplies(name)
 
 
 def test_a_transposed_convolution_has_operations_but_no_bytes() -> None:

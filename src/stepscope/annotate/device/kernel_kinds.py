@@ -41,7 +41,8 @@ _RULES = tuple(
          r"|^aten::(_unsafe_)?index(\.|$)", "embedding"),
         (r"(?<!fb)gemm|gemv|^dot(_general)?(\.|$)|^ragged_dot|cutlass|cublas|nvjet|xmma|wmma|Cijk_|matmul|addmm|baddbmm|bmm|splitK"
          r"|epilogue::impl"
-         r"|^aten::(mm|linear|dot|mv|addmv|einsum|(_scaled)?(_grouped)?_mm)$",
+         r"|^aten::(mm|linear|dot|mv|addmv|einsum|(_scaled)?(_grouped)?_mm)$"
+         r"|^aten::(mkldnn_rnn_layer|_cudnn_rnn|miopen_rnn)(_backward)?$",
          "gemm"),
         (r"triton_(red|per)_|softmax|reduce|reduction|(?<![a-z])(sum|mean|amax|argmax|norm|topk)"
          r"(?![a-z])|cross_entropy|_loss|pool|cub::|cumsum|scan|sort|std_var"
