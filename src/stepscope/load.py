@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 Model = Mapping[str, Any] | None
 _PACKAGES = ("ingest", "trace", "annotate")  # those that make a trace of a file
+_SOURCES = (".py", ".cpp", ".h", ".json")
 _MERGED = (
     "several processes use the same correlation ids, as in a file merged from several ranks: links "
     "between launches and device work may be wrong; open a folder with one file per rank instead"
@@ -161,9 +162,13 @@ def _trace_key(path: Path, model: Model, as_recorded: bool) -> trace_cache.Key |
 
 
 def _code(packages: Iterable[str]) -> bytes:
-    """A fingerprint of the code that computes a result, so that changed code misses the cache."""
+    """A fingerprint of the code and data that compute a result: a change of them misses the cache.
+
+    Compiled parts count by their sources, and modules next to the packages always do.
+    """
     here = Path(__file__).parent
-    files = sorted(file for name in packages for file in (here / name).rglob("*.py"))
+    inside = (file for name in packages for file in (here / name).rglob("*"))
+    files = sorted(file for file in (*here.glob("*.py"), *inside) if file.suffix in _SOURCES)
     return repr(
         [(file.relative_to(here).as_posix(), zlib.crc32(file.read_bytes())) for file in files]
     ).encode()

@@ -15,6 +15,7 @@ import stepscope
 import stepscope.ingest
 from stepscope import parallel
 from stepscope.errors import IngestError
+from stepscope.load import _code
 
 
 def write(path: Path, names: str = "ab", rank: int | None = None, begin_us: int = 0) -> Path:
@@ -110,6 +111,20 @@ def test_changed_code_makes_another_result(
     monkeypatch.setattr("stepscope.load._code", lambda packages: b"other")
     stepscope.open(path)
     assert reads == ["a.json", "a.json"]
+
+
+@pytest.mark.parametrize(
+    ("packages", "file"),
+    [
+        (("ingest",), "ingest/chrome/native/decode_events.cpp"),
+        (("roofline",), "roofline/data/gpus.json"),
+        ((), "kernel_names.py"),
+    ],
+)
+def test_compiled_code_data_and_shared_modules_count_as_code(
+    packages: tuple[str, ...], file: str
+) -> None:
+    assert file in _code(packages).decode()
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_kept(
