@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,12 +10,12 @@ from stepscope.cli.json_output import echo_json
 from stepscope.cli.options import (
     MEMORY_FORMATS,
     FiniteRange,
+    TraceFile,
     keeps_recorded_times,
     ranks_without_steps,
     say_ranks_without_steps,
 )
 from stepscope.cli.path_options import NamedPath
-from stepscope.cli.progress import progress_bar
 from stepscope.cli.terminal import terminal
 
 if TYPE_CHECKING:
@@ -88,10 +87,7 @@ def diff(
 
 
 def _load(path: str, model: str | None, as_recorded: bool, cache: bool) -> Trace:
-    from stepscope.load import open
-
-    with progress_bar(f"reading {Path(path).name}") as progress:
-        trace = open(path, model=model, as_recorded=as_recorded, cache=cache, progress=progress)
+    trace = TraceFile(path, model, as_recorded, cache).open()
     say_ranks_without_steps(trace.metadata.source, ranks_without_steps(trace))
     return trace
 

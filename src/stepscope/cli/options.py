@@ -93,9 +93,9 @@ def takes_trace(command: Command) -> Command:
 
 
 def _refuse_memory_alone(trace: Trace) -> None:
-    """A memory snapshot or timeline has no steps: only two commands can use it."""
+    """A memory snapshot or timeline has no steps: few commands can use it."""
     name = click.get_current_context().command.name
-    if trace.metadata.format in MEMORY_FORMATS and name not in ("memory", "query"):
+    if trace.metadata.format in MEMORY_FORMATS and name not in ("memory", "query", "diff"):
         file, format = trace.metadata.source, trace.metadata.format
         raise TraceError(f"{file} is a {format}; use: stepscope memory {shlex.quote(file)}")
 
