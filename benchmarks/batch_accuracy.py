@@ -2,7 +2,7 @@
 
 From each of three starting batch sizes, models of run time and memory are made as `stepscope batch`
 makes them. They predict six other batch sizes (but for those that a sweep chose by itself), which
-are also measured: five times three steps, each time in a separate process, the median. Beside it,
+are also measured: five times three steps, each time in a separate process, the median. Next to it,
 memory estimated on fake tensors against the real run.
 
     python benchmarks/batch_accuracy.py --model resnet50 --out resnet50.json   # minutes: keep quiet

@@ -1,4 +1,4 @@
-"""The files of a job: a Kineto trace for each rank, and the truth beside."""
+"""The files of a job: a Kineto trace for each rank, and the truth next to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stepscope.arrays import Times
 
 
 def write_job(job: Job, folder: Path) -> Path:
-    """Write `node-N/rankM.json` for each rank, and beside the folder `FOLDER.truth.json`."""
+    """Write `node-N/rankM.json` for each rank, and next to the folder `FOLDER.truth.json`."""
     for rank in range(job.ranks):
         node = folder / f"node-{rank // RANKS_PER_NODE}"
         node.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ def test_the_pages_test_reads_what_the_server_answers() -> None:
     """That test puts levels and details together from columns, and compares."""
     known = step_fixture.FILE.read_text("utf-8")
     assert known == step_fixture.text(), (
-        "write it anew: PYTHONPATH=src python tests/unit/serve/step_fixture.py"
+        "write it again: PYTHONPATH=src python tests/unit/serve/step_fixture.py"
     )
 
 
