@@ -26,6 +26,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _BESIDE_CHECKOUT = Path(__file__).parents[2] / "shared" / "traces"
 
 
+_WATCHES_PROCESSES = ("integration", "browser", "editor")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run a test of live processes once more if it fails: other work may have stopped them.
+
+    `scripts/test` lists those that needed it.
+    """
+    tests = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(tests) and (
+            item.path.relative_to(tests).parts[0] in _WATCHES_PROCESSES
+        ):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
 @pytest.fixture(scope="session")
 def traces() -> Path:
     """The folder of real traces; without it a test is skipped, under CI=true it fails."""
