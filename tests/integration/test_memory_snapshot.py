@@ -62,11 +62,19 @@ def test_the_stacks_are_the_recorded_ones(path: Path, snapshot: Any) -> None:
         assert found == [(one["name"], one["filename"], one["line"]) for one in recorded]
 
 
-@pytest.mark.parametrize("command", ["report", "analyze", "contexts"])
+@pytest.mark.parametrize("command", ["analyze", "contexts", "whatif"])
 def test_other_commands_say_which_one_to_use(path: Path, command: str) -> None:
     result = CliRunner().invoke(stepscope_command, [command, str(path)])
     assert result.exit_code == 2
     assert result.stderr.endswith(f"use: stepscope memory {path}\n")
+
+
+def test_a_report_of_it_is_that_of_its_memory(path: Path) -> None:
+    def printed(*words: str) -> str:
+        return CliRunner().invoke(stepscope_command, [*words, str(path)]).stdout
+
+    assert printed() == printed("report") == printed("memory") != ""
+    assert printed("report", "--json") == printed("memory", "--json")
 
 
 def test_the_command_prints_facts_and_findings(path: Path) -> None:

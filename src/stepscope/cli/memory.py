@@ -26,6 +26,16 @@ def memory(trace: Trace, as_json: bool, gpu: int | None) -> None:
     export_memory_timeline wrote as JSON. A snapshot is never unpickled: only plain data is read
     from it, and nothing in it can run.
     """
+    show_memory(trace, as_json, gpu)
+
+
+def show_memory(trace: Trace, as_json: bool, gpu: int | None = None) -> None:
+    """Print what fills the memory of the devices of a trace, or of one of them.
+
+    Raises:
+        click.UsageError: if there is no such device.
+        MemoryFactsError: if nothing about memory was recorded.
+    """
     from stepscope.memory import memory_facts
     from stepscope.memory.memory_findings import find_problems
     from stepscope.memory.memory_text import print_memory

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 MEMORY_FORMATS = ("memory snapshot", "memory timeline")
+_READ_MEMORY = ("memory", "query", "diff")
 _ANSWERS = {"as_json": "--json", "svg": "--svg", "html": "--html"}
 
 
@@ -32,6 +33,19 @@ def keeps_recorded_times(command: Command) -> Command:
     return option(command)
 
 
+class OnlyMemory(TraceError):
+    """A memory snapshot or timeline has no steps: few commands can use it.
+
+    Attributes:
+        trace: what was read.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        file, format = trace.metadata.source, trace.metadata.format
+        super().__init__(f"{file} is a {format}; use: stepscope memory {shlex.quote(file)}")
+        self.trace = trace
+
+
 @dataclass(frozen=True)
 class TraceFile:
     """FILE and the options that say how to open it."""
@@ -42,7 +56,12 @@ class TraceFile:
     cache: bool
 
     def open(self) -> Trace:
-        """The annotated trace, with a progress bar while it is read."""
+        """The annotated trace, with a progress bar while it is read.
+
+        Raises:
+            OnlyMemory: if it holds nothing that the command could use.
+            StepscopeError: if it cannot be read.
+        """
         from stepscope.load import open  # loads NumPy and Arrow: not for `--help`
 
         with progress_bar(f"reading {self.path}") as progress:
@@ -50,7 +69,9 @@ class TraceFile:
                 self.path, model=self.model, as_recorded=self.as_recorded, cache=self.cache,
                 progress=progress,
             )  # fmt: skip
-        _refuse_memory_alone(trace)
+        name = click.get_current_context().command.name
+        if trace.metadata.format in MEMORY_FORMATS and name not in _READ_MEMORY:
+            raise OnlyMemory(trace)
         return trace
 
 
@@ -90,14 +111,6 @@ def takes_trace(command: Command) -> Command:
         return command(trace=trace, **rest)
 
     return opened  # type: ignore[return-value]
-
-
-def _refuse_memory_alone(trace: Trace) -> None:
-    """A memory snapshot or timeline has no steps: few commands can use it."""
-    name = click.get_current_context().command.name
-    if trace.metadata.format in MEMORY_FORMATS and name not in ("memory", "query", "diff"):
-        file, format = trace.metadata.source, trace.metadata.format
-        raise TraceError(f"{file} is a {format}; use: stepscope memory {shlex.quote(file)}")
 
 
 def _refuse_two_answers(options: Mapping[str, Any]) -> None:

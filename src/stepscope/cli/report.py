@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from stepscope.cli.json_output import echo_json
-from stepscope.cli.options import TraceFile, say_ranks_without_steps, takes_file
+from stepscope.cli.memory import show_memory
+from stepscope.cli.options import OnlyMemory, TraceFile, say_ranks_without_steps, takes_file
 from stepscope.cli.output_files import write_text
 from stepscope.cli.path_options import NamedPath, OutputFile
 from stepscope.cli.terminal import terminal
+
+if TYPE_CHECKING:
+    from stepscope.trace.trace import Trace
 
 
 @click.command()
@@ -42,15 +47,24 @@ def report(
     rank: int | None,
     depth: int,
 ) -> None:
-    """Show where the time of a training step goes."""
+    """Show where the time of a training step goes.
+
+    For a memory snapshot or timeline, show what fills the memory, as `stepscope memory` does.
+    """
     if html is not None:
         from stepscope.cli.single_file import write_html
 
-        write_html(file.open(), html, rank, step, source_root, whatifs)
+        write_html(_opened(file), html, rank, step, source_root, whatifs)
         return
     from stepscope.cli.kept_report import report_of
 
-    found = report_of(file, rank, step)
+    try:
+        found = report_of(file, rank, step)
+    except OnlyMemory as found_memory:
+        if svg is not None:
+            raise
+        show_memory(found_memory.trace, as_json)
+        return
     say_ranks_without_steps(file.path, found.ranks_without_steps)
     summaries = found.summaries
     if as_json:
@@ -68,3 +82,11 @@ def report(
     print_report(console, summaries, depth)
     advice = f"\nFor causes and fixes: stepscope analyze {shlex.quote(file.path)}"
     console.print(Text(advice, "dim"), soft_wrap=True)
+
+
+def _opened(file: TraceFile) -> Trace:
+    """The trace, also one of memory alone: the page shows it."""
+    try:
+        return file.open()
+    except OnlyMemory as found:
+        return found.trace

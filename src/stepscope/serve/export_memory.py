@@ -15,7 +15,7 @@ _ROWS = 40
 
 
 def add_memory(add: Callable[..., bool], report: Report) -> list[str]:
-    """Add the memory of the steps that a file covers; returns what is left out.
+    """Add the memory of the steps that a file covers, or all; returns what is left out.
 
     Args:
         add: takes keyed answers and writes all of them, or none and returns false.
@@ -44,7 +44,7 @@ def _verdicts(report: Report, devices: list[MemoryDevice]) -> Iterator[KeyedAnsw
 
 
 def _tiles(report: Report, device: str, by: str, tile_ns: int) -> Iterator[KeyedAnswer]:
-    """The tiles that show a part of the first step, zoom by zoom, none inside an exact one."""
+    """The tiles that show a part of the extent, zoom by zoom, none inside an exact one."""
     start, end = _extent(report)
     zoom, tiles = 0, [0]
     while tiles:
@@ -60,7 +60,7 @@ def _tiles(report: Report, device: str, by: str, tile_ns: int) -> Iterator[Keyed
 
 
 def _moments(report: Report, device: MemoryDevice) -> Iterator[KeyedAnswer]:
-    """What lives at moments evenly spread over the first step, the largest of it."""
+    """What lives at moments evenly spread over the extent, the largest of it."""
     start, end = _extent(report)
     for number in range(_MOMENTS):
         time = str(start + (end - start) * number // _MOMENTS)
@@ -70,5 +70,8 @@ def _moments(report: Report, device: MemoryDevice) -> Iterator[KeyedAnswer]:
 
 
 def _extent(report: Report) -> tuple[int, int]:
+    """Start and end of what the file covers, ns since the trace's start."""
+    if not report.steps:
+        return 0, report.ask("memory").end_ns
     level = report.view.timeline.level(report.steps[0])
     return level.start_ns, level.reach_ns

@@ -30,7 +30,7 @@ class Report:
         name: of the trace.
         view: the trace.
         steps: paths of the steps whose timeline is included, the most important first; empty for a
-            trace that holds collected contexts alone.
+            trace that holds collected contexts or memory alone.
         scope: `rank` and `step` of the tables, if they are not the default.
         sources: the files whose text is included.
         whatifs: predictions that are included: changes, one a line, as requests have them.
@@ -58,7 +58,7 @@ def report_of(
 ) -> Report:
     """What a file covers: one step, on one rank first and then on the others.
 
-    For a trace that holds collected contexts and no step it covers these.
+    For a trace that holds no step, but collected contexts or memory, it covers these.
 
     Args:
         view: the trace.
@@ -70,7 +70,7 @@ def report_of(
         TraceError: if there is no such rank or step.
     """
     name = Path(view.trace.metadata.source).name or "trace"
-    if view.has_only_contexts and rank is None and step is None:
+    if (view.has_only_contexts or view.has_only_memory) and rank is None and step is None:
         return Report(name, view, [], {}, sources)
     require_steps(view.trace)
     level = view.timeline.level("", every=True)

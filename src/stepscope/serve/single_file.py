@@ -72,6 +72,9 @@ def single_file(
 
 def _fill(archive: Archive, report: Report, progress: Callable[[int, int], None]) -> list[str]:
     """Write what there is room for; returns what is left out."""
+    if not report.steps and report.view.has_only_memory:
+        _add_all(archive, [("overview", report.ask("overview"))])
+        return add_memory(archive.add, report)
     if not report.steps:
         _add_all(archive, tables_of_contexts(report))
         return [*add_contexts(archive.add, report), *_missing_source(report)]

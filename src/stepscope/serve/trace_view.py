@@ -13,6 +13,7 @@ import numpy as np
 from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Mask
 from stepscope.errors import ServeError, TraceError
+from stepscope.memory.memory_comparison import holds_memory
 from stepscope.serve.distinct_names import distinct_short_names
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.source_files import SourceFiles
@@ -69,6 +70,11 @@ class TraceView:
     def has_only_contexts(self) -> bool:
         """Whether the trace holds contexts of a whole run and no recorded step."""
         return not len(self.trace["steps"]) and len(self.trace["contexts"]) > 0
+
+    @property
+    def has_only_memory(self) -> bool:
+        """Whether the trace holds a history of memory and no recorded step."""
+        return not len(self.trace["steps"]) and holds_memory(self.trace)
 
     def rank_of(self, query: Query) -> int:
         """The rank that a request asks about."""

@@ -54,7 +54,7 @@ def test_both_forms_tell_the_same(content: Any, name: str, tmp_path: Path) -> No
     assert held == [("weights", 1000), ("temporaries", 400), ("unknown", 50)]
 
 
-@pytest.mark.parametrize("command", ["report", "analyze", "contexts"])
+@pytest.mark.parametrize("command", ["analyze", "contexts", "whatif"])
 def test_other_commands_say_which_one_to_use(command: str, tmp_path: Path) -> None:
     path = written(tmp_path, LEVELS, "a.json")
     result = CliRunner().invoke(stepscope_command, [command, str(path)])

@@ -6,7 +6,9 @@ import base64
 import gzip
 import hashlib
 import json
+import pickle
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 from serving import STEP, ask, collected, opened
 
+import stepscope
 from stepscope.errors import ChangeError, ServeError, TraceError
 from stepscope.serve import bundle
 from stepscope.serve.app import Failure
@@ -26,6 +29,9 @@ from stepscope.serve.open_files import Traces
 from stepscope.serve.single_file import add_contexts, project_files, single_file
 from stepscope.serve.trace_view import TraceView
 from stepscope.trace.trace import Trace
+
+sys.path.append(str(Path(__file__).parents[1] / "memory"))
+from model_allocator import ModelAllocator, frame
 
 pytestmark = pytest.mark.usefixtures("built_page")
 
@@ -271,6 +277,27 @@ def test_a_step_of_contexts_alone_or_of_nothing_is_refused(tmp_path: Path) -> No
         report_of(collected(tmp_path, Trace({})), None, 3, [])
     with pytest.raises(TraceError, match="expected at least one recorded step, found none"):
         report_of(opened(""), None, None, [])
+
+
+def test_memory_alone_is_its_areas_and_what_lives_at_some_moments(tmp_path: Path) -> None:
+    allocator = ModelAllocator()
+    held = [allocator.alloc(1000, [frame("/home/me/model.py", 3)]) for _ in range(5)]
+    allocator.free(held[0])
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(allocator.snapshot()))
+    memory = TraceView(stepscope.open(path, cache=False))
+
+    found = told(single_file(report_of(memory, None, None, [])))
+
+    answers = found["answers"]
+    assert answers["overview"] == ask(memory, "overview")
+    assert answers["memory"] == ask(memory, "memory")
+    (device,) = (one["id"] for one in answers["memory"]["devices"])
+    for request in ("memory_verdict", "memory_moment"):
+        assert answers[request_key(request, device=device)] == ask(memory, request, device=device)
+    coarsest = {"device": device, "by": "line", "zoom": "0", "tile": "0"}
+    assert answers[request_key("memory_tile", **coarsest)] == ask(memory, "memory_tile", **coarsest)
+    assert found["left_out"] == ["what lives at most moments of the memory"]
 
 
 @pytest.mark.parametrize("sources", [[], ["train.py"]])
