@@ -20,6 +20,7 @@ SOURCES = (  # each next to its twin in Python
     PACKAGE / "ingest" / "chrome" / "native" / "decode_events.cpp",
     PACKAGE / "ingest" / "memory_snapshot" / "native" / "decode_history.cpp",
     PACKAGE / "ranks" / "native" / "longest_path.cpp",
+    PACKAGE / "trace" / "native" / "nesting.cpp",
 )
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
           f"-I{LIBRARY.parent}")  # fmt: skip

@@ -1,11 +1,20 @@
-"""The nesting of events on each track: parents, depths, self times and enclosing events."""
+"""The nesting of events on each track: parents, depths, self times and enclosing events.
+
+What takes long is compiled, with the same in Python where that is missing.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 
 from stepscope.arrays import Ids32, IntArray, Rows, Times
+from stepscope.compiled.build import LIBRARY
+from stepscope.compiled.library import function
 from stepscope.trace.sets import distinct
+
+_TRACKS_PER_EVENT = 4
 
 
 def parents(track: IntArray, start: Times, duration: Times, tolerance: int) -> Ids32:
@@ -27,6 +36,27 @@ def parents(track: IntArray, start: Times, duration: Times, tolerance: int) -> I
         >>> parents(np.zeros(3, int), np.array([0, 1, 6]), np.array([9, 3, 2]), 0).tolist()
         [-1, 0, 0]
     """
+    compiled = compiled_parents(track, start, duration, tolerance)
+    return parents_in_python(track, start, duration, tolerance) if compiled is None else compiled
+
+
+def compiled_parents(
+    track: IntArray, start: Times, duration: Times, tolerance: int, library: Path = LIBRARY
+) -> Ids32 | None:
+    """The same by `native/nesting.cpp`, None where that is missing or tracks have no small ids."""
+    path = function("stepscope_parents", library)
+    tracks = int(track.max(initial=-1)) + 1
+    if path is None or track.min(initial=0) < 0 or tracks > _TRACKS_PER_EVENT * len(track):
+        return None
+    result = np.empty(len(track), np.int32)
+    times = (np.ascontiguousarray(times, np.int64) for times in (start, duration))
+    lane = np.ascontiguousarray(track, np.int32)
+    done = path(len(result), tracks, lane, *times, tolerance, result)
+    return result if done else None
+
+
+def parents_in_python(track: IntArray, start: Times, duration: Times, tolerance: int) -> Ids32:
+    """The same."""
     order = np.argsort(track, kind="stable")
     lane, begin = track[order], start[order]
     end = begin + duration[order]
@@ -93,6 +123,20 @@ def inherit(parent: Ids32, own: IntArray) -> Ids32:
         >>> inherit(np.array([-1, 0, 1]), np.array([7, -1, -1])).tolist()
         [7, 7, 7]
     """
+    compiled = compiled_inherit(parent, own)
+    return inherit_in_python(parent, own) if compiled is None else compiled
+
+
+def compiled_inherit(parent: Ids32, own: IntArray, library: Path = LIBRARY) -> Ids32 | None:
+    """The same by `native/nesting.cpp`, None where that is missing or events are in no order."""
+    path = function("stepscope_inherit", library)
+    value = own.astype(np.int32)
+    done = path and path(len(value), np.ascontiguousarray(parent, np.int32), value)
+    return value if done else None
+
+
+def inherit_in_python(parent: Ids32, own: IntArray) -> Ids32:
+    """The same."""
     value = own.astype(np.int32)
     above = parent.copy()
     waiting = np.flatnonzero((value < 0) & (above >= 0))

@@ -1,11 +1,23 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stepscope.trace.nesting import depths, enclosing, inherit, parents, self_times
+from stepscope.trace.nesting import (
+    compiled_inherit,
+    compiled_parents,
+    depths,
+    enclosing,
+    inherit,
+    inherit_in_python,
+    parents,
+    parents_in_python,
+    self_times,
+)
 
 Rows = list[tuple[int, int, int]]
 rows = st.lists(
@@ -97,3 +109,31 @@ def test_inherit_takes_the_innermost_value(events: Rows, data: st.DataObject) ->
             event = int(parent[event])
         expected.append(own[event] if event >= 0 else -1)
     assert inherit(parent, np.array(own, np.int64)).tolist() == expected
+
+
+@given(rows, tolerances, st.data())
+def test_compiled_and_in_python_are_one(
+    library: Path, events: Rows, tolerance: int, data: st.DataObject
+) -> None:
+    """Also where events overlap in part."""
+    track, start, duration = columns(events)
+    parent = parents_in_python(track, start, duration, tolerance)
+    compiled = compiled_parents(track, start, duration, tolerance, library)
+    assert compiled is not None
+    assert compiled.tolist() == parent.tolist()
+    own = np.array(data.draw(st.lists(st.integers(-2, 3), min_size=len(events),
+                                      max_size=len(events))), np.int64)  # fmt: skip
+    value = compiled_inherit(parent, own, library)
+    assert value is not None
+    assert value.tolist() == inherit_in_python(parent, own).tolist()
+
+
+def test_what_the_library_does_not_take_is_done_in_python(library: Path) -> None:
+    """Tracks of any number, and an event before the one around it."""
+    track = np.array([-5, 1 << 40, -5])
+    start, duration = np.array([0, 1, 2]), np.array([9, 3, 2])
+    assert compiled_parents(track, start, duration, 0, library) is None
+    assert parents(track, start, duration, 0).tolist() == [-1, -1, 0]
+    late = np.array([1, -1], np.int32)
+    assert compiled_inherit(late, np.array([-1, 7]), library) is None
+    assert inherit(late, np.array([-1, 7])).tolist() == [7, 7]
