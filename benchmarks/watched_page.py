@@ -10,12 +10,15 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from playwright.sync_api import Page, Route
 
+_CLICKS = 5
 # Notes when each level was painted, and when the last press of the mouse began.
 _WATCH = """
 window.painted = []; window.pressed = 0;
@@ -73,9 +76,12 @@ def open_page(browser: Any, url: str) -> Page:
     return page
 
 
-def wait(page: Page, expression: str) -> None:
+def wait(page: Page, expression: str, seconds: float = 60) -> None:
     """Wait until an expression is true; the page's CSP lets nothing wait inside it."""
+    until = time.monotonic() + seconds
     while not page.evaluate(expression):
+        if time.monotonic() > until:
+            raise TimeoutError(f"not true after {seconds} s: {expression}, at {page.url}")
         page.wait_for_timeout(5)
 
 
@@ -85,8 +91,29 @@ def first_paint_ms(page: Page) -> float:
 
 
 def drill(page: Page, seed: random.Random) -> float:
-    """Click on an operation of the lowest level, ms until the level inside it is painted."""
-    place = page.evaluate(
+    """Click on an operation of the lowest level, ms until the level inside it is painted.
+
+    A level that was just painted may still move; a click that met nothing is made again.
+    """
+    for _ in range(_CLICKS):
+        place = _wide_operation(page, seed)
+        if place is None:
+            return -1
+        page.mouse.move(place["x"], place["y"])
+        page.evaluate("window.painted = []")
+        page.mouse.click(place["x"], place["y"])
+        path = json.dumps(place["path"])
+        shown = f"window.painted.some(one => one.path === {path})"
+        with suppress(TimeoutError):
+            wait(page, f"location.hash.includes({path}) && {shown}", seconds=3)
+            found = f"window.painted.find(one => one.path === {path}).at - window.pressed"
+            return float(page.evaluate(found))
+    raise RuntimeError(f"{_CLICKS} clicks opened nothing, at {page.url}")
+
+
+def _wide_operation(page: Page, seed: random.Random) -> dict[str, Any] | None:
+    """Where to click for an operation of the lowest level that opens, None if there is none."""
+    found: dict[str, Any] | None = page.evaluate(
         """async roll => {
           const trace = (await (await fetch('/api/traces')).json()).traces[0].id;
           const path = new URLSearchParams(location.hash.slice(1)).get('path');
@@ -108,15 +135,7 @@ def drill(page: Page, seed: random.Random) -> float:
         }""",
         seed.random(),
     )
-    if place is None:
-        return -1
-    page.mouse.move(place["x"], place["y"])
-    page.evaluate("window.painted = []")
-    page.mouse.click(place["x"], place["y"])
-    path = json.dumps(place["path"])
-    wait(page, f"location.hash.includes({path}) && window.painted.some(one => one.path === {path})")
-    found = f"window.painted.find(one => one.path === {path}).at - window.pressed"
-    return float(page.evaluate(found))
+    return found
 
 
 def drills(page: Page, count: int) -> list[float]:

@@ -15,6 +15,7 @@ from stepscope.ingest.memory_timeline.memory_timeline import (
     is_memory_timeline,
     read_memory_timeline,
 )
+from stepscope.ingest.nsys.nsys import read_nsys
 from stepscope.ingest.recorded.capture_file import read_capture
 from stepscope.ingest.unsupported import refuse_foreign
 from stepscope.ingest.xplane.xplane import read_xplane
@@ -50,6 +51,7 @@ READERS = (
     Reader("trace events", lambda head: _text_of(head)[:1] in (b"{", b"["), read_trace_events),
     Reader("XLA profile", is_space, read_xplane),
     Reader("memory snapshot", is_snapshot, read_snapshot),
+    Reader("Nsight Systems export", lambda head: head.startswith(b"SQLite format 3\0"), read_nsys),
 )
 
 
@@ -104,8 +106,8 @@ def _reader(file: BinaryIO) -> tuple[Reader, bool]:
     refuse_foreign(content)
     raise IngestError(
         "expected a .stepscope capture, trace-event JSON (.json, .json.gz), an XLA profile "
-        f"(.xplane.pb) or a memory snapshot (.pickle), found {_description(content)}; export the "
-        "recording as JSON (a Chrome trace) and open that"
+        "(.xplane.pb), an Nsight Systems export (.sqlite) or a memory snapshot (.pickle), "
+        f"found {_description(content)}; export the recording as JSON (a Chrome trace) and open it"
     )
 
 

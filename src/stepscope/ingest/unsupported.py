@@ -31,14 +31,9 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
     (_starts(b"\x1f\x8b"), "gzip data inside gzip data", "decompress it with `gunzip` once"),
     (_is_pickle, "a pickle", "stepscope never loads pickles; give a trace exported as JSON"),
     (
-        _starts(b"SQLite format 3\0"),
-        "an SQLite database (Nsight Systems or rocprof)",
-        "record the run with torch.profiler or `stepscope run`",
-    ),
-    (
         _starts(b"NVR\0", b"\x0aNVIDIA"),
-        "an NVIDIA Nsight report",
-        "record the run with torch.profiler or `stepscope run`",
+        "an Nsight Systems report",
+        "export it with `nsys export --type sqlite FILE` and open that",
     ),
     (
         lambda head: b"\0" in head[:512] and bool(_MESSAGE.match(head)),

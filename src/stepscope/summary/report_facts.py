@@ -53,6 +53,7 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
     """
     selected = SelectedSteps(trace, ranks_with_steps(trace)[0] if rank is None else rank, step)
     devices, stages, steps = devices_of(selected), _stages(selected), _step_times(selected)
+    kinds = time_by_kind(selected)
     bounds = WorkBounds(selected, devices)
     names = trace.metadata.framework, trace.metadata.framework_version
     return Summary(
@@ -61,7 +62,7 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         rank=selected.rank,
         world_size=trace.metadata.world_size,
         steps=steps,
-        verdict=_verdict(selected, steps, stages, devices),
+        verdict=_verdict(selected, steps, stages, devices, kinds),
         core_share=core_share(trace.metadata.capture),
         run=run_shares(trace.metadata.capture),
         iterations=iterations_of(selected),
@@ -69,7 +70,7 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         stages=stages,
         devices=devices,
         efficiency=efficiency_of(selected, bounds, devices),
-        kinds=time_by_kind(selected),
+        kinds=kinds,
         kernels=kernels_of(selected, bounds),
         kernels_are="kernels" if devices else "operators",
         modules=_modules(selected, bounds),
@@ -85,10 +86,12 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
 
 
 def _verdict(
-    selected: SelectedSteps, steps: StepTimes, stages: list[Stage], devices: list[Device]
-) -> Verdict:
-    without = () if devices else _without_device(selected)
-    found = verdict(steps.mean_ms, stages, devices, *without)
+    selected: SelectedSteps, steps: StepTimes, stages: list[Stage], devices: list[Device],
+    kinds: dict[str, float],
+) -> Verdict:  # fmt: skip
+    python, communication = ({}, 0.0) if devices else _without_device(selected)
+    copies = kinds.get("memcpy", 0.0) / (sum(kinds.values()) or 1.0)
+    found = verdict(steps.mean_ms, stages, devices, python, communication, copies)
     return under_load(found, core_share(selected.trace.metadata.capture))
 
 

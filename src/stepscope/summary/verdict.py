@@ -26,6 +26,8 @@ _SENTENCES = {
     "launch": "Launched work waits: "
     "for {share:.0%} of the step the device is idle although work is launched.",
     "device": "The step is device-bound: the device computes for {share:.0%} of it.",
+    "copies": "The step is bound by copies: the device is busy for {share:.0%} of it, "
+    "and {copies:.0%} of its work is copying.",
     "cpu_data": "The step waits for data: loading batches takes {share:.0%} of it.",
     "cpu_python": "Python limits the step: for {share:.0%} of it no operator runs, mostly {where}.",
     "cpu_communication": "The step waits for communication: "
@@ -58,6 +60,7 @@ def verdict(
     devices: Sequence[_Device],
     python: Mapping[str, float] | None = None,
     communication: float = 0.0,
+    copies: float = 0.0,
 ) -> Verdict:
     """Find what limits a step: the idle time of its busiest device, or its stages without one.
 
@@ -67,6 +70,7 @@ def verdict(
         devices: the devices that the step uses.
         python: share of the step with only Python running, by stage; used without a device.
         communication: share of the step with exposed communication; used without a device.
+        copies: share of the devices' work that is copying.
 
     Returns:
         `bound_by` is a cause of idle time, `device`, or `cpu`.
@@ -82,7 +86,8 @@ def verdict(
         name = "sometimes_host" if cause == "host" and share < computing else cause
         text = _SENTENCES[name].format(share=share, computing=computing)
         return Verdict(cause, share, text)
-    return Verdict("device", computing, _SENTENCES["device"].format(share=computing))
+    text = _SENTENCES["copies" if copies >= MOSTLY else "device"]
+    return Verdict("device", computing, text.format(share=computing, copies=copies))
 
 
 def _cpu_verdict(

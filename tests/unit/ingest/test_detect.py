@@ -58,7 +58,7 @@ def sqlite_file() -> bytes:
         (gzip.compress(PERFETTO), "found a protobuf message, as Perfetto writes"),
         (XSPACE, "the XLA profile holds no readable event"),
         (pickle.dumps([1]), "found a pickle; stepscope never loads pickles"),
-        (sqlite_file(), "found an SQLite database (Nsight Systems or rocprof)"),
+        (sqlite_file(), "found an SQLite database without tables of Nsight Systems"),
         (b"\x7fELF\x02\x01\x01\x00", "found binary data that begins with b'\\x7fELF"),
         ("[1]".encode("utf-16"), "the file holds no readable trace event"),
         (b"step,time\n1,2\n", "found text that begins with b'step,time"),

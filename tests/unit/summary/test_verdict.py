@@ -94,3 +94,12 @@ def test_without_a_device_waiting_for_others_decides_where_it_is_longer_than_loa
     assert told.sentence.startswith("The step waits for communication: for 30% of it")
     assert verdict(100.0, stages, [], {}, 0.12).bound_by == "data"
     assert verdict(100.0, stages[1:], [], {}, 0.05).bound_by == "cpu"
+
+
+def test_a_device_that_mostly_copies_does_not_compute() -> None:
+    told = verdict(100.0, [], [Device(99.0, {"host": 1.0})], copies=0.96)
+    assert told.bound_by == "device"
+    assert told.sentence == (
+        "The step is bound by copies: the device is busy for 99% of it, "
+        "and 96% of its work is copying."
+    )

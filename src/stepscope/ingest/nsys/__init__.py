@@ -1,0 +1,1 @@
+"""Reader of Nsight Systems recordings that were exported to SQLite."""

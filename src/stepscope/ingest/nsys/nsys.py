@@ -1,0 +1,112 @@
+"""Reader of Nsight Systems recordings, as `nsys export --type sqlite` writes them.
+
+Kernels, copies, memsets and CUDA graphs lie on streams; calls of the CUDA API and NVTX ranges on
+threads. What a version does not export is missing in the trace.
+
+Source: https://docs.nvidia.com/nsight-systems/UserGuide/ (SQLite schema reference).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from stepscope.errors import IngestError
+from stepscope.ingest.byte_stream import Progress, Warn, chunks
+from stepscope.ingest.nsys.activities import ACTIVITIES, Activities, Recording
+from stepscope.ingest.nsys.database import Database
+from stepscope.ingest.warning_log import WarningLog
+from stepscope.trace.arguments import Arguments, Block
+from stepscope.trace.builder import Parts, build
+from stepscope.trace.schema import CATEGORIES
+from stepscope.trace.table import Text
+from stepscope.trace.trace import Metadata, Trace
+
+_LONGEST_NS = 1 << 53
+_FACTS = {"smCount": "numSms", "totalMemory": "totalGlobalMem"}  # as Kineto calls them
+
+
+def read_nsys(file: BinaryIO, compressed: bool, progress: Progress) -> Trace:
+    """Read an SQLite export, as every `Reader` does."""
+    log = WarningLog()
+    with _on_disk(file, compressed, log, progress) as path, Database(path) as database:
+        if not database.columns.keys() & ACTIVITIES.keys():
+            raise IngestError(
+                "found an SQLite database without tables of Nsight Systems; give one that "
+                "`nsys export --type sqlite` wrote"
+            )
+        parts = _parts(database, log)
+    if not len(parts.events["start_ns"]):
+        raise IngestError(
+            "the Nsight Systems export holds no kernel, CUDA call or NVTX range; record with "
+            "`nsys profile --trace cuda,nvtx`"
+        )
+    parts.warnings = log.rows()
+    return build(parts)
+
+
+@contextmanager
+def _on_disk(file: BinaryIO, compressed: bool, log: Warn, progress: Progress) -> Iterator[Path]:
+    """The file's path, or that of a decompressed copy: SQLite reads from a file alone."""
+    if not compressed:
+        yield Path(file.name)
+        progress(Path(file.name).stat().st_size)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "export.sqlite"
+        with path.open("wb") as copy, closing(chunks(file, True, log, progress)) as pieces:
+            copy.writelines(pieces)
+        yield path
+
+
+def _parts(database: Database, log: WarningLog) -> Parts:
+    recording = Recording(database)
+    found = [read(recording, table) for table, read in ACTIVITIES.items()]
+    columns = {name: np.concatenate([getattr(one, name) for one in found])
+               for name in Activities.COLUMNS}  # fmt: skip
+    length = columns.pop("end_ns") - columns["start_ns"]
+    wrong = (length < 0) | (length > _LONGEST_NS)
+    log("long_duration", "an event has no end, or one before its start; its duration is 0",
+        int(wrong.sum()))  # fmt: skip
+    names = columns.pop("name")
+    events: dict[str, Any] = {
+        **columns,
+        "duration_ns": np.where(wrong, 0, length),
+        "name": Text(names, list(recording.names)),
+        "category": Text(columns["category"].astype(np.int8), CATEGORIES),
+        "source": np.arange(len(names)),
+    }
+    return Parts(
+        events=events,
+        tracks=recording.tracks.columns(),
+        arguments=_arguments(found),
+        metadata=Metadata(
+            framework="pytorch" if recording.uses_torch else "",
+            devices=tuple(_devices(database)),
+        ),
+    )
+
+
+def _arguments(found: list[Activities]) -> Arguments:
+    blocks, first = [], 0
+    for one in found:
+        kept = np.flatnonzero([bool(text) for text in one.arguments])
+        if len(kept):
+            texts = [one.arguments[row] for row in kept.tolist()]
+            blocks.append(Block.of(first + kept, texts))
+        first += len(one.start_ns)
+    return Arguments(tuple(blocks))
+
+
+def _devices(database: Database) -> Iterator[dict[str, Any]]:
+    known = [
+        name for name in ("name", *_FACTS) if name in database.columns.get("TARGET_INFO_GPU", ())
+    ]
+    for number, *facts in database.cells("TARGET_INFO_GPU", "id", *known):
+        yield {"id": number, **{_FACTS.get(name, name): fact
+                                for name, fact in zip(known, facts, strict=True)}}  # fmt: skip
