@@ -154,7 +154,7 @@ class Gains:
             return None  # a tree has no timestamps to simulate
         try:
             requests = [parse_request(text, CHANGES) for text in changes]
-            prediction, after = self._baseline.predict(requests)
+            prediction, after = self._baseline.predict_time(requests)
         except StepscopeError:
             return None
         low, high = (prediction.replayed_step_ms - one for one in reversed(prediction.range))

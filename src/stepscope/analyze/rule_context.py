@@ -68,7 +68,8 @@ class RuleContext:
         self.within, self.enclosing = search.within, search.enclosing
         self.outermost, self.is_range = search.outermost, search.is_range
         self.innermost_operators, self.operator_of = search.innermost_operators, search.operator_of
-        self.arguments, self.shapes = search.arguments, search.shapes
+        self.arguments, self.argument = search.arguments, search.argument
+        self.shapes = search.shapes
 
     def _bind_measures(self, measures: Measures) -> None:
         self.measures = measures

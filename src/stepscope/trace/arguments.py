@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,14 @@ class Arguments:
                 start = end
 
 
+@cache
+def _decoder() -> Callable[[bytes], Any]:
+    """The fast one, imported by what parses arguments: a report from the cache does not."""
+    import msgspec
+
+    return msgspec.json.decode
+
+
 _DECODER = json.JSONDecoder(strict=False)
 
 
@@ -119,11 +127,14 @@ def parse(text: bytes) -> dict[str, Any]:
     So is text that cannot be parsed, because it nests too deeply or holds a number of thousands of
     digits.
     """
-    readable = text.decode("utf-8", "replace")
     try:
-        value = _DECODER.decode(readable)
-    except (ValueError, RecursionError):
-        return {"value": readable}
+        value = _decoder()(text)
+    except (ValueError, RecursionError):  # slower, but it reads NaN and control characters
+        readable = text.decode("utf-8", "replace")
+        try:
+            value = _DECODER.decode(readable)
+        except (ValueError, RecursionError):
+            return {"value": readable}
     return dict(value) if isinstance(value, Mapping) else {} if value is None else {"value": value}
 
 

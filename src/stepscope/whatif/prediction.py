@@ -74,6 +74,15 @@ class Prediction:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class TimePrediction:
+    """The step's time with changes: see `Prediction`."""
+
+    replayed_step_ms: float
+    predicted_step_ms: float
+    range: tuple[float, float]
+
+
 @dataclass(frozen=True, eq=False)
 class Baseline:
     """The steps as they were measured, with which every prediction for them is compared.
@@ -131,16 +140,15 @@ class Baseline:
             ChangeError: if one does not apply, with the reason.
         """
         requests = self._chosen(requests)
-        after = simulate(_changed(self.graph, requests))
-        replayed, predicted = _step_ms(self.simulation), _step_ms(after)
-        error = replayed / self.measured_ms - 1
+        time, after = self._time_with(requests)
+        replayed, predicted = time.replayed_step_ms, time.predicted_step_ms
         prediction = Prediction(
             measured_step_ms=self.measured_ms,
             replayed_step_ms=replayed,
-            replay_error=error,
+            replay_error=self._error,
             predicted_step_ms=predicted,
             speedup=replayed / predicted if predicted else float("inf"),
-            range=_range(self.graph, requests, predicted, max(abs(error), abs(self.unexplained))),
+            range=time.range,
             changes=tuple(map(str, requests)),
             basis=tuple(one.change.based_on(self.graph) for one in requests),
             assumptions=_assumptions(self.graph, requests, self.unexplained),
@@ -148,6 +156,26 @@ class Baseline:
             critical_path={"before": self.critical_ms, "after": critical_ms(after)},
         )
         return prediction, after
+
+    def predict_time(self, requests: Sequence[Request]) -> tuple[TimePrediction, Simulation]:
+        """The same without what explains it, which takes longer than the simulation.
+
+        Raises:
+            ChangeError: if one does not apply, with the reason.
+        """
+        return self._time_with(self._chosen(requests))
+
+    @property
+    def _error(self) -> float:
+        """How far the replay is from the measured steps, as a share of them."""
+        return _step_ms(self.simulation) / self.measured_ms - 1
+
+    def _time_with(self, requests: Sequence[Request]) -> tuple[TimePrediction, Simulation]:
+        after = simulate(_changed(self.graph, requests))
+        predicted = _step_ms(after)
+        error = max(abs(self._error), abs(self.unexplained))
+        bounds = _range(self.graph, requests, predicted, error)
+        return TimePrediction(_step_ms(self.simulation), predicted, bounds), after
 
     def predict_all(self, requests: Sequence[Request]) -> tuple[Prediction, Simulation]:
         """The effect of the changes on the steps and on their memory.

@@ -52,7 +52,7 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
     for code in np.unique(names).tolist():
         of = np.flatnonzero(names == code)
         name = context.events.text("name").values[code]
-        nodes = sorted({context.name(row) for row in backward[of].tolist()})
+        nodes = sorted(set(context.events.text("name").take(backward[of]).compact().values))
         ratio = float(np.median(behind[of] / np.maximum(ahead[of], 1.0)))
         spent = float(behind[of].sum()) / 1e6 / context.step_count
         if spent < LEAST * context.steady_ms or ratio <= RATIO or not _meant(nodes, name):

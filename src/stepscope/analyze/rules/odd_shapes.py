@@ -54,9 +54,10 @@ def odd_shapes(context: RuleContext) -> Iterator[Finding]:
 def _odd_operators(context: RuleContext) -> dict[int, list[int]]:
     """The odd sizes of each operator of PyTorch that has some."""
     rows, odd = context.find(_PRODUCT, category="cpu_op"), {}
-    for row, arguments in zip(rows.tolist(), context.arguments(rows), strict=True):
-        types = arguments.get("Input type") or []
-        if any(kind in _HALF for kind in types) and (sizes := _odd(arguments.get("Input Dims"))):
+    kinds = context.argument(rows, "Input type")
+    halves = rows[[any(kind in _HALF for kind in one or []) for one in kinds]]
+    for row, shapes in zip(halves.tolist(), context.shapes(halves), strict=True):
+        if sizes := _odd(shapes):
             odd[row] = sizes
     return odd
 

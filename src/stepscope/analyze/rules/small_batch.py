@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -71,7 +72,7 @@ def _rows_of(shapes: list[list[int]]) -> int:
     if not matrices:
         return 0
     first = matrices[0]
-    return first[0] if len(first) >= 4 else int(np.prod(first[:-1]))
+    return first[0] if len(first) >= 4 else prod(first[:-1])
 
 
 def _overhead_ms(context: RuleContext) -> float:
