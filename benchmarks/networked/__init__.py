@@ -1,0 +1,1 @@
+"""Distributed training on shaped links: reference implementations, predicted and measured."""

@@ -1,0 +1,60 @@
+"""A process of a job that trains as it is told on its standard input: `worker.py MODEL`.
+
+A line of input is JSON, `{"way": ..., "warmup": ..., "steps": ...}`; the answer of rank 0 has the
+length and the CPU time of each step, ns. `together` is training alone, but in all workers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from torch import distributed
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks.networked.models import make_task
+from benchmarks.networked.trainers import Trainer, make_trainer
+
+
+def answer(trainer: Trainer, request: dict[str, Any], takes_part: bool) -> dict[str, list[int]]:
+    """The length and the CPU time of this process of each step, ns."""
+    distributed.barrier()
+    readings = []
+    if takes_part:
+        for _ in range(request["warmup"] + request["steps"]):
+            readings.append((time.perf_counter_ns(), time.process_time_ns()))
+            trainer.step()
+        readings.append((time.perf_counter_ns(), time.process_time_ns()))
+        trainer.finish()
+    distributed.barrier()
+    steps = list(pairwise(readings))[request["warmup"] :]
+    return {
+        "steps_ns": [after[0] - before[0] for before, after in steps],
+        "cpu_ns": [after[1] - before[1] for before, after in steps],
+    }
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    distributed.init_process_group("gloo")
+    rank = distributed.get_rank()
+    trainers: dict[str, Trainer] = {}
+    for line in sys.stdin:
+        request = json.loads(line)
+        way = "alone" if request["way"] == "together" else request["way"]
+        if way not in trainers:
+            trainers[way] = make_trainer(way, make_task(sys.argv[1]))
+        found = answer(trainers[way], request, rank == 0 or request["way"] != "alone")
+        if rank == 0:
+            print(json.dumps(found), flush=True)
+    sys.stdout.flush()
+    os._exit(0)  # threads of gloo that still run would abort the process
+
+
+if __name__ == "__main__":
+    main()
