@@ -101,9 +101,9 @@ class _Run:
         self._reports = reports
         self._messages = Messages()
         self._import = builtins.__import__
-        self._watches = [AfterImport("torch", session.attach)]
-        if isinstance(session, Session):
-            self._watches.append(AfterImport("jax", session.attach_jax))
+        self._watches = [
+            AfterImport("torch", session.attach), AfterImport("jax", session.attach_jax),
+        ]  # fmt: skip
 
     def attach(self) -> None:
         """Watch for the import of a framework."""

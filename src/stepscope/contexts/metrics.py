@@ -34,6 +34,7 @@ METRICS = {
         ),
         Metric("allocated_bytes", "B", "an allocation"),
         Metric("freed_bytes", "B", "a release"),
+        Metric("thread_cpu_ns", "ns", "CPU time of the calling thread, without waiting"),
         Metric("sampled_cpu_ns", "ns", "CPU time since the thread's previous sample"),
         Metric("sampled_real_ns", "ns", "time since the thread's previous sample"),
         Metric("stalls", "", "samples of an instruction, by stall reason of its warp"),

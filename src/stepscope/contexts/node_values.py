@@ -23,6 +23,7 @@ MEASURES = {
     "allocations": ("allocated_bytes", "count", "allocations"),
     "stalls": ("stalls", "sum", "stalls"),
     "latency": ("latency_stalls", "sum", "stalls with nothing issued"),
+    "running": ("thread_cpu_ns", "sum", "CPU time without waiting"),
     "sampled": ("sampled_cpu_ns", "sum", "CPU time, sampled"),
     "elapsed": ("sampled_real_ns", "sum", "elapsed time, sampled"),
 }

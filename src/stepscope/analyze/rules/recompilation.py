@@ -81,11 +81,12 @@ def _in_tree(context: RuleContext, tree: ContextTree) -> Iterator[Finding]:
     spent = tree.own("call_ns")
     nodes = nodes[(-spent.sum[nodes]).argsort(kind="stable")]
     ms = float(spent.sum[nodes].sum()) / 1e6
+    who = context.by_framework("torch.compile", jax="jax.jit")
     yield context.finding_in_tree(
-        f"torch.compile recompiled {rounded(_times(tree, nodes), 4)} times, {rounded(ms, 4)} ms "
+        f"{who} recompiled {rounded(_times(tree, nodes), 4)} times, {rounded(ms, 4)} ms "
         "in total, "
         f"mostly {_function_and_reason(tree.label(nodes[0]))}.",
-        _ADVICE,
+        context.by_framework(_ADVICE, jax=_OF_JAX),
         nodes,
         context.bound(ms / context.step_count, _WHY),
     )
@@ -118,7 +119,7 @@ def _is_backward(tree: ContextTree, node: int) -> bool:
 
 
 def _function_and_reason(label: str) -> str:
-    """The function, and why it was compiled again if torch recorded it."""
+    """The function, and why it was compiled again if that was recorded."""
     found = _AGAIN.match(label)
     if found is None:
         return label

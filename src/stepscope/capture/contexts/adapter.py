@@ -1,9 +1,9 @@
-"""Adapters: how a framework reports its operators to the collector. PyTorch has one.
+"""Adapters: how a framework reports its operators to the collector.
 
 An adapter feeds the collector (docs/guide/contexts.md, "The shim"). PyTorch's operators come from
-its C++ hooks. One for another framework may be written in Python, on the extension's
-functions alone: `begin(name)` and `end(token)` around each operator, `emit` for compilations and
-memory.
+its C++ hooks, JAX's calls from the slots of a type (jax/jax_adapter.py). One for another framework
+may be written in Python, on the extension's functions alone: `begin(name)` and `end(token)` around
+each operator, `emit` for compilations and memory.
 """
 
 from __future__ import annotations

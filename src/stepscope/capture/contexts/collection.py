@@ -13,10 +13,15 @@ from stepscope.capture.contexts import native_build as build
 from stepscope.capture.contexts.context_options import ContextOptions
 from stepscope.capture.contexts.flush_plan import NO_MODULES, FlushPlan
 from stepscope.capture.contexts.native_collector import NativeCollector, loaded_torch
+from stepscope.capture.import_hooks import AfterImport
 from stepscope.capture.manifest import Result, Run, build_manifest
 from stepscope.errors import CaptureError
 
 _FIRST_FLUSH_S = 2.0
+_HAS_NOTHING = b'"operators":0,'
+_TORCH_LATE = (
+    "torch was imported after JAX had been used: its operators are not recorded; import torch first"
+)
 _RUNNING = "the run went on when this was written; it may have been killed since"
 
 
@@ -27,6 +32,9 @@ class Collector(Protocol):
 
     def start(self) -> None:
         """Begin to collect."""
+
+    def follow_jax(self) -> None:
+        """Collect what JAX does too, from now on."""
 
     def stop(self) -> None:
         """Stop collecting."""
@@ -75,6 +83,7 @@ class Collection:
         self.failure: str | None = None
         self.warnings: list[str] = []
         self._collector: Collector | None = None
+        self._jax_import = AfterImport("jax", self._follow_jax)
         self._pid = os.getpid()
 
     @property
@@ -91,7 +100,7 @@ class Collection:
         """Begin to collect.
 
         Raises:
-            CaptureError: contexts are being collected already.
+            CaptureError: contexts are being collected already, or nothing can collect them here.
         """
         if Collection.running is not None and not Collection.running.is_forked:
             raise CaptureError(
@@ -101,35 +110,63 @@ class Collection:
         self._collector = self._make()
         self._collector.start()
         Collection.running = self
+        self._jax_import.install()
         self._collector.flush_regularly(self._flush_plan())
+
+    def add_torch(self) -> None:
+        """The program has imported torch while JAX was recorded: begin again, with both."""
+        if self._collector is None or self.is_forked:
+            return
+        if _HAS_NOTHING not in (self._collector.content(False) or b""):
+            self._collector.note(_TORCH_LATE)
+            return
+        self._stop()
+        self._collector.release()
+        self.start()
 
     def finish(self, outcome: str, message: str) -> None:
         """Stop, and write the file for the last time; a forked child leaves both alone."""
         if self._collector is None or self.is_forked:
             return
-        self._collector.stop_flushing()
-        self._collector.stop()
-        Collection.running = None
+        self._stop()
         self.write(outcome, message, complete=True)
         self._collector.release()
         self._collector = None
+
+    def _stop(self) -> None:
+        if self._collector:
+            self._jax_import.remove()
+            self._collector.stop_flushing()
+            self._collector.stop()
+        Collection.running = None
 
     def write(self, outcome: str, message: str, complete: bool) -> None:
         """Write the current state; a failure never stops training."""
         try:
             content = self._collector.content(complete) if self._collector else None
-            if not self.keep_empty and b'"operators":0,' in (content or b""):
+            if not self.keep_empty and _HAS_NOTHING in (content or b""):
                 return
             manifest = self._manifest(outcome, message)
             self.file.write(manifest, NO_MODULES, None, content)
         except (OSError, RuntimeError) as error:
             self.failure = f"cannot write {self.path}: {error}"
 
+    def _follow_jax(self) -> None:
+        """The program imports JAX; it must not fail for us."""
+        if self._collector is None or self.is_forked:
+            return
+        try:
+            self._collector.follow_jax()
+        except (ImportError, AttributeError, TypeError) as error:
+            self._collector.note(f"JAX is not recorded: {error}")
+
     def _make(self) -> Collector:
         torch = loaded_torch()
         try:
             extension = build.load(torch, _say)
         except build.BuildError as error:
+            if torch is None:
+                raise CaptureError(f"the native collector cannot be built: {error}") from error
             self.warnings.append(f"contexts are collected by the slower Python collector: {error}")
             from stepscope.capture.contexts.python_collector import PythonCollector
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from stepscope.capture.capture_file import CaptureFile
@@ -10,10 +9,13 @@ from stepscope.capture.contexts.collection import Collection
 from stepscope.capture.contexts.context_options import ContextOptions
 from stepscope.capture.manifest import Result, Run
 from stepscope.capture.session import Ending
+from stepscope.errors import CaptureError
+
+_NO_FRAMEWORK = "it imported neither torch nor JAX"
 
 
 class ContextSession:
-    """The session of a run that collects from the import of torch to the end.
+    """The session of a run that collects from the import of a framework to the end.
 
     Args:
         run: who runs what.
@@ -52,26 +54,32 @@ class ContextSession:
 
     def attach(self) -> None:
         """Begin to collect; torch must have been imported."""
+        if self._has_begun:
+            self._collection.add_torch()
+        else:
+            self._begin()
+
+    def attach_jax(self) -> None:
+        """Begin to collect, unless torch came first; JAX must have been imported."""
+        if not self._has_begun:
+            self._begin()
+
+    def _begin(self) -> None:
         self._has_begun = True
-        self._collection.start()
+        try:
+            self._collection.start()
+        except CaptureError as error:
+            self._collection.failure = f"no contexts: {error}"
 
     def finish(self, ending: Ending) -> None:
         """Write the file; a forked child leaves it alone."""
         if self.result is not None or self.is_forked:
             return
         if not self._has_begun:
-            self._collection.failure = f"the run {ending.detail}; {_why_not_begun()}"
+            self._collection.failure = f"the run {ending.detail}; {_NO_FRAMEWORK}"
+        if self.failure:
             return
         outcome = "complete" if ending.outcome == "ended" else ending.outcome
         message = f"the run {ending.detail}; collected its contexts from end to end"
         self._collection.finish(outcome, message)
         self.result = Result(outcome, message, warnings=tuple(self._collection.warnings))
-
-
-def _why_not_begun() -> str:
-    if "jax" in sys.modules:
-        return (
-            "--contexts records PyTorch, and it imported JAX: record steps without --contexts, and "
-            "`stepscope contexts FILE` shows their calling contexts"
-        )
-    return "it never imported torch"

@@ -133,7 +133,7 @@ def _built(recipe: Recipe, say: Any) -> Path:
         check_trusted(home)
         with _locked(home / f"{recipe.key}.lock"):
             if not result.is_file():
-                say("building the native collector for this Python and PyTorch, once (seconds)")
+                say("building the native collector for this version, once (seconds)")
                 _build(recipe, result)
     except OSError as error:
         raise BuildError(f"cannot build in {home}: {error}; set {FOLDER_VARIABLE}") from error

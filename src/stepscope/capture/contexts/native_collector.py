@@ -19,19 +19,22 @@ from stepscope.capture.contexts.sampling_permission import permission_missing
 # Kinds of frames by their numbers, as native/snapshot.cpp lists them.
 KINDS = ("root", "thread", "python", "module", "operator", "annotation", "runtime", "native",
          "kernel", "instruction")  # fmt: skip
-# Frames to leave out: torch's own of a module call (the module has a frame), and the compiler's.
+# Frames to leave out: torch's own of a module call (the module has a frame), the compiler's, JAX's.
 _HIDDEN = [
     "torch/nn/modules/module.py:Module._call_impl",
     "torch/nn/modules/module.py:Module._call_impl.<locals>.inner",
     "torch/nn/modules/module.py:_call_impl",
     "*/stepscope/capture/contexts/",
+    "*/jax/_src/",
+    "*/jaxlib/",
     *compiled.HIDDEN,
 ]
 # The stack begins with what these files run.
 _BARRIERS = [str(Path(script_runner.__file__))]
 # A range is opened in these files and goes on when they have returned.
 _ANNOTATORS = ["torch/autograd/profiler.py", "torch/_ops.py", "/contextlib.py",
-               "stepscope/capture/contexts/monitor.py", compiled.ANNOTATOR]  # fmt: skip
+               "stepscope/capture/contexts/monitor.py", compiled.ANNOTATOR,
+               "stepscope/capture/contexts/jax/jax_waits.py"]  # fmt: skip
 
 
 class NativeCollector:
@@ -40,7 +43,7 @@ class NativeCollector:
     Args:
         extension: what `build.load` returned.
         options: what to collect.
-        torch: the PyTorch to follow; None where another framework feeds the collector.
+        torch: the PyTorch to follow; None where only another framework feeds the collector.
     """
 
     kind = "native"
@@ -68,6 +71,14 @@ class NativeCollector:
             self.note(missing)
         for adapter in self._adapters:
             adapter.attach()
+
+    def follow_jax(self) -> None:
+        """Collect what JAX does from now on; the program has imported it."""
+        from stepscope.capture.contexts.jax.jax_adapter import JaxAdapter
+
+        adapter = JaxAdapter(self._extension)
+        self._adapters.append(adapter)
+        adapter.attach()
 
     def _follow_devices(self) -> list[str]:
         """Follow the devices that are present; returns sentences about what is unavailable."""

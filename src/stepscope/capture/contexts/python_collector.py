@@ -73,6 +73,10 @@ class PythonCollector:
         if loaded_torch() is not None:
             self._mode.__enter__()
 
+    def follow_jax(self) -> None:
+        """Only the native collector sees JAX."""
+        self.note("JAX is not recorded: that needs the native collector")
+
     def stop(self) -> None:
         """Stop collecting."""
         if loaded_torch() is not None:

@@ -17,9 +17,9 @@ from typing import Any
 import jax
 from jax import monitoring
 from jax._src import api
-from jax._src import monitoring as private_monitoring
 from jax._src.interpreters import pxla
 
+from stepscope.capture.jax.listeners import unregister_duration_listener
 from stepscope.capture.patch import replace
 from stepscope.errors import CaptureError
 
@@ -28,10 +28,6 @@ _PMAP = "jax._src.pmap"
 _OF_JAX = ("jax", "jaxlib")
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _EFFECTS = ("has_host_callbacks", "has_unordered_effects")
-_UNREGISTER = (
-    "unregister_event_duration_listener",
-    "_unregister_event_duration_listener_by_callback",  # before JAX 0.9
-)
 
 
 class JitCallWatch:
@@ -112,9 +108,8 @@ class CompilationCounter:
 
     def close(self) -> None:
         """Stop counting; where JAX cannot forget a listener, it does nothing."""
-        names = (name for name in _UNREGISTER if hasattr(private_monitoring, name))
-        if not self._is_closed and (unregister := next(names, None)):
-            getattr(private_monitoring, unregister)(self._listener)
+        if not self._is_closed:
+            unregister_duration_listener(self._listener)
         self._is_closed = True
 
     def _on_event(self, event: str, *duration: float, **about: Any) -> None:

@@ -252,10 +252,10 @@ void begin(Entry* entry, const Operator& op, uint64_t (*framework_thread)()) {
   thread->toggle_busy();
   unlink_ended(*thread);
   if (thread->top && thread->top->encloses) return thread->toggle_busy();
-  Name* name = name_of(*thread, op.name, op.kind);
+  Name* name = op.key == kNoKey ? name_of(*thread, op.name, op.kind) : nullptr;
   entry->thread = thread->serial;
   entry->session = thread->collector.session;
-  entry->key = name->key;
+  entry->key = name ? name->key : op.key;
   entry->stack = entry;
   entry->is_annotation = op.kind == Kind::annotation || op.is_from_python;
   entry->encloses = op.encloses;
@@ -264,7 +264,7 @@ void begin(Entry* entry, const Operator& op, uint64_t (*framework_thread)()) {
   if (entry->is_annotation) anchor(*thread, entry);
   entry->position = entry->frame ? position_of(entry->frame) : 0;
   entry->below = thread->top;
-  entry->is_pending = name->is_engine;
+  entry->is_pending = name && name->is_engine;
   entry->slot = nullptr;
   entry->inside = kNoKey;
   if (!entry->is_pending) place(*thread, entry, op);
@@ -272,6 +272,8 @@ void begin(Entry* entry, const Operator& op, uint64_t (*framework_thread)()) {
     remember_forward(*thread, entry, op, framework_thread);
   thread->top = entry;
   entry->is_linked.store(true, std::memory_order_relaxed);
+  entry->measures_cpu = op.measures_cpu;
+  if (op.measures_cpu) entry->cpu_ns = nanoseconds(CLOCK_THREAD_CPUTIME_ID);
   entry->start = ticks();
   thread->totals.own += entry->start - entered;
   entry->own = thread->totals.own;
@@ -293,12 +295,24 @@ static void unlink(Thread& thread, Entry* entry) {
   entry->is_linked.store(false, std::memory_order_release);
 }
 
+void add_extra(Thread& thread, Metric metric, NodeId node, uint64_t value) {
+  std::lock_guard<std::mutex> lock(thread.extra_mutex);
+  thread.extra[uint64_t(metric) << 32 | node].add(value);
+}
+
+static void count_cpu(Thread& thread, Entry* entry) {
+  uint64_t now = nanoseconds(CLOCK_THREAD_CPUTIME_ID);
+  resolve_pending(thread, entry);
+  add_extra(thread, Metric::thread_cpu, entry->node, now - entry->cpu_ns);
+}
+
 void end(Entry* entry) {
   uint64_t ended = ticks();
   Thread* thread = this_thread();
   if (!thread || !entry->thread || entry->session != thread->collector.session) return;
   thread->toggle_busy();
   if (entry->thread == thread->serial) {
+    if (entry->measures_cpu) count_cpu(*thread, entry);
     uint64_t time = ended - entry->start - (thread->totals.own - entry->own);
     resolve_pending(*thread, entry);
     if (is_watched(Domain::op)) emit_end(*thread, entry);
@@ -333,6 +347,25 @@ Slot* current_slot(Thread* thread) {
   Slot* slot = parent_slot(*thread, top, frame);
   if (is_outside) thread->toggle_busy();
   return slot;
+}
+
+void add_call(Thread& thread, const Spent& spent) {
+  Slot* slot = current_slot(&thread);
+  thread.toggle_busy();
+  for (KeyId key : spent.path) slot = thread.child(slot, key);
+  slot->time.add(spent.time);
+  bool is_outermost = !thread.top || !thread.top->encloses;  // else its CPU time is counted there
+  if (spent.cpu_ns && is_outermost)
+    add_extra(thread, Metric::thread_cpu, slot->node, spent.cpu_ns);
+  if (!thread.top) thread.totals.time += spent.time;
+  thread.totals.operators++;
+  thread.toggle_busy();
+}
+
+double nanoseconds_per_tick(const Collector& collector) {
+  if (!steady) return 1;
+  uint64_t ns = nanoseconds() - collector.started_ns, passed = ticks() - collector.started_ticks;
+  return passed ? double(ns) / double(passed) : 1;
 }
 
 static void start_sampling(Collector& collector) {

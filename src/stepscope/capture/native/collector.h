@@ -19,7 +19,7 @@ namespace stepscope {
 
 enum class Metric : uint32_t {
   time, device, allocated, freed, sampled_cpu, sampled_real, cycles, instructions, cache_misses,
-  page_faults, stalls, latency_stalls, count
+  page_faults, stalls, latency_stalls, thread_cpu, count
 };
 
 struct Options {
@@ -77,6 +77,8 @@ struct Operator {
   bool is_backward = false;
   bool is_from_python = false;  // begun by a Python function that returns before it ends
   bool encloses = false;        // nested operators are not counted separately
+  bool measures_cpu = false;    // its thread's CPU time too: a call of the kernel
+  KeyId key = kNoKey;           // where the caller knows it; else `name` is looked up
 };
 
 // Both return quickly if nothing is collected; `end` must get the same entry.
@@ -85,6 +87,16 @@ void end(Entry* entry);
 
 // The current innermost context of this thread, or null.
 Slot* current_slot(Thread* thread);
+// A call that has ended, below the current context.
+struct Spent {
+  std::vector<KeyId> path;  // of the call's context, outermost first
+  uint64_t time;            // ticks
+  uint64_t cpu_ns = 0;      // 0: not measured
+};
+void add_call(Thread& thread, const Spent& spent);
+void add_extra(Thread& thread, Metric metric, NodeId node, uint64_t value);
+// Nanoseconds per tick so far.
+double nanoseconds_per_tick(const Collector& collector);
 
 Collector* start(const Options& options);
 void stop();

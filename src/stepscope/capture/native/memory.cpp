@@ -27,11 +27,7 @@ void count(Metric metric, size_t bytes) {
   Thread* thread = this_thread();
   if (!thread || thread->is_busy) return;
   uint64_t entered = ticks();
-  Slot* slot = current_slot(thread);
-  {
-    std::lock_guard<std::mutex> lock(thread->extra_mutex);
-    thread->extra[uint64_t(metric) << 32 | slot->node].add(bytes);
-  }
+  add_extra(*thread, metric, current_slot(thread)->node, bytes);
   thread->totals.own += ticks() - entered;
 }
 

@@ -1,6 +1,7 @@
 // The collector's Python interface.
 #include "collector.h"
 #include "device.h"
+#include "jax.h"
 #include "line_table.h"
 #include "monitor.h"
 #include "places.h"
@@ -389,6 +390,69 @@ PyObject* enclose(PyObject*, PyObject* arguments) {
   return token_of(op);
 }
 
+PyObject* begin_whole(PyObject*, PyObject* arguments) {
+  Operator op{nullptr};
+  if (!PyArg_ParseTuple(arguments, "s", &op.name)) return nullptr;
+  op.is_from_python = op.encloses = op.measures_cpu = true;
+  return token_of(op);
+}
+
+// -- JAX
+
+PyObject* watch_calls(PyObject*, PyObject* arguments) {
+  PyObject *type, *resolve, *compiled;
+  if (!PyArg_ParseTuple(arguments, "O!OO", &PyType_Type, &type, &resolve, &compiled))
+    return nullptr;
+  return PyUnicode_FromString(
+      stepscope::watch_calls(reinterpret_cast<PyTypeObject*>(type), resolve, compiled));
+}
+
+PyObject* watch_buffers(PyObject*, PyObject* arguments) {
+  PyObject* type;
+  const char* name;
+  if (!PyArg_ParseTuple(arguments, "O!s", &PyType_Type, &type, &name)) return nullptr;
+  return PyUnicode_FromString(
+      stepscope::watch_buffers(reinterpret_cast<PyTypeObject*>(type), name));
+}
+
+PyObject* leave_jax(PyObject*, PyObject*) {
+  stepscope::leave_jax();
+  Py_RETURN_NONE;
+}
+
+PyObject* forget_call(PyObject*, PyObject* arguments) {
+  unsigned long long address;
+  if (!PyArg_ParseTuple(arguments, "K", &address)) return nullptr;
+  forget_function(reinterpret_cast<PyObject*>(address));
+  Py_RETURN_NONE;
+}
+
+PyObject* compiled(PyObject*, PyObject*) { return PyBool_FromLong(report_compilation()); }
+
+// Interns the frames of a call that has ended: a sequence of (name, file, line).
+std::vector<KeyId> path_from(PyObject* frames) {
+  std::vector<KeyId> path;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(frames); i++) {
+    const char *name, *file;
+    unsigned line;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(frames, i), "ssI", &name, &file, &line)) return {};
+    path.push_back(last->keys.find(Kind::annotation, name, file, line));
+  }
+  return path;
+}
+
+PyObject* spend(PyObject*, PyObject* arguments) {
+  PyObject* frames;
+  double ns;
+  if (!PyArg_ParseTuple(arguments, "O!d", &PyTuple_Type, &frames, &ns)) return nullptr;
+  Thread* thread = this_thread();
+  if (!thread || &thread->collector != last) Py_RETURN_NONE;
+  std::vector<KeyId> path = path_from(frames);
+  if (PyErr_Occurred()) return nullptr;
+  add_call(*thread, {path, uint64_t(ns / nanoseconds_per_tick(*last))});
+  Py_RETURN_NONE;
+}
+
 PyObject* end(PyObject*, PyObject* capsule) {
   auto* entry = static_cast<Entry*>(PyCapsule_GetPointer(capsule, nullptr));
   if (!entry) return nullptr;
@@ -429,6 +493,17 @@ PyMethodDef methods[] = {
     {"call_path", call_path, METH_VARARGS, "call_path(sources[, context])"},
     {"begin", begin, METH_VARARGS, "begin(name[, sequence, is_backward, forward_thread])"},
     {"enclose", enclose, METH_VARARGS, "enclose(name): like begin, but nested operators count as part of it"},
+    {"begin_whole", begin_whole, METH_VARARGS,
+     "begin_whole(name): like begin, with CPU time; nested operators count as part of it"},
+    {"watch_calls", watch_calls, METH_VARARGS,
+     "watch_calls(type, resolve, compiled): the reason if it cannot, or an empty string."},
+    {"watch_buffers", watch_buffers, METH_VARARGS,
+     "watch_buffers(type, name): the reason if it cannot, or an empty string."},
+    {"leave_jax", leave_jax, METH_NOARGS, "leave_jax(): undo watch_calls and watch_buffers."},
+    {"forget_call", forget_call, METH_VARARGS, "forget_call(address): the function is gone."},
+    {"compiled", compiled, METH_NOARGS,
+     "compiled(): something was compiled; whether inside a watched call of this thread."},
+    {"spend", spend, METH_VARARGS, "spend(frames, ns): a call that has ended, below the current context."},
     {"end", end, METH_O, "end(entry): takes the result of begin"},
     {"follow_pytorch", follow, METH_VARARGS, "follow_pytorch(on)"},
     {nullptr, nullptr, 0, nullptr},

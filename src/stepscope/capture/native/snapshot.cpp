@@ -26,6 +26,7 @@ const MetricForm kForms[] = {
     {"page_faults", "1", "exclusive", "page faults"},
     {"stalls", "samples", "exclusive", "samples of an instruction, by the state of its warp"},
     {"latency_stalls", "samples", "exclusive", "stall samples in whose cycle nothing was issued"},
+    {"thread_cpu_ns", "ns", "exclusive", "CPU time of the calling thread, without waiting"},
 };
 const char* kKinds[] = {"root",    "thread", "python", "module", "operator", "annotation",
                         "runtime", "native", "kernel", "instruction"};
@@ -130,12 +131,6 @@ Figures gather(Collector& collector) {
   return figures;
 }
 
-double scale_of(Collector& collector) {
-  if (!steady) return 1;
-  uint64_t ns = nanoseconds() - collector.started_ns, passed = ticks() - collector.started_ticks;
-  return passed ? double(ns) / double(passed) : 1;
-}
-
 void write_nodes(Json& json, const std::vector<Node>& nodes, const std::vector<Key>& keys) {
   json.field("nodes");
   json.text += '{';
@@ -231,7 +226,7 @@ void write_sources(Json& json, uint32_t sources) {
 
 std::string snapshot(Collector& collector, bool complete) {
   Figures figures = gather(collector);
-  double scale = scale_of(collector);
+  double scale = nanoseconds_per_tick(collector);
   std::vector<Node> nodes = collector.tree.copy();  // after the metrics, so that each has its node
   std::vector<Key> keys;
   std::vector<std::string> strings;

@@ -62,6 +62,8 @@ struct Entry {
   bool is_pending = false;     // its context is known after that of the first operator below it
   bool is_annotation = false;  // the Python frames that opened it may be gone
   bool encloses = false;       // nested operators are not counted separately
+  bool measures_cpu = false;
+  uint64_t cpu_ns = 0;  // of its thread when it began
   std::atomic<bool> is_linked{false}, has_ended{false};
   Anchor anchors[kAnchors];
 };

@@ -1,0 +1,72 @@
+"""Reports what a JAX program does to the collector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from stepscope.capture.contexts.jax.jax_waits import watch_waits
+from stepscope.capture.contexts.jax.jit_compilations import JitCompilations
+from stepscope.capture.contexts.jax.jit_functions import JitFunctions
+
+_BUFFER = "wait: np.asarray(x)"
+
+
+class JaxAdapter:
+    """Reports calls of compiled functions, compilations, waits and transfers.
+
+    Args:
+        extension: the collector.
+    """
+
+    def __init__(self, extension: Any) -> None:
+        self._extension = extension
+        self._functions = JitFunctions(extension.forget_call)
+        self._compilations = JitCompilations(extension)
+        self._restore: list[Callable[[], None]] = []
+
+    def attach(self) -> None:
+        """Report from now on, in all threads; notes say what this version does not allow."""
+        self._compilations.follow()
+        self._restore, missing = watch_waits(self._extension)
+        self._note("calls of compiled functions are not recorded", self._watch_calls())
+        self._note("reads of arrays as buffers are not recorded", self._watch_buffers())
+        for what in missing:
+            self._note(f"{what} is not recorded", "this version has no such function")
+
+    def detach(self) -> None:
+        """Leave JAX as it was."""
+        self._extension.leave_jax()
+        self._compilations.close()
+        while self._restore:
+            self._restore.pop()()
+
+    def name_contexts(self) -> None:
+        """Contexts have their names from the start."""
+
+    def _note(self, what: str, problem: str) -> None:
+        if problem:
+            self._extension.note(f"{what}: JAX {jax.__version__}: {problem}")
+
+    def _watch_calls(self) -> str:
+        kind = type(jax.jit(_identity))
+        if kind.__module__.partition(".")[0] != "jaxlib":
+            return f"jax.jit makes a {kind.__module__}.{kind.__name__}"
+        problem: str = self._extension.watch_calls(
+            kind, self._functions.describe, self._compilations.call_returned
+        )
+        return problem
+
+    def _watch_buffers(self) -> str:
+        try:
+            from jax._src.array import ArrayImpl
+        except ImportError as error:
+            return str(error)
+        problem: str = self._extension.watch_buffers(ArrayImpl, _BUFFER)
+        return problem
+
+
+def _identity(x: Any) -> Any:
+    return x

@@ -1,0 +1,18 @@
+// JAX's adapter: calls of compiled functions, and reads of arrays, by the slots of their types.
+#pragma once
+#include <Python.h>
+
+namespace stepscope {
+
+// Reports each outermost call of an object of `type`. `resolve(function)` returns its name, file and
+// line; `compiled(function, arguments, keywords)` is called after a call that compiled, before its
+// context ends. Returns the reason if it cannot, else "".
+const char* watch_calls(PyTypeObject* type, PyObject* resolve, PyObject* compiled);
+// Reports each successful read of the memory of an object of `type`, which waits for its value.
+const char* watch_buffers(PyTypeObject* type, const char* name);
+void leave_jax();
+void forget_function(PyObject* function);
+// Something was compiled; whether inside a watched call of this thread.
+bool report_compilation();
+
+}  // namespace stepscope

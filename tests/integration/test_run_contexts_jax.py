@@ -1,0 +1,162 @@
+"""`stepscope run --contexts` on real JAX scripts, which import no torch, in real processes."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from collected import Collected
+from test_run_contexts import RUN
+
+import stepscope
+from stepscope.contexts import build_contexts
+from stepscope.ingest import read
+
+if os.environ.get("CI") != "true" or sys.version_info < (3, 11):
+    pytest.importorskip("jax")
+
+TRAINING = """
+import sys
+import jax, jax.numpy as jnp, numpy as np
+
+@jax.jit
+def update(w, x):
+    grad = jax.grad(lambda w: jnp.mean((jnp.tanh(x @ w) - 1.0) ** 2))(w)
+    return w - 0.1 * grad, jnp.mean(grad)
+
+def train(w, x, steps):
+    for _ in range(steps):
+        w, loss = update(w, x)  # the call
+        print(float(loss))  # the wait
+    return w
+
+w, x = jnp.zeros((8, 8)), np.linspace(0, 1, 32, dtype=np.float32).reshape(4, 8)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    def start(text, *options, **environment):
+        path = tmp_path / "train.py"
+        path.write_text(TRAINING + textwrap.dedent(text))
+        command = [*options, str(path)] if options else [*RUN, str(path)]
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
+            env={**os.environ, **environment},
+        )  # fmt: skip
+
+    return start
+
+
+def line_of(text):
+    return next(n for n, line in enumerate(TRAINING.splitlines(), 1) if text in line)
+
+
+def test_calls_waits_and_compilations_of_a_run(run, tmp_path):
+    done = run("""
+        train(w, x, 30)
+        train(w, x[:2], 2)
+        sys.exit("torch" in sys.modules)
+    """)
+    assert done.returncode == 0, done.stderr
+    found = Collected.read(tmp_path / "train.stepscope")
+    assert (found.manifest["outcome"], found.manifest["framework"]) == ("complete", "jax")
+    assert found.content["notes"] == []
+    calls = found.named("jit(update)", "operator")
+    assert [c.count for c in calls] == [30, 2]  # from two lines of the script
+    script = tmp_path / "train.py"
+    assert [(c.kind, c.name) for c in calls[0].path[1:4]] == [
+        ("thread", "main"), ("python", "<module>"), ("python", "train"),
+    ]  # fmt: skip
+    assert calls[0].lines(script)[-1] == line_of("# the call")
+    assert (calls[0].file, calls[0].line) == (str(script), line_of("@jax.jit"))
+    waits = found.named("wait: float(x)")
+    assert [c.count for c in waits] == [30, 2]
+    assert waits[0].lines(script)[-1] == line_of("# the wait")
+    compiled = [c for call in calls for c in call.children]
+    assert [c.name for c in compiled] == [
+        "compilation of update", "compilation of update, again: new shape of x",
+    ]  # fmt: skip
+    assert [c.count for c in compiled] == [1, 1]
+    for whole in compiled:
+        assert {part.name for part in whole.children} == {"trace", "lower", "compile"}
+        assert sum(part.cpu_ns for part in whole.children) <= whole.cpu_ns + 3
+        assert whole.cpu_ns <= whole.parent.cpu_ns
+    for context in [*calls, *waits]:
+        cpu = context.metrics["thread_cpu_ns"]
+        assert cpu["count"] == context.count
+        assert cpu["sum"] > 0
+
+
+def test_results_are_those_of_the_script_alone(run):
+    plain = run("train(w, x, 40)", sys.executable)
+    assert run("train(w, x, 40)").stdout == plain.stdout
+    assert len(plain.stdout.splitlines()) == 40
+
+
+def test_the_tree_opens_and_its_sums_are_conserved(run, tmp_path):
+    run("jax.block_until_ready(train(w, jnp.asarray(x), 3)); np.asarray(w + 1)")
+    tree = build_contexts(stepscope.open(tmp_path / "train.stepscope"))
+    tree.check()
+    names = set(tree.nodes.text("name").values)
+    assert {"jit(update)", "wait: block_until_ready", "wait: np.asarray(x)"} <= names
+    assert tree.has("thread_cpu_ns")
+    assert not len(read(tmp_path / "train.stepscope")["warnings"])
+
+
+def test_a_compiled_function_stays_what_it_is(run):
+    done = run("""
+        import gc, inspect, pickle, weakref
+        kind = type(update)
+        print(kind.__name__, list(inspect.signature(update).parameters))
+        class Holder:
+            method = jax.jit(lambda self, x: x + 1, static_argnums=0)
+        print(Holder().method(1), update.lower(w, x).as_text() != "")
+        try:
+            update(w)
+        except TypeError as error:
+            print("TypeError", "missing" in str(error))
+        short = jax.jit(lambda x: x * 2)
+        print(short(2), short(x=3))
+        gone = weakref.ref(short)
+        del short
+        gc.collect()
+        print(gone())
+        mapped = jax.vmap(jax.jit(jnp.sum))(jnp.ones((3, 2)))
+        print(float(mapped[0]), jax.grad(jax.jit(jnp.sin))(0.0))
+    """)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "PjitFunction ['w', 'x']", "2 True", "TypeError True", "4 6", "None", "2.0 1.0",
+    ]  # fmt: skip
+
+
+def test_other_threads_have_their_own_contexts(run, tmp_path):
+    run("""
+        import threading
+        threads = [threading.Thread(target=train, args=(w, x, 20)) for _ in range(3)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+    """)
+    found = Collected.read(tmp_path / "train.stepscope")
+    (calls,) = found.named("jit(update)", "operator")
+    assert (calls.path[1].name, calls.count) == ("python", 60)
+
+
+def test_a_function_made_in_each_iteration_is_reported(run, tmp_path):
+    done = run("""
+        for _ in range(3):
+            jax.jit(lambda x: x + 1.5)(w)
+    """)
+    assert done.returncode == 0, done.stderr
+    counts = Collected.read(tmp_path / "train.stepscope").counts()
+    assert counts["jit(<lambda>)"] == 3
+    assert counts["compilation of <lambda>, again: the function was created again"] == 2
+
+
+def test_torch_imported_after_jax_is_recorded_too(run, tmp_path):
+    done = run("import torch; torch.ones(2) + 1; train(w, x, 2)")
+    assert done.returncode == 0, done.stderr
+    found = Collected.read(tmp_path / "train.stepscope")
+    assert found.counts()["jit(update)"] == 2
