@@ -57,9 +57,9 @@ def test_is_backward_bound_by_the_gpu_or_the_cpu(start: Workbench) -> None:
 
 def test_which_operation_of_layer_3_is_best_to_speed_up(start: Workbench) -> None:
     start.pane("modules")
-    start.click('[data-module="layer3"] .twist')
+    start.click('[data-key="layer3"] .twist')
     assert start.clicks <= _MOST_CLICKS
-    inside = '[data-module^="layer3."]'
+    inside = '[data-key^="layer3."]'
     hottest = start.page.locator(f"{inside} .hottest")
     assert hottest.count() == 1
     tree = start.ask("modules")["tree"][0]["children"]

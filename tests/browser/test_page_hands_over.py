@@ -92,7 +92,7 @@ def test_the_single_file_is_the_same_page_without_a_server(
     page.locator(".pane tbody tr").first.click()
     workbench.until("location.hash.includes('subject=kernel')")
     workbench.pane("modules")
-    page.locator('[data-module="stages"]').wait_for()
+    page.locator('[data-key="stages"]').wait_for()
     workbench.pane("source")
     page.locator(".source-table").get_by_text("self.stem(x)").wait_for()
     page.keyboard.press("/")

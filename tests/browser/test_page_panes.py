@@ -76,7 +76,7 @@ def test_a_step_of_the_overview_and_its_own_figures(resnet: Workbench) -> None:
 
 def test_a_module_is_shown_everywhere(resnet: Workbench) -> None:
     resnet.pane("modules")
-    resnet.click('[data-module="layer3"]')
+    resnet.click('[data-key="layer3"]')
     resnet.until("location.hash.includes('subject=module')")
     resnet.until("document.querySelector('.details h2')?.innerText === 'layer3'")
     chosen = next(
@@ -105,9 +105,9 @@ def test_a_kernel_is_shown_everywhere(resnet: Workbench) -> None:
     assert details["full_name"] == first["name"]
     resnet.pane("modules")
     block = details["module"]["path"].split(".")[0]
-    resnet.click(f'[data-module="{block}"] .twist')
+    resnet.click(f'[data-key="{block}"] .twist')
     while resnet.page.locator("tr.marked").count() == 0:
-        resnet.click(f'[aria-expanded=false][data-module^="{block}."] .twist')
+        resnet.click(f'[aria-expanded=false][data-key^="{block}."] .twist')
 
 
 def test_an_operation_marks_its_module(resnet: Workbench) -> None:
@@ -117,7 +117,7 @@ def test_an_operation_marks_its_module(resnet: Workbench) -> None:
         path = next(one["path"] for one in resnet.operations(path) if one["name"] == name)
         resnet.click_bar(path)
     resnet.until("document.querySelectorAll('.pane tr.marked').length > 0")
-    assert resnet.page.locator('tr.marked[data-module="layer2"]').count() == 1
+    assert resnet.page.locator('tr.marked[data-key="layer2"]').count() == 1
 
 
 def test_kernels_are_sorted_and_filtered(resnet: Workbench) -> None:
@@ -138,12 +138,12 @@ def test_kernels_are_sorted_and_filtered(resnet: Workbench) -> None:
 
 def test_folded_blocks_tell_their_spread_and_unfold(resnet: Workbench) -> None:
     resnet.pane("modules")
-    resnet.click('[data-module="layer3"] .twist')
+    resnet.click('[data-key="layer3"] .twist')
     fold = resnet.page.locator(".pane .chip").first
     fold.wait_for()
     assert fold.inner_text().startswith("×5")
     fold.click()
-    resnet.page.locator('[data-module="layer3.4"]').wait_for()
+    resnet.page.locator('[data-key="layer3.4"]').wait_for()
 
 
 def test_the_details_tell_of_all_instances(resnet: Workbench) -> None:
@@ -216,7 +216,7 @@ def test_activation_checkpointing_is_told_as_recomputed(
 def test_a_source_line_is_opened_with_its_cost(workbench: Workbench, several_url: str) -> None:
     workbench.open(several_url, "#trace=tiny&pane=modules")
     assert workbench.page.locator("#tab-kernels").inner_text() == "Operators"  # it has no device
-    workbench.click('[data-module="stem"]')
+    workbench.click('[data-key="stem"]')
     workbench.until("document.querySelector('.details h2')?.innerText === 'stem'")
     link = workbench.page.locator('.details [data-action="source"]').first
     line = int(link.inner_text().rpartition(":")[2])

@@ -28,8 +28,8 @@ def search(bench: Workbench) -> None:
 
 def module(bench: Workbench) -> None:
     bench.pane("modules")
-    bench.click('[data-module="layer3"] .twist')
-    bench.click('[data-module="layer3"]')
+    bench.click('[data-key="layer3"] .twist')
+    bench.click('[data-key="layer3"]')
     bench.until("location.hash.includes('subject=module')")
 
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { ModuleNode } from "../src/api/types";
 import { holds, join, last, parent, prefixes, stepOf } from "../src/base/path";
-import { costOf, treeRows, waysTo } from "../src/model/modules";
+import { costOf, deviceOf, hottestOf, leavesOf } from "../src/model/modules";
 import { sorted } from "../src/model/sort";
 import { contrast, parseHex, readableOn } from "../src/render/palette";
 
@@ -56,43 +56,26 @@ function module(
 }
 
 describe("the model tree", () => {
-  const tree = [
-    module("", 10, [
-      module("stem", 1, [], { modules: [1] }),
-      module("layers", 4, [module("layers.conv", 3, [], { modules: [7] })], {
-        count: 2,
-        copies: [module("layers.0", 1), module("layers.1", 3)],
-      }),
-    ]),
-  ];
-  const paths = (open: string[], unfolded: string[] = []): string[] =>
-    treeRows(tree, new Set(open), new Set(unfolded)).map((row) => row.node.path);
+  const copies = [module("layers.0", 1), module("layers.1", 2)];
+  const conv = module("layers.conv", 3, [], { count: 2, copies });
+  const layers = module("layers", 4, [conv], { count: 2 });
+  const tree = [module("", 10, [module("stem", 1), layers])];
 
-  it("shows what is open", () => {
-    expect(paths([])).toEqual([""]);
-    expect(paths(["/model"])).toEqual(["", "stem", "layers"]);
-  });
-
-  it("lists the copies of a folded block in place of what is in each", () => {
-    expect(paths(["/model", "/model/layers"])).toEqual(["", "stem", "layers", "layers.conv"]);
-    expect(paths(["/model", "/model/layers"], ["/model/layers"])).toEqual([
-      "",
-      "stem",
-      "layers",
-      "layers.0",
-      "layers.1",
-    ]);
-  });
-
-  it("marks the costliest of its siblings, by forward and backward together", () => {
-    const rows = treeRows(tree, new Set(["/model"]), new Set());
-    expect(rows.filter((row) => row.hottest).map((row) => row.node.path)).toEqual(["layers"]);
+  it("knows the costliest of its siblings, by forward and backward together", () => {
+    expect([...hottestOf(tree)].map((node) => node.path)).toEqual(["layers"]);
     expect(costOf(tree[0]!)).toBe(20);
   });
 
-  it("knows what to open to show a module", () => {
-    expect(waysTo(tree, 7)).toEqual(["/model", "/model/layers"]);
-    expect(waysTo(tree, 99)).toEqual([]);
+  it("is flat as its leaves, each copy alone, and what the others do themselves", () => {
+    const leaves = leavesOf(tree).map((node) => [node.name, deviceOf(node)]);
+    expect(leaves).toEqual([
+      ["model (own)", 10],
+      ["stem", 2],
+      ["layers (own)", 2],
+      ["layers.0", 2],
+      ["layers.1", 4],
+    ]);
+    expect(leaves.reduce((total, [, device]) => total + Number(device), 0)).toBe(20);
   });
 });
 

@@ -1,16 +1,5 @@
 import type { ModuleNode } from "../api/types";
 
-/** One line of the module tree on screen. */
-export interface TreeRow {
-  node: ModuleNode;
-  key: string;
-  depth: number;
-  opens: boolean;
-  open: boolean;
-  /** Whether it takes longest of its siblings. */
-  hottest: boolean;
-}
-
 /** The time of a node on its longer side, forward and backward, ms a step. */
 export function costOf(node: ModuleNode): number {
   return Math.max(cpuOf(node), deviceOf(node));
@@ -24,49 +13,54 @@ export function deviceOf(node: ModuleNode): number {
   return node.forward_device_ms + node.backward_device_ms;
 }
 
-/** The rows of the tree that are on screen, given which nodes are open. */
-export function treeRows(
-  tree: ModuleNode[],
-  open: ReadonlySet<string>,
-  unfolded: ReadonlySet<string>,
-): TreeRow[] {
-  const rows: TreeRow[] = [];
-  const walk = (nodes: ModuleNode[], depth: number, above: string): void => {
-    const most = nodes.length > 1 ? Math.max(...nodes.map(costOf)) : Infinity;
-    for (const node of nodes) {
-      const key = `${above}/${node.path || node.name}`;
-      const opens = node.children.length > 0 || Boolean(node.copies?.length);
-      rows.push({
-        node,
-        key,
-        depth,
-        opens,
-        open: open.has(key),
-        hottest: costOf(node) === most && most > 0,
-      });
-      if (!open.has(key)) continue;
-      const copies = node.copies ?? [];
-      walk(unfolded.has(key) && copies.length ? copies : node.children, depth + 1, key);
-    }
+/** The nodes that take longest of their siblings. */
+export function hottestOf(tree: readonly ModuleNode[]): ReadonlySet<ModuleNode> {
+  const hottest = new Set<ModuleNode>();
+  const walk = (nodes: readonly ModuleNode[]): void => {
+    const most = Math.max(...nodes.map(costOf));
+    if (nodes.length > 1 && most > 0)
+      nodes.filter((one) => costOf(one) === most).forEach((one) => hottest.add(one));
+    nodes.forEach((one) => walk(one.children));
   };
-  walk(tree, 0, "");
-  return rows;
+  walk(tree);
+  return hottest;
 }
 
-/** The keys of all nodes above those that hold a module, so that opening them shows it. */
-export function waysTo(tree: ModuleNode[], module: number): string[] {
-  const found: string[] = [];
-  const walk = (nodes: ModuleNode[], above: string, way: string[]): boolean => {
-    for (const node of nodes) {
-      const key = `${above}/${node.path || node.name}`;
-      if (node.modules.includes(module)) {
-        found.push(...way);
-        return true;
-      }
-      if (walk(node.children, key, [...way, key])) return true;
-    }
-    return false;
+/**
+ * The leaf modules, each copy of a folded block on its own, and what runs in the other modules
+ * outside of those inside them: together they are the whole tree.
+ */
+export function leavesOf(tree: readonly ModuleNode[]): ModuleNode[] {
+  return tree.flatMap((node) => {
+    if (node.children.length) return [...ownOf(node), ...leavesOf(node.children)];
+    return (node.copies ?? [node]).map((one) => ({ ...one, name: one.path || one.name }));
+  });
+}
+
+const OWN = [
+  "forward_cpu_ms",
+  "forward_device_ms",
+  "backward_cpu_ms",
+  "backward_device_ms",
+] as const;
+const NOTHING_MS = 1e-5; // what the rounding of sums leaves
+
+/** What a module does itself, none if that is nothing. */
+function ownOf(node: ModuleNode): ModuleNode[] {
+  const own = {
+    ...node,
+    name: `${node.path || node.name} (own)`,
+    children: [],
+    parameters: ownParameters(node),
   };
-  walk(tree, "", []);
-  return found;
+  for (const key of OWN) {
+    const inside = node.children.reduce((total, one) => total + one[key], 0);
+    own[key] = Math.max(node[key] - inside, 0);
+  }
+  return costOf(own) > NOTHING_MS ? [own] : [];
+}
+
+function ownParameters({ parameters, children }: ModuleNode): number | null {
+  const inside = children.reduce((total, one) => total + (one.parameters ?? 0), 0);
+  return parameters === null ? null : parameters - inside;
 }

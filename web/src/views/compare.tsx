@@ -7,7 +7,8 @@ import { latest } from "../state/latest";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
-import { Table, type Column } from "../widgets/table";
+import type { Column } from "../widgets/table/column";
+import { BareTable } from "../widgets/table/table";
 import type { Pane } from "./pane";
 
 /** What a trace can be compared with: another open one, or itself where it has several ranks. */
@@ -98,7 +99,7 @@ function Comparison({ store, value }: { store: Store; value: Difference }): JSX.
         />
         <span class="dim">medians over the steps{workOf(value, part)}</span>
       </div>
-      <Table
+      <BareTable
         key={part}
         caption="Parts of the step compared"
         columns={columnsOf(rows)}

@@ -1,13 +1,17 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useLayoutEffect } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import type { Modules, ModuleNode } from "../api/types";
 import { count, grouped, milliseconds } from "../base/format";
-import { costOf, cpuOf, deviceOf, treeRows, waysTo, type TreeRow } from "../model/modules";
+import { cpuOf, deviceOf, hottestOf, leavesOf } from "../model/modules";
+import { sum } from "../model/table/field";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
-import { ShareBar } from "../widgets/bars";
+import { numberColumn, shareText, textColumn, type Column } from "../widgets/table/column";
+import { Table } from "../widgets/table/table";
+import type { TableView } from "../widgets/table/use_table";
+import { fileName } from "./file_name";
 import { overSteps } from "./kernels/pane";
 import type { Pane } from "./pane";
 
@@ -34,197 +38,173 @@ const EVIDENCE: Record<string, string> = {
 };
 
 function Tree({ store, value }: { store: Store; value: Modules }): JSX.Element {
-  const open = useSignal<ReadonlySet<string>>(
-    new Set(value.tree.map((one) => `/${one.path || one.name}`)),
-  );
   const unfolded = useSignal<ReadonlySet<string>>(new Set());
   const marked = store.marks.value.modules;
-  const rows = treeRows(value.tree, open.value, unfolded.value);
-  const most = Math.max(...value.tree.map(costOf), 1e-9);
-  const shows: Shows = {
-    device: value.tree.some((one) => deviceOf(one) > 0),
-    backward: value.tree.some((one) => one.backward_cpu_ms + one.backward_device_ms > 0),
-    parameters: value.tree.some((one) => one.parameters !== null),
+  const shows = useMemo(() => showsOf(value.tree), [value]);
+  const unfold = (node: ModuleNode): void => {
+    unfolded.value = new Set([...unfolded.value, node.path]);
   };
+  const columns = useMemo(() => columnsOf(value.tree, shows, unfold), [value]);
+  const views = useMemo(() => viewsOf(value.tree, unfolded.value), [value, unfolded.value]);
   // What holds many modules, such as a stage, marks them but opens nothing.
   const first = marked.size <= FEW ? [...marked][0] : undefined;
-  useLayoutEffect(() => {
-    if (first !== undefined) open.value = new Set([...open.value, ...waysTo(value.tree, first)]);
-  }, [first, value]);
   if (!value.tree.length) return <NoModules />;
-  const toggle = (row: TreeRow, to = !row.open): void => {
-    const next = new Set(open.value);
-    if (to) next.add(row.key);
-    else next.delete(row.key);
-    open.value = next;
-  };
-  const unfold = (row: TreeRow): void => {
-    unfolded.value = new Set([...unfolded.value, row.key]);
-    toggle(row, true);
-  };
   return (
     <div class="pane-column">
-      <div class="pane-tools">
-        <span class="dim">
-          by {EVIDENCE[value.evidence] ?? value.evidence} · {shows.device ? "" : "CPU time, "}
-          {overSteps(value.steps)}
-        </span>
-      </div>
-      <div class="table-frame" onKeyDown={(event) => walkTree(event, rows, toggle)}>
-        <table class="table" role="treegrid" aria-label="Modules by cost">
-          <thead>
-            <Headings shows={shows} />
-          </thead>
-          <tbody>
-            {rows.map((row) => (
-              <Line
-                key={row.key}
-                row={row}
-                shows={shows}
-                share={costOf(row.node) / most}
-                marked={row.node.modules.some((one) => marked.has(one))}
-                onToggle={() => toggle(row)}
-                onUnfold={() => unfold(row)}
-                onChoose={() => choose(store, row.node)}
-              />
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table<ModuleNode>
+        caption="Modules by cost"
+        file={fileName(store, "modules")}
+        columns={columns}
+        rows={value.tree}
+        keyOf={keyOf}
+        views={views}
+        marked={(node) => node.modules.some((one) => marked.has(one))}
+        show={first === undefined ? null : { key: first, is: (node) => node.modules.includes(first) }}
+        onChoose={(node) => choose(store, node)}
+        tools={
+          <span class="dim">
+            by {EVIDENCE[value.evidence] ?? value.evidence} · {shows.device ? "" : "CPU time, "}
+            {overSteps(value.steps)}
+          </span>
+        }
+      />
     </div>
-  );
+  ); // prettier-ignore
 }
+
+const keyOf = (node: ModuleNode): string => node.path || node.name;
 
 function choose(store: Store, node: ModuleNode): void {
   const module = node.modules[0];
   if (module !== undefined) void store.choosePart({ module });
 }
 
-function Line(props: {
-  row: TreeRow;
-  shows: Shows;
-  share: number;
-  marked: boolean;
-  onToggle: () => void;
-  onUnfold: () => void;
-  onChoose: () => void;
-}): JSX.Element {
-  const { row, shows } = props;
-  const { node } = row;
-  return (
-    <tr
-      tabIndex={0}
-      data-module={node.path}
-      class={props.marked ? "marked" : undefined}
-      aria-level={row.depth + 1}
-      aria-expanded={row.opens ? row.open : undefined}
-      aria-selected={props.marked}
-      onClick={props.onChoose}
-    >
-      <td>
-        <span class="tree-name" style={{ paddingLeft: `${row.depth * 16}px` }}>
-          <Twist row={row} onToggle={props.onToggle} />
-          <span class={row.hottest ? "hottest" : undefined}>{node.name || node.class}</span>
-          {node.count > 1 && <Copies node={node} onUnfold={props.onUnfold} />}
-        </span>
-      </td>
-      <td class="dim minor">{node.class}</td>
-      <td class="number">{node.calls ? count(node.calls) : "–"}</td>
-      <Times cpu={node.forward_cpu_ms} device={shows.device && node.forward_device_ms} />
-      {shows.backward && (
-        <>
-          <Times cpu={node.backward_cpu_ms} device={shows.device && node.backward_device_ms} />
-          <Times cpu={cpuOf(node)} device={shows.device && deviceOf(node)} strong />
-        </>
-      )}
-      <td class="bar-cell">
-        <ShareBar share={props.share} kind={row.hottest ? "hot" : ""} />
-      </td>
-      {shows.parameters && (
-        <td class="number">{node.parameters === null ? "–" : grouped(node.parameters)}</td>
-      )}
-    </tr>
-  );
+/** A tree in which the copies of a folded block may take the place of what is in each. */
+function viewsOf(tree: ModuleNode[], unfolded: ReadonlySet<string>): TableView<ModuleNode>[] {
+  const leaves = leavesOf(tree);
+  const sorting = { column: "share", down: true };
+  return [
+    {
+      id: "tree",
+      title: "Tree",
+      hint: "Modules within modules, in their order in the model",
+      childrenOf: (node) =>
+        node.copies && (unfolded.has(node.path) || !node.children.length)
+          ? node.copies
+          : node.children,
+    },
+    {
+      id: "flat",
+      title: "Flat",
+      hint: "Leaf modules, and what the others do themselves, ranked by time",
+      rows: leaves,
+      sorting,
+    },
+    {
+      id: "class",
+      title: "By class",
+      hint: "Totals by class",
+      rows: leaves,
+      groupBy: (node) => node.class,
+      sorting,
+    },
+  ];
 }
+
+type Cost = (node: ModuleNode) => number;
 
 /** Which columns say anything: a CPU has no device, inference no backward. */
 interface Shows {
   device: boolean;
   backward: boolean;
   parameters: boolean;
+  /** The time of the side that takes longer in the whole model. */
+  longer: Cost;
 }
 
-/** Each phase has a column for each side; without a device there is one side, and one row of names. */
-function Headings({ shows }: { shows: Shows }): JSX.Element {
-  const { device } = shows;
-  const rows = device ? 2 : 1;
-  const phases = shows.backward ? ["forward", "backward", "total"] : ["forward"];
+function showsOf(tree: readonly ModuleNode[]): Shows {
+  const total = (of: Cost): number => tree.reduce((ms, one) => ms + of(one), 0);
+  return {
+    longer: total(deviceOf) >= total(cpuOf) ? deviceOf : cpuOf,
+    device: tree.some((one) => deviceOf(one) > 0),
+    backward: tree.some((one) => one.backward_cpu_ms + one.backward_device_ms > 0),
+    parameters: tree.some((one) => one.parameters !== null),
+  };
+}
+
+/** Each phase has a column for each side; without a device there is one side. */
+function columnsOf(
+  tree: readonly ModuleNode[],
+  shows: Shows,
+  unfold: (node: ModuleNode) => void,
+): Column<ModuleNode>[] {
+  const hottest = hottestOf(tree);
+  const whole = tree.reduce((total, one) => total + shows.longer(one), 0) || 1;
+  const share: Cost = (node) => shows.longer(node) / whole;
+  const phases: [string, Cost, Cost][] = [
+    ["forward", (node) => node.forward_cpu_ms, (node) => node.forward_device_ms],
+    ["backward", (node) => node.backward_cpu_ms, (node) => node.backward_device_ms],
+    ["total", cpuOf, deviceOf],
+  ];
+  return [
+    {
+      id: "module",
+      title: "module",
+      value: (node) => node.name || node.class,
+      full: (node) => node.path || node.name,
+      cell: (node, open) => (
+        <Name
+          node={node}
+          hottest={hottest.has(node)}
+          onUnfold={() => {
+            unfold(node);
+            open();
+          }}
+        />
+      ),
+    },
+    textColumn("class", "class", (node) => node.class, { minor: true }),
+    numberColumn("calls", "calls", (node) => node.calls || null, count, {
+      total: sum((node) => node.calls),
+    }),
+    ...phases
+      .slice(0, shows.backward ? 3 : 1)
+      .flatMap(([name, cpu, device]) => phaseColumns(name, cpu, shows.device ? device : null)),
+    numberColumn("share", "share", share, shareText, {
+      hint: `of the model's ${shows.longer === deviceOf ? "device" : "CPU"} time`,
+      total: sum(share),
+    }),
+    ...(shows.parameters
+      ? [
+          numberColumn<ModuleNode>("parameters", "parameters", (node) => node.parameters, grouped, {
+            total: sum((node) => node.parameters),
+          }),
+        ]
+      : []),
+  ]; // prettier-ignore
+}
+
+function phaseColumns(name: string, cpu: Cost, device: Cost | null): Column<ModuleNode>[] {
+  const strong = name === "total";
+  const column = (side: string, title: string, value: Cost): Column<ModuleNode> =>
+    numberColumn(`${name}_${side}`, title, value, milliseconds, {
+      unit: "ms",
+      strong,
+      total: sum(value),
+      ...(device && { over: name }),
+    });
+  return device
+    ? [column("cpu", "CPU", cpu), column("device", "device", device)]
+    : [column("cpu", name, cpu)];
+}
+
+function Name(props: { node: ModuleNode; hottest: boolean; onUnfold: () => void }): JSX.Element {
+  const { node } = props;
   return (
     <>
-      <tr>
-        <th scope="col" rowSpan={rows}>
-          module
-        </th>
-        <th scope="col" rowSpan={rows} class="minor">
-          class
-        </th>
-        <th scope="col" rowSpan={rows} class="number">
-          calls
-        </th>
-        {phases.map((one) => (
-          <th key={one} scope={device ? "colgroup" : "col"} colSpan={rows} class="number">
-            {one}
-          </th>
-        ))}
-        <th scope="col" rowSpan={rows}>
-          <span class="unseen">share</span>
-        </th>
-        {shows.parameters && (
-          <th scope="col" rowSpan={rows} class="number">
-            parameters
-          </th>
-        )}
-      </tr>
-      {device && (
-        <tr class="second">
-          {phases.flatMap((one) =>
-            ["CPU", "device"].map((side) => (
-              <th key={one + side} scope="col" class="number">
-                {side}
-              </th>
-            )),
-          )}
-        </tr>
-      )}
+      <span class={props.hottest ? "hottest" : undefined}>{node.name || node.class}</span>
+      {node.count > 1 && <Copies node={node} onUnfold={props.onUnfold} />}
     </>
-  );
-}
-
-function Times(props: { cpu: number; device: number | false; strong?: boolean }): JSX.Element {
-  const kind = props.strong ? "number strong" : "number";
-  return (
-    <>
-      <td class={kind}>{milliseconds(props.cpu)}</td>
-      {props.device !== false && <td class={kind}>{milliseconds(props.device)}</td>}
-    </>
-  );
-}
-
-function Twist({ row, onToggle }: { row: TreeRow; onToggle: () => void }): JSX.Element {
-  if (!row.opens) return <span class="twist" />;
-  return (
-    <button
-      type="button"
-      class="twist"
-      tabIndex={-1}
-      aria-label={`${row.open ? "Close" : "Open"} ${row.node.name || row.node.class}`}
-      onClick={(event) => {
-        event.stopPropagation();
-        onToggle();
-      }}
-    >
-      {row.open ? "▾" : "▸"}
-    </button>
   );
 }
 
@@ -254,35 +234,4 @@ function NoModules(): JSX.Element {
       <code>--model model.json</code>.
     </p>
   );
-}
-
-function walkTree(
-  event: KeyboardEvent,
-  rows: TreeRow[],
-  toggle: (row: TreeRow, to: boolean) => void,
-): void {
-  const line = (event.target as HTMLElement).closest<HTMLTableRowElement>("tbody tr");
-  if (!line) return;
-  const row = rows[line.sectionRowIndex];
-  switch (event.key) {
-    case "ArrowDown":
-      (line.nextElementSibling as HTMLElement | null)?.focus();
-      break;
-    case "ArrowUp":
-      (line.previousElementSibling as HTMLElement | null)?.focus();
-      break;
-    case "ArrowRight":
-    case "ArrowLeft":
-      if (row?.opens) toggle(row, event.key === "ArrowRight");
-      break;
-    case "Enter":
-    case " ":
-      if (event.target !== line) return; // a button inside it has the key
-      line.click();
-      break;
-    default:
-      return;
-  }
-  event.preventDefault();
-  event.stopPropagation();
 }

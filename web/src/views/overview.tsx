@@ -25,7 +25,7 @@ import { Level } from "../model/level";
 import { spot, type Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { ShareBar, Stacked, type Piece } from "../widgets/bars";
-import { walkRows } from "../widgets/table";
+import { walkRows } from "../widgets/walk_rows";
 import { Term } from "../widgets/term";
 import type { Pane } from "./pane";
 import { FactList } from "../widgets/fact_list";

@@ -1,14 +1,15 @@
 import { computed, signal, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import type { QueryResult, TraceTables } from "../api/types";
-import { duration, plural } from "../base/format";
-import { csv, tabs } from "../model/rows_text";
+import { useMemo } from "preact/hooks";
+import type { QueryResult, ResultColumn, TraceTables } from "../api/types";
+import { duration } from "../base/format";
 import { latest } from "../state/latest";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
-import { CopyButton } from "../widgets/copy";
-import { Table, type Column } from "../widgets/table";
+import type { Column } from "../widgets/table/column";
+import { Table } from "../widgets/table/table";
+import { fileName } from "./file_name";
 import type { Pane } from "./pane";
 
 type Row = { key: number; cells: QueryResult["rows"][number] };
@@ -73,7 +74,7 @@ function Live({ store }: { store: Store }): JSX.Element {
         </div>
         {store.view.value.sql && (
           <WithAnswer answer={resultOf(store)} waiting="Running…">
-            {(result) => <Result key={store.view.value.sql} result={result} />}
+            {(result) => <Result key={store.view.value.sql} store={store} result={result} />}
           </WithAnswer>
         )}
       </div>
@@ -104,37 +105,36 @@ function Examples(props: { store: Store; onPick: (sql: string) => void }): JSX.E
   );
 }
 
-function Result({ result }: { result: QueryResult }): JSX.Element {
-  const rows: Row[] = result.rows.map((cells, key) => ({ key, cells }));
-  const columns = result.columns.map((column, at): Column<Row> => ({
-    id: String(at),
-    title: column.name,
-    hint: column.type,
-    numeric: column.numeric,
-    value: ({ cells }) => plain(cells[at] ?? null),
-    cell: ({ cells }) => shown(cells[at] ?? null),
-  }));
-  const first = result.more ? "the first " : "";
+function Result({ store, result }: { store: Store; result: QueryResult }): JSX.Element {
+  const rows = useMemo(() => result.rows.map((cells, key): Row => ({ key, cells })), [result]);
+  const columns = useMemo(() => result.columns.map(columnOf), [result]);
+  const first = result.more ? "the first of more, " : "";
   return (
     <div class="query-result">
-      <div class="pane-tools">
-        <span class="dim" role="status">
-          {`${first}${plural(result.rows.length, "row")} in ${duration(result.seconds * 1e9)}`}
-        </span>
-        <CopyButton text={tabs(result)} label="Copy the rows" />
-        <button type="button" data-action="csv" onClick={() => save(csv(result))}>
-          Save CSV
-        </button>
-      </div>
       <Table
         caption="Result of the query"
+        file={fileName(store, "query")}
         columns={columns}
         rows={rows}
-        keyOf={(row) => row.key}
+        keyOf={keyOf}
         empty="No rows."
+        tools={<span class="dim">{`${first}in ${duration(result.seconds * 1e9)}`}</span>}
       />
     </div>
   );
+}
+
+const keyOf = (row: Row): number => row.key;
+
+function columnOf({ name, type, numeric }: ResultColumn, at: number): Column<Row> {
+  return {
+    id: String(at),
+    title: name,
+    hint: type,
+    numeric,
+    value: ({ cells }) => plain(cells[at] ?? null),
+    cell: ({ cells }) => shown(cells[at] ?? null),
+  };
 }
 
 function plain(value: Row["cells"][number]): string | number | null {
@@ -145,15 +145,6 @@ function shown(value: Row["cells"][number]): JSX.Element | string {
   if (value === null) return <span class="dim">null</span>;
   const text = String(value);
   return typeof value === "string" ? <span title={text}>{text}</span> : text;
-}
-
-function save(text: string): void {
-  const url = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = "query.csv";
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
 /** The tables that a query reads; each opens to its columns. */

@@ -3,6 +3,7 @@ import type { JSX } from "preact";
 import { perfettoUrl, sendToPerfetto } from "../api/perfetto";
 import { messageOf } from "../base/error";
 import { last } from "../base/path";
+import { saveText } from "../base/save";
 import type { Store } from "../state/store";
 
 /** Opens an operation's raw events in Perfetto, or saves them. */
@@ -62,12 +63,7 @@ export async function openInPerfetto(store: Store, path: string): Promise<void> 
 
 async function download(store: Store, path: string): Promise<void> {
   const events = await store.client.value?.rawEvents(path);
-  const url = URL.createObjectURL(new Blob([JSON.stringify(events)], { type: "application/json" }));
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = `${title(store, path).replace(/[^\w.-]+/g, "_")}.json`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+  saveText(JSON.stringify(events), `${title(store, path)}.json`, "application/json");
 }
 
 function title(store: Store, path: string): string {

@@ -7,7 +7,7 @@ import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { ErrorLine, WithAnswer } from "../widgets/answer";
 import { ShareBar } from "../widgets/bars";
-import { walkRows } from "../widgets/table";
+import { walkRows } from "../widgets/walk_rows";
 import type { Pane } from "./pane";
 
 const wholeOf = perStore((store) => computed(() => store.view.value.whole));

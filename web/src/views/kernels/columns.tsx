@@ -2,57 +2,61 @@ import type { JSX } from "preact";
 import type { KernelRow } from "../../api/types";
 import { count, duration, milliseconds, percent, significant, words } from "../../base/format";
 import { mainStage } from "../../model/roofline";
-import { ShareBar } from "../../widgets/bars";
-import type { Column } from "../../widgets/table";
+import { least, mean, most, sum } from "../../model/table/field";
+import {
+  nameColumn,
+  numberColumn,
+  shareText,
+  textColumn,
+  type Column,
+} from "../../widgets/table/column";
 
-export const NAME: Column<KernelRow> = {
-  id: "name",
-  title: "name",
+export const NAME = nameColumn<KernelRow>("name", "name", (row) => row.short, {
   grows: true,
-  value: (row) => row.short,
-  cell: (row) => (
-    <span class="name-cell" title={row.name}>
-      <span class="name-text">{row.short}</span>
-    </span>
-  ),
-};
+  full: (row) => row.name,
+});
+
+const total = (row: KernelRow): number => row.total_ms;
+const MEAN = mean<KernelRow>(
+  (row) => row.mean_ns,
+  (row) => row.count,
+);
+
+export const TOTAL = numberColumn("total", "total", total, milliseconds, {
+  hint: "in a step",
+  unit: "ms",
+  total: sum(total),
+});
 
 const COLUMNS: Column<KernelRow>[] = [
   NAME,
-  {
-    id: "kind",
-    title: "kind",
-    minor: true,
-    value: (row) => row.kind,
-    cell: (row) => words(row.kind),
-  },
-  {
-    id: "stage",
-    title: "stage",
-    value: (row) => mainStage(row),
-    cell: (row) => words(mainStage(row)),
-  },
-  number("count", "count", "how often in a step", (row) => row.count, count),
-  number("total", "total", "in a step", (row) => row.total_ms, milliseconds),
-  {
-    id: "share",
-    title: "share",
+  textColumn("kind", "kind", (row) => words(row.kind), { minor: true }),
+  textColumn("stage", "stage", (row) => words(mainStage(row))),
+  numberColumn("count", "count", (row) => row.count, count, {
+    hint: "how often in a step",
+    total: sum((row) => row.count),
+  }),
+  TOTAL,
+  numberColumn("share", "share", (row) => row.share, shareText, {
     hint: "of all rows",
-    numeric: true,
-    value: (row) => row.share,
-    cell: (row) => (
-      <span class="share-cell">
-        <ShareBar share={row.share} />
-        {percent(row.share)}
-      </span>
-    ),
-  },
-  number("mean", "mean", "of one", (row) => row.mean_ns, duration),
-  number("least", "least", "the fastest", (row) => row.least_ns, duration),
-  number("most", "most", "the slowest", (row) => row.most_ns, duration),
-];
-const OCCUPANCY = number<KernelRow>(
-  "occupancy", "occupancy", "estimated by the profiler", (row) => row.occupancy, percent,
+    total: sum((row) => row.share),
+  }),
+  time("mean", "of one", (row) => row.mean_ns, MEAN),
+  time("least", "the fastest", (row) => row.least_ns, least((row) => row.least_ns)),
+  time("most", "the slowest", (row) => row.most_ns, most((row) => row.most_ns)),
+]; // prettier-ignore
+
+function time(
+  id: string,
+  hint: string,
+  value: (row: KernelRow) => number,
+  total: Column<KernelRow>["total"],
+): Column<KernelRow> {
+  return numberColumn(id, id, value, duration, { hint, unit: "ns", total: total! });
+}
+
+const OCCUPANCY = numberColumn<KernelRow>(
+  "occupancy", "occupancy", (row) => row.occupancy, percent, { hint: "estimated by the profiler" },
 ); // prettier-ignore
 export const OF_PEAK: Column<KernelRow> = {
   id: "of_peak",
@@ -81,21 +85,6 @@ function rates(row: KernelRow): string {
   const computed = row.tflops === null ? [] : [`${significant(row.tflops)} TFLOP/s`];
   const text = `${[...computed, ...moved].join(", ")}; ${row.limit} is the limit`;
   return (row.of_peak ?? 0) > 1 ? `${text}; ${WHY_ABOVE_PEAK[row.limit || "compute"]}` : text;
-}
-
-/** A column of numbers; nothing where the value is null. */
-export function number<Row = KernelRow>(
-  id: string,
-  title: string,
-  hint: string,
-  value: (row: Row) => number | null,
-  format: (value: number) => string,
-): Column<Row> {
-  const cell = (row: Row): string => {
-    const found = value(row);
-    return found === null ? "–" : format(found);
-  };
-  return { id, title, hint, numeric: true, value, cell };
 }
 
 /** The columns of a table of kernels: what is known of none of them is left out. */

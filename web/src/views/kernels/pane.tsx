@@ -1,14 +1,18 @@
-import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import type { Kernels } from "../../api/types";
+import { useMemo } from "preact/hooks";
+import type { KernelRow, Kernels } from "../../api/types";
 import { words } from "../../base/format";
+import { dotsOf } from "../../model/roofline";
 import { perStore } from "../../state/per_store";
 import type { Store } from "../../state/store";
 import { WithAnswer } from "../../widgets/answer";
-import { Table } from "../../widgets/table";
+import { TableBody } from "../../widgets/table/body";
+import { TableTools } from "../../widgets/table/tools";
+import { useTable } from "../../widgets/table/use_table";
+import { fileName } from "../file_name";
 import type { Pane } from "../pane";
 import { columnsOf } from "./columns";
-import { Roofline } from "./roofline";
+import { rateColumns, Roofline } from "./roofline";
 
 const rowsOf = perStore((store) => store.scoped((client, scope) => client.kernels(scope)));
 
@@ -24,53 +28,69 @@ export const kernels: Pane = {
 };
 
 function Rows({ store, value }: { store: Store; value: Kernels }): JSX.Element {
-  const filter = useSignal("");
-  const wanted = filter.value.toLowerCase();
-  const rows = wanted
-    ? value.rows.filter((row) => row.name.toLowerCase().includes(wanted))
-    : value.rows;
-  const { kernels: marked } = store.marks.value;
   const { roofline } = store.view.value;
+  const { kernels: marked } = store.marks.value;
+  const first = [...marked][0];
+  const known = useMemo(
+    () => (roofline ? dotsOf(value.rows).map((dot) => dot.row) : value.rows),
+    [roofline, value],
+  );
+  const columns = useMemo(
+    () => (roofline ? rateColumns : columnsOf)(value.rows),
+    [roofline, value],
+  );
+  const table = useTable<KernelRow>({
+    caption: `${words(value.are)} by time`,
+    columns,
+    rows: known,
+    keyOf,
+    views: roofline ? ROWS : VIEWS,
+    sorting: BY_TIME,
+    noun: [value.are.replace(/s$/, ""), value.are],
+    marked: (row) => marked.has(row.name),
+    show: first === undefined ? null : { key: first, is: (row) => row.name === first },
+    onChoose: (row) => void store.choosePart({ kernel: row.name }),
+  });
   return (
     <div class="pane-column">
-      <div class="pane-tools">
-        <input
-          type="search"
-          placeholder={`Filter ${value.rows.length} ${value.are}`}
-          aria-label={`Filter ${value.are}`}
-          value={filter.value}
-          onInput={(event) => (filter.value = event.currentTarget.value)}
-        />
-        <span class="tool-group" role="group" aria-label={`How to show ${value.are}`}>
-          {[false, true].map((plot) => (
-            <button
-              key={String(plot)}
-              type="button"
-              data-action={plot ? "roofline" : "rows"}
-              aria-pressed={plot === roofline}
-              onClick={() => store.set({ roofline: plot })}
-            >
-              {plot ? "Roofline" : "Table"}
-            </button>
-          ))}
-        </span>
+      <TableTools table={table} file={fileName(store, value.are)}>
+        <Pictures store={store} of={value.are} />
         <span class="dim">{overSteps(value.steps)}</span>
-      </div>
+      </TableTools>
       {roofline ? (
-        <Roofline store={store} value={value} rows={rows} />
+        <Roofline store={store} value={value} table={table} />
       ) : (
-        <Table
-          caption={`${words(value.are)} by time`}
-          columns={columnsOf(value.rows)}
-          rows={rows}
-          keyOf={(row) => row.name}
-          sorting={{ column: "total", down: true }}
-          marked={(row) => marked.has(row.name)}
-          showKey={[...marked][0]}
-          onChoose={(row) => void store.choosePart({ kernel: row.name })}
-        />
+        <TableBody table={table} />
       )}
     </div>
+  );
+}
+
+const keyOf = (row: KernelRow): string => row.name;
+const BY_TIME = { column: "total", down: true };
+const ROWS = [{ id: "rows", title: "By name" }];
+const VIEWS = [
+  ...ROWS,
+  { id: "kind", title: "By kind", hint: "Totals by kind", groupBy: (row: KernelRow) => words(row.kind) },
+]; // prettier-ignore
+
+/** A table or a plot. */
+function Pictures({ store, of }: { store: Store; of: string }): JSX.Element {
+  const { roofline } = store.view.value;
+  return (
+    <span class="tool-group" role="group" aria-label={`How to show ${of}`}>
+      {[false, true].map((plot) => (
+        <button
+          key={String(plot)}
+          type="button"
+          data-action={plot ? "roofline" : "rows"}
+          aria-pressed={plot === roofline}
+          onClick={() => store.set({ roofline: plot })}
+        >
+          {plot ? "Roofline" : "Table"}
+        </button>
+      ))}
+    </span>
   );
 }
 

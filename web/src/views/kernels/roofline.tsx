@@ -14,9 +14,11 @@ import {
 } from "../../model/roofline";
 import { STAGES } from "../../model/stages";
 import type { Store } from "../../state/store";
-import { Table, type Column } from "../../widgets/table";
+import { TableBody } from "../../widgets/table/body";
+import { numberColumn, type Column } from "../../widgets/table/column";
+import type { TableState } from "../../widgets/table/use_table";
 import { useWidth } from "../../widgets/width";
-import { NAME, number, OF_PEAK } from "./columns";
+import { NAME, OF_PEAK, TOTAL } from "./columns";
 
 const HEIGHT = 340;
 const LEFT = 62;
@@ -28,43 +30,37 @@ const LARGEST_PX = 16;
 
 const COLUMNS: Column<KernelRow>[] = [
   NAME,
-  number("total", "total", "in a step", (row) => row.total_ms, milliseconds),
-  number("intensity", "FLOPs/byte", "operations per byte moved", (row) => row.intensity, scientific),
-  number("rate", "TFLOP/s", "achieved rate", rateOf, scientific),
-]; // prettier-ignore
+  TOTAL,
+  numberColumn("intensity", "FLOPs/byte", (row) => row.intensity, scientific, {
+    hint: "operations per byte moved",
+  }),
+  numberColumn("rate", "TFLOP/s", rateOf, scientific, { hint: "achieved rate" }),
+];
+
+/** The columns next to the plot: those of a rate. */
+export function rateColumns(rows: readonly KernelRow[]): Column<KernelRow>[] {
+  return rows.some((row) => row.of_peak !== null) ? [...COLUMNS, OF_PEAK] : COLUMNS;
+}
 
 /** Operations per byte against the achieved rate, a dot for each kernel, below the device's roofs. */
 export function Roofline(props: {
   store: Store;
   value: Kernels;
-  rows: readonly KernelRow[];
+  table: TableState<KernelRow>;
 }): JSX.Element {
-  const { store, value, rows } = props;
+  const { store, value, table } = props;
   const all = dotsOf(value.rows);
   if (!all.length) return <p class="nothing">{howToCount(value)}</p>;
-  const dots = dotsOf(rows);
-  const marked = store.marks.value.kernels;
-  const hasPeak = all.some((dot) => dot.row.of_peak !== null);
   return (
     <div class="roofline">
       <Plot
         key={value.are}
         store={store}
         value={value}
-        dots={dots}
+        dots={dotsOf(table.found)}
         decades={decadesOf(all, value.roofs)}
       />
-      <Table
-        caption={`Rates of ${value.are}`}
-        columns={hasPeak ? [...COLUMNS, OF_PEAK] : COLUMNS}
-        rows={dots.map((dot) => dot.row)}
-        keyOf={(row) => row.name}
-        sorting={{ column: "total", down: true }}
-        marked={(row) => marked.has(row.name)}
-        showKey={[...marked][0]}
-        onChoose={(row) => void store.choosePart({ kernel: row.name })}
-        empty="Nothing of this name has known operations and bytes."
-      />
+      <TableBody table={table} />
     </div>
   );
 }

@@ -6,7 +6,8 @@ import type { MemoryState } from "../../state/memory";
 import type { Store } from "../../state/store";
 import { WithAnswer } from "../../widgets/answer";
 import { ShareBar } from "../../widgets/bars";
-import { Table, type Column } from "../../widgets/table";
+import type { Column } from "../../widgets/table/column";
+import { BareTable } from "../../widgets/table/table";
 import { groupName, shareOf, Swatch } from "./areas";
 
 /** What lives at the chosen moment, the largest first. */
@@ -30,7 +31,7 @@ export function LivingTable(props: {
                 {value.time_ns === device.peak_ns && ", the peak"}
                 {store.host.live && <Within state={state} />}
               </h2>
-              <Table
+              <BareTable
                 caption={`What lives at ${duration(value.time_ns)}, the largest first`}
                 columns={columns}
                 rows={value.living}

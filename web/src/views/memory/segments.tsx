@@ -6,7 +6,8 @@ import { memoryColor } from "../../model/memory";
 import { drawSegment } from "../../render/memory";
 import type { MemoryState } from "../../state/memory";
 import { theme } from "../../state/theme";
-import { Table, type Column } from "../../widgets/table";
+import type { Column } from "../../widgets/table/column";
+import { BareTable } from "../../widgets/table/table";
 import { reader } from "./areas";
 
 const MAP = { width: 180, height: 12 };
@@ -22,7 +23,7 @@ export function Segments(props: { state: MemoryState; kinds: string[] }): JSX.El
         {bytes(value.reserved_bytes)} reserved in {plural(value.segments_count, "segment")}, largest
         hole {bytes(value.largest_hole)}
       </h2>
-      <Table
+      <BareTable
         caption="Segments, those with most free memory first"
         columns={columnsOf(props.kinds)}
         rows={value.segments}

@@ -3,7 +3,8 @@ import { useMemo } from "preact/hooks";
 import { count, duration, percent } from "../../base/format";
 import type { Level, Operation } from "../../model/level";
 import { isOpened, type Store } from "../../state/store";
-import { Table, type Column } from "../../widgets/table";
+import type { Column } from "../../widgets/table/column";
+import { BareTable } from "../../widgets/table/table";
 import { Bound } from "../overview";
 import { activate } from "./level";
 
@@ -30,13 +31,13 @@ function LevelTable({ store, level }: { store: Store; level: Level }): JSX.Eleme
   const rows = useMemo(() => level.inOrder().map((index) => level.operation(index)), [level]);
   const shown = useMemo(() => columns(level, hits), [level, hits]);
   return (
-    <Table
+    <BareTable
       caption={`Operations of ${level.title}, in order of time`}
       columns={shown}
       rows={rows}
       keyOf={(one) => one.path}
       marked={(one) => one.path === chosen || isOpened(one.path, path)}
-      showKey={chosen}
+      show={chosen ? { key: chosen, is: (one) => one.path === chosen } : null}
       onChoose={(one) => activate(store, level, one.index)}
     />
   );

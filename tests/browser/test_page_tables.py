@@ -1,0 +1,172 @@
+"""The tables of the page: filter, sort, tree or flat, totals, keys, copy and export."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import Workbench
+
+_ROWS = ".pane tbody tr[data-key]"
+
+
+@pytest.fixture
+def modules(workbench: Workbench, resnet_url: str) -> Workbench:
+    workbench.open(resnet_url, "#pane=modules")
+    workbench.page.locator('[data-key="layer3"]').wait_for()
+    return workbench
+
+
+@pytest.fixture
+def kernels(workbench: Workbench, resnet_url: str) -> Workbench:
+    workbench.open(resnet_url, "#pane=kernels")
+    workbench.page.locator(_ROWS).first.wait_for()
+    return workbench
+
+
+def shown(bench: Workbench) -> list[str]:
+    """The keys of the rows on screen."""
+    bench.settle()
+    return bench.page.evaluate(
+        f"[...document.querySelectorAll({_ROWS!r})].map(row => row.dataset.key)"
+    )
+
+
+def exported(bench: Workbench) -> list[dict[str, str]]:
+    """The rows of the CSV file that the table saves."""
+    with bench.page.expect_download() as saved:
+        bench.page.locator('[data-action="csv"]').click()
+    text = Path(saved.value.path()).read_text("utf-8")
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def leaves(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The modules without others inside, each copy of a folded block on its own."""
+    return [
+        leaf
+        for node in nodes
+        for leaf in (leaves(node["children"]) if node["children"] else node.get("copies", [node]))
+    ]
+
+
+def device_ms(node: dict[str, Any]) -> float:
+    return node["forward_device_ms"] + node["backward_device_ms"]
+
+
+def test_leaf_modules_are_ranked_by_time_and_add_up_to_the_model(modules: Workbench) -> None:
+    tree = modules.ask("modules")["tree"]
+    expected = sorted(leaves(tree), key=device_ms, reverse=True)
+    modules.click('[data-view="flat"]')
+    rows = exported(modules)
+    assert [row["module"] for row in rows[:5]] == [one["path"] for one in expected[:5]]
+    assert {one["path"] for one in expected} <= {row["module"] for row in rows}
+    total = sum(float(row["total device (ms)"]) for row in rows)
+    assert total == pytest.approx(sum(map(device_ms, tree)), rel=1e-3)
+
+
+def test_modules_have_totals_by_class(modules: Workbench) -> None:
+    convolutions = [
+        one for one in leaves(modules.ask("modules")["tree"]) if one["class"] == "Conv2d"
+    ]
+    modules.click('[data-view="class"]')
+    group = modules.page.locator('tr.group[data-key="Conv2d"]')
+    assert f"×{len(convolutions)}" in group.inner_text()
+    row = next(row for row in exported(modules) if row["module"] == "Conv2d")
+    expected = sum(map(device_ms, convolutions))
+    assert float(row["total device (ms)"]) == pytest.approx(expected, rel=1e-3)
+    group.click()  # opens to the modules in it
+    assert len(shown(modules)) > len(convolutions)
+
+
+def test_the_tree_opens_closes_and_is_filtered(modules: Workbench) -> None:
+    closed = shown(modules)
+    modules.page.get_by_role("button", name="Expand all").click()
+    assert len(shown(modules)) > 100
+    modules.page.get_by_role("button", name="Collapse all").click()
+    assert len(shown(modules)) == 1
+    box = modules.page.get_by_role("searchbox", name="Filter rows")
+    box.fill("downsample")
+    assert {"layer1", "layer1.0", "layer1.0.downsample.1"} <= set(shown(modules))
+    assert "layer1.1" not in shown(modules)
+    box.fill("downsampled")
+    assert "No rows with “downsampled”" in modules.page.locator(".pane").inner_text()
+    box.fill("")
+    assert len(shown(modules)) == 1 < len(closed)
+
+
+def test_the_tree_is_walked_with_the_keys(modules: Workbench) -> None:
+    at = "document.activeElement.dataset.key"
+    modules.page.get_by_role("searchbox", name="Filter rows").focus()
+    while modules.page.evaluate(f"{at} === undefined"):
+        modules.page.keyboard.press("Tab")
+    first = modules.page.evaluate(at)
+    for key in ("ArrowRight", "End", "ArrowUp", "ArrowUp", "ArrowRight", "ArrowRight"):
+        modules.page.keyboard.press(key)
+        modules.settle()
+    assert modules.page.evaluate(at) == "layer4.0"
+    assert modules.page.evaluate("document.activeElement.ariaLevel") == "3"
+    modules.page.keyboard.press("ArrowLeft")
+    assert modules.page.evaluate(at) == "layer4"
+    modules.page.keyboard.press("Enter")
+    modules.until("document.querySelector('.details h2')?.innerText === 'layer4'")
+    modules.page.keyboard.press("Home")
+    assert modules.page.evaluate(at) == first
+    # One stop for Tab, however many rows there are.
+    assert modules.page.locator('.pane tbody tr[tabindex="0"]').count() == 1
+
+
+def test_every_column_of_a_tree_sorts_it(modules: Workbench) -> None:
+    heading = modules.page.get_by_role("columnheader", name="backward device")
+    heading.get_by_role("button").click()
+    inside = [row for row in shown(modules) if row.startswith("layer") and "." not in row]
+    layers = modules.ask("modules")["tree"][0]["children"]
+    times = {one["path"]: one["backward_device_ms"] for one in layers}
+    assert inside == sorted(inside, key=lambda path: -times[path])
+    assert heading.get_attribute("aria-sort") == "descending"
+
+
+def test_kernels_have_totals_by_kind_and_of_what_is_filtered(kernels: Workbench) -> None:
+    rows = kernels.ask("kernels")["rows"]
+    kernels.click('[data-view="kind"]')
+    counted = Counter(row["kind"].replace("_", " ") for row in rows)
+    assert set(shown(kernels)) == set(counted)
+    row = next(row for row in exported(kernels) if row["name"] == "convolution")
+    expected = sum(one["total_ms"] for one in rows if one["kind"] == "convolution")
+    assert float(row["total (ms)"]) == pytest.approx(expected)
+    kernels.click('[data-view="rows"]')
+    kernels.page.get_by_role("searchbox", name="Filter kernels").fill("sgemm volta")
+    found = [one for one in rows if "sgemm" in one["name"] and "volta" in one["name"]]
+    kernels.until(f"document.querySelectorAll({_ROWS!r}).length === {len(found)}")
+    total = kernels.page.locator("tfoot").inner_text()
+    assert total.startswith(f"Total of {len(found)} kernels")
+
+
+def test_rows_are_copied_as_they_are_shown(kernels: Workbench) -> None:
+    kernels.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    kernels.page.get_by_role("searchbox", name="Filter kernels").fill("bn_fw")
+    names = shown(kernels)
+    kernels.page.get_by_role("button", name="Copy the rows").click()
+    kernels.page.get_by_text("Copied").wait_for()
+    text = kernels.page.evaluate("navigator.clipboard.readText()")
+    lines = [line.split("\t") for line in text.split("\n")]
+    assert lines[0][0] == "name"
+    assert [line[0] for line in lines[1:]] == names
+
+
+def test_of_thousands_of_rows_those_in_sight_are_drawn(workbench: Workbench, bare_url: str) -> None:
+    sql = "select i as number from range(9000) t(i)"
+    workbench.open(bare_url, "#pane=sql")
+    workbench.page.locator(".query textarea").fill(sql)
+    workbench.click('[data-action="run"]')
+    workbench.page.locator(_ROWS).first.wait_for()
+    assert len(shown(workbench)) < 100
+    assert workbench.page.locator(".query table").get_attribute("aria-rowcount") == "9000"
+    workbench.page.evaluate("document.querySelector('.query .table-frame').scrollTop = 1e6")
+    workbench.page.locator('[data-key="8999"]').wait_for()
+    assert len(exported(workbench)) == 9000
+    assert json.loads(workbench.page.locator('[data-key="8999"] td').inner_text()) == 8999

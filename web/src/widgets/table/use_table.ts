@@ -1,0 +1,138 @@
+import { batch, useSignal, type Signal } from "@preact/signals";
+import { useLayoutEffect, useMemo } from "preact/hooks";
+import type { Sorting } from "../../model/sort";
+import { matcher } from "../../model/table/field";
+import {
+  linesOf,
+  matching,
+  openable,
+  waysTo,
+  type Line,
+  type Shape,
+} from "../../model/table/lines";
+import type { Column } from "./column";
+
+/** One way to show the rows: a list, a tree, or totals by a name. */
+export interface TableView<Row> {
+  id: string;
+  title: string;
+  hint?: string;
+  /** Where they are not those of the table. */
+  rows?: readonly Row[];
+  childrenOf?: (row: Row) => readonly Row[];
+  groupBy?: (row: Row) => string;
+  sorting?: Sorting;
+}
+
+export interface TableProps<Row> {
+  caption: string;
+  columns: Column<Row>[];
+  rows: readonly Row[];
+  keyOf: (row: Row) => string | number;
+  /** Ways to show the rows, the first at first; by default a list. */
+  views?: TableView<Row>[];
+  sorting?: Sorting;
+  /** One row, and several: `kernel`, `kernels`. */
+  noun?: [string, string];
+  /** How many rows there are beyond these. */
+  left?: number;
+  /** Rows that belong to what is chosen elsewhere. */
+  marked?: (row: Row) => boolean;
+  onChoose?: (row: Row) => void;
+  /** Opened to and scrolled into view whenever the key changes. */
+  show?: { key: string | number; is: (row: Row) => boolean } | null;
+  empty?: string;
+}
+
+/** A table with what somebody chose of it. */
+export interface TableState<Row> {
+  props: TableProps<Row>;
+  views: readonly TableView<Row>[];
+  view: TableView<Row>;
+  filter: Signal<string>;
+  sorting: Sorting | null;
+  /** The line that the keys are at. */
+  current: Signal<string>;
+  /** Whether any row holds others. */
+  opens: boolean;
+  lines: readonly Line<Row>[];
+  /** The rows that the filter leaves. */
+  found: readonly Row[];
+  total: number;
+  setView: (view: TableView<Row>) => void;
+  setFilter: (text: string) => void;
+  sortBy: (column: Column<Row>) => void;
+  toggle: (line: Line<Row>, open?: boolean) => void;
+  openAll: (open: boolean) => void;
+}
+
+const LIST = { id: "rows", title: "Rows" };
+type Keys = ReadonlySet<string>;
+
+/** The state of a table, and the lines that follow from it. */
+export function useTable<Row>(props: TableProps<Row>): TableState<Row> {
+  const { columns } = props;
+  const views: TableView<Row>[] = props.views ?? [LIST];
+  const chosen = useSignal(views[0]!.id);
+  const filter = useSignal("");
+  const sortings = useSignal<Record<string, Sorting>>({});
+  const current = useSignal("");
+  const view = views.find((one) => one.id === chosen.value) ?? views[0]!;
+  const shape = useShape(props, view);
+  const opened = useSignal<Keys>(useMemo(() => atFirst(shape), []));
+  const openFound = useSignal<Keys>(new Set());
+  // What a filter opens is forgotten with it.
+  const open = filter.value.trim() ? openFound : opened;
+  const sorting = sortings.value[view.id] ?? view.sorting ?? props.sorting ?? null;
+  const field = columns.find((one) => one.id === sorting?.column);
+  const matches = useMemo(() => matcher(columns, filter.value), [columns, filter.value]);
+  const lines = useMemo(() => {
+    const order = field && sorting ? { field, down: sorting.down } : null;
+    return linesOf(shape, { order, matches, open: open.value });
+  }, [shape, field, sorting?.down, matches, open.value]);
+  const found = useMemo(() => matching(shape, matches), [shape, matches]);
+  const all = useMemo(
+    () => (matches ? matching(shape, null).length : found.length),
+    [shape, found],
+  );
+
+  useLayoutEffect(() => {
+    if (!props.show) return;
+    open.value = new Set([...open.value, ...waysTo(shape, props.show.is)]);
+  }, [props.show?.key, shape]);
+
+  return {
+    props, views, view, filter, sorting, current, lines, found, total: all,
+    opens: Boolean(shape.groupBy || shape.childrenOf),
+    setView: (to) => (chosen.value = to.id),
+    setFilter: (text) =>
+      batch(() => {
+        const wanted = matcher(columns, text);
+        if (wanted && shape.childrenOf) openFound.value = new Set(waysTo(shape, wanted));
+        filter.value = text;
+      }),
+    sortBy: ({ id, numeric }) => {
+      const down = sorting?.column === id ? !sorting.down : (numeric ?? false);
+      sortings.value = { ...sortings.value, [view.id]: { column: id, down } };
+    },
+    toggle: (line, to = !line.open) => {
+      const next = new Set(open.value);
+      if (to) next.add(line.key);
+      else next.delete(line.key);
+      open.value = next;
+    },
+    openAll: (to) => (open.value = to ? new Set(openable(shape)) : new Set()),
+  }; // prettier-ignore
+}
+
+function useShape<Row>(props: TableProps<Row>, view: TableView<Row>): Shape<Row> {
+  const { keyOf } = props;
+  const rows = view.rows ?? props.rows;
+  const { childrenOf, groupBy } = view;
+  return useMemo(() => ({ rows, keyOf, childrenOf, groupBy }), [rows, view.id, childrenOf]);
+}
+
+/** A tree is open at its roots. */
+function atFirst<Row>(shape: Shape<Row>): Keys {
+  return new Set(shape.childrenOf ? shape.rows.map((row) => `/${shape.keyOf(row)}`) : []);
+}
