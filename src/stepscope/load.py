@@ -194,7 +194,7 @@ def _open_folder(
     uncached = [file for file in files if file not in found]
     add = _byte_counter(uncached, progress)
     work = partial(open_file, model=model, cache=cache, as_recorded=as_recorded)
-    results = on_each(uncached, work, executor, lambda file: add(file.stat().st_size))
+    results = on_each(uncached, work, executor, lambda file, _: add(file.stat().st_size))
     failed = [error for error in results.values() if isinstance(error, IngestError)]
     warnings += [("unreadable_file", str(error), 1) for error in failed]
     found |= {file: trace for file, trace in results.items() if not isinstance(trace, IngestError)}

@@ -22,7 +22,7 @@ def on_each(
     files: Sequence[Path],
     work: Callable[[Path], Result],
     executor: Executor | None,
-    finished: Callable[[Path], None],
+    finished: Callable[[Path, Result | IngestError], None],
 ) -> dict[Path, Result | IngestError]:
     """Do `work` on each file.
 
@@ -30,7 +30,7 @@ def on_each(
         files: the files.
         work: a function of the file alone that can be pickled.
         executor: runs the work; by default processes on this machine, or a thread for little work.
-        finished: called with each file when it is done.
+        finished: called with each file and what became of it, as soon as it is done.
 
     Returns:
         For each file, in the given order, the result of `work` or the IngestError that it raised.
@@ -43,7 +43,7 @@ def on_each(
             with nullcontext() if executor else _without_main():
                 futures = {pool.submit(partial(attempt, work), file): file for file in files}
             for future in as_completed(futures):
-                finished(futures[future])
+                finished(futures[future], future.result())
             return {file: future.result() for future, file in futures.items()}
     except BrokenExecutor as error:
         raise IngestError(

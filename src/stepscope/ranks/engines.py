@@ -21,6 +21,9 @@ from stepscope.version import __version__
 _CONNECT_S = 10
 
 
+Finished = Callable[[Path, Sketch | IngestError], None]
+
+
 class Engine(Protocol):
     """Does the same work on each of several files."""
 
@@ -28,13 +31,13 @@ class Engine(Protocol):
         self,
         files: Sequence[Path],
         work: Callable[[Path], Sketch],
-        finished: Callable[[Path], None],
+        finished: Finished,
     ) -> dict[Path, Sketch | IngestError]:
-        """The sketch of each file, or why there is none; `finished` is called with each file."""
+        """The sketch of each file, or why there is none; `finished` is called as each is done."""
 
 
 def on_this_machine(
-    files: Sequence[Path], work: Callable[[Path], Sketch], finished: Callable[[Path], None]
+    files: Sequence[Path], work: Callable[[Path], Sketch], finished: Finished
 ) -> dict[Path, Sketch | IngestError]:
     """Processes of this machine, at most one per core."""
     return on_each(files, work, None, finished)
@@ -57,7 +60,7 @@ def _on_cluster(
     address: str,
     files: Sequence[Path],
     work: Callable[[Path], Sketch],
-    finished: Callable[[Path], None],
+    finished: Finished,
 ) -> dict[Path, Sketch | IngestError]:
     from distributed import as_completed
 
@@ -70,7 +73,7 @@ def _on_cluster(
             for row, file in enumerate(files)
         }
         for future in as_completed(futures):
-            finished(futures[future])
+            finished(futures[future], _result(future, futures[future]))
         return {file: _result(future, file) for future, file in futures.items()}
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from stepscope.arrays import Floats
-from stepscope.ranks.collectives import match_calls
+from stepscope.ranks.collectives import Matched, match_calls
 from stepscope.ranks.costs import with_costs
 from stepscope.ranks.group_table import GroupRow, group_rows
-from stepscope.ranks.job_table import job_table
-from stepscope.ranks.replay import build_replay
+from stepscope.ranks.job_table import JobTable, job_table
+from stepscope.ranks.replay import Replay, build_replay
 from stepscope.ranks.sketch import Sketch
 from stepscope.ranks.sketch_whatifs import whatifs
 from stepscope.ranks.slow_links import find_slow_links
@@ -61,33 +61,59 @@ class JobReport:
         return found
 
 
+@dataclass(frozen=True)
+class Job:
+    """The ranks of a job side by side, their communication matched, and their replay."""
+
+    table: JobTable
+    matched: Matched
+    replay: Replay
+
+    @classmethod
+    def of(cls, sketches: Sequence[Sketch]) -> Job:
+        """The job of some sketches, at least one, each with at least one step."""
+        table = job_table(sketches)
+        matched = match_calls(sketches, table.places)
+        return cls(table, matched, build_replay(table, matched))
+
+
 def job_report(sketches: Sequence[Sketch]) -> JobReport:
+    """Compare the ranks of a job, see `report_of`.
+
+    Args:
+        sketches: of at least one rank, each with at least one step.
+    """
+    return report_of(Job.of(sketches))
+
+
+def report_of(job: Job) -> JobReport:
     """Compare the ranks of a job.
 
     The own work of each rank is compared with the median rank, stage by stage and step by step.
     Waiting inside collectives does not count as work: the ranks that wait are not the slow ones.
     What a finding costs is found by a replay of the job without it.
-
-    Args:
-        sketches: of at least one rank, each with at least one step.
     """
-    table = job_table(sketches)
-    matched = match_calls(sketches, table.places)
-    found = [*find_stragglers(table), *find_slow_links(table, matched)]
-    replay = build_replay(table, matched)
+    table, replay = job.table, job.replay
+    found = [*find_stragglers(table), *find_slow_links(table, job.matched)]
     own = table.work.sum(axis=1)
     return JobReport(
-        ranks=len(sketches),
+        ranks=len(table.sketches),
         steps=len(table.steps),
         step_ms=table.step_ms,
         work_ms=float(np.median(own)),
         slowest_ms=float(own.max(axis=0).mean()),
-        rows=tuple(_row(one, table.stages, table.work[row]) for row, one in enumerate(sketches)),
+        rows=_rows(table),
         stragglers=with_costs(found, table, replay) if found else (),
-        groups=group_rows(table, matched),
-        slowdown=slowdown(table, replay) if len(sketches) > 1 else None,
+        groups=group_rows(table, job.matched),
+        slowdown=slowdown(table, replay) if len(table.sketches) > 1 else None,
         replayed_ms=replay.step_ms,
         whatifs=whatifs(table, replay),
+    )
+
+
+def _rows(table: JobTable) -> tuple[dict[str, Any], ...]:
+    return tuple(
+        _row(one, table.stages, table.work[row]) for row, one in enumerate(table.sketches)
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from zlib import crc32
 
 import msgspec
 
@@ -14,7 +15,6 @@ from stepscope.errors import IngestError
 from stepscope.ranks.engines import Engine, on_this_machine
 from stepscope.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch, sketch_of
 
-_SKETCH = "sketch.msgpack"
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ def sketch_files(
 
     Args:
         files: one for each rank.
-        dataset: a folder to keep the sketches in, `rank=N/sketch.msgpack`; sketches of files that
-            have not changed are taken from there, or from its subfolders.
+        dataset: a folder to keep the sketches in, `rank=N/*.msgpack`; sketches of files that have
+            not changed are taken from there, or from its subfolders. Each is written as soon as its
+            file is read, so what was interrupted goes on where it stopped.
         engine: where files are read; by default processes of this machine.
         finished: called with each file when it is done.
 
@@ -61,14 +62,17 @@ def sketch_files(
     known = {file: kept[str(file)] for file in files if _is_current(file, kept.get(str(file)))}
     left = [file for file in files if file not in known]
     above = _above_nodes(files)
-    made = engine(left, partial(_sketch_file, above), finished) if left else {}
+
+    def keep(file: Path, result: Sketch | IngestError) -> None:
+        if dataset and not isinstance(result, IngestError):
+            _keep(dataset, file, result)
+        finished(file)
+
+    made = engine(left, partial(_sketch_file, above), keep) if left else {}
     failed = {file: str(one) for file, one in made.items() if isinstance(one, IngestError)}
     sketches = {file: _on_node(one.sketch, above, file) for file, one in known.items()}
     sketches |= {file: one for file, one in made.items() if not isinstance(one, IngestError)}
     results = _numbered([(file, sketches[file]) for file in files if file in sketches])
-    for result in results:
-        if dataset and result.sketch and Path(result.file) not in known:
-            _keep(dataset, Path(result.file), result.sketch)
     return [*results, *(RankResult(str(file), None, error) for file, error in failed.items())]
 
 
@@ -142,25 +146,27 @@ def _is_current(file: Path, kept: _Kept | None) -> bool:
 def _read_dataset(dataset: Path) -> dict[str, _Kept]:
     """The sketches of a dataset by their files; damaged ones are made again."""
     found = {}
-    for path in sorted(dataset.glob(f"**/rank=*/{_SKETCH}")):
+    for path in sorted(dataset.glob("**/rank=*/*.msgpack")):
         try:
             kept = msgspec.msgpack.decode(path.read_bytes(), type=_Kept)
         except (msgspec.MsgspecError, OSError):
             continue
-        found[kept.file] = kept
+        if kept.modified_ns >= (found[kept.file].modified_ns if kept.file in found else 0):
+            found[kept.file] = kept
     return found
 
 
 def _keep(dataset: Path, file: Path, sketch: Sketch) -> None:
-    """Write a sketch whole or not at all."""
-    folder = dataset / f"rank={sketch.rank}"
+    """Write a sketch whole or not at all; ranks may share a folder, files do not share a sketch."""
+    folder = dataset / f"rank={'unknown' if sketch.rank == UNKNOWN_RANK else sketch.rank}"
+    path = folder / f"sketch-{crc32(os.fsencode(file)):08x}.msgpack"
+    unfinished = folder / f".{path.name}.{os.getpid()}"
     state = file.stat()
     data = msgspec.msgpack.encode(_Kept(str(file), state.st_size, state.st_mtime_ns, sketch))
-    unfinished = folder / f".{_SKETCH}.{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         unfinished.write_bytes(data)
-        unfinished.replace(folder / _SKETCH)
+        unfinished.replace(path)
     except OSError as error:
         unfinished.unlink(missing_ok=True)
         raise IngestError(f"{folder}: cannot write the sketch: {error.strerror}") from error

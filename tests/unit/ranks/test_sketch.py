@@ -78,11 +78,28 @@ def test_kept_sketches_are_used_until_the_file_changes(tmp_path: Path) -> None:
     first = sketch_files([file], dataset, finished=read.append)
     again = sketch_files([file], dataset, finished=read.append)
     assert (first, read) == (again, [file])
-    (dataset / "rank=0" / "sketch.msgpack").write_bytes(b"damaged")
+    (kept,) = (dataset / "rank=0").iterdir()
+    kept.write_bytes(b"damaged")
     assert sketch_files([file], dataset, finished=read.append) == first
     write_rank(tmp_path / "job", 0, longer=2000)
     assert sketch_files([file], dataset, finished=read.append) != first
     assert len(read) == 3
+
+
+def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    files = [write_rank(tmp_path / "job", rank) for rank in range(4)]
+    read: list[Path] = []
+
+    def stop_at_the_third(file: Path) -> None:
+        read.append(file)
+        if len(read) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sketch_files(files, tmp_path / "dataset", finished=stop_at_the_third)
+    again: list[Path] = []
+    found = sketch_files(files, tmp_path / "dataset", finished=again.append)
+    assert (found, again) == (sketch_files(files), [files[3]])
 
 
 def test_sketches_kept_by_machine_serve_the_whole_job(tmp_path: Path) -> None:
