@@ -42,6 +42,7 @@ function listening(answer: (request: string) => unknown): Host & { asked: string
     whatIfs: [],
     asked,
     traces: () => Promise.reject(new Error("unused")),
+    open: () => Promise.resolve(),
     ask: (_, request) => {
       asked.push(request);
       return Promise.resolve(answer(request));
@@ -120,7 +121,7 @@ describe("the single file", () => {
     args: { "stepscope event": event },
   });
   const host = new EmbeddedHost({
-    traces: { version: "1", perfetto: null, traces: [] },
+    traces: { version: "1", perfetto: null, traces: [], job: null },
     answers: {
       level: { level: top },
       "level?every=1": { level: top },

@@ -13,6 +13,7 @@ class Slow implements Host {
   traces(): Promise<Traces> {
     return new Promise(() => {});
   }
+  async open(): Promise<void> {}
   ask(_trace: string, request: string): Promise<unknown> {
     return new Promise((...how) => this.waiting.set(request, how));
   }
@@ -28,7 +29,7 @@ function shown(): { host: Slow; store: Store; at: () => (string | null)[] } {
   const host = new Slow();
   const store = new Store(host, "#path=s1.0");
   const one = { id: "a", name: "a", path: "a", state: "ready", progress: 1, message: "" } as const;
-  store.traces.value = { version: "1", perfetto: null, traces: [one] };
+  store.traces.value = { version: "1", perfetto: null, job: null, traces: [one] };
   return { host, store, at: () => [store.view.value.path, store.view.value.chosen] };
 }
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from stepscope.cli.json_output import echo_json
-from stepscope.cli.path_options import NamedPath
+from stepscope.cli.path_options import NamedPath, OutputFile
 from stepscope.cli.progress import progress_bar
 from stepscope.cli.terminal import terminal
 from stepscope.errors import IngestError
+
+if TYPE_CHECKING:
+    from stepscope.ranks.job import Job, JobReport
+    from stepscope.ranks.map_ranks import RankResult
 
 
 @click.command()
@@ -19,17 +25,55 @@ from stepscope.errors import IngestError
               help="Keep the sketches there, and reuse those of unchanged files.")  # fmt: skip
 @click.option("--scheduler", metavar="ADDRESS",
               help="Read the files on this Dask cluster, such as tcp://host:8786.")  # fmt: skip
+@click.option("--view", is_flag=True, help="Open the page about the job in the browser.")
+@click.option("--html", "page", type=OutputFile(), metavar="OUT",
+              help="Write the page about the job to one file.")  # fmt: skip
+@click.option("--port", type=click.IntRange(1, 65535),
+              help="Port of --view [default: the first free port from 8765].")  # fmt: skip
+@click.option("--no-browser", is_flag=True, help="With --view: print the URL only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def ranks(source: Path, dataset: Path | None, scheduler: str | None, as_json: bool) -> None:
+def ranks(
+    source: Path,
+    dataset: Path | None,
+    scheduler: str | None,
+    view: bool,
+    page: str | None,
+    port: int | None,
+    no_browser: bool,
+    as_json: bool,
+) -> None:
     """Find the slow ranks of a job: which, in which stage and steps, why, and at what cost.
 
     SOURCE is a folder with one trace per rank; subfolders name the machines. Each file is read on
     its own and condensed into a sketch, so memory does not grow with the number of ranks.
     """
-    from stepscope.ranks import job_report, sketch_files
+    from stepscope.ranks.job import Job, report_of
+    from stepscope.ranks.ranks_text import print_job
+
+    if page or view:
+        from stepscope.serve import bundle
+
+        bundle.page("ranks.html")  # before minutes of reading
+    results = _sketched(source, dataset, scheduler)
+    failed = [one for one in results if one.sketch is None]
+    job = Job.of([one.sketch for one in results if one.sketch])
+    report = report_of(job)
+    if as_json:
+        errors = [{"file": one.file, "error": one.error} for one in failed]
+        echo_json({**report.to_json(), "errors": errors})
+    else:
+        print_job(terminal(), report, failed)
+    if page:
+        _write_page(page, source, job, report, results)
+    if view:
+        _serve(source, job, report, results, port, not no_browser)
+
+
+def _sketched(source: Path, dataset: Path | None, scheduler: str | None) -> list[RankResult]:
+    """What became of each file; at least one can be read."""
+    from stepscope.ranks import sketch_files
     from stepscope.ranks.engines import on_dask, on_this_machine
     from stepscope.ranks.map_ranks import job_files
-    from stepscope.ranks.ranks_text import print_job
 
     engine = on_dask(scheduler) if scheduler else on_this_machine
     files = job_files(source.absolute() if scheduler else source)
@@ -41,16 +85,38 @@ def ranks(source: Path, dataset: Path | None, scheduler: str | None, as_json: bo
             progress(len(done), len(files))
 
         results = sketch_files(files, dataset, engine, finished)
-    sketches = [one.sketch for one in results if one.sketch]
     for one in results:
         if one.sketch and one.renumbered:
             click.echo(f"! {one.file} has no rank of its own; shown as {one.sketch.rank}", err=True)
-    failed = [one for one in results if one.sketch is None]
-    if not sketches:
-        raise IngestError(f"{source}: no rank can be read: {failed[0].error}")
-    report = job_report(sketches)
-    if as_json:
-        errors = [{"file": one.file, "error": one.error} for one in failed]
-        echo_json({**report.to_json(), "errors": errors})
-        return
-    print_job(terminal(), report, failed)
+    if not any(one.sketch for one in results):
+        raise IngestError(f"{source}: no rank can be read: {results[0].error}")
+    return results
+
+
+def _write_page(
+    page: str, source: Path, job: Job, report: JobReport, results: Sequence[RankResult]
+) -> None:
+    from stepscope.cli.output_files import write_text
+    from stepscope.serve.job_answer import job_answer, job_page
+
+    write_text(Path(page), job_page(job_answer(source.resolve().name, job, report, results)))
+
+
+def _serve(
+    source: Path,
+    job: Job,
+    report: JobReport,
+    results: Sequence[RankResult],
+    port: int | None,
+    browser: bool,
+) -> None:
+    from stepscope.serve.job_answer import job_answer
+    from stepscope.serve.open_files import Workbench
+    from stepscope.serve.server import serve
+
+    files = [Path(one.file) for one in results if one.sketch]
+    answer = job_answer(source.resolve().name, job, report, results)
+    workbench = Workbench(files, job=answer)
+    for rank, id in zip(answer.ranks, workbench.files, strict=True):
+        rank.trace = id
+    serve(workbench, port, browser, None, cache=True)

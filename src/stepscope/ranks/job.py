@@ -112,9 +112,7 @@ def report_of(job: Job) -> JobReport:
 
 
 def _rows(table: JobTable) -> tuple[dict[str, Any], ...]:
-    return tuple(
-        _row(one, table.stages, table.work[row]) for row, one in enumerate(table.sketches)
-    )
+    return tuple(_row(one, table.stages, table.work[row]) for row, one in enumerate(table.sketches))
 
 
 def _row(sketch: Sketch, stages: Sequence[str], work: Floats) -> dict[str, Any]:

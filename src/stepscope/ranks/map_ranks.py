@@ -16,7 +16,6 @@ from stepscope.ranks.engines import Engine, on_this_machine
 from stepscope.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch, sketch_of
 
 
-
 @dataclass(frozen=True)
 class RankResult:
     """What became of one file: its sketch, or why it could not be read.
@@ -145,7 +144,7 @@ def _is_current(file: Path, kept: _Kept | None) -> bool:
 
 def _read_dataset(dataset: Path) -> dict[str, _Kept]:
     """The sketches of a dataset by their files; damaged ones are made again."""
-    found = {}
+    found: dict[str, _Kept] = {}
     for path in sorted(dataset.glob("**/rank=*/*.msgpack")):
         try:
             kept = msgspec.msgpack.decode(path.read_bytes(), type=_Kept)

@@ -44,13 +44,27 @@ def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
     def list_traces(request: Request) -> Response:
         return _json(request, open_traces(workbench, perfetto is not None))
 
+    def page(request: Request) -> Response:
+        return _file(bundle.page("ranks.html" if workbench.job else "index.html").name)
+
+    def job(request: Request) -> Response:
+        if workbench.job is None:
+            raise ServeError("not found", 404)
+        return _json(request, workbench.job)
+
+    def open_trace(request: Request) -> Response:
+        workbench.open(request.path_params["id"])
+        return _json(request, workbench[request.path_params["id"]].entry())
+
     async def ask(request: Request) -> Response:
         # In a thread, so that a long answer does not block another tab.
         return await run_in_threadpool(_answer, workbench, request)
 
     routes = [
-        Route("/", _page),
+        Route("/", page),
+        Route("/api/job", job),
         Route("/api/traces", list_traces),
+        Route("/api/traces/{id}/open", open_trace),
         Route("/api/traces/{id}/{name}", ask),
         *([Mount(PREFIX, Perfetto(perfetto))] if perfetto else []),
         Route("/{file}", _asset),
@@ -72,7 +86,8 @@ class Failure(msgspec.Struct):
 def open_traces(workbench: Workbench, perfetto: bool) -> Traces:
     """The open files, and how far they are read."""
     entries = [file.entry() for file in workbench.files.values()]
-    return Traces(__version__, f"{PREFIX}/index.html" if perfetto else None, entries)
+    job = "/" if workbench.job else None
+    return Traces(__version__, f"{PREFIX}/index.html" if perfetto else None, entries, job)
 
 
 def _answer(workbench: Workbench, request: Request) -> Response:
@@ -90,10 +105,6 @@ def _json(request: Request, value: msgspec.Struct, status: int = 200) -> Respons
         body, headers["Content-Encoding"] = gzip.compress(body, 1), "gzip"
     headers["Content-Security-Policy"] = "default-src 'none'; frame-ancestors 'none'"
     return Response(body, status, headers, "application/json")
-
-
-def _page(request: Request) -> Response:
-    return _file(bundle.page().name)
 
 
 def _asset(request: Request) -> Response:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from stepscope.batch_size.batch_panel import batch_profile
 from stepscope.batch_size.entry_result import Result
 from stepscope.devices.device_answer import DevicesAnswer
-from stepscope.serve.bundle import page_in_one
-from stepscope.serve.json_encoding import encode
+from stepscope.serve.bundle import data_element, page_in_one
 
 ELEMENT = "stepscope-batch"
 DEVICES_ELEMENT = "stepscope-devices"
@@ -25,13 +24,7 @@ def batch_page(
     Raises:
         ServeError: if the page is not built.
     """
-    data = _element(ELEMENT, batch_profile(result, capacity))
+    data = data_element(ELEMENT, batch_profile(result, capacity))
     if devices is not None:
-        data += _element(DEVICES_ELEMENT, devices)
+        data += data_element(DEVICES_ELEMENT, devices)
     return page_in_one(data, "batch.html")
-
-
-def _element(name: str, content: object) -> str:
-    # No JSON text may end the element or begin a comment in it.
-    text = encode(content).decode().replace("<", "\\u003c")
-    return f'<script type="application/json" id="{name}">{text}</script>\n'

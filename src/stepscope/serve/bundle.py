@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from stepscope.errors import ServeError
+from stepscope.serve.json_encoding import encode
 
 FOLDER = Path(__file__).parents[1] / "_web"
 BUILD = "npm --prefix web ci && npm --prefix web run build"
@@ -21,7 +22,7 @@ def page(name: str = "index.html") -> Path:
     """The HTML file of a page.
 
     Args:
-        name: `index.html`, or `batch.html` for the page about batch sizes.
+        name: `index.html`, `batch.html` for the page about batch sizes, `ranks.html` for a job.
 
     Raises:
         ServeError: if the page is not built.
@@ -51,6 +52,18 @@ def page_in_one(before_scripts: str, name: str = "index.html") -> str:
     head, closing, body = bare.partition("</head>")
     # A module script runs after the document is parsed, so the data may be in the head.
     return "".join([head, *styles, before_scripts, *scripts, closing, body])
+
+
+def data_element(name: str, content: object) -> str:
+    """HTML that holds data for the page's scripts, to be found by its id.
+
+    Args:
+        name: the id.
+        content: a Struct, or plain data.
+    """
+    # No JSON text may end the element or begin a comment in it.
+    text = encode(content).decode().replace("<", "\\u003c")
+    return f'<script type="application/json" id="{name}">{text}</script>\n'
 
 
 def _policy(scripts: Iterable[str]) -> str:

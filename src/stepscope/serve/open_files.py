@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
-from typing import Literal
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -21,10 +22,14 @@ from stepscope.serve.routes import answer
 from stepscope.serve.trace_view import TraceView, no_other_trace
 from stepscope.trace.trace import Trace
 
+if TYPE_CHECKING:
+    from stepscope.serve.job_answer import JobAnswer
+
 _ENDINGS = re.compile(r"(\.pt\.trace)?(\.(json|pb|stepscope|xplane))*(\.gz)?$")
-State = Literal["loading", "ready", "failed"]
+State = Literal["closed", "loading", "ready", "failed"]
 # Annotating takes about as long as reading, so a file that is read counts as half done.
 _READ_SHARE = 0.5
+_POLL_S = 0.05
 
 
 class TraceEntry(msgspec.Struct):
@@ -51,11 +56,13 @@ class Traces(msgspec.Struct):
     Attributes:
         version: of stepscope.
         perfetto: URL of the local Perfetto UI, null if it is not installed.
+        job: URL of the page about the whole job that the traces are of, null if there is none.
     """
 
     version: str
     perfetto: str | None
     traces: list[TraceEntry]
+    job: str | None = None
 
 
 class TraceFile:
@@ -67,14 +74,16 @@ class TraceFile:
         as_recorded: keep the cost of recording in its times.
 
     Attributes:
-        state: loading, ready or failed.
+        state: closed until somebody asks, loading, ready or failed.
         progress: share of the work done, 0 to 1.
         message: what is going on, or why it failed.
     """
 
-    def __init__(self, id: str, path: Path, as_recorded: bool = False) -> None:
+    def __init__(
+        self, id: str, path: Path, as_recorded: bool = False, closed: bool = False
+    ) -> None:
         self.id, self.path, self._as_recorded = id, path, as_recorded
-        self.state: State = "loading"
+        self.state: State = "closed" if closed else "loading"
         self.progress, self.message = 0.0, "waiting"
         self._view: TraceView | None = None
 
@@ -82,7 +91,7 @@ class TraceFile:
         self, model: Path | None, cache: bool, other: Callable[[str], Trace] = no_other_trace
     ) -> None:
         """Read the file; errors are reported by `state` and `message`."""
-        self.message = "reading"
+        self.state, self.message = "loading", "reading"
         try:
             trace = open_trace(
                 self.path, model=model, cache=cache, progress=self._report,
@@ -145,26 +154,49 @@ class Workbench:
     Args:
         paths: of files and of folders with a file for each rank.
         as_recorded: keep the cost of recording in their times.
+        job: the page's answer about the job that the files are of; they are then read when somebody
+            asks for them.
 
     Raises:
         ServeError: if one does not exist.
     """
 
-    def __init__(self, paths: Sequence[Path], as_recorded: bool = False) -> None:
+    def __init__(
+        self, paths: Sequence[Path], as_recorded: bool = False, job: JobAnswer | None = None
+    ) -> None:
         for path in paths:
             if not path.exists():
                 raise ServeError(f"no such file or folder: {path}")
         names = _ids([path.resolve().name for path in paths])
+        self.job = job
         self.files = {
-            id: TraceFile(id, path, as_recorded) for id, path in zip(names, paths, strict=True)
+            id: TraceFile(id, path, as_recorded, closed=job is not None)
+            for id, path in zip(names, paths, strict=True)
         }
+        self._model: Path | None = None
+        self._cache = True
+        self._one_at_a_time = Lock()
 
     def load(self, model: Path | None = None, cache: bool = True) -> Thread:
-        """Start to read the files one after the other; returns the thread."""
+        """Start to read the files one after the other, but for closed ones; returns the thread."""
+        self._model, self._cache = model, cache
+        return self._read([file for file in self.files.values() if file.state == "loading"])
 
+    def open(self, id: str) -> None:
+        """Start to read a closed file.
+
+        Raises:
+            ServeError: if there is none of this id.
+        """
+        if self[id].state == "closed":
+            self[id].state = "loading"
+            self._read([self[id]])
+
+    def _read(self, files: Sequence[TraceFile]) -> Thread:
         def read_all() -> None:
-            for file in self.files.values():
-                file.load(model, cache, self._trace)
+            for file in files:
+                with self._one_at_a_time:
+                    file.load(self._model, self._cache, self._trace)
 
         # A daemon, so that Ctrl-C does not wait for a file of gigabytes.
         thread = Thread(target=read_all, name="reading", daemon=True)
@@ -172,6 +204,10 @@ class Workbench:
         return thread
 
     def _trace(self, id: str) -> Trace:
+        """The trace of a file; a closed one is read first."""
+        self.open(id)
+        while self.job and self[id].state == "loading":
+            time.sleep(_POLL_S)
         return self[id].view.trace
 
     @property

@@ -183,7 +183,7 @@ def test_answers_are_written_all_or_none() -> None:
     assert found == {
         "answers": {"a": {"error": "x"}},
         "left_out": ["b"],
-        "traces": {"version": "1", "perfetto": None, "traces": []},
+        "traces": {"version": "1", "perfetto": None, "traces": [], "job": None},
     }
 
 

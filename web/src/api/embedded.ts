@@ -56,6 +56,8 @@ export class EmbeddedHost implements Host {
     return Promise.resolve(this.data.traces);
   }
 
+  async open(): Promise<void> {}
+
   async ask(_trace: string, request: string): Promise<unknown> {
     const found = this.data.answers[request];
     if (found !== undefined) return found;

@@ -24,6 +24,8 @@ export interface Host {
   /** What-ifs that a file holds, changes one a line; a server predicts any. */
   readonly whatIfs: readonly string[];
   traces(): Promise<Traces>;
+  /** Begin to read a trace that is closed. */
+  open(trace: string): Promise<void>;
   /** The answer to a request (see `requestKey`) about a trace, as plain data. */
   ask(trace: string, request: string): Promise<unknown>;
 }

@@ -13,6 +13,10 @@ export class HttpHost implements Host {
     return (await fetchJson(this.base)) as Traces;
   }
 
+  async open(trace: string): Promise<void> {
+    await this.ask(trace, "open");
+  }
+
   ask(trace: string, request: string): Promise<unknown> {
     return fetchJson(`${this.base}/${encodeURIComponent(trace)}/${request}`);
   }

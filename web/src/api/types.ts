@@ -1632,7 +1632,7 @@ export interface TraceEntry {
   /** Of the file. */
   name: string;
   path: string;
-  state: "loading" | "ready" | "failed";
+  state: "closed" | "loading" | "ready" | "failed";
   /** 0 to 1; 1 only when it is ready. */
   progress: number;
   /** What is going on, or why it failed. */
@@ -1646,6 +1646,8 @@ export interface Traces {
   /** URL of the local Perfetto UI, null if it is not installed. */
   perfetto: string | null;
   traces: TraceEntry[];
+  /** URL of the page about the whole job that the traces are of, null if there is none. */
+  job: string | null;
 }
 
 /** Why a request failed. */

@@ -6,6 +6,14 @@ const POLL_MS = 250;
 
 /** Reads what is open until all of it is, and goes to where a trace says to begin. */
 export function begin(store: Store): void {
+  effect(() => {
+    const { id, state } = store.entry.value ?? {};
+    if (id === undefined || state !== "closed") return;
+    store.host.open(id).then(
+      () => void poll(store),
+      (error: unknown) => (store.failure.value = messageOf(error)),
+    );
+  });
   void poll(store);
   effect(() => {
     const start = store.overview.value.value?.start;

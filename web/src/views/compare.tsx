@@ -1,6 +1,6 @@
 import { computed, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import type { ComparedParts, ComparedRow, ComparedRun, Difference } from "../api/types";
+import type { ComparedParts, ComparedRow, ComparedRun, Difference, TraceEntry } from "../api/types";
 import { count, milliseconds, plural } from "../base/format";
 import { change, changeShare, isCertain, partName, sentence } from "../model/difference";
 import { latest } from "../state/latest";
@@ -14,11 +14,16 @@ import type { Pane } from "./pane";
 /** What a trace can be compared with: another open one, or itself where it has several ranks. */
 export function othersOf(store: Store): { id: string; name: string }[] {
   const here = store.client.value?.trace;
-  const open = (store.traces.value?.traces ?? []).filter((one) => one.state === "ready");
+  const open = (store.traces.value?.traces ?? []).filter(isToBeHad);
   const others = open.filter((one) => one.id !== here);
   const ranks = store.overview.value.value?.ranks.length ?? 1;
   const itself = open.filter((one) => one.id === here && ranks > 1);
   return [...others, ...itself.map(({ id }) => ({ id, name: "another rank of this trace" }))];
+}
+
+/** Whether a trace is read, or will be when it is asked for. */
+function isToBeHad({ state }: TraceEntry): boolean {
+  return state === "ready" || state === "closed";
 }
 
 const choiceOf = perStore((store) =>

@@ -8,6 +8,7 @@ export function Header({ store }: { store: Store }): JSX.Element {
   return (
     <header class="header">
       <h1 class="brand">stepscope</h1>
+      {store.traces.value?.job && <a href={store.traces.value.job}>All ranks</a>}
       <TracePicker store={store} />
       <RankPicker store={store} />
       <Framework store={store} />
@@ -74,12 +75,14 @@ function TracePicker({ store }: { store: Store }): JSX.Element | null {
       {all.map((one) => (
         <option key={one.id} value={one.id}>
           {one.name}
-          {one.state === "ready" ? "" : one.state === "failed" ? " (failed)" : " (loading)"}
+          {STATES[one.state]}
         </option>
       ))}
     </select>
   );
 }
+
+const STATES = { ready: "", closed: "", failed: " (failed)", loading: " (loading)" };
 
 /** The rank whose step is on screen; another shows the same step of that rank. */
 function RankPicker({ store }: { store: Store }): JSX.Element | null {

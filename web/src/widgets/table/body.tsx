@@ -95,7 +95,7 @@ function Totals<Row>({ table }: { table: TableState<Row> }): JSX.Element | null 
         {columns.map((column, at) =>
           at === 0 ? (
             <th key={column.id} scope="row" class={cellClass(column)}>
-              Total of {plural(found.length, ...nounOf(table))}
+              {table.props.totals ?? "Total"} of {plural(found.length, ...nounOf(table))}
             </th>
           ) : (
             <td key={column.id} class={cellClass(column)}>

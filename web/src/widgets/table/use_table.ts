@@ -34,6 +34,8 @@ export interface TableProps<Row> {
   sorting?: Sorting;
   /** One row, and several: `kernel`, `kernels`. */
   noun?: [string, string];
+  /** What the last line has of all rows: `Total` by default. */
+  totals?: string;
   /** How many rows there are beyond these. */
   left?: number;
   /** Rows that belong to what is chosen elsewhere. */

@@ -1,0 +1,23 @@
+import { render } from "preact";
+import { messageOf } from "./base/error";
+import { fetchJob } from "./api/job";
+import { JobStore } from "./state/job";
+import { followTheme } from "./state/theme";
+import { JobPage } from "./views/ranks/page";
+import "./styles/ranks.css";
+
+async function start(root: HTMLElement): Promise<void> {
+  followTheme();
+  const store = new JobStore(await fetchJob(document));
+  document.title = `${store.job.name} · stepscope`;
+  root.replaceChildren();
+  render(<JobPage store={store} />, root);
+}
+
+const root = document.getElementById("app")!;
+start(root).catch((error: unknown) => {
+  const line = document.createElement("p");
+  line.className = "start-line";
+  line.textContent = `The page could not start: ${messageOf(error)}`;
+  root.replaceChildren(line);
+});

@@ -1,0 +1,230 @@
+import type { JSX } from "preact";
+import type { JobAnswer, JobFinding } from "../../api/ranks_types";
+import { count, milliseconds, percent, plural, words } from "../../base/format";
+import { ALL, partName, type JobStore } from "../../state/job";
+import { theme, toggleTheme } from "../../state/theme";
+import { HeatMap } from "./heat_map";
+import { RankPanel } from "./rank";
+import { Groups, Ranks } from "./tables";
+
+/** A whole job on one page: which rank is slow, since when, why, and what it costs. */
+export function JobPage({ store }: { store: JobStore }): JSX.Element {
+  const { job } = store;
+  return (
+    <>
+      <header class="header">
+        <h1 class="brand">stepscope</h1>
+        <span class="trace-name">{job.name}</span>
+        <span class="dim">
+          {plural(job.ranks.length, "rank")} · {plural(job.steps.length, "step")}
+        </span>
+        <span class="grow" />
+        <button
+          type="button"
+          class="icon"
+          aria-label={`Theme: ${theme.value}`}
+          title="Light or dark"
+          onClick={toggleTheme}
+        >
+          {theme.value === "dark" ? "☾" : "☀"}
+        </button>
+      </header>
+      <main class="job">
+        <Verdict store={store} />
+        <Maps store={store} />
+        <div class="job-sides">
+          <RankPanel store={store} />
+          <Imbalance job={job} />
+        </div>
+        <Ranks store={store} />
+        <Groups store={store} />
+        <Errors job={job} />
+      </main>
+    </>
+  );
+}
+
+function Verdict({ store }: { store: JobStore }): JSX.Element {
+  const { job } = store;
+  return (
+    <section class="job-verdict" aria-label="Verdict">
+      {job.findings.length === 0 && <p class="job-sentence">{job.verdict}</p>}
+      {job.findings.length > 0 && (
+        <ol class="job-findings">
+          {job.findings.map((one) => (
+            <Finding key={one.sentence} store={store} finding={one} />
+          ))}
+        </ol>
+      )}
+      <p class="dim">
+        A step takes {milliseconds(job.step_ms)}. Own work: {milliseconds(job.work_ms)} on the
+        median rank, {milliseconds(job.slowest_ms)} on the slowest rank of each step.
+      </p>
+    </section>
+  );
+}
+
+function Finding({ store, finding }: { store: JobStore; finding: JobFinding }): JSX.Element {
+  const shows = finding.stage in store.job.by_step ? finding.stage : ALL;
+  const { rank, part } = store.view.value;
+  const shown = finding.ranks.includes(rank ?? -1) && part === shows;
+  return (
+    <li>
+      <button
+        type="button"
+        aria-pressed={shown}
+        title="Choose its first rank, and show this stage step by step"
+        onClick={() => store.set({ rank: finding.ranks[0] ?? null, part: shows })}
+      >
+        Show
+      </button>{" "}
+      <span class="job-sentence">{finding.sentence}</span>{" "}
+      <span class="dim">
+        Costs the job {milliseconds(finding.cost_ms)} per step,{" "}
+        {percent(finding.cost_ms / (store.job.step_ms || 1))}.
+      </span>
+    </li>
+  );
+}
+
+function Maps({ store }: { store: JobStore }): JSX.Element {
+  const { job, view, order, runs } = store;
+  const name = (place: number): string => {
+    const { rank, node } = job.ranks[place]!;
+    return node ? `rank ${rank}, ${node}` : `rank ${rank}`;
+  };
+  const common = {
+    order: order.value,
+    runs: runs.value,
+    marked: slowRanks(store),
+    chosen: store.chosen,
+    nameOf: name,
+    whole: job.step_ms,
+    onChoose: (place: number) => store.set({ rank: job.ranks[place]!.rank }),
+    onWalk: (by: number) => store.walk(by),
+  };
+  const steps = store.steps.value;
+  const rowPx = Math.min(Math.max(Math.floor(STEPS_PX / steps.names.length), 3), 18);
+  return (
+    <section aria-label="Ranks by stage and by step" class="job-maps">
+      <div class="pane-tools">
+        <h2 class="pane-heading">Own work by stage</h2>
+        <Choice
+          label="Ranks by"
+          value={view.value.by}
+          among={store.orders}
+          choose={(by) => store.set({ by })}
+        />
+        <span class="grow" />
+        <Legend most={store.stages.most} />
+      </div>
+      <HeatMap {...common} label="Ranks by stage" heat={store.stages} rowPx={18} namedEvery={1} />
+      <div class="pane-tools">
+        <h2 class="pane-heading">Step by step</h2>
+        <Choice
+          label="Shown"
+          value={view.value.part}
+          among={Object.keys(job.by_step)}
+          choose={(part) => store.set({ part })}
+        />
+        <span class="grow" />
+        <Legend most={steps.most} />
+      </div>
+      <HeatMap
+        {...common}
+        label="Ranks by step"
+        heat={steps}
+        rowPx={rowPx}
+        namedEvery={Math.ceil(16 / rowPx)}
+      />
+    </section>
+  );
+}
+
+const STEPS_PX = 220;
+
+/** The ranks of findings, by place; of slow links none, since they are of pairs. */
+function slowRanks(store: JobStore): ReadonlySet<number> {
+  const slow = store.job.findings.filter((one) => one.stage !== "communication");
+  return new Set(slow.flatMap((one) => one.ranks.map((rank) => store.placeOf(rank))));
+}
+
+function Choice(props: {
+  label: string;
+  value: string;
+  among: readonly string[];
+  choose: (value: string) => void;
+}): JSX.Element {
+  return (
+    <label>
+      <span class="dim">{props.label}</span>{" "}
+      <select
+        aria-label={props.label}
+        value={props.value}
+        onChange={(event) => props.choose(event.currentTarget.value)}
+      >
+        {props.among.map((one) => (
+          <option key={one} value={one}>
+            {partName(one)}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function Legend({ most }: { most: number }): JSX.Element {
+  const share = percent(most);
+  return (
+    <span class="heat-legend dim">
+      {share} of the step less <span class="heat-scale" aria-hidden="true" /> {share} more than the
+      median rank
+    </span>
+  );
+}
+
+function Imbalance({ job }: { job: JobAnswer }): JSX.Element | null {
+  const { slowdown, whatifs, replayed_ms } = job;
+  if (!slowdown) return null;
+  const ratio = slowdown.balanced_ms ? slowdown.replayed_ms / slowdown.balanced_ms : 1;
+  return (
+    <section aria-label="Imbalance">
+      <h2 class="pane-heading">Imbalance</h2>
+      <p>
+        In balance a step would take {milliseconds(slowdown.balanced_ms)}; as it is, it takes{" "}
+        {milliseconds(slowdown.replayed_ms)} ({ratio.toFixed(2)}x).
+        {slowdown.shares.length > 0 && " Each part alone explains:"}
+      </p>
+      {slowdown.shares.length > 0 && (
+        <ul class="job-shares">
+          {slowdown.shares.map((one) => (
+            <li key={`${one.part} ${one.which}`}>
+              {words(one.part)} {words(one.which)} <strong>{percent(one.share)}</strong>
+            </li>
+          ))}
+        </ul>
+      )}
+      {Object.entries(whatifs).map(([change, ms]) => (
+        <p key={change} class="dim">
+          What if <code>{change}</code>: {milliseconds(ms)}, {(replayed_ms / ms).toFixed(2)}x.
+        </p>
+      ))}
+    </section>
+  );
+}
+
+function Errors({ job }: { job: JobAnswer }): JSX.Element | null {
+  if (!job.errors.length) return null;
+  return (
+    <section aria-label="Files that cannot be read">
+      <h2 class="pane-heading">
+        {count(job.errors.length)} files cannot be read; the others are compared
+      </h2>
+      <ul class="job-errors">
+        {job.errors.map((one) => (
+          <li key={one.file}>{one.error}</li>
+        ))}
+      </ul>
+    </section>
+  );
+}
