@@ -30,7 +30,7 @@ from generated_jobs.sketches import sketches
 from generated_jobs.template import Template, template
 
 from stepscope.ranks import JobReport, job_report, sketch_files
-from stepscope.ranks.map_ranks import job_files
+from stepscope.ranks.files import files_at
 
 _NOISE = (0.003, 0.01, 0.02)
 _STEPS = 48
@@ -60,7 +60,7 @@ def _of_files(kind: str, name: str, step: Template, seed: int) -> dict[str, Any]
     ranks = {"slow_link": 48, "slow_node": 24}.get(kind, 16)
     job = Job(name, step, ranks, 8, fault(kind, seed, ranks, (2, 5)), _NOISE[1], seed)
     with TemporaryDirectory() as folder:
-        results = sketch_files(job_files(write_job(job, Path(folder, "job"))))
+        results = sketch_files(files_at(write_job(job, Path(folder, "job"))))
     return _judged(job, job_report([one.sketch for one in results if one.sketch]), "files")
 
 

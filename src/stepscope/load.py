@@ -192,9 +192,10 @@ def _open_folder(
     keys = {file: _trace_key(file, model, as_recorded) if cache else None for file in files}
     found = {file: trace for file, key in keys.items() if (trace := _cached(file, key))}
     uncached = [file for file in files if file not in found]
+    sizes = {file: file.stat().st_size for file in uncached}
     add = _byte_counter(uncached, progress)
     work = partial(open_file, model=model, cache=cache, as_recorded=as_recorded)
-    results = on_each(uncached, work, executor, lambda file, _: add(file.stat().st_size))
+    results = on_each(sizes, work, executor, lambda file, _: add(sizes[file]))
     failed = [error for error in results.values() if isinstance(error, IngestError)]
     warnings += [("unreadable_file", str(error), 1) for error in failed]
     found |= {file: trace for file, trace in results.items() if not isinstance(trace, IngestError)}

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
 from stepscope.errors import IngestError
 
 Result = TypeVar("Result")
+File = TypeVar("File", bound=Hashable)
 _MIN_BYTES = 32 << 20  # with less, starting processes and sending traces back costs more
 
 
 def on_each(
-    files: Sequence[Path],
-    work: Callable[[Path], Result],
+    sizes: Mapping[File, int],
+    work: Callable[[File], Result],
     executor: Executor | None,
-    finished: Callable[[Path, Result | IngestError], None],
-) -> dict[Path, Result | IngestError]:
+    finished: Callable[[File, Result | IngestError], None],
+) -> dict[File, Result | IngestError]:
     """Do `work` on each file.
 
     Args:
-        files: the files.
+        sizes: bytes of each file.
         work: a function of the file alone that can be pickled.
         executor: runs the work; by default processes on this machine, or a thread for little work.
         finished: called with each file and what became of it, as soon as it is done.
@@ -39,20 +39,20 @@ def on_each(
         IngestError: if a process ends before its work is done.
     """
     try:
-        with _pool(files, executor) as pool:
+        with _pool(sizes, executor) as pool:
             with nullcontext() if executor else _without_main():
-                futures = {pool.submit(partial(attempt, work), file): file for file in files}
+                futures = {pool.submit(partial(attempt, work), file): file for file in sizes}
             for future in as_completed(futures):
                 finished(futures[future], future.result())
             return {file: future.result() for future, file in futures.items()}
     except BrokenExecutor as error:
         raise IngestError(
-            f"a process ended while reading {len(files)} files in parallel, possibly out of "
+            f"a process ended while reading {len(sizes)} files in parallel, possibly out of "
             "memory; open the files one by one first, then the folder reads them from the cache"
         ) from error
 
 
-def attempt(work: Callable[[Path], Result], file: Path) -> Result | IngestError:
+def attempt(work: Callable[[File], Result], file: File) -> Result | IngestError:
     """The result of `work`, or the IngestError that it raised."""
     try:
         return work(file)
@@ -75,18 +75,18 @@ def _without_main() -> Iterator[None]:
 
 
 @contextmanager
-def _pool(files: Sequence[Path], given: Executor | None) -> Iterator[Executor]:
+def _pool(sizes: Mapping[File, int], given: Executor | None) -> Iterator[Executor]:
     if given is not None:
         yield given
         return
-    with _processes(files) or ThreadPoolExecutor(1) as pool:
+    with _processes(sizes) or ThreadPoolExecutor(1) as pool:
         yield pool
 
 
-def _processes(files: Sequence[Path]) -> Executor | None:
+def _processes(sizes: Mapping[File, int]) -> Executor | None:
     """A pool of processes if there are cores for them and enough to read, else None."""
-    count = min(len(files), os.cpu_count() or 1)
-    if count < 2 or sum(file.stat().st_size for file in files) < _MIN_BYTES:
+    count = min(len(sizes), os.cpu_count() or 1)
+    if count < 2 or sum(sizes.values()) < _MIN_BYTES:
         return None
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context

@@ -71,7 +71,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster: str, job: Path) 
 
     from stepscope.ranks import sketch_files
     from stepscope.ranks.engines import on_dask
-    from stepscope.ranks.map_ranks import job_files
+    from stepscope.ranks.files import files_at
 
     with Client(cluster) as client:
         victims = [one["pid"] for one in client.run(lambda: {"pid": os.getpid()}).values()][:1]
@@ -80,7 +80,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster: str, job: Path) 
         while victims:
             os.kill(victims.pop(), signal.SIGKILL)
 
-    files = job_files(job)
+    files = files_at(job)
     assert sketch_files(files, engine=on_dask(cluster), finished=kill) == sketch_files(files)
     assert not victims
 
@@ -88,9 +88,10 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster: str, job: Path) 
 def test_a_file_that_no_worker_has_is_a_row(cluster: str, job: Path) -> None:
     from stepscope.ranks import sketch_files
     from stepscope.ranks.engines import on_dask
+    from stepscope.ranks.files import RankFile
 
     missing = job / "rank77.json"
-    (result,) = sketch_files([missing], engine=on_dask(cluster))
+    (result,) = sketch_files([RankFile(str(missing), 1, 0)], engine=on_dask(cluster))
     assert result.error.startswith(f"{missing}: not found on a worker")
 
 

@@ -9,14 +9,14 @@ import pytest
 from stepscope import open as open_trace
 from stepscope.graph import build_ranks
 from stepscope.ranks import job_report, sketch_files
-from stepscope.ranks.map_ranks import job_files
+from stepscope.ranks.files import files_at
 from stepscope.whatif import CHANGES, parse_request, predict
 
 
 def test_sketches_and_full_graph_agree_within_two_percent(traces: Path) -> None:
     folder = traces / "dlrm_8rank_v100"
     graph = build_ranks(open_trace(folder, cache=False))
-    report = job_report([one.sketch for one in sketch_files(job_files(folder)) if one.sketch])
+    report = job_report([one.sketch for one in sketch_files(files_at(folder)) if one.sketch])
     assert set(report.whatifs) == {"no_straggler", "bandwidth:factor=2"}
     for request, step_ms in report.whatifs.items():
         full = predict(graph, [parse_request(request, CHANGES)]).predicted_step_ms

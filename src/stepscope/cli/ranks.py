@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("source", type=NamedPath(path_type=Path))
+@click.argument("source", type=NamedPath())
 @click.option("-o", "--output", "dataset", metavar="FOLDER", type=NamedPath(path_type=Path),
               help="Keep the sketches there, and reuse those of unchanged files.")  # fmt: skip
 @click.option("--scheduler", metavar="ADDRESS",
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--no-browser", is_flag=True, help="With --view: print the URL only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def ranks(
-    source: Path,
+    source: str,
     dataset: Path | None,
     scheduler: str | None,
     view: bool,
@@ -44,8 +44,9 @@ def ranks(
 ) -> None:
     """Find the slow ranks of a job: which, in which stage and steps, why, and at what cost.
 
-    SOURCE is a folder with one trace per rank; subfolders name the machines. Each file is read on
-    its own and condensed into a sketch, so memory does not grow with the number of ranks.
+    SOURCE is a folder with one trace per rank, or a URL such as s3://bucket/job/; subfolders name
+    the machines. Each file is read on its own and condensed into a sketch, so memory does not grow
+    with the number of ranks.
     """
     from stepscope.ranks.job import Job, report_of
     from stepscope.ranks.ranks_text import print_job
@@ -69,18 +70,19 @@ def ranks(
         _serve(source, job, report, results, port, not no_browser)
 
 
-def _sketched(source: Path, dataset: Path | None, scheduler: str | None) -> list[RankResult]:
+def _sketched(source: str, dataset: Path | None, scheduler: str | None) -> list[RankResult]:
     """What became of each file; at least one can be read."""
     from stepscope.ranks import sketch_files
     from stepscope.ranks.engines import on_dask, on_this_machine
-    from stepscope.ranks.map_ranks import job_files
+    from stepscope.ranks.files import files_at, is_url
 
     engine = on_dask(scheduler) if scheduler else on_this_machine
-    files = job_files(source.absolute() if scheduler else source)
-    done: list[Path] = []
+    local = not is_url(source)
+    files = files_at(str(Path(source).absolute()) if scheduler and local else source)
+    done: list[str] = []
     with progress_bar(f"reading {len(files)} ranks") as progress:
 
-        def finished(file: Path) -> None:
+        def finished(file: str) -> None:
             done.append(file)
             progress(len(done), len(files))
 
@@ -94,29 +96,36 @@ def _sketched(source: Path, dataset: Path | None, scheduler: str | None) -> list
 
 
 def _write_page(
-    page: str, source: Path, job: Job, report: JobReport, results: Sequence[RankResult]
+    page: str, source: str, job: Job, report: JobReport, results: Sequence[RankResult]
 ) -> None:
     from stepscope.cli.output_files import write_text
     from stepscope.serve.job_answer import job_answer, job_page
 
-    write_text(Path(page), job_page(job_answer(source.resolve().name, job, report, results)))
+    write_text(Path(page), job_page(job_answer(_name(source), job, report, results)))
 
 
 def _serve(
-    source: Path,
+    source: str,
     job: Job,
     report: JobReport,
     results: Sequence[RankResult],
     port: int | None,
     browser: bool,
 ) -> None:
+    from stepscope.ranks.files import is_url
     from stepscope.serve.job_answer import job_answer
     from stepscope.serve.open_files import Workbench
     from stepscope.serve.server import serve
 
-    files = [Path(one.file) for one in results if one.sketch]
-    answer = job_answer(source.resolve().name, job, report, results)
+    local = not is_url(source)
+    files = [Path(one.file) for one in results if one.sketch and local]
+    answer = job_answer(_name(source), job, report, results)
     workbench = Workbench(files, job=answer)
-    for rank, id in zip(answer.ranks, workbench.files, strict=True):
+    for rank, id in zip(answer.ranks, workbench.files, strict=local):
         rank.trace = id
     serve(workbench, port, browser, None, cache=True)
+
+
+def _name(source: str) -> str:
+    """The job's name: of its folder."""
+    return Path(source).resolve().name

@@ -10,18 +10,19 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any, Protocol
 
 from stepscope.errors import EngineError, IngestError
 from stepscope.parallel import attempt, on_each
+from stepscope.ranks.files import RankFile
 from stepscope.ranks.sketch import Sketch
 from stepscope.version import __version__
 
 _CONNECT_S = 10
 
 
-Finished = Callable[[Path, Sketch | IngestError], None]
+Finished = Callable[[RankFile, Sketch | IngestError], None]
 
 
 class Engine(Protocol):
@@ -29,18 +30,18 @@ class Engine(Protocol):
 
     def __call__(
         self,
-        files: Sequence[Path],
-        work: Callable[[Path], Sketch],
+        files: Sequence[RankFile],
+        work: Callable[[RankFile], Sketch],
         finished: Finished,
-    ) -> dict[Path, Sketch | IngestError]:
+    ) -> dict[RankFile, Sketch | IngestError]:
         """The sketch of each file, or why there is none; `finished` is called as each is done."""
 
 
 def on_this_machine(
-    files: Sequence[Path], work: Callable[[Path], Sketch], finished: Finished
-) -> dict[Path, Sketch | IngestError]:
+    files: Sequence[RankFile], work: Callable[[RankFile], Sketch], finished: Finished
+) -> dict[RankFile, Sketch | IngestError]:
     """Processes of this machine, at most one per core."""
-    return on_each(files, work, None, finished)
+    return on_each({file: file.size for file in files}, work, None, finished)
 
 
 def on_dask(address: str) -> Engine:
@@ -58,17 +59,17 @@ def on_dask(address: str) -> Engine:
 
 def _on_cluster(
     address: str,
-    files: Sequence[Path],
-    work: Callable[[Path], Sketch],
+    files: Sequence[RankFile],
+    work: Callable[[RankFile], Sketch],
     finished: Finished,
-) -> dict[Path, Sketch | IngestError]:
+) -> dict[RankFile, Sketch | IngestError]:
     from distributed import as_completed
 
     with _client(address) as client:
         _check_workers(client, address)
         futures = {
             client.submit(
-                _attempt_on_worker, work, file, pure=False, key=f"sketch-{row}-{file.name}"
+                attempt, work, file, pure=False, key=f"sketch-{row}-{PurePath(file.name).name}"
             ): file
             for row, file in enumerate(files)
         }
@@ -77,20 +78,14 @@ def _on_cluster(
         return {file: _result(future, file) for future, file in futures.items()}
 
 
-def _attempt_on_worker(work: Callable[[Path], Sketch], file: Path) -> Sketch | IngestError:
-    if not file.exists():
-        return IngestError(
-            f"{file}: not found on a worker; every worker needs the files under the same path"
-        )
-    return attempt(work, file)
-
-
-def _result(future: Any, file: Path) -> Sketch | IngestError:
+def _result(future: Any, file: RankFile) -> Sketch | IngestError:
     error = future.exception()
     if error is None:
         result: Sketch | IngestError = future.result()
         return result
-    return IngestError(f"{file}: the cluster gave up: {type(error).__name__}: {_one_line(error)}")
+    return IngestError(
+        f"{file.name}: the cluster gave up: {type(error).__name__}: {_one_line(error)}"
+    )
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import msgspec
 
 from stepscope.errors import IngestError
 from stepscope.ranks.engines import Engine, on_this_machine
+from stepscope.ranks.files import RankFile
 from stepscope.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch, sketch_of
 
 
@@ -34,15 +35,15 @@ class _Kept(msgspec.Struct, frozen=True):
 
     file: str
     size: int
-    modified_ns: int
+    version: int
     sketch: Sketch
 
 
 def sketch_files(
-    files: Sequence[Path],
+    files: Sequence[Path | RankFile],
     dataset: Path | None = None,
     engine: Engine = on_this_machine,
-    finished: Callable[[Path], None] = lambda file: None,
+    finished: Callable[[str], None] = lambda file: None,
 ) -> list[RankResult]:
     """Sketch each file.
 
@@ -52,39 +53,40 @@ def sketch_files(
             not changed are taken from there, or from its subfolders. Each is written as soon as its
             file is read, so what was interrupted goes on where it stopped.
         engine: where files are read; by default processes of this machine.
-        finished: called with each file when it is done.
+        finished: called with each file's path or URL when it is done.
 
     Returns:
         A result for each file, by rank; files that cannot be read are at the end, with the reason.
     """
+    all_files = [RankFile.of(one) if isinstance(one, Path) else one for one in files]
     kept = _read_dataset(dataset) if dataset else {}
-    known = {file: kept[str(file)] for file in files if _is_current(file, kept.get(str(file)))}
-    left = [file for file in files if file not in known]
-    above = _above_nodes(files)
+    known = {one: kept[one.name] for one in all_files if _is_current(one, kept.get(one.name))}
+    left = [one for one in all_files if one not in known]
+    above = _above_nodes(all_files)
 
-    def keep(file: Path, result: Sketch | IngestError) -> None:
+    def keep(file: RankFile, result: Sketch | IngestError) -> None:
         if dataset and not isinstance(result, IngestError):
             _keep(dataset, file, result)
-        finished(file)
+        finished(file.name)
 
     made = engine(left, partial(_sketch_file, above), keep) if left else {}
     failed = {file: str(one) for file, one in made.items() if isinstance(one, IngestError)}
     sketches = {file: _on_node(one.sketch, above, file) for file, one in known.items()}
     sketches |= {file: one for file, one in made.items() if not isinstance(one, IngestError)}
-    results = _numbered([(file, sketches[file]) for file in files if file in sketches])
-    return [*results, *(RankResult(str(file), None, error) for file, error in failed.items())]
+    results = _numbered([(file, sketches[file]) for file in all_files if file in sketches])
+    return [*results, *(RankResult(file.name, None, error) for file, error in failed.items())]
 
 
-def _numbered(sketches: Sequence[tuple[Path, Sketch]]) -> list[RankResult]:
+def _numbered(sketches: Sequence[tuple[RankFile, Sketch]]) -> list[RankResult]:
     """The results by rank; files that name no rank, or one that is taken, get a free number."""
     from stepscope.ingest.rank_folder import distinct_ranks
 
     known = [None if one.rank == UNKNOWN_RANK else one.rank for _, one in sketches]
-    ranks, _ = distinct_ranks([file for file, _ in sketches], known)
+    ranks, _ = distinct_ranks([Path(file.name) for file, _ in sketches], known)
     order = sorted(range(len(ranks)), key=ranks.__getitem__)
     return [
         RankResult(
-            str(sketches[row][0]),
+            sketches[row][0].name,
             msgspec.structs.replace(sketches[row][1], rank=ranks[row]),
             renumbered=ranks[row] != known[row],
         )
@@ -92,76 +94,64 @@ def _numbered(sketches: Sequence[tuple[Path, Sketch]]) -> list[RankResult]:
     ]
 
 
-def job_files(source: Path) -> list[Path]:
-    """The files of a job: of a folder, or of its subfolders, one for each machine.
-
-    Raises:
-        IngestError: if there is none.
-    """
-    from stepscope.ingest import is_trace
-
-    if not source.is_dir():
-        raise IngestError(f"{source}: expected a folder with one file per rank")
-    found = sorted(path for path in source.rglob("*") if path.is_file() and path.name[:1] != ".")
-    files = [path for path in found if is_trace(path)]
-    if not files:
-        raise IngestError(f"{source}: holds no trace; expected one file per rank")
-    return files
-
-
-def _sketch_file(above: Path | None, file: Path) -> Sketch:
+def _sketch_file(above: str, file: RankFile) -> Sketch:
     from stepscope.annotate.steps.steps import ranks_with_steps
     from stepscope.ingest.rank_folder import rank_of
     from stepscope.load import open_file
 
-    trace = open_file(file, None, cache=False)
-    if not ranks_with_steps(trace):
-        raise IngestError(f"{file}: holds no recorded step")
-    rank = rank_of(file, trace.metadata)
-    sketch = sketch_of(trace, str(file.parent.relative_to(above)) if above else "")
+    with file.on_disk() as path:
+        trace = open_file(path, None, cache=False)
+        if not ranks_with_steps(trace):
+            raise IngestError(f"{path}: holds no recorded step")
+        rank = rank_of(path, trace.metadata)
+        sketch = sketch_of(trace, _node(above, file))
     return msgspec.structs.replace(sketch, rank=UNKNOWN_RANK if rank is None else rank)
 
 
-def _on_node(sketch: Sketch, above: Path | None, file: Path) -> Sketch:
+def _on_node(sketch: Sketch, above: str, file: RankFile) -> Sketch:
     """The sketch with the machine that its folder names, as it may be known only now."""
-    if above is None:
-        return sketch
-    return msgspec.structs.replace(sketch, node=str(file.parent.relative_to(above)))
+    return msgspec.structs.replace(sketch, node=_node(above, file) or sketch.node)
 
 
-def _above_nodes(files: Sequence[Path]) -> Path | None:
-    """The folder whose subfolders are machines; None if all files are in one folder."""
-    folders = {file.parent for file in files}
-    return Path(os.path.commonpath(folders)) if len(folders) > 1 else None
+def _node(above: str, file: RankFile) -> str:
+    """The machine that a file's folder names; empty if all files are in one folder."""
+    return os.path.relpath(file.folder, above) if above else ""
 
 
-def _is_current(file: Path, kept: _Kept | None) -> bool:
+def _above_nodes(files: Sequence[RankFile]) -> str:
+    """The folder whose subfolders are machines; empty if all files are in one folder."""
+    folders = {file.folder for file in files}
+    return os.path.commonpath(folders) if len(folders) > 1 else ""
+
+
+def _is_current(file: RankFile, kept: _Kept | None) -> bool:
     if kept is None or kept.sketch.version != VERSION:
         return False
-    state = file.stat()
-    return (state.st_size, state.st_mtime_ns) == (kept.size, kept.modified_ns)
+    return (file.size, file.version) == (kept.size, kept.version)
 
 
 def _read_dataset(dataset: Path) -> dict[str, _Kept]:
-    """The sketches of a dataset by their files; damaged ones are made again."""
+    """The sketches of a dataset by their files, the newest of each; damaged ones are made again."""
     found: dict[str, _Kept] = {}
-    for path in sorted(dataset.glob("**/rank=*/*.msgpack")):
+    for path in sorted(dataset.glob("**/rank=*/*.msgpack"), key=_modified):
         try:
             kept = msgspec.msgpack.decode(path.read_bytes(), type=_Kept)
         except (msgspec.MsgspecError, OSError):
             continue
-        if kept.modified_ns >= (found[kept.file].modified_ns if kept.file in found else 0):
-            found[kept.file] = kept
+        found[kept.file] = kept
     return found
 
 
-def _keep(dataset: Path, file: Path, sketch: Sketch) -> None:
+def _modified(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
+def _keep(dataset: Path, file: RankFile, sketch: Sketch) -> None:
     """Write a sketch whole or not at all; ranks may share a folder, files do not share a sketch."""
     folder = dataset / f"rank={'unknown' if sketch.rank == UNKNOWN_RANK else sketch.rank}"
-    path = folder / f"sketch-{crc32(os.fsencode(file)):08x}.msgpack"
+    path = folder / f"sketch-{crc32(os.fsencode(file.name)):08x}.msgpack"
     unfinished = folder / f".{path.name}.{os.getpid()}"
-    state = file.stat()
-    data = msgspec.msgpack.encode(_Kept(str(file), state.st_size, state.st_mtime_ns, sketch))
+    data = msgspec.msgpack.encode(_Kept(file.name, file.size, file.version, sketch))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         unfinished.write_bytes(data)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stepscope.ranks import job_report, sketch_files
-from stepscope.ranks.map_ranks import job_files
+from stepscope.ranks.files import files_at
 
 
 @cache
@@ -50,7 +50,7 @@ def test_sketches_of_files_are_those_of_the_generator(tmp_path: Path, traces: Pa
     from generated_jobs.sketches import sketches
 
     job = Job("dlrm", step(), 2, 3, fault("slow_device", 0, 2))
-    found = [one.sketch for one in sketch_files(job_files(write_job(job, tmp_path / "job")))]
+    found = [one.sketch for one in sketch_files(files_at(write_job(job, tmp_path / "job")))]
     for of_file, drawn in zip(found, sketches(job), strict=True):
         assert of_file is not None
         assert of_file.length == pytest.approx(drawn.length, rel=1e-4)

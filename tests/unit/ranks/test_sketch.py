@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from stepscope.annotate import annotate
 from stepscope.cli.commands import stepscope as command
 from stepscope.ranks import sketch_files, sketch_of
+from stepscope.ranks.files import files_at
 from stepscope.testing import drawn_trace
 
 STEP = """
@@ -73,11 +74,11 @@ def test_files_become_sketches_and_errors_become_rows(tmp_path: Path) -> None:
 
 def test_kept_sketches_are_used_until_the_file_changes(tmp_path: Path) -> None:
     file = write_rank(tmp_path / "job", 0)
-    read: list[Path] = []
+    read: list[str] = []
     dataset = tmp_path / "dataset"
     first = sketch_files([file], dataset, finished=read.append)
     again = sketch_files([file], dataset, finished=read.append)
-    assert (first, read) == (again, [file])
+    assert (first, read) == (again, [str(file)])
     (kept,) = (dataset / "rank=0").iterdir()
     kept.write_bytes(b"damaged")
     assert sketch_files([file], dataset, finished=read.append) == first
@@ -88,18 +89,18 @@ def test_kept_sketches_are_used_until_the_file_changes(tmp_path: Path) -> None:
 
 def test_what_was_interrupted_goes_on_where_it_stopped(tmp_path: Path) -> None:
     files = [write_rank(tmp_path / "job", rank) for rank in range(4)]
-    read: list[Path] = []
+    read: list[str] = []
 
-    def stop_at_the_third(file: Path) -> None:
+    def stop_at_the_third(file: str) -> None:
         read.append(file)
         if len(read) == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         sketch_files(files, tmp_path / "dataset", finished=stop_at_the_third)
-    again: list[Path] = []
+    again: list[str] = []
     found = sketch_files(files, tmp_path / "dataset", finished=again.append)
-    assert (found, again) == (sketch_files(files), [files[3]])
+    assert (found, again) == (sketch_files(files), [str(files[3])])
 
 
 def test_sketches_kept_by_machine_serve_the_whole_job(tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_sketches_kept_by_machine_serve_the_whole_job(tmp_path: Path) -> None:
     files = [write_rank(node, rank) for rank, node in enumerate(nodes)]
     for file in files:
         sketch_files([file], tmp_path / "dataset" / file.parent.name)
-    read: list[Path] = []
+    read: list[str] = []
     found = sketch_files(files, tmp_path / "dataset", finished=read.append)
     assert ([one.sketch.node for one in found if one.sketch], read) == (["node-0", "node-1"], [])
     assert found == sketch_files(files)
@@ -146,3 +147,46 @@ def test_files_that_name_no_rank_get_free_numbers_and_that_is_said(tmp_path: Pat
         f"! {tmp_path}/first.json has no rank of its own; shown as 0\n"
         f"! {tmp_path}/second.json has no rank of its own; shown as 2\n"
     )
+
+
+def test_a_job_in_a_store_is_read_by_its_url(tmp_path: Path) -> None:
+    """As of `s3://bucket/job/`: listed, each file fetched where it is read, and thrown away."""
+    for rank in range(4):
+        write_rank(tmp_path / "job" / f"node-{rank // 2}", rank, longer=2500 * (rank > 1))
+    (tmp_path / "job" / "notes.txt").write_text("not a trace")
+    url = (tmp_path / "job").as_uri()
+    found = sketch_files(files_at(url), tmp_path / "dataset")
+    local = sketch_files(files_at(tmp_path / "job"))
+    assert [one.sketch for one in found] == [one.sketch for one in local]
+    assert [one.file.rpartition("/job/")[2] for one in found] == [
+        f"node-{rank // 2}/rank{rank}.json" for rank in range(4)
+    ]
+    assert {one.sketch.node for one in found if one.sketch} == {"node-0", "node-1"}
+    read: list[str] = []
+    assert sketch_files(files_at(url), tmp_path / "dataset", finished=read.append) == found
+    assert read == []
+
+
+def test_an_error_of_a_fetched_file_names_its_url(tmp_path: Path) -> None:
+    write_rank(tmp_path, 0)
+    (tmp_path / "rank1.json").write_text('{"traceEvents": []}')
+    result = CliRunner().invoke(command, ["ranks", tmp_path.as_uri(), "--json"])
+    (only,) = json.loads(result.stdout)["errors"]
+    assert only["file"] == f"{tmp_path.as_uri()}/rank1.json"
+    assert only["error"].startswith(only["file"])
+    assert "stepscope-rank-" not in only["error"]
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("file:///no/such/folder", "holds no trace"),
+        ("nonsense://bucket/job", "Protocol not known: nonsense"),
+        ("ftp://127.0.0.1:9/job/", "cannot be read: ConnectionRefusedError"),
+    ],
+)
+def test_a_store_that_cannot_be_read_is_one_line(url: str, reason: str) -> None:
+    result = CliRunner().invoke(command, ["ranks", url])
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert reason in result.stderr
+    assert url in result.stderr
