@@ -130,6 +130,42 @@ def test_every_column_of_a_tree_sorts_it(modules: Workbench) -> None:
     assert heading.get_attribute("aria-sort") == "descending"
 
 
+def test_a_third_click_restores_the_order(modules: Workbench) -> None:
+    before = shown(modules)
+    heading = modules.page.get_by_role("columnheader", name="calls")
+    for order in ("descending", "ascending", None):
+        heading.get_by_role("button").click()
+        modules.settle()
+        assert heading.get_attribute("aria-sort") == order
+    assert shown(modules) == before
+
+
+def test_operations_of_a_level_have_totals_by_name(workbench: Workbench, resnet_url: str) -> None:
+    workbench.open(resnet_url, "#path=s8.0&asTable=1", shown=".level-tables")
+    level = workbench.page.locator('.level-tables [data-level="s8.0"]')
+    level.locator('[data-view="name"]').click()
+    others = [one for one in workbench.operations("s8.0") if one["name"] == "other"]
+    assert len(others) == 2
+    group = level.locator('[data-key="other"]')
+    assert f"×{len(others)}" in group.inner_text()
+    workbench.picture("tables-level")
+
+
+def test_compared_parts_are_filtered_and_exported(workbench: Workbench, several_url: str) -> None:
+    workbench.open(several_url, "#pane=compare")
+    workbench.page.get_by_role("button", name="Stages").click()
+    against = workbench.page.get_by_label("Compare with", exact=True).input_value()
+    stages = workbench.ask(f"diff?rank=0&against={against}")["parts"]["stages"]
+    rows = exported(workbench)
+    assert [row["name"] for row in rows] == [one["name"] for one in stages]
+    changes = [float(row["change (ms)"]) for row in rows]
+    assert changes == pytest.approx([one["change_ms"] for one in stages])
+    workbench.page.get_by_role("searchbox", name="Filter rows").fill("backward")
+    assert set(shown(workbench)) == {
+        f"{one['name']} {one['side']}" for one in stages if "backward" in one["name"]
+    }
+
+
 def test_kernels_have_totals_by_kind_and_of_what_is_filtered(kernels: Workbench) -> None:
     rows = kernels.ask("kernels")["rows"]
     kernels.click('[data-view="kind"]')

@@ -1,5 +1,6 @@
 import { computed, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
+import { useMemo } from "preact/hooks";
 import type { ComparedParts, ComparedRow, ComparedRun, Difference, TraceEntry } from "../api/types";
 import { count, milliseconds, plural } from "../base/format";
 import { change, changeShare, isCertain, partName, sentence } from "../model/difference";
@@ -7,8 +8,9 @@ import { latest } from "../state/latest";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
-import type { Column } from "../widgets/table/column";
-import { BareTable } from "../widgets/table/table";
+import { nameColumn, type Column } from "../widgets/table/column";
+import { Table } from "../widgets/table/table";
+import { fileName } from "./file_name";
 import type { Pane } from "./pane";
 
 /** What a trace can be compared with: another open one, or itself where it has several ranks. */
@@ -70,13 +72,10 @@ const PARTS: [keyof ComparedParts, string][] = [
 
 function Comparison({ store, value }: { store: Store; value: Difference }): JSX.Element {
   const asked = useSignal<keyof ComparedParts>("time_use");
-  const filter = useSignal("");
   const parts = PARTS.filter(([part]) => value.parts[part].length > 0);
   const part = parts.some(([one]) => one === asked.value) ? asked.value : parts[0]?.[0];
-  const wanted = filter.value.toLowerCase();
-  const rows = (part ? value.parts[part] : []).filter((row) =>
-    row.name.toLowerCase().includes(wanted),
-  );
+  const rows = part ? value.parts[part] : NO_ROWS;
+  const columns = useMemo(() => columnsOf(rows), [rows]);
   return (
     <div class="pane-column compare">
       <Tools store={store} value={value} />
@@ -95,28 +94,26 @@ function Comparison({ store, value }: { store: Store; value: Difference }): JSX.
             </button>
           ))}
         </span>
-        <input
-          type="search"
-          placeholder="Filter names"
-          aria-label="Filter the compared parts"
-          value={filter.value}
-          onInput={(event) => (filter.value = event.currentTarget.value)}
-        />
-        <span class="dim">medians over the steps{workOf(value, part)}</span>
       </div>
-      <BareTable
+      <Table
         key={part}
         caption="Parts of the step compared"
-        columns={columnsOf(rows)}
+        file={fileName(store, `compared ${part}`)}
+        columns={columns}
         rows={rows}
-        keyOf={(row) => `${row.name} ${row.side}`}
-        sorting={{ column: "change", down: true }}
+        keyOf={keyOf}
+        sorting={BY_CHANGE}
         onChoose={(row) => choose(store, part, row)}
-        empty="Nothing of this name."
+        empty="Nothing to compare."
+        tools={<span class="dim">medians over the steps{workOf(value, part)}</span>}
       />
     </div>
   );
 }
+
+const NO_ROWS: ComparedRow[] = [];
+const BY_CHANGE = { column: "change", down: true };
+const keyOf = (row: ComparedRow): string => `${row.name} ${row.side}`;
 
 /** Of which work the times are. */
 function workOf(value: Difference, part: keyof ComparedParts | undefined): string {
@@ -206,17 +203,7 @@ const VERDICTS: Record<ComparedRow["verdict"], [text: string, hint: string]> = {
 function columnsOf(rows: readonly ComparedRow[]): Column<ComparedRow>[] {
   const most = Math.max(...rows.map((row) => Math.abs(row.change_ms)), 1e-9);
   return [
-    {
-      id: "name",
-      title: "name",
-      grows: true,
-      value: (row) => row.short,
-      cell: (row) => (
-        <span class="name-cell" title={row.name}>
-          <span class="name-text">{partName(row)}</span>
-        </span>
-      ),
-    },
+    nameColumn("name", "name", partName, { grows: true, full: (row) => row.name }),
     timeColumn("before", "before", (row) => row.before),
     timeColumn("after", "now", (row) => row.after),
     {
@@ -224,7 +211,9 @@ function columnsOf(rows: readonly ComparedRow[]): Column<ComparedRow>[] {
       title: "change",
       hint: "of the medians; sorted by its size",
       numeric: true,
+      unit: "ms",
       value: (row) => Math.abs(row.change_ms),
+      full: (row) => row.change_ms,
       cell: (row) => (
         <span class={isCertain(row) ? "" : "dim"}>
           <span
@@ -238,10 +227,11 @@ function columnsOf(rows: readonly ComparedRow[]): Column<ComparedRow>[] {
     },
     {
       id: "share",
-      title: "%",
+      title: "ratio",
       hint: "change as a share of the time before",
       numeric: true,
       value: (row) => row.ratio ?? Infinity,
+      full: (row) => row.ratio,
       cell: (row) => <span class={isCertain(row) ? "" : "dim"}>{changeShare(row)}</span>,
     },
     {
@@ -270,8 +260,10 @@ function timeColumn(
     id,
     title,
     hint: "median over the steps",
+    unit: "ms",
     numeric: true,
     value: (row) => side(row)?.median_ms ?? 0,
+    full: (row) => side(row)?.median_ms ?? null,
     cell: (row) => {
       const time = side(row);
       if (!time) return "–";

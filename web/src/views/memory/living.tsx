@@ -1,14 +1,21 @@
 import type { JSX } from "preact";
 import type { LivingRow, MemoryDevice } from "../../api/types";
-import { bytes, duration, grouped, plural } from "../../base/format";
+import { bytes, duration, grouped } from "../../base/format";
 import { shortLine } from "../../model/memory";
+import { sum } from "../../model/table/field";
 import type { MemoryState } from "../../state/memory";
 import type { Store } from "../../state/store";
 import { WithAnswer } from "../../widgets/answer";
-import { ShareBar } from "../../widgets/bars";
-import type { Column } from "../../widgets/table/column";
-import { BareTable } from "../../widgets/table/table";
-import { groupName, shareOf, Swatch } from "./areas";
+import {
+  nameColumn,
+  numberColumn,
+  shareText,
+  textColumn,
+  type Column,
+} from "../../widgets/table/column";
+import { Table } from "../../widgets/table/table";
+import { fileName } from "../file_name";
+import { groupName, Swatch } from "./areas";
 
 /** What lives at the chosen moment, the largest first. */
 export function LivingTable(props: {
@@ -31,23 +38,21 @@ export function LivingTable(props: {
                 {value.time_ns === device.peak_ns && ", the peak"}
                 {store.host.live && <Within state={state} />}
               </h2>
-              <BareTable
+              <Table
                 caption={`What lives at ${duration(value.time_ns)}, the largest first`}
+                file={fileName(store, `memory at ${value.time_ns} ns`)}
                 columns={columns}
                 rows={value.living}
-                keyOf={(row) => `${row.kind} ${row.module_id} ${row.line}`}
-                sorting={{ column: "bytes", down: true }}
+                left={value.living_rows - value.living.length}
+                keyOf={keyOf}
+                views={VIEWS}
+                sorting={LARGEST}
                 marked={(row) => row.module_id !== null && store.marks.value.modules.has(row.module_id)}
                 onChoose={(row) => {
                   if (row.module_id !== null) void store.choosePart({ module: row.module_id });
                 }}
                 empty="Nothing is in use."
               />
-              {value.living_rows > value.living.length && (
-                <p class="dim memory-more">
-                  and {plural(value.living_rows - value.living.length, "smaller row")}
-                </p>
-              )}
             </>
           );
         }}
@@ -70,92 +75,50 @@ function Within({ state }: { state: MemoryState }): JSX.Element | null {
   );
 }
 
+const keyOf = (row: LivingRow): string => `${row.kind} ${row.module_id} ${row.line}`;
+const LARGEST = { column: "bytes", down: true };
+const VIEWS = [
+  { id: "rows", title: "Rows" },
+  { id: "kind", title: "By kind", hint: "Totals by kind", groupBy: (row: LivingRow) => row.kind },
+];
+
 function columnsOf(
   used: number,
   modules: boolean,
   lines: boolean,
   counted: boolean,
 ): Column<LivingRow>[] {
-  const size: Column<LivingRow> = {
-    id: "bytes",
-    title: "size",
-    numeric: true,
-    value: (row) => row.bytes,
-    cell: (row) => bytes(row.bytes),
-  };
-  const share: Column<LivingRow> = {
-    id: "share",
-    title: "share",
-    hint: "of what is in use",
-    numeric: true,
-    minor: true,
-    value: (row) => row.bytes,
-    cell: (row) => (
-      <span class="share-cell">
-        <ShareBar share={row.bytes / Math.max(used, 1)} />
-        {shareOf(row.bytes, used)}
-      </span>
-    ),
-  };
-  const count: Column<LivingRow> = {
-    id: "count",
-    title: "allocations",
-    numeric: true,
-    value: (row) => row.count,
-    cell: (row) => (
-      <span title={`the largest has ${bytes(row.largest)}`}>{grouped(row.count)}</span>
-    ),
-  };
-  const kind: Column<LivingRow> = {
-    id: "kind",
-    title: "kind",
-    value: (row) => row.kind,
-    cell: (row) => (
-      <span class="memory-kind">
-        <Swatch by="kind" name={row.kind} position={0} /> {row.kind}
-      </span>
-    ),
-  };
+  const share = (row: LivingRow): number => row.bytes / Math.max(used, 1);
   return [
-    size,
-    share,
-    ...(counted ? [count] : []),
-    kind,
-    ...(modules
-      ? [
-          text(
-            "module",
-            (row) => row.module,
-            (row) => row.module,
-          ),
-        ]
-      : []),
-    ...(lines
-      ? [
-          text(
-            "line",
-            (row) => row.line,
-            (row) => shortLine(row.line),
-          ),
-        ]
-      : []),
+    textColumn("kind", "kind", (row) => row.kind, { cell: (row) => <Kind name={row.kind} /> }),
+    numberColumn("bytes", "size", (row) => row.bytes, bytes, {
+      unit: "bytes",
+      total: sum((row) => row.bytes),
+    }),
+    numberColumn("share", "share", share, shareText, {
+      hint: "of what is in use",
+      minor: true,
+      total: sum(share),
+    }),
+    ...(counted ? [COUNT] : []),
+    ...(modules ? [nameColumn("module", "module", moduleOf, { grows: true })] : []),
+    ...(lines ? [nameColumn("line", "line", shortLineOf, { grows: true, full: lineOf })] : []),
   ];
 }
 
-function text(
-  id: string,
-  value: (row: LivingRow) => string,
-  shown: (row: LivingRow) => string,
-): Column<LivingRow> {
-  return {
-    id,
-    title: id,
-    grows: true,
-    value,
-    cell: (row) => (
-      <span class="name-cell" title={value(row)}>
-        <span class="name-text">{shown(row)}</span>
-      </span>
-    ),
-  };
+const moduleOf = (row: LivingRow): string => row.module;
+const lineOf = (row: LivingRow): string => row.line;
+const shortLineOf = (row: LivingRow): string => shortLine(row.line);
+
+const COUNT = numberColumn<LivingRow>("count", "allocations", (row) => row.count, grouped, {
+  total: sum((row) => row.count),
+  cell: (row) => <span title={`the largest has ${bytes(row.largest)}`}>{grouped(row.count)}</span>,
+});
+
+function Kind({ name }: { name: string }): JSX.Element {
+  return (
+    <span class="memory-kind">
+      <Swatch by="kind" name={name} position={0} /> {name}
+    </span>
+  );
 }

@@ -33,7 +33,7 @@ function Whole({ store, about }: { store: Store; about: Memory }): JSX.Element |
       <Areas store={store} state={state} device={device} />
       <div class="memory-moment">
         <LivingTable store={store} state={state} device={device} />
-        <Segments state={state} kinds={about.kinds} />
+        <Segments store={store} state={state} kinds={about.kinds} />
       </div>
     </div>
   );

@@ -3,65 +3,72 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import type { SegmentRow } from "../../api/types";
 import { bytes, plural } from "../../base/format";
 import { memoryColor } from "../../model/memory";
+import { most, sum } from "../../model/table/field";
 import { drawSegment } from "../../render/memory";
 import type { MemoryState } from "../../state/memory";
+import type { Store } from "../../state/store";
 import { theme } from "../../state/theme";
-import type { Column } from "../../widgets/table/column";
-import { BareTable } from "../../widgets/table/table";
+import { numberColumn, type Column } from "../../widgets/table/column";
+import { Table } from "../../widgets/table/table";
+import { fileName } from "../file_name";
 import { reader } from "./areas";
 
 const MAP = { width: 180, height: 12 };
 
 /** The segments of the caching allocator at the chosen moment, and the holes in them. */
-export function Segments(props: { state: MemoryState; kinds: string[] }): JSX.Element | null {
+export function Segments(props: {
+  store: Store;
+  state: MemoryState;
+  kinds: string[];
+}): JSX.Element | null {
   const value = props.state.moment.value.value;
   if (!value?.segments_count) return null;
-  const rest = value.segments_count - value.segments.length;
   return (
     <section class="memory-segments" aria-label="Segments at the moment">
       <h2 class="pane-heading">
         {bytes(value.reserved_bytes)} reserved in {plural(value.segments_count, "segment")}, largest
         hole {bytes(value.largest_hole)}
       </h2>
-      <BareTable
+      <Table
         caption="Segments, those with most free memory first"
+        file={fileName(props.store, "segments")}
         columns={columnsOf(props.kinds)}
         rows={value.segments}
+        left={value.segments_count - value.segments.length}
+        noun={NOUN}
         keyOf={(row) => row.address}
-        sorting={{ column: "free", down: true }}
+        sorting={MOST_FREE}
       />
-      {rest > 0 && (
-        <p class="dim memory-more">and {plural(rest, "segment")} with less free memory</p>
-      )}
     </section>
   );
 }
 
+const NOUN: [string, string] = ["segment", "segments"];
+const MOST_FREE = { column: "free", down: true };
+
 function columnsOf(kinds: string[]): Column<SegmentRow>[] {
-  const size = (
-    id: string,
-    title: string,
-    hint: string,
-    value: (row: SegmentRow) => number,
-  ): Column<SegmentRow> => ({
-    id,
-    title,
-    hint,
-    numeric: true,
-    value,
-    cell: (row) => bytes(value(row)),
-  });
   return [
     {
       id: "map",
       title: "contents",
       hint: "from its first byte to its last, by kind; what is free is empty",
+      value: (row) => row.address,
       cell: (row) => <SegmentMap row={row} kinds={kinds} />,
     },
-    size("bytes", "size", "bytes of the segment", (row) => row.bytes),
-    size("free", "free", "what no allocation holds", (row) => row.free_bytes),
-    size("hole", "largest hole", "the largest free piece", (row) => row.largest_hole),
+    size("bytes", "size", "bytes of the segment", (row) => row.bytes, sum),
+    size("free", "free", "what no allocation holds", (row) => row.free_bytes, sum),
+    size("hole", "largest hole", "the largest free piece", (row) => row.largest_hole, most),
   ];
+}
+
+function size(
+  id: string,
+  title: string,
+  hint: string,
+  value: (row: SegmentRow) => number,
+  total: typeof sum,
+): Column<SegmentRow> {
+  return numberColumn(id, title, value, bytes, { hint, unit: "bytes", total: total(value) });
 }
 
 function SegmentMap({ row, kinds }: { row: SegmentRow; kinds: string[] }): JSX.Element {

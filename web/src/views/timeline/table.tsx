@@ -2,9 +2,11 @@ import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { count, duration, percent } from "../../base/format";
 import type { Level, Operation } from "../../model/level";
+import { sum } from "../../model/table/field";
 import { isOpened, type Store } from "../../state/store";
-import type { Column } from "../../widgets/table/column";
-import { BareTable } from "../../widgets/table/table";
+import { nameColumn, numberColumn, textColumn, type Column } from "../../widgets/table/column";
+import { Table } from "../../widgets/table/table";
+import { fileName } from "../file_name";
 import { Bound } from "../overview";
 import { activate } from "./level";
 
@@ -31,11 +33,14 @@ function LevelTable({ store, level }: { store: Store; level: Level }): JSX.Eleme
   const rows = useMemo(() => level.inOrder().map((index) => level.operation(index)), [level]);
   const shown = useMemo(() => columns(level, hits), [level, hits]);
   return (
-    <BareTable
+    <Table
       caption={`Operations of ${level.title}, in order of time`}
+      file={fileName(store, level.title)}
       columns={shown}
       rows={rows}
-      keyOf={(one) => one.path}
+      keyOf={keyOf}
+      views={VIEWS}
+      noun={NOUN}
       marked={(one) => one.path === chosen || isOpened(one.path, path)}
       show={chosen ? { key: chosen, is: (one) => one.path === chosen } : null}
       onChoose={(one) => activate(store, level, one.index)}
@@ -43,77 +48,47 @@ function LevelTable({ store, level }: { store: Store; level: Level }): JSX.Eleme
   );
 }
 
+const keyOf = (one: Operation): string => one.path;
+const NOUN: [string, string] = ["operation", "operations"];
+const VIEWS = [
+  { id: "rows", title: "In order" },
+  {
+    id: "name",
+    title: "By name",
+    hint: "Totals by name",
+    groupBy: (one: Operation) => one.name,
+    sorting: { column: "cpu", down: true },
+  },
+];
+
 function columns(level: Level, hits: readonly number[] | null): Column<Operation>[] {
-  const time = (id: string, title: string, of: (one: Operation) => number): Column<Operation> => ({
-    id,
-    title,
-    numeric: true,
-    value: of,
-    cell: (one) => (of(one) > 0 ? duration(of(one)) : "–"),
-  });
   const share = (one: Operation): number => Math.max(one.cpu, one.device) / level.length;
-  const found: Column<Operation>[] = hits
-    ? [
-        {
-          id: "hits",
-          title: "found",
-          numeric: true,
-          value: (one) => hits[one.index] ?? 0,
-          cell: (one) => count(hits[one.index] ?? 0),
-        },
-      ]
-    : [];
+  const hitsOf = (one: Operation): number => hits?.[one.index] ?? 0;
   return [
-    {
-      id: "name",
-      title: "operation",
-      value: (one) => one.name,
-      cell: (one) => (
-        <span class="name-text" title={one.name}>
-          {one.name}
-        </span>
-      ),
-      grows: true,
-    },
-    { id: "kind", title: "kind", minor: true, value: (one) => one.kind, cell: (one) => one.kind },
-    ...found,
+    nameColumn("name", "operation", (one) => one.name, { grows: true }),
+    textColumn("kind", "kind", (one) => one.kind, { minor: true }),
+    ...(hits ? [counted("hits", "found", hitsOf)] : []),
     time("cpu", "CPU", (one) => one.cpu),
     time("self", "self", (one) => one.self),
     time("device", "device", (one) => one.device),
-    {
-      id: "share",
-      title: "share",
-      numeric: true,
-      value: share,
-      cell: (one) => percent(share(one)),
-    },
-    {
-      id: "bound",
-      title: "bound by",
-      value: (one) => one.boundBy,
+    numberColumn("share", "share", share, percent),
+    textColumn("bound", "bound by", (one) => one.boundBy, {
       cell: (one) => <Bound by={one.boundBy} />,
-    },
-    {
-      id: "count",
-      title: "copies",
-      numeric: true,
-      value: (one) => one.count,
-      cell: (one) => count(one.count),
-    },
-    {
-      id: "events",
-      title: "events",
-      numeric: true,
-      value: (one) => one.events,
-      cell: (one) => count(one.events),
-    },
-    {
-      id: "start",
-      title: "start",
+    }),
+    counted("count", "copies", (one) => one.count),
+    counted("events", "events", (one) => one.events),
+    numberColumn("start", "start", (one) => (one.start < 0 ? null : one.start), duration, {
       hint: "since the level's start; empty if it has no CPU side",
-      numeric: true,
-      value: (one) => (one.start < 0 ? null : one.start),
-      cell: (one) => (one.start < 0 ? "–" : duration(one.start)),
-    },
+      unit: "ns",
+    }),
   ];
+}
+
+function time(id: string, title: string, of: (one: Operation) => number): Column<Operation> {
+  const text = (ns: number): string => (ns > 0 ? duration(ns) : "–");
+  return numberColumn(id, title, of, text, { unit: "ns", total: sum(of) });
+}
+
+function counted(id: string, title: string, of: (one: Operation) => number): Column<Operation> {
+  return numberColumn(id, title, of, count, { total: sum(of) });
 }

@@ -17,8 +17,3 @@ export function Table<Row>(
     </>
   );
 }
-
-/** A short table that is part of something larger: sorted, without tools. */
-export function BareTable<Row>(props: TableProps<Row>): JSX.Element {
-  return <TableBody table={useTable(props)} />;
-}

@@ -77,7 +77,7 @@ export function useTable<Row>(props: TableProps<Row>): TableState<Row> {
   const views: TableView<Row>[] = props.views ?? [LIST];
   const chosen = useSignal(views[0]!.id);
   const filter = useSignal("");
-  const sortings = useSignal<Record<string, Sorting>>({});
+  const sortings = useSignal<Record<string, Sorting | null>>({});
   const current = useSignal("");
   const view = views.find((one) => one.id === chosen.value) ?? views[0]!;
   const shape = useShape(props, view);
@@ -113,9 +113,8 @@ export function useTable<Row>(props: TableProps<Row>): TableState<Row> {
         if (wanted && shape.childrenOf) openFound.value = new Set(waysTo(shape, wanted));
         filter.value = text;
       }),
-    sortBy: ({ id, numeric }) => {
-      const down = sorting?.column === id ? !sorting.down : (numeric ?? false);
-      sortings.value = { ...sortings.value, [view.id]: { column: id, down } };
+    sortBy: (column) => {
+      sortings.value = { ...sortings.value, [view.id]: nextSorting(sorting, column) };
     },
     toggle: (line, to = !line.open) => {
       const next = new Set(open.value);
@@ -132,6 +131,13 @@ function useShape<Row>(props: TableProps<Row>, view: TableView<Row>): Shape<Row>
   const rows = view.rows ?? props.rows;
   const { childrenOf, groupBy } = view;
   return useMemo(() => ({ rows, keyOf, childrenOf, groupBy }), [rows, view.id, childrenOf]);
+}
+
+/** One way, then the other, then as at first. */
+function nextSorting<Row>(now: Sorting | null, { id, numeric }: Column<Row>): Sorting | null {
+  const first = numeric ?? false;
+  if (now?.column !== id) return { column: id, down: first };
+  return now.down === first ? { column: id, down: !first } : null;
 }
 
 /** A tree is open at its roots. */
