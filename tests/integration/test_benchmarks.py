@@ -166,3 +166,13 @@ def test_each_script_with_a_defect_can_be_fixed(monkeypatch):
     for case in CASES:
         compile(case.script, case.name, "exec")
         assert case.script.count(case.before) == 1 or not case.before, case.name
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the tests have JAX from Python 3.11 on")
+def test_contexts_of_jax_are_compared_with_no_tool():
+    pytest.importorskip("jax")
+    found = run("contexts_jax.py", "--only", "time", "--rounds", "2", "--steps", "2")
+    assert re.search(r"--contexts +\d+\.\d\d +\d\.\d{3} \(", found)
+    assert "over 400 iterations" in run(
+        "contexts_jax.py", "--only", "memory", "--iterations", "400"
+    )

@@ -26,7 +26,7 @@ class Extension:
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.begun: list[str] = []
-        self.spent: list[tuple[str, ...]] = []
+        self.spent: list[tuple[str, str]] = []
 
     def begin_whole(self, name: str) -> str:
         self.begun.append(name)
@@ -47,8 +47,10 @@ class Extension:
     def compiled(self) -> bool:
         return False
 
-    def spend(self, frames: tuple[tuple[str, str, int], ...], ns: float) -> None:
-        self.spent.append(tuple(name for name, _, _ in frames))
+    def spend(
+        self, name: str, file: str, line: int, parts: dict[str, float], is_one_call: bool
+    ) -> None:
+        self.spent += [(name, part) for part in parts]
 
     def forget_call(self, address: int) -> None:
         self.notes.append("forgotten")

@@ -1,4 +1,6 @@
 // The collector's Python interface.
+#include <algorithm>
+
 #include "collector.h"
 #include "device.h"
 #include "jax.h"
@@ -429,27 +431,48 @@ PyObject* forget_call(PyObject*, PyObject* arguments) {
 
 PyObject* compiled(PyObject*, PyObject*) { return PyBool_FromLong(report_compilation()); }
 
-// Interns the frames of a call that has ended: a sequence of (name, file, line).
-std::vector<KeyId> path_from(PyObject* frames) {
-  std::vector<KeyId> path;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(frames); i++) {
-    const char *name, *file;
-    unsigned line;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(frames, i), "ssI", &name, &file, &line)) return {};
-    path.push_back(last->keys.find(Kind::annotation, name, file, line));
+// The ticks of the parts of a call that has ended, no more than have passed in the call around it: JAX
+// measures with a clock that may be set.
+std::vector<uint64_t> ticks_of(Thread& thread, const std::vector<double>& ns) {
+  double scale = 1 / nanoseconds_per_tick(thread.collector), sum = 0;
+  for (double part : ns) sum += part * scale;
+  if (Entry* around = thread.top) {
+    double passed = double(ticks() - around->start - (thread.totals.own - around->own));
+    if (sum > passed) scale *= passed / sum;
   }
-  return path;
+  std::vector<uint64_t> found;
+  for (double part : ns) found.push_back(uint64_t(part * scale));
+  return found;
 }
 
 PyObject* spend(PyObject*, PyObject* arguments) {
-  PyObject* frames;
-  double ns;
-  if (!PyArg_ParseTuple(arguments, "O!d", &PyTuple_Type, &frames, &ns)) return nullptr;
+  const char *name, *file;
+  unsigned line;
+  PyObject* parts;
+  int is_one_call;
+  if (!PyArg_ParseTuple(arguments, "ssIO!p", &name, &file, &line, &PyDict_Type, &parts, &is_one_call))
+    return nullptr;
   Thread* thread = this_thread();
   if (!thread || &thread->collector != last) Py_RETURN_NONE;
-  std::vector<KeyId> path = path_from(frames);
+  KeyId whole = last->keys.find(Kind::annotation, name, file, line);
+  std::vector<KeyId> keys;
+  std::vector<double> ns;
+  PyObject *part, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(parts, &at, &part, &value);) {
+    const char* text = PyUnicode_AsUTF8(part);
+    if (!text) return nullptr;
+    keys.push_back(last->keys.find(Kind::annotation, text));
+    ns.push_back(PyFloat_AsDouble(value));
+  }
   if (PyErr_Occurred()) return nullptr;
-  add_call(*thread, {path, uint64_t(ns / nanoseconds_per_tick(*last))});
+  std::vector<uint64_t> spent = ticks_of(*thread, ns);
+  uint64_t sum = 0;
+  for (uint64_t time : spent) sum += time;
+  if (is_one_call) add_call(*thread, {{whole}, sum});
+  // Times are rounded when they are written: a nanosecond less, or the parts could exceed the whole.
+  uint64_t rounding = uint64_t(1 / nanoseconds_per_tick(*last)) + 1;
+  for (size_t i = 0; i < keys.size(); i++)
+    add_call(*thread, {{whole, keys[i]}, spent[i] - std::min(spent[i], rounding)});
   Py_RETURN_NONE;
 }
 
@@ -503,7 +526,9 @@ PyMethodDef methods[] = {
     {"forget_call", forget_call, METH_VARARGS, "forget_call(address): the function is gone."},
     {"compiled", compiled, METH_NOARGS,
      "compiled(): something was compiled; whether inside a watched call of this thread."},
-    {"spend", spend, METH_VARARGS, "spend(frames, ns): a call that has ended, below the current context."},
+    {"spend", spend, METH_VARARGS, 
+     "spend(name, file, line, parts, is_one_call): an annotation that has ended, below the current "
+     "context, with the nanoseconds of its parts"},
     {"end", end, METH_O, "end(entry): takes the result of begin"},
     {"follow_pytorch", follow, METH_VARARGS, "follow_pytorch(on)"},
     {nullptr, nullptr, 0, nullptr},

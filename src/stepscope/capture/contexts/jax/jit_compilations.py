@@ -75,8 +75,8 @@ class JitCompilations:
             self._open.add(part, own)
         else:  # ahead of time, outside any call
             name = str(about.get("fun_name") or "a function").removeprefix("jit(").removesuffix(")")
-            whole = f"compilation of {name}, ahead of time", "", 0
-            self._extension.spend((whole, (part, "", 0)), own * 1e9)
+            whole = f"compilation of {name}, ahead of time"
+            self._extension.spend(whole, "", 0, {part: own * 1e9}, False)
 
     def _why_again(
         self, function: Any, site: FunctionSite, arguments: Any, keywords: dict[str, Any]
@@ -96,10 +96,8 @@ class JitCompilations:
         return f", again: {why[:_LONGEST]}" if why else ""
 
     def _count(self, name: str, site: FunctionSite, parts: dict[str, float]) -> None:
-        whole = (name, site.file, site.line)
-        self._extension.spend((whole,), sum(parts.values()) * 1e9)
-        for part, seconds in parts.items():
-            self._extension.spend((whole, (part, "", 0)), seconds * 1e9)
+        spent = {part: seconds * 1e9 for part, seconds in parts.items()}
+        self._extension.spend(name, site.file, site.line, spent, True)
 
 
 class _Open(threading.local):
