@@ -11,7 +11,8 @@ from rich.console import Console
 
 import stepscope
 from stepscope.analyze import RULES, RuleContext, apply_rules
-from stepscope.analyze.findings_text import Heading, print_findings
+from stepscope.analyze.analysis import Analysis, Heading
+from stepscope.analyze.findings_text import print_findings
 
 FOUND = {
     "kineto_resnet50_v100/num_workers_0.json.gz": {
@@ -75,7 +76,9 @@ def test_findings_are_those_judged_true(file: str, traces: Path) -> None:
     findings = apply_rules(context, RULES)
     assert {one.rule for one in findings} == FOUND[file]
     out = StringIO()
-    print_findings(Console(file=out, width=1000), findings, Heading("", 0), every=True)
+    print_findings(
+        Console(file=out, width=1000), Analysis(Heading("", 0), tuple(findings)), every=True
+    )
     assert not INTERNAL.findall(out.getvalue())
 
 

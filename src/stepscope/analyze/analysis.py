@@ -8,10 +8,49 @@ from dataclasses import dataclass, replace
 from stepscope.analyze.finding import LEVELS, Finding, Gain
 from stepscope.analyze.rule import Rule
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.annotate.steps.step_coverage import coverage_note
 from stepscope.errors import RuleError, StepscopeError
+from stepscope.summary.machine_load import load_warning
 
 LEAST_SHARE = 0.01
+MOST_GROUPS = 5
 _SAME_EVIDENCE = 0.5  # of the events of the smaller finding
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What is shown above the findings.
+
+    Attributes:
+        source: the path of the trace.
+        rules: the number of applied rules.
+        excludes_warm_up: whether a first warm-up step was excluded.
+        of_tree: whether the source is a calling-context tree.
+        of_jax: whether the source is JAX, whose lines `stepscope run` does not record.
+        notes: what to know about the steps before reading the findings.
+    """
+
+    source: str
+    rules: int
+    excludes_warm_up: bool = False
+    of_tree: bool = False
+    of_jax: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What the rules find on the steps of one rank: plain data, which can be kept.
+
+    Attributes:
+        heading: what the findings are of.
+        findings: by severity and then by gain.
+        together: what the first `MOST_GROUPS` groups save together; None if too few are simulated.
+    """
+
+    heading: Heading
+    findings: tuple[Finding, ...]
+    together: Gain | None = None
 
 
 @dataclass(frozen=True)
@@ -25,6 +64,36 @@ class Group:
 
     main: Finding
     related: tuple[Finding, ...] = ()
+
+
+def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
+    """Apply rules to the steps of one rank, and simulate the first fixes together.
+
+    Args:
+        context: the steps of one rank.
+        rules: `stepscope.analyze.RULES`, or custom rules.
+
+    Raises:
+        RuleError: if a rule fails.
+    """
+    findings = tuple(apply_rules(context, rules))
+    heading = Heading(
+        context.trace.metadata.source,
+        len(rules),
+        context.search.excludes_warm_up,
+        context.context_trace is not None,
+        context.is_jax,
+        _notes(context),
+    )
+    together = combined_gain(context, group_findings(findings)[:MOST_GROUPS])
+    return Analysis(heading, findings, together)
+
+
+def _notes(context: RuleContext) -> tuple[str, ...]:
+    """What to know about the steps before reading the findings."""
+    trace = context.trace
+    notes = (load_warning(trace.metadata.capture), coverage_note(trace, context.rank))
+    return tuple(note for note in notes if note)
 
 
 def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from stepscope.analyze.patch import Patch
-from stepscope.graph import Graph
 
 LEVELS = ("info", "warning", "critical")
 WARNING, CRITICAL = 0.05, 0.20  # least gain, as a share of the step
@@ -24,14 +22,14 @@ class Gain:
         note: the assumption; without a simulated change, the meaning of the upper bound.
         changes: the simulated changes, as `stepscope whatif` takes them; may be empty.
         range_ms: least and greatest gain; None without a simulated change.
-        edit: the simulated fix of the dependency graph; None for a bound.
+        edit: the number of the simulated fix, for `Gains.combined`; None for a bound.
     """
 
     ms: float
     note: str = ""
     changes: tuple[str, ...] = ()
     range_ms: tuple[float, float] | None = None
-    edit: Callable[[Graph], Graph] | None = field(default=None, compare=False, repr=False)
+    edit: int | None = field(default=None, compare=False, repr=False)
 
     @property
     def words(self) -> str:
@@ -40,7 +38,7 @@ class Gain:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         is_change = bool(names) and names[0] != "scale"  # which only states what is simulated
         change = f"what-if {names[0]}{more}" if is_change else ""
-        simulated = "simulated" if self.edit and not is_change else ""
+        simulated = "simulated" if self.edit is not None and not is_change else ""
         return ", ".join(filter(None, (change, simulated, self.note)))
 
     @property

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rich.console import Console, RenderableType
 from rich.console import Group as RichGroup
@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.analyze.analysis import Group, group_findings
+from stepscope.analyze.analysis import MOST_GROUPS, Analysis, Group, Heading, group_findings
 from stepscope.analyze.finding import Finding, Gain, Place
 from stepscope.analyze.patch import Patch
 from stepscope.analyze.source_places import plain_name
@@ -22,53 +22,28 @@ from stepscope.trace.frame_name import FrameName
 
 _STYLE = {"critical": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 _PLACES = 4
-MOST_GROUPS = 5
 _NAME_WIDTH = 48
-
-
-@dataclass(frozen=True)
-class Heading:
-    """What is shown above the findings.
-
-    Attributes:
-        source: the path of the trace.
-        rules: the number of applied rules.
-        excludes_warm_up: whether a first warm-up step was excluded.
-        of_tree: whether the source is a calling-context tree.
-        of_jax: whether the source is JAX, whose lines `stepscope run` does not record.
-        notes: what to know about the steps before reading the findings.
-    """
-
-    source: str
-    rules: int
-    excludes_warm_up: bool = False
-    of_tree: bool = False
-    of_jax: bool = False
-    notes: tuple[str, ...] = ()
 
 
 def print_findings(
     console: Console,
-    findings: Sequence[Finding],
-    heading: Heading,
-    combined: Callable[[Sequence[Group]], Gain | None] = lambda groups: None,
+    analysis: Analysis,
     every: bool = False,
 ) -> None:
     """Print findings, those of one cause together.
 
     Args:
         console: the output; lines wrap at its width.
-        findings: in the order to print.
-        heading: what to show above.
-        combined: the gain of several findings together.
+        analysis: the findings in the order to print.
         every: whether to print all; else the first five groups.
     """
+    findings, heading = analysis.findings, analysis.heading
     groups = group_findings(findings)
     shown = groups if every else groups[:MOST_GROUPS]
     parts = [
         _head(findings, heading),
         *_groups(shown, every),
-        *_tail(groups, shown, combined(shown[:MOST_GROUPS])),
+        *_tail(groups, shown, analysis.together),
     ]
     hint = () if heading.of_jax else _hint(findings)
     console.print(RichGroup(*parts, *hint), highlight=False)

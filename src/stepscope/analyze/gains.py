@@ -30,6 +30,7 @@ class Gains:
         self._search = search
         self._measures = measures
         self._known: dict[tuple[str, ...], Gain | None] = {}
+        self._edits: list[Callable[[Graph], Graph]] = []
 
     def whatif(self, *changes: str) -> Gain | None:
         """Simulate changes of `stepscope whatif`; None if they do not apply.
@@ -78,7 +79,7 @@ class Gains:
             return self.bound(part * cost, note or "at most the time of these events")
         edit = self._scaling(rows, factor)
         ms = self._saved_ms(edit(self.graph))
-        gain = Gain(max(ms, 0.0), note, edit=edit)
+        gain = Gain(max(ms, 0.0), note, edit=self._number(edit))
         return gain.at_most(self._measures.cost_ms(rows))
 
     def bound(self, ms: float, why: str, doubt_ms: float = 0.0) -> Gain:
@@ -94,7 +95,7 @@ class Gains:
 
     def combined(self, gains: Sequence[Gain]) -> Gain | None:
         """Simulate several fixes together; None if fewer than two can be simulated."""
-        edits = [gain.edit for gain in gains if gain.edit]
+        edits = [self._edits[gain.edit] for gain in gains if gain.edit is not None]
         if self._search.context_trace or len(edits) < 2:
             return None
         graph = self.graph
@@ -149,6 +150,10 @@ class Gains:
 
         return edit
 
+    def _number(self, edit: Callable[[Graph], Graph]) -> int:
+        self._edits.append(edit)
+        return len(self._edits) - 1
+
     def _predicted(self, changes: tuple[str, ...]) -> Gain | None:
         if self._search.context_trace:
             return None  # a tree has no timestamps to simulate
@@ -165,7 +170,8 @@ class Gains:
                 graph = request.apply(graph)
             return graph
 
-        gain = Gain(max(ms, 0.0), "", changes, (max(low, 0.0), max(high, 0.0)), edit)
+        bounds = (max(low, 0.0), max(high, 0.0))
+        gain = Gain(max(ms, 0.0), "", changes, bounds, self._number(edit))
         return gain.at_most(max(self._typical_ms(after.step_ns), 0.0))
 
 

@@ -187,7 +187,7 @@ class RuleContext:
             places = self._places.of(np.asarray(rows), self.step_count)
             gain = gain.scaled(self.steadiness(rows)) if recurs else gain
         limit = "warning" if self._is_single(rows) else "critical"
-        if not gain.edit and not self.has_training_steps:
+        if gain.edit is None and not self.has_training_steps:
             limit = "info"
         return Finding(
             "",

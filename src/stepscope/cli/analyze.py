@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING
 import click
 
 from stepscope.cli.json_output import echo_json
-from stepscope.cli.options import takes_trace
+from stepscope.cli.options import (
+    TraceFile,
+    ranks_without_steps,
+    say_ranks_without_steps,
+    takes_file,
+)
 from stepscope.cli.terminal import terminal
 
 if TYPE_CHECKING:
-    from stepscope.analyze import Finding, RuleContext
+    from stepscope.analyze.analysis import Analysis
     from stepscope.trace.trace import Trace
 
 _LEVELS = ("info", "warning", "critical")
 
 
 @click.command()
-@takes_trace
+@takes_file
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--fail-on", metavar="LEVEL", type=click.Choice(_LEVELS),
               help="Exit with code 1 on a finding of this level or worse.")  # fmt: skip
@@ -31,7 +36,7 @@ _LEVELS = ("info", "warning", "critical")
 @click.option("--device", metavar="NAME",
               help="The device, if the file does not name it (H100, A100, MI300X, …).")  # fmt: skip
 def analyze(
-    trace: Trace,
+    file: TraceFile,
     as_json: bool,
     fail_on: str | None,
     files: tuple[str, ...],
@@ -40,46 +45,37 @@ def analyze(
     device: str | None,
 ) -> None:
     """Explain what slows the training step, what to do, and how much time it saves."""
-    from stepscope.analyze import RULES, RuleContext, apply_rules, load_rules
-
-    trace = _with_device(trace, device) if device else trace
-    rules = [*RULES, *(rule for file in files for rule in load_rules(file))]
-    context = RuleContext(trace, rank)
-    findings = apply_rules(context, rules)
+    analysis = _analyzed(file, rank, files, device)
     if as_json:
-        echo_json({"findings": [one.to_json() for one in findings], "notes": list(_notes(context))})
+        findings = [one.to_json() for one in analysis.findings]
+        echo_json({"findings": findings, "notes": list(analysis.heading.notes)})
     else:
-        _print(context, findings, len(rules), every)
-    worst = max((_LEVELS.index(one.severity) for one in findings), default=-1)
+        from stepscope.analyze.findings_text import print_findings
+
+        print_findings(terminal(), analysis, every)
+    worst = max((_LEVELS.index(one.severity) for one in analysis.findings), default=-1)
     if fail_on and worst >= _LEVELS.index(fail_on):
         sys.exit(1)
 
 
-def _print(context: RuleContext, findings: list[Finding], rules: int, every: bool) -> None:
-    from stepscope.analyze.analysis import combined_gain
-    from stepscope.analyze.findings_text import Heading, print_findings
+def _analyzed(
+    file: TraceFile, rank: int | None, rules: tuple[str, ...], device: str | None
+) -> Analysis:
+    """The analysis; it is kept unless it depends on custom rules or on a device that is named."""
+    if not rules and not device:
+        from stepscope.cli.kept_analysis import analysis_of_file
 
-    heading = Heading(
-        context.trace.metadata.source,
-        rules,
-        context.search.excludes_warm_up,
-        context.context_trace is not None,
-        context.is_jax,
-        _notes(context),
-    )
-    print_findings(
-        terminal(), findings, heading, lambda groups: combined_gain(context, groups), every
-    )
+        found = analysis_of_file(file, rank)
+        say_ranks_without_steps(file.path, found.ranks_without_steps)
+        return found.analysis
+    from stepscope.analyze import RULES, RuleContext, load_rules
+    from stepscope.analyze.analysis import analysis_of
 
-
-def _notes(context: RuleContext) -> tuple[str, ...]:
-    """What to know about the steps before reading the findings."""
-    from stepscope.annotate.steps.step_coverage import coverage_note
-    from stepscope.summary.machine_load import load_warning
-
-    trace = context.trace
-    notes = (load_warning(trace.metadata.capture), coverage_note(trace, context.rank))
-    return tuple(note for note in notes if note)
+    trace = file.open()
+    say_ranks_without_steps(file.path, ranks_without_steps(trace))
+    trace = _with_device(trace, device) if device else trace
+    custom = [rule for path in rules for rule in load_rules(path)]
+    return analysis_of(RuleContext(trace, rank), [*RULES, *custom])
 
 
 def _with_device(trace: Trace, name: str) -> Trace:

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from stepscope.cli.json_output import echo_json
-from stepscope.cli.options import takes_trace
+from stepscope.cli.options import (
+    TraceFile,
+    ranks_without_steps,
+    say_ranks_without_steps,
+    takes_file,
+)
 
 if TYPE_CHECKING:
     from stepscope.graph import Graph
-    from stepscope.trace.trace import Trace
     from stepscope.whatif import Prediction
 
 
@@ -45,7 +49,7 @@ def _refuse_rank_without_number(args: list[str]) -> None:
 
 
 @click.command(cls=_Whatif)
-@takes_trace
+@takes_file
 @click.argument("changes", nargs=-1, metavar="[CHANGE[:KEY=VALUE,…]]…")
 @click.option("--list", is_flag=True, expose_value=False,
               help="List the changes and their parameters; needs no FILE.")  # fmt: skip
@@ -59,7 +63,7 @@ def _refuse_rank_without_number(args: list[str]) -> None:
               help="The GPU, such as H100, for a trace that does not name it.")  # fmt: skip
 @click.option("--rank", type=int, help="One process rank; by default all ranks together.")
 def whatif(
-    trace: Trace,
+    file: TraceFile,
     changes: tuple[str, ...],
     try_all: bool,
     fits: str | None,
@@ -72,25 +76,31 @@ def whatif(
 
     For example: amp, bandwidth:factor=2, scale:select=stage=backward+kind=gemm,factor=0.5.
     """
-    if device is not None:
-        from stepscope.roofline import with_device
+    if try_all and device is None:
+        from stepscope.cli.kept_whatifs import ranking_of_file
 
-        trace = with_device(trace, device)
-    graph = _graph(trace, step, rank)
+        found = ranking_of_file(file, step, rank)
+        say_ranks_without_steps(file.path, found.ranks_without_steps)
+        _print_all(found.gains, found.reasons, as_json)
+        return
+    graph = _graph(file, step, rank, device)
     if try_all:
-        _print_all(graph, as_json)
-        return
-    if fits is not None:
+        from stepscope.whatif.ranking import rank_changes
+
+        _print_all(*rank_changes(graph), as_json)
+    elif fits is not None:
         _print_fits(graph, fits, as_json)
-        return
-    _print_prediction(_predicted(graph, changes), as_json)
+    else:
+        _print_prediction(_predicted(graph, changes), as_json)
 
 
-def _graph(trace: Trace, step: int | None, rank: int | None) -> Graph:
-    from stepscope.graph import build_graph, build_ranks
+def _graph(file: TraceFile, step: int | None, rank: int | None, device: str | None) -> Graph:
+    from stepscope.roofline import with_device
+    from stepscope.whatif.ranking import graph_of
 
-    steps = None if step is None else (step, step)
-    return build_graph(trace, rank, steps) if rank is not None else build_ranks(trace, steps=steps)
+    trace = file.open()
+    say_ranks_without_steps(file.path, ranks_without_steps(trace))
+    return graph_of(trace if device is None else with_device(trace, device), step, rank)
 
 
 def _predicted(graph: Graph, changes: tuple[str, ...]) -> Prediction:
@@ -115,10 +125,7 @@ def _print_list(as_json: bool) -> None:
             click.echo(f"      {change.summary}")
 
 
-def _print_all(graph: Graph, as_json: bool) -> None:
-    from stepscope.whatif.ranking import rank_changes
-
-    gains, reasons = rank_changes(graph)
+def _print_all(gains: list[Prediction], reasons: dict[str, str], as_json: bool) -> None:
     if as_json:
         echo_json({"changes": [one.to_json() for one in gains], "not_applicable": reasons})
         return

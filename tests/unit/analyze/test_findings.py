@@ -23,7 +23,8 @@ from stepscope.analyze import (
     load_rules,
     with_findings,
 )
-from stepscope.analyze.findings_text import Heading, print_findings
+from stepscope.analyze.analysis import Analysis, Heading
+from stepscope.analyze.findings_text import print_findings
 from stepscope.annotate import annotate
 from stepscope.errors import RuleError, TraceError
 from stepscope.summary.report_facts import summarize
@@ -77,7 +78,7 @@ def test_a_finding_in_words() -> None:
         gain = Gain(30, "why", range_ms=(30, high))
         one = Finding("rule", "What.", "Do.", (place,), gain, 100.0)
         out = io.StringIO()
-        print_findings(Console(file=out, width=120), [one], Heading("trace", 1))
+        print_findings(Console(file=out, width=120), Analysis(Heading("trace", 1), (one,)))
         assert shown in out.getvalue()
         assert "  MmBackward0 × 1, 1.00 ms per step, forward" in out.getvalue()
 

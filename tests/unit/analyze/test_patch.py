@@ -10,7 +10,8 @@ import pytest
 from drawn_findings import found
 from rich.console import Console
 
-from stepscope.analyze.findings_text import Heading, print_findings
+from stepscope.analyze.analysis import Analysis, Heading
+from stepscope.analyze.findings_text import print_findings
 from stepscope.analyze.patch import patch_of, with_arguments
 from stepscope.trace.trace import Metadata
 
@@ -108,7 +109,7 @@ def test_the_loop_of_an_optimizer_has_one_and_it_is_printed() -> None:
     assert finding is not None
     assert finding.patch is not None
     out = StringIO()
-    print_findings(Console(file=out, width=200), [finding], Heading("x", 1))
+    print_findings(Console(file=out, width=200), Analysis(Heading("x", 1), (finding,)))
     lines = [line.strip() for line in out.getvalue().splitlines()]
     at = lines.index("/home/me/train.py:31")
     assert "\n".join(lines[at + 1 : at + 3]) == finding.patch.text

@@ -1,4 +1,4 @@
-"""A report is made once: the next one is shown without opening the trace."""
+"""Reports, analyses and lists of what-ifs are made once: the next is shown without the trace."""
 
 from __future__ import annotations
 
@@ -99,3 +99,59 @@ def test_a_kept_report_needs_no_numpy(file) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"
+
+
+def analyze(*arguments: str | Path) -> str:
+    done = CliRunner().invoke(stepscope, ["analyze", *map(str, arguments)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def write_loading(path: Path) -> None:
+    """Steps of which two thirds are data loading."""
+    events = []
+    for start in range(0, 400_000, 100_000):
+        loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+        events += [
+            event(f"ProfilerStep#{start}", start, 100_000, "user_annotation"),
+            event(loader, start, 65_000, "user_annotation"),
+            event("aten::mm", start + 66_000, 30_000),
+        ]
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--all",)])
+def test_the_second_analysis_is_the_first(file, options, monkeypatch) -> None:
+    write_loading(file)
+    first = analyze(file, *options)
+    assert "1 finding" in first or "gain_ms" in first
+    nothing_opens(monkeypatch)
+    assert analyze(file, *options) == first
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_the_second_list_of_what_ifs_is_the_first(file, options, monkeypatch) -> None:
+    write_loading(file)
+    command = ["whatif", str(file), "--all", *options]
+    first = CliRunner().invoke(stepscope, command, catch_exceptions=False).output
+    assert "dataloader" in first
+    nothing_opens(monkeypatch)
+    assert CliRunner().invoke(stepscope, command, catch_exceptions=False).output == first
+
+
+def test_an_analysis_is_made_again_after_a_calibration(file, monkeypatch, tmp_path) -> None:
+    """Gains rest on what was measured on this machine."""
+    analyze(file)
+    (tmp_path / "cache" / f"calibration-{'0' * 16}.json").write_text("{}")
+    nothing_opens(monkeypatch)
+    with pytest.raises(AssertionError, match="opened the trace again"):
+        analyze(file)
+
+
+def test_an_analysis_by_custom_rules_is_not_kept(file, monkeypatch, tmp_path) -> None:
+    rules = tmp_path / "rules.py"
+    rules.write_text("RULES = []")
+    analyze(file, "--rules", rules)
+    nothing_opens(monkeypatch)
+    with pytest.raises(AssertionError, match="opened the trace again"):
+        analyze(file, "--rules", rules)

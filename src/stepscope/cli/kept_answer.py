@@ -1,0 +1,100 @@
+"""Answers about files that were asked before: given again without opening the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from stepscope.cli.options import TraceFile
+
+if TYPE_CHECKING:
+    from stepscope.trace.cache import Key
+    from stepscope.trace.trace import Trace
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Kind(Generic[Answer]):
+    """A kind of answer.
+
+    Attributes:
+        name: of the kind.
+        type: of the answer, which JSON can hold.
+        packages: of the code that makes it, besides what opens the file.
+        named: the answer about the same content at another path, where it says the path.
+    """
+
+    name: str
+    type: type[Answer]
+    packages: tuple[str, ...]
+    named: Callable[[Answer, str], Answer] = lambda answer, source: answer
+
+
+def answer_of(
+    kind: Kind[Answer], file: TraceFile, asked: tuple[Any, ...], make: Callable[[Trace], Answer]
+) -> Answer:
+    """An answer about a file, from the cache if it was made before.
+
+    Args:
+        kind: of the answer.
+        file: the file and how to open it.
+        asked: all else that the answer depends on.
+        make: the answer about the opened trace.
+
+    Raises:
+        StepscopeError: if the file cannot be read, or `make` raises it.
+    """
+    key = _key(kind, file, asked)
+    found = _fetch(kind, key, file.path) if key else None
+    if found is None:
+        found = make(file.open())
+        if key and key == _key(kind, file, asked):  # else the file changed while it was read
+            _keep(kind, key, found)
+    return found
+
+
+def calibrations() -> tuple[tuple[str, int], ...]:
+    """What was measured on this machine, which predictions rest on: each file and its time."""
+    from stepscope.calibration import kept_calibrations
+
+    return tuple((path.name, path.stat().st_mtime_ns) for path in kept_calibrations())
+
+
+def _key(kind: Kind[Answer], file: TraceFile, asked: tuple[Any, ...]) -> Key | None:
+    from stepscope.load import key_of_text
+
+    if not file.cache:
+        return None
+    what = (kind.name, *asked)
+    return key_of_text(Path(file.path), file.model, file.as_recorded, what, kind.packages)
+
+
+def _fetch(kind: Kind[Answer], key: Key, source: str) -> Answer | None:
+    import msgspec
+
+    from stepscope.trace.cache import fetch_text
+
+    if (text := fetch_text(key)) is None:
+        return None
+    try:
+        return kind.named(msgspec.json.decode(text, type=kind.type), source)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def _keep(kind: Kind[Answer], key: Key, found: Answer) -> None:
+    """Keep an answer, but not one that JSON cannot hold: a number that is not finite."""
+    import msgspec
+
+    from stepscope.trace.cache import keep_text
+
+    try:
+        text = msgspec.json.encode(found)
+        whole = msgspec.json.decode(text, type=kind.type) == found
+    except (msgspec.MsgspecError, TypeError, RecursionError):
+        return
+    if whole:
+        keep_text(key, text)
