@@ -566,16 +566,6 @@ print(b"PjitFunction(update)" in found.read_bytes())
     assert manifest["outcome"] == "complete"
 
 
-def test_contexts_of_a_whole_run_are_told_where_to_be_had(tmp_path):
-    write(tmp_path, TRAINING + "train(2)")
-
-    done = start([*RUN, "--contexts", "train.py"], tmp_path)
-
-    assert done.returncode == 0
-    assert "record steps without --contexts, and `stepscope contexts FILE` shows" in done.stderr
-    assert not list(tmp_path.glob("*.stepscope"))
-
-
 def test_profile_records_a_loop_from_python(tmp_path):
     write(
         tmp_path,
@@ -601,3 +591,59 @@ def same_with_and_without_jax(folder: Path, *words: str):
     assert without_own_words(done.stderr) == plain.stderr
     assert done.returncode == plain.returncode
     return done, plain
+
+
+NESTED = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, PartitionSpec as P
+
+def layer(x, w):
+    return jnp.tanh(x @ w)  # the layer
+
+@jax.checkpoint
+def block(x, w):
+    return layer(layer(x, w), w)
+
+@jax.shard_map(mesh=Mesh(np.array(jax.devices()), "d"), in_specs=P("d"), out_specs=P())
+def total(x):
+    return jax.lax.psum(jnp.sum(x**2), "d")
+
+def loss_of(ws, x):
+    x, _ = jax.lax.scan(lambda x, w: (block(x, w), None), x, ws)
+    n, _ = jax.lax.while_loop(lambda c: c[1] < 3, lambda c: (jnp.sin(c[0]), c[1] + 1), (x, 0))
+    return total(jax.vmap(lambda row: jnp.cos(row))(x) + jax.lax.stop_gradient(n))
+
+@jax.jit
+def update(ws, x):
+    return ws - 1e-3 * jax.grad(loss_of)(ws, x)
+
+ws, x = 0.1 * jnp.ones((4, 64, 64)), jnp.ones((256, 64))
+for _ in range(12):
+    ws = update(ws, x)
+"""
+
+
+def test_loops_remat_vmap_and_shard_map_are_shown_below_their_lines(tmp_path):
+    write(tmp_path, NESTED)
+    _, _, trace = recorded(tmp_path, "train.py")
+    tree = build_contexts(trace)
+    names, via = tree.nodes.text("name"), tree.nodes.text("via")
+    kinds, lines = tree.nodes.text("kind"), tree.nodes["line"]
+    line = NESTED.splitlines().index("    return jnp.tanh(x @ w)  # the layer") + 1
+    inside = {}
+    for node in range(len(tree)):
+        path = tree.path(node)
+        frames = [row for row in path if kinds[row] == "python"]
+        if kinds[node] != "operator" or not frames:
+            continue
+        assert len({(names[row], lines[row]) for row in frames}) == len(frames)
+        if lines[frames[-1]] == line or names[node] in ("sin", "cos", "reduce_sum"):
+            shown = [names[row] for row in path if kinds[row] == "annotation"]
+            backward = any(via[row] == "backward" for row in path)
+            inside.setdefault((names[node], backward), set()).add(tuple(shown[-3:]))
+    assert ("scan",) in inside["dot_general", False]
+    assert {("scan", "remat"), ("scan", "remat", "recomputed")} <= inside["dot_general", True]
+    assert inside["sin", False] == {("while",)}
+    assert inside["cos", False] == {("vmap",)}
+    assert ("shard_map",) in inside["reduce_sum", False]
+    assert tree.metrics["cpu_ns"].sum.sum() == own_shares(trace.events).sum()

@@ -17,17 +17,17 @@ import numpy as np
 from stepscope.annotate.links.launch_sides import on_host
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.links.program_runs import call_around, calls_of_host_work
-from stepscope.annotate.names.named_scopes import scope_of
+from stepscope.annotate.names.named_scopes import Scope, scope_of
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.contexts.call_paths import merge_paths
 from stepscope.contexts.frames import Frame, Frames
 from stepscope.contexts.synthetic_elements import SyntheticElements
+from stepscope.contexts.traced_frames import frames_below_call
 from stepscope.trace.schema import VIAS
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 _CALL, _BACKWARD = VIAS.index("call"), VIAS.index("backward")
-_OWN_FRAMES = "stepscope/capture/script_runner.py"  # `stepscope run` is below the script
 _LEFT_OUT = -2
 
 
@@ -138,16 +138,26 @@ def _operations(
 ) -> Ids:
     """An element for each operation as it was traced, below its frame."""
     text = trace["origins"].text("scope")
-    scopes = [scope_of(value) for value in text.values]
-    names = frames.codes(Frame("operator", scope.primitive) for scope in scopes).astype(np.int64)
-    backward = np.array([scope.stage == "backward" for scope in scopes], np.bool_)
+    paths = [_path_of(scope_of(value)) for value in text.values]
+    length = np.array([len(path) for path in paths], np.int64)
+    backward = np.array([scope_of(value).stage == "backward" for value in text.values], np.bool_)
     code = text.codes[origin]
-    named = np.array([bool(scope.primitive) for scope in scopes], np.bool_)[code]
     result = above.copy()
-    for via, chosen in ((_CALL, ~backward[code]), (_BACKWARD, backward[code])):
-        at = np.flatnonzero(chosen & named)
-        result[at] = _add_distinct(above[at], names[code[at]], synthetic, via)
+    for depth in range(int(length.max(initial=0))):
+        names = frames.codes(path[min(depth, len(path) - 1)] for path in paths if path)
+        known = np.zeros(len(paths), np.int64)
+        known[length > 0] = names
+        is_backward = backward[code] & (depth == 0)
+        for via, chosen in ((_CALL, ~is_backward), (_BACKWARD, is_backward)):
+            at = np.flatnonzero(chosen & (length[code] > depth))
+            result[at] = _add_distinct(result[at], known[code[at]], synthetic, via)
     return result
+
+
+def _path_of(scope: Scope) -> list[Frame]:
+    """The frames of an operation below its line: what encloses it, and itself."""
+    inside = [Frame("annotation", name) for name in scope.inside]
+    return [*inside, Frame("operator", scope.primitive)] if scope.primitive else []
 
 
 def _chains(
@@ -155,7 +165,7 @@ def _chains(
 ) -> Ids:
     """The element of each origin's frame below its call; the call where there is no frame."""
     table = trace["frames"]
-    outer, kept = _below_the_call(trace)
+    outer, kept = frames_below_call(trace)
     own = np.append(kept, -1)[trace["origins"]["frame"][origin]]
     result = call.copy()
     at = np.flatnonzero(own >= 0)
@@ -190,30 +200,6 @@ def _frame_codes(table: Table, frames: Frames) -> Ids:
         Frame("python", function or "<unknown>", file or "", line) for function, file, line in rows
     )
     return codes.astype(np.int64)
-
-
-def _below_the_call(trace: Trace) -> tuple[Ids, Ids]:
-    """The outer frame of each frame within the compiled function, and the frame itself; else -1.
-
-    The stack of an operation begins at the script; what is above the compiled function is the path
-    of the call that compiled it, of which later calls need not have come.
-    """
-    table = trace["frames"]
-    programs = {scope_of(value).program for value in trace["origins"].text("scope").values}
-    names = [(name or "").rpartition(".")[2] for name in table.text("function")]
-    files = [file or "" for file in table.text("file")]
-    outer, kept = np.full(len(table), -1), np.full(len(table), -1)
-    inside, script = np.zeros(len(table), np.bool_), np.zeros(len(table), np.bool_)
-    for row, above in enumerate(table["parent"].tolist()):
-        begins = names[row] in programs and not (above >= 0 and inside[above])
-        inside[row] = begins or (above >= 0 and inside[above])
-        script[row] = files[row].endswith(_OWN_FRAMES)
-        if begins or above < 0 or script[above]:
-            outer[row] = -1
-        else:
-            outer[row] = kept[above]
-        kept[row] = row
-    return outer, kept
 
 
 def calls_of(trace: Trace, rows: Ids, parent: Ids, thread: Ids) -> Ids:

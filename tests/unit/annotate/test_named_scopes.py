@@ -32,7 +32,7 @@ STEP = "jit(step)/"
     ],
 )  # fmt: skip
 def test_scopes(text: str, stage: str | None, modules: tuple[str, ...], primitive: str) -> None:
-    assert scope_of(text)[1:] == (stage, False, modules, primitive)
+    assert scope_of(text)[1:5] == (stage, False, modules, primitive)
 
 
 def test_the_program_is_the_outermost_function() -> None:
@@ -43,7 +43,8 @@ def test_the_program_is_the_outermost_function() -> None:
 
 def test_forward_that_is_done_again_in_backward() -> None:
     text = "jit(step)/transpose(jvp(Net))/jvp(Net)/checkpoint/rematted_computation/Block_1/sin"
-    assert scope_of(text) == Scope("step", "backward", True, ("Net", "Block_1"), "sin")
+    expected = Scope("step", "backward", True, ("Net", "Block_1"), "sin", ("remat", "recomputed"))
+    assert scope_of(text) == expected
     text = text.replace("rematted_computation/", "")
     assert scope_of(text) == Scope("step", "backward", False, ("Net", "Block_1"), "sin")
 
@@ -56,3 +57,24 @@ def test_whatever_it_is_it_is_told_apart_in_bounded_depth(text: str) -> None:
 def test_of_operations_that_were_merged_the_first_scope_counts() -> None:
     merged = "jit(step)/transpose(jvp(CNN))/mul;jit(step)/transpose(jvp(CNN))/broadcast_in_dim"
     assert scope_of(merged) == scope_of("jit(step)/transpose(jvp(CNN))/mul")
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        ("jit(step)/jvp()/while/body/closed_call/tanh", ("scan",)),
+        ("jit(step)/jvp()/while/body/add", ("while",)),
+        ("jit(step)/while/body/closed_call/while/body/mul", ("scan", "while")),
+        ("jit(step)/cond/branch_1_fun/sin", ("cond",)),
+        ("jit(step)/jvp(vmap())/mul", ("vmap",)),
+        ("jit(step)/transpose(jvp(vmap(Net)))/mul", ("vmap",)),
+        ("jit(step)/transpose(jvp())/while/body/closed_call/checkpoint/dot_general",
+         ("scan", "remat")),
+        ("jit(step)/transpose(jvp())/checkpoint/rematted_computation/tanh",
+         ("remat", "recomputed")),
+        ("jit(step)/jvp()/shard_map/psum", ("shard_map",)),
+        ("jit(step)/jvp(Net)/Dense_0/dot_general", ()),
+    ],
+)  # fmt: skip
+def test_what_encloses_an_operation(text: str, inside: tuple[str, ...]) -> None:
+    assert scope_of(text).inside == inside

@@ -48,7 +48,9 @@ def origins(*groups: list[tuple[str, int, float]]) -> Table:
     return Table(ORIGINS, {**columns, "frame": numbers, "share": shares})
 
 
-def traced(text: str, *groups: list[tuple[str, int, float]]) -> Trace:
+def traced(
+    text: str, *groups: list[tuple[str, int, float]], stack: list[Any] | None = None
+) -> Trace:
     """A drawn trace; an operation named `op-N` was made from the N-th group of origins."""
     trace = drawn_trace(CALLS + text)
     table = origins(*groups)
@@ -56,7 +58,7 @@ def traced(text: str, *groups: list[tuple[str, int, float]]) -> Trace:
     names = [name or "" for name in trace.events.text("name")]
     number = [int(name[3:]) if name.startswith("op-") else -1 for name in names]
     origin = [int(first[n]) if n >= 0 else -1 for n in number]
-    tables = {"origins": table, "frames": frames(STACK)}
+    tables = {"origins": table, "frames": frames(stack or STACK)}
     trace = trace.with_events(origin=np.array(origin))
     for extra in tables.values():
         trace = trace.with_table(extra)
@@ -175,3 +177,47 @@ def test_shares_keep_the_values_of_events_that_are_whole() -> None:
         4: 4,
         6: 5,
     }
+
+
+def test_loops_and_transformations_are_between_the_line_and_the_operation() -> None:
+    trace = traced(
+        run(10, 14, "op-0", 1) + run(14, 17, "op-1", 1),
+        [("jit(step)/jvp()/while/body/closed_call/tanh", NET, 1.0)],
+        [("jit(step)/transpose(jvp())/while/body/closed_call/checkpoint/tanh", NET, 1.0)],
+    )
+    found = own(build_contexts(trace))
+    line = CALL + "step:20/Net.__call__:7/"
+    assert found[line + "scan/tanh/op-0"] == 4
+    assert found[line + "↩scan/remat/tanh/op-1"] == 3
+
+
+def test_frames_that_a_loop_repeats_are_there_once() -> None:
+    stack = [
+        *STACK[:5],
+        (NET, "step", "train.py", 20),
+        (5, "Net.__call__", "model.py", 7),  # the same as NET
+        (6, "step", "train.py", 20),
+        (7, "Net.__call__", "model.py", 7),
+        (8, "body", "model.py", 2),
+    ]
+    trace = traced(
+        run(10, 14, "op-0", 1) + run(14, 17, "op-1", 1),
+        [("jit(step)/while/body/closed_call/tanh", 9, 1.0)],
+        [("jit(step)/while/body/add", 8, 1.0)],
+        stack=stack,
+    )
+    found = own(build_contexts(trace))
+    line = CALL + "step:20/Net.__call__:7/"
+    assert found[line + "body:2/scan/tanh/op-0"] == 4
+    assert found[line + "while/add/op-1"] == 3
+
+
+def test_the_recorder_has_no_frames() -> None:
+    stack = [
+        *STACK[:2],
+        (1, "JitCallWatch.watched", "lib/stepscope/capture/jax/jit_calls.py", 74),
+        (2, "helper", "train.py", 9),
+    ]
+    trace = traced(run(10, 14, "op-0", 1), [("jit(other)/slice", 3, 1.0)], stack=stack)
+    (path,) = (path for path in own(build_contexts(trace)) if path.endswith("op-0"))
+    assert path.endswith("<module>:30/helper:9/slice/op-0")

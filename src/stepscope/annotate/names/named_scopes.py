@@ -31,6 +31,14 @@ _MACHINERY = re.compile(
     r"|pallas_call|xla_call)$"
 )
 _REPEATED = "rematted_computation"
+# What encloses an operation, as JAX's users call it; `vmap` is a transformation.
+_ENCLOSING = {
+    "while": "while", "scan": "scan", "checkpoint": "remat", "remat": "remat",
+    "remat2": "remat", _REPEATED: "recomputed", "shard_map": "shard_map",
+    "pallas_call": "pallas_call",
+}  # fmt: skip
+_BRANCH = re.compile(r"^branch_\d+_fun$")
+_OF_SCAN = ("while", "body", "closed_call")
 _EINSUM = "->"
 _NONE = -1
 _LONGEST, _DEEPEST = 4096, 64  # parsing takes bounded time for any input
@@ -45,6 +53,8 @@ class Scope(NamedTuple):
         recompute: whether it is forward work repeated in the backward pass.
         modules: names of the enclosing scopes, the outermost first.
         primitive: the operation itself.
+        inside: what encloses it, outermost first: `scan`, `while`, `cond`, `vmap`, `remat`,
+            `recomputed`, `shard_map`, `pallas_call`.
     """
 
     program: str
@@ -52,6 +62,7 @@ class Scope(NamedTuple):
     recompute: bool
     modules: tuple[str, ...]
     primitive: str
+    inside: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=1 << 16)
@@ -59,8 +70,10 @@ def scope_of(text: str) -> Scope:
     """Parse a scope.
 
     Example:
-        >>> scope_of("jit(step)/transpose(jvp(CNN))/Dense_0/dot_general")[1:]
+        >>> scope_of("jit(step)/transpose(jvp(CNN))/Dense_0/dot_general")[1:5]
         ('backward', False, ('CNN', 'Dense_0'), 'dot_general')
+        >>> scope_of("jit(step)/jvp(vmap())/while/body/closed_call/tanh").inside
+        ('vmap', 'scan')
     """
     *around, primitive = _split(text[:_LONGEST].partition(";")[0])
     program, transforms, machinery = "", set[str](), set[str]()
@@ -79,7 +92,21 @@ def scope_of(text: str) -> Scope:
             names.append(part)
     stage = _stage(transforms, names)
     recompute = stage == "backward" and _REPEATED in machinery
-    return Scope(program, stage, recompute, tuple(names[:_DEEPEST]), primitive)
+    inside = tuple(_enclosing(around))[:_DEEPEST]
+    return Scope(program, stage, recompute, tuple(names[:_DEEPEST]), primitive, inside)
+
+
+def _enclosing(parts: list[str]) -> Iterator[str]:
+    """What encloses an operation; the body of a scan is a call within a while loop."""
+    for number, part in enumerate(parts):
+        if "(" in part:
+            yield from (name for name in part.split("(") if name == "vmap")
+        elif tuple(parts[number : number + 3]) == _OF_SCAN:
+            yield "scan"
+        elif _BRANCH.match(part):
+            yield "cond"
+        elif shown := _ENCLOSING.get(part):
+            yield shown
 
 
 def _split(text: str) -> list[str]:
