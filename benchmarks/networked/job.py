@@ -16,6 +16,7 @@ from benchmarks.networked.links import Links, environment
 # A page that is touched first costs microseconds in a virtual machine: freed memory is kept.
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
+    "PYTHONWARNINGS": "ignore",
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 36),
     "MALLOC_TOP_PAD_": str(1 << 26),

@@ -36,8 +36,9 @@ class Topology:
 class Links:
     """The namespaces of one topology, whose links can be shaped again.
 
-    Every worker has an interface `lan` that leads to its node's switch. Both ends of a link are
-    shaped, so that a worker neither sends nor receives faster.
+    Every worker has an interface `lan` that leads to its node's switch; with two workers in all,
+    to the other one. Both ends of a link are shaped, so that a worker neither sends nor receives
+    faster.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -50,19 +51,31 @@ class Links:
         """Words before the command of a worker's process."""
         return ["ip", "netns", "exec", self._workers[rank]]
 
+    @property
+    def _is_direct(self) -> bool:
+        return self.topology.workers == 2
+
     def make(self) -> None:
         """Make the namespaces, switches and links."""
         for name in (*self._switches, *self._workers):
             shell("ip netns add", name)
             shell(f"ip -n {name} link set lo up")
+        if self._is_direct:
+            first, second = self._workers
+            shell(f"ip link add lan netns {first} type veth peer name lan netns {second}")
+        else:
+            self._make_switches()
+        for rank, name in enumerate(self._workers):
+            shell(f"ip -n {name} addr add 10.77.0.{rank + 1}/24 dev lan")
+            shell(f"ip -n {name} link set lan up")
+
+    def _make_switches(self) -> None:
         for name in self._switches:
             shell(f"ip -n {name} link add switch type bridge")
             shell(f"ip -n {name} link set switch up")
         for rank, name in enumerate(self._workers):
             switch = self._switches[rank // self.topology.per_node]
             shell(f"ip link add lan netns {name} type veth peer name w{rank} netns {switch}")
-            shell(f"ip -n {name} addr add 10.77.0.{rank + 1}/24 dev lan")
-            shell(f"ip -n {name} link set lan up")
             _plug(switch, f"w{rank}")
         if len(self._switches) == 2:
             first, second = self._switches
@@ -80,6 +93,8 @@ class Links:
         own = mbit if self.topology.nodes == 1 else within_mbit
         for rank, name in enumerate(self._workers):
             _shape(name, "lan", own)
+            if self._is_direct:
+                continue
             _shape(self._switches[rank // self.topology.per_node], f"w{rank}", own)
         if self.topology.nodes > 1:
             for switch in self._switches:

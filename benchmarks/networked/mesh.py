@@ -1,4 +1,4 @@
-"""Connections from each worker to each other, with one queue for all that is to be sent."""
+"""Connections from each worker to each other, each with a queue of what is to be sent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, distributed
 
 _HEADER = struct.Struct("<BII")
@@ -20,6 +19,7 @@ _HEADER = struct.Struct("<BII")
 _SEND_BUFFER = 256 << 10
 
 Receive = Callable[[int, int, Tensor], None]
+Room = Callable[[int, int, int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -70,29 +70,37 @@ class Waiting:
 class Mesh:
     """TCP connections between all workers of the process group.
 
-    A thread sends what waits, the smallest number first; a thread per other worker receives.
-    Addresses are those of `WORKER_ADDRESS`, by default of this machine.
+    For each other worker a thread sends what waits, the smallest number first, and a thread
+    receives. With one queue for all, a worker whose link is busy would hold up the others: all
+    workers push the slices of one server at the same time. Addresses are those of
+    `WORKER_ADDRESS`, by default of this machine.
     """
 
     def __init__(self) -> None:
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
         self.failure: BaseException | None = None
         self._connections = _connect(self.rank, self.size)
-        self._waiting = Waiting()
+        self._waiting = {worker: Waiting() for worker in self._connections}
 
-    def start(self, receive: Receive) -> None:
-        """Begin to send and receive; `receive` gets kind, number and values."""
-        self._thread(self._send_all)
-        for connection in self._connections.values():
-            self._thread(lambda one=connection: self._receive_all(one, receive))
+    def start(self, room: Room, receive: Receive) -> None:
+        """Begin to send and receive.
+
+        Args:
+            room: where to receive values of a kind, number and count.
+            receive: gets kind, number and values.
+        """
+        for worker, connection in self._connections.items():
+            self._thread(lambda one=worker: self._send_all(one))
+            self._thread(lambda one=connection: self._receive_all(one, room, receive))
 
     def send(self, message: Message) -> None:
         """Queue a message."""
-        self._waiting.put(message)
+        self._waiting[message.worker].put(message)
 
     def close(self) -> None:
         """Close the connections, which ends the threads."""
-        self._waiting.close()
+        for waiting in self._waiting.values():
+            waiting.close()
         for connection in self._connections.values():
             with suppress(OSError):  # the other side has closed it
                 connection.shutdown(socket.SHUT_RDWR)
@@ -114,26 +122,29 @@ class Mesh:
 
         threading.Thread(target=run, daemon=True).start()
 
-    def _send_all(self) -> None:
-        while (message := self._waiting.get()) is not None:
+    def _send_all(self, worker: int) -> None:
+        connection = self._connections[worker]
+        while (message := self._waiting[worker].get()) is not None:
             header = _HEADER.pack(message.kind, message.number, message.values.numel())
-            connection = self._connections[message.worker]
             connection.sendall(header)
             connection.sendall(message.values.numpy())
 
-    def _receive_all(self, connection: socket.socket, receive: Receive) -> None:
+    def _receive_all(self, connection: socket.socket, room: Room, receive: Receive) -> None:
         header = bytearray(_HEADER.size)
         while _fill(connection, memoryview(header)):
             kind, number, count = _HEADER.unpack(header)
-            values = torch.empty(count)
+            values = room(kind, number, count)
             _fill(connection, memoryview(values.numpy()).cast("B"))
             receive(kind, number, values)
 
 
 def _fill(connection: socket.socket, room: memoryview) -> bool:
-    """Receive until a buffer is full; False if the other side has closed."""
+    """Receive until a buffer is full; False if the other side has closed.
+
+    The system waits for all of it: waking up for each part would take the interpreter's lock.
+    """
     while len(room):
-        count = connection.recv_into(room)
+        count = connection.recv_into(room, len(room), socket.MSG_WAITALL)
         if not count:
             return False
         room = room[count:]

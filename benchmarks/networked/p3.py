@@ -56,7 +56,7 @@ class P3:
         self._changed = threading.Condition()
         for module, own in _own_parameters(model):
             self._add_module(module, own, optimizer, slice_elements)
-        mesh.start(self._received)
+        mesh.start(self._room, self._received)
 
     def finish(self) -> None:
         """Wait for all gradients and update all parameters, as after the last step."""
@@ -118,10 +118,13 @@ class P3:
             one.is_ready, early, one.early = True, one.early, []
         self._add(index, [*early, None])
 
+    def _room(self, kind: int, index: int, count: int) -> Tensor:
+        """Averages replace the own values, which the server has by then."""
+        return self._values(index) if kind == PULL else torch.empty(count)
+
     def _received(self, kind: int, index: int, values: Tensor) -> None:
         """In a thread per other worker."""
         if kind == PULL:
-            self._values(index).copy_(values)
             self._arrive(index)
             return
         one = self._slices[index]

@@ -1,7 +1,7 @@
 """A process of a job that trains as it is told on its standard input: `worker.py MODEL`.
 
-A line of input is JSON, `{"way": ..., "warmup": ..., "steps": ...}`; the answer of rank 0 has the
-length and the CPU time of each step, ns. `together` is training alone, but in all workers at once.
+A line of input is JSON, `{"way": ..., "warmup": ..., "steps": ...}`; rank 0 answers. `together` is
+training alone, but in all workers at once and step by step.
 """
 
 from __future__ import annotations
@@ -20,23 +20,35 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.networked.models import make_task
 from benchmarks.networked.trainers import Trainer, make_trainer
 
+from stepscope.calibration.timed import queued_ns
+
+Reading = tuple[int, int, int, int]
+
 
 def answer(trainer: Trainer, request: dict[str, Any], takes_part: bool) -> dict[str, list[int]]:
-    """The length and the CPU time of this process of each step, ns."""
+    """The times of each step: see `benchmarks.networked.runs.Run`."""
     distributed.barrier()
     readings = []
     if takes_part:
         for _ in range(request["warmup"] + request["steps"]):
-            readings.append((time.perf_counter_ns(), time.process_time_ns()))
+            readings.append(_reading(trainer))
             trainer.step()
-        readings.append((time.perf_counter_ns(), time.process_time_ns()))
+            if request["way"] == "together":
+                distributed.barrier()
+        readings.append(_reading(trainer))
         trainer.finish()
     distributed.barrier()
     steps = list(pairwise(readings))[request["warmup"] :]
+    names = "steps_ns", "cpu_ns", "waited_ns", "optimizer_ns"
     return {
-        "steps_ns": [after[0] - before[0] for before, after in steps],
-        "cpu_ns": [after[1] - before[1] for before, after in steps],
+        name: [after[column] - before[column] for before, after in steps]
+        for column, name in enumerate(names)
     }
+
+
+def _reading(trainer: Trainer) -> Reading:
+    waited = sum(queued_ns().values())
+    return time.perf_counter_ns(), time.process_time_ns(), waited, trainer.optimizer_ns
 
 
 def main() -> None:

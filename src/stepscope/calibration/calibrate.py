@@ -94,7 +94,7 @@ def _measured(
     base = known or Calibration(
         machine, date, casts=facts["casts"], copies=facts["copies"],
         optimizers=facts["optimizers"], loading=facts["loading"], reducing=facts["reducing"],
-        sharding=facts["sharding"],
+        sharding=facts["sharding"], sparse_gradients=facts["sparse_gradients"],
     )  # fmt: skip
     return replace(
         base,

@@ -20,7 +20,7 @@ from stepscope.errors import ChangeError
 from stepscope.trace.cache import cache_folder
 from stepscope.trace.trace import Metadata
 
-VERSION = 4
+VERSION = 5
 _FILE = re.compile(r"(calibration-[0-9a-f]{16}\.json|\.calibration-[0-9a-f]{16}\.json\.\d+)")
 _LIMITS = (
     "ATEN_CPU_CAPABILITY",
@@ -77,6 +77,7 @@ class Calibration:
         operators: by signature: `[in 32 bits, in 16 bits]`; null if the call is not possible.
         casts: rows `[elements, to 16 bits, to 32 bits]`.
         copies: rows `[bytes, copy into new memory]`.
+        sparse_gradients: rows `[elements, compress as DGC does, add what one worker sent]`.
         optimizers: by class: rows `[tensors, total elements, fused step]`.
         reducing: an all-reduce of two processes on this machine: rows `[bytes, ns, CPU time of each
             process, ns]`.
@@ -94,6 +95,7 @@ class Calibration:
     operators: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     casts: Sequence[Sequence[float]] = ()
     copies: Sequence[Sequence[float]] = ()
+    sparse_gradients: Sequence[Sequence[float]] = ()
     optimizers: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     loading: Sequence[Sequence[float]] = ()
     reducing: Sequence[Sequence[float]] = ()

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from stepscope.calibration.reducing import reducing
 from stepscope.calibration.replay import prepare
 from stepscope.calibration.sharding import sharding
+from stepscope.calibration.sparse_gradients import sparse_gradients
 from stepscope.calibration.timed import QUIET, Timed, least, least_share, plain, shorter
 
 _MOST_PASSES = 3  # of measurements that other processes disturbed
@@ -134,6 +135,7 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     }
     if request["machine"]:
         wanted |= {"casts": casts, "copies": copies, "optimizers": fused_steps}
+        wanted["sparse_gradients"] = sparse_gradients
     found = undisturbed(wanted)
     share = min(least_share(once), least_share(found))
     operators = {text: found.pop(text) for text in request["operators"]}

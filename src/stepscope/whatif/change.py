@@ -29,6 +29,9 @@ GROUPS = (
 )
 """The groups in which changes are listed, in order."""
 
+OURS = "ours"
+"""The source of errors that are measured in docs/evidence/accuracy.md."""
+
 _BOOLEANS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _LARGEST = 1e6  # larger factors give times that a trace cannot hold
 _DESCRIBED = re.compile(r"^    ([\w, ]+): (.+(?:\n        .+)*)", re.MULTILINE)
@@ -112,8 +115,8 @@ class Change:
         assumptions: what has to hold for the prediction.
         choose: values for parameters that the user does not give, given the graph.
         low, high: parameters under which it gains least and most, for the range.
-        error: the largest published relative error of such predictions, 0 if there is none.
-        error_source: where that error was published.
+        error: the largest relative error of such predictions that was measured, 0 if none was.
+        error_source: where that error was published; `OURS` for docs/evidence/accuracy.md.
         basis_on_cpu, assumptions_on_cpu: the same, given the graph, if the CPU does the work.
         is_calibrated: whether it takes times from the machine's calibration then.
         ranked: whether `--all` tries it: not if it needs parameters or cannot gain.

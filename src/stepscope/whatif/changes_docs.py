@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from stepscope.whatif import CHANGES, Change
-from stepscope.whatif.change import Parameter
+from stepscope.whatif.change import OURS, Parameter
 
 _HEAD = """\
 # What-if changes
@@ -35,11 +35,19 @@ def _section(change: Change) -> str:
         on_cpu = f" On a CPU: {change.basis_on_cpu}." if change.basis_on_cpu else ""
         lines.append(f"- **Based on** {change.basis}.{on_cpu}")
     if change.error:
-        lines.append(f"- **Published error** up to {change.error:.0%} ({change.error_source}).")
+        lines.append(_error(change))
     if change.application:
         lines.append(f"- **`verify`**: {change.application.summary}.")
     lines += [f"- **Assumes** that {text}." for text in change.assumptions]
     return "\n".join([*lines, "", *_parameters(list(change.parameters.values()))])
+
+
+def _error(change: Change) -> str:
+    if change.error_source == OURS:
+        return (
+            f"- **Measured error** up to {change.error:.0%} ([accuracy](../evidence/accuracy.md))."
+        )
+    return f"- **Published error** up to {change.error:.0%} ({change.error_source})."
 
 
 def _parameters(parameters: list[Parameter]) -> list[str]:

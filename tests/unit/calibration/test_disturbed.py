@@ -94,7 +94,7 @@ class Child:
         names = ("casts", "copies", "loading", "reducing")
         tables = {name: [[1.0, 100 / share]] for name in names}
         return {"torch": "2.13.0", "core_share": share, "operators": {}, "optimizers": {},
-                "sharding": {}, **tables}  # fmt: skip
+                "sharding": {}, "sparse_gradients": [], **tables}  # fmt: skip
 
 
 @pytest.fixture

@@ -102,6 +102,15 @@ def test_the_next_steps_forward_waits_for_its_own_slices_only() -> None:
     assert forward[1] == pytest.approx(80 + 2 * MS, abs=1)
 
 
+def test_latency_delays_each_message_but_not_the_next(graph: Graph) -> None:
+    def sent(latency: int) -> float:
+        network = {"workers": 2, "bandwidth_gbps": 8, "latency_us": latency}
+        return step_us(p3(graph, **network, slice_kb=MS / 50))
+
+    # The last slice's push or pull keeps the link busy until the end, and then arrives.
+    assert sent(100) - sent(0) == pytest.approx(100, abs=1)
+
+
 # -- blueconnect and dgc, after ddp
 
 DDP = "ddp:workers=4,bandwidth_gbps=8,latency_us=0"
@@ -109,10 +118,10 @@ DDP = "ddp:workers=4,bandwidth_gbps=8,latency_us=0"
 
 def test_all_reduces_are_split_over_levels(graph: Graph) -> None:
     # Buckets of 1 and 2 MiB. Two within a node at 8 bytes a ns: half of each, up and down; then
-    # half of the half between two nodes, at 1 byte a ns. The levels overlap for different buckets:
-    # the second's part between nodes follows the first's.
+    # half of the half between two nodes, at 1 byte a ns for both workers of a node together. The
+    # levels overlap for different buckets: the second's part between nodes follows the first's.
     result = changed(graph, DDP, "blueconnect:factors=2x2,gbps=64x8,latency_us=0")
-    within, between = MS / 2 / 8, MS / 4
+    within, between = MS / 2 / 8, 2 * MS / 4
     first = 60 + within
     turn = first + between  # the first bucket is scattered
     second = max(80 + 2 * within, turn)
@@ -122,6 +131,21 @@ def test_all_reduces_are_split_over_levels(graph: Graph) -> None:
     end = turn + between + 2 * between + 2 * between + 2 * within
     assert step_us(result) == pytest.approx(end + 20, abs=2)
     assert step_us(graph, DDP) == pytest.approx(60 + 1.5 * 3 * MS + 20, abs=2)
+
+
+def test_at_one_switch_all_levels_take_the_same_link(graph: Graph) -> None:
+    # Half of each bucket and half of the half, up and down: as much as along a ring.
+    result = changed(graph, DDP, "blueconnect:factors=2x2,gbps=8x8,latency_us=0,one_switch=true")
+    assert step_us(result) == pytest.approx(step_us(graph, DDP), abs=2)
+
+
+def test_each_worker_receives_what_all_others_send(graph: Graph) -> None:
+    # Of 1 and 2 MiB each worker sends 1 % and its indices to three others, one after the other.
+    a_pass, send = MS / 900, 3 * MS * 0.02
+    first = 60 + 13 * a_pass + send
+    assert step_us(graph, DDP, "dgc:ratio=0.01,workers=4") == pytest.approx(
+        max(first, 80) + 2 * (13 * a_pass + send) + 20, abs=2
+    )
 
 
 def test_compressed_gradients_send_less_and_cost_kernels(graph: Graph) -> None:
@@ -207,6 +231,7 @@ def test_modules_are_units(graph: Graph) -> None:
         ("dgc", "these steps have no all-reduces; put ddp first"),
         ("compress", "these steps have no all-reduces; put ddp first"),
         ("dgc:ratio=0", "expected ratio above 0 and at most 0.5, found 0.0"),
+        ("dgc:workers=1", "dgc: expected at least 2 workers, found 1"),
         ("p3:slice_kb=0", "expected slice_kb of at least 0.1, found 0.0"),
         ("zero:stage=4", "expected stage=1, 2 or 3, found 4"),
         ("zero:stage=3,workers=1", "zero: expected at least 2 workers"),

@@ -195,10 +195,19 @@ REDUCED = """
 
 def test_processes_with_more_threads_than_cores_slow_each_other() -> None:
     graph = graph_of(REDUCED, **ON_CPU)
-    computing = 100 + 200 + 100
     assert step_us(graph, "shared_cores:processes=2") == 1000
-    assert step_us(graph, "shared_cores:processes=4") == 1000 + computing
+    assert step_us(graph, "shared_cores:processes=4") == 2 * 1000
     assert step_us(graph, "shared_cores:processes=4,cores=8") == 1000
+
+
+def test_with_more_processes_than_cores_python_is_slower_too() -> None:
+    # One thread of four processes on two cores; two threads of two leave Python a core of its own.
+    graph = graph_of(REDUCED, **ON_CPU)
+    computing = 100 + 200 + 100
+    assert step_us(graph, "shared_cores:processes=4,cores=2") == 2 * 1000
+    capture = {**ON_CPU["capture"], "threads": 2}
+    two = graph_of(REDUCED, **{**ON_CPU, "capture": capture})
+    assert step_us(two, "shared_cores:processes=2,cores=2") == 1000 + computing
 
 
 def test_where_no_core_is_free_collectives_take_time_from_the_loop() -> None:
@@ -207,6 +216,36 @@ def test_where_no_core_is_free_collectives_take_time_from_the_loop() -> None:
     fast = "ddp:workers=2,bandwidth_gbps=1000000,latency_us=0"
     alone = step_us(graph, fast)
     assert step_us(graph, fast, "shared_cores:processes=1") == alone
+    assert step_us(graph, fast, "shared_cores:processes=2") == pytest.approx(alone + 30, abs=0.1)
+
+
+def test_compressing_takes_the_loops_thread_what_was_calibrated() -> None:
+    rows = [[1, 40_000, 5_000], [FLAT, 40_000, 5_000]]
+    calibrate(copies=[[1, 1], [FLAT, 1]], sparse_gradients=rows)
+    graph = graph_of(REDUCED, **ON_CPU)
+    fast = "ddp:workers=2,bandwidth_gbps=1000000,latency_us=0"
+    # Adding up overlaps with the rest of backward.
+    assert step_us(graph, fast, "dgc") == pytest.approx(step_us(graph, fast) + 40, abs=0.1)
+
+
+USED = """
+    main   | 0 1000 | ProfilerStep#0
+    main   | 10 110 | ## forward ##
+    main   | 10 110 | aten::mm | seq=1
+    main   | 100 600 | ## backward ##
+    main   | 200 400 | MmBackward0 | seq=1 fwd=1
+    main   | 400 410 | torch::autograd::AccumulateGrad | Input_Dims=[[262144]] Input_type=["float"]
+    main   | 600 700 | ## optimizer ##
+    main   | 600 700 | aten::add_
+    fwdbwd | arrow | aten::mm > MmBackward0
+"""
+
+
+def test_pushing_and_pulling_a_slice_takes_one_share_of_the_loops_core() -> None:
+    calibrate(reducing=[[1, 1, 30_000], [FLAT, 1, 30_000]])
+    graph = graph_of(USED, **ON_CPU)
+    fast = "p3:workers=2,bandwidth_gbps=1000000,latency_us=0,slice_kb=2000"
+    alone = step_us(graph, fast)
     assert step_us(graph, fast, "shared_cores:processes=2") == pytest.approx(alone + 30, abs=0.1)
 
 

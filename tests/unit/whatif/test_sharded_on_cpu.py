@@ -38,6 +38,9 @@ STEP = f"""
 """
 
 
+GATHERED = 0.75 * MS  # 1 MiB by two workers of gloo
+
+
 @pytest.fixture
 def graph() -> Graph:
     """The modules `first` and `last`, in a root without parameters of its own."""
@@ -53,20 +56,21 @@ def graph() -> Graph:
 
 def test_units_are_gathered_and_scattered_while_the_thread_waits(graph: Graph) -> None:
     result = changed(graph, f"fsdp:unit_mb=1,{FAST}")
-    # Gathered twice, half of each; scattered by all-reduces of 1 and 2 MiB. Of the weight update
-    # 80 us depend on the size, of which half is left.
-    assert step_us(result) == pytest.approx(1000 + 2 * 1.5 * MS + 3 * MS - 40, abs=1)
+    # Gathered twice: half of each, and a quarter of waiting for the other's announcement; scattered
+    # by all-reduces of 1 and 2 MiB. Of the weight update 80 us depend on the size, of which half is
+    # left.
+    assert step_us(result) == pytest.approx(1000 + 2 * GATHERED * 3 + 3 * MS - 40, abs=1)
     starts = start_us(result)
-    assert starts["aten::mm"] == pytest.approx(10 + MS, abs=1)
-    assert starts["aten::bmm"] == pytest.approx(60 + 1.5 * MS, abs=1)
+    assert starts["aten::mm"] == pytest.approx(10 + GATHERED * 2, abs=1)
+    assert starts["aten::bmm"] == pytest.approx(60 + GATHERED * 3, abs=1)
     # The last unit is gathered again, used, and its gradients are scattered at once.
-    assert starts["reduce-scatter 1"] == pytest.approx(310 + 2 * MS, abs=1)
-    assert starts["MmBackward0"] == pytest.approx(310 + 2 * MS + MS + MS, abs=1)
+    assert starts["reduce-scatter 1"] == pytest.approx(310 + GATHERED * 4, abs=1)
+    assert starts["MmBackward0"] == pytest.approx(310 + GATHERED * 6 + MS, abs=1)
 
 
 def test_what_is_no_unit_is_kept_from_forward_to_backward(graph: Graph) -> None:
     result = changed(graph, f"fsdp:unit=last,{FAST}")
-    assert step_us(result) == pytest.approx(1000 + 1.5 * MS + 0.5 * MS + 3 * MS - 40, abs=1)
+    assert step_us(result) == pytest.approx(1000 + 4 * GATHERED + 3 * MS - 40, abs=1)
 
 
 def test_copies_into_and_out_of_shards_take_the_loops_time() -> None:
@@ -74,7 +78,7 @@ def test_copies_into_and_out_of_shards_take_the_loops_time() -> None:
     graph = graph_of(told, **ON_CPU)
     # The product of 0.5 MB reads and writes 1 MB in 50 us: 1 byte takes 1 / 20 ns, a copy 1 / 10.
     copy = MS / 10
-    gathered = 2 * (1.5 * MS) + 2 * 3 * (2 * copy / 2 + 2 * copy)
+    gathered = 2 * 3 * GATHERED + 2 * 3 * (2 * copy / 2 + 2 * copy)
     scattered = 3 * MS + 3 * (2 * copy + copy / 2)
     assert step_us(graph, f"fsdp:unit_mb=1,{FAST}") == pytest.approx(
         1000 + gathered + scattered - 40, abs=1
@@ -83,7 +87,7 @@ def test_copies_into_and_out_of_shards_take_the_loops_time() -> None:
 
 def test_copies_take_what_they_were_calibrated_to_take(graph: Graph) -> None:
     calibrate(copies=[[1, 1_000], [3 * MIB, 3 * MIB / 2], [FLAT, FLAT]])
-    plain = 1000 + 2 * 1.5 * MS + 3 * MS - 40
+    plain = 1000 + 2 * 3 * GATHERED + 3 * MS - 40
     copies = (2 * 3 * 3 + 3 * 2.5) * MS / 2  # of 3 MiB in all, at 2 bytes a ns
     fsdp = f"fsdp:unit_mb=1,{FAST}"
     assert step_us(graph, fsdp) == pytest.approx(plain + copies, abs=1)
@@ -125,6 +129,15 @@ def test_parameters_are_broadcast_once_they_are_updated(graph: Graph) -> None:
 def test_whole_parameters_are_dealt_out_by_size() -> None:
     assert largest_share([6, 5, 4, 3, 2], 2) == 11 / 20  # 6 + 3 + 2 and 5 + 4
     assert largest_share([1, 1, 10], 4) == 10 / 12
+
+
+def test_of_two_workers_of_gloo_one_gathers_half_a_block_later() -> None:
+    # Each sends 500,000 bytes at 1 byte a ns; the later one's announcement waits behind 250,000.
+    two = Network(2, 8, 10, gloo=True)
+    assert two.all_gather_ns(1e6) == 500e3 + 250e3 + 10e3
+    assert replace(two, gloo=False).all_gather_ns(1e6) == 500e3 + 10e3
+    four = replace(two, workers=4)
+    assert four.all_gather_ns(1e6) == four.gather_ns(1e6)
 
 
 def test_gloo_scatters_by_an_all_reduce_and_broadcasts_down_a_tree() -> None:

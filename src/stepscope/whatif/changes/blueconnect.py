@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from stepscope.arrays import Ids
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_thread
 from stepscope.whatif.change import Change
@@ -14,17 +15,24 @@ from stepscope.whatif.parts.network import Network
 
 
 def blueconnect(
-    graph: Graph, factors: str = "4x2", gbps: str = "100x10", latency_us: float = 5.0
+    graph: Graph,
+    factors: str = "4x2",
+    gbps: str = "100x10",
+    latency_us: float = 5.0,
+    one_switch: bool = False,
 ) -> Graph:
     """All-reduces become reduce-scatters up the network levels and all-gathers down.
 
-    Each level has a channel of its own.
+    Each level has a channel of its own. Above the first level, the workers of a group below send
+    at the same time and share its bandwidth.
 
     Args:
         graph: of steps with all-reduces, measured or added by `ddp`.
         factors: workers in a group at each level, from inside a node outwards.
-        gbps: bandwidth of a link at each level, Gbit/s.
+        gbps: bandwidth at each level, Gbit/s: of a worker within its node, of a node to others,
+            and so on; all links of a node together.
         latency_us: of a message, us.
+        one_switch: whether each worker has one link, to the switch of all, for every level.
 
     Raises:
         ChangeError: if there are no all-reduces, their sizes are unknown, or the levels do not fit.
@@ -40,16 +48,28 @@ def blueconnect(
         raise ChangeError("blueconnect: these steps have no all-reduces; put ddp first")
     if (graph.tasks["bytes"][tasks] < 0).any():
         raise ChangeError("blueconnect: the trace does not record the sizes of its all-reduces")
-    device = int(graph.threads["device"][graph.tasks["thread"][tasks[0]]])
+    graph, channels = _channels(graph, tasks, 1 if one_switch else len(sizes))
     up = []
     for level, (workers, speed) in enumerate(zip(sizes, speeds, strict=True)):
+        below = prod(sizes[:level])
+        speed = speed if one_switch else speed / below
         network = Network(workers, speed, latency_us, workers, speed, latency_us)
-        part = graph.tasks["bytes"][tasks] / prod(sizes[:level])
-        graph, channel = add_thread(graph, f"level {level}", "communication", device, ordered=False)
+        part = graph.tasks["bytes"][tasks] / below
+        channel = channels[0 if one_switch else level]
         up.append((channel, network.checked("blueconnect").gather_ns(part)))
     scatter = [Phase("reduce-scatter", *level) for level in up]
     gather = [Phase("all-gather", *level) for level in reversed(up)]
     return decompose(graph, tasks, [*scatter, *gather])
+
+
+def _channels(graph: Graph, tasks: Ids, count: int) -> tuple[Graph, list[int]]:
+    """Add channels to the device that runs the all-reduces."""
+    device = int(graph.threads["device"][graph.tasks["thread"][tasks[0]]])
+    channels = []
+    for level in range(count):
+        graph, channel = add_thread(graph, f"level {level}", "communication", device, ordered=False)
+        channels.append(channel)
+    return graph, channels
 
 
 def _integers(name: str, text: str) -> list[int]:
@@ -73,7 +93,10 @@ CHANGE = Change(
     blueconnect,
     group="Distributed training",
     basis="a cost model of the network that you describe",
-    assumptions=("network levels share no links; nothing is lost between phases",),
+    assumptions=(
+        "network levels share no links, unless all workers are at one switch; nothing is lost "
+        "between phases",
+    ),
     ranked=False,
     one_rank=True,
 )

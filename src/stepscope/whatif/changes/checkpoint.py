@@ -8,7 +8,7 @@ from stepscope.arrays import Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, insert, numbers_after
 from stepscope.trace.row_order import ends_run
-from stepscope.whatif.change import Change
+from stepscope.whatif.change import OURS, Change
 from stepscope.whatif.memory_effects.checkpointing import checkpointed
 from stepscope.whatif.parts.layers import first_of, in_backward, regions
 
@@ -88,7 +88,7 @@ CHANGE = Change(
         "the freed memory is not used for anything",
     ),
     error=0.07,
-    error_source="ours",
+    error_source=OURS,
     ranked=False,
     memory=checkpointed,
     memory_error=0.01,

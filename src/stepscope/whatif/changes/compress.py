@@ -9,8 +9,9 @@ import numpy as np
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.calibration import find_calibration
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, add_links, insert, numbers_after, redirect, scale
+from stepscope.graph import Graph, insert, numbers_after, redirect, scale
 from stepscope.whatif.change import Application, Change
+from stepscope.whatif.parts.buckets import after_filling
 from stepscope.whatif.parts.collectives import all_reduces
 from stepscope.whatif.parts.cpu_calibration import copy_rate, on_cpu
 from stepscope.whatif.parts.kernel_times import in_half, memory_rate, rates_of_graph
@@ -51,7 +52,8 @@ def compress(graph: Graph) -> Graph:
     sent[tasks] = size / 2
     graph = graph.with_tasks(bytes=sent)
     if on_cpu(graph):
-        graph, tasks = _after_buckets(graph, tasks, down)
+        names = ["cast of gradients"] * len(tasks)
+        graph, tasks = after_filling(graph, tasks, names, down)
     else:
         graph, first = _casts(graph, tasks, down, in_front=True)
         tasks = numbers_after(len(graph), first)[tasks]
@@ -74,20 +76,6 @@ def _casts(graph: Graph, tasks: Ids, time: Floats, *, in_front: bool) -> tuple[G
         graph, tasks, ["cast of gradients"] * len(tasks), in_front, duration_ns=np.rint(time),
         **kernel,
     )  # fmt: skip
-
-
-def _after_buckets(graph: Graph, tasks: Ids, time: Floats) -> tuple[Graph, Ids]:
-    """Add each cast after the last task that its all-reduce waits for; also the new ids."""
-    links = graph.links
-    last = np.full(len(graph), -1, np.int64)
-    np.maximum.at(last, links["target"], links["source"].astype(np.int64))
-    known = last[tasks] >= 0
-    graph, new = insert(
-        graph, last[tasks][known], ["cast of gradients"] * int(known.sum()),
-        duration_ns=np.rint(time[known]), category="cpu_op", kind="elementwise",
-    )  # fmt: skip
-    tasks = numbers_after(len(graph), new)[tasks]
-    return add_links(graph, new, tasks[known], "communication"), tasks
 
 
 def _casts_ns(graph: Graph, size: Floats) -> tuple[Floats, Floats]:

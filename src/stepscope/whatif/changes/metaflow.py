@@ -8,7 +8,7 @@ from stepscope.arrays import Ids
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, remove, scale
 from stepscope.trace.row_order import inverse
-from stepscope.whatif.change import Change
+from stepscope.whatif.change import OURS, Change
 from stepscope.whatif.parts.kernel_times import bound_by_memory
 from stepscope.whatif.parts.layers import regions, working
 
@@ -103,6 +103,6 @@ CHANGE = Change(
         "operators cost the CPU what they did, except for the launches",
     ),
     error=0.07,
-    error_source="ours",
+    error_source=OURS,
     ranked=False,
 )

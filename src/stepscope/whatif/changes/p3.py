@@ -72,7 +72,7 @@ def _with_slices(
     own = np.arange(len(row)) % network.workers == 0
     # A worker receives the slices that it serves from all others, and sends them to all others.
     messages = np.where(own, network.workers - 1, 1)
-    time = messages * (size * 8 / network.bandwidth_gbps) + network.latency_us * 1e3
+    time = messages * (size * 8 / network.bandwidth_gbps)
     threads = np.concatenate([np.where(own, receive, send), np.where(own, send, receive)])
     names = [f"{way} {number}" for way in ("push", "pull") for number in row.tolist()]
     both = np.concatenate([row, row])
@@ -83,8 +83,10 @@ def _with_slices(
     )  # fmt: skip
     push, pull = new[: len(row)], new[len(row) :]
     graph = add_links(graph, gradients.ready[row], push, "communication")
-    graph = add_links(graph, push, pull, "communication")
-    return add_links(graph, pull, next_use(graph, gradients)[row], "communication")
+    # The next message does not wait until this one has arrived.
+    latency = round(network.latency_us * 1e3)
+    graph = add_links(graph, push, pull, "communication", latency)
+    return add_links(graph, pull, next_use(graph, gradients)[row], "communication", latency)
 
 
 def order_of_use(gradients: Gradients) -> Ids:

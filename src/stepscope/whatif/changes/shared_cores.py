@@ -20,9 +20,10 @@ Ids = NDArray[np.int64]
 def shared_cores(graph: Graph, processes: int = 2, cores: int = 0) -> Graph:
     """PROCESSES like this one share the cores of one machine; nothing else runs there.
 
-    If they have more threads than there are cores, operators take longer in that proportion. If no
-    core is left for collectives, their CPU time is added to the thread that computes, unless that
-    thread waits for them.
+    If they have more threads than there are cores, operators take longer in that proportion; if
+    there are more processes than cores, so does the Python between them. If no core is left for
+    collectives, their CPU time is added to the thread that computes, unless that thread waits for
+    them.
 
     Args:
         graph: of steps that a CPU computes, with or without collectives.
@@ -40,19 +41,23 @@ def shared_cores(graph: Graph, processes: int = 2, cores: int = 0) -> Graph:
         raise ChangeError("shared_cores: expected processes and cores of at least 1, found "
                           f"{processes} and {cores or 'an unknown number of cores'}")  # fmt: skip
     wanted = processes * int(capture.get("threads") or 1)
-    graph = _slowed(graph, max(1.0, wanted / cores))
-    return graph if wanted < cores else _with_copying(graph)
+    alone = max(1.0, processes / cores)  # of one thread
+    graph = _slowed(graph, max(1.0, wanted / cores), alone)
+    return graph if wanted < cores else _with_copying(graph, alone)
 
 
-def _slowed(graph: Graph, factor: float) -> Graph:
-    """Stretch the operators of the training loop's thread, not the Python between them."""
-    computes = graph.tasks["kind"] >= 0
-    computes &= (graph.threads["main"] > 0)[graph.tasks["thread"]]
-    length = np.where(computes, graph.tasks["duration_ns"] * factor, graph.tasks["duration_ns"])
-    return graph.with_tasks(duration_ns=np.rint(length))
+def _slowed(graph: Graph, operators: float, python: float) -> Graph:
+    """Stretch the training loop's thread: its operators, and the Python between them."""
+    main = (graph.threads["main"] > 0)[graph.tasks["thread"]]
+    factor = np.where(graph.tasks["kind"] >= 0, operators, python)
+    factor = np.where(main, factor, 1.0)
+    return graph.with_tasks(
+        duration_ns=np.rint(graph.tasks["duration_ns"] * factor),
+        gap_ns=np.rint(graph.tasks["gap_ns"] * np.where(main, python, 1.0)),
+    )
 
 
-def _with_copying(graph: Graph) -> Graph:
+def _with_copying(graph: Graph, slower: float) -> Graph:
     """Add the CPU time of each collective to the thread whose task it waited for last.
 
     A thread that waits for the collective needs no core meanwhile.
@@ -60,14 +65,15 @@ def _with_copying(graph: Graph) -> Graph:
     calibration = find_calibration(graph.trace.metadata)
     collective = graph.tasks.text("category").mask("communication") & (graph.tasks["bytes"] > 0)
     collective &= ~blocks_its_caller(graph)
-    into = collective[graph.links["target"]]
+    # One that follows another, as a pull its push, is the other direction of the same transfer.
+    into = collective[graph.links["target"]] & ~collective[graph.links["source"]]
     if calibration is None or not calibration.reducing or not into.any():
         return graph
     target, source = graph.links["target"][into], graph.links["source"][into]
     order = np.lexsort((source, target))
     last = order[ends_run(target[order])]
     sizes = graph.tasks["bytes"][target[last]]
-    cost = np.array([between(calibration.reducing, size, 2) for size in sizes.tolist()])
+    cost = slower * np.array([between(calibration.reducing, size, 2) for size in sizes.tolist()])
     graph, _ = insert(
         graph, source[last], ["sharing the core with a collective"] * len(last),
         duration_ns=np.rint(cost), category="other",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from stepscope.arrays import Ids
+from stepscope.arrays import Floats, Ids
 from stepscope.graph import Graph, add_links, append, insert, numbers_after
 from stepscope.whatif.parts.cpu_calibration import copy_rate
 from stepscope.whatif.parts.gradients import Gradients, after_backward
@@ -83,3 +84,29 @@ def with_all_reduces(
     )  # fmt: skip
     graph = add_links(graph, gradients.ready, new[bucket], "communication")
     return add_links(graph, new, [consumers[number] for number in step.tolist()], "communication")
+
+
+def after_filling(
+    graph: Graph, tasks: Ids, names: Sequence[str], time: Floats
+) -> tuple[Graph, Ids]:
+    """Add work on a CPU between the last task that each all-reduce waits for and the all-reduce.
+
+    Args:
+        graph: any graph.
+        tasks: the all-reduces, tasks.id, shape (n,); one that waits for nothing gets no work.
+        names: of the new tasks.
+        time: of the new tasks, ns, shape (n,).
+
+    Returns:
+        The graph, and the all-reduces in it.
+    """
+    links = graph.links
+    last = np.full(len(graph), -1, np.int64)
+    np.maximum.at(last, links["target"], links["source"].astype(np.int64))
+    known = np.flatnonzero(last[tasks] >= 0)
+    graph, new = insert(
+        graph, last[tasks][known], [names[row] for row in known.tolist()],
+        duration_ns=np.rint(time[known]), category="cpu_op", kind="elementwise",
+    )  # fmt: skip
+    tasks = numbers_after(len(graph), new)[tasks]
+    return add_links(graph, new, tasks[known], "communication"), tasks

@@ -58,7 +58,7 @@ def shard_on_cpu(graph: Graph, change: str, network: Network, units: Sequence[Un
     needs = [*(unit.used for unit in units), *(unit.begun for unit in again)]
     graph, number = add_blocking(
         graph, channel, needs, [f"all-gather {place}" for place in range(len(size))],
-        network.gather_ns(size), size=size, copied_ns=(2 * share * a_copy, 2 * a_copy),
+        network.all_gather_ns(size), size=size, copied_ns=(2 * share * a_copy, 2 * a_copy),
         in_front=True,
     )  # fmt: skip
     count = len(units)
