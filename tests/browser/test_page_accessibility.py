@@ -45,6 +45,10 @@ def test_every_pane_is_accessible(
     workbench.click('[data-action="run"]')
     workbench.page.locator(".query-result").wait_for()
     assert violations() == [], "sql"
+    workbench.page.locator("#search").fill("sgemm")
+    workbench.page.locator('.pane[data-pane="search"] tbody tr').first.wait_for()
+    assert violations() == [], "search"
+    workbench.page.locator("#search").press("Escape")
     workbench.click("#tab-overview")
     workbench.click('[data-stage="forward"]')
     workbench.page.locator(".details h2").wait_for()

@@ -97,7 +97,7 @@ def test_the_single_file_is_the_same_page_without_a_server(
     page.locator(".source-table").get_by_text("self.stem(x)").wait_for()
     page.keyboard.press("/")
     page.keyboard.type("conv2d")
-    page.locator(".found li").first.wait_for()
+    page.locator('.pane[data-pane="search"] tbody tr').first.wait_for()
     page.keyboard.press("Escape")
     workbench.pane("whatif")
     page.get_by_label(_HALF).check()
@@ -163,7 +163,7 @@ def look_around(workbench: Workbench) -> None:
     workbench.until("location.hash.includes('subject=kernel')")
     page.keyboard.press("/")
     page.keyboard.type("onerror")
-    page.locator(".found li").first.wait_for()
+    page.locator('.pane[data-pane="search"] tbody tr').first.wait_for()
     assert "<img src=x" in page.locator("body").inner_text()
     assert page.evaluate("window.hacked") is None
     assert page.locator("img, svg[onload], #app script").count() == 0

@@ -23,7 +23,7 @@ def search(bench: Workbench) -> None:
     bench.click('[data-stage="forward"]')
     bench.page.keyboard.press("/")
     bench.page.keyboard.type("batch_norm")
-    bench.page.locator(".found li").first.wait_for()
+    bench.page.locator('.pane[data-pane="search"] tbody tr').first.wait_for()
 
 
 def module(bench: Workbench) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from browsing import Workbench
 
+_TABLE = '.pane[data-pane="search"] table'
+_FOUND = f"{_TABLE} tbody tr"
+
 
 @pytest.fixture
 def resnet(workbench: Workbench, resnet_url: str) -> Workbench:
@@ -122,19 +125,54 @@ def test_search_marks_every_level_and_finds_raw_events(resnet: Workbench) -> Non
     resnet.click_bar(forward["path"])
     resnet.page.keyboard.press("/")
     resnet.page.keyboard.type("sgemm")
-    resnet.page.locator(".found li").first.wait_for()
+    resnet.page.locator(_FOUND).first.wait_for()
     answer = resnet.ask(f"search?text=sgemm&path={forward['path']}")
     assert answer["total"] > 0
     shown = resnet.page.locator(".search-total").inner_text().replace("\u202f", "")
     assert shown == f"{answer['total']} events"
-    resnet.page.locator(".found button").first.click()
-    place = resnet.ask(f"path?event={answer['first'][0]['event']}")
+    longest = resnet.ask("search_hits?text=sgemm")["names"][0]
+    resnet.page.locator(_FOUND).first.click()
+    place = resnet.ask(f"path?event={longest['longest_event']}")
     resnet.until(f"location.hash.includes({place['path']!r})")
     assert resnet.chosen == place["path"]
     assert "sgemm" in resnet.page.locator(".details h2").inner_text()
     resnet.page.locator("#search").click()
     resnet.page.keyboard.press("Escape")
     resnet.until("!location.hash.includes('text=')")
+    resnet.page.locator('.pane[data-pane="overview"]').wait_for()
+
+
+def test_all_hits_of_a_search_with_totals_take_one_click(resnet: Workbench) -> None:
+    resnet.click("#search")
+    resnet.page.keyboard.type("sgemm")
+    resnet.page.locator(_FOUND).first.wait_for()
+    assert resnet.clicks == 1
+    told = resnet.ask("search_hits?text=sgemm")
+    rows = resnet.page.locator(_FOUND)
+    keys = [row.get_attribute("data-key") for row in rows.all()]
+    assert keys == [one["name"] for one in told["names"]]
+    texts = [row.replace("\u202f", "") for row in rows.all_inner_texts()]
+    for text, one in zip(texts, told["names"], strict=True):
+        assert f"\t{one['count']}\t" in text
+    resnet.page.get_by_role("button", name="Expand all").click()
+    resnet.until(f"document.querySelector({_TABLE!r}).ariaRowCount > {told['total']}")
+
+
+def test_enter_goes_from_hit_to_hit(resnet: Workbench) -> None:
+    resnet.click("#search")
+    resnet.page.keyboard.type("sgemm")
+    hits = resnet.ask("search_hits?text=sgemm")["events"]
+    here = [event for event, step in zip(hits["event"], hits["step"], strict=True) if step == 8]
+    for key, event in (("Enter", here[0]), ("Enter", here[1]), ("Shift+Enter", here[0])):
+        resnet.page.keyboard.press(key)
+        place = resnet.ask(f"path?event={event}")
+        resnet.until(f"location.hash.includes({place['path']!r})")
+        resnet.page.locator(f'{_FOUND}.marked[data-key="{event}"]').wait_for()
+        at = hits["event"].index(event) + 1
+        total = resnet.page.locator(".search-total").inner_text()
+        assert total.replace("\u202f", "").startswith(f"{at} of ")
+    assert resnet.page.evaluate("document.activeElement.id") == "search"
+    resnet.picture("search")
 
 
 def test_the_table_says_what_the_timeline_says(resnet: Workbench) -> None:

@@ -8,6 +8,7 @@ import type {
   Details,
   Place,
   SearchAnswer,
+  SearchHits,
   StepAnswer,
   WireLevel,
 } from "../src/api/types";
@@ -171,7 +172,19 @@ describe("the single file", () => {
     expect(found.levels[0]).toEqual({ path: "", hits: [events.length] });
     const inStages = found.levels[1]!.hits.reduce((sum, one) => sum + one, 0);
     expect(inStages).toBe(events.length);
-    expect(new Set(found.first.map((one) => one.event))).toEqual(new Set(events));
+  });
+
+  it("lists every hit with totals by name, as the server does", async () => {
+    const found = (await host.ask("", "search_hits?text=SGEMM")) as SearchHits;
+    const events = [...eventsNamed("sgemm"), ...eventsNamed("sgemm_nt")];
+    expect(new Set(found.events.event)).toEqual(new Set(events));
+    const counts = found.names.map(({ name, count }) => [name, count, eventsNamed(name).length]);
+    for (const [, count, expected] of counts) expect(count).toBe(expected);
+    const times = found.names.map((one) => one.total_ns);
+    expect(times).toEqual([...times].sort((a, b) => b - a));
+    const total = times.reduce((sum, one) => sum + one, 0);
+    expect(total).toBe(found.events.duration_ns.reduce((sum, one) => sum + one, 0));
+    expect(found.names[found.events.name[0]!]!.name).toMatch(/sgemm/);
   });
 
   it("finds where an event is, and its details", async () => {

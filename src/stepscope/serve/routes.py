@@ -27,10 +27,11 @@ from stepscope.serve.overview_answers import overview
 from stepscope.serve.pane_answers import select
 from stepscope.serve.query_answers import query, schema
 from stepscope.serve.request_parameters import Query
+from stepscope.serve.search_answers import search, search_hits
 from stepscope.serve.source_answers import source, sources
 from stepscope.serve.step_answers import step, step_details
 from stepscope.serve.table_answers import kernels, modules
-from stepscope.serve.timeline_answers import level, levels, path, search, trace
+from stepscope.serve.timeline_answers import level, levels, path, trace
 from stepscope.serve.trace_view import TraceView
 from stepscope.serve.whatif_answers import changes, whatif
 
@@ -44,6 +45,7 @@ ROUTES: dict[str, Callable[[TraceView, Query], msgspec.Struct]] = {
     "area": area,
     "path": path,
     "search": search,
+    "search_hits": search_hits,
     "step": step,
     "step_details": step_details,
     "modules": modules,

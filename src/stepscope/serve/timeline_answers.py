@@ -1,4 +1,4 @@
-"""Answers about the timeline: its levels, the place of an event, search, and raw events."""
+"""Answers about the timeline: its levels, the place of an event, and raw events."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.chrome_export import ChromeTrace, chrome_trace
 from stepscope.timeline.find_operations import Marks
 from stepscope.timeline.step_id import StepId
-
-_DEFAULT_LIMIT, _MAX_LIMIT = 20, 100
 
 
 class Levels(msgspec.Struct):
@@ -65,39 +63,6 @@ class Hits(msgspec.Struct):
     hits: list[int]
 
 
-class FoundEvent(msgspec.Struct):
-    """A raw event that was found.
-
-    Attributes:
-        event: its id; `path?event=` returns its place.
-        name: shortened.
-        step: null outside all steps.
-    """
-
-    event: int
-    name: str
-    category: str
-    step: int | None
-    rank: int
-    duration_ns: int
-
-
-class SearchAnswer(msgspec.Struct):
-    """What a search found.
-
-    Attributes:
-        text: as asked for.
-        total: number of events found.
-        levels: hits in the levels on screen.
-        first: the longest events found, those of the step on screen first.
-    """
-
-    text: str
-    total: int
-    levels: list[Hits]
-    first: list[FoundEvent]
-
-
 def levels(view: TraceView, query: Query) -> Levels:
     """Every level from the steps down to the one inside an operation.
 
@@ -129,24 +94,6 @@ def path(view: TraceView, query: Query) -> Place:
         event: id of the event.
     """
     return place_of(view, event_of(view, query))
-
-
-def search(view: TraceView, query: Query) -> SearchAnswer:
-    """Events whose name contains a text: hits in the levels on screen, and the longest events.
-
-    Query:
-        text: to look for, ignoring case.
-        path: of the level on screen.
-        every: 1 if all threads and streams are on screen.
-        limit: length of `first`, by default 20, at most 100.
-    """
-    text = query.text("text")
-    found = view.timeline.search(text)
-    limit = query.number("limit")
-    limit = min(_DEFAULT_LIMIT if limit is None else limit, _MAX_LIMIT)
-    return SearchAnswer(
-        text, found.total, hits(view, query, found), _longest(view, query, found, limit)
-    )
 
 
 def trace(view: TraceView, query: Query) -> ChromeTrace:
@@ -201,25 +148,3 @@ def in_step_of(view: TraceView, query: Query, rows: IntArray) -> Mask:
     index, (step, rank) = view.timeline.index, StepId.of(path)
     inside: Mask = (index.events["step"][rows] == step) & (index.rank[rows] == rank)
     return inside
-
-
-def _longest(view: TraceView, query: Query, found: Marks, limit: int) -> list[FoundEvent]:
-    """The longest events found, those of the step on screen first."""
-    events = view.trace.events
-    rows = np.flatnonzero(found.chosen)
-    on_screen = in_step_of(view, query, rows)
-    order = np.lexsort((-events["duration_ns"][rows], ~on_screen))[:limit]
-    return [_found_event(view, event) for event in rows[order].tolist()]
-
-
-def _found_event(view: TraceView, event: int) -> FoundEvent:
-    events = view.trace.events
-    step = int(events["step"][event])
-    return FoundEvent(
-        event=event,
-        name=view.short_name(event),
-        category=events.text("category")[event] or "",
-        step=step if step >= 0 else None,
-        rank=int(view.timeline.index.rank[event]),
-        duration_ns=int(events["duration_ns"][event]),
-    )

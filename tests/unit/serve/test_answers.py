@@ -9,6 +9,7 @@ import pytest
 from serving import ask, opened
 
 from stepscope.errors import ServeError
+from stepscope.serve import search_answers
 from stepscope.serve.json_encoding import encode
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.routes import ROUTES, answer
@@ -96,19 +97,46 @@ def test_the_place_of_an_event(trace: TraceView) -> None:
     assert told["event"] == kernel
 
 
-def test_a_search_marks_all_levels_and_lists_the_longest(trace: TraceView) -> None:
+def test_a_search_marks_all_levels(trace: TraceView) -> None:
     told = ask(trace, "search", text="conv2d", path="s2.0")
     assert told["total"] == 2
     assert told["levels"][0] == {"path": "", "hits": [1, 1]}
-    # The step on screen comes first, though what it has is shorter.
-    assert [(one["step"], one["duration_ns"]) for one in told["first"]] == [
-        (2, 14_000),
-        (1, 15_000),
-    ]
-    assert ask(trace, "search", text="conv2d", limit=1)["first"] == [
-        {"event": 2, "name": "aten::conv2d", "category": "cpu_op", "step": 1, "rank": 0,
-         "duration_ns": 15_000}
+
+
+def test_a_search_lists_every_hit_in_order_with_totals_by_name(trace: TraceView) -> None:
+    told = ask(trace, "search_hits", text="conv2d")
+    assert told["total"] == 2
+    assert told["names"] == [
+        {"name": "aten::conv2d", "short": "aten::conv2d", "category": "cpu_op", "count": 2,
+         "total_ns": 29_000, "least_ns": 14_000, "most_ns": 15_000, "longest_event": 2}
     ]  # fmt: skip
+    hits = told["events"]
+    assert hits["event"][0] == 2
+    assert (hits["name"], hits["step"], hits["rank"]) == ([0, 0], [1, 2], [0, 0])
+    assert hits["duration_ns"] == [15_000, 14_000]
+    assert hits["start_ns"] == sorted(hits["start_ns"])
+
+
+def test_names_with_most_time_come_first_and_nothing_may_be_found(trace: TraceView) -> None:
+    told = ask(trace, "search_hits", text="a")
+    times = [one["total_ns"] for one in told["names"]]
+    assert times == sorted(times, reverse=True)
+    assert (
+        sum(one["count"] for one in told["names"]) == told["total"] == len(told["events"]["name"])
+    )
+    names = [told["names"][at]["name"] for at in told["events"]["name"]]
+    recorded = trace.trace.events.text("name")
+    assert names == [recorded[event] for event in told["events"]["event"]]
+    assert ask(trace, "search_hits", text="no such name")["names"] == []
+
+
+def test_of_too_many_hits_the_longest_are_listed(
+    trace: TraceView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_answers, "_MOST", 1)
+    told = ask(trace, "search_hits", text="conv2d")
+    assert (told["total"], told["names"][0]["count"]) == (2, 2)
+    assert told["events"]["duration_ns"] == [15_000]
 
 
 def test_the_raw_events_of_one_event(trace: TraceView) -> None:

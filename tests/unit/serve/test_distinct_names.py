@@ -32,7 +32,8 @@ def test_tables_and_search_name_kernels_alike() -> None:
     """)
     rows = [row["short"] for row in ask(view, "kernels")["rows"]]
     assert len(set(rows)) == 2
-    found = ask(view, "search", text="k<float>")["first"]
-    assert {one["name"] for one in found} == set(rows)
-    shown = {ask(view, "details", event=one["event"])["launch"]["event"] for one in found}
+    found = ask(view, "search_hits", text="k<float>")
+    assert {one["short"] for one in found["names"]} == set(rows)
+    events = found["events"]["event"]
+    shown = {ask(view, "details", event=event)["launch"]["event"] for event in events}
     assert len(shown) == 2

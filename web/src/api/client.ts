@@ -74,6 +74,10 @@ export class Client {
     return this.ask("search", { text, path, every });
   }
 
+  searchHits(text: string): Promise<wire.SearchHits> {
+    return this.ask("search_hits", { text });
+  }
+
   select(subject: Subject, path: string, every: boolean): Promise<wire.Selected> {
     return this.ask("select", { ...subject, path, every });
   }

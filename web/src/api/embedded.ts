@@ -1,17 +1,9 @@
-import { holds, prefixes, stepOf } from "../base/path";
+import { holds, prefixes } from "../base/path";
 import { AskError, type Host } from "./host";
 import { EmbeddedStep } from "./embedded_step";
+import { allHits, hitsIn, matchesIn, type Match } from "./embedded_search";
 import { parseKey, requestKey } from "./request";
-import type {
-  DetailColumns,
-  FoundEvent,
-  Hits,
-  Place,
-  SearchAnswer,
-  StepAnswer,
-  Traces,
-  WireLevel,
-} from "./types";
+import type { DetailColumns, Place, SearchAnswer, StepAnswer, Traces, WireLevel } from "./types";
 
 /** The id of the element that holds the data of a single file. */
 export const DATA_ELEMENT = "stepscope-data";
@@ -75,6 +67,8 @@ export class EmbeddedHost implements Host {
         return this.tile(name, parameters);
       case "search":
         return this.search(parameters);
+      case "search_hits":
+        return allHits(parameters.text ?? "", this.matches(parameters.text ?? ""));
       case "path":
         return this.placeOf(Number(parameters.event));
       case "details":
@@ -158,18 +152,14 @@ export class EmbeddedHost implements Host {
     throw this.missing();
   }
 
-  private search(parameters: Record<string, string>): SearchAnswer {
-    const text = parameters.text ?? "";
-    const found = [...this.steps.values()].flatMap((step) => matches(step, text));
-    found.sort((a, b) => b.told.duration_ns - a.told.duration_ns);
-    const levels = this.levels(parameters).map((level) => hitsOf(level, found));
-    const limit = Number(parameters.limit ?? 20);
-    return {
-      text,
-      total: found.length,
-      levels,
-      first: found.slice(0, limit).map((one) => one.told),
-    };
+  private search({ text = "", ...parameters }: Record<string, string>): SearchAnswer {
+    const found = this.matches(text);
+    const levels = this.levels(parameters).map((level) => hitsIn(level, found));
+    return { text, total: found.length, levels };
+  }
+
+  private matches(text: string): Match[] {
+    return [...this.steps.values()].flatMap((step) => matchesIn(step, text));
   }
 
   private placeOf(event: number): Place {
@@ -194,43 +184,6 @@ export class EmbeddedHost implements Host {
     if (path === step) return whole;
     return cutTrace(whole, eventsInside(this.step(path), path));
   }
-}
-
-/** An event found, and the smallest operation that holds it. */
-interface Match {
-  told: FoundEvent;
-  path: string;
-}
-
-function matches(step: EmbeddedStep, text: string): Match[] {
-  const { names, short, events, path } = step.answer;
-  const wanted = text.toLowerCase();
-  if (!wanted) return [];
-  const has = names.map(
-    (name, i) => name.toLowerCase().includes(wanted) || short[i]!.toLowerCase().includes(wanted),
-  );
-  const at = stepOf(path) ?? { step: 0, rank: 0 };
-  const found: Match[] = [];
-  events.name.forEach((name, row) => {
-    if (!has[name]) return;
-    const [event, duration_ns] = [events.event[row]!, events.duration_ns[row]!];
-    found.push({
-      told: { event, name: short[name]!, category: "", ...at, duration_ns },
-      path: step.paths[events.place[row]!]!,
-    });
-  });
-  return found;
-}
-
-function hitsOf(level: WireLevel, found: Match[]): Hits {
-  const above = level.path ? `${level.path}/` : "";
-  const counts = new Map<string, number>();
-  for (const { path } of found) {
-    if (!path.startsWith(above)) continue;
-    const id = path.slice(above.length).split("/", 1)[0]!;
-    counts.set(id, (counts.get(id) ?? 0) + 1);
-  }
-  return { path: level.path, hits: level.operations.id.map((id) => counts.get(id) ?? 0) };
 }
 
 function eventsInside(step: EmbeddedStep, path: string): Set<number> {

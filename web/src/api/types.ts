@@ -562,20 +562,7 @@ export interface Hits {
   hits: number[];
 }
 
-/** A raw event that was found. */
-export interface FoundEvent {
-  /** Its id; `path?event=` returns its place. */
-  event: number;
-  /** Shortened. */
-  name: string;
-  category: string;
-  /** Null outside all steps. */
-  step: number | null;
-  rank: number;
-  duration_ns: number;
-}
-
-/** What a search found. */
+/** How much of a search the levels on screen have. */
 export interface SearchAnswer {
   /** As asked for. */
   text: string;
@@ -583,8 +570,48 @@ export interface SearchAnswer {
   total: number;
   /** Hits in the levels on screen. */
   levels: Hits[];
-  /** The longest events found, those of the step on screen first. */
-  first: FoundEvent[];
+}
+
+/** All events of one name that were found. */
+export interface FoundName {
+  /** As recorded. */
+  name: string;
+  /** Shortened. */
+  short: string;
+  category: string;
+  count: number;
+  /** Time of all of them; where one is inside another, both count. */
+  total_ns: number;
+  least_ns: number;
+  most_ns: number;
+  /** Id of the longest one. */
+  longest_event: number;
+}
+
+/** Columns of one length, a row for each event found, in order of start. */
+export interface FoundEvents {
+  /** Its id; `path?event=` returns its place. */
+  event: number[];
+  /** Index into `names`. */
+  name: number[];
+  /** Relative to the trace's start; empty in a single file. */
+  start_ns: number[];
+  duration_ns: number[];
+  /** Null outside all steps. */
+  step: (number | null)[];
+  rank: number[];
+}
+
+/** Every event that a search found, with totals by name. */
+export interface SearchHits {
+  /** As asked for. */
+  text: string;
+  /** Number of events found. */
+  total: number;
+  /** With most time first; they count all events. */
+  names: FoundName[];
+  /** At most 10,000, the longest ones. */
+  events: FoundEvents;
 }
 
 /** Columns of one length, a row for each level: a `WireLevel` but for its operations. */

@@ -117,7 +117,8 @@ function barsToName(row: Row, scale: number, { first, window }: LayoutOptions): 
 function textsOf(row: Row, bar: number, options: LayoutOptions): string[] {
   const name = row.names[bar]!;
   const note = options.note?.(row.operation[bar]!);
-  const notes = note ? [note] : timesOf(row, bar);
+  const times = timesOf(row, bar);
+  const notes = note ? [...times.map((one) => `${one} · ${note}`), ...times] : times;
   return [...notes.map((one) => `${name}  ${one}`), name];
 }
 

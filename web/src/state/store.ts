@@ -42,6 +42,8 @@ export class Store {
   readonly facts: ReadonlySignal<Loaded<wire.Overview>>;
   readonly levels: ReadonlySignal<Loaded<Level[]>>;
   readonly details: ReadonlySignal<Loaded<wire.Details>>;
+  /** What is searched, once nobody types on. */
+  readonly searched: ReadonlySignal<Loaded<string>>;
   readonly found: ReadonlySignal<Loaded<wire.SearchAnswer>>;
   readonly selected: ReadonlySignal<Loaded<wire.Selected>>;
   readonly scope: ReadonlySignal<Scope | null>;
@@ -92,13 +94,12 @@ export class Store {
       const level = path.value === null ? null : client.levels(path.value, every.value);
       return rested(REST_MS, () => chosen.peek() === one, level).then(() => client.details(one));
     });
-    // What is searched, once nobody types on.
-    const typed = latest(() => {
+    this.searched = latest(() => {
       const now = text.value;
       return now ? rested(TYPING_MS, () => text.peek() === now).then(() => now) : null;
     });
     this.found = latest(() => {
-      const wanted = typed.value.value;
+      const wanted = this.searched.value.value;
       return wanted && path.value !== null
         ? (this.client.value?.search(wanted, path.value, every.value) ?? null)
         : null;

@@ -8,6 +8,7 @@ import { modules } from "./modules";
 import { overview } from "./overview";
 import type { Pane } from "./pane";
 import { query } from "./query";
+import { search } from "./search";
 import { source } from "./source";
 import { whatif } from "./whatif/pane";
 
@@ -30,5 +31,7 @@ export function panesOf(store: Store): Pane[] {
     return has?.contexts ? [...PANES_OF_CONTEXTS, ...recorded, query] : [...recorded, query];
   const work = store.overview.value.value?.facts?.kernels_are;
   const panes = work === "operators" ? PANES_WITHOUT_DEVICE : PANES;
-  return [...panes, ...recorded, ...(othersOf(store).length ? [compare] : []), query];
+  const compared = othersOf(store).length ? [compare] : [];
+  const searched = store.view.value.text ? [search] : [];
+  return [...panes, ...recorded, ...compared, query, ...searched];
 }

@@ -88,6 +88,7 @@ function viewsOf(tree: ModuleNode[], unfolded: ReadonlySet<string>): TableView<M
       id: "tree",
       title: "Tree",
       hint: "Modules within modules, in their order in the model",
+      open: true,
       childrenOf: (node) =>
         node.copies && (unfolded.has(node.path) || !node.children.length)
           ? node.copies

@@ -19,7 +19,7 @@ const KEYS: [string, string][] = [
   ["Backspace", "close the lowest level"],
   ["c", "follow the slowest operations on the CPU"],
   ["g", "longest piece of device work of the step"],
-  ["/", "search; Esc ends it"],
+  ["/", "search; Enter and Shift+Enter go to the next and previous hit, Esc ends it"],
   ["e", "all threads, streams and ranks"],
   ["m", "this step only, or means over all steps"],
   ["t", "the timeline as a table"],

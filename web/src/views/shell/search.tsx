@@ -1,88 +1,64 @@
-import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { duration, plural } from "../../base/format";
+import { grouped, plural } from "../../base/format";
+import { searchOf } from "../../state/search";
 import type { Store } from "../../state/store";
+import { search } from "../search";
 
 export const SEARCH_BOX = "search";
 
+/** The box, which shows what it finds in a pane; Enter goes from hit to hit. */
 export function SearchBox({ store }: { store: Store }): JSX.Element {
-  const open = useSignal(false);
-  const { text } = store.view.value;
+  const { text, pane } = store.view.value;
   const input = useRef<HTMLInputElement>(null);
+  const before = useRef("overview");
+  if (pane !== search.id) before.current = pane;
   useLayoutEffect(() => {
     if (input.current && document.activeElement !== input.current) input.current.value = text;
   }, [text]);
-  const type = (value: string): void => {
-    store.set({ text: value.trim() });
-    open.value = true;
-  };
-  const leave = (): void => {
-    open.value = false;
-    document.querySelector<HTMLElement>(".stack")?.focus();
+  const type = (typed: string): void => {
+    const wanted = typed.trim();
+    if (wanted === text) return;
+    searchOf(store).current.value = null;
+    store.set({ text: wanted, pane: wanted ? search.id : before.current });
   };
   const press = (event: KeyboardEvent): void => {
     event.stopPropagation();
     if (event.key === "Escape") {
-      store.set({ text: "" });
       input.current!.value = "";
-      leave();
-    } else if (event.key === "Enter" && event.target === input.current) leave();
+      type("");
+      document.querySelector<HTMLElement>(".stack")?.focus();
+    } else if (event.key === "Enter" && text) searchOf(store).step(event.shiftKey ? -1 : 1);
   };
-  const answer = store.found.value.value;
   return (
-    <div
-      class="search"
-      role="search"
-      onKeyDown={press}
-      onFocusOut={(event) => {
-        if (!(event.currentTarget as HTMLElement).contains(event.relatedTarget as Node))
-          open.value = false;
-      }}
-    >
+    <div class="search" role="search">
       <input
         ref={input}
         id={SEARCH_BOX}
         type="search"
         placeholder="Search  /"
         aria-label="Search operations and raw events"
+        aria-description="Enter goes to the next hit"
         autocomplete="off"
         spellcheck={false}
         defaultValue={text}
         onInput={(event) => type(event.currentTarget.value)}
-        onFocus={() => (open.value = true)}
+        onKeyDown={press}
       />
-      {text && (
-        <span class="search-total" role="status">
-          {answer ? plural(answer.total, "event") : store.found.value.error || "…"}
-        </span>
-      )}
-      {open.value && text && answer && <Found store={store} onLeave={() => (open.value = false)} />}
+      {text && <Total store={store} />}
     </div>
   );
 }
 
-/** The longest of the events found; one is gone to by a click. */
-function Found({ store, onLeave }: { store: Store; onLeave: () => void }): JSX.Element | null {
-  const answer = store.found.value.value;
-  if (!answer?.first.length) return null;
-  const go = (event: number): void => {
-    void store.goTo(event);
-    onLeave();
-  };
+/** How many events there are, and which of them one is at. */
+function Total({ store }: { store: Store }): JSX.Element {
+  const { hits, current } = searchOf(store);
+  const { value, error } = hits.value;
+  const at = value?.events.event.indexOf(current.value ?? -1) ?? -1;
+  const place = at >= 0 ? `${grouped(at + 1)} of ` : "";
   return (
-    <ul class="found" aria-label="Longest events found">
-      {answer.first.map((one) => (
-        <li key={one.event}>
-          <button type="button" disabled={one.step === null} onClick={() => go(one.event)}>
-            <span class="name-text" title={one.name}>
-              {one.name}
-            </span>
-            <span class="dim">step {one.step}</span>
-            <span class="number">{duration(one.duration_ns)}</span>
-          </button>
-        </li>
-      ))}
-    </ul>
+    <span class="search-total" role="status">
+      {value ? place + plural(value.total, "event") : error || "…"}
+    </span>
   );
 }

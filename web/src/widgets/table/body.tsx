@@ -50,7 +50,7 @@ export function TableBody<Row>({ table }: { table: TableState<Row> }): JSX.Eleme
       >
         <Headings table={table} />
         <tbody>
-          <Spacer rows={part.from} columns={props.columns.length} />
+          <Spacer rows={part.from} columns={table.columns.length} />
           {lines.slice(part.from, part.to).map((line, i) => (
             <LineRow
               key={line.key}
@@ -61,7 +61,7 @@ export function TableBody<Row>({ table }: { table: TableState<Row> }): JSX.Eleme
               tabIndex={walks ? (part.from + i === at ? 0 : -1) : undefined}
             />
           ))}
-          <Spacer rows={lines.length - part.to} columns={props.columns.length} />
+          <Spacer rows={lines.length - part.to} columns={table.columns.length} />
         </tbody>
         <Totals table={table} />
       </table>
@@ -86,7 +86,7 @@ function Spacer({ rows, columns }: { rows: number; columns: number }): JSX.Eleme
 
 /** The totals of all rows that the filter leaves; in a tree the root has them. */
 function Totals<Row>({ table }: { table: TableState<Row> }): JSX.Element | null {
-  const { columns } = table.props;
+  const { columns } = table;
   const { found, view } = table;
   if (view.childrenOf || found.length < 2 || !columns.some((one) => one.total)) return null;
   return (

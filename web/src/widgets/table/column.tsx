@@ -13,6 +13,8 @@ export interface Column<Row> extends Field<Row> {
   strong?: boolean;
   /** A number of it, of one row or of many. */
   format?: (value: number) => ComponentChildren;
+  /** What it shows where it has no value. */
+  none?: string;
   /** What a row shows where that is more than its value; `open` opens it in a tree. */
   cell?: (row: Row, open: () => void) => ComponentChildren;
 }
@@ -73,7 +75,7 @@ export function totalOf<Row>(column: Column<Row>, rows: readonly Row[]): Compone
 }
 
 function shown<Row>(column: Column<Row>, value: string | number | null): ComponentChildren {
-  if (value === null) return "–";
+  if (value === null) return column.none ?? "–";
   return typeof value === "number" && column.format ? column.format(value) : String(value);
 }
 

@@ -5,7 +5,7 @@ import type { TableState } from "./use_table";
 
 /** The names of the columns, in two rows where one name is above several columns. */
 export function Headings<Row>({ table }: { table: TableState<Row> }): JSX.Element {
-  const { columns } = table.props;
+  const { columns } = table;
   const two = columns.some((one) => one.over);
   const heading = (column: Column<Row>, rows: number): JSX.Element => (
     <Heading

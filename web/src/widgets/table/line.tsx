@@ -18,7 +18,8 @@ export function LineRow<Row>(props: {
 }): JSX.Element {
   const { table, line, at } = props;
   const row = line.rows[0]!;
-  const { columns, keyOf, marked: isMarked } = table.props;
+  const { columns } = table;
+  const { keyOf, marked: isMarked } = table.props;
   const marked = line.group === null && isMarked?.(row);
   return (
     <tr
@@ -50,7 +51,7 @@ export function LineRow<Row>(props: {
 }
 
 function contentOf<Row>(table: TableState<Row>, line: Line<Row>, at: number): ComponentChildren {
-  const column = table.props.columns[at]!;
+  const column = table.columns[at]!;
   if (line.group === null) return cellOf(column, line.rows[0]!, () => table.toggle(line, true));
   if (at > 0) return totalOf(column, line.rows);
   return (

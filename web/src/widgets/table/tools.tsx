@@ -13,7 +13,7 @@ export function TableTools<Row>(props: {
   children?: ComponentChildren;
 }): JSX.Element {
   const { table, file } = props;
-  const cells = () => cellsOf(table.props.columns, table.lines);
+  const cells = () => cellsOf(table.columns, table.lines);
   return (
     <div class="pane-tools table-tools">
       <Filter table={table} />

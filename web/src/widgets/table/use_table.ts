@@ -20,8 +20,13 @@ export interface TableView<Row> {
   /** Where they are not those of the table. */
   rows?: readonly Row[];
   childrenOf?: (row: Row) => readonly Row[];
+  /** Whether a tree is open at its roots at first. */
+  open?: boolean;
   groupBy?: (row: Row) => string;
   sorting?: Sorting;
+  columns?: Column<Row>[];
+  /** Whether a row is one that is counted; all are by default. */
+  counts?: (row: Row) => boolean;
 }
 
 export interface TableProps<Row> {
@@ -51,6 +56,7 @@ export interface TableState<Row> {
   props: TableProps<Row>;
   views: readonly TableView<Row>[];
   view: TableView<Row>;
+  columns: Column<Row>[];
   filter: Signal<string>;
   sorting: Sorting | null;
   /** The line that the keys are at. */
@@ -73,15 +79,15 @@ type Keys = ReadonlySet<string>;
 
 /** The state of a table, and the lines that follow from it. */
 export function useTable<Row>(props: TableProps<Row>): TableState<Row> {
-  const { columns } = props;
   const views: TableView<Row>[] = props.views ?? [LIST];
   const chosen = useSignal(views[0]!.id);
   const filter = useSignal("");
   const sortings = useSignal<Record<string, Sorting | null>>({});
   const current = useSignal("");
   const view = views.find((one) => one.id === chosen.value) ?? views[0]!;
+  const columns = view.columns ?? props.columns;
   const shape = useShape(props, view);
-  const opened = useSignal<Keys>(useMemo(() => atFirst(shape), []));
+  const opened = useSignal<Keys>(useMemo(() => atFirst(views[0]!, shape), []));
   const openFound = useSignal<Keys>(new Set());
   // What a filter opens is forgotten with it.
   const open = filter.value.trim() ? openFound : opened;
@@ -92,11 +98,12 @@ export function useTable<Row>(props: TableProps<Row>): TableState<Row> {
     const order = field && sorting ? { field, down: sorting.down } : null;
     return linesOf(shape, { order, matches, open: open.value });
   }, [shape, field, sorting?.down, matches, open.value]);
-  const found = useMemo(() => matching(shape, matches), [shape, matches]);
-  const all = useMemo(
-    () => (matches ? matching(shape, null).length : found.length),
-    [shape, found],
-  );
+  const counted = (wanted: typeof matches): readonly Row[] => {
+    const rows = matching(shape, wanted);
+    return view.counts ? rows.filter(view.counts) : rows;
+  };
+  const found = useMemo(() => counted(matches), [shape, matches]);
+  const all = useMemo(() => (matches ? counted(null).length : found.length), [shape, found]);
 
   useLayoutEffect(() => {
     if (!props.show) return;
@@ -104,7 +111,8 @@ export function useTable<Row>(props: TableProps<Row>): TableState<Row> {
   }, [props.show?.key, shape]);
 
   return {
-    props, views, view, filter, sorting, current, lines, found, total: all,
+    props, views, view,
+    columns, filter, sorting, current, lines, found, total: all,
     opens: Boolean(shape.groupBy || shape.childrenOf),
     setView: (to) => (chosen.value = to.id),
     setFilter: (text) =>
@@ -140,7 +148,6 @@ function nextSorting<Row>(now: Sorting | null, { id, numeric }: Column<Row>): So
   return now.down === first ? { column: id, down: !first } : null;
 }
 
-/** A tree is open at its roots. */
-function atFirst<Row>(shape: Shape<Row>): Keys {
-  return new Set(shape.childrenOf ? shape.rows.map((row) => `/${shape.keyOf(row)}`) : []);
+function atFirst<Row>({ open }: TableView<Row>, shape: Shape<Row>): Keys {
+  return new Set(open ? shape.rows.map((row) => `/${shape.keyOf(row)}`) : []);
 }
