@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from stepscope.arrays import Ids
 from stepscope.ranks.collectives import Matched, bus_bandwidth, wire_factor
 from stepscope.ranks.job_table import JobTable
+
+
+class Shape(NamedTuple):
+    """What alike process groups have in common; the fields are those of `GroupRow`."""
+
+    kind: str
+    axis: str
+    members: int
+    scope: str
 
 
 @dataclass(frozen=True)
@@ -51,15 +61,19 @@ def group_rows(table: JobTable, matched: Matched) -> tuple[GroupRow, ...]:
     """The communication of a job, what takes longest first."""
     if not matched.count:
         return ()
-    shapes: dict[tuple[str, str, int, str], list[int]] = {}
-    for key, members in sorted(matched.members.items()):
-        shape = (
-            matched.keys[key].kind, axis(table, matched, key, members), len(members),
-            _scope(table, members),
-        )  # fmt: skip
-        shapes.setdefault(shape, []).append(key)
+    shapes = groups_by_shape(table, matched)
     rows = [_row(table, matched, shape, keys) for shape, keys in shapes.items()]
     return tuple(sorted(rows, key=lambda one: -one.calls * (one.transfer_ms + one.skew_ms)))
+
+
+def groups_by_shape(table: JobTable, matched: Matched) -> dict[Shape, list[int]]:
+    """The keys of the process groups of each shape."""
+    shapes: dict[Shape, list[int]] = {}
+    for key, members in sorted(matched.members.items()):
+        which = axis(table, matched, key, members)
+        shape = Shape(matched.keys[key].kind, which, len(members), _scope(table, members))
+        shapes.setdefault(shape, []).append(key)
+    return shapes
 
 
 def axis(table: JobTable, matched: Matched, key: int, members: list[int]) -> str:
@@ -102,9 +116,7 @@ def _scope(table: JobTable, members: list[int]) -> str:
     return "within nodes" if len(nodes) == 1 else "between nodes"
 
 
-def _row(
-    table: JobTable, matched: Matched, shape: tuple[str, str, int, str], keys: list[int]
-) -> GroupRow:
+def _row(table: JobTable, matched: Matched, shape: Shape, keys: list[int]) -> GroupRow:
     kind, which, members, scope = shape
     call = matched.first
     meetings = np.flatnonzero(np.isin(matched.key[call], keys))

@@ -11,6 +11,7 @@ from stepscope.arrays import Floats
 from stepscope.ranks.group_table import GroupRow, axis
 from stepscope.ranks.job import Job, JobReport
 from stepscope.ranks.job_table import JobTable
+from stepscope.ranks.lateness import Lateness, lateness
 from stepscope.ranks.map_ranks import RankResult
 from stepscope.ranks.pipelines import pipeline_places
 from stepscope.ranks.ranks_text import verdict
@@ -21,6 +22,7 @@ from stepscope.serve.bundle import data_element, page_in_one
 ELEMENT = "stepscope-job"
 OWN_WORK = "own work"
 _MOST_NUMBERS = 1_000_000
+_MOST_KINDS = 12
 
 
 class JobRank(msgspec.Struct):
@@ -67,6 +69,19 @@ class JobError(msgspec.Struct):
     error: str
 
 
+class JobLateness(msgspec.Struct):
+    """Arrivals of the ranks at one kind of collective.
+
+    Attributes:
+        name: the kind, its parallel axis, and the ranks of a group where that tells them apart.
+        late_ms: how much later per step each rank arrives than the median rank; less than zero for
+            ranks that wait longer; 0 for those that take no part.
+    """
+
+    name: str
+    late_ms: list[float]
+
+
 class JobAnswer(msgspec.Struct):
     """A whole job; times in ms.
 
@@ -87,6 +102,7 @@ class JobAnswer(msgspec.Struct):
         median_rank: place in `ranks` of the rank that works like the median rank.
         findings: by cost, the most expensive first.
         groups: collectives by kind and process groups.
+        lateness: who arrives late at them, where ranks wait longest first.
         slowdown: what imbalance costs; null for one rank.
         replayed_ms: the step as replayed from the sketches.
         whatifs: the step after some changes to the whole job.
@@ -106,6 +122,7 @@ class JobAnswer(msgspec.Struct):
     median_rank: int
     findings: list[JobFinding]
     groups: list[GroupRow]
+    lateness: list[JobLateness]
     slowdown: Slowdown | None
     replayed_ms: float
     whatifs: dict[str, float]
@@ -140,6 +157,7 @@ def job_answer(
         work=_rounded(np.median(table.work, axis=2).T), by_step=_by_step(table),
         axes=_axes(job), median_rank=_median_rank(table.work),
         findings=[_finding(one) for one in report.stragglers], groups=list(report.groups),
+        lateness=_lateness(lateness(table, job.matched)[:_MOST_KINDS]),
         slowdown=report.slowdown, replayed_ms=report.replayed_ms, whatifs=report.whatifs,
         errors=[JobError(one.file, one.error) for one in results if one.sketch is None],
     )  # fmt: skip
@@ -189,6 +207,17 @@ def _axes(job: Job) -> dict[str, list[int]]:
             for member in members:
                 groups[member] = number
     return found
+
+
+def _lateness(found: Sequence[Lateness]) -> list[JobLateness]:
+    names = [f"{one.shape.kind} {one.shape.axis}".strip() for one in found]
+    return [
+        JobLateness(
+            name if names.count(name) == 1 else f"{name}, {one.shape.members}",
+            [round(late, 4) for late in np.nan_to_num(one.late_ms).tolist()],
+        )
+        for name, one in zip(names, found, strict=True)
+    ]
 
 
 def _finding(one: Straggler) -> JobFinding:

@@ -57,6 +57,14 @@ export interface GroupRow {
   last_place: string;
 }
 
+/** Arrivals of the ranks at one kind of collective. */
+export interface JobLateness {
+  /** The kind, with its parallel axis. */
+  name: string;
+  /** How much later per step each rank arrives than the median rank; less than zero for ranks that wait longer; 0 for those that take no part. */
+  late_ms: number[];
+}
+
 /** A part of the job that is out of balance. */
 export interface Share {
   /** `worker`, `pipeline stage`, `data-parallel rank`, `operation` or `micro-batches`. */
@@ -115,6 +123,8 @@ export interface JobAnswer {
   findings: JobFinding[];
   /** Collectives by kind and process groups. */
   groups: GroupRow[];
+  /** Who arrives late at them, where ranks wait longest first. */
+  lateness: JobLateness[];
   /** What imbalance costs; null for one rank. */
   slowdown: Slowdown | null;
   /** The step as replayed from the sketches. */

@@ -23,6 +23,8 @@ export class JobStore {
   readonly shown: number[];
   readonly stages: Heat;
   readonly steps: ReadonlySignal<Heat>;
+  /** How much later each rank arrives at collectives than the median rank. */
+  readonly lateness: Heat;
   readonly orders: string[];
   /** Of each rank, in all stages. */
   readonly own: number[];
@@ -35,6 +37,11 @@ export class JobStore {
     this.shown = all.filter((one) => job.work[one]!.some((ms) => ms > LEAST_SHARE * step_ms));
     const names = [...this.shown.map((one) => partName(stages[one]!)), ALL];
     this.stages = heatOf(names, [...this.shown.map((one) => job.work[one]!), this.own], step_ms);
+    this.lateness = heatOf(
+      job.lateness.map((one) => one.name),
+      job.lateness.map((one) => one.late_ms),
+      step_ms,
+    );
     this.places = new Map(ranks.map((one, place) => [one.rank, place]));
     const nodes = new Set(ranks.map((one) => one.node));
     this.orders = ["rank", ...(nodes.size > 1 ? ["node"] : []), ...Object.keys(job.axes), ALL];

@@ -21,6 +21,8 @@ export interface HeatMapProps {
   nameOf: (place: number) => string;
   /** What one unit of `excess` is, ms. */
   whole: number;
+  /** What orange and blue say: `more` and `less` than the median rank, or `later` and `earlier`. */
+  sides: readonly [string, string];
   onChoose: (place: number) => void;
   onWalk: (by: number) => void;
 }
@@ -59,7 +61,7 @@ export function HeatMap(props: HeatMapProps): JSX.Element {
         {heat.names.map(
           (name, row) =>
             row % props.namedEvery === 0 && (
-              <li key={name} style={{ top: `${row * rowPx}px` }}>
+              <li key={name} title={words(name)} style={{ top: `${row * rowPx}px` }}>
                 {words(name)}
               </li>
             ),
@@ -113,10 +115,10 @@ const STEPS: Record<string, number> = {
   ArrowLeft: -1, ArrowRight: 1, PageUp: -8, PageDown: 8, Home: -1e9, End: 1e9,
 }; // prettier-ignore
 
-function tip({ heat, whole }: HeatMapProps, rank: number, row: number): string {
+function tip({ heat, whole, sides }: HeatMapProps, rank: number, row: number): string {
   const share = heat.excess[row]![rank]!;
   const ms = milliseconds(Math.abs(share * whole));
-  const than = share >= 0 ? "more" : "less";
+  const than = sides[share >= 0 ? 0 : 1];
   return `${words(heat.names[row]!)}: ${ms} ${than} than the median rank, ${percent(Math.abs(share))} of the step`;
 }
 

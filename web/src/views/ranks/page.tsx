@@ -100,6 +100,7 @@ function Maps({ store }: { store: JobStore }): JSX.Element {
     chosen: store.chosen,
     nameOf: name,
     whole: job.step_ms,
+    sides: WORK,
     onChoose: (place: number) => store.set({ rank: job.ranks[place]!.rank }),
     onWalk: (by: number) => store.walk(by),
   };
@@ -137,11 +138,31 @@ function Maps({ store }: { store: JobStore }): JSX.Element {
         rowPx={rowPx}
         namedEvery={Math.ceil(16 / rowPx)}
       />
+      {store.lateness.names.length > 0 && (
+        <>
+          <div class="pane-tools">
+            <h2 class="pane-heading">Arrival at collectives</h2>
+            <span class="dim">late ranks keep the others waiting</span>
+            <span class="grow" />
+            <Legend most={store.lateness.most} sides={ARRIVAL} />
+          </div>
+          <HeatMap
+            {...common}
+            label="Ranks by collective"
+            heat={store.lateness}
+            sides={ARRIVAL}
+            rowPx={18}
+            namedEvery={1}
+          />
+        </>
+      )}
     </section>
   );
 }
 
 const STEPS_PX = 220;
+const WORK = ["more", "less"] as const;
+const ARRIVAL = ["later", "earlier"] as const;
 
 /** The ranks of findings, by place; of slow links none, since they are of pairs. */
 function slowRanks(store: JobStore): ReadonlySet<number> {
@@ -173,12 +194,13 @@ function Choice(props: {
   );
 }
 
-function Legend({ most }: { most: number }): JSX.Element {
-  const share = percent(most);
+function Legend(props: { most: number; sides?: readonly [string, string] }): JSX.Element {
+  const share = percent(props.most);
+  const [more, less] = props.sides ?? WORK;
   return (
     <span class="heat-legend dim">
-      {share} of the step less <span class="heat-scale" aria-hidden="true" /> {share} more than the
-      median rank
+      {share} of the step {less} <span class="heat-scale" aria-hidden="true" /> {share} {more} than
+      the median rank
     </span>
   );
 }
