@@ -59,7 +59,7 @@ export interface GroupRow {
 
 /** Arrivals of the ranks at one kind of collective. */
 export interface JobLateness {
-  /** The kind, with its parallel axis. */
+  /** The kind, its parallel axis, and the ranks of a group where that tells them apart. */
   name: string;
   /** How much later per step each rank arrives than the median rank; less than zero for ranks that wait longer; 0 for those that take no part. */
   late_ms: number[];
