@@ -93,7 +93,9 @@ export class JobStore {
 
   /** The name below a stretch of ranks; empty where they are no groups. */
   private groupOf(by: string, place: number): string {
-    if (by === "rank" || by === "node") return this.job.ranks[place]!.node;
+    const { node, rank } = this.job.ranks[place]!;
+    if (by === "node" || (by === "rank" && node)) return node;
+    if (by === "rank" || by === ALL) return `rank ${rank}`;
     const group = this.job.axes[by]?.[place];
     return group === undefined || group < 0 ? "" : `${by} ${group}`;
   }

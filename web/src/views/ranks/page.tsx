@@ -221,7 +221,7 @@ function Imbalance({ job }: { job: JobAnswer }): JSX.Element | null {
         <ul class="job-shares">
           {slowdown.shares.map((one) => (
             <li key={`${one.part} ${one.which}`}>
-              {words(one.part)} {words(one.which)} <strong>{percent(one.share)}</strong>
+              {words(one.part)} {partName(one.which)} <strong>{percent(one.share)}</strong>
             </li>
           ))}
         </ul>

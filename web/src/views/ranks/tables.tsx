@@ -47,7 +47,9 @@ function rankColumns(store: JobStore): Column<JobRank>[] {
   const place = (row: JobRank): number => store.placeOf(row.rank);
   return [
     textColumn("name", "rank", (row) => `rank ${row.rank}`, { cell: (row) => `rank ${row.rank}` }),
-    textColumn("node", "node", (row) => row.node),
+    ...(store.orders.includes("node")
+      ? [textColumn<JobRank>("node", "node", (row) => row.node)]
+      : []),
     ...store.shown.map((stage) => {
       const name = job.stages[stage]!;
       return average(name, partName(name), (row) => job.work[stage]![place(row)]!, { minor: true });
