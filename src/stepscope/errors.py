@@ -6,6 +6,7 @@
     ├── QueryError              the SQL of `stepscope query` is wrong
     ├── GraphError              a dependency graph, or a change of it, is inconsistent
     ├── ChangeError             a what-if change does not apply, or its syntax is wrong
+    │   └── NotMeasured         it needs what `stepscope calibrate` measures
     ├── RuleError               a custom rule cannot be loaded, or fails
     ├── CaptureError            a training script cannot be run or recorded
     ├── ScratchError            a script cannot be run without changing its project
@@ -47,6 +48,10 @@ class GraphError(StepscopeError):
 
 class ChangeError(StepscopeError):
     """A what-if change does not apply, or its syntax is wrong."""
+
+
+class NotMeasured(ChangeError):
+    """A what-if change needs what `stepscope calibrate` measures on the machine of the trace."""
 
 
 class RuleError(StepscopeError):

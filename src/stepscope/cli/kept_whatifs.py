@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING
 
 from stepscope.cli.kept_answer import Kind, answer_of, calibrations
 from stepscope.cli.options import TraceFile, ranks_without_steps
-from stepscope.whatif.prediction import Prediction
+from stepscope.whatif.ranking import Ranking, graph_of, rank_changes
 
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
 
 
 @dataclass(frozen=True)
-class Ranking:
-    """The prediction of each change, by gain, why others do not apply, and ranks without a step."""
+class OfFile:
+    """Every change tried on the steps of a file, and the ranks that have no recorded step."""
 
-    gains: list[Prediction]
-    reasons: dict[str, str]
+    ranking: Ranking
     ranks_without_steps: list[int]
 
 
-def ranking_of_file(file: TraceFile, step: int | None, rank: int | None) -> Ranking:
+def ranking_of_file(file: TraceFile, step: int | None, rank: int | None) -> OfFile:
     """Every change tried on the steps of a file, from the cache if that was done before.
 
     Args:
@@ -37,11 +36,9 @@ def ranking_of_file(file: TraceFile, step: int | None, rank: int | None) -> Rank
     return answer_of(_KIND, file, asked, lambda trace: _made(trace, step, rank))
 
 
-def _made(trace: Trace, step: int | None, rank: int | None) -> Ranking:
-    from stepscope.whatif.ranking import graph_of, rank_changes
-
-    gains, reasons = rank_changes(graph_of(trace, step, rank))
-    return Ranking(gains, reasons, ranks_without_steps(trace))
+def _made(trace: Trace, step: int | None, rank: int | None) -> OfFile:
+    ranking = rank_changes(graph_of(trace, step, rank))
+    return OfFile(ranking, ranks_without_steps(trace))
 
 
-_KIND = Kind("what-ifs", Ranking, ("calibration", "graph", "memory", "roofline", "whatif"))
+_KIND = Kind("what-ifs", OfFile, ("calibration", "graph", "memory", "roofline", "whatif"))

@@ -18,6 +18,7 @@ from stepscope.cli.options import (
 if TYPE_CHECKING:
     from stepscope.graph import Graph
     from stepscope.whatif import Prediction
+    from stepscope.whatif.ranking import Ranking
 
 
 _LEAST_MS = 0.0005  # shorter times would be shown as 0.000
@@ -81,13 +82,13 @@ def whatif(
 
         found = ranking_of_file(file, step, rank)
         say_ranks_without_steps(file.path, found.ranks_without_steps)
-        _print_all(found.gains, found.reasons, as_json)
+        _print_all(found.ranking, as_json)
         return
     graph = _graph(file, step, rank, device)
     if try_all:
         from stepscope.whatif.ranking import rank_changes
 
-        _print_all(*rank_changes(graph), as_json)
+        _print_all(rank_changes(graph), as_json)
     elif fits is not None:
         _print_fits(graph, fits, as_json)
     else:
@@ -125,25 +126,25 @@ def _print_list(as_json: bool) -> None:
             click.echo(f"      {change.summary}")
 
 
-def _print_all(gains: list[Prediction], reasons: dict[str, str], as_json: bool) -> None:
+def _print_all(ranking: Ranking, as_json: bool) -> None:
     if as_json:
-        echo_json({"changes": [one.to_json() for one in gains], "not_applicable": reasons})
+        changes = [one.to_json() for one in ranking.gains]
+        echo_json({"changes": changes, "not_applicable": ranking.reasons})
         return
-    for one in gains:
+    for one in ranking.gains:
         click.echo(
             f"{one.speedup:6.2f}x  {one.predicted_step_ms:10.3f} ms  {' '.join(one.changes)}"
             f"{_uncertain(one)}\n{'':23}{', '.join(one.basis)}"
         )
-    _print_reasons(reasons)
+    _print_reasons(ranking)
 
 
-def _print_reasons(reasons: dict[str, str]) -> None:
+def _print_reasons(ranking: Ranking) -> None:
     """The changes without a prediction: those that want a calibration, and the others."""
-    unmeasured = [name for name, reason in reasons.items() if "stepscope calibrate" in reason]
-    if unmeasured:
-        names = ", ".join(unmeasured)
+    if ranking.unmeasured:
+        names = ", ".join(ranking.unmeasured)
         click.echo(f"run `stepscope calibrate FILE` on the same machine to predict: {names}")
-    if others := [name for name in reasons if name not in unmeasured]:
+    if others := [name for name in ranking.reasons if name not in ranking.unmeasured]:
         click.echo(f"not applicable: {', '.join(others)} (reasons: --json)")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from stepscope.errors import StepscopeError
+from dataclasses import dataclass
+
+from stepscope.errors import NotMeasured, StepscopeError
 from stepscope.graph import Graph, build_graph, build_ranks
 from stepscope.trace.trace import Trace
 from stepscope.whatif import CHANGES, Prediction, Request
@@ -21,21 +23,39 @@ def graph_of(trace: Trace, step: int | None, rank: int | None) -> Graph:
     return build_graph(trace, rank, steps) if rank is not None else build_ranks(trace, steps=steps)
 
 
-def rank_changes(graph: Graph) -> tuple[list[Prediction], dict[str, str]]:
-    """The prediction of each change on its own, largest gain first.
+@dataclass(frozen=True)
+class Ranking:
+    """Every change tried on its own.
+
+    Attributes:
+        gains: the predictions, largest gain first.
+        reasons: why the others do not apply, by name.
+        unmeasured: those of them that only want a calibration of the machine.
+    """
+
+    gains: list[Prediction]
+    reasons: dict[str, str]
+    unmeasured: list[str]
+
+
+def rank_changes(graph: Graph) -> Ranking:
+    """The prediction of each change on its own.
 
     Args:
         graph: of the steps as they were measured.
-
-    Returns:
-        The predictions, and the reason by name of each change that does not apply.
     """
-    baseline, gains, reasons = Baseline(graph), [], {}
+    baseline = Baseline(graph)
+    gains: list[Prediction] = []
+    errors: dict[str, StepscopeError] = {}
     for change in CHANGES.values():
         if not change.ranked:
             continue
         try:
             gains.append(baseline.predict_all([Request(change)])[0])
         except StepscopeError as error:
-            reasons[change.name] = str(error).removeprefix(f"{change.name}: ")
-    return sorted(gains, key=lambda prediction: prediction.predicted_step_ms), reasons
+            errors[change.name] = error
+    return Ranking(
+        sorted(gains, key=lambda prediction: prediction.predicted_step_ms),
+        {name: str(error).removeprefix(f"{name}: ") for name, error in errors.items()},
+        [name for name, error in errors.items() if isinstance(error, NotMeasured)],
+    )

@@ -10,8 +10,11 @@ from click.testing import CliRunner
 from drawn_steps import V100, graph_of
 from test_changes import COLLECTIVE, FORWARD
 
+from stepscope.annotate import annotate
 from stepscope.cli.commands import stepscope
 from stepscope.errors import ChangeError
+from stepscope.graph import build_graph
+from stepscope.testing import drawn_trace
 from stepscope.whatif import CHANGES, parse_request, predict
 from stepscope.whatif.ranking import rank_changes
 
@@ -66,12 +69,29 @@ def test_without_a_change_the_prediction_is_the_replay() -> None:
 
 
 def test_the_ranking_is_by_gain_and_tells_what_does_not_apply() -> None:
-    gains, reasons = rank_changes(graph_of(FORWARD, devices=V100))
+    ranking = rank_changes(graph_of(FORWARD, devices=V100))
+    gains, reasons = ranking.gains, ranking.reasons
     times = [one.predicted_step_ms for one in gains]
     assert times == sorted(times)
     assert gains[0].changes == ("amp",)
     assert reasons["bandwidth"] == "these steps have no collectives"
     assert "scale" not in reasons
+
+
+def test_changes_that_only_want_a_calibration_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STEPSCOPE_CACHE", "off")
+    on_a_cpu = """
+        main | 0    1000 | ProfilerStep#0
+        main | 100   300 | aten::mm                | seq=1
+        main | 400   700 | Optimizer.step#Adam.step
+        main | 410   690 | aten::add_
+    """
+    ranking = rank_changes(build_graph(annotate(drawn_trace(on_a_cpu, framework="pytorch")), 0))
+    assert ranking.unmeasured == ["amp", "fused_optimizer"]
+    assert "stepscope calibrate" in ranking.reasons["amp"]
+    assert "faster_gpu" in ranking.reasons
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepscope.calibration import Calibration, Machine, find_calibration
-from stepscope.errors import ChangeError
+from stepscope.errors import ChangeError, NotMeasured
 from stepscope.graph import Graph
 from stepscope.whatif.parts.kernel_times import memory_rate
 
@@ -44,7 +44,7 @@ def needed_calibration(graph: Graph, change: str) -> Calibration:
         )
     found = find_calibration(metadata)
     if found is None:
-        raise ChangeError(
+        raise NotMeasured(
             f"{change}: on a CPU this depends on the machine, and there is no calibration for "
             f"{Machine.of(metadata)}; run `stepscope calibrate FILE` on the machine that recorded "
             "the trace"
