@@ -10,6 +10,7 @@ from collected import Collected
 from test_run_contexts import RUN
 
 import stepscope
+from stepscope.analyze import RULES, RuleContext, apply_rules
 from stepscope.contexts import build_contexts
 from stepscope.ingest import read
 
@@ -160,3 +161,32 @@ def test_torch_imported_after_jax_is_recorded_too(run, tmp_path):
     assert done.returncode == 0, done.stderr
     found = Collected.read(tmp_path / "train.stepscope")
     assert found.counts()["jit(update)"] == 2
+
+
+def test_without_a_compiler_waits_and_compilations_are_collected(run, tmp_path):
+    missing = {"CXX": "none", "PATH": "", "STEPSCOPE_BUILDS": str(tmp_path / "builds")}
+    done = run("train(w, x, 12); sys.exit('torch' in sys.modules)", **missing)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 12
+    assert "collected by the slower Python collector: no C++ compiler found" in done.stderr
+    found = Collected.read(tmp_path / "train.stepscope")
+    assert found.content["collector"] == "python"
+    (wait,) = found.named("wait: float(x)")
+    assert (wait.count, wait.metrics["thread_cpu_ns"]["count"]) == (12, 12)
+    assert wait.lines(tmp_path / "train.py")[-1] == line_of("# the wait")
+    (compiled,) = found.named("compilation of update")
+    assert {part.name for part in compiled.children} == {"trace", "lower", "compile"}
+    build_contexts(stepscope.open(tmp_path / "train.stepscope")).check()
+
+
+def test_analyze_reports_what_is_compiled_repeatedly(run, tmp_path):
+    run("""
+        for size in (2, 3, 4):
+            train(w, x[:size], 1)
+    """)
+    found = apply_rules(RuleContext(stepscope.open(tmp_path / "train.stepscope")), RULES)
+    (finding,) = (one for one in found if one.rule == "recompilation")
+    assert finding.what.startswith("jax.jit recompiled 2 times, ")
+    assert finding.what.endswith("mostly update (new shape of x).")
+    assert finding.evidence[0].file == str(tmp_path / "train.py")
+    assert finding.evidence[0].line == line_of("@jax.jit")

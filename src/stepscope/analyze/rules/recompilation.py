@@ -27,10 +27,12 @@ _ADVICE = (
     "varying sizes with torch._dynamo.mark_dynamic or dynamic=True, pad batches to a few sizes, "
     "and keep changing numbers in tensors."
 )
+_FIX_IN_JAX = (
+    "Pad batches to a few sizes, pass numbers as arrays, and call jax.jit once, outside the loop."
+)
 _OF_JAX = (
     "Shapes, types or static arguments change between calls, or the function is created again "
-    "(jax.config.update('jax_explain_cache_misses', True) shows which). Pad batches to a few "
-    "sizes, pass numbers as arrays, and call jax.jit once, outside the loop."
+    f"(stepscope run --contexts shows which). {_FIX_IN_JAX}"
 )
 _WHY = "at most the compile time"
 
@@ -86,7 +88,7 @@ def _in_tree(context: RuleContext, tree: ContextTree) -> Iterator[Finding]:
         f"{who} recompiled {rounded(_times(tree, nodes), 4)} times, {rounded(ms, 4)} ms "
         "in total, "
         f"mostly {_function_and_reason(tree.label(nodes[0]))}.",
-        context.by_framework(_ADVICE, jax=_OF_JAX),
+        context.by_framework(_ADVICE, jax=_FIX_IN_JAX),
         nodes,
         context.bound(ms / context.step_count, _WHY),
     )

@@ -100,7 +100,7 @@ class Collection:
         """Begin to collect.
 
         Raises:
-            CaptureError: contexts are being collected already, or nothing can collect them here.
+            CaptureError: contexts are being collected already.
         """
         if Collection.running is not None and not Collection.running.is_forked:
             raise CaptureError(
@@ -165,9 +165,11 @@ class Collection:
         try:
             extension = build.load(torch, _say)
         except build.BuildError as error:
-            if torch is None:
-                raise CaptureError(f"the native collector cannot be built: {error}") from error
             self.warnings.append(f"contexts are collected by the slower Python collector: {error}")
+            if torch is None:
+                from stepscope.capture.contexts.jax.python_jax_collector import PythonJaxCollector
+
+                return PythonJaxCollector(self.options, str(error))
             from stepscope.capture.contexts.python_collector import PythonCollector
 
             return PythonCollector(self.options, str(error))

@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -18,6 +17,7 @@ from stepscope.capture.contexts.context_options import SOURCES, ContextOptions
 from stepscope.capture.contexts.flush_plan import NO_MODULES, FlushPlan
 from stepscope.capture.contexts.module_paths import CALL_CODE, ModulePaths
 from stepscope.capture.contexts.native_collector import KINDS, loaded_torch
+from stepscope.capture.contexts.python_nodes import ContextNodes, RunningStat, rows_of
 
 LACKS = [
     "operators of threads other than the one that began to collect",
@@ -27,24 +27,7 @@ LACKS = [
 ]
 
 _DispatchMode: Any = TorchDispatchMode
-Key = tuple[int, str, str, int, str]
 _THREAD, _PYTHON, _MODULE, _OPERATOR = map(KINDS.index, ("thread", "python", "module", "operator"))
-
-
-@dataclass
-class _Stat:
-    count: int = 0
-    sum: int = 0
-    min: int = 1 << 63
-    max: int = 0
-    squares: float = 0.0
-
-    def add(self, value: int) -> None:
-        self.count += 1
-        self.sum += value
-        self.min = min(self.min, value)
-        self.max = max(self.max, value)
-        self.squares += float(value) ** 2
 
 
 class PythonCollector:
@@ -60,7 +43,7 @@ class PythonCollector:
     def __init__(self, options: ContextOptions, reason: str) -> None:
         self._options = options
         self._notes = [f"collected in Python: {reason}"]
-        self._tree = _Tree(options.limit)
+        self._tree = ContextNodes(options.limit)
         self._keys = _ModuleKeys()
         self._paths = ModulePaths(self._keys)
         self._mode: Any = _Mode(self._add)
@@ -74,8 +57,8 @@ class PythonCollector:
             self._mode.__enter__()
 
     def follow_jax(self) -> None:
-        """Only the native collector sees JAX."""
-        self.note("JAX is not recorded: that needs the native collector")
+        """Next to PyTorch, only the native collector sees JAX."""
+        self.note("JAX is not recorded next to PyTorch: that needs the native collector")
 
     def stop(self) -> None:
         """Stop collecting."""
@@ -111,7 +94,7 @@ class PythonCollector:
                 "elapsed_ns": time.time_ns() - self._started_ns, "complete": complete,
                 "sources": [n for n, bit in SOURCES.items() if bit & self._options.sources & 7],
                 **self._tree.columns(self._keys.names),
-                "metrics": {"cpu_ns": _rows(stats)},
+                "metrics": {"cpu_ns": rows_of(stats)},
                 "totals": {"cpu_ns": total, "operators": sum(s.count for s in stats.values()),
                            "backward": 0, "backward_linked": 0},
                 "dropped": {"contexts": self._tree.dropped, "backward_links": 0, "samples": 0,
@@ -142,41 +125,8 @@ class PythonCollector:
                 key_of = (_PYTHON, name, frame.f_code.co_filename, frame.f_lineno or 0, "")
                 node = self._tree.child(node, key_of)
         self._tree.stats.setdefault(
-            self._tree.child(node, (_OPERATOR, operator, "", 0, "")), _Stat()
+            self._tree.child(node, (_OPERATOR, operator, "", 0, "")), RunningStat()
         ).add(elapsed_ns)  # fmt: skip
-
-
-class _Tree:
-    def __init__(self, limit: int) -> None:
-        self.stats: dict[int, _Stat] = {}
-        self.dropped = 0
-        self._limit = limit
-        self._index: dict[tuple[int, Key], int] = {}
-        self._nodes: list[tuple[int, Key]] = [(-1, (0, "", "", 0, ""))]
-
-    def child(self, parent: int, key: Key) -> int:
-        found = self._index.get((parent, key))
-        if found is not None:
-            return found
-        if len(self._nodes) >= self._limit:
-            self.dropped += 1
-            return parent
-        self._nodes.append((parent, key))
-        self._index[parent, key] = len(self._nodes) - 1
-        return len(self._nodes) - 1
-
-    def columns(self, module_names: dict[int, str]) -> dict[str, Any]:
-        strings: dict[str, int] = {"": 0}
-        nodes: dict[str, list[int]] = {
-            name: [] for name in ("parent", "kind", "relation", "name", "file", "line", "class")
-        }
-        for parent, (kind, name, file, line, cls) in list(self._nodes):
-            shown = module_names[int(name)] if kind == _MODULE else name
-            texts = [strings.setdefault(text, len(strings)) for text in (shown, file, cls)]
-            row = (parent, kind, 0, texts[0], texts[1], line, texts[2])
-            for column, value in zip(nodes.values(), row, strict=True):
-                column.append(value)
-        return {"strings": list(strings), "kinds": KINDS, "nodes": nodes}
 
 
 class _ModuleKeys:
@@ -222,13 +172,3 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
         if "torch/utils/_python_dispatch" not in frame.f_code.co_filename:
             yield frame
         frame = frame.f_back
-
-
-def _rows(stats: dict[int, _Stat]) -> dict[str, Any]:
-    rows = [(node, stats[node]) for node in sorted(stats)]
-    return {
-        "unit": "ns", "nesting": "inclusive", "meaning": "time on the CPU thread",
-        "node": [node for node, _ in rows],
-        **{name: [getattr(stat, name) for _, stat in rows]
-           for name in ("count", "sum", "min", "max", "squares")},
-    }  # fmt: skip

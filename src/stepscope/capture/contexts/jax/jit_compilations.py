@@ -75,7 +75,8 @@ class JitCompilations:
             self._open.add(part, own)
         else:  # ahead of time, outside any call
             name = str(about.get("fun_name") or "a function").removeprefix("jit(").removesuffix(")")
-            whole = f"compilation of {name}, ahead of time"
+            when = ", ahead of time" if getattr(self._extension, "sees_calls", True) else ""
+            whole = f"compilation of {name}{when}"
             self._extension.spend(whole, "", 0, {part: own * 1e9}, False)
 
     def _why_again(
