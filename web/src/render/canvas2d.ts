@@ -4,6 +4,7 @@ import { busyShare, type Row } from "../model/level";
 import { columnsOf, partsOf, type Columns } from "../model/lod";
 import { FONT } from "./fitted";
 import { hueOfStage } from "./palette";
+import { drawnBy } from "./redraw";
 import type { Highlight, Renderer, Scene } from "./renderer";
 
 const BOUND_PX = 3;
@@ -52,6 +53,7 @@ export class CanvasRenderer implements Renderer {
 
   drawBase(scene: Scene): void {
     const { layout, palette } = scene;
+    drawnBy(this.base.canvas, (other) => new CanvasRenderer(other, other).drawBase(scene));
     const context = fit(this.base, layout.width, layout.height);
     context.fillStyle = palette.background;
     context.fillRect(0, 0, layout.width, layout.height);
@@ -65,6 +67,9 @@ export class CanvasRenderer implements Renderer {
 
   drawOverlay(scene: Scene, highlight: Highlight): void {
     const { layout, palette } = scene;
+    drawnBy(this.overlay.canvas, (other) =>
+      new CanvasRenderer(other, other).drawOverlay(scene, { ...highlight, hovered: -1 }),
+    );
     const any = Math.max(highlight.opened, highlight.chosen, highlight.hovered) >= 0;
     if (!any && !this.outlined) return;
     this.outlined = any;

@@ -2,6 +2,7 @@ import type { Extremes } from "../model/counters";
 import type { Span } from "../model/span";
 import { fitted } from "./fitted";
 import type { Palette } from "./palette";
+import { drawnBy } from "./redraw";
 
 /** Height of a counter's lane, px. */
 export const LANE_PX = 30;
@@ -17,6 +18,7 @@ export interface CounterScene {
 
 /** Draws a counter: solid up to the least of each column, darker from there to the most. */
 export function drawCounter(canvas: HTMLCanvasElement, scene: CounterScene): void {
+  drawnBy(canvas, (other) => drawCounter(other, scene));
   const { columns, width, scale, palette } = scene;
   const context = fitted(canvas, width, LANE_PX, { alpha: false });
   context.fillStyle = palette.rowBackground;

@@ -8,6 +8,7 @@ import {
 } from "../model/flame";
 import { fitted, FONT } from "./fitted";
 import { parseHex, readableOn } from "./palette";
+import { drawnBy } from "./redraw";
 
 const GAP_PX = 0.5;
 const LABEL_FROM_PX = 34;
@@ -93,6 +94,7 @@ export function boxAt(scene: FlameScene, x: number, y: number): number {
 
 /** Draws all boxes: at most one a pixel in each row, whatever their number. */
 export function drawFlame(canvas: HTMLCanvasElement, scene: FlameScene): void {
+  drawnBy(canvas, (other) => drawFlame(other, scene));
   const context = fitted(canvas, scene.width, flameHeight(scene.layout));
   context.fillStyle = scene.colors.background;
   context.fillRect(0, 0, scene.width, flameHeight(scene.layout));
@@ -176,6 +178,7 @@ export function drawOutlines(
   hovered: number,
   chosen: number,
 ): void {
+  drawnBy(canvas, (other) => drawOutlines(other, scene, -1, chosen));
   const context = fitted(canvas, scene.width, flameHeight(scene.layout));
   context.clearRect(0, 0, scene.width, flameHeight(scene.layout));
   for (const [box, color] of [

@@ -3,6 +3,7 @@ import type { Span } from "../model/span";
 import type { Piece, Tile } from "../model/tiles";
 import { causeName } from "../base/causes";
 import { words } from "../base/format";
+import { drawnBy } from "./redraw";
 import { fitted, FONT_SMALL } from "./fitted";
 
 /** Height of a line of slices, px, and of what is drawn of it. */
@@ -30,6 +31,7 @@ export interface TrackScene {
 
 /** Draws the tiles of one track: bins as an image, slices of a pixel and more one by one. */
 export function drawTrack(canvas: HTMLCanvasElement, scene: TrackScene): void {
+  drawnBy(canvas, (other) => drawTrack(other, scene));
   const [width, height] = [scene.width, scene.lines * LINE_PX];
   const context = fitted(canvas, width, height, { alpha: false });
   context.fillStyle = scene.palette.rowBackground;

@@ -19,6 +19,7 @@ import { showLine } from "./source";
 import { NO_FLAME, type FlameView, type Zoom } from "../state/url";
 import { WithAnswer } from "../widgets/answer";
 import type { Pane } from "./pane";
+import { SavePicture } from "./save_picture";
 import { FactList } from "../widgets/fact_list";
 
 /** Of the callers around all there is, so many rows are in sight at first. */
@@ -209,6 +210,7 @@ function Tools(props: {
         {value.total_before !== null && ` (before: ${figure(value.total_before, value.unit)})`}
       </span>
       <Legend value={value} />
+      <SavePicture store={store} of="flame graph" parts={[".flame-legend", ".flame-room"]} />
     </div>
   );
 }

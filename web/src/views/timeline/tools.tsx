@@ -2,6 +2,7 @@ import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { prefixes } from "../../base/path";
 import type { Store } from "../../state/store";
+import { SavePicture } from "../save_picture";
 import { RawEvents } from "../raw_events";
 
 /** The way to the lowest level, and what can be done with the timeline. */
@@ -48,6 +49,12 @@ export function TimelineTools({ store }: { store: Store }): JSX.Element {
       >
         Table
       </button>
+      <SavePicture
+        store={store}
+        of="timeline"
+        parts={[".axis-head", ".stack-inner", ".timeline > .legend"]}
+        disabled={view.asTable}
+      />
       <RawEvents store={store} path={view.chosen || (view.path ?? "")} />
     </div>
   );
