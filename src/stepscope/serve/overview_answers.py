@@ -11,7 +11,17 @@ from stepscope.errors import TraceError
 from stepscope.memory.memory_comparison import holds_memory
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.summary.facts import Iterations, RunShares, StagePlace, Summary
+from stepscope.summary.facts import (
+    Device,
+    Efficiency,
+    Iterations,
+    RunShares,
+    Stage,
+    StagePlace,
+    StepTimes,
+    Summary,
+    Verdict,
+)
 from stepscope.summary.report_facts import summarize
 from stepscope.timeline.step_id import StepId
 
@@ -32,108 +42,6 @@ class StepRow(msgspec.Struct):
     end_ns: int
     runtime_ns: int
     device_busy_ns: int
-
-
-class WarmUp(msgspec.Struct):
-    """A first step that means leave out, since it takes far longer than the others."""
-
-    step: int
-    ms: float
-
-
-class StepTimes(msgspec.Struct):
-    """The steps that figures are means of, and their spread.
-
-    Attributes:
-        numbers: of the steps.
-        evidence: how the steps were found.
-    """
-
-    numbers: list[int]
-    evidence: str
-    mean_ms: float
-    median_ms: float
-    min_ms: float
-    max_ms: float
-    std_ms: float
-    warm_up: WarmUp | None
-
-
-class Verdict(msgspec.Struct):
-    """What bounds the step.
-
-    Attributes:
-        share: of the step that this costs.
-        sentence: the same in words.
-    """
-
-    bound_by: str
-    share: float
-    sentence: str
-
-
-class StageFacts(msgspec.Struct):
-    """A stage's mean time a step.
-
-    Attributes:
-        device_ms: device busy time of its work.
-        share: of the step.
-    """
-
-    stage: str
-    cpu_ms: float
-    device_ms: float
-    share: float
-    bound_by: str
-
-
-class DeviceFacts(msgspec.Struct):
-    """A device's mean time a step.
-
-    Attributes:
-        window_ms: from its first work of the step to its last.
-        idle_ms: idle time by cause.
-        communication_ms: exposed communication: collectives run and nothing computes.
-        overlapped_ms: communication hidden under computation.
-    """
-
-    device: int
-    name: str
-    window_ms: float
-    computing_ms: float
-    idle_ms: dict[str, float]
-    communication_ms: float
-    overlapped_ms: float
-
-
-class EfficiencyFacts(msgspec.Struct):
-    """Rates of matrix products, convolutions and attention.
-
-    Attributes:
-        flops: floating-point operations a step, two for each multiply-add.
-        repeated_flops: those that recomputation repeats.
-        known: share of the time of such work whose operations are known.
-        tflops: of the whole step, TFLOP/s.
-        busy_tflops: of the time in which such work runs, TFLOP/s.
-        gpu: the device, if its peak rates are known, else empty.
-        peak_tflops: peak rate for each precision in use.
-        mfu: model FLOPs utilization.
-        hfu: hardware FLOPs utilization.
-        busy_utilization: the same as a share of the time in which such work runs.
-        counted_by: `xla` or `shapes` for XLA's instructions, else empty.
-    """
-
-    flops: float
-    repeated_flops: float
-    known: float
-    tflops: float
-    busy_tflops: float | None
-    gpu: str
-    peak_tflops: dict[str, float]
-    mfu: float | None
-    hfu: float | None
-    busy_utilization: float | None
-    counted_by: str
 
 
 class Warning(msgspec.Struct):
@@ -173,9 +81,9 @@ class Facts(msgspec.Struct):
     world_size: int
     steps: StepTimes
     verdict: Verdict
-    stages: list[StageFacts]
-    devices: list[DeviceFacts]
-    efficiency: EfficiencyFacts | None
+    stages: list[Stage]
+    devices: list[Device]
+    efficiency: Efficiency | None
     kinds: dict[str, float]
     kernels_are: str
     modules_evidence: str

@@ -19,7 +19,13 @@ class WarmUp:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Which steps are selected, their times and spread, ms, and the warm-up step if excluded."""
+    """The steps that figures are means of, and their spread.
+
+    Attributes:
+        numbers: of the steps.
+        evidence: how the steps were found.
+        warm_up: the first step, if it is left out.
+    """
 
     numbers: list[int]
     evidence: str
@@ -33,7 +39,12 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class Stage:
-    """Mean times of a stage per step, ms, its CPU share of the step, and what bounds it."""
+    """A stage's mean time per step.
+
+    Attributes:
+        device_ms: device busy time of its work.
+        share: of the step.
+    """
 
     stage: str
     cpu_ms: float
@@ -44,7 +55,14 @@ class Stage:
 
 @dataclass(frozen=True)
 class Device:
-    """Mean times of a device per step, ms: computing, exposed communication, idle by cause."""
+    """A device's mean time per step.
+
+    Attributes:
+        window_ms: from its first work of the step to its last.
+        idle_ms: idle time by cause.
+        communication_ms: exposed communication: collectives run and nothing computes.
+        overlapped_ms: communication hidden under computation.
+    """
 
     device: int
     name: str
@@ -164,7 +182,12 @@ class Node:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What bounds the step (`bound_by`), the share of the step it costs, and a sentence."""
+    """What bounds the step.
+
+    Attributes:
+        share: of the step that this costs.
+        sentence: the same in words.
+    """
 
     bound_by: str
     share: float

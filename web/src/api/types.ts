@@ -24,7 +24,7 @@ export interface Has {
   contexts: boolean;
 }
 
-/** A first step that means leave out, since it takes far longer than the others. */
+/** A first step that is excluded from all means because it takes far longer. */
 export interface WarmUp {
   step: number;
   ms: number;
@@ -41,6 +41,7 @@ export interface StepTimes {
   min_ms: number;
   max_ms: number;
   std_ms: number;
+  /** The first step, if it is left out. */
   warm_up: WarmUp | null;
 }
 
@@ -53,8 +54,8 @@ export interface Verdict {
   sentence: string;
 }
 
-/** A stage's mean time a step. */
-export interface StageFacts {
+/** A stage's mean time per step. */
+export interface Stage {
   stage: string;
   cpu_ms: number;
   /** Device busy time of its work. */
@@ -64,8 +65,8 @@ export interface StageFacts {
   bound_by: string;
 }
 
-/** A device's mean time a step. */
-export interface DeviceFacts {
+/** A device's mean time per step. */
+export interface Device {
   device: number;
   name: string;
   /** From its first work of the step to its last. */
@@ -79,29 +80,19 @@ export interface DeviceFacts {
   overlapped_ms: number;
 }
 
-/** Rates of matrix products, convolutions and attention. */
-export interface EfficiencyFacts {
-  /** Floating-point operations a step, two for each multiply-add. */
+/** FLOPs and FLOP/s of the matrix products, convolutions and attention of a step. */
+export interface Efficiency {
+  /** Floating-point operations per step; a multiply-add counts as two. repeated_flops: FLOPs that backward recomputes (checkpointing). known: share of the time of this work whose FLOPs are known. tflops: rate over the whole step, TFLOP/s. busy_tflops: rate while this work runs, TFLOP/s. None for a trace of another tool without device work: the CPU calls may only be launches. gpu: name of the device if its peak rates are known, else empty. peak_tflops: peak rate for each precision in use. mfu: model FLOPs utilization: time that the FLOPs, without recomputation, take at the peak rate of their precision, as a share of the step. None if a peak is unknown, or the FLOPs of half of the time or more are unknown. hfu: hardware FLOPs utilization: the same with recomputation. busy_utilization: the same as a share of the time in which this work runs. counted_by: `xla` if XLA recorded the FLOPs of any of it, `shapes` if they come from the shapes in XLA's programs, else empty: from the recorded arguments of operators. */
   flops: number;
-  /** Those that recomputation repeats. */
   repeated_flops: number;
-  /** Share of the time of such work whose operations are known. */
   known: number;
-  /** Of the whole step, TFLOP/s. */
   tflops: number;
-  /** Of the time in which such work runs, TFLOP/s. */
   busy_tflops: number | null;
-  /** The device, if its peak rates are known, else empty. */
   gpu: string;
-  /** Peak rate for each precision in use. */
   peak_tflops: Record<string, number>;
-  /** Model FLOPs utilization. */
   mfu: number | null;
-  /** Hardware FLOPs utilization. */
   hfu: number | null;
-  /** The same as a share of the time in which such work runs. */
   busy_utilization: number | null;
-  /** `xla` or `shapes` for XLA's instructions, else empty. */
   counted_by: string;
 }
 
@@ -184,9 +175,9 @@ export interface Facts {
   world_size: number;
   steps: StepTimes;
   verdict: Verdict;
-  stages: StageFacts[];
-  devices: DeviceFacts[];
-  efficiency: EfficiencyFacts | null;
+  stages: Stage[];
+  devices: Device[];
+  efficiency: Efficiency | null;
   /** Device time by kind of work, ms. */
   kinds: Record<string, number>;
   /** `kernels`, or `operators` for a trace without device work. */

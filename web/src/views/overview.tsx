@@ -1,13 +1,5 @@
 import type { JSX } from "preact";
-import type {
-  DeviceFacts,
-  EfficiencyFacts,
-  Facts,
-  Iterations,
-  Overview,
-  StageFacts,
-  Warning,
-} from "../api/types";
+import type { Device, Efficiency, Facts, Iterations, Overview, Stage, Warning } from "../api/types";
 import { causeName, CAUSES } from "../base/causes";
 import {
   bytes,
@@ -116,7 +108,7 @@ function iterations(kind: Iterations): [string, string] {
 }
 
 /** Operations a second, and what share of the device's peak that is. */
-function operations(facts: EfficiencyFacts): [string, string][] {
+function operations(facts: Efficiency): [string, string][] {
   const rate: [string, string] = ["Operations", operationRate(facts.tflops * 1e12)];
   if (facts.mfu === null) return [rate];
   const least = facts.known < 0.995 ? "at least " : "";
@@ -124,7 +116,7 @@ function operations(facts: EfficiencyFacts): [string, string][] {
 }
 
 /** `GPU 3: Tesla V100`. */
-function deviceTitle({ device, name }: DeviceFacts): string {
+function deviceTitle({ device, name }: Device): string {
   const kind = !name || /mtia|tpu|npu/i.test(name) ? "Device" : "GPU";
   return name ? `${kind} ${device}: ${name}` : `${kind} ${device}`;
 }
@@ -225,7 +217,7 @@ export function Bound({ by }: { by: string }): JSX.Element {
 }
 
 /** The longest run of a stage in the step on screen, or in that at which the trace begins. */
-function openStage(store: Store, { stage }: StageFacts): void {
+function openStage(store: Store, { stage }: Stage): void {
   const { path, every } = store.view.value;
   const step = prefixes(path || (store.overview.value.value?.start ?? ""))[1];
   if (step === undefined) return;
@@ -242,7 +234,7 @@ function partColor(place: number): string {
   return `c-part-${Math.min(place, 4)}`;
 }
 
-function Device({ device }: { device: DeviceFacts }): JSX.Element {
+function Device({ device }: { device: Device }): JSX.Element {
   const order = Object.keys(CAUSES);
   const idle = Object.entries(device.idle_ms)
     .sort(([a], [b]) => order.indexOf(a) - order.indexOf(b))
