@@ -15,7 +15,9 @@ import signal
 import statistics
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -59,37 +61,63 @@ def measure(runs: Runs, model: str, topology: Topology, arguments: argparse.Name
                 print(*key, f"{run.step_ms:.1f} ms, load {run.load}", file=sys.stderr, flush=True)
 
 
-def row(point: Point, runs: Runs, folder: Path) -> tuple[str, float] | None:
-    """A line of the table, and its error; None if it was not measured."""
-    found = runs.of(point)
-    if not found:
-        return None
-    told = prediction(recording(folder, point.model), point, runs.unchanged(point))
-    took = median_ms(found)
-    error = told.predicted_step_ms / took - 1
-    before = told.replayed_step_ms
-    text = (
-        f"| `{point.way}` | {point.model} | {point.topology.name} | {point.mbit} | {before:.0f} "
-        f"| {told.predicted_step_ms:.0f} | {took:.0f} | {error:+.1%} | {spread(found):.0%} |"
+@dataclass(frozen=True)
+class Outcome:
+    """A point, predicted and measured, ms."""
+
+    point: Point
+    before: float
+    predicted: float
+    measured: float
+    spread: float
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, minus 1."""
+        return self.predicted / self.measured - 1
+
+
+def outcomes(arguments: argparse.Namespace, runs: Runs) -> Iterator[Outcome]:
+    """The points that were measured."""
+    for point in points(arguments.models, arguments.topologies):
+        found = runs.of(point)
+        if found:
+            path = recording(arguments.folder, point.model)
+            told = prediction(path, point, runs.unchanged(point))
+            before, after = told.replayed_step_ms, told.predicted_step_ms
+            yield Outcome(point, before, after, median_ms(found), spread(found))
+
+
+def row(one: Outcome, ddp: Outcome) -> str:
+    """A line of the table; gains are over DistributedDataParallel."""
+    point = one.point
+    gains = f"{ddp.predicted / one.predicted:.2f}x | {ddp.measured / one.measured:.2f}x"
+    return (
+        f"| `{point.way}` | {point.model} | {point.topology.name} | {point.mbit} "
+        f"| {one.before:.0f} | {one.predicted:.0f} | {one.measured:.0f} | {one.error:+.1%} "
+        f"| {one.spread:.0%} | {'– | –' if point.way == 'ddp' else gains} |"
     )
-    return text, error
 
 
 def table(arguments: argparse.Namespace, runs: Runs) -> None:
     """Print the points, and the errors of each change."""
-    print("| change | model | links | Mbit/s | one process, ms | predicted | measured | error "
-          "| spread |")  # fmt: skip
-    print("|---|---|---|---:|---:|---:|---:|---:|---:|")
+    print("| change | model | links | Mbit/s | alone, ms | predicted | measured | error | spread "
+          "| gain predicted | measured |")  # fmt: skip
+    print("|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     errors: dict[str, list[float]] = defaultdict(list)
-    for point in points(arguments.models, arguments.topologies):
-        found = row(point, runs, arguments.folder)
-        if found is not None:
-            print(found[0], flush=True)
-            errors[point.way].append(abs(found[1]))
-            errors["all"].append(abs(found[1]))
-    print("\n| change | points | mean error | worst |\n|---|---:|---:|---:|")
+    for one in outcomes(arguments, runs):
+        if one.point.way == "ddp":
+            ddp = one
+        print(row(one, ddp), flush=True)
+        for name in (one.point.way, "all"):
+            errors[name].append(one.error)
+    print(
+        "\n| change | points | mean error | mean of the signed | worst |\n|---|---:|---:|---:|---:|"
+    )
     for way, values in errors.items():
-        print(f"| `{way}` | {len(values)} | {statistics.fmean(values):.1%} | {max(values):.1%} |")
+        sizes = [abs(value) for value in values]
+        print(f"| `{way}` | {len(values)} | {statistics.fmean(sizes):.1%} "
+              f"| {statistics.fmean(values):+.1%} | {max(sizes):.1%} |")  # fmt: skip
     loads = [run.load for run in runs]
     print(f"\n{len(loads)} runs, load {min(loads)} to {max(loads)}, median "
           f"{statistics.median(loads)}")  # fmt: skip

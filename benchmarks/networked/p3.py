@@ -1,9 +1,10 @@
 """P3 (Jayarajan et al., MLSys 2019): gradients in slices, sent in the order of their next use.
 
-Every worker is also the server of every N-th slice. A worker pushes a slice to its server as soon
-as backward has made it; the server adds up the slices of all workers and sends the average back.
-Of the slices that wait for the network, the one that forward needs first goes first. The next
-step's forward waits, module by module, for the gradients of its own parameters, and updates them.
+Every worker is also a server, of an equal share of the bytes. A worker pushes a slice to its
+server as soon as backward has made it; the server adds up the slices of all workers and sends the
+average back. Of the slices that wait for the network, the one that forward needs first goes first.
+The next step's forward waits, module by module, for the gradients of its own parameters, and
+updates them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class _Slice:
     parameter: int
     first: int
     last: int
+    server: int = 0
     is_ready: bool = False
     added: int = 0
     early: list[Tensor] = field(default_factory=list)
@@ -56,6 +58,7 @@ class P3:
         self._changed = threading.Condition()
         for module, own in _own_parameters(model):
             self._add_module(module, own, optimizer, slice_elements)
+        self._choose_servers()
         mesh.start(self._room, self._received)
 
     def finish(self) -> None:
@@ -82,6 +85,13 @@ class P3:
             )
         module.register_forward_pre_hook(lambda one, _: self._update(one))
 
+    def _choose_servers(self) -> None:
+        """Give each slice to the worker that serves least so far."""
+        served = [0] * self._mesh.size
+        for one in self._slices:
+            one.server = served.index(min(served))
+            served[one.server] += one.last - one.first
+
     # -- in the thread that trains
 
     def _ready(self, number: int, module: nn.Module) -> None:
@@ -90,7 +100,7 @@ class P3:
             self._outstanding[number] = len(self._slices_of[number])
         self._waiting[module].append(number)
         for index in self._slices_of[number]:
-            server = index % self._mesh.size
+            server = self._slices[index].server
             if server == self._mesh.rank:
                 self._add_own(index)
             else:

@@ -111,6 +111,24 @@ def test_latency_delays_each_message_but_not_the_next(graph: Graph) -> None:
     assert sent(100) - sent(0) == pytest.approx(100, abs=1)
 
 
+def test_servers_have_equal_shares_of_the_bytes(graph: Graph) -> None:
+    # Slices of 1, 1/2, 1, 1/2 MiB, of which every second one is half as much as every second other.
+    uneven = with_modules(graph, 3 * MIB // 2, 3 * MIB // 2)
+    result = p3(uneven, workers=2, bandwidth_gbps=8, latency_us=0, slice_kb=MS)
+    receives = result.tasks["thread"] == result.tasks["thread"].max()
+    own, others = (result.tasks["bytes"][select(result, name=way) & receives].sum()
+                   for way in ("push*", "pull*"))  # fmt: skip
+    assert own == pytest.approx(others, abs=MIB // 2)
+
+
+def test_a_server_receives_a_slice_from_all_workers(graph: Graph) -> None:
+    # The first module's slice gets ready last, and is another server's: three others push it over
+    # that server's link, and get it back over the same link.
+    light = with_modules(graph, MIB, MIB)
+    result = p3(light, workers=4, bandwidth_gbps=8, latency_us=0, slice_kb=MS)
+    assert step_us(result) == pytest.approx(80 + 3 * MS + 3 * MS, abs=1)
+
+
 # -- blueconnect and dgc, after ddp
 
 DDP = "ddp:workers=4,bandwidth_gbps=8,latency_us=0"

@@ -9,7 +9,7 @@ import numpy as np
 from stepscope.arrays import Ids
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_thread
-from stepscope.whatif.change import Change
+from stepscope.whatif.change import OURS, Change
 from stepscope.whatif.parts.collectives import Phase, all_reduces, decompose
 from stepscope.whatif.parts.network import Network
 
@@ -97,6 +97,8 @@ CHANGE = Change(
         "network levels share no links, unless all workers are at one switch; nothing is lost "
         "between phases",
     ),
+    error=0.16,
+    error_source=OURS,
     ranked=False,
     one_rank=True,
 )

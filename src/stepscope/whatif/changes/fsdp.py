@@ -8,7 +8,7 @@ from typing import Any
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
-from stepscope.whatif.change import Application, Change
+from stepscope.whatif.change import OURS, Application, Change
 from stepscope.whatif.memory_effects.sharding import fully_sharded
 from stepscope.whatif.parts.cpu_calibration import on_cpu
 from stepscope.whatif.parts.network import Network
@@ -58,8 +58,8 @@ CHANGE = Change(
     basis="a cost model of the network that you describe",
     is_calibrated=True,
     assumptions=SHARDING_ASSUMPTIONS,
-    error=0.10,
-    error_source="DAYDREAM 6.5",
+    error=0.17,
+    error_source=OURS,
     assumptions_on_cpu=lambda graph: SHARDING_ASSUMPTIONS_ON_CPU,
     ranked=False,
     one_rank=True,
