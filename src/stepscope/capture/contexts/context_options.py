@@ -1,10 +1,13 @@
-"""What to collect."""
+"""What to collect, and the kinds of frames that are collected."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 SOURCES = {"python": 1, "module": 2, "operator": 4, "native": 8, "kernel": 16}
+# Kinds of frames by their numbers, as native/snapshot.cpp lists them.
+KINDS = ("root", "thread", "python", "module", "operator", "annotation", "runtime", "native",
+         "kernel", "instruction")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope.capture.contexts import native_build as build
-from stepscope.capture.contexts.context_options import SOURCES, ContextOptions
-from stepscope.capture.contexts.native_collector import KINDS, NativeCollector, loaded_torch
+from stepscope.capture.contexts.context_options import KINDS, SOURCES, ContextOptions
+from stepscope.capture.contexts.native_collector import NativeCollector, loaded_torch
 from stepscope.errors import CaptureError
 
 if TYPE_CHECKING:

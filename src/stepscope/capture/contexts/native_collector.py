@@ -16,9 +16,6 @@ from stepscope.capture.contexts.context_options import SOURCES, ContextOptions
 from stepscope.capture.contexts.flush_plan import NO_MODULES, FlushPlan
 from stepscope.capture.contexts.sampling_permission import permission_missing
 
-# Kinds of frames by their numbers, as native/snapshot.cpp lists them.
-KINDS = ("root", "thread", "python", "module", "operator", "annotation", "runtime", "native",
-         "kernel", "instruction")  # fmt: skip
 # Frames to leave out: torch's own of a module call (the module has a frame), the compiler's, JAX's.
 _HIDDEN = [
     "torch/nn/modules/module.py:Module._call_impl",

@@ -13,10 +13,10 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stepscope.capture import script_runner
-from stepscope.capture.contexts.context_options import SOURCES, ContextOptions
+from stepscope.capture.contexts.context_options import KINDS, SOURCES, ContextOptions
 from stepscope.capture.contexts.flush_plan import NO_MODULES, FlushPlan
 from stepscope.capture.contexts.module_paths import CALL_CODE, ModulePaths
-from stepscope.capture.contexts.native_collector import KINDS, loaded_torch
+from stepscope.capture.contexts.native_collector import loaded_torch
 from stepscope.capture.contexts.python_nodes import ContextNodes, RunningStat, rows_of
 
 LACKS = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stepscope.capture.contexts.native_collector import KINDS
+from stepscope.capture.contexts.context_options import KINDS
 
 Key = tuple[int, str, str, int, str]
 _MODULE = KINDS.index("module")

@@ -12,9 +12,8 @@ from types import FrameType
 from typing import Any
 
 from stepscope.capture import script_runner
-from stepscope.capture.contexts.context_options import ContextOptions
+from stepscope.capture.contexts.context_options import KINDS, ContextOptions
 from stepscope.capture.contexts.flush_plan import NO_MODULES, FlushPlan
-from stepscope.capture.contexts.native_collector import KINDS
 from stepscope.capture.contexts.python_nodes import ContextNodes, RunningStat, rows_of
 
 LACKS = [
