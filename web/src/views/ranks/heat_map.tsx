@@ -52,6 +52,11 @@ export function HeatMap(props: HeatMapProps): JSX.Element {
     over.value = { place, row: inside, left: event.clientX - box.left };
   };
   const at = (place: number): string => `${(100 * (place + 0.5)) / order.length}%`;
+  // Around the column of a rank, or so wide that it is seen.
+  const around = (place: number) => ({
+    left: at(place),
+    width: `max(5px, ${100 / order.length}%)`,
+  });
   const now = over.value;
   const chosen = order.indexOf(props.chosen);
   const height = rowPx * heat.names.length;
@@ -93,8 +98,8 @@ export function HeatMap(props: HeatMapProps): JSX.Element {
         {[...props.marked].map((place) => (
           <span key={place} class="heat-mark" style={{ left: at(order.indexOf(place)) }} />
         ))}
-        {chosen >= 0 && <span class="heat-chosen" style={{ left: at(chosen) }} />}
-        {now && <span class="heat-over" style={{ left: at(now.place) }} />}
+        {chosen >= 0 && <span class="heat-chosen" style={around(chosen)} />}
+        {now && <span class="heat-over" style={around(now.place)} />}
         {now && (
           <p
             class={`heat-tip${now.left > width / 2 ? " left" : ""}`}

@@ -89,9 +89,7 @@ function Stages({ store, place }: { store: JobStore; place: number }): JSX.Eleme
               <td class="number">{milliseconds(mine)}</td>
               <td class="number minor">{milliseconds(usual)}</td>
               <td class={`number ${notable ? `difference-${side}` : "dim"}`}>
-                {sign}
-                {milliseconds(Math.abs(mine - usual))}
-                {share}
+                {mine === usual ? "same" : `${sign}${milliseconds(Math.abs(mine - usual))}${share}`}
               </td>
             </tr>
           );
