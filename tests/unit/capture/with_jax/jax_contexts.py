@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Any
-
-import pytest
-
-if os.environ.get("CI") != "true" or sys.version_info < (3, 11):
-    pytest.importorskip("jax")
 
 import jax
 import jax.numpy as jnp
+import pytest
 from jax._src import array as jax_array
 from jax._src import dispatch
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-if os.environ.get("CI") != "true" or sys.version_info < (3, 11):
-    pytest.importorskip("jax")
-
 import jax
 import jax.numpy as jnp
+import pytest
 from jax._src import api
 from jax._src import monitoring as private_monitoring
 from jax._src import profiler as jax_profiler

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-if os.environ.get("CI") != "true" or sys.version_info < (3, 11):
-    pytest.importorskip("jax")
-
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from stepscope.capture.contexts.jax.jit_signatures import (
     KnownSignatures,
