@@ -1,9 +1,7 @@
 // The collector's Python interface.
-#include <algorithm>
-
 #include "collector.h"
 #include "device.h"
-#include "jax.h"
+#include "jax_methods.h"
 #include "line_table.h"
 #include "monitor.h"
 #include "places.h"
@@ -399,83 +397,6 @@ PyObject* begin_whole(PyObject*, PyObject* arguments) {
   return token_of(op);
 }
 
-// -- JAX
-
-PyObject* watch_calls(PyObject*, PyObject* arguments) {
-  PyObject *type, *resolve, *compiled;
-  if (!PyArg_ParseTuple(arguments, "O!OO", &PyType_Type, &type, &resolve, &compiled))
-    return nullptr;
-  return PyUnicode_FromString(
-      stepscope::watch_calls(reinterpret_cast<PyTypeObject*>(type), resolve, compiled));
-}
-
-PyObject* watch_buffers(PyObject*, PyObject* arguments) {
-  PyObject* type;
-  const char* name;
-  if (!PyArg_ParseTuple(arguments, "O!s", &PyType_Type, &type, &name)) return nullptr;
-  return PyUnicode_FromString(
-      stepscope::watch_buffers(reinterpret_cast<PyTypeObject*>(type), name));
-}
-
-PyObject* leave_jax(PyObject*, PyObject*) {
-  stepscope::leave_jax();
-  Py_RETURN_NONE;
-}
-
-PyObject* forget_call(PyObject*, PyObject* arguments) {
-  unsigned long long address;
-  if (!PyArg_ParseTuple(arguments, "K", &address)) return nullptr;
-  forget_function(reinterpret_cast<PyObject*>(address));
-  Py_RETURN_NONE;
-}
-
-PyObject* compiled(PyObject*, PyObject*) { return PyBool_FromLong(report_compilation()); }
-
-// The ticks of the parts of a call that has ended, no more than have passed in the call around it: JAX
-// measures with a clock that may be set.
-std::vector<uint64_t> ticks_of(Thread& thread, const std::vector<double>& ns) {
-  double scale = 1 / nanoseconds_per_tick(thread.collector), sum = 0;
-  for (double part : ns) sum += part * scale;
-  if (Entry* around = thread.top) {
-    double passed = double(ticks() - around->start - (thread.totals.own - around->own));
-    if (sum > passed) scale *= passed / sum;
-  }
-  std::vector<uint64_t> found;
-  for (double part : ns) found.push_back(uint64_t(part * scale));
-  return found;
-}
-
-PyObject* spend(PyObject*, PyObject* arguments) {
-  const char *name, *file;
-  unsigned line;
-  PyObject* parts;
-  int is_one_call;
-  if (!PyArg_ParseTuple(arguments, "ssIO!p", &name, &file, &line, &PyDict_Type, &parts, &is_one_call))
-    return nullptr;
-  Thread* thread = this_thread();
-  if (!thread || &thread->collector != last) Py_RETURN_NONE;
-  KeyId whole = last->keys.find(Kind::annotation, name, file, line);
-  std::vector<KeyId> keys;
-  std::vector<double> ns;
-  PyObject *part, *value;
-  for (Py_ssize_t at = 0; PyDict_Next(parts, &at, &part, &value);) {
-    const char* text = PyUnicode_AsUTF8(part);
-    if (!text) return nullptr;
-    keys.push_back(last->keys.find(Kind::annotation, text));
-    ns.push_back(PyFloat_AsDouble(value));
-  }
-  if (PyErr_Occurred()) return nullptr;
-  std::vector<uint64_t> spent = ticks_of(*thread, ns);
-  uint64_t sum = 0;
-  for (uint64_t time : spent) sum += time;
-  if (is_one_call) add_call(*thread, {{whole}, sum});
-  // Times are rounded when they are written: a nanosecond less, or the parts could exceed the whole.
-  uint64_t rounding = uint64_t(1 / nanoseconds_per_tick(*last)) + 1;
-  for (size_t i = 0; i < keys.size(); i++)
-    add_call(*thread, {{whole, keys[i]}, spent[i] - std::min(spent[i], rounding)});
-  Py_RETURN_NONE;
-}
-
 PyObject* end(PyObject*, PyObject* capsule) {
   auto* entry = static_cast<Entry*>(PyCapsule_GetPointer(capsule, nullptr));
   if (!entry) return nullptr;
@@ -518,17 +439,6 @@ PyMethodDef methods[] = {
     {"enclose", enclose, METH_VARARGS, "enclose(name): like begin, but nested operators count as part of it"},
     {"begin_whole", begin_whole, METH_VARARGS,
      "begin_whole(name): like begin, with CPU time; nested operators count as part of it"},
-    {"watch_calls", watch_calls, METH_VARARGS,
-     "watch_calls(type, resolve, compiled): the reason if it cannot, or an empty string."},
-    {"watch_buffers", watch_buffers, METH_VARARGS,
-     "watch_buffers(type, name): the reason if it cannot, or an empty string."},
-    {"leave_jax", leave_jax, METH_NOARGS, "leave_jax(): undo watch_calls and watch_buffers."},
-    {"forget_call", forget_call, METH_VARARGS, "forget_call(address): the function is gone."},
-    {"compiled", compiled, METH_NOARGS,
-     "compiled(): something was compiled; whether inside a watched call of this thread."},
-    {"spend", spend, METH_VARARGS, 
-     "spend(name, file, line, parts, is_one_call): an annotation that has ended, below the current "
-     "context, with the nanoseconds of its parts"},
     {"end", end, METH_O, "end(entry): takes the result of begin"},
     {"follow_pytorch", follow, METH_VARARGS, "follow_pytorch(on)"},
     {nullptr, nullptr, 0, nullptr},
@@ -538,6 +448,13 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_contexts", "The calling-conte
                           methods, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
+
+Collector* last_collector() { return last; }
+
 }  // namespace stepscope
 
-PyMODINIT_FUNC PyInit__contexts() { return PyModule_Create(&stepscope::definition); }
+PyMODINIT_FUNC PyInit__contexts() {
+  PyObject* module = PyModule_Create(&stepscope::definition);
+  if (module && PyModule_AddFunctions(module, stepscope::jax_methods) < 0) Py_CLEAR(module);
+  return module;
+}
