@@ -14,10 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stepscope.capture import script_runner
 from stepscope.capture.contexts.context_options import KINDS, SOURCES, ContextOptions
-from stepscope.capture.contexts.flush_plan import NO_MODULES, FlushPlan
+from stepscope.capture.contexts.flush_plan import DueFlush, FlushPlan
 from stepscope.capture.contexts.module_paths import CALL_CODE, ModulePaths
 from stepscope.capture.contexts.native_collector import loaded_torch
-from stepscope.capture.contexts.python_nodes import ContextNodes, RunningStat, rows_of
+from stepscope.capture.contexts.python_nodes import ContextNodes, RunningStat, key_of_frame, rows_of
 
 LACKS = [
     "operators of threads other than the one that began to collect",
@@ -27,7 +27,7 @@ LACKS = [
 ]
 
 _DispatchMode: Any = TorchDispatchMode
-_THREAD, _PYTHON, _MODULE, _OPERATOR = map(KINDS.index, ("thread", "python", "module", "operator"))
+_THREAD, _MODULE, _OPERATOR = map(KINDS.index, ("thread", "module", "operator"))
 
 
 class PythonCollector:
@@ -48,8 +48,7 @@ class PythonCollector:
         self._paths = ModulePaths(self._keys)
         self._mode: Any = _Mode(self._add)
         self._started_ns = time.time_ns()
-        self._plan: FlushPlan | None = None
-        self._wait_s = self._due_s = 0.0
+        self._flush = DueFlush(self.content)
 
     def start(self) -> None:
         """Collect every operator of this thread from now on."""
@@ -67,12 +66,11 @@ class PythonCollector:
 
     def flush_regularly(self, plan: FlushPlan) -> None:
         """Keep the file up to date: the first operator after a write is due makes it."""
-        self._plan, self._wait_s = plan, plan.first_s
-        self._due_s = time.monotonic() + self._wait_s
+        self._flush.begin(plan)
 
     def stop_flushing(self) -> None:
         """Nothing is written any more."""
-        self._plan = None
+        self._flush.end()
 
     def note(self, sentence: str) -> None:
         """Add a sentence for readers of the file."""
@@ -105,11 +103,7 @@ class PythonCollector:
 
     def _add(self, operator: str, elapsed_ns: int) -> None:
         self._count(operator, elapsed_ns)
-        if self._plan and time.monotonic() >= self._due_s:
-            with suppress(OSError):  # reported when the run has ended and it fails again
-                self._plan.file.write(self._plan.manifest, NO_MODULES, None, self.content(False))
-            self._wait_s = min(2 * self._wait_s, self._plan.interval_s)
-            self._due_s = time.monotonic() + self._wait_s
+        self._flush.if_due()
 
     def _count(self, operator: str, elapsed_ns: int) -> None:
         node = self._tree.child(0, (_THREAD, "main", "", 0, ""))
@@ -121,9 +115,7 @@ class PythonCollector:
                     inside = key
                     node = self._tree.child(node, (_MODULE, str(key), *self._keys.sites[key]))
             elif self._options.python and frame.f_code.co_name != "_call_impl":
-                name = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
-                key_of = (_PYTHON, name, frame.f_code.co_filename, frame.f_lineno or 0, "")
-                node = self._tree.child(node, key_of)
+                node = self._tree.child(node, key_of_frame(frame))
         self._tree.stats.setdefault(
             self._tree.child(node, (_OPERATOR, operator, "", 0, "")), RunningStat()
         ).add(elapsed_ns)  # fmt: skip

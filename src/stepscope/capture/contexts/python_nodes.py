@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from stepscope.capture.contexts.context_options import KINDS
 
 Key = tuple[int, str, str, int, str]
-_MODULE = KINDS.index("module")
+_MODULE, _PYTHON = KINDS.index("module"), KINDS.index("python")
+
+
+def key_of_frame(frame: FrameType) -> Key:
+    """The key of a Python frame."""
+    code = frame.f_code
+    name = getattr(code, "co_qualname", code.co_name)
+    return (_PYTHON, name, code.co_filename, frame.f_lineno or 0, "")
 
 
 @dataclass

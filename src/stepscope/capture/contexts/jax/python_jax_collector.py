@@ -7,14 +7,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from types import FrameType
 from typing import Any
 
 from stepscope.capture import script_runner
 from stepscope.capture.contexts.context_options import KINDS, ContextOptions
-from stepscope.capture.contexts.flush_plan import NO_MODULES, FlushPlan
-from stepscope.capture.contexts.python_nodes import ContextNodes, RunningStat, rows_of
+from stepscope.capture.contexts.flush_plan import DueFlush, FlushPlan
+from stepscope.capture.contexts.python_nodes import ContextNodes, RunningStat, key_of_frame, rows_of
 
 LACKS = [
     "calls of compiled functions, and why one is compiled again",
@@ -22,9 +21,7 @@ LACKS = [
 ]
 _NATIVE_ONLY = "only the native collector sees them"
 _HIDDEN = ("/stepscope/capture/", "/jax/_src/", "/jaxlib/")
-_THREAD, _PYTHON, _OPERATOR, _ANNOTATION = map(
-    KINDS.index, ("thread", "python", "operator", "annotation")
-)
+_THREAD, _OPERATOR, _ANNOTATION = map(KINDS.index, ("thread", "operator", "annotation"))
 
 
 class PythonJaxCollector:
@@ -46,8 +43,7 @@ class PythonJaxCollector:
         self._running = threading.local()
         self._adapters: list[Any] = []
         self._started_ns = time.time_ns()
-        self._plan: FlushPlan | None = None
-        self._wait_s = self._due_s = 0.0
+        self._flush = DueFlush(self.content)
 
     def start(self) -> None:
         """Nothing is collected before JAX is followed."""
@@ -66,12 +62,11 @@ class PythonJaxCollector:
 
     def flush_regularly(self, plan: FlushPlan) -> None:
         """Keep the file up to date: the first wait after a write is due makes it."""
-        self._plan, self._wait_s = plan, plan.first_s
-        self._due_s = time.monotonic() + self._wait_s
+        self._flush.begin(plan)
 
     def stop_flushing(self) -> None:
         """Nothing is written any more."""
-        self._plan = None
+        self._flush.end()
 
     def note(self, sentence: str) -> None:
         """Add a sentence for readers of the file."""
@@ -117,7 +112,7 @@ class PythonJaxCollector:
             node = self._nodes.child(self._caller(), (_OPERATOR, name, "", 0, ""))
             self._nodes.stats.setdefault(node, RunningStat()).add(ended - begun)
             self._thread_cpu.setdefault(node, RunningStat()).add(cpu_ns - cpu_begun)
-            self._write_if_due()
+            self._flush.if_due()
 
     def spend(
         self, name: str, file: str, line: int, parts: dict[str, float], is_one_call: bool
@@ -152,18 +147,8 @@ class PythonJaxCollector:
         node = self._nodes.child(0, (_THREAD, "main" if is_main else "python", "", 0, ""))
         frames = list(_frames(sys._getframe(2))) if self._options.python else []
         for frame in reversed(frames):
-            code = frame.f_code
-            name = getattr(code, "co_qualname", code.co_name)
-            key = (_PYTHON, name, code.co_filename, frame.f_lineno or 0, "")
-            node = self._nodes.child(node, key)
+            node = self._nodes.child(node, key_of_frame(frame))
         return node
-
-    def _write_if_due(self) -> None:
-        if self._plan and time.monotonic() >= self._due_s:
-            with suppress(OSError):  # reported when the run has ended and it fails again
-                self._plan.file.write(self._plan.manifest, NO_MODULES, None, self.content(False))
-            self._wait_s = min(2 * self._wait_s, self._plan.interval_s)
-            self._due_s = time.monotonic() + self._wait_s
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
