@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, distributed
 from torch.futures import Future
 
-_LARGEST_STRIDE, _LEAST_FOUND = 100, 10  # of the sample; in the sample, above the threshold
+from stepscope.calibration.sparse_gradients import take_largest
 
 
 class Dgc:
@@ -56,50 +56,13 @@ class Dgc:
 def compress(
     gradient: Tensor, velocity: Tensor, residual: Tensor, ratio: float, momentum: float
 ) -> Tensor:
-    """Accumulate a gradient, and take out the largest values.
-
-    Args:
-        gradient: flat, float32.
-        velocity: of the same shape; changed.
-        residual: what was accumulated and not sent; changed.
-        ratio: the share of the values to send.
-        momentum: of the velocity.
+    """Accumulate a gradient, and take out the largest values: see `take_largest`.
 
     Returns:
         The values, then their places as bits of float32, shape (2 * sent,).
-
-    Source: Lin et al., algorithm 4: momentum correction and momentum factor masking; section 5:
-    the threshold is that of a sample, and the choice is then made among what exceeds it.
     """
-    velocity.mul_(momentum).add_(gradient)
-    residual.add_(velocity)
-    places = largest(residual, max(1, round(ratio * len(residual))))
-    values = residual[places]
-    residual[places] = 0
-    velocity[places] = 0
+    values, places = take_largest(gradient, velocity, residual, ratio, momentum)
     return torch.cat([values, places.to(torch.int32).view(torch.float32)])
-
-
-def largest(values: Tensor, count: int) -> Tensor:
-    """The places of about the `count` values of largest magnitude, always so many.
-
-    Args:
-        values: flat.
-        count: how many.
-    """
-    magnitude = values.abs()
-    found = (magnitude >= _threshold(magnitude, count)).nonzero().flatten()
-    if len(found) < count:
-        return magnitude.topk(count).indices
-    return found[magnitude[found].topk(count).indices]
-
-
-def _threshold(magnitude: Tensor, count: int) -> Tensor:
-    """A bound that somewhat more than `count` values exceed, by a sample."""
-    stride = max(1, min(_LARGEST_STRIDE, count // _LEAST_FOUND))
-    sample = magnitude[::stride]
-    wanted = min(len(sample), int(1.5 * count / stride) + 2)
-    return sample.topk(wanted).values[-1]
 
 
 def decompress(received: Tensor, buffer: Tensor, world: int) -> Tensor:

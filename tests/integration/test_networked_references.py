@@ -15,10 +15,12 @@ import torch
 sys.path.append(str(Path(__file__).parents[2]))
 
 from benchmarks.networked.blueconnect import BlueConnect, level_groups
-from benchmarks.networked.dgc import Dgc, compress, decompress, largest
+from benchmarks.networked.dgc import Dgc, compress, decompress
 from benchmarks.networked.mesh import Mesh, Message, Waiting
 from benchmarks.networked.p3 import P3
 from benchmarks.networked.rings import all_gather, reduce_scatter
+
+from stepscope.calibration.sparse_gradients import largest
 
 Work = Callable[[int], Any]
 RATE = 0.5

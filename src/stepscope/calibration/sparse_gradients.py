@@ -5,16 +5,16 @@ Imports torch; only for the measuring process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from stepscope.calibration.timed import least
 
 _SIZES = [1 << n for n in (12, 16, 18, 20, 22)] + [25 << 18]  # elements; the last are 25 MiB
 _RATIO, _MOMENTUM = 0.01, 0.9
-_MOST_STRIDE, _LEAST_FOUND = 100, 10  # of the sample; in the sample, above the threshold
+_LARGEST_STRIDE, _LEAST_FOUND = 100, 10  # of the sample; in the sample, above the threshold
 
 
 def sparse_gradients() -> list[list[Any]]:
@@ -24,34 +24,61 @@ def sparse_gradients() -> list[list[Any]]:
 
 def _row(elements: int) -> list[Any]:
     gradient = torch.randn(elements)
-    compress = compressor(gradient)
-    places = compress()
-    total, values = torch.zeros(elements), gradient[places]
+    velocity, residual = torch.zeros_like(gradient), torch.zeros_like(gradient)
+
+    def compress() -> tuple[Tensor, Tensor]:
+        return take_largest(gradient, velocity, residual, _RATIO, _MOMENTUM)
+
+    values, places = compress()
+    total = torch.zeros(elements)
     return [float(elements), *least([compress, lambda: total.index_add_(0, places, values)])]
 
 
-def compressor(gradient: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """A function that accumulates a gradient with momentum and takes the largest values out.
+def take_largest(
+    gradient: Tensor, velocity: Tensor, residual: Tensor, ratio: float, momentum: float
+) -> tuple[Tensor, Tensor]:
+    """Accumulate a gradient with momentum, and take out the largest values.
 
-    It returns their places.
+    Args:
+        gradient: flat, float32.
+        velocity: of the same shape; changed.
+        residual: what was accumulated and not sent; changed.
+        ratio: the share of the values to send.
+        momentum: of the velocity.
 
-    Source: Lin et al., "Deep gradient compression", ICLR 2018, algorithm 4 and section 3: the
-    threshold is that of a sample, and the choice is then made among what exceeds it.
+    Returns:
+        The values and their places.
+
+    Source: Lin et al., "Deep gradient compression", ICLR 2018, algorithm 4: momentum correction and
+    momentum factor masking; section 5: the threshold is that of a sample, and the choice is then
+    made among what exceeds it.
     """
-    velocity, residual = torch.zeros_like(gradient), torch.zeros_like(gradient)
-    count = max(1, round(_RATIO * len(gradient)))
-    stride = max(1, min(_MOST_STRIDE, count // _LEAST_FOUND))
+    velocity.mul_(momentum).add_(gradient)
+    residual.add_(velocity)
+    places = largest(residual, max(1, round(ratio * len(residual))))
+    values = residual[places]
+    residual[places] = 0
+    velocity[places] = 0
+    return values, places
 
-    def compress() -> torch.Tensor:
-        velocity.mul_(_MOMENTUM).add_(gradient)
-        residual.add_(velocity)
-        magnitude = residual.abs()
-        sample = magnitude[::stride]
-        threshold = sample.topk(min(len(sample), int(1.5 * count / stride) + 2)).values[-1]
-        found = (magnitude >= threshold).nonzero().flatten()
-        places = found[magnitude[found].topk(min(count, len(found))).indices]
-        residual[places] = 0
-        velocity[places] = 0
-        return places
 
-    return compress
+def largest(values: Tensor, count: int) -> Tensor:
+    """The places of about the `count` values of largest magnitude, always so many.
+
+    Args:
+        values: flat.
+        count: how many.
+    """
+    magnitude = values.abs()
+    found = (magnitude >= _threshold(magnitude, count)).nonzero().flatten()
+    if len(found) < count:
+        return magnitude.topk(count).indices
+    return found[magnitude[found].topk(count).indices]
+
+
+def _threshold(magnitude: Tensor, count: int) -> Tensor:
+    """A bound that somewhat more than `count` values exceed, by a sample."""
+    stride = max(1, min(_LARGEST_STRIDE, count // _LEAST_FOUND))
+    sample = magnitude[::stride]
+    wanted = min(len(sample), int(1.5 * count / stride) + 2)
+    return sample.topk(wanted).values[-1]
