@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -57,12 +58,11 @@ class GroupRow:
     last_place: str
 
 
-def group_rows(table: JobTable, matched: Matched) -> tuple[GroupRow, ...]:
-    """The communication of a job, what takes longest first."""
-    if not matched.count:
-        return ()
-    shapes = groups_by_shape(table, matched)
-    rows = [_row(table, matched, shape, keys) for shape, keys in shapes.items()]
+def group_rows(
+    table: JobTable, matched: Matched, groups: Mapping[Shape, list[int]]
+) -> tuple[GroupRow, ...]:
+    """The communication of a job on groups of each shape, what takes longest first."""
+    rows = [_row(table, matched, shape, keys) for shape, keys in groups.items()]
     return tuple(sorted(rows, key=lambda one: -one.calls * (one.transfer_ms + one.skew_ms)))
 
 
@@ -70,13 +70,13 @@ def groups_by_shape(table: JobTable, matched: Matched) -> dict[Shape, list[int]]
     """The keys of the process groups of each shape."""
     shapes: dict[Shape, list[int]] = {}
     for key, members in sorted(matched.members.items()):
-        which = axis(table, matched, key, members)
+        which = _axis(table, matched, key, members)
         shape = Shape(matched.keys[key].kind, which, len(members), _scope(table, members))
         shapes.setdefault(shape, []).append(key)
     return shapes
 
 
-def axis(table: JobTable, matched: Matched, key: int, members: list[int]) -> str:
+def _axis(table: JobTable, matched: Matched, key: int, members: list[int]) -> str:
     """The parallel axis of a process group, as far as kind and membership reveal it.
 
     Sends and receives are between pipeline stages, all-to-all exchanges experts. Ranks next to each

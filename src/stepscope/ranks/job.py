@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from stepscope.arrays import Floats
 from stepscope.ranks.collectives import Matched, match_calls
 from stepscope.ranks.costs import with_costs
-from stepscope.ranks.group_table import GroupRow, group_rows
+from stepscope.ranks.group_table import GroupRow, Shape, group_rows, groups_by_shape
 from stepscope.ranks.job_table import JobTable, job_table
 from stepscope.ranks.replay import Replay, build_replay
 from stepscope.ranks.sketch import Sketch
@@ -69,6 +70,11 @@ class Job:
     matched: Matched
     replay: Replay
 
+    @cached_property
+    def groups(self) -> dict[Shape, list[int]]:
+        """The process groups of each shape, by their keys in `matched`."""
+        return groups_by_shape(self.table, self.matched)
+
     @classmethod
     def of(cls, sketches: Sequence[Sketch]) -> Job:
         """The job of some sketches, at least one, each with at least one step."""
@@ -104,7 +110,7 @@ def report_of(job: Job) -> JobReport:
         slowest_ms=float(own.max(axis=0).mean()),
         rows=_rows(table),
         stragglers=with_costs(found, table, replay) if found else (),
-        groups=group_rows(table, job.matched),
+        groups=group_rows(table, job.matched, job.groups),
         slowdown=slowdown(table, replay) if len(table.sketches) > 1 else None,
         replayed_ms=replay.step_ms,
         whatifs=whatifs(table, replay),

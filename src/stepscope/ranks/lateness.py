@@ -8,7 +8,8 @@ import numpy as np
 
 from stepscope.arrays import Floats
 from stepscope.ranks.collectives import Matched
-from stepscope.ranks.group_table import Shape, groups_by_shape
+from stepscope.ranks.group_table import Shape
+from stepscope.ranks.job import Job
 from stepscope.ranks.job_table import JobTable
 
 
@@ -27,19 +28,19 @@ class Lateness:
     late_ms: Floats
 
 
-def lateness(table: JobTable, matched: Matched) -> list[Lateness]:
+def lateness(job: Job) -> list[Lateness]:
     """The arrivals of all ranks, the kinds at which ranks wait longest first.
 
     All ranks leave a collective at about the same time, so who stays longer than the one with the
     shortest call waited for it; no common clock is needed.
     """
-    if not matched.count:
-        return []
+    table, matched = job.table, job.matched
     met = np.flatnonzero(matched.meeting >= 0)
     waited = np.full(len(matched.meeting), 0.0)
     waited[met] = matched.columns.duration_ns[met] - matched.transfer_ns[matched.meeting[met]]
-    shapes = groups_by_shape(table, matched)
-    found = [Lateness(shape, _late(table, matched, waited, keys)) for shape, keys in shapes.items()]
+    found = [
+        Lateness(shape, _late(table, matched, waited, keys)) for shape, keys in job.groups.items()
+    ]
     return sorted(found, key=lambda one: -float(np.nanmax(np.abs(one.late_ms))))
 
 

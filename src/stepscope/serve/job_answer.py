@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from stepscope.arrays import Floats
-from stepscope.ranks.group_table import GroupRow, axis
+from stepscope.ranks.group_table import GroupRow
 from stepscope.ranks.job import Job, JobReport
 from stepscope.ranks.job_table import JobTable
 from stepscope.ranks.lateness import Lateness, lateness
@@ -157,7 +157,7 @@ def job_answer(
         work=_rounded(np.median(table.work, axis=2).T), by_step=_by_step(table),
         axes=_axes(job), median_rank=_median_rank(table.work),
         findings=[_finding(one) for one in report.stragglers], groups=list(report.groups),
-        lateness=_lateness(lateness(table, job.matched)[:_MOST_KINDS]),
+        lateness=_lateness(lateness(job)[:_MOST_KINDS]),
         slowdown=report.slowdown, replayed_ms=report.replayed_ms, whatifs=report.whatifs,
         errors=[JobError(one.file, one.error) for one in results if one.sketch is None],
     )  # fmt: skip
@@ -197,15 +197,15 @@ def _axes(job: Job) -> dict[str, list[int]]:
     """The group of each rank on each parallel axis that membership reveals."""
     ranks = len(job.table.sketches)
     found = {name: one.tolist() for name, one in pipeline_places(job.matched, ranks).items()}
-    for key, members in sorted(job.matched.members.items(), key=lambda one: min(one[1])):
-        name = axis(job.table, job.matched, key, members)
-        if name in ("", "world", "pipeline"):
+    for shape, keys in job.groups.items():
+        if shape.axis in ("", "world", "pipeline"):
             continue
-        groups = found.setdefault(f"{name} group", [-1] * ranks)
-        if groups[members[0]] < 0:
-            number = max(groups) + 1
-            for member in members:
-                groups[member] = number
+        groups = found.setdefault(f"{shape.axis} group", [-1] * ranks)
+        for members in sorted(job.matched.members[key] for key in keys):
+            if groups[members[0]] < 0:
+                number = max(groups) + 1
+                for member in members:
+                    groups[member] = number
     return found
 
 
