@@ -102,3 +102,13 @@ class ServeError(StepscopeError):
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
         self.status = status
+
+
+def one_line(error: BaseException) -> str:
+    """What an error of another library says, on one line; its class if it says nothing.
+
+    Example:
+        >>> one_line(ValueError("two\\nlines")), one_line(KeyError())
+        ('two lines', 'KeyError')
+    """
+    return " ".join(str(error).split()) or type(error).__name__

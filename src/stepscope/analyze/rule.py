@@ -14,7 +14,7 @@ from types import ModuleType
 from stepscope.analyze import rules
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.errors import RuleError
+from stepscope.errors import RuleError, one_line
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def load_rules(path: str | Path) -> list[Rule]:
     try:
         found = runpy.run_path(str(path)).get("RULES")
     except (Exception, SystemExit) as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise RuleError(f"{path}: cannot load rules: {type(error).__name__}: {reason}") from error
     if not isinstance(found, list) or not all(isinstance(rule, Rule) for rule in found):
         raise RuleError(f"{path}: expected a list RULES of stepscope.analyze.Rule, "

@@ -17,7 +17,7 @@ from stepscope.batch_size.ast_nodes import text_of
 from stepscope.batch_size.number_tokens import write_number, written_number
 from stepscope.batch_size.site import Site
 from stepscope.batch_size.source_facts import Facts, parse_python, read_facts
-from stepscope.errors import BatchError
+from stepscope.errors import BatchError, one_line
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _check_setting(old: str, new: str, site: Site, edit: Edit) -> None:
     try:
         before, after = dict(_leaves(parse(old))), dict(_leaves(parse(new)))
     except Exception as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise BatchError(f"cannot parse {site.path}: {reason}", site.path) from error
     changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     if edit.old == edit.new and not changed:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any, Protocol
 
-from stepscope.errors import EngineError, IngestError
+from stepscope.errors import EngineError, IngestError, one_line
 from stepscope.parallel import attempt, on_each
 from stepscope.ranks.files import RankFile
 from stepscope.ranks.sketch import Sketch
@@ -84,7 +84,7 @@ def _result(future: Any, file: RankFile) -> Sketch | IngestError:
         result: Sketch | IngestError = future.result()
         return result
     return IngestError(
-        f"{file.name}: the cluster gave up: {type(error).__name__}: {_one_line(error)}"
+        f"{file.name}: the cluster gave up: {type(error).__name__}: {one_line(error)}"
     )
 
 
@@ -101,7 +101,7 @@ def _client(address: str) -> Iterator[Any]:
         client = Client(address, timeout=_CONNECT_S)
     except Exception as error:  # Dask raises OSError, ValueError, TimeoutError and others
         raise EngineError(
-            f"cannot reach a Dask scheduler at {address}: {_one_line(error)}; "
+            f"cannot reach a Dask scheduler at {address}: {one_line(error)}; "
             "expected an address such as tcp://host:8786"
         ) from error
     try:
@@ -126,7 +126,7 @@ def _check_workers(client: Any, address: str) -> None:
     for worker, answer in sorted(found.items()):
         if isinstance(answer, Exception):
             raise EngineError(
-                f"worker {worker} cannot import stepscope: {_one_line(answer)}; "
+                f"worker {worker} cannot import stepscope: {one_line(answer)}; "
                 f"install stepscope {__version__} there"
             )
         if answer != __version__:
@@ -134,7 +134,3 @@ def _check_workers(client: Any, address: str) -> None:
                 f"worker {worker} has stepscope {answer}, this is {__version__}; "
                 "install the same version on both"
             )
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

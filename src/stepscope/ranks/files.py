@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from zlib import crc32
 
-from stepscope.errors import EngineError, IngestError
+from stepscope.errors import EngineError, IngestError, one_line
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _ENDINGS = re.compile(r"\.(json|pb|stepscope|sqlite)(\.(gz|zst|xz|bz2))?$", re.IGNORECASE)
@@ -147,13 +147,11 @@ def _one_line_errors(url: str) -> Iterator[None]:
     except (EngineError, IngestError):
         raise
     except ImportError as error:  # fsspec names the package that a kind of store needs
-        raise EngineError(f"{url}: {_one_line(error)}") from error
+        raise EngineError(f"{url}: {type(error).__name__}: {one_line(error)}") from error
     except Exception as error:  # each store has its own
-        raise IngestError(f"{url}: cannot be read: {_one_line(error)}") from error
-
-
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise IngestError(
+            f"{url}: cannot be read: {type(error).__name__}: {one_line(error)}"
+        ) from error
 
 
 def _version(facts: dict[str, Any]) -> int:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import numpy as np
 
 from stepscope.arrays import Ids
-from stepscope.errors import IngestError
+from stepscope.errors import IngestError, one_line
 
 _ROWS = 1 << 16
 _TABLES = "select name from sqlite_master where type = 'table' and sql not like 'create virtual%'"
@@ -86,9 +86,5 @@ class Database:
                 yield rows
         except (sqlite3.Error, UnicodeError) as error:  # SQLite quotes damaged names in its errors
             raise IngestError(
-                f"the SQLite database is damaged ({_one_line(error)}); export the recording again"
+                f"the SQLite database is damaged ({one_line(error)}); export the recording again"
             ) from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
