@@ -1,4 +1,4 @@
-"""`stepscope ranks` beside HTA on the shared 8-rank job: time and memory of whole processes.
+"""`stepscope ranks` compared with HTA on the shared 8-rank job: time and memory of whole processes.
 
     python benchmarks/ranks_hta.py --hta-python PYTHON [--rounds 3] [--folder JOB]
 

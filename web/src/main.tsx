@@ -1,6 +1,6 @@
 import { render } from "preact";
 import { connect } from "./api/connect";
-import { messageOf } from "./base/error";
+import { startPage } from "./base/start";
 import { markBusy } from "./state/awaited";
 import { begin } from "./state/begin";
 import { followUrl } from "./state/history";
@@ -19,10 +19,4 @@ async function start(root: HTMLElement): Promise<void> {
   render(<Shell store={store} />, root);
 }
 
-const root = document.getElementById("app")!;
-start(root).catch((error: unknown) => {
-  const line = document.createElement("p");
-  line.className = "start-line";
-  line.textContent = `The page could not start: ${messageOf(error)}`;
-  root.replaceChildren(line);
-});
+startPage(start);

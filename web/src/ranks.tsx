@@ -1,5 +1,5 @@
 import { render } from "preact";
-import { messageOf } from "./base/error";
+import { startPage } from "./base/start";
 import { fetchJob } from "./api/job";
 import { JobStore } from "./state/job";
 import { followTheme } from "./state/theme";
@@ -14,10 +14,4 @@ async function start(root: HTMLElement): Promise<void> {
   render(<JobPage store={store} />, root);
 }
 
-const root = document.getElementById("app")!;
-start(root).catch((error: unknown) => {
-  const line = document.createElement("p");
-  line.className = "start-line";
-  line.textContent = `The page could not start: ${messageOf(error)}`;
-  root.replaceChildren(line);
-});
+startPage(start);

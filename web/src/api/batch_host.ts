@@ -1,3 +1,4 @@
+import { readElement } from "./element";
 import type { BatchAnswer, BatchProfile, DevicesAnswer, DevicesReply } from "./batch_types";
 
 /** Which devices to predict, and how many of them train together. */
@@ -136,11 +137,7 @@ export class FileHost implements BatchHost {
 
 /** The host that the page lives in. */
 export function connectBatch(page: Document): BatchHost {
-  const profile = embedded<BatchProfile>(page, "stepscope-batch");
+  const profile = readElement<BatchProfile>(page, "stepscope-batch");
   if (!profile) return new EditorHost();
-  return new FileHost(profile, embedded<DevicesAnswer>(page, "stepscope-devices"));
-}
-
-function embedded<T>(page: Document, id: string): T | null {
-  return JSON.parse(page.getElementById(id)?.textContent ?? "null") as T | null;
+  return new FileHost(profile, readElement<DevicesAnswer>(page, "stepscope-devices"));
 }

@@ -22,7 +22,8 @@ export class HttpHost implements Host {
   }
 }
 
-async function fetchJson(url: string): Promise<unknown> {
+/** What the server answers to a request. */
+export async function fetchJson(url: string): Promise<unknown> {
   const response = await fetch(url).catch(() => {
     throw new AskError(
       "The server does not answer. What is on screen stays; to go on, start `stepscope view` again.",

@@ -22,6 +22,11 @@ export function heatOf(names: readonly string[], rows: readonly number[][], whol
     const usual = median(row);
     return row.map((value) => (value - usual) / (whole || 1));
   });
+  return heatOfExcess(names, excess);
+}
+
+/** The same where the excess over the median rank is known. */
+export function heatOfExcess(names: readonly string[], excess: readonly number[][]): Heat {
   const most = excess.reduce((all, row) => row.reduce(largest, all), LEAST_MOST);
   return { names, excess, most };
 }

@@ -69,7 +69,8 @@ function css([red, green, blue]: Rgb): string {
   return `rgb(${red} ${green} ${blue})`;
 }
 
-function mix(stops: Rgb[], at: number): Rgb {
+/** The color at a place, 0 to 1, among stops at equal distances. */
+export function mix(stops: Rgb[], at: number): Rgb {
   const place = at * (stops.length - 1);
   const low = Math.min(Math.floor(place), stops.length - 2);
   const [one, other] = [stops[low]!, stops[low + 1]!];

@@ -1,7 +1,7 @@
 import { computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { JobAnswer, JobRank } from "../api/ranks_types";
 import { words } from "../base/format";
-import { heatOf, runsOf, type Heat, type Run } from "../model/heat";
+import { heatOf, heatOfExcess, runsOf, type Heat, type Run } from "../model/heat";
 
 /** All that a URL says of what is on screen. */
 export interface JobView {
@@ -37,10 +37,9 @@ export class JobStore {
     this.shown = all.filter((one) => job.work[one]!.some((ms) => ms > LEAST_SHARE * step_ms));
     const names = [...this.shown.map((one) => partName(stages[one]!)), ALL];
     this.stages = heatOf(names, [...this.shown.map((one) => job.work[one]!), this.own], step_ms);
-    this.lateness = heatOf(
+    this.lateness = heatOfExcess(
       job.lateness.map((one) => one.name),
-      job.lateness.map((one) => one.late_ms),
-      step_ms,
+      job.lateness.map((one) => one.late_ms.map((late) => late / (step_ms || 1))),
     );
     this.places = new Map(ranks.map((one, place) => [one.rank, place]));
     const nodes = new Set(ranks.map((one) => one.node));

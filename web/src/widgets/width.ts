@@ -1,8 +1,11 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 /** The width of an element, px, as it changes. */
-export function useWidth(): [{ current: HTMLElement | null }, number] {
-  const box = useRef<HTMLElement>(null);
+export function useWidth<Kind extends HTMLElement = HTMLElement>(): [
+  { current: Kind | null },
+  number,
+] {
+  const box = useRef<Kind>(null);
   const [width, setWidth] = useState(320);
   useLayoutEffect(() => {
     const watch = new ResizeObserver(() => setWidth(box.current?.clientWidth ?? 320));

@@ -3,8 +3,9 @@ import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { milliseconds, percent, words } from "../../base/format";
 import { bounds, columnsOf, placeIn, type Heat, type Run } from "../../model/heat";
-import { parseHex, type Rgb } from "../../render/palette";
+import { mix, parseHex, type Rgb } from "../../render/palette";
 import { theme } from "../../state/theme";
+import { useWidth } from "../../widgets/width";
 
 export interface HeatMapProps {
   label: string;
@@ -31,13 +32,13 @@ export interface HeatMapProps {
 export function HeatMap(props: HeatMapProps): JSX.Element {
   const { heat, order, rowPx } = props;
   const canvas = useRef<HTMLCanvasElement>(null);
-  const width = useWidth(canvas);
+  const [field, width] = useWidth<HTMLDivElement>();
   const over = useSignal<{ place: number; row: number; left: number } | null>(null);
   const columns = Math.max(Math.min(order.length, Math.round(width)), 1);
 
   useLayoutEffect(() => {
     return effect(() => {
-      void theme.value; // drawn anew in its colors
+      void theme.value; // whose colors are drawn
       if (canvas.current) draw(canvas.current, heat, order, columns);
     });
   }, [heat, order, columns]);
@@ -72,7 +73,7 @@ export function HeatMap(props: HeatMapProps): JSX.Element {
             ),
         )}
       </ol>
-      <div class="heat-field" style={{ height: `${height}px` }}>
+      <div class="heat-field" ref={field} style={{ height: `${height}px` }}>
         <canvas
           ref={canvas}
           role="slider"
@@ -127,19 +128,6 @@ function tip({ heat, whole, sides }: HeatMapProps, rank: number, row: number): s
   return `${words(heat.names[row]!)}: ${ms} ${than} than the median rank, ${percent(Math.abs(share))} of the step`;
 }
 
-/** The width of an element, followed. */
-function useWidth(element: { current: HTMLElement | null }): number {
-  const width = useSignal(0);
-  useLayoutEffect(() => {
-    const measure = (): void => void (width.value = element.current!.clientWidth);
-    const observer = new ResizeObserver(measure);
-    observer.observe(element.current!);
-    measure();
-    return () => observer.disconnect();
-  }, []);
-  return width.value;
-}
-
 /** One pixel for each cell, which the style sheet stretches. */
 function draw(
   canvas: HTMLCanvasElement,
@@ -149,22 +137,24 @@ function draw(
 ): void {
   const style = getComputedStyle(canvas);
   const color = (name: string): Rgb => parseHex(style.getPropertyValue(`--${name}`).trim());
-  const [less, none, more] = [color("less"), color("lane"), color("more")];
+  const ramp = rampOf([color("less"), color("lane"), color("more")]);
   [canvas.width, canvas.height] = [columns, heat.names.length];
   const context = canvas.getContext("2d")!;
   const image = context.createImageData(columns, heat.names.length);
   heat.excess.forEach((row, y) => {
     columnsOf(row, order, columns).forEach((value, x) => {
-      const strength = Math.min(Math.abs(value) / heat.most, 1);
-      const end = value > 0 ? more : less;
-      for (let part = 0; part < 3; part++) {
-        image.data[4 * (y * columns + x) + part] =
-          none[part]! + (end[part]! - none[part]!) * strength;
-      }
-      image.data[4 * (y * columns + x) + 3] = 255;
+      const share = Math.min(Math.max(value / heat.most, -1), 1);
+      const pixel = ramp[Math.round(((share + 1) / 2) * (ramp.length - 1))]!;
+      image.data.set([...pixel, 255], 4 * (y * columns + x));
     });
   });
   context.putImageData(image, 0, 0);
+}
+
+const SHADES = 513; // an odd number, so that no difference is the color in the middle
+
+function rampOf(stops: Rgb[]): Rgb[] {
+  return Array.from({ length: SHADES }, (_, i) => mix(stops, i / (SHADES - 1)));
 }
 
 const LETTER_PX = 6.5;

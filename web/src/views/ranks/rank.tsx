@@ -3,14 +3,14 @@ import { milliseconds, percent } from "../../base/format";
 import { median } from "../../model/heat";
 import { partName, type JobStore } from "../../state/job";
 
-/** The chosen rank beside the median rank, and the way to its trace. */
+/** The chosen rank compared with the median rank, and the way to its trace. */
 export function RankPanel({ store }: { store: JobStore }): JSX.Element {
   const place = store.chosen;
   if (place < 0)
     return (
       <p class="note">
-        Choose a rank in a map or in the table to see it beside the median rank. The left and right
-        arrows go from rank to rank.
+        Choose a rank in a map or in the table to compare it with the median rank. The left and
+        right arrows go from rank to rank.
       </p>
     );
   const { job } = store;
@@ -34,7 +34,7 @@ export function RankPanel({ store }: { store: JobStore }): JSX.Element {
   );
 }
 
-/** Its own trace, alone and beside that of the rank that works like the median rank. */
+/** Its own trace, alone and compared with that of the rank that works like the median rank. */
 function Links({ store, place }: { store: JobStore; place: number }): JSX.Element | null {
   const { ranks, median_rank } = store.job;
   const [mine, usual] = [ranks[place]!, ranks[median_rank]!];

@@ -40,7 +40,7 @@ export function nameColumn<Row>(
       <span class="name-text">{value(row)}</span>
     </span>
   );
-  return { id, title, value, cell, ...rest };
+  return textColumn(id, title, value, { cell, ...rest });
 }
 
 /** A column of numbers; nothing where one is null. */
