@@ -222,3 +222,14 @@ def test_the_device_can_be_named(tmp_path: Path) -> None:
     unknown = run.invoke(stepscope, ["analyze", str(file), "--device", "abacus"])
     assert unknown.exit_code == 2
     assert "unknown device 'abacus'" in unknown.output
+
+
+@pytest.mark.parametrize(("us", "advises_workers"), [(300, False), (700, True)])
+def test_workers_are_not_advised_for_batches_that_take_longer_to_receive(
+    us: int, advises_workers: bool
+) -> None:
+    loading = f"main | 10 {10 + us} | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    finding = found("input_bound", steps(3, f"{loading}\nmain | 810 980 | aten::mm"))
+    assert finding is not None
+    assert ("num_workers=…" in finding.advice) == advises_workers
+    assert ("BatchSampler" in finding.advice) != advises_workers
