@@ -98,5 +98,7 @@ def _local_variables(frame: FrameType) -> dict[str, Any]:
 
 
 def _attributes(holder: Any) -> dict[str, Any]:
-    attributes = getattr(holder, "__dict__", {})
-    return {**attributes, **attributes.get("_modules", {})}
+    attributes: dict[str, Any] = getattr(holder, "__dict__", {})
+    # Objects of other libraries may use the name `_modules` for something else (skorch: a list).
+    modules = attributes.get("_modules", {}) if isinstance(holder, torch.nn.Module) else {}
+    return {**attributes, **modules}

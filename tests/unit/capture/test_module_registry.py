@@ -253,8 +253,11 @@ def test_large_trees_are_fine():
 def test_a_call_goes_on_when_the_callers_objects_misbehave():
     class Awkward:
         def __init__(self):
-            self._modules = None
             self.held = [nn.Linear(2, 2)]
+
+        @property
+        def __dict__(self):
+            raise TypeError("not for you")
 
         def run(self):
             return self.held[0](torch.ones(1, 2))
@@ -304,5 +307,21 @@ def test_a_model_held_by_another_object_keeps_its_own_name(registry):
             self.model.encode(torch.ones(4))
 
     Trainer().run()
+
+    assert [root.name for root in registry.roots] == ["model"]
+
+
+def test_other_libraries_may_use_the_name_modules_for_something_else(registry):
+    class Net:
+        """As skorch's, which is no module."""
+
+        def __init__(self):
+            self._modules = ["model"]
+            self.model = nn.Linear(2, 2)
+
+        def infer(self):
+            return self.model(torch.ones(1, 2))
+
+    Net().infer()
 
     assert [root.name for root in registry.roots] == ["model"]
