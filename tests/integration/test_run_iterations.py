@@ -281,3 +281,53 @@ def test_a_sanity_check_of_lightning_is_no_step(tmp_path, batches):
     assert capture.manifest["step_ends_after"] == "SGD.step"
     assert capture.manifest["steps_recorded"] == [5, 6, 7]
     assert len(capture.named("Optimizer.step#SGD.step")) == 3
+
+DRAWN_CLOCK = """
+import time
+clock = [0]
+time.perf_counter_ns = lambda: clock[0]
+time.thread_time_ns = lambda: clock[0] // 2
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 60
+    def __getitem__(self, row):
+        clock[0] += 100
+        return torch.ones(4)
+def infer(x):
+    clock[0] += 1000
+    return net(x)
+net.eval()
+loads = torch.utils.data.dataloader._BaseDataLoaderIter
+print_hooks = lambda: print(torch.nn.Module.__call__.__module__, loads.__next__.__code__.co_name)
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "length", "loading"),
+    [
+        ("for batch in DataLoader(Rows(), batch_size=2):\n    infer(batch)\n", 1200, 200),
+        ("x = torch.ones(2, 4)\nfor _ in range(40):\n    x = infer(x)\n", 1000, 0),
+    ],
+)
+def test_unrecorded_iterations_are_timed_too(tmp_path, loop, length, loading):
+    write(tmp_path, NET + DRAWN_CLOCK + "print_hooks()\n" + loop + "print_hooks()\n", "infer.py")
+    done, capture = record(tmp_path, "infer.py")
+    unrecorded, recorded = (
+        capture.manifest[f"{kind}_steps"] for kind in ("unrecorded", "recorded")
+    )
+    assert (unrecorded["count"], unrecorded["median_ns"]) == (20, length)
+    assert unrecorded["parts"]["data_loading"]["median_ns"] == loading
+    assert (recorded["count"], recorded["median_ns"]) == (3, length)
+    before, after = done.stdout.splitlines()
+    assert before == "stepscope.capture.module_ranges watched"
+    assert after.startswith("torch.nn.modules.module ") and "watched" not in after
+
+
+def test_training_that_begins_while_iterations_are_timed_is_recorded(tmp_path):
+    evaluation = "net.eval()\nfor _ in range(12):\n    net(torch.ones(2, 4))\nnet.train()\n"
+    loop = "for epoch in range(3):\n" + "".join(f"    {line}\n" for line in
+                                                TRAINING.strip().splitlines())  # fmt: skip
+    write(tmp_path, NET + evaluation + OPTIMIZER + loop, "train.py")
+    _, capture = record(tmp_path, "train.py")
+    assert capture.manifest["step_ends_after"] == "SGD.step"
+    assert capture.manifest["unrecorded_steps"]["count"] == 20

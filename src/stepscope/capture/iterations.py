@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -71,18 +72,33 @@ class IterationWatch:
         self.is_open = True
         self._ranges = ranges
         self._ranges.on_outermost = self._on_call
-        self._restore = [
-            replace(_Batches, "__next__", self._around(_Batches.__next__, before=self._on_request)),
-            replace(_Autograd, _ENGINE, self._around(_engine(), after=self._after_backward)),
-        ]
+        self._restore: list[Callable[[], None]] = []
+        self._watch_calls()
 
     def close(self) -> None:
         """Leave torch as it was."""
         if self.is_open:
             self.is_open = False
             self._ranges.on_outermost = None
-            for restore in self._restore:
-                restore()
+            self._leave_calls()
+
+    @contextmanager
+    def around_others(self) -> Iterator[None]:
+        """Wrappers that are set or removed inside lie within those of this watch."""
+        self._leave_calls()
+        yield
+        if self.is_open:
+            self._watch_calls()
+
+    def _watch_calls(self) -> None:
+        self._restore = [
+            replace(_Batches, "__next__", self._around(_Batches.__next__, before=self._on_request)),
+            replace(_Autograd, _ENGINE, self._around(_engine(), after=self._after_backward)),
+        ]
+
+    def _leave_calls(self) -> None:
+        while self._restore:
+            self._restore.pop()()
 
     def _around(
         self,

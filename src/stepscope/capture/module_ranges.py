@@ -38,6 +38,7 @@ class ModuleRanges:
         self._running = _Running(registry.top_level)
         self._forest = registry
         self._on = False
+        self._is_quiet = False
         self.on_outermost: Callable[[Any], None] | None = None
         self.failure: str | None = None
         self._original: Callable[..., Any] = _Module.__call__
@@ -50,6 +51,7 @@ class ModuleRanges:
 
     def install(self) -> None:
         """From now on module calls are ranges."""
+        self._is_quiet = False
         if self._on:
             return
         if ModuleRanges._installed:
@@ -59,6 +61,10 @@ class ModuleRanges:
         _Module.__call__ = self._call
         compiler_takes(self._call, instead_of=self._original)
         self._on = True
+
+    def only_report(self) -> None:
+        """From now on `on_outermost` is called as before, but no range opens."""
+        self._is_quiet = True
 
     def remove(self) -> None:
         """Leave `nn.Module` as it was."""
@@ -72,6 +78,7 @@ class ModuleRanges:
 
     def _make_call(self) -> Callable[..., Any]:
         ranges, running, top_level = self, self._running, self._forest.top_level
+        unnamed = Node(None, "", "", None)
 
         # torch.profiler's Python tracer takes the module that is called from a local named `self`.
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -79,10 +86,18 @@ class ModuleRanges:
                 return ranges._original(self, *args, **kwargs)
             nodes = running.nodes
             parent = nodes[-1]
+            if parent is unnamed:
+                return ranges._original(self, *args, **kwargs)
             if parent is top_level and ranges.on_outermost is not None:
                 ranges._notify_outermost(self)
                 if not ranges._on:
                     return ranges._original(self, *args, **kwargs)
+            if ranges._is_quiet:
+                nodes.append(unnamed)
+                try:
+                    return ranges._original(self, *args, **kwargs)
+                finally:
+                    nodes.pop()
             try:
                 node = parent.resolved[id(self)]
             except KeyError:

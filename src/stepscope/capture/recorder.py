@@ -150,8 +150,14 @@ class Recorder:
 
     def _detach_from_loop(self) -> None:
         """Remove every hook but those of the optimizers."""
+        self._detach_from_iterations()
+        self._detach_from_recording()
+
+    def _detach_from_iterations(self) -> None:
         self._iterations.close()
         self._ranges.remove()
+
+    def _detach_from_recording(self) -> None:
         self._open_ranges.close()
         self._loader_watch.remove()
         self._creations.remove()
@@ -181,6 +187,8 @@ class Recorder:
 
     def _advance(self, thing: object, kind: Kind) -> None:
         ends_step = self.detector.advance(thing, kind)
+        if self._unrecorded and kind >= Kind.OPTIMIZER and self._iterations.is_open:
+            self._end_timing()  # another loop was timed
         if self._unrecorded:
             if ends_step:
                 self._time_unrecorded(self._unrecorded)
@@ -221,10 +229,8 @@ class Recorder:
             self._begin_recorded_step(recording)
 
     def _begin_recorded_step(self, recording: TorchRecording) -> None:
-        if self._timed is None:
-            self._start_timing()
-        if self._timed:
-            self._timed.begin()
+        timed = self._timed or self._start_timing()
+        timed.begin()
         recording.window.begin_step()
 
     def _is_sure(self) -> bool:
@@ -238,17 +244,28 @@ class Recorder:
         if self._timer:
             self._unrecorded = TimedSteps(self._timer)
         self._timed = None
-        self._detach_from_loop()  # optimizers may step yet, or are timed
+        self._detach_from_recording()
+        if self._iterations.is_open:
+            self._ranges.only_report()  # they end the steps that are timed
+        else:
+            self._ranges.remove()
         self._on_complete(recording)
         self._release()
 
     def _time_unrecorded(self, steps: TimedSteps) -> None:
         steps.follow()
         if steps.is_complete:
+            self._end_timing()
+
+    def _end_timing(self) -> None:
+        """Keep the watch of optimizers where none has stepped: training may begin yet."""
+        if self._iterations.is_open:
+            self._detach_from_iterations()
+        else:
             self._watch.close()
             self._marks.close()
-            self._stop_timing()
-            self._report_unrecorded()
+        self._stop_timing()
+        self._report_unrecorded()
 
     def _report_unrecorded(self) -> None:
         steps, self._unrecorded = self._unrecorded, None
@@ -256,16 +273,18 @@ class Recorder:
         if facts and facts["count"] >= FEWEST:
             self._on_unrecorded(facts)
 
-    def _start_timing(self) -> None:
+    def _start_timing(self) -> TimedSteps:
         """Time the steps that are recorded now, to compare them with unrecorded ones."""
-        if not self._iterations.is_open:  # its hooks must be off before others are set
+        with self._iterations.around_others():  # steps end outside of the parts that are timed
             self._timer = PartTimer()
-            self._timed = TimedSteps(self._timer)
+        self._timed = TimedSteps(self._timer)
+        return self._timed
 
     def _stop_timing(self) -> None:
         timer, self._timer, self._timed = self._timer, None, None
         if timer:
-            timer.close()
+            with self._iterations.around_others():
+                timer.close()
 
     def _open(self, first: int, wanted: int, *, early: bool) -> TorchRecording:
         self.registry.refresh()
