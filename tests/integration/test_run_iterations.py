@@ -282,6 +282,7 @@ def test_a_sanity_check_of_lightning_is_no_step(tmp_path, batches):
     assert capture.manifest["steps_recorded"] == [5, 6, 7]
     assert len(capture.named("Optimizer.step#SGD.step")) == 3
 
+
 DRAWN_CLOCK = """
 import time
 clock = [0]
@@ -320,7 +321,8 @@ def test_unrecorded_iterations_are_timed_too(tmp_path, loop, length, loading):
     assert (recorded["count"], recorded["median_ns"]) == (3, length)
     before, after = done.stdout.splitlines()
     assert before == "stepscope.capture.module_ranges watched"
-    assert after.startswith("torch.nn.modules.module ") and "watched" not in after
+    assert after.startswith("torch.nn.modules.module ")
+    assert "watched" not in after
 
 
 def test_training_that_begins_while_iterations_are_timed_is_recorded(tmp_path):
