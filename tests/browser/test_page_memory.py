@@ -72,20 +72,6 @@ def test_a_snapshot_shows_what_lives_at_its_peak(snapshot: Workbench) -> None:
     assert "Out of memory" in snapshot.page.locator(".memory-verdict").inner_text()
 
 
-def test_memory_at_a_moment_takes_two_clicks(workbench: Workbench, resnet_url: str) -> None:
-    workbench.open(resnet_url)
-    workbench.page.locator(".verdict").wait_for()
-    workbench.clicks = 0
-    workbench.pane("memory")
-    workbench.page.locator(f"{_PLOT} canvas").wait_for()
-    moment = click_at(workbench, 0.5)
-    assert workbench.clicks <= 2
-    told = workbench.ask(f"memory_moment?device=cuda:0&time={moment}")
-    assert told["time_ns"] == moment
-    shown = float(heading(workbench).split(" ")[0])
-    assert shown == pytest.approx(told["used_bytes"] / 1e9, abs=0.006)
-
-
 def test_the_areas_follow_the_timeline(workbench: Workbench, resnet_url: str) -> None:
     workbench.open(resnet_url, "#path=s8.0&pane=memory")
     workbench.page.locator(f"{_PLOT} canvas").wait_for()

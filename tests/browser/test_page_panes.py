@@ -139,7 +139,7 @@ def test_kernels_are_sorted_and_filtered(resnet: Workbench) -> None:
 def test_folded_blocks_tell_their_spread_and_unfold(resnet: Workbench) -> None:
     resnet.pane("modules")
     resnet.click('[data-key="layer3"] .twist')
-    fold = resnet.page.locator(".pane .chip").first
+    fold = resnet.page.locator(".pane table .chip").first
     fold.wait_for()
     assert fold.inner_text().startswith("×5")
     fold.click()

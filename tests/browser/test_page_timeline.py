@@ -19,15 +19,6 @@ def names(workbench: Workbench, selector: str) -> list[str]:
     return workbench.page.locator(selector).all_inner_texts()
 
 
-def test_the_bottleneck_is_on_screen_before_the_first_click(resnet: Workbench) -> None:
-    verdict = resnet.page.locator(".verdict")
-    verdict.wait_for()
-    assert "waits for data" in verdict.inner_text()
-    slowest = max(resnet.operations("s8.0"), key=lambda one: one["cpu_ns"])
-    assert (slowest["name"], resnet.path) == ("data_loading", "s8.0")
-    assert names(resnet, ".level-title strong") == ["trace", "step 8"]
-
-
 def test_a_click_opens_an_operation_as_the_next_level(resnet: Workbench) -> None:
     backward = next(one for one in resnet.operations("s8.0") if one["name"] == "backward")
     resnet.click_bar(backward["path"])
@@ -142,22 +133,6 @@ def test_search_marks_every_level_and_finds_raw_events(resnet: Workbench) -> Non
     resnet.page.locator('.pane[data-pane="overview"]').wait_for()
 
 
-def test_all_hits_of_a_search_with_totals_take_one_click(resnet: Workbench) -> None:
-    resnet.click("#search")
-    resnet.page.keyboard.type("sgemm")
-    resnet.page.locator(_FOUND).first.wait_for()
-    assert resnet.clicks == 1
-    told = resnet.ask("search_hits?text=sgemm")
-    rows = resnet.page.locator(_FOUND)
-    keys = [row.get_attribute("data-key") for row in rows.all()]
-    assert keys == [one["name"] for one in told["names"]]
-    texts = [row.replace("\u202f", "") for row in rows.all_inner_texts()]
-    for text, one in zip(texts, told["names"], strict=True):
-        assert f"\t{one['count']}\t" in text
-    resnet.page.get_by_role("button", name="Expand all").click()
-    resnet.until(f"document.querySelector({_TABLE!r}).ariaRowCount > {told['total']}")
-
-
 def test_enter_goes_from_hit_to_hit(resnet: Workbench) -> None:
     resnet.click("#search")
     resnet.page.keyboard.type("sgemm")
@@ -215,44 +190,6 @@ def test_the_arrow_keys_walk_the_levels(resnet: Workbench) -> None:
     assert resnet.path == "s8.0"
     press("Backspace")
     assert resnet.path == ""
-
-
-def test_a_url_shows_the_same_to_somebody_else(resnet: Workbench) -> None:
-    forward = next(one for one in resnet.operations("s8.0") if one["name"] == "forward")
-    resnet.click_bar(forward["path"])
-    resnet.pane("kernels")
-    resnet.page.locator(".pane tbody tr").nth(2).click()
-    resnet.until("/chosen=.*subject=kernel/.test(location.hash)")
-    titles = names(resnet, ".level-title strong")
-    name = resnet.page.locator(".details h2").inner_text()
-
-    other = Workbench(resnet.context)
-    other.open(resnet.base, f"#{resnet.fragment}")
-    assert other.page.locator(".details h2").inner_text() == name
-    assert names(other, ".level-title strong") == titles
-    assert other.page.locator('.pane[data-pane="kernels"]').count() == 1
-    assert other.fragment == resnet.fragment
-    assert other.problems == []
-
-
-def test_the_browser_goes_back(resnet: Workbench) -> None:
-    forward = next(one for one in resnet.operations("s8.0") if one["name"] == "forward")
-    resnet.click_bar(forward["path"])
-    resnet.page.go_back()
-    resnet.until("location.hash.includes('path=s8.0') && !location.hash.includes('/')")
-    resnet.until("document.querySelectorAll('.level').length === 2")
-
-
-@pytest.mark.parametrize("width", [3840, 1440, 1024, 390])
-def test_nothing_is_wider_than_the_window(resnet: Workbench, width: int) -> None:
-    resnet.page.set_viewport_size({"width": width, "height": 768})
-    for pane in ("overview", "modules", "kernels", "source"):
-        resnet.pane(pane)
-        for selector in ("html", ".header", ".headline", ".timeline-tools", ".stack", ".left"):
-            wide = (
-                f"(one => one.scrollWidth - one.clientWidth)(document.querySelector({selector!r}))"
-            )
-            assert resnet.page.evaluate(wide) <= 0, (selector, pane, width)
 
 
 def test_bars_are_drawn_anew_for_a_new_width(resnet: Workbench) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from browsing import Workbench
 from conftest import serving
 
@@ -32,19 +31,3 @@ def test_a_link_to_another_trace_offers_the_trace(workbench: Workbench, resnet_u
     workbench.page.get_by_role("button", name="Go to the trace").click()
     workbench.page.locator(".level canvas").first.wait_for()
     workbench.problems.clear()  # the refusal of the stale path
-
-
-def test_one_key_goes_to_the_longest_kernel_of_the_step(
-    workbench: Workbench, resnet_url: str
-) -> None:
-    resnet = workbench
-    resnet.open(resnet_url)
-    resnet.settle()
-    rows = resnet.ask("kernels?rank=0&step=8")["rows"]
-    longest = max(rows, key=lambda row: row["most_ns"])
-    resnet.page.keyboard.press("g")
-    resnet.until("location.hash.split('/').length > 3")
-    resnet.settle()
-    details = resnet.ask(f"details?path={resnet.chosen}")
-    assert details["full_name"] == longest["name"]
-    assert details["device_ns"] == pytest.approx(longest["most_ns"])

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { bounds, columnsOf, heatOf, median, placeIn, runsOf } from "../src/model/heat";
+import { bounds, columnsOf, heatOf, latestRank, median, placeIn, runsOf } from "../src/model/heat";
 
 describe("a heat map of ranks", () => {
   const heat = heatOf(["forward", "backward"], [[10, 10, 15, 10], [20, 21, 20, 20]], 50); // prettier-ignore
@@ -29,6 +29,11 @@ describe("a heat map of ranks", () => {
         all.flatMap(([from, to]) => Array.from({ length: to - from }, (_, i) => from + i)),
       ).toEqual(Array.from({ length: 10 }, (_, i) => i));
     }
+  });
+
+  it("names the rank that is latest in all rows together", () => {
+    expect(latestRank([[0, 2, -1], [0, 1, 2]])).toEqual({ place: 1, ms: 3 }); // prettier-ignore
+    expect(latestRank([])).toBeUndefined();
   });
 
   it("names stretches of neighbors once", () => {

@@ -30,12 +30,12 @@ export function sentence({ step, cause, before, after }: Difference): string {
       ? `takes ${ratio.toFixed(2)} times as long`
       : `is ${(1 / ratio).toFixed(2)} times as fast`;
   if (step.verdict === "same") return `The step takes the same time: ${times}.`;
+  const mostly = cause ? `, mostly ${partName(cause)} (${change(cause.change_ms)})` : "";
   if (step.verdict === "unclear")
-    return `Within noise: the step ${factor} (${times}), but its times overlap.`;
+    return `Within noise: the step ${factor} (${times})${mostly}, but its times overlap.`;
   if (step.verdict === "one_step") {
     return `The step ${factor} (${times}), but ${alone(before.steps, after.steps)} only one step: this may be noise.`;
   }
-  const mostly = cause ? `, mostly ${partName(cause)} (${change(cause.change_ms)})` : "";
   return `The step ${factor}: ${times}${mostly}.`;
 }
 

@@ -79,6 +79,19 @@ export function placeIn(heat: Heat, order: readonly number[], from: number, to: 
   return best;
 }
 
+/**
+ * The rank that is latest in all rows together.
+ *
+ * @param rows how much later than the median rank, by row and rank.
+ */
+export function latestRank(
+  rows: readonly (readonly number[])[],
+): { place: number; ms: number } | undefined {
+  const total = (rows[0] ?? []).map((_, place) => rows.reduce((sum, row) => sum + row[place]!, 0));
+  const ms = total.reduce((most, one) => Math.max(most, one), -Infinity);
+  return total.length ? { place: total.indexOf(ms), ms } : undefined;
+}
+
 /** Neighbors of one group: a machine, or a group of a parallel axis. */
 export interface Run {
   name: string;

@@ -26,6 +26,22 @@ export function hottestOf(tree: readonly ModuleNode[]): ReadonlySet<ModuleNode> 
   return hottest;
 }
 
+/** The module without others inside that takes longest, each copy of a folded block on its own. */
+export function slowestLayer(
+  tree: readonly ModuleNode[],
+  cost: (node: ModuleNode) => number,
+): ModuleNode | undefined {
+  const layers = (nodes: readonly ModuleNode[]): ModuleNode[] =>
+    nodes.flatMap((node) =>
+      node.children.length ? layers(node.children) : (node.copies ?? [node]),
+    );
+  const slowest = layers(tree).reduce<ModuleNode | undefined>(
+    (most, one) => (most && cost(most) >= cost(one) ? most : one),
+    undefined,
+  );
+  return slowest && cost(slowest) > 0 ? slowest : undefined;
+}
+
 /**
  * The leaf modules, each copy of a folded block on its own, and what runs in the other modules
  * outside of those inside them: together they are the whole tree.

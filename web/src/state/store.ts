@@ -218,13 +218,14 @@ export class Store {
     if (path !== null) await this.goWhere((client) => slowest(client, path, every));
   }
 
-  /** Goes to the longest piece of device work of the step on screen, else of the first one. */
-  async longestOnDevice(): Promise<void> {
+  /** Goes to the longest kernel of the step on screen; to the longest copy if it has no kernel. */
+  async longestKernel(): Promise<void> {
     const at = stepOf(this.view.value.path || this.overview.value.value?.start || "");
     if (!at) return;
     await this.goWhere(async (client) => {
       const { rows, are } = await client.kernels(at);
-      const longest = rows.reduce<wire.KernelRow | null>(
+      const kernels = rows.filter((row) => !COPIES.has(row.kind));
+      const longest = (kernels.length ? kernels : rows).reduce<wire.KernelRow | null>(
         (most, row) => (most && most.most_ns >= row.most_ns ? most : row),
         null,
       );
@@ -239,6 +240,9 @@ export class Store {
     this.set({ ...NO_VIEW, trace, pane: this.view.value.pane });
   }
 }
+
+/** Kinds of device work that are not kernels. */
+const COPIES: ReadonlySet<string> = new Set(["memcpy", "memset"]);
 
 /** An operation of a level as where somebody is. */
 export function spot(path: string, chosen = path): Partial<View> {

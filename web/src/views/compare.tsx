@@ -162,10 +162,17 @@ function Tools({ store, value }: { store: Store; value: Difference }): JSX.Eleme
         </label>
       )}
       <span class="dim">
-        before: {runText(value.before)}; now: {runText(value.after)}
+        before: {runText(value.before)}; now{nameHere(store, against)}: {runText(value.after)}
       </span>
     </div>
   );
+}
+
+/** The trace on screen by its name, where another one is compared. */
+function nameHere(store: Store, against: string): string {
+  const here = store.client.value?.trace;
+  const name = store.traces.value?.traces.find((one) => one.id === here)?.name;
+  return name && here !== against ? ` (${name})` : "";
 }
 
 /** `Tesla V100, 6 steps, rank 1 of 2`. */

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import type { Modules, ModuleNode } from "../api/types";
 import { count, grouped, milliseconds } from "../base/format";
-import { cpuOf, deviceOf, hottestOf, leavesOf } from "../model/modules";
+import { cpuOf, deviceOf, hottestOf, leavesOf, slowestLayer } from "../model/modules";
 import { sum } from "../model/table/field";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
@@ -51,6 +51,7 @@ function Tree({ store, value }: { store: Store; value: Modules }): JSX.Element {
   if (!value.tree.length) return <NoModules />;
   return (
     <div class="pane-column">
+      <SlowestLayers store={store} tree={value.tree} shows={shows} />
       <Table<ModuleNode>
         caption="Modules by cost"
         file={fileName(store, "modules")}
@@ -77,6 +78,41 @@ const keyOf = (node: ModuleNode): string => node.path || node.name;
 function choose(store: Store, node: ModuleNode): void {
   const module = node.modules[0];
   if (module !== undefined) void store.choosePart({ module });
+}
+
+/** Which layer takes longest in each phase, on the side that takes longer in the whole model. */
+function SlowestLayers(props: {
+  store: Store;
+  tree: ModuleNode[];
+  shows: Shows;
+}): JSX.Element | null {
+  const { store, tree, shows } = props;
+  const phases = shows.longer === deviceOf ? DEVICE_PHASES : CPU_PHASES;
+  const slowest = phases.flatMap(([phase, cost]) => {
+    const node = slowestLayer(tree, cost);
+    return node ? [{ phase, node, ms: cost(node) }] : [];
+  });
+  if (!slowest.length) return null;
+  return (
+    <p class="slowest-layers">
+      Slowest layer
+      {slowest.map(({ phase, node, ms }) => (
+        <span key={phase} data-phase={phase}>
+          {phase}{" "}
+          <button
+            type="button"
+            class="chip"
+            title={`${node.class}: go to its longest operation`}
+            onClick={() => choose(store, node)}
+          >
+            {node.path || node.name}
+          </button>{" "}
+          {milliseconds(ms)}
+        </span>
+      ))}
+      <span class="dim">{shows.longer === deviceOf ? "device" : "CPU"} time per step</span>
+    </p>
+  );
 }
 
 /** A tree in which the copies of a folded block may take the place of what is in each. */
@@ -113,6 +149,15 @@ function viewsOf(tree: ModuleNode[], unfolded: ReadonlySet<string>): TableView<M
 }
 
 type Cost = (node: ModuleNode) => number;
+
+const DEVICE_PHASES: [string, Cost][] = [
+  ["forward", (node) => node.forward_device_ms],
+  ["backward", (node) => node.backward_device_ms],
+];
+const CPU_PHASES: [string, Cost][] = [
+  ["forward", (node) => node.forward_cpu_ms],
+  ["backward", (node) => node.backward_cpu_ms],
+];
 
 /** Which columns say anything: a CPU has no device, inference no backward. */
 interface Shows {

@@ -1,6 +1,7 @@
 import type { JSX } from "preact";
 import type { JobAnswer, JobFinding } from "../../api/ranks_types";
 import { count, milliseconds, percent, plural, words } from "../../base/format";
+import { latestRank } from "../../model/heat";
 import { ALL, partName, type JobStore } from "../../state/job";
 import { theme, toggleTheme } from "../../state/theme";
 import { HeatMap } from "./heat_map";
@@ -143,6 +144,7 @@ function Maps({ store }: { store: JobStore }): JSX.Element {
           <div class="pane-tools">
             <h2 class="pane-heading">Arrival at collectives</h2>
             <span class="dim">late ranks keep the others waiting</span>
+            <Latest store={store} />
             <span class="grow" />
             <Legend most={store.lateness.most} sides={ARRIVAL} />
           </div>
@@ -160,6 +162,23 @@ function Maps({ store }: { store: JobStore }): JSX.Element {
   );
 }
 
+/** The rank that comes latest to all collectives together, where one stands out. */
+function Latest({ store }: { store: JobStore }): JSX.Element | null {
+  const { job } = store;
+  const late = latestRank(job.lateness.map((one) => one.late_ms));
+  if (!late || late.ms < LEAST_LATE * job.step_ms) return null;
+  const { rank } = job.ranks[late.place]!;
+  return (
+    <span class="job-latest">
+      <button type="button" class="chip" onClick={() => store.set({ rank })}>
+        rank {rank}
+      </button>{" "}
+      arrives latest: {milliseconds(late.ms)} per step after the median rank
+    </span>
+  );
+}
+
+const LEAST_LATE = 0.02;
 const STEPS_PX = 220;
 const WORK = ["more", "less"] as const;
 const ARRIVAL = ["later", "earlier"] as const;

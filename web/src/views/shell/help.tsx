@@ -18,7 +18,7 @@ const KEYS: [string, string][] = [
   ["Esc", "close the area, then the lowest level"],
   ["Backspace", "close the lowest level"],
   ["c", "follow the slowest operations on the CPU"],
-  ["g", "longest piece of device work of the step"],
+  ["g", "longest kernel of the step"],
   ["/", "search; Enter and Shift+Enter go to the next and previous hit, Esc ends it"],
   ["e", "all threads, streams and ranks"],
   ["m", "this step only, or means over all steps"],

@@ -41,7 +41,7 @@ const ACTIONS: Record<string, (store: Store) => void> = {
   m: (store) => store.set({ oneStep: !store.view.value.oneStep }),
   t: (store) => store.set({ asTable: !store.view.value.asTable }),
   c: (store) => void store.descend(),
-  g: (store) => void store.longestOnDevice(),
+  g: (store) => void store.longestKernel(),
   l: toggleTheme,
   p: (store) => {
     const path = store.view.value.chosen || store.view.value.path;

@@ -101,11 +101,19 @@ function Left({ store }: { store: Store }): JSX.Element {
   );
 }
 
+/** The panes; another one comes fully into sight, which hits of a search do not while one types. */
 function Dock({ store }: { store: Store }): JSX.Element {
   const panes = panesOf(store);
   const pane = panes.find((one) => one.id === store.view.value.pane) ?? panes[0]!;
+  const dock = useRef<HTMLElement>(null);
+  const shown = useRef(pane.id);
+  useEffect(() => {
+    if (pane.id !== shown.current && pane.id !== "search")
+      dock.current!.scrollIntoView({ block: "nearest" });
+    shown.current = pane.id;
+  }, [pane.id]);
   return (
-    <section class="dock" aria-label="Panes">
+    <section class="dock" aria-label="Panes" ref={dock}>
       <Tabs tabs={panes} chosen={pane.id} panel="pane" onChoose={(id) => store.set({ pane: id })} />
       <div
         id="pane"

@@ -60,10 +60,11 @@ function sideways(store: Store, to: (at: number, size: number) => number): void 
   store.choose(join(level.path, level.wire.operations.id[order[next]!]!));
 }
 
-/** Into the level below: opened first where it is not, then to its longest operation. */
+/** Into the level below, opened first where it is not, to its longest operation. Where nothing is
+ * selected, that is the lowest level on screen. */
 function down(store: Store): void {
   const { chosen, path } = store.view.value;
-  const below = (store.levels.value.value ?? []).find((one) => one.path === chosen);
+  const below = (store.levels.value.value ?? []).find((one) => one.path === (chosen || path));
   if (below && path !== null) chooseLongest(store, below);
   else {
     const place = store.place.value;

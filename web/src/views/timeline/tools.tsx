@@ -23,10 +23,10 @@ export function TimelineTools({ store }: { store: Store }): JSX.Element {
         {device && (
           <button
             type="button"
-            title="Go to the longest piece of device work of the step on screen (g)"
-            onClick={() => void store.longestOnDevice()}
+            title="Go to the longest kernel of the step on screen (g)"
+            onClick={() => void store.longestKernel()}
           >
-            <span class="wide">Longest on </span>device ↓
+            <span class="wide">Longest </span>kernel ↓
           </button>
         )}
       </span>
