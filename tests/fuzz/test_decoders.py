@@ -72,7 +72,7 @@ def everything(trace: Trace) -> dict[str, Any]:
         for column, values in table.columns().items()
     }
     blocks = [
-        (block.sources.tobytes(), block.ends.tobytes(), block.packed)
+        (block.sources.tobytes(), block.ends.tobytes(), bytes(block.packed))
         for block in trace.arguments.blocks
     ]
     return found | {"metadata": repr(trace.metadata), "arguments": blocks}

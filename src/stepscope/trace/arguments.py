@@ -11,12 +11,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from stepscope.arrays import Ids32, IntArray, Times
+from stepscope.arrays import Ids32, IntArray, Octets, Times
+from stepscope.trace.growing import GrowingArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +27,7 @@ class Block:
 
     sources: Ids32
     ends: Times
-    packed: bytes
+    packed: bytes | Octets
 
     @classmethod
     def of(cls, sources: Sequence[int] | IntArray, texts: Sequence[Any]) -> Block:
@@ -41,7 +43,7 @@ class Block:
 
     def text(self) -> bytes:
         """Every JSON text, end to end."""
-        return _unpack(self.packed, int(self.ends[-1]) if len(self.ends) else 0)
+        return _unpack(self)
 
     def find(self, source: int) -> bytes | None:
         """The JSON text of the event at `source`, or None."""
@@ -110,6 +112,33 @@ class Arguments:
                 start = end
 
 
+class GrowingArguments:
+    """Arguments to which blocks are added, kept end to end."""
+
+    def __init__(self) -> None:
+        self._sources, self._ends = GrowingArray(np.int32), GrowingArray(np.int64)
+        self._packed = GrowingArray(np.uint8)
+        self._bounds = [(0, 0)]
+
+    def add(self, block: Block, offset: int) -> None:
+        """Add the next block, with its positions increased by `offset`."""
+        self._sources.append(block.sources + np.int32(offset))
+        self._ends.append(block.ends)
+        self._packed.append(np.frombuffer(block.packed, np.uint8))
+        self._bounds.append((len(self._sources), len(self._packed)))
+
+    def finished(self) -> Arguments:
+        """All of them; nothing can be added afterwards."""
+        sources, ends = self._sources.finished(), self._ends.finished()
+        packed = self._packed.finished()
+        return Arguments(
+            tuple(
+                Block(sources[row:next_row], ends[row:next_row], packed[start:end])
+                for (row, start), (next_row, end) in pairwise(self._bounds)
+            )
+        )
+
+
 @cache
 def _decoder() -> Callable[[bytes], Any]:
     """The fast one, imported by what parses arguments: a report from the cache does not."""
@@ -139,5 +168,6 @@ def parse(text: bytes) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=8)
-def _unpack(packed: bytes, size: int) -> bytes:
-    return bytes(pa.decompress(packed, size, codec="lz4_raw", asbytes=True)) if size else b""
+def _unpack(block: Block) -> bytes:
+    size = int(block.ends[-1]) if len(block.ends) else 0
+    return bytes(pa.decompress(block.packed, size, codec="lz4_raw", asbytes=True)) if size else b""

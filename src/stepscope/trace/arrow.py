@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,8 +39,8 @@ def arrow_text(codes: Array, values: Sequence[str]) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(arrow_numbers(codes, codes < 0), texts)
 
 
-def arrow_bytes(values: Sequence[bytes]) -> pa.LargeBinaryArray:
-    """An array of byte strings."""
+def arrow_bytes(values: Sequence[Any]) -> pa.LargeBinaryArray:
+    """An array of byte strings (anything with the buffer interface)."""
     ends = np.zeros(len(values) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=ends[1:])
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]

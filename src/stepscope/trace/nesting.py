@@ -12,6 +12,7 @@ import numpy as np
 from stepscope.arrays import Ids32, IntArray, Rows, Times
 from stepscope.compiled.build import LIBRARY
 from stepscope.compiled.library import function
+from stepscope.trace.row_order import stable_order
 from stepscope.trace.sets import distinct
 
 _TRACKS_PER_EVENT = 4
@@ -90,6 +91,25 @@ def _previous_enclosing(lane: IntArray, begin: Times, end: Times, tolerance: int
 
 def self_times(parent: Ids32, start: Times, duration: Times) -> Times:
     """The time of each event during which no direct child runs, ns, shape (n,)."""
+    compiled = compiled_self_times(parent, start, duration)
+    return self_times_in_python(parent, start, duration) if compiled is None else compiled
+
+
+def compiled_self_times(
+    parent: Ids32, start: Times, duration: Times, library: Path = LIBRARY
+) -> Times | None:
+    """The same by `native/nesting.cpp`, None where that is missing."""
+    path = function("stepscope_self_times", library)
+    if path is None:
+        return None
+    times = (np.ascontiguousarray(times, np.int64) for times in (start, duration))
+    result = np.empty(len(parent), np.int64)
+    path(len(parent), np.ascontiguousarray(parent, np.int32), *times, result)
+    return result
+
+
+def self_times_in_python(parent: Ids32, start: Times, duration: Times) -> Times:
+    """The same."""
     child = np.flatnonzero(parent >= 0)
     outer = parent[child]
     end = np.minimum(start[child] + duration[child], start[outer] + duration[outer])
@@ -99,6 +119,20 @@ def self_times(parent: Ids32, start: Times, duration: Times) -> Times:
 
 def depths(parent: Ids32) -> Ids32:
     """The number of events around each event, shape (n,)."""
+    compiled = compiled_depths(parent)
+    return depths_in_python(parent) if compiled is None else compiled
+
+
+def compiled_depths(parent: Ids32, library: Path = LIBRARY) -> Ids32 | None:
+    """The same by `native/nesting.cpp`, None where that is missing or events are in no order."""
+    path = function("stepscope_depths", library)
+    depth = np.empty(len(parent), np.int32)
+    done = path and path(len(parent), np.ascontiguousarray(parent, np.int32), depth)
+    return depth if done else None
+
+
+def depths_in_python(parent: Ids32) -> Ids32:
+    """The same."""
     depth = (parent >= 0).astype(np.int32)
     above, inside = parent.copy(), np.flatnonzero(parent >= 0)
     while len(inside):  # `depth` counts the steps to `above`, which doubles its distance
@@ -180,7 +214,7 @@ def enclosing(
 def last_started(lanes: IntArray, times: Times, track: IntArray, start: Times) -> Ids32:
     """The event on each of `lanes` that started last at or before each of `times`, or -1."""
     found = np.full(len(lanes), -1, np.int32)
-    order = np.argsort(track, kind="stable")
+    order = stable_order(track)
     sorted_tracks = track[order]
     for lane in distinct(lanes).tolist():
         members = order[slice(*np.searchsorted(sorted_tracks, [lane, lane + 1]))]

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stepscope.arrays import Array, Mask
+from stepscope.trace.constant_columns import constant, taken
 from stepscope.trace.declaration import Column, Schema
-from stepscope.trace.sets import distinct
+from stepscope.trace.sets import distinct, members
 
 _DTYPES: dict[str, type[np.generic]] = {
     "i8": np.int8,
@@ -62,7 +63,7 @@ class Text:
 
     def take(self, rows: Array | Sequence[int]) -> Text:
         """The same column at `rows` (indices or a mask)."""
-        return Text(self.codes[rows], self.values)
+        return Text(taken(self.codes, rows), self.values)
 
     def where(self, test: Callable[[str], bool]) -> Mask:
         """Rows whose value passes `test`, which is called at most once per distinct value.
@@ -73,9 +74,8 @@ class Text:
             used = distinct(self.codes).tolist()
             passing = [code for code in used if code >= 0 and test(self.values[code])]
             return np.isin(self.codes, passing)
-        passed = np.array([*(bool(test(value)) for value in self.values), False], np.bool_)
-        mask: Mask = passed[self.codes]
-        return mask
+        passed = np.fromiter(map(bool, map(test, self.values)), np.bool_, len(self.values))
+        return members(self.codes, passed)
 
     def mask(self, *wanted: str) -> Mask:
         """Rows whose value is one of `wanted`."""
@@ -149,13 +149,13 @@ class Table:
         if column.kind == "text":
             return self._text(column, values)
         if values is None:
-            return np.full(self._length, -1 if column.nullable else 0, _DTYPES[column.kind])
+            return constant(-1 if column.nullable else 0, self._length, _DTYPES[column.kind])
         return _frozen(np.asarray(values, _DTYPES[column.kind]))
 
     def _text(self, column: Column, values: Any) -> Text:
         if values is None:
             blank = -1 if column.nullable or column.values else 0
-            return Text(np.full(self._length, blank, np.int8), column.values or [""])
+            return Text(constant(blank, self._length, np.int8), column.values or [""])
         text = values if isinstance(values, Text) else Text.of(values)
         return text.recoded(column.values) if column.values else text
 
@@ -191,10 +191,12 @@ class Table:
 
     def take(self, rows: Array | Sequence[int]) -> Table:
         """The rows at `rows` (indices or a mask); references to other rows are unchanged."""
+        rows = np.asarray(rows)
+        rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         return Table(
             self.schema,
             {
-                name: column.take(rows) if isinstance(column, Text) else column[rows]
+                name: column.take(rows) if isinstance(column, Text) else taken(column, rows)
                 for name, column in self._columns.items()
             },
         )

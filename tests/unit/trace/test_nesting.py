@@ -8,15 +8,19 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stepscope.trace.nesting import (
+    compiled_depths,
     compiled_inherit,
     compiled_parents,
+    compiled_self_times,
     depths,
+    depths_in_python,
     enclosing,
     inherit,
     inherit_in_python,
     parents,
     parents_in_python,
     self_times,
+    self_times_in_python,
 )
 
 Rows = list[tuple[int, int, int]]
@@ -121,6 +125,12 @@ def test_compiled_and_in_python_are_one(
     compiled = compiled_parents(track, start, duration, tolerance, library)
     assert compiled is not None
     assert compiled.tolist() == parent.tolist()
+    selves = compiled_self_times(parent, start, duration, library)
+    assert selves is not None
+    assert selves.tolist() == self_times_in_python(parent, start, duration).tolist()
+    depth = compiled_depths(parent, library)
+    assert depth is not None
+    assert depth.tolist() == depths_in_python(parent).tolist()
     own = np.array(data.draw(st.lists(st.integers(-2, 3), min_size=len(events),
                                       max_size=len(events))), np.int64)  # fmt: skip
     value = compiled_inherit(parent, own, library)
@@ -137,3 +147,5 @@ def test_what_the_library_does_not_take_is_done_in_python(library: Path) -> None
     late = np.array([1, -1], np.int32)
     assert compiled_inherit(late, np.array([-1, 7]), library) is None
     assert inherit(late, np.array([-1, 7])).tolist() == [7, 7]
+    assert compiled_depths(late, library) is None
+    assert depths(late).tolist() == [1, 0]

@@ -7,6 +7,7 @@ import numpy as np
 from stepscope.annotate.names.range_names import is_step
 from stepscope.arrays import Mask
 from stepscope.trace.schema import DEVICE_WORK
+from stepscope.trace.sets import members
 from stepscope.trace.trace import Trace
 
 
@@ -15,8 +16,7 @@ def on_host(trace: Trace) -> Mask:
 
     The kind of a track is not enough: communication tracks exist on both sides.
     """
-    host: Mask = (trace["tracks"]["device"] < 0)[trace.events["track"]]
-    return host
+    return members(trace.events["track"], trace["tracks"]["device"] < 0)
 
 
 def marked_on_devices(trace: Trace) -> bool:

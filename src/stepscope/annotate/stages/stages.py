@@ -17,6 +17,7 @@ from stepscope.annotate.steps.iterations import stages_by_iteration
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Codes8, Mask
 from stepscope.trace.nesting import depths, inherit
+from stepscope.trace.row_order import stable_order
 from stepscope.trace.schema import INFERENCE_STAGES, STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
@@ -80,7 +81,7 @@ def _inherit_stages(events: Table, own: Codes8) -> tuple[Codes8, Mask]:
     allowed[_NONE] = True  # the last row: nothing around
     parent, stage = events["parent"], own.copy()
     depth = depths(parent)
-    order = np.argsort(depth, kind="stable")
+    order = stable_order(depth)
     for level in np.split(order, np.flatnonzero(np.diff(depth[order])) + 1)[1:]:
         outer = stage[parent[level]]
         keeps = (own[level] >= 0) & allowed[outer, own[level]]
@@ -123,7 +124,7 @@ def _fill_main_thread(trace: Trace, stage: Codes8, by_scope: Codes8, wrappers: M
     compiled = events["step"][by_scope == CODE["backward"]]
     unassigned &= ~np.isin(events["step"], compiled)
     busy = np.flatnonzero(work)
-    order = busy[np.argsort(events["step"][busy], kind="stable")]
+    order = busy[stable_order(events["step"][busy])]
     bounds = np.searchsorted(events["step"][order], np.append(trace["steps"]["step"], 2**31 - 1))
     for first, last in pairwise(bounds.tolist()):
         rows = order[first:last]

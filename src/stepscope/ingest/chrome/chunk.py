@@ -47,8 +47,8 @@ class Chunk:
         name: code of its name, shape (events,).
         identities: the `id` of each, else the text of its `id2`, else None; integers of shape
             (events,) if none is text, `NO_IDENTITY` for None.
-        numbers: `time_ns`, `duration_us`, `thread_duration_us`, and those of the `KnownArguments`
-            that some event has, each of shape (events,).
+        numbers: `time_ns`, `duration_us`, and what some event has of `thread_duration_us` and the
+            `KnownArguments`, each of shape (events,).
         arguments: of those events that have some; None if none has.
     """
 

@@ -101,11 +101,10 @@ class _Decoded:
 
     def chunk(self) -> Chunk:
         places = self._places()
-        numbers = {
-            "time_ns": self._times(),
-            "duration_us": self._durations("duration"),
-            "thread_duration_us": self._durations("thread_duration"),
-        }
+        numbers = {"time_ns": self._times(), "duration_us": self._durations("duration")}
+        thread = self._durations("thread_duration")
+        if not np.isnan(thread).all():
+            numbers["thread_duration_us"] = thread
         return Chunk(
             size=self._count["records"],
             places=places,

@@ -43,7 +43,10 @@ class EventColumns:
                  int((~valid).sum()))  # fmt: skip
         if not valid.any():
             return valid
-        middle = float(np.median(self.time_ns[valid]))
+        times = self.time_ns if valid.all() else self.time_ns[valid]
+        if int(times.max()) - int(times.min()) < LONGEST_NS // 2:
+            return valid
+        middle = float(np.median(times))
         near = np.abs(self.time_ns.astype(np.float64) - middle) <= LONGEST_NS
         self.log("far_timestamp", "skipped an event over 104 days away from the others",
                  int((valid & ~near).sum()))  # fmt: skip

@@ -39,8 +39,8 @@ _LONG_BYTES = 150  # per event
 
 
 def default_of(name: str) -> int:
-    """The value of a column where an event lacks the argument, -1 for any other column."""
-    return int(getattr(DEFAULTS, name, -1))
+    """The value of a column where an event lacks the argument."""
+    return int(getattr(DEFAULTS, name))
 
 
 def decode_known(joined: bytes, texts: Sequence[bytes | Raw]) -> list[KnownArguments]:

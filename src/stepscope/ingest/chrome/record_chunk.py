@@ -43,8 +43,9 @@ def chunk_of(records: list[Record]) -> Chunk:
     chunk.numbers = {
         "time_ns": nanoseconds(_texts([record.ts for record in records])),
         "duration_us": _floats([record.dur for record in records]),
-        "thread_duration_us": _floats([record.tdur for record in records]),
     }
+    if any(record.tdur is not None for record in records):
+        chunk.numbers["thread_duration_us"] = _floats([record.tdur for record in records])
     _pack(chunk, records)
     return chunk
 

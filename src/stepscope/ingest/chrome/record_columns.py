@@ -1,20 +1,31 @@
-"""The columns of a whole file, joined from its chunks."""
+"""The columns of a whole file, put together from its chunks."""
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from stepscope.arrays import Array, Codes32, Ids32, Times
+from stepscope.arrays import Array, Codes32, Ids, Times
 from stepscope.ingest.chrome.chunk import NO_IDENTITY, Chunk, Label, Place
-from stepscope.ingest.chrome.known_arguments import default_of
-from stepscope.trace.arguments import Arguments, Block, parse
+from stepscope.ingest.chrome.known_arguments import DEFAULTS
+from stepscope.trace.arguments import Arguments, GrowingArguments, parse
+from stepscope.trace.constant_columns import constant
+from stepscope.trace.growing import GrowingArray
 from stepscope.trace.interner import Interner
 
 LABELS = ("process_name", "thread_name", "process_labels")
+_ABSENT = {
+    "identity": NO_IDENTITY,
+    "duration_us": math.nan,
+    "thread_duration_us": math.nan,
+    **msgspec.structs.asdict(DEFAULTS),
+}
+_MOST_CODE = 2**31
 
 
 class RecordColumns:
@@ -32,9 +43,11 @@ class RecordColumns:
         self.names: Interner[str] = Interner()
         self.tracks: Interner[tuple[Any, Any]] = Interner()
         self.labels: dict[tuple[Any, Any, str], str] = {}
-        self._chunks: list[dict[str, Array]] = []
-        self._blocks: list[Block] = []
-        self._identities: list[Times | list[Any]] = []
+        self._growing: dict[str, GrowingArray] = {}
+        self._finished: dict[str, Array] = {}
+        self._arguments = GrowingArguments()
+        self._text_identities: dict[int, list[Any]] = {}  # by their first row
+        self._rows = 0
         self._read = 0
 
     def add(self, chunk: Chunk) -> None:
@@ -44,19 +57,34 @@ class RecordColumns:
             self._label(label)
         if len(chunk.source):
             names = self.names.codes(chunk.names, len(chunk.names))
-            self._identities.append(chunk.identities)
-            self._chunks.append(
-                {
-                    "phase": phase[chunk.place],
-                    "track": track[chunk.place],
-                    "source": chunk.source + np.int32(self._read),
-                    "name": names[chunk.name],
-                    **chunk.numbers,
-                }
-            )
+            columns = {
+                "phase": phase[chunk.place],
+                "track": track[chunk.place],
+                "source": chunk.source + np.int32(self._read),
+                "name": names[chunk.name],
+                "identity": self._integers(chunk.identities),
+                **chunk.numbers,
+            }
+            self._append(columns)
         if chunk.arguments:
-            self._blocks.append(chunk.arguments.shifted(self._read))
+            self._arguments.add(chunk.arguments, self._read)
         self._read += chunk.size
+
+    def _append(self, columns: dict[str, Array]) -> None:
+        """Add rows to each column; one that appears first here was of defaults until now."""
+        for name, values in columns.items():
+            column = self._growing.get(name)
+            if column is None:
+                column = self._growing[name] = GrowingArray(values.dtype)
+            column.fill(_ABSENT.get(name), self._rows)
+            column.append(values)
+        self._rows += len(columns["phase"])
+
+    def _integers(self, identities: Times | list[Any]) -> Times:
+        if isinstance(identities, np.ndarray):
+            return identities
+        self._text_identities[self._rows] = identities
+        return np.full(len(identities), NO_IDENTITY)
 
     def _phases_and_tracks(self, places: list[Place]) -> tuple[Codes32, Codes32]:
         """Codes of phase and track of each place; metadata events are on no track, -1."""
@@ -73,34 +101,52 @@ class RecordColumns:
             self.labels[key] = str(value).strip()
 
     @cached_property
-    def identity(self) -> Ids32:
+    def identity(self) -> Ids:
         """A number for the `id` of each event, equal for equal ones; -1 for none; (events,)."""
-        plain = [chunk for chunk in self._identities if isinstance(chunk, np.ndarray)]
-        if len(plain) < len(self._identities):
+        values = self.take("identity")
+        if not len(values):
+            return values
+        if self._text_identities:
             codes: Interner[Any] = Interner({None: -1})
-            return codes.codes(chain.from_iterable(map(_listed, self._identities)))
-        values = np.concatenate([*plain, np.zeros(0, np.int64)])
-        found = np.flatnonzero(values != NO_IDENTITY)
-        result = np.full(len(values), -1, np.int32)
+            return codes.codes(chain.from_iterable(self._with_texts(values))).astype(np.int64)
+        found = values != NO_IDENTITY
+        if values.min(where=found, initial=0) >= 0 and values.max(initial=0) < _MOST_CODE:
+            return np.maximum(values, -1, out=values)
+        result = np.full(len(values), -1, np.int64)
         result[found] = np.unique(values[found], return_inverse=True)[1]
         return result
 
-    def column(self, name: str) -> Array:
-        """A column over all chunks, shape (events,)."""
-        default = default_of(name)
-        parts = [
-            chunk[name] if name in chunk else np.full(len(chunk["source"]), default, np.int64)
-            for chunk in self._chunks
+    def _with_texts(self, values: Times) -> list[list[Any]]:
+        """The identities of all events in lists, those of chunks with texts as they are."""
+        texts = self._text_identities
+        bounds = sorted({0, len(values), *texts, *(row + len(texts[row]) for row in texts)})
+        return [
+            texts[start]
+            if start in texts
+            else [None if value == NO_IDENTITY else value for value in values[start:end].tolist()]
+            for start, end in pairwise(bounds)
         ]
-        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+    def column(self, name: str) -> Array:
+        """A column over all chunks, shape (events,); nothing can be added afterwards."""
+        if name not in self._finished:
+            self._finished[name] = self._finish(name)
+        return self._finished[name]
+
+    def take(self, name: str) -> Array:
+        """A column that nobody asks for again."""
+        found = self.column(name)
+        del self._finished[name]
+        return found
+
+    def _finish(self, name: str) -> Array:
+        if name not in self._growing:
+            return constant(_ABSENT.get(name, 0), self._rows)
+        column = self._growing.pop(name)
+        column.fill(_ABSENT.get(name), self._rows)
+        return column.finished()
 
     @cached_property
     def arguments(self) -> Arguments:
         """The recorded arguments of every event."""
-        return Arguments(tuple(self._blocks))
-
-
-def _listed(identities: Times | list[Any]) -> list[Any]:
-    if isinstance(identities, list):
-        return identities
-    return [None if value == NO_IDENTITY else value for value in identities.tolist()]
+        return self._arguments.finished()

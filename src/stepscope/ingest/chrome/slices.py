@@ -13,6 +13,8 @@ from stepscope.arrays import Rows, Times
 from stepscope.ingest.chrome.begin_end_pairs import Mark, pair
 from stepscope.ingest.chrome.categories import category
 from stepscope.ingest.chrome.event_columns import LONGEST_NS, EventColumns
+from stepscope.ingest.distinct_rows import distinct_rows
+from stepscope.trace.constant_columns import taken
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.table import Text
 
@@ -42,7 +44,7 @@ def slices_of(recorded: EventColumns) -> Slices:
 
 
 def _last_time(recorded: EventColumns) -> int:
-    return int(recorded.time_ns[recorded.usable].max(initial=0))
+    return int(recorded.time_ns.max(where=recorded.usable, initial=0))
 
 
 def _complete(recorded: EventColumns) -> Slices:
@@ -51,8 +53,8 @@ def _complete(recorded: EventColumns) -> Slices:
 
 
 def _durations(recorded: EventColumns, rows: Rows) -> NDArray[np.int64]:
-    us = recorded.columns.column("duration_us")[rows]
-    thread = recorded.columns.column("thread_duration_us")[rows]
+    us = recorded.columns.take("duration_us")[rows]
+    thread = taken(recorded.columns.take("thread_duration_us"), rows)
     borrowed = np.isnan(us) & (thread >= 0)
     us = np.where(borrowed, thread, us)
     missing, negative, long = np.isnan(us), us < 0, us * 1000 > LONGEST_NS
@@ -108,25 +110,25 @@ def _paired(
 def event_columns(recorded: EventColumns, slices: Slices) -> dict[str, Any]:
     """Columns of the events table."""
     rows = slices.row
-    numbers = ("correlation", "sequence", "forward_thread", "bytes", "source")
+    columns = recorded.columns
+    numbers = ("correlation", "sequence", "forward_thread", "bytes")
     return {
         "track": slices.track,
         "name": recorded.name.take(rows),
         "category": _categories(recorded, rows),
         "start_ns": slices.start_ns,
         "duration_ns": slices.duration_ns,
-        **{name: recorded.columns.column(name)[rows] for name in numbers},
+        "source": columns.column("source")[rows],
+        **{name: taken(columns.take(name), rows) for name in numbers},
     }
 
 
 def _categories(recorded: EventColumns, rows: Rows) -> Text:
     """Category by (recorded category, name), computed once per distinct pair."""
     names = recorded.name
-    width = len(names.values) + 1
-    both = recorded.phase[rows].astype(np.int64) * width + names.codes[rows]
-    pairs, inverse = np.unique(both, return_inverse=True)
+    pairs, pair_of = distinct_rows(recorded.phase[rows], names.codes[rows])
     codes = [
         CATEGORIES.index(category(recorded.phases[phase][1], names.values[name]))
-        for phase, name in (divmod(pair_, width) for pair_ in pairs.tolist())
+        for phase, name in pairs
     ]
-    return Text(np.array(codes, np.int8)[inverse], CATEGORIES)
+    return Text(np.array(codes, np.int8)[pair_of], CATEGORIES)

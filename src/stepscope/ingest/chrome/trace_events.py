@@ -34,6 +34,10 @@ from stepscope.trace.trace import Trace
 
 def read_trace_events(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     """Read a JSON trace, as every `Reader` does."""
+    return build(_read_parts(file, gzipped, progress))  # nothing else as large is left by then
+
+
+def _read_parts(file: BinaryIO, gzipped: bool, progress: Progress) -> Parts:
     log, columns = WarningLog(), RecordColumns()
     # Both are closed at once, also after an error: left to the garbage collector, their threads
     # could be joined from a thread that is just starting, which would deadlock.
@@ -42,7 +46,7 @@ def read_trace_events(file: BinaryIO, gzipped: bool, progress: Progress) -> Trac
         with closing(iter(reader)) as batches:
             for batch in batches:
                 columns.add(batch if isinstance(batch, Chunk) else chunk_of(batch))
-    return build(_parts(EventColumns(columns, log), reader.properties))
+    return _parts(EventColumns(columns, log), reader.properties)
 
 
 def _parts(recorded: EventColumns, properties: Mapping[str, Any]) -> Parts:

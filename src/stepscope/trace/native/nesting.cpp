@@ -44,6 +44,31 @@ EXPORTED int stepscope_parents(Number count, Number tracks, const Id* track, con
     }
 }
 
+// self: of each event, the part of its duration during which no direct child runs.
+EXPORTED int stepscope_self_times(Number count, const Id* parent, const Number* start,
+                                  const Number* duration, Number* self) {
+    const Events events{start, duration, 0};
+    for (Number event = 0; event < count; ++event) self[event] = std::max(duration[event], Number{0});
+    for (Id event = 0; event < count; ++event) {
+        const Id outer = parent[event];
+        if (outer < 0) continue;
+        const Number end = std::min(events.end(event), events.end(outer));
+        const Number inside = std::max(end - start[event], Number{0});
+        self[outer] = std::max(self[outer] - inside, Number{0});
+    }
+    return 1;
+}
+
+// depth: of each event, how many are around it.
+// Returns 1, or 0 where an event comes before one around it.
+EXPORTED int stepscope_depths(Number count, const Id* parent, Id* depth) {
+    for (Number event = 0; event < count; ++event) {
+        if (parent[event] >= event) return 0;
+        depth[event] = parent[event] < 0 ? 0 : depth[parent[event]] + 1;
+    }
+    return 1;
+}
+
 // value: of each event, -1 where it has none; that of the innermost event around it afterwards.
 // Returns 1, or 0 where an event comes before one around it, with nothing changed.
 EXPORTED int stepscope_inherit(Number count, const Id* parent, Id* value) {

@@ -1,0 +1,87 @@
+"""Columns that grow as a file is read: one array each, not one for every piece of the file."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from stepscope.arrays import Array
+
+_LEAST_BYTES = 1 << 16
+
+
+class GrowingArray:
+    """An array to which rows are appended.
+
+    Arrays of pieces that are joined in the end would need memory twice, and leave holes in it. This
+    one is a mapping that the kernel extends without a copy where it can.
+
+    Args:
+        dtype: of the elements.
+
+    Example:
+        >>> times = GrowingArray("i8")
+        >>> times.append([5, 7])
+        >>> times.fill(-1, until=3)
+        >>> times.finished().tolist()
+        [5, 7, -1]
+    """
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        self._dtype = np.dtype(dtype)
+        self._memory: mmap.mmap | None = None
+        self._room: Array = np.empty(0, self._dtype)
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, values: Array) -> None:
+        """Add some rows."""
+        self._extend(values, len(values))
+
+    def fill(self, value: Any, until: int) -> None:
+        """Add a value as often as there are fewer than `until` rows."""
+        if until > self._length:
+            self._extend(value, until - self._length)
+
+    def finished(self) -> Array:
+        """The rows, shape (n,), without a copy; nothing can be added afterwards."""
+        if self._length:
+            self._reserve(self._length)
+        return self._room
+
+    def _extend(self, values: ArrayLike, count: int) -> None:
+        end = self._length + count
+        if end > len(self._room):
+            least = -(-_LEAST_BYTES // self._dtype.itemsize)
+            self._reserve(max(2 * len(self._room), end, least))
+        self._room[self._length : end] = values
+        self._length = end
+
+    def _reserve(self, rows: int) -> None:
+        size = rows * self._dtype.itemsize
+        self._room = self._room[:0].copy()  # memory that an array shows cannot be resized
+        self._memory = _anonymous(size) if self._memory is None else _resized(self._memory, size)
+        self._room = np.frombuffer(self._memory, self._dtype)
+
+
+def _anonymous(size: int) -> mmap.mmap:
+    """Memory that is taken page by page, as it is written to."""
+    if not hasattr(mmap, "MAP_PRIVATE"):  # on Windows
+        return mmap.mmap(-1, size)
+    return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _resized(memory: mmap.mmap, size: int) -> mmap.mmap:
+    try:
+        memory.resize(size)
+    except (SystemError, OSError):  # not on this system
+        larger = _anonymous(size)
+        kept = min(size, len(memory))
+        larger[:kept] = memory[:kept]
+        return larger
+    return memory
