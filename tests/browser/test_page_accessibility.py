@@ -23,6 +23,19 @@ def axe() -> str:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
+def test_panes_of_several_ranks_are_accessible(
+    workbench: Workbench, several_url: str, axe: str, theme: str
+) -> None:
+    workbench.page.emulate_media(color_scheme=theme)
+    workbench.open(several_url, "#trace=dlrm_8rank_v100")
+    workbench.page.evaluate(axe)
+    for pane in ("collectives", "compare"):
+        workbench.pane(pane)
+        workbench.page.locator(".pane tbody tr").first.wait_for()
+        assert workbench.page.evaluate(_VIOLATIONS) == [], pane
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_pane_is_accessible(
     workbench: Workbench, resnet_url: str, axe: str, theme: str
 ) -> None:

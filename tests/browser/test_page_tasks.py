@@ -188,6 +188,34 @@ def test_the_late_rank_of_a_job(workbench: Workbench, traces: Path, home: Path) 
     assert times_in(said) == [pytest.approx(late[rank], rel=0.01)]
 
 
+def test_the_late_rank_beside_the_timeline(
+    workbench: Workbench, several_url: str, traces: Path
+) -> None:
+    job = stepscope.open(traces / "dlrm_8rank_v100")
+    late = lateness(job)
+    rank = max(late, key=late.__getitem__)
+    workbench.open(several_url, "#trace=dlrm_8rank_v100")
+    workbench.pane("collectives")
+    said = text_of(workbench, ".arrivals strong")
+    assert workbench.clicks == 1
+    assert said.startswith(f"Rank {rank} arrives latest")
+    assert times_in(said) == [pytest.approx(late[rank], rel=0.01)]
+    chips = workbench.page.locator(".arrivals button").all_inner_texts()
+    order = sorted(late, key=late.__getitem__, reverse=True)
+    assert [int(chip.split()[1]) for chip in chips] == order
+    workbench.click(".arrivals button")
+    workbench.until(f"document.querySelector('.pane-line').innerText.startsWith('Rank {rank} ')")
+    (exposed,) = rows_of(
+        job,
+        "select sum(end_ns - start_ns)::double / 1e6 as ms from idle "
+        f"where cause = 'communication' and rank = {rank}",
+    )
+    assert times_in(text_of(workbench, ".pane-line"))[1] == pytest.approx(exposed["ms"], rel=0.01)
+    workbench.page.locator(".pane tbody tr").first.click()
+    workbench.until("location.hash.includes('/')")
+    assert "nccl" in text_of(workbench, ".details h2")
+
+
 def lateness(trace: Trace) -> dict[int, float]:
     """How much less each rank waits in collectives than the median rank, ms per step.
 

@@ -26,21 +26,28 @@ _BOXES_OF_CONTEXTS = (40_000, 10_000, 2_500)
 
 
 def tables(report: Report) -> Iterator[KeyedAnswer]:
-    """Overview, modules, kernels, sources, and the selection for each of their rows."""
+    """Overview, tables of the steps, sources, and the selection for each of their rows."""
     yield "overview", replace(report.ask("overview", **report.scope), start=report.steps[0])
-    for request in ("modules", "kernels"):
+    requests = _of_steps(report)
+    for request in requests:
         yield request, report.ask(request, **report.scope)
     found = _findings(report)
     yield "findings", found
     yield "axis", report.ask("axis")
     for scope in _scopes(report):
-        for request in ("overview", "modules", "kernels"):
+        for request in ("overview", *requests):
             yield request_key(request, **scope), report.ask(request, **scope)
     for every in ("", "1"):
         yield request_key("level", every=every), _first_level(report, every)
     yield from whatifs(report)
     yield from sources(report)
     yield from _selections(report, len(found.findings))
+
+
+def _of_steps(report: Report) -> tuple[str, ...]:
+    """The tables of a step that a file holds."""
+    communicates = report.ask("overview", **report.scope).has.communication
+    return ("modules", "kernels", *(["collectives"] if communicates else []))
 
 
 def _findings(report: Report) -> Findings:

@@ -9,6 +9,7 @@ import msgspec
 from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.errors import TraceError
 from stepscope.memory.memory_comparison import holds_memory
+from stepscope.ranks.collective_table import has_collectives
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.summary.facts import (
@@ -104,10 +105,12 @@ class Has(msgspec.Struct):
     """What the trace holds.
 
     Attributes:
+        communication: collectives, or messages between ranks.
         memory: allocations.
     """
 
     device: bool
+    communication: bool
     modules: bool
     memory: bool
     source: bool
@@ -155,6 +158,7 @@ def overview(view: TraceView, query: Query) -> Overview:
         steps=_steps(view),
         has=Has(
             device=facts is not None and facts.kernels_are == "kernels",
+            communication=has_collectives(trace),
             modules=len(trace["modules"]) > 0,
             memory=holds_memory(trace),
             source=bool(view.sources.names),

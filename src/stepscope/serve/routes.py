@@ -12,6 +12,7 @@ import msgspec
 
 from stepscope.errors import ServeError
 from stepscope.serve.axis_answers import area, axis, slices
+from stepscope.serve.collective_answers import collectives
 from stepscope.serve.context_answers import context_findings, contexts
 from stepscope.serve.counter_answers import counter
 from stepscope.serve.diff_answers import diff
@@ -50,6 +51,7 @@ ROUTES: dict[str, Callable[[TraceView, Query], msgspec.Struct]] = {
     "step_details": step_details,
     "modules": modules,
     "kernels": kernels,
+    "collectives": collectives,
     "findings": findings,
     "contexts": contexts,
     "context_findings": context_findings,

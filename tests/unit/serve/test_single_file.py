@@ -64,6 +64,15 @@ def test_every_answer_is_the_servers(trace: TraceView) -> None:
     assert answers["trace?path=s1.0"] == ask(trace, "trace", path="s1.0")
 
 
+def test_collectives_are_in_the_file_of_a_trace_that_has_any(trace: TraceView) -> None:
+    assert "collectives" not in written(trace)["answers"]
+    several = opened(STEP + "    comm 8 | 62 70 | ncclDevKernel_AllReduce | corr=2\n")
+    answers = written(several)["answers"]
+    assert answers["collectives"] == ask(several, "collectives")
+    assert answers["collectives?rank=0&step=1"] == ask(several, "collectives", step=1)
+    assert answers["overview"]["has"]["communication"]
+
+
 def test_flame_graphs_by_the_usual_measures_and_both_ways_up(trace: TraceView) -> None:
     answers = written(trace)["answers"]
     for query in ({}, {"by": "cpu"}, {"by": "device", "up": "1"}):

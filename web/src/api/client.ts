@@ -58,6 +58,10 @@ export class Client {
     return this.ask("kernels", { ...scope });
   }
 
+  collectives(scope: Scope): Promise<wire.Collectives> {
+    return this.ask("collectives", { ...scope });
+  }
+
   findings(): Promise<wire.Findings> {
     return this.ask("findings");
   }

@@ -81,6 +81,7 @@ export class EmbeddedHost implements Host {
         return this.answer(requestKey(name, { changes: parameters.changes }));
       case "modules":
       case "kernels":
+      case "collectives":
       case "overview":
       case "sources":
         return this.answer(name);

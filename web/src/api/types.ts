@@ -17,6 +17,8 @@ export interface StepRow {
 /** What the trace holds. */
 export interface Has {
   device: boolean;
+  /** Collectives, or messages between ranks. */
+  communication: boolean;
   modules: boolean;
   /** Allocations. */
   memory: boolean;
@@ -792,6 +794,64 @@ export interface Kernels {
   rows: KernelRow[];
   /** Null if the device, or its peak rates, are unknown. */
   roofs: Roofs | null;
+}
+
+/** A rank at the collectives of a step. */
+export interface Arrival {
+  rank: number;
+  /** How much later it arrives than the median rank, ms per step; less than zero for one that waits longer. */
+  late_ms: number;
+}
+
+/** Collectives of one kind on one process group; counts and times are means per step. */
+export interface CollectiveRow {
+  /** Such as `allreduce`. */
+  kind: string;
+  /** Name of the process group, as recorded; empty if unknown. */
+  group: string;
+  /** Its ranks in short, such as `0-7`; empty if unknown. */
+  ranks: string;
+  /** How many ranks; null if unknown. */
+  members: number | null;
+  count: number;
+  /** Of the median call; null if not recorded. */
+  bytes: number | null;
+  /** Time in all calls, including the wait for other ranks. */
+  total_ms: number;
+  /** The part in which the rank computes nothing. */
+  exposed_ms: number;
+  /** The part until the last rank arrives; null if the trace holds no other member. */
+  wait_ms: number | null;
+  /** Of the median call, after the last rank has arrived; if the trace holds no other member, its duration. */
+  transfer_ms: number;
+  /** Bytes over time of the median call's transfer, GB/s; null without bytes. */
+  algorithm_gbs: number | null;
+  /** The same as NCCL's tests define bus bandwidth; null without bytes or members. */
+  bus_gbs: number | null;
+  /** The rank that most often arrives last; null if the trace holds no other member. */
+  last_rank: number | null;
+  /** The share of the calls in which it does. */
+  last_share: number | null;
+  /** Share of the row's time in each stage. */
+  stages: Record<string, number>;
+  /** Id of the longest call. */
+  longest_event: number;
+}
+
+/** The collectives of one rank, those with the most exposed time first; ms per step. */
+export interface Collectives {
+  rank: number;
+  /** Numbers of the steps that times are means of. */
+  steps: number[];
+  /** The step length. */
+  step_ms: number;
+  /** Time in which any collective runs. */
+  total_ms: number;
+  /** The part in which the rank computes nothing. */
+  exposed_ms: number;
+  /** Of all ranks of the trace, the latest first; empty for one rank. */
+  arrivals: Arrival[];
+  rows: CollectiveRow[];
 }
 
 /** Lines of the program, and what to replace them with. */

@@ -24,7 +24,7 @@ export function rateOf({ tflops, gbytes, intensity }: KernelRow): number | null 
 }
 
 /** The stage that has most of a row's time; empty if none is known. */
-export function mainStage(row: KernelRow): string {
+export function mainStage(row: { stages: Record<string, number> }): string {
   const most = Object.entries(row.stages).sort((a, b) => b[1] - a[1])[0];
   return most?.[0] ?? "";
 }

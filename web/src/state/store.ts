@@ -235,6 +235,15 @@ export class Store {
     });
   }
 
+  /** The step on screen of another rank. */
+  showRank(rank: number): void {
+    const { steps = [], start = "" } = this.overview.value.value ?? {};
+    const now = stepOf(this.view.value.path || start);
+    const mine = steps.filter((one) => one.rank === rank);
+    const same = mine.find((one) => one.step === now?.step) ?? mine[0];
+    if (same) this.open(same.id);
+  }
+
   /** Another trace, from its start. */
   openTrace(trace: string): void {
     this.set({ ...NO_VIEW, trace, pane: this.view.value.pane });

@@ -1,4 +1,5 @@
 import type { Store } from "../state/store";
+import { collectives } from "./collectives";
 import { compare, othersOf } from "./compare";
 import { findings } from "./findings";
 import { flame } from "./flame";
@@ -31,7 +32,8 @@ export function panesOf(store: Store): Pane[] {
     return has?.contexts ? [...PANES_OF_CONTEXTS, ...recorded, query] : [...recorded, query];
   const work = store.overview.value.value?.facts?.kernels_are;
   const panes = work === "operators" ? PANES_WITHOUT_DEVICE : PANES;
+  const communicates = has?.communication ? [collectives] : [];
   const compared = othersOf(store).length ? [compare] : [];
   const searched = store.view.value.text ? [search] : [];
-  return [...panes, ...recorded, ...compared, query, ...searched];
+  return [...panes, ...communicates, ...recorded, ...compared, query, ...searched];
 }

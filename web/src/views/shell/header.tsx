@@ -84,23 +84,18 @@ function TracePicker({ store }: { store: Store }): JSX.Element | null {
 
 const STATES = { ready: "", closed: "", failed: " (failed)", loading: " (loading)" };
 
-/** The rank whose step is on screen; another shows the same step of that rank. */
+/** The rank whose step is on screen. */
 function RankPicker({ store }: { store: Store }): JSX.Element | null {
   const value = store.overview.value.value;
   if (!value || value.ranks.length < 2) return null;
   const now = stepOf(store.view.value.path ?? "") ?? stepOf(value.start);
-  const choose = (rank: number): void => {
-    const mine = value.steps.filter((one) => one.rank === rank);
-    const same = mine.find((one) => one.step === now?.step) ?? mine[0];
-    if (same) store.open(same.id);
-  };
   return (
     <label>
       <span class="dim">rank</span>{" "}
       <select
         aria-label="Rank"
         value={now?.rank}
-        onChange={(event) => choose(Number(event.currentTarget.value))}
+        onChange={(event) => store.showRank(Number(event.currentTarget.value))}
       >
         {value.ranks.map((one) => (
           <option key={one} value={one}>

@@ -1,0 +1,169 @@
+import type { JSX } from "preact";
+import { useMemo } from "preact/hooks";
+import type { CollectiveRow, Collectives } from "../api/types";
+import { bytes, count, milliseconds, percent, significant, words } from "../base/format";
+import { mainStage } from "../model/roofline";
+import { sum } from "../model/table/field";
+import { perStore } from "../state/per_store";
+import { spot, type Store } from "../state/store";
+import { WithAnswer } from "../widgets/answer";
+import { numberColumn, shareText, textColumn, type Column } from "../widgets/table/column";
+import { Table } from "../widgets/table/table";
+import { fileName } from "./file_name";
+import { overSteps } from "./kernels/pane";
+import type { Pane } from "./pane";
+
+const answerOf = perStore((store) => store.scoped((client, scope) => client.collectives(scope)));
+
+/** Communication between ranks: what it moves, what hides it, and who comes late. */
+export const collectives: Pane = {
+  id: "collectives",
+  title: "Collectives",
+  hint: "Communication by kind and process group, how much of it is exposed, and who comes late",
+  View: ({ store }) => (
+    <WithAnswer answer={answerOf(store)}>
+      {(value) => <Rows store={store} value={value} />}
+    </WithAnswer>
+  ),
+};
+
+function Rows({ store, value }: { store: Store; value: Collectives }): JSX.Element {
+  const columns = useMemo(() => columnsOf(value), [value]);
+  return (
+    <div class="pane-column">
+      <p class="pane-line">{sentence(value)}</p>
+      <Arrivals store={store} value={value} />
+      <Table
+        caption="Collectives by exposed time"
+        file={fileName(store, "collectives")}
+        columns={columns}
+        rows={value.rows}
+        keyOf={keyOf}
+        sorting={BY_EXPOSED}
+        onChoose={(row) => goTo(store, row)}
+        empty="This rank does not communicate in these steps."
+        tools={<span class="dim">{overSteps(value.steps)}</span>}
+      />
+    </div>
+  );
+}
+
+const BY_EXPOSED = { column: "exposed", down: true };
+const keyOf = (row: CollectiveRow): string => `${row.kind} ${row.group} ${row.ranks}`;
+
+function sentence({ rank, total_ms, exposed_ms, step_ms }: Collectives): string {
+  const share = percent(exposed_ms / (step_ms || 1));
+  return `Rank ${rank} communicates for ${milliseconds(total_ms)} of a step; ${milliseconds(exposed_ms)} (${share} of the step) are exposed.`;
+}
+
+/** The ranks from the latest to the one that waits longest; one click shows a rank. */
+function Arrivals({ store, value }: { store: Store; value: Collectives }): JSX.Element | null {
+  const [latest] = value.arrivals;
+  if (!latest || value.arrivals.length < 2) return null;
+  const notable = latest.late_ms > LEAST_LATE * value.step_ms;
+  return (
+    <div class="pane-line arrivals">
+      <span>
+        {notable ? (
+          <strong>
+            Rank {latest.rank} arrives latest: {milliseconds(latest.late_ms)} per step after the
+            median rank.
+          </strong>
+        ) : (
+          "No rank arrives much later than the others."
+        )}
+      </span>
+      <ul aria-label="Ranks by arrival">
+        {value.arrivals.map((one) => (
+          <li key={one.rank}>
+            <button
+              type="button"
+              class="chip"
+              aria-pressed={one.rank === value.rank}
+              title="Show this rank"
+              onClick={() => store.showRank(one.rank)}
+            >
+              rank {one.rank} {signed(one.late_ms)}
+            </button>
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+const LEAST_LATE = 0.02;
+
+/** `+4.28 ms`, `−312 µs`. */
+function signed(ms: number): string {
+  return `${ms < 0 ? "−" : "+"}${milliseconds(Math.abs(ms))}`;
+}
+
+function goTo(store: Store, row: CollectiveRow): void {
+  void store.goWhere(async (client) => {
+    const place = await client.placeOf(row.longest_event);
+    return spot(place.level, place.path);
+  });
+}
+
+/** What is known of no row is left out. */
+function columnsOf({ rows, step_ms, arrivals }: Collectives): Column<CollectiveRow>[] {
+  const share = (row: CollectiveRow): number => row.exposed_ms / (step_ms || 1);
+  const together = arrivals.length > 1;
+  const known = (value: (row: CollectiveRow) => unknown): boolean =>
+    rows.some((row) => value(row) !== null && value(row) !== "");
+  const columns: (Column<CollectiveRow> | false)[] = [
+    textColumn("kind", "kind", (row) => row.kind),
+    known((row) => row.group) && textColumn("group", "group", (row) => row.group),
+    known((row) => row.ranks) && textColumn("ranks", "ranks", (row) => row.ranks, { minor: true }),
+    known((row) => row.members) &&
+      numberColumn("members", "members", (row) => row.members, count, { hint: "ranks of the group" }),
+    textColumn("stage", "stage", (row) => words(mainStage(row))),
+    numberColumn("count", "count", (row) => row.count, count, {
+      hint: "calls in a step",
+      total: sum((row) => row.count),
+    }),
+    known((row) => row.bytes) &&
+      numberColumn("bytes", "bytes", (row) => row.bytes, bytes, { hint: "of the median call", unit: "B" }),
+    time("total", "total", (row) => row.total_ms, "in a step, with the wait for other ranks", true),
+    time("exposed", "exposed", (row) => row.exposed_ms, "in a step, while the rank computes nothing", true),
+    numberColumn("share", "share", share, shareText, { hint: "exposed, of the step", total: sum(share) }),
+    known((row) => row.wait_ms) &&
+      time("wait", "waiting", (row) => row.wait_ms, "in a step, until the last rank arrives", true),
+    time("transfer", together ? "transfer" : "one call", (row) => row.transfer_ms, together ? "of the median call, once the last rank is there" : "the median call, with the wait for other ranks", false),
+    known((row) => row.algorithm_gbs) &&
+      numberColumn("algorithm", "algorithm GB/s", (row) => row.algorithm_gbs, significant, {
+        hint: rateHint("bytes over time", together),
+        minor: true,
+      }),
+    known((row) => row.bus_gbs) &&
+      numberColumn("bus", "bus GB/s", (row) => row.bus_gbs, significant, {
+        hint: rateHint("as NCCL's tests define it", together),
+      }),
+    known((row) => row.last_rank) &&
+      textColumn("last", "last to arrive", lastText, {
+        hint: "the rank that most often arrives last, and at which share of the calls",
+      }),
+  ]; // prettier-ignore
+  return columns.filter((one) => one !== false);
+}
+
+/** Without the other ranks nothing says when the last of them arrives. */
+function rateHint(what: string, together: boolean): string {
+  return together ? what : `${what}; at least, since the time includes the wait for other ranks`;
+}
+
+function time(
+  id: string,
+  title: string,
+  value: (row: CollectiveRow) => number | null,
+  hint: string,
+  adds: boolean,
+): Column<CollectiveRow> {
+  const total = sum((row: CollectiveRow) => value(row) ?? 0);
+  return numberColumn(id, title, value, milliseconds, { hint, unit: "ms", ...(adds && { total }) });
+}
+
+function lastText({ last_rank, last_share }: CollectiveRow): string {
+  return last_rank === null ? "–" : `rank ${last_rank} (${percent(last_share ?? 0)})`;
+}
