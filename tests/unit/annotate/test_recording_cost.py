@@ -290,6 +290,18 @@ def changed(capture: dict[str, object] | None) -> Callable[[Run], Trace]:
     return change
 
 
+def followed_by(cpu_ns: int) -> Callable[[Run], Trace]:
+    """Steps of 1 ms of CPU time while recording, and of `cpu_ns` after it."""
+
+    def change(run: Run) -> Trace:
+        capture = dict(run.recorded.metadata.capture)
+        for name, ns in ("recorded_steps", 1_000_000), ("unrecorded_steps", cpu_ns):
+            capture[name] = {**capture[name], "process_cpu_ns": ns}
+        return run.recorded.with_metadata(capture=capture)
+
+    return change
+
+
 def as_foreign(run: Run) -> Trace:
     return run.recorded.with_metadata(capture={})
 
@@ -301,6 +313,7 @@ def as_rank(run: Run) -> Trace:
 def cases() -> Iterator[tuple[Callable[[Run], Trace], str]]:
     yield changed({"unrecorded_steps": None}), "no unrecorded steps were timed"
     yield as_rank, "ranks wait for each other"
+    yield followed_by(2_800_000), "took 2.8 times as much CPU time (2.8 ms), so the recorded ones"
     yield as_foreign, ""
 
 
@@ -310,6 +323,12 @@ def test_times_stay_as_recorded(change: Callable[[Run], Trace], why: str) -> Non
     found = annotate(trace)
     assert found.events["duration_ns"].tolist() == trace.events["duration_ns"].tolist()
     assert why in found.metadata.recording_cost.get("unknown", "")
+
+
+def test_steps_that_took_a_little_more_afterwards_did_the_same_work() -> None:
+    run = run_of(random_stages(1))
+    found = annotate(followed_by(1_250_000)(run))
+    assert found.metadata.recording_cost["removed_ns"] > 0
 
 
 def test_recorded_times_are_there_on_request() -> None:

@@ -11,6 +11,7 @@ from stepscope.annotate.links.launch_sides import device_work
 from stepscope.trace.trace import Trace
 
 WHOLE = "rest"
+OTHER_WORK = 1.3  # of the CPU time of recorded steps, which holds the cost of recording, too
 MOST_NS = 10_000  # per event: recording costs 1 to 6 µs (benchmarks/recording_cost.py)
 
 
@@ -48,4 +49,16 @@ def why_unknown(capture: Mapping[str, Any], ranks: int) -> str:
         return "ranks wait for each other, so the cost of one is not the cost of the job"
     if not capture.get("unrecorded_steps"):
         return "no unrecorded steps were timed in this run"
-    return ""
+    return _other_work(capture.get("recorded_steps") or {}, capture["unrecorded_steps"])
+
+
+def _other_work(recorded: Mapping[str, Any], unrecorded: Mapping[str, Any]) -> str:
+    """How much more the steps after the recording did; empty if they did the same."""
+    less, more = recorded.get("process_cpu_ns") or 0, unrecorded.get("process_cpu_ns") or 0
+    if not 0 < OTHER_WORK * less < more:
+        return ""
+    return (
+        f"the {unrecorded['count']} steps that followed took {more / less:.1f} times as much CPU "
+        f"time ({more / 1e6:.1f} ms), so the recorded ones are not typical; `stepscope run "
+        "--warmup N` records later steps"
+    )
