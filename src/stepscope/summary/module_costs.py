@@ -41,14 +41,33 @@ def module_tree(
         work: of each module with those inside it.
 
     Returns:
-        The outermost modules. Calls are means over all recorded steps, as the table counts them.
+        The outermost modules that run. Calls are means over all recorded steps, as the table counts
+        them.
     """
     modules = trace["modules"]
     costs = module_costs(trace, modules["parent"], chosen)
     recorded = int((trace["steps"]["rank"] == rank).sum())
     builder = _Builder(modules, costs, steps, recorded, work)
-    roots = np.flatnonzero((modules["parent"] < 0) & (modules["rank"] == rank)).tolist()
-    return builder.level([roots])
+    return builder.level([np.flatnonzero(models_that_run(modules, rank)).tolist()])
+
+
+def models_that_run(modules: Table, rank: int) -> Mask:
+    """The outermost modules that work in the recorded steps; all of them if none does.
+
+    A program may hold others: a copy that another object trains, a model for evaluation only.
+
+    Args:
+        modules: the table `modules`.
+        rank: whose modules.
+
+    Returns:
+        bool, shape (modules,).
+    """
+    models = (modules["parent"] < 0) & (modules["rank"] == rank)
+    phases = ("forward", "backward", "recompute")
+    costs = [modules[f"{phase}_{where}_ns"] for phase in phases for where in ("cpu", "device")]
+    running: Mask = models & (np.sum(costs, axis=0) > 0)
+    return running if running.any() else models
 
 
 class _Builder:

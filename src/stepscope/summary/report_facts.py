@@ -21,7 +21,7 @@ from stepscope.summary.facts import (
 )
 from stepscope.summary.iterations import iterations_of
 from stepscope.summary.machine_load import core_share, under_load
-from stepscope.summary.module_costs import module_tree
+from stepscope.summary.module_costs import models_that_run, module_tree
 from stepscope.summary.run_shares import run_shares
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.summary.stage_places import places_of
@@ -172,11 +172,9 @@ def _modules_evidence(trace: Trace) -> str:
 
 
 def _of_roots(selected: SelectedSteps, column: str) -> int | None:
-    """The sum over the models of the rank; None if no parameter is known."""
+    """The sum over the models of the rank that run; None if no parameter is known."""
     modules = selected.trace["modules"]
-    roots = (
-        (modules["parent"] < 0) & (modules["rank"] == selected.rank) & (modules["parameters"] > 0)
-    )
+    roots = models_that_run(modules, selected.rank) & (modules["parameters"] > 0)
     return int(modules[column][roots].sum()) if roots.any() else None
 
 

@@ -73,3 +73,20 @@ def test_calls_are_a_steps_however_many_steps_are_looked_at() -> None:
     )
     trace = annotate(drawn_trace(steps, model=node("net", "Net")))
     assert [summarize(trace, step=step).modules[0].calls for step in (None, 1)] == [1, 1]
+
+
+def test_models_that_do_not_run_in_the_steps_are_not_counted() -> None:
+    """A copy that a trainer replaced: its layers would count twice."""
+    models = {"roots": [{**node(name, "Net", node("fc", "Linear")), "path": name}
+                        for name in ("first", "second")]}  # fmt: skip
+    trace = drawn_trace(
+        """
+        main | 0 1000 | ProfilerStep#1
+        main | 0  900 | stepscope.module: second
+        main | 9   99 | stepscope.module: second.fc
+        """,
+        model=models,
+    )
+    summary = summarize(annotate(trace))
+    assert [one.name for one in summary.modules] == ["second"]
+    assert summary.parameters == 1
