@@ -178,3 +178,9 @@ def test_contexts_of_jax_are_compared_with_no_tool():
     assert "over 400 iterations" in run(
         "contexts_jax.py", "--only", "memory", "--iterations", "400"
     )
+
+
+@pytest.mark.skipif(find_spec("optax") is None, reason="its scripts use optax")
+def test_stages_of_a_plain_jax_script_are_compared_with_its_timers():
+    said = run("jax_scripts.py", "--rounds", "1", "--only", "plain_transformer")
+    assert "| plain_transformer | 100.0% |" in said

@@ -18,11 +18,11 @@ from stepscope.annotate.links.launch_sides import on_host
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.links.program_runs import call_around, calls_of_host_work
 from stepscope.annotate.names.named_scopes import Scope, scope_of
+from stepscope.annotate.names.traced_frames import frames_below_call
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.contexts.call_paths import merge_paths
 from stepscope.contexts.frames import Frame, Frames
 from stepscope.contexts.synthetic_elements import SyntheticElements
-from stepscope.contexts.traced_frames import frames_below_call
 from stepscope.trace.schema import VIAS
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace

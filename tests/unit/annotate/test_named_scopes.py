@@ -60,6 +60,13 @@ def test_of_operations_that_were_merged_the_first_scope_counts() -> None:
     assert scope_of(merged) == scope_of("jit(step)/transpose(jvp(CNN))/mul")
 
 
+def test_merged_collectives_belong_to_the_modules_that_they_share() -> None:
+    """XLA combines all-reduces of many gradients, and writes what their scopes do not share."""
+    gradients = "transpose(jvp(Net))/Dense_0/dot_general:transpose(jvp(Net))/Dense_1/reduce_sum"
+    scope = scope_of(f"jit(step)/({gradients}:jvp()/reduce_sum)")
+    assert scope[:5] == ("step", "backward", False, ("Net",), "dot_general")
+
+
 @pytest.mark.parametrize(
     ("text", "inside"),
     [

@@ -2,52 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 from facts import of_events
+from traced_steps import SITE, traced
 
-from stepscope.annotate import annotate
-from stepscope.testing import drawn_trace
-from stepscope.trace.schema import FRAMES, ORIGINS
-from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
-
-SITE = "/venv/lib/python3.11/site-packages"
-
-
-def traced(*operations: tuple[str, str, list[str]]) -> Trace:
-    """One step of operations, each with its name, scope and stack of `FILE:LINE FUNCTION`."""
-    numbers: dict[tuple[int, str], int] = {}
-    rows, text = [], ["main | 0 500 | PjitFunction(step) | cat=runtime"]
-    for index, (name, scope, stack) in enumerate(operations):
-        number = -1
-        for frame in stack:
-            number = numbers.setdefault((number, frame), len(numbers))
-        rows.append((index, scope, number, 1.0))
-        begin = 10 * (index + 1)
-        of = f"cat=cpu_op corr=1 scope={scope}"
-        text.append(f"pool | {begin} {begin + 10} | {name} | {of}")
-    trace = drawn_trace("\n".join(text))
-    names = [name for name, _, _ in operations]
-    origin = [
-        names.index(name) if name in names else -1
-        for name in (text or "" for text in trace.events.text("name"))
-    ]
-    first, scopes, frame, share = zip(*rows, strict=True)
-    places = [frame.partition(" ") for _, frame in numbers]
-    origins: dict[str, Any] = {
-        "first": first, "scope": Text.of(scopes), "frame": frame, "share": share,
-    }  # fmt: skip
-    frames: dict[str, Any] = {
-        "parent": [parent for parent, _ in numbers],
-        "function": Text.of(function for _, _, function in places),
-        "file": Text.of(place.rpartition(":")[0] for place, _, _ in places),
-        "line": [int(place.rpartition(":")[2]) for place, _, _ in places],
-    }
-    trace = trace.with_events(origin=np.array(origin))
-    trace = trace.with_table(Table(ORIGINS, origins)).with_table(Table(FRAMES, frames))
-    return annotate(trace)
 
 
 def modules(trace: Trace) -> list[tuple[str, str, int]]:
@@ -97,6 +55,54 @@ def test_scopes_that_tell_more_modules_apart_go_before() -> None:
     assert set(trace["modules"].text("evidence")) == {"scopes"}
 
 
-def test_functions_alone_are_no_modules() -> None:
+def test_classes_are_modules_wherever_the_environment_is() -> None:
+    """In a folder named like a framework, too."""
+    linear = LINEAR.replace("/venv", "/home/me/jax/venv")
+    stack = [*NET, "/home/me/jax/model.py:9 Net.__call__", linear]
+    trace = traced(("dot.1", "jit(step)/jvp()/dot_general", stack))
+    assert [path for path, _, _ in modules(trace)] == ["Net", "Net.Linear"]
+
+
+def test_a_stack_that_xla_repeats_in_a_nested_computation_is_one() -> None:
+    """As for `dot_product_attention`, which nnx compiles by itself: the frame of `jit` comes first,
+    then the whole stack again."""
+    block = [*NET, "model.py:9 Net.__call__", "model.py:4 Attention.__call__"]
+    again = [*block, f"{SITE}/flax/nnx/transforms/compilation.py:138 JitFn.__call__", *block]
+    trace = traced(
+        ("dot.1", "jit(step)/jvp()/dot_general", [*block, LINEAR]),
+        ("dot.2", "jit(step)/jvp()/dot_general", [*again, f"{SITE}/flax/nnx/nn/a.py:7 attend"]),
+    )
+    assert [path for path, _, _ in modules(trace)] == [
+        "Net", "Net.Attention", "Net.Attention.Linear",
+    ]  # fmt: skip
+    assert of_events(trace, "module")["dot.2"] == 1
+
+
+PLAIN = ["train.py:20 step", "train.py:18 loss_of"]
+
+
+def test_without_scopes_and_classes_the_functions_of_the_user_are_modules() -> None:
+    model = ["train.py:20 step", "train.py:18 loss_of", "model.py:9 model"]
+    loss = ["train.py:20 step", "train.py:19 loss_of", f"{SITE}/optax/losses/_base.py:7 l2_loss"]
+    trace = traced(
+        ("dot.1", "jit(step)/jvp()/dot_general", [*model, "model.py:3 attention"]),
+        ("dot.2", "jit(step)/jvp()/dot_general", [*model[:2], "model.py:10 model"]),
+        ("sub.1", "jit(step)/jvp()/sub", loss),
+        ("dot.3", "jit(step)/transpose(jvp())/dot_general", [*model, "model.py:3 attention"]),
+    )
+    assert modules(trace) == [("model", "model", 18), ("model.attention", "attention", 9)]
+    found = of_events(trace, "module")
+    assert [found[name] for name in ("dot.1", "dot.2", "sub.1", "dot.3")] == [1, 0, None, 1]
+
+
+def test_functions_are_no_modules_next_to_scopes() -> None:
+    trace = traced(
+        ("dot.1", "jit(step)/jvp(Net)/dot_general", [*PLAIN, "model.py:9 model"]),
+        ("dot.2", "jit(step)/jvp(Net)/dot_general", [*PLAIN, "model.py:3 norm"]),
+    )
+    assert [path for path, _, _ in modules(trace)] == ["Net"]
+
+
+def test_a_function_around_every_operation_is_no_module() -> None:
     trace = traced(("dot.1", "jit(step)/jvp()/dot_general", [*NET, "model.py:3 mlp"]))
     assert modules(trace) == []

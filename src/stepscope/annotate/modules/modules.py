@@ -17,7 +17,7 @@ from stepscope.annotate.modules.module_evidence import (
     from_ranges,
     from_scopes,
 )
-from stepscope.annotate.modules.traced_modules import from_stacks
+from stepscope.annotate.modules.traced_modules import from_functions, from_stacks
 from stepscope.arrays import Array, Ids32, Mask, Rows, Times
 from stepscope.trace.intervals import grouped_union
 from stepscope.trace.nesting import inherit
@@ -47,11 +47,14 @@ def attribute_modules(trace: Trace) -> Trace:
 
 
 def _of_compiled(trace: Trace) -> Evidence | None:
-    """Modules of compiled operations by scopes or by stacks, whichever tells more of them apart."""
+    """Modules of compiled operations by scopes or by stacks, whichever tells more of them apart.
+
+    Functions count only where there are neither scopes nor classes.
+    """
     found = [evidence for evidence in (from_scopes(trace), from_stacks(trace)) if evidence]
-    if found:
-        return _with_parameters(trace, max(found, key=lambda evidence: len(evidence.modules)))
-    return None
+    chosen = max(found, key=lambda evidence: len(evidence.modules), default=None)
+    chosen = chosen or from_functions(trace)
+    return _with_parameters(trace, chosen) if chosen else None
 
 
 def _with_parameters(trace: Trace, evidence: Evidence) -> Evidence:

@@ -3,7 +3,8 @@
 Flax's nnx, Equinox and plain classes name no scopes, but a model is called through its classes:
 `Net.__call__` calls `Block.__call__` calls `Linear.__call__`. A module is a class, called from one
 line of the module around it. Instances that one line calls cannot be told apart: a loop over layers
-is one module, with as many calls.
+is one module, with as many calls. In a model of plain functions, functions take the place of
+classes (`traced_functions`).
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.annotate.modules.module_evidence import Evidence, Module, most_repeated
-from stepscope.arrays import Ids
+from stepscope.annotate.modules.traced_functions import function_names
+from stepscope.annotate.names.origin_frames import frames_of_events
+from stepscope.annotate.names.traced_frames import frames_below_call
+from stepscope.arrays import Ids, Mask
 from stepscope.trace.schema import FORWARD_STAGES, STAGES
-from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 _CALL = re.compile(r"^([A-Za-z_]\w*)\.(?:__call__|forward)$")
 # Frameworks that name scopes, and wrappers of functions, whose classes are no modules.
 _NO_MODULES = re.compile(
-    r"/(?:flax/(?:linen|core|nnx/(?:transforms|training|\w+\.py$))|haiku/_src|keras/src"
-    r"|equinox/_|jax|optax|stepscope)(?:/|$|\w+\.py$)"
+    r"/flax/(?:linen/|core/|nnx/(?:transforms/|training/|\w+\.py$))|/haiku/_src/|/keras/src/"
+    r"|/equinox/_|-packages/(?:jax|optax)/|/stepscope/capture/"
 )
 
 
@@ -41,12 +44,29 @@ def from_stacks(trace: Trace) -> Evidence | None:
 
     A fused operation belongs to the module of its largest part.
     """
-    events = trace.events
-    passes = [STAGES.index(stage) for stage in (*FORWARD_STAGES, "backward")]
-    traced = (events["origin"] >= 0) & np.isin(events["stage"], passes)
-    places, of_frame = _places(trace["frames"])
-    module_of = np.append(of_frame, -1)[_frames_of_origins(trace["origins"])]
-    call_of = np.where(traced, np.append(module_of, -1)[events["origin"]], -1)
+    frames = trace["frames"]
+    rows = zip(frames.text("function"), frames.text("file"), strict=True)
+    return _from_frames(trace, [_class_of(function or "", file or "") for function, file in rows])
+
+
+def from_functions(trace: Trace) -> Evidence | None:
+    """The same from the user's functions, where the model has no classes."""
+    outer, kept = frames_below_call(trace)
+    used = np.append(kept, -1)[frames_of_events(trace)[_of_passes(trace)]]
+    return _from_frames(trace, function_names(trace["frames"], outer, used[used >= 0]))
+
+
+def _class_of(function: str, file: str) -> str:
+    """The class of the module that a frame calls, empty if none."""
+    found = _CALL.match(function)
+    return found[1] if found and not _NO_MODULES.search(file) else ""
+
+
+def _from_frames(trace: Trace, names: list[str]) -> Evidence | None:
+    """Modules where each frame with a name begins one."""
+    places, of_frame = _places(trace, names)
+    module_of = np.append(of_frame, -1)[frames_of_events(trace)]
+    call_of = np.where(_of_passes(trace), module_of, -1)
     used = _with_outer(np.unique(call_of[call_of >= 0]).tolist(), places)
     if not used:
         return None
@@ -55,32 +75,30 @@ def from_stacks(trace: Trace) -> Evidence | None:
     modules = _modules([places[place] for place in number], number)
     table = np.array([number.get(place, -1) for place in range(len(places))] + [-1], np.int32)
     call_of = table[call_of]
-    return Evidence("stacks", modules, call_of, most_repeated(events, call_of, modules), own=True)
+    calls = most_repeated(trace.events, call_of, modules)
+    return Evidence("stacks", modules, call_of, calls, own=True)
 
 
-def _frames_of_origins(origins: Table) -> Ids:
-    """The frame of the largest origin of each group, at the group's first row."""
-    order = np.lexsort((-origins["share"], origins["first"]))
-    first, place = np.unique(origins["first"][order], return_index=True)
-    result = np.full(len(origins), -1, np.int64)
-    result[first] = origins["frame"][order[place]]
+def _of_passes(trace: Trace) -> Mask:
+    """The compiled operations of the forward and the backward pass."""
+    passes = [STAGES.index(stage) for stage in (*FORWARD_STAGES, "backward")]
+    result: Mask = (trace.events["origin"] >= 0) & np.isin(trace.events["stage"], passes)
     return result
 
 
-def _places(frames: Table) -> tuple[list[_Place], Ids]:
+def _places(trace: Trace, names: list[str]) -> tuple[list[_Place], Ids]:
     """The modules in all stacks, parents first, and the module in which each frame is, or -1."""
     number: dict[_Place, int] = {}
-    functions, files = frames.text("function"), frames.text("file")
-    lines, parents = frames["line"].tolist(), frames["parent"].tolist()
-    result = np.full(len(frames), -1, np.int64)
-    for row, above in enumerate(parents):
+    files, lines = list(trace["frames"].text("file")), trace["frames"]["line"].tolist()
+    outer, kept = frames_below_call(trace)
+    result = np.full(len(names), -1, np.int64)
+    for row, above in enumerate(outer.tolist()):
         around = int(result[above]) if above >= 0 else -1
-        found = _CALL.match(functions[row] or "")
-        if found and above >= 0 and not _NO_MODULES.search(files[row] or ""):
-            place = _Place(around, found[1], files[above] or "", lines[above])
+        if above >= 0 and names[row]:
+            place = _Place(around, names[row], files[above] or "", lines[above])
             around = number.setdefault(place, len(number))
         result[row] = around
-    return list(number), result
+    return list(number), np.where(kept >= 0, result[kept], -1)
 
 
 def _with_outer(used: list[int], places: list[_Place]) -> set[int]:

@@ -3,7 +3,8 @@
 JAX writes the scopes that were open when an operation was traced, and the transformations between:
 `jit(train_step)/transpose(jvp(CNN))/Dense_0/dot_general` is part of the backward pass of `Dense_0`
 in `CNN`. An operation that XLA fuses from several has the scope of one of them; one that it merged
-from several has their scopes with `;` between, of which the first stands for all.
+from several has their scopes with `;` between, of which the first stands for all; for collectives,
+what they have in common, and `(first:second:…)` with the rest of each.
 
 Source: JAX's name stack (jax/_src/source_info_util.py) and the names of its transformations.
 """
@@ -13,15 +14,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import takewhile
 from typing import NamedTuple
 
-import numpy as np
-
-from stepscope.annotate.names.autograd_marks import is_backward
-from stepscope.annotate.names.range_names import CODE, stage_of_range
-from stepscope.arrays import Codes8, IntArray, Mask
+from stepscope.annotate.names.range_names import stage_of_range
 from stepscope.trace.table import Text
-from stepscope.trace.trace import Trace
 
 _WRAPPED = re.compile(r"^([\w-]+)\((.*)\)$", re.DOTALL)
 _CALLS = ("jit", "pjit", "xla_call", "custom_partitioning")  # in parentheses: a function's name
@@ -40,7 +37,6 @@ _ENCLOSING = {
 _BRANCH = re.compile(r"^branch_\d+_fun$")
 _OF_SCAN = ("while", "body", "closed_call")
 _EINSUM = "->"
-_NONE = -1
 _LONGEST, _DEEPEST = 4096, 64  # parsing takes bounded time for any input
 
 
@@ -76,6 +72,8 @@ def scope_of(text: str) -> Scope:
         ('vmap', 'scan')
     """
     *around, primitive = _split(text[:_LONGEST].partition(";")[0])
+    if primitive.startswith("(") and ":" in primitive:
+        return _merged("/".join(around), primitive)
     program, transforms, machinery = "", set[str](), set[str]()
     names: list[str] = []
     for part in around if "(" not in primitive else (*around, primitive):
@@ -96,6 +94,15 @@ def scope_of(text: str) -> Scope:
     return Scope(program, stage, recompute, tuple(names[:_DEEPEST]), primitive, inside)
 
 
+def _merged(around: str, operations: str) -> Scope:
+    """The scope of merged operations, `(Dense_0/add:Dense_1/add)`: the first, in shared modules."""
+    inner = operations.removeprefix("(").removesuffix(")")
+    scopes = [scope_of(f"{around}/{one}") for one in _split(inner, ":") if one]
+    levels = zip(*(scope.modules for scope in scopes if scope.modules), strict=False)
+    shared = takewhile(lambda level: len(set(level)) == 1, levels)
+    return scopes[0]._replace(modules=tuple(level[0] for level in shared))
+
+
 def _enclosing(parts: list[str]) -> Iterator[str]:
     """What encloses an operation; the body of a scan is a call within a while loop."""
     for number, part in enumerate(parts):
@@ -109,12 +116,12 @@ def _enclosing(parts: list[str]) -> Iterator[str]:
             yield shown
 
 
-def _split(text: str) -> list[str]:
-    """The parts between slashes that are outside parentheses."""
+def _split(text: str, separator: str = "/") -> list[str]:
+    """The parts between separators that are outside parentheses."""
     parts, depth = [""], 0
-    for piece in re.split(r"([/()])", text):
+    for piece in re.split(f"([{separator}()])", text):
         depth += (piece == "(") - (piece == ")")
-        if piece == "/" and depth <= 0:
+        if piece == separator and depth <= 0:
             parts.append("")
         else:
             parts[-1] += piece
@@ -126,56 +133,6 @@ def _stage(transforms: set[str], names: list[str]) -> str | None:
         return "backward"
     stages: Iterator[str] = filter(None, map(stage_of_range, names))
     return next(stages, "forward" if "jvp" in transforms else None)
-
-
-def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
-    """The stage of each event from its scope, -1 if unknown, and which events are recomputed.
-
-    Transformations identify the operations of a differentiated function. The rest of its program is
-    assigned by position: `other` before the forward pass, `optimizer` after the first gradient. If
-    nothing is differentiated, everything compiled is forward.
-
-    Returns:
-        int8 and bool, shape (events,) each.
-    """
-    events = trace.events
-    text = events.text("scope")
-    scopes = [scope_of(value) for value in text.values]
-    stage = _table([CODE[scope.stage] if scope.stage else _NONE for scope in scopes])[text.codes]
-    again = _table([int(scope.recompute) for scope in scopes])[text.codes] > 0
-    programs = {
-        name: number for number, name in enumerate(sorted({scope.program for scope in scopes}))
-    }
-    program = _table([programs[scope.program] for scope in scopes], np.int32)[text.codes]
-    if (stage == CODE["backward"]).any() or is_backward(events).any():
-        _assign_by_position(trace, stage, program)
-    else:
-        stage[(stage == _NONE) & (text.codes >= 0)] = CODE["forward"]
-    return stage.astype(np.int8), again
-
-
-def _table(codes: list[int], dtype: type[np.integer] = np.int8) -> IntArray:
-    """A lookup table by scope code, with a last entry for events without a scope."""
-    return np.array([*codes, _NONE], dtype)
-
-
-def _assign_by_position(trace: Trace, stage: IntArray, program: IntArray) -> None:
-    """Assign the rest of a program, outside its two passes, by position."""
-    step = trace.events["step"]
-    key = (step.astype(np.int64) << 32) + program
-    backward = (stage == CODE["backward"]) & (step >= 0)
-    for program_key in np.unique(key[backward]).tolist():
-        rows = np.flatnonzero((key == program_key) & (program >= 0))
-        start, assigned = trace.events["start_ns"][rows], stage[rows]
-        unassigned = assigned == _NONE
-        forward = start[assigned == CODE["forward"]].min(initial=np.iinfo(np.int64).max)
-        backward_start = start[assigned == CODE["backward"]].min()
-        assigned[unassigned] = np.select(
-            [start >= backward_start, start >= forward],
-            [CODE["optimizer"], CODE["forward"]],
-            CODE["other"],
-        )[unassigned]
-        stage[rows] = assigned
 
 
 def primitives(scope: Text) -> Text:

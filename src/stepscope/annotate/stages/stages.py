@@ -9,8 +9,8 @@ import numpy as np
 from stepscope.annotate.links.launch_sides import on_host
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.autograd_marks import is_backward, is_forward
-from stepscope.annotate.names.named_scopes import stages_by_scope
 from stepscope.annotate.names.range_names import CODE, is_step, stage_of_names
+from stepscope.annotate.stages.compiled_stages import stages_by_scope
 from stepscope.annotate.stages.optimizer_closures import release_closures
 from stepscope.annotate.stages.stage_by_position import assign_by_position, work_launched
 from stepscope.annotate.steps.iterations import stages_by_iteration

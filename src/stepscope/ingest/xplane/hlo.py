@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.ingest.xplane.hlo_buffers import arguments_of, buffers_of
+from stepscope.ingest.xplane.hlo_lenders import lenders_of
 from stepscope.ingest.xplane.hlo_origins import (
     FrameIndex,
     Origin,
@@ -32,6 +33,7 @@ from stepscope.trace.interner import Interner
 METADATA_PLANE = "/host:metadata"
 _FUSED = ("fusion", "call", "async-start")
 _PROTO = "Hlo Proto"
+BY_COMPILER = "xla::"  # before the opcode of an instruction that no operation of JAX asked for
 _NUMBERED = re.compile(r"^(.*)\((\d+)\)$")
 
 
@@ -50,7 +52,8 @@ class Programs:
     Attributes:
         buffers: sizes of the arguments of each program that was read, by name; of programs with
             the same name the largest.
-        arguments: name, elements and bytes of each argument of the program with most of them.
+        arguments: name, elements and bytes of each argument of the program that has most bytes of
+            them under names, such as `params['Dense_0']`, or else most bytes.
         frames: the Python frames to which the origins of instructions refer.
     """
 
@@ -97,11 +100,15 @@ class Programs:
             if found["argument_bytes"] >= self.buffers.get(name, {}).get("argument_bytes", 0):
                 self.buffers[name] = found
             arguments = arguments_of(self._source, module)
-            self.arguments = max(self.arguments, arguments, key=_bytes)
+            self.arguments = max(self.arguments, arguments, key=_named_bytes)
 
 
-def _bytes(arguments: list[tuple[str, int, int]]) -> int:
-    return sum(size for _, _, size in arguments)
+def _named_bytes(arguments: list[tuple[str, int, int]]) -> tuple[int, int]:
+    """Bytes of the arguments with names below them, and of all: residuals are only numbered."""
+    return (
+        sum(size for name, _, size in arguments if "['" in name),
+        sum(size for _, _, size in arguments),
+    )
 
 
 def _instructions(source: Source, proto: Span, frames: SourceFrames) -> dict[str, Instruction]:
@@ -119,6 +126,8 @@ class _Computations:
 
     def __init__(self, source: Source, module: Span, frames: SourceFrames) -> None:
         self._source = source
+        name = "".join(source.text(*span) for span in source.inner(module, 1))
+        self._program = f"jit({name.removeprefix('jit_')})"
         self._frames, self._shapes = FrameIndex(source, module, frames), Shapes(source)
         self._work = ProgramWork(source)
         self._origins: dict[int, tuple[Origin, ...]] = {}  # of each computation
@@ -141,7 +150,16 @@ class _Computations:
         works = self._work.add(number, source.number(computation, 6), nodes)
         origins = [self._fused(*each) for each in zip(nodes, own, strict=True)]
         self._origins[number] = origins_of_members(zip(origins, works, strict=True))
-        instructions = map(Instruction, scopes, places, works, origins)
+        lenders = lenders_of(nodes, [bool(scope) for scope in scopes])
+        instructions = [
+            Instruction(
+                scopes[lender] or f"{self._program}/{BY_COMPILER}{node.opcode}",
+                places[lender],
+                work,
+                made or own[lender],
+            )
+            for lender, node, work, made in zip(lenders, nodes, works, origins, strict=True)
+        ]
         return dict(zip(names, instructions, strict=True))
 
     def _fused(self, node: Node, own: tuple[Origin, ...]) -> tuple[Origin, ...]:
@@ -172,10 +190,15 @@ def _metadata(
     names, files = (_texts(source, inner.of(number, BYTES), size) for number in (2, 3))
     lines, frame = inner.last(4, size).tolist(), inner.last(15, size).tolist()
     for row, owner in enumerate(found.owner.tolist()):
-        scopes[owner] = names[row]
+        scopes[owner] = names[row] if _is_scope(names[row]) else ""
         places[owner] = f"{files[row]}:{lines[row]}" if files[row] else index.place(frame[row])
         frames[owner] = index.number(frame[row], files[row], lines[row])
     return scopes, places, frames
+
+
+def _is_scope(name: str) -> bool:
+    """Whether a name is no argument's, such as `params['Dense_0/kernel']`."""
+    return "/" in name and "['" not in name
 
 
 def _texts(source: Source, found: Fields, count: int) -> list[str]:

@@ -2,8 +2,8 @@
 
 The stack of an operation begins at the script. What is above the compiled function is the path of
 the call that compiled it, of which later calls need not have come. Within a loop or another nested
-computation XLA writes the frames above it once more: a stack that begins with the same frames twice
-has them once here.
+computation XLA writes the frames above it once more: a stack that comes back to the line where it
+began goes on from there.
 """
 
 from __future__ import annotations
@@ -48,12 +48,19 @@ def frames_below_call(trace: Trace) -> tuple[Ids, Ids]:
     programs = {scope_of(value).program for value in trace["origins"].text("scope").values}
     inside: list[bool] = []
     chains: list[list[int]] = []
+    known: dict[tuple[int, str, str, int], int] = {}
     for number, row in enumerate(rows):
         is_inside = row.above >= 0 and inside[row.above]
         begins = row.function.rpartition(".")[2] in programs and not is_inside
         is_first = begins or row.above < 0 or rows[row.above].file.endswith(_RUNNER)
         inside.append(begins or is_inside)
-        chains.append(_extended([] if is_first else chains[row.above], number, rows))
+        chain = [] if is_first else chains[row.above]
+        if chain and row.place == rows[chain[0]].place:
+            chain = []  # the stack, once more
+        if not _is_of_recorder(row.file):
+            outer_row = chain[-1] if chain else -1
+            chain = [*chain, known.setdefault((outer_row, *row.place), number)]
+        chains.append(chain)
     outer, kept = np.full(len(rows), -1), np.full(len(rows), -1)
     for number, chain in enumerate(chains):
         kept[number] = chain[-1] if chain else -1
@@ -71,11 +78,5 @@ def _rows(trace: Trace) -> Iterator[_Row]:
     return (_Row(above, name or "", file or "", line) for above, name, file, line in columns)
 
 
-def _extended(around: list[int], number: int, rows: list[_Row]) -> list[int]:
-    """The frames of a stack with one more, without what it repeats and without the recorder's."""
-    if _RECORDER in rows[number].file and not rows[number].file.endswith(_RUNNER):
-        return around
-    chain = [*around, number]
-    half, odd = divmod(len(chain), 2)
-    places = [rows[one].place for one in chain]
-    return chain if odd or places[:half] != places[half:] else chain[:half]
+def _is_of_recorder(file: str) -> bool:
+    return _RECORDER in file and not file.endswith(_RUNNER)

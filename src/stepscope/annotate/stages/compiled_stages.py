@@ -1,0 +1,92 @@
+"""The stages of compiled operations and of the calls that run them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepscope.annotate.names.autograd_marks import is_backward
+from stepscope.annotate.names.compiled_calls import called_function, is_compiled_call
+from stepscope.annotate.names.named_scopes import Scope, scope_of
+from stepscope.annotate.names.optimizer_frames import in_optimizer
+from stepscope.annotate.names.range_names import CODE
+from stepscope.arrays import Codes8, IntArray, Mask
+from stepscope.trace.schema import STAGES
+from stepscope.trace.trace import Trace
+
+_NONE = -1
+_BY_COMPILER = "xla::"  # before an opcode: an instruction that no operation of JAX asked for
+
+
+def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
+    """The stage of each event from its scope, -1 if unknown, and which events are recomputed.
+
+    Transformations identify the operations of a differentiated function, and stacks those of an
+    optimizer. A program all of one stage, such as a backward pass compiled by itself, gives it to
+    its calls and to what the compiler added. The rest of a program is assigned by position:
+    `other` before the forward pass, `optimizer` after the first gradient. If nothing is
+    differentiated, everything else that was compiled is forward.
+
+    Returns:
+        int8 and bool, shape (events,) each.
+    """
+    events = trace.events
+    text = events.text("scope")
+    scopes = [scope_of(value) for value in text.values]
+    stage = _table([CODE[scope.stage] if scope.stage else _NONE for scope in scopes])[text.codes]
+    stage[(stage == _NONE) & in_optimizer(trace)] = CODE["optimizer"]
+    again = _table([int(scope.recompute) for scope in scopes])[text.codes] > 0
+    if (stage == CODE["backward"]).any() or is_backward(events).any():
+        stage = _with_rest_of_programs(trace, stage, scopes)
+    else:
+        stage[(stage == _NONE) & (text.codes >= 0)] = CODE["forward"]
+    return stage.astype(np.int8), again
+
+
+def _with_rest_of_programs(trace: Trace, stage: IntArray, scopes: list[Scope]) -> IntArray:
+    """Assign what its own scope does not, from the rest of its program."""
+    codes = trace.events.text("scope").codes
+    number = {name: code for code, name in enumerate(sorted({one.program for one in scopes}))}
+    program = _table([number[scope.program] for scope in scopes], np.int32)[codes]
+    single = _single_stages(stage, program, len(number))
+    added = _table([scope.primitive.startswith(_BY_COMPILER) for scope in scopes])[codes] > 0
+    stage = np.where((stage == _NONE) & added, single[program], stage)
+    _assign_by_position(trace, stage, program)
+    stage = np.where(stage == _NONE, single[program], stage)
+    names = trace.events.text("name")
+    calls = [number.get(called_function(name), _NONE) for name in names.values]
+    called = np.where(names.where(is_compiled_call), _table(calls, np.int32)[names.codes], _NONE)
+    return np.where(stage == _NONE, single[called], stage)
+
+
+def _single_stages(stage: IntArray, program: IntArray, programs: int) -> IntArray:
+    """The stage of each program whose known operations are all of one; else, and last, -1."""
+    known = (stage != _NONE) & (program >= 0)
+    size = programs * len(STAGES)
+    count = np.bincount(program[known] * len(STAGES) + stage[known], minlength=size)
+    by_program = count.reshape(programs, len(STAGES)) > 0
+    is_single = by_program.sum(axis=1) == 1
+    return np.append(np.where(is_single, by_program.argmax(axis=1), _NONE), _NONE)
+
+
+def _table(codes: list[int], dtype: type[np.integer] = np.int8) -> IntArray:
+    """A lookup table by code, with a last entry for events without one."""
+    return np.array([*codes, _NONE], dtype)
+
+
+def _assign_by_position(trace: Trace, stage: IntArray, program: IntArray) -> None:
+    """Assign the rest of a program, outside its two passes, by position."""
+    step = trace.events["step"]
+    key = (step.astype(np.int64) << 32) + program
+    backward = (stage == CODE["backward"]) & (step >= 0)
+    for program_key in np.unique(key[backward]).tolist():
+        rows = np.flatnonzero((key == program_key) & (program >= 0))
+        start, assigned = trace.events["start_ns"][rows], stage[rows]
+        unassigned = assigned == _NONE
+        forward = start[assigned == CODE["forward"]].min(initial=np.iinfo(np.int64).max)
+        backward_start = start[assigned == CODE["backward"]].min()
+        assigned[unassigned] = np.select(
+            [start >= backward_start, start >= forward],
+            [CODE["optimizer"], CODE["forward"]],
+            CODE["other"],
+        )[unassigned]
+        stage[rows] = assigned

@@ -1,0 +1,95 @@
+"""Stages of compiled operations by their stacks, and of programs that are all of one stage."""
+
+from __future__ import annotations
+
+from facts import of_events
+from traced_steps import SITE, traced
+
+from stepscope.annotate import annotate
+from stepscope.testing import drawn_trace
+
+STEP = ["train.py:20 step"]
+OPTAX = f"{SITE}/optax/_src/transform.py:9 scale_by_adam.<locals>.update_fn"
+
+
+def stages(*operations: tuple[str, str, list[str]]) -> dict[str, str]:
+    found = of_events(traced(*operations), "stage")
+    return {name: found[name] for name, _, _ in operations}
+
+
+def test_what_optax_traces_is_optimizer_even_before_the_forward_pass() -> None:
+    """XLA runs the update of a moment as early as its inputs are there."""
+    assert stages(
+        ("decay", "jit(step)/mul", [*STEP, OPTAX]),
+        ("cast", "jit(step)/convert_element_type", STEP),
+        ("dot.1", "jit(step)/jvp()/dot_general", [*STEP, "train.py:3 loss"]),
+        ("dot.2", "jit(step)/transpose(jvp())/dot_general", [*STEP, "train.py:3 loss"]),
+        ("update", "jit(step)/sub", STEP),
+    ) == {
+        "decay": "optimizer",
+        "cast": "other",
+        "dot.1": "forward",
+        "dot.2": "backward",
+        "update": "optimizer",
+    }  # fmt: skip
+
+
+def test_a_program_of_updates_alone_is_optimizer() -> None:
+    backward = ("dot.2", "jit(grads)/transpose(jvp())/dot_general", ["train.py:9 grads"])
+    for stack in (
+        [OPTAX],
+        ["train.py:30 apply_gradients"],
+        [f"{SITE}/flax/training/train_state.py:8 TrainState.replace"],
+    ):
+        update = ("add", "jit(update)/add", ["train.py:40 update", *stack])
+        assert stages(backward, update)["add"] == "optimizer"
+
+
+def test_a_loss_of_optax_is_none_of_its_updates() -> None:
+    loss = f"{SITE}/optax/losses/_classification.py:9 softmax_cross_entropy"
+    found = stages(
+        ("dot.2", "jit(grads)/transpose(jvp())/dot_general", ["train.py:9 grads"]),
+        ("exp", "jit(evaluate)/exp", ["train.py:50 evaluate", loss]),
+    )
+    assert found["exp"] != "optimizer"
+
+
+def test_a_call_and_the_copies_of_the_compiler_have_the_stage_of_their_program() -> None:
+    found = of_events(
+        annotate(
+            drawn_trace("""
+                main |  0 300 | train#step_num=0
+                main |  1  10 | PjitFunction(forward)  | cat=runtime
+                main | 50  60 | PjitFunction(backward) | cat=runtime
+                pool | 11  20 | copy.1 | scope=jit(forward)/xla::copy
+                pool | 20  40 | dot.1  | scope=jit(forward)/jvp(Net)/dot_general
+                pool | 61  70 | copy.2 | scope=jit(backward)/xla::copy
+                pool | 70  90 | dot.2  | scope=jit(backward)/transpose(jvp(Net))/dot_general
+            """)
+        ),
+        "stage",
+    )
+    assert {name: stage for name, stage in found.items() if name != "train#step_num=0"} == {
+        "PjitFunction(forward)": "forward",
+        "PjitFunction(backward)": "backward",
+        "copy.1": "forward",
+        "dot.1": "forward",
+        "copy.2": "backward",
+        "dot.2": "backward",
+    }
+
+
+def test_in_a_whole_step_the_copies_of_the_compiler_are_assigned_by_position() -> None:
+    found = of_events(
+        annotate(
+            drawn_trace("""
+                main |  0 300 | train#step_num=0
+                main |  1  90 | PjitFunction(step) | cat=runtime
+                pool | 20  40 | dot.1  | scope=jit(step)/jvp(Net)/dot_general
+                pool | 40  50 | copy.1 | scope=jit(step)/xla::copy
+                pool | 50  90 | dot.2  | scope=jit(step)/transpose(jvp(Net))/dot_general
+            """)
+        ),
+        "stage",
+    )
+    assert (found["PjitFunction(step)"], found["copy.1"]) == ("other", "forward")

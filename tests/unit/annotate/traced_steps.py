@@ -1,0 +1,49 @@
+"""One step of compiled operations, each with the stack in which it was traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stepscope.annotate import annotate
+from stepscope.testing import drawn_trace
+from stepscope.trace.schema import FRAMES, ORIGINS
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+SITE = "/venv/lib/python3.11/site-packages"
+
+
+def traced(*operations: tuple[str, str, list[str]]) -> Trace:
+    """One step of operations, each with its name, scope and stack of `FILE:LINE FUNCTION`."""
+    numbers: dict[tuple[int, str], int] = {}
+    rows, text = [], ["main | 0 500 | PjitFunction(step) | cat=runtime"]
+    for index, (name, scope, stack) in enumerate(operations):
+        number = -1
+        for frame in stack:
+            number = numbers.setdefault((number, frame), len(numbers))
+        rows.append((index, scope, number, 1.0))
+        begin = 10 * (index + 1)
+        of = f"cat=cpu_op corr=1 scope={scope}"
+        text.append(f"pool | {begin} {begin + 10} | {name} | {of}")
+    trace = drawn_trace("\n".join(text))
+    names = [name for name, _, _ in operations]
+    origin = [
+        names.index(name) if name in names else -1
+        for name in (text or "" for text in trace.events.text("name"))
+    ]
+    first, scopes, frame, share = zip(*rows, strict=True)
+    places = [frame.partition(" ") for _, frame in numbers]
+    origins: dict[str, Any] = {
+        "first": first, "scope": Text.of(scopes), "frame": frame, "share": share,
+    }  # fmt: skip
+    frames: dict[str, Any] = {
+        "parent": [parent for parent, _ in numbers],
+        "function": Text.of(function for _, _, function in places),
+        "file": Text.of(place.rpartition(":")[0] for place, _, _ in places),
+        "line": [int(place.rpartition(":")[2]) for place, _, _ in places],
+    }
+    trace = trace.with_events(origin=np.array(origin))
+    trace = trace.with_table(Table(ORIGINS, origins)).with_table(Table(FRAMES, frames))
+    return annotate(trace)
