@@ -63,11 +63,13 @@ def in_stages(loss_of, params, optimizer):
     def update(batch):
         nonlocal params, state
         with timed("forward"):
-            loss, pullback = jax.block_until_ready(forward(params, batch))
+            made = jax.block_until_ready(forward(params, batch))
+        loss, pullback = made
         with timed("backward"):
             gradients = jax.block_until_ready(backward(pullback))
         with timed("optimizer"):
-            params, state = jax.block_until_ready(apply_gradients(params, state, gradients))
+            made = jax.block_until_ready(apply_gradients(params, state, gradients))
+        params, state = made  # frees the old ones, which is part of no stage
         return loss
 
     return update
