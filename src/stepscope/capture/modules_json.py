@@ -34,7 +34,7 @@ def _describe(node: Node) -> tuple[Json, dict[int, Any]]:
     return {
         "name": node.name,
         "path": node.path,
-        "class": f"{cls.__module__}.{cls.__qualname__}",
+        "class": class_name(cls),
         "file": file,
         "line": line,
         "call_file": call_file,
@@ -51,6 +51,18 @@ def _count(parameter: Any) -> int:
         return int(parameter.numel())
     except (RuntimeError, ValueError):
         return 0
+
+
+def class_name(cls: type) -> str:
+    """A class with its module; a class that a function made is called what the function calls it.
+
+    Example:
+        >>> class_name(int)
+        'builtins.int'
+    """
+    full = cls.__qualname__
+    own = full if full.rpartition(".")[2] == cls.__name__ else cls.__name__
+    return f"{cls.__module__}.{own}"
 
 
 @functools.cache

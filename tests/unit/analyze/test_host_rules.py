@@ -38,6 +38,29 @@ def test_numbers_that_the_optimizer_reads_are_not_the_scripts() -> None:
     assert found("synchronizing_calls", own.replace("120 900 |", "120 125 |")) is not None
 
 
+def reads(*between: str) -> str:
+    """A step of 1 ms that reads a value every 20 us, after one of `between` in turn."""
+    lines = ["main | 0 1000 | ProfilerStep#0"]
+    for turn in range(40):
+        at = 10 + 20 * turn
+        lines.append(f"main | {at} {at + 15} | {between[turn % len(between)]}")
+        lines.append(f"main | {at + 16} {at + 17} | aten::item")
+    return "\n".join(lines)
+
+
+def test_a_loop_around_reads_costs_what_its_iterations_take() -> None:
+    loop = found("synchronizing_calls", reads("aten::argmax", "aten::eq"))
+    assert loop is not None
+    assert loop.gain.ms == pytest.approx(0.8, rel=0.02)
+
+
+def test_reads_here_and_there_cost_what_they_take_themselves() -> None:
+    """As the checks of arguments in a program of many distributions."""
+    various = found("synchronizing_calls", reads(*(f"aten::own_{n}" for n in range(40))))
+    assert various is not None
+    assert various.gain.ms == pytest.approx(0.04)
+
+
 VIEWS = """
     main | 0 1000 | ProfilerStep#0
     main | 10 {forward_end} | aten::{name} | seq=1

@@ -325,3 +325,19 @@ def test_other_libraries_may_use_the_name_modules_for_something_else(registry):
     Net().infer()
 
     assert [root.name for root in registry.roots] == ["model"]
+
+
+def test_a_class_that_a_function_made_has_the_name_that_it_was_given(registry):
+    """As Pyro's modules: `PyroLinear`, made by a function that calls it `result`."""
+
+    def made(base):
+        class Result(base):
+            pass
+
+        Result.__name__ = f"My{base.__name__}"
+        return Result
+
+    made(nn.Linear)(2, 2)(torch.ones(1, 2))
+
+    (root,) = describe_registry(registry)["roots"]
+    assert root["class"].rpartition(".")[2] == "MyLinear"

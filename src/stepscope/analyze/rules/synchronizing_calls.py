@@ -9,7 +9,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext, glob
-from stepscope.arrays import Rows
+from stepscope.arrays import Mask, Rows
 from stepscope.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import STAGES
@@ -18,6 +18,7 @@ CAUSE = "synchronization"
 EXPLAINS = ("synchronization",)
 MANY = 32
 CLOSE_NS = 500_000
+REPEATS = 16  # a loop: so often per step the same operators run between two calls
 
 
 class Call(NamedTuple):
@@ -103,13 +104,34 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
 
 
 def _loops(context: RuleContext, rows: Rows) -> Intervals:
-    """From the first to the last of calls in close succession, with the calls after the last."""
+    """The calls, and the iterations of loops around them, from one call to the next.
+
+    Calls follow each other in an iteration: soon, and after the same operators as many others do.
+    """
     start = context.events["start_ns"][rows]
     end = start + context.events["duration_ns"][rows]
-    fresh = np.append(True, start[1:] - end[:-1] >= CLOSE_NS)
-    last = np.append(fresh[1:], True)
-    typical = np.median(np.diff(start)[~fresh[1:]]) if not fresh.all() else 0
-    return Intervals(start[fresh], np.maximum(end[last], start[last] + int(typical)))
+    iterates = (start[1:] - end[:-1] < CLOSE_NS) & _recurs(context, rows)
+    typical = int(np.median(np.diff(start)[iterates])) if iterates.any() else 0
+    is_last = np.append(False, iterates) & ~np.append(iterates, False)
+    until = np.where(np.append(iterates, False), np.append(start[1:], 0), end)
+    return Intervals(start, np.maximum(until, np.where(is_last, start + typical, end)))
+
+
+def _recurs(context: RuleContext, rows: Rows) -> Mask:
+    """Whether what runs between two consecutive rows runs between many others too.
+
+    Operators are compared by their names and numbers, in any order.
+    """
+    operators = context.outermost(context.find(category="cpu_op"))
+    same_thread = context.events["track"][operators] == context.events["track"][rows[0]]
+    operators = operators[same_thread]
+    codes = context.events.text("name").codes[operators]
+    random = np.random.default_rng(0).integers(1 << 40, size=int(codes.max(initial=0)) + 1)
+    so_far = np.append(0, np.cumsum(random[codes]))
+    place = np.searchsorted(context.events["start_ns"][operators], context.events["start_ns"][rows])
+    _, kind, count = np.unique(np.diff(so_far[place]), return_inverse=True, return_counts=True)
+    found: Mask = count[kind] >= REPEATS * context.step_count
+    return found
 
 
 def _waiting(context: RuleContext, rows: Rows) -> Rows:

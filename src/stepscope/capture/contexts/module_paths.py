@@ -19,7 +19,7 @@ import torch
 from stepscope.capture.call_sites import name_in, user_frame
 from stepscope.capture.model_tree import unwrap
 from stepscope.capture.module_ranges import CompilerPaused, hide_from_compiler
-from stepscope.capture.modules_json import class_site
+from stepscope.capture.modules_json import class_name, class_site
 
 _Module: Any = torch.nn.Module
 CALL_CODE = _Module._wrapped_call_impl.__code__
@@ -140,9 +140,8 @@ class ModulePaths:
 
     def _key(self, place: _Place, cls: type) -> int | None:
         file, line = class_site(cls)
-        full = f"{cls.__module__}.{cls.__qualname__}"
         name = ".".join(part for part in (place.root.name, place.path) if part)
-        key: int | None = self._native.module_key(name, file or "", line or 0, full)
+        key: int | None = self._native.module_key(name, file or "", line or 0, class_name(cls))
         if key is not None:
             place.root.keys[key] = place.path
             self._places[key] = place
