@@ -84,3 +84,21 @@ def test_evaluation_in_recorded_steps_is_a_stage_with_its_function(tmp_path):
     found = {(place.stage, place.function): place.line for place in facts.places}
     assert found.keys() == {("evaluation", "evaluate"), ("other", "update_average")}
     assert found["evaluation", "evaluate"] == line
+
+
+def test_a_program_that_does_not_train_evaluates_nothing(tmp_path):
+    """A server of requests: its blocks without gradients are what it does."""
+    script = """
+import torch
+from torch import nn
+model = nn.Linear(4, 4).eval()
+def serve():
+    for _ in range(12):
+        with torch.inference_mode():
+            model(torch.randn(2, 4))
+serve()
+"""
+    write(tmp_path, script)
+    record(tmp_path, "train.py")
+    facts = summarize(open_trace(tmp_path / "train.stepscope"))
+    assert "evaluation" not in {stage.stage for stage in facts.stages}

@@ -35,6 +35,7 @@ _INTERNAL = tuple(
     )
 )
 _PREFIX = re.compile(r"^(autograd::engine::evaluate_function: |Optimizer\.\w+#|nn\.Module: |#+ )")
+_ACTIVITY = re.compile(r"^stepscope\.(?:(evaluation|checkpointing)|block): (\S+) \(.*\)$")
 _MOST_EVENTS = 100_000
 
 
@@ -146,7 +147,11 @@ def plain_name(name: str) -> str:
     Example:
         >>> plain_name("autograd::engine::evaluate_function: MmBackward0")
         'MmBackward0'
+        >>> plain_name("stepscope.evaluation: validate (train.py:9)")
+        'evaluation in validate'
     """
+    if activity := _ACTIVITY.match(name):
+        return f"{activity[1] or 'a block without gradients'} in {activity[2]}"
     name = _PREFIX.sub("", name).removesuffix(" ##")
     if (module := name.removeprefix(MODULE_RANGE)) != name:
         return module.strip() or "the model"

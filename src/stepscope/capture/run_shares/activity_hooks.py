@@ -234,10 +234,16 @@ class ActivityHooks:
     # -- ranges
 
     def _range(self, activity: Activity | None) -> Any:
-        """An open range of a recorded step, named by the activity; None outside of recordings."""
+        """An open range of a recorded step, named by the activity; None outside of recordings.
+
+        In a program that does not train, blocks without gradients are its work, no evaluation.
+        """
         if not self.marks or activity is None:
             return None
-        kind = _RANGES.get(stage_of(activity), "block")
+        if self._log.has_trained or activity.kind == "saving":
+            kind = _RANGES.get(stage_of(activity), "block")
+        else:
+            kind = "block"
         marked = Range(f"stepscope.{kind}: {activity.function} ({activity.file}:{activity.line})")
         marked.__enter__()
         return marked
