@@ -9,7 +9,7 @@ import {
   valueOf,
   withValue,
 } from "../src/model/changes";
-import { lengthOf, neighbor, rectangleAt, rowsOf } from "../src/model/rectangles";
+import { lengthOf, neighbor, rectangleAt, rowsOf, timesOf } from "../src/model/rectangles";
 
 const parameter = (name: string, usual: Parameter["default"]): Parameter => ({
   name,
@@ -112,6 +112,11 @@ describe("two timelines", () => {
     ]);
     expect(rows[0]).toMatchObject({ before: [1, 2, 3], after: [1] });
     expect(rowsOf(timeline, 0.01).map((one) => one.thread.name)).toEqual(["main", "main"]);
+  });
+
+  it("have the time of a stage by row, without rows that do not have it", () => {
+    expect(timesOf(timeline, rows, "before", "forward")).toEqual([["main", 70], ["main", 60]]); // prettier-ignore
+    expect(timesOf(timeline, rows, "after", "backward")).toEqual([]);
   });
 
   it("have the scale of the longer one", () => {

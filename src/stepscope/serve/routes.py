@@ -11,6 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from stepscope.errors import ServeError
+from stepscope.serve.aligned_answers import aligned
 from stepscope.serve.axis_answers import area, axis, slices
 from stepscope.serve.collective_answers import collectives
 from stepscope.serve.context_answers import context_findings, contexts
@@ -60,6 +61,7 @@ ROUTES: dict[str, Callable[[TraceView, Query], msgspec.Struct]] = {
     "memory_moment": memory_moment,
     "memory_verdict": memory_verdict,
     "diff": diff,
+    "aligned": aligned,
     "changes": changes,
     "whatif": whatif,
     "details": details,

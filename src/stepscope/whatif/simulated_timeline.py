@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.arrays import Ids
+from stepscope.arrays import Ids, Times
 from stepscope.graph import Simulation
 
 _FINEST = 64  # the first resolution is so many times finer than one rectangle per slot
@@ -31,16 +31,35 @@ def rectangles(simulation: Simulation, most: int) -> dict[str, list[Any]]:
     if not len(rows):
         return {name: [] for name in _COLUMNS}
     start, end = simulation.start_ns[rows], simulation.end_ns[rows]
-    thread = simulation.graph.tasks["thread"][rows]
-    width = max(int(end.max() - start.min()) // (most * _FINEST), 1)
-    first = np.arange(len(rows))
-    while len(first) > most:
-        joined = _firsts(thread, start, end, width)
-        if width > end.max():
-            first = joined
-            break
-        first, width = joined, width * 2
+    first = merge_short(simulation.graph.tasks["thread"][rows], start, end, most)
     return _drawn(simulation, rows, first)
+
+
+def merge_short(label: Ids, start: Times, end: Times, most: int) -> Ids:
+    """Merge intervals too short to see with their neighbors, until few enough are left.
+
+    Args:
+        label: only neighbors with the same label are merged, shape (n,), n at least 1.
+        start, end: ns, shape (n,), in order of time for each row that is drawn.
+        most: the maximum; each label that has an interval keeps at least one.
+
+    Returns:
+        The first interval of each merged one, shape (merged,).
+
+    Example:
+        >>> import numpy as np
+        >>> start = np.array([0, 2, 4, 100])
+        >>> merge_short(np.zeros(4, int), start, start + 1, 2).tolist()
+        [0, 3]
+    """
+    width = max(int(end.max() - start.min()) // (most * _FINEST), 1)
+    first = np.arange(len(start))
+    while len(first) > most:
+        joined = _firsts(label, start, end, width)
+        if width > end.max():
+            return joined
+        first, width = joined, width * 2
+    return first
 
 
 _COLUMNS = ("thread", "start_us", "duration_us", "name", "stage", "kind", "tasks")
@@ -52,12 +71,12 @@ def _in_order(simulation: Simulation) -> Ids:
     return visible[np.lexsort((simulation.start_ns[visible], thread))]
 
 
-def _firsts(thread: Ids, start: Ids, end: Ids, width: int) -> Ids:
-    """The first task of each rectangle, at a resolution of `width` ns."""
+def _firsts(label: Ids, start: Times, end: Times, width: int) -> Ids:
+    """The first interval of each merged one, at a resolution of `width` ns."""
     short = end - start < width
-    together = (thread[1:] == thread[:-1]) & short[1:] & short[:-1]
+    together = (label[1:] == label[:-1]) & short[1:] & short[:-1]
     together &= start[1:] - end[:-1] <= width
-    # A run of short tasks is cut now and then, so that its content stays visible.
+    # A run of short intervals is cut now and then, so that its content stays visible.
     together &= start[1:] // (16 * width) == start[:-1] // (16 * width)
     return np.flatnonzero(np.append(True, ~together))
 

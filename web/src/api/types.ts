@@ -1223,6 +1223,45 @@ export interface Difference {
   parts: ComparedParts;
 }
 
+/** A row of the simulated timelines. */
+export interface Thread {
+  name: string;
+  kind: string;
+  rank: number;
+}
+
+/** A simulated timeline: columns of one length, thread by thread in order of time. */
+export interface Rectangles {
+  /** Of all steps together. */
+  length_us: number;
+  /** Index into `threads`. */
+  thread: number[];
+  start_us: number[];
+  duration_us: number[];
+  /** Of the longest task that the rectangle groups. */
+  name: string[];
+  /** Of this task, null outside all stages. */
+  stage: (string | null)[];
+  /** Of this task. */
+  kind: (string | null)[];
+  /** Number of tasks that the rectangle groups. */
+  tasks: number[];
+}
+
+/** A step of each of two traces; times are since the step began on its CPU. */
+export interface AlignedSteps {
+  /** Number of the step of the other trace. */
+  before_step: number;
+  /** Number of the step of the trace on screen. */
+  after_step: number;
+  /** The rows: the stages on the CPU, then the work and the communication of each device. The n-th devices of both traces are one row. */
+  threads: Thread[];
+  /** The other trace. */
+  before: Rectangles;
+  /** The trace on screen. */
+  after: Rectangles;
+}
+
 /** A parameter of a change. */
 export interface Parameter {
   name: string;
@@ -1295,31 +1334,6 @@ export interface Answer {
   assumptions: string[];
   breakdown: BreakdownSides;
   critical_path: CriticalPathSides;
-}
-
-/** A row of the simulated timelines. */
-export interface Thread {
-  name: string;
-  kind: string;
-  rank: number;
-}
-
-/** A simulated timeline: columns of one length, thread by thread in order of time. */
-export interface Rectangles {
-  /** Of all steps together. */
-  length_us: number;
-  /** Index into `threads`. */
-  thread: number[];
-  start_us: number[];
-  duration_us: number[];
-  /** Of the longest task that the rectangle groups. */
-  name: string[];
-  /** Of this task, null outside all stages. */
-  stage: (string | null)[];
-  /** Of this task. */
-  kind: (string | null)[];
-  /** Number of tasks that the rectangle groups. */
-  tasks: number[];
 }
 
 /** The steps simulated without and with the changes. */

@@ -1,4 +1,11 @@
-import type { Rectangles, Thread, WhatIf } from "../api/types";
+import type { Rectangles, Thread } from "../api/types";
+
+/** Two timelines that are drawn below each other: simulated steps, or those of two traces. */
+export interface TwoTimelines {
+  threads: Thread[];
+  before: Rectangles;
+  after: Rectangles;
+}
 
 /** A thread of the two timelines, with its rectangles in each by time. */
 export interface Row {
@@ -22,7 +29,7 @@ export interface Spot {
  *
  * @param least the share of the longer timeline that a thread works in either at least.
  */
-export function rowsOf(timeline: WhatIf["timeline"], least = 0): Row[] {
+export function rowsOf(timeline: TwoTimelines, least = 0): Row[] {
   const rows: Row[] = timeline.threads.map((thread) => ({ thread, before: [], after: [] }));
   const work = rows.map(() => ({ before: 0, after: 0 }));
   for (const side of SIDES) {
@@ -42,7 +49,7 @@ export function rowsOf(timeline: WhatIf["timeline"], least = 0): Row[] {
 }
 
 /** What fills the width, µs: both timelines have the same scale. */
-export function lengthOf(timeline: WhatIf["timeline"]): number {
+export function lengthOf(timeline: TwoTimelines): number {
   return Math.max(timeline.before.length_us, timeline.after.length_us, 1e-3);
 }
 
@@ -71,7 +78,7 @@ export function rectangleAt(
 
 /** Where an arrow key leads: to a neighbor on the thread, or to a thread above or below. */
 export function neighbor(
-  timeline: WhatIf["timeline"],
+  timeline: TwoTimelines,
   rows: readonly Row[],
   from: Spot | null,
   key: string,
@@ -94,4 +101,19 @@ export function neighbor(
   const us = timeline[from.side].start_us[from.index]!;
   const index = rectangleAt(timeline[next.side], next.inside, us, Infinity);
   return { side: next.side, row: next.row, index };
+}
+
+/** How long a stage runs on each row of one of the timelines, µs; rows without it are left out. */
+export function timesOf(
+  timeline: TwoTimelines,
+  rows: readonly Row[],
+  side: Side,
+  stage: string,
+): [row: string, us: number][] {
+  const drawn = timeline[side];
+  return rows.flatMap(({ thread, [side]: inside }): [string, number][] => {
+    const mine = inside.filter((index) => drawn.stage[index] === stage);
+    const us = mine.reduce((total, index) => total + drawn.duration_us[index]!, 0);
+    return mine.length ? [[thread.name, us]] : [];
+  });
 }

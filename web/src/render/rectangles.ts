@@ -1,5 +1,4 @@
-import type { WhatIf } from "../api/types";
-import { type Row, type Side, type Spot } from "../model/rectangles";
+import type { Row, Side, Spot, TwoTimelines } from "../model/rectangles";
 import type { Span } from "../model/span";
 import { STAGES } from "../model/stages";
 import { fitted } from "./fitted";
@@ -8,7 +7,7 @@ export const ROW_PX = 15;
 
 /** One of the two timelines, and what is looked at in it. */
 export interface RectangleScene {
-  timeline: WhatIf["timeline"];
+  timeline: TwoTimelines;
   side: Side;
   rows: readonly Row[];
   width: number;
@@ -16,11 +15,17 @@ export interface RectangleScene {
   /** What is being marked to be zoomed to. */
   marked: Span | null;
   spot: Spot | null;
+  /** The stage that stands out in both; null for none. */
+  stage: string | null;
 }
+
+/** Opaque, as many pieces may lie on one pixel. */
+const dimmed = (fill: string, ground: string): string =>
+  `color-mix(in srgb, ${fill} 22%, ${ground})`;
 
 /** Draws the threads as rows; their ground ends where the timeline does. */
 export function drawRectangles(canvas: HTMLCanvasElement, scene: RectangleScene): void {
-  const { timeline, side, rows, width, span, marked, spot } = scene;
+  const { timeline, side, rows, width, span, marked, spot, stage } = scene;
   const height = rows.length * ROW_PX;
   const context = fitted(canvas, width, height);
   const style = getComputedStyle(document.documentElement);
@@ -39,7 +44,9 @@ export function drawRectangles(canvas: HTMLCanvasElement, scene: RectangleScene)
       const start = drawn.start_us[index]!;
       const [left, right] = [Math.max(x(start), 0), x(start + drawn.duration_us[index]!)];
       if (right < 0 || left > width) continue;
-      context.fillStyle = fills.get(drawn.stage[index] ?? "") ?? rest;
+      const fill = fills.get(drawn.stage[index] ?? "") ?? rest;
+      context.fillStyle =
+        stage === null || drawn.stage[index] === stage ? fill : dimmed(fill, lane);
       context.fillRect(left, top, Math.max(Math.min(right, width) - left, 1), ROW_PX - 2);
     }
   });

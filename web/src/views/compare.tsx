@@ -1,15 +1,25 @@
 import { computed, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import type { ComparedParts, ComparedRow, ComparedRun, Difference, TraceEntry } from "../api/types";
+import type {
+  AlignedSteps,
+  ComparedParts,
+  ComparedRow,
+  ComparedRun,
+  Difference,
+  TraceEntry,
+} from "../api/types";
 import { count, milliseconds, plural } from "../base/format";
 import { change, changeShare, isCertain, partName, sentence } from "../model/difference";
+import { stepOf } from "../base/path";
+import type { Side } from "../model/rectangles";
 import { latest } from "../state/latest";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { nameColumn, type Column } from "../widgets/table/column";
 import { Table } from "../widgets/table/table";
+import { ComparedSteps } from "./compare_steps";
 import { fileName } from "./file_name";
 import type { Pane } from "./pane";
 
@@ -51,6 +61,19 @@ const differenceOf = perStore((store) => {
   });
 });
 
+/** The step on screen beside one of the other trace. */
+const alignedOf = perStore((store) => {
+  const choice = choiceOf(store);
+  return latest(() => {
+    const { against, rank, againstRank } = choice.value;
+    const { client, view } = store;
+    const step = stepOf(view.value.path ?? "")?.step;
+    if (!client.value || !against || rank === undefined) return null;
+    const asked = { against, rank, step, against_rank: againstRank };
+    return client.value.ask<AlignedSteps>("aligned", asked);
+  });
+});
+
 export const compare: Pane = {
   id: "compare",
   title: "Compare",
@@ -72,6 +95,8 @@ const PARTS: [keyof ComparedParts, string][] = [
 
 function Comparison({ store, value }: { store: Store; value: Difference }): JSX.Element {
   const asked = useSignal<keyof ComparedParts>("time_use");
+  const shown = useSignal(false); // the timelines
+  const drawn = shown.value;
   const parts = PARTS.filter(([part]) => value.parts[part].length > 0);
   const part = parts.some(([one]) => one === asked.value) ? asked.value : parts[0]?.[0];
   const rows = part ? value.parts[part] : NO_ROWS;
@@ -83,30 +108,50 @@ function Comparison({ store, value }: { store: Store; value: Difference }): JSX.
       <Notes value={value} />
       <div class="pane-tools">
         <span class="tool-group" role="group" aria-label="Part of the step">
+          <button
+            type="button"
+            data-part="steps"
+            aria-pressed={drawn}
+            title="A step of each on one time axis"
+            onClick={() => (shown.value = true)}
+          >
+            Timelines
+          </button>
           {parts.map(([one, title]) => (
             <button
               key={one}
               type="button"
-              aria-pressed={one === part}
-              onClick={() => (asked.value = one)}
+              data-part={one}
+              aria-pressed={one === part && !drawn}
+              onClick={() => {
+                asked.value = one;
+                shown.value = false;
+              }}
             >
               {title} <span class="dim">{value.parts[one].length}</span>
             </button>
           ))}
         </span>
       </div>
-      <Table
-        key={part}
-        caption="Parts of the step compared"
-        file={fileName(store, `compared ${part}`)}
-        columns={columns}
-        rows={rows}
-        keyOf={keyOf}
-        sorting={BY_CHANGE}
-        onChoose={(row) => choose(store, part, row)}
-        empty="Nothing to compare."
-        tools={<span class="dim">medians over the steps{workOf(value, part)}</span>}
-      />
+      {drawn && (
+        <WithAnswer answer={alignedOf(store)}>
+          {(steps) => <ComparedSteps store={store} value={steps} names={namesOf(store)} />}
+        </WithAnswer>
+      )}
+      {!drawn && (
+        <Table
+          key={part}
+          caption="Parts of the step compared"
+          file={fileName(store, `compared ${part}`)}
+          columns={columns}
+          rows={rows}
+          keyOf={keyOf}
+          sorting={BY_CHANGE}
+          onChoose={(row) => choose(store, part, row)}
+          empty="Nothing to compare."
+          tools={<span class="dim">medians over the steps{workOf(value, part)}</span>}
+        />
+      )}
     </div>
   );
 }
@@ -166,6 +211,17 @@ function Tools({ store, value }: { store: Store; value: Difference }): JSX.Eleme
       </span>
     </div>
   );
+}
+
+/** What each side is called: two traces by their names, two ranks of one by their numbers. */
+function namesOf(store: Store): Record<Side, string> {
+  const { against, rank, againstRank } = choiceOf(store).value;
+  const here = store.client.value?.trace;
+  const named = (id: string | undefined): string =>
+    store.traces.value?.traces.find((one) => one.id === id)?.name ?? "";
+  return here === against
+    ? { before: `rank ${againstRank}`, after: `rank ${rank}` }
+    : { before: named(against), after: named(here) };
 }
 
 /** The trace on screen by its name, where another one is compared. */

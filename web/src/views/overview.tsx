@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import type { Device, Efficiency, Facts, Iterations, Overview, Stage, Warning } from "../api/types";
+import type { Device, Efficiency, Facts, Iterations, Overview, Warning } from "../api/types";
 import { causeName, CAUSES } from "../base/causes";
 import {
   bytes,
@@ -188,7 +188,7 @@ function Stages({ store, facts }: { store: Store; facts: Facts }): JSX.Element {
               key={one.stage}
               tabIndex={0}
               data-stage={one.stage}
-              onClick={() => openStage(store, one)}
+              onClick={() => openStage(store, one.stage)}
             >
               <td>
                 <span class={`swatch c-${one.stage}`} aria-hidden="true" /> {words(one.stage)}
@@ -217,7 +217,7 @@ export function Bound({ by }: { by: string }): JSX.Element {
 }
 
 /** The longest run of a stage in the step on screen, or in that at which the trace begins. */
-function openStage(store: Store, { stage }: Stage): void {
+export function openStage(store: Store, stage: string): void {
   const { path, every } = store.view.value;
   const step = prefixes(path || (store.overview.value.value?.start ?? ""))[1];
   if (step === undefined) return;

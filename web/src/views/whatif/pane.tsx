@@ -10,7 +10,7 @@ import { WithAnswer } from "../../widgets/answer";
 import type { Pane } from "../pane";
 import { ChangeList } from "./changes";
 import { Figures } from "./figures";
-import { Timelines } from "./timelines";
+import { Timelines, type Titles } from "../two_timelines";
 
 /** Of several ranks, the one on screen alone, not all together. */
 const aloneOf = perStore((): Signal<boolean> => signal(false));
@@ -84,6 +84,11 @@ export const whatif: Pane = {
     ),
 };
 
+const TITLES: Titles = {
+  before: { name: "Measured", note: ", as replayed" },
+  after: { name: "Predicted", note: "" },
+};
+
 function Panel({ store }: { store: Store }): JSX.Element {
   const answer = answerOf(store);
   return (
@@ -95,6 +100,8 @@ function Panel({ store }: { store: Store }): JSX.Element {
             <Figures answer={value.answer}>
               <Timelines
                 timeline={value.timeline}
+                titles={TITLES}
+                label="Measured and predicted timeline"
                 changed={value.answer.changes.length > 0}
                 zoom={zoomOf(store)}
               />

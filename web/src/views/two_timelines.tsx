@@ -1,8 +1,7 @@
 import { useSignal, type Signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { WhatIf } from "../../api/types";
-import { duration, plural, tick, words } from "../../base/format";
+import { duration, plural, tick, words } from "../base/format";
 import {
   lengthOf,
   neighbor,
@@ -12,10 +11,11 @@ import {
   type Row,
   type Side,
   type Spot,
-} from "../../model/rectangles";
-import { between, shifted, showing, ticks, within, zoomed, type Span } from "../../model/span";
-import { drawRectangles, ROW_PX } from "../../render/rectangles";
-import { theme } from "../../state/theme";
+  type TwoTimelines,
+} from "../model/rectangles";
+import { between, shifted, showing, ticks, within, zoomed, type Span } from "../model/span";
+import { drawRectangles, ROW_PX } from "../render/rectangles";
+import { theme } from "../state/theme";
 
 /** Threads that work less than this share of the time are shown on demand. */
 const HARDLY = 0.01;
@@ -25,16 +25,28 @@ const TICK_TEXT_PX = 60;
 /** A drag shorter than this is a click. */
 const DRAG_PX = 4;
 const STEP = 2;
-const TITLES: Record<Side, string> = { before: "Measured", after: "Predicted" };
+/** What each timeline is called, and what is said after its length. */
+export type Titles = Record<Side, { name: string; note: string }>;
 
-/** The steps as measured above, as predicted below, on one scale of time; `zoom` is for both. */
+/** A stage that stands out in both timelines, and how to choose another. */
+export interface ChosenStage {
+  stage: string | null;
+  onChoose: (stage: string | null) => void;
+}
+
+/** Two timelines below each other on one scale of time; `zoom` is for both. */
 export function Timelines(props: {
-  timeline: WhatIf["timeline"];
-  /** Whether there is a change, without which both are the same. */
+  timeline: TwoTimelines;
+  titles: Titles;
+  /** Of both together. */
+  label: string;
+  /** Whether they differ; else one of them is shown. */
   changed: boolean;
   zoom: Signal<Span | null>;
+  /** Where stages can be chosen. */
+  chosen?: ChosenStage;
 }): JSX.Element {
-  const { timeline, zoom } = props;
+  const { timeline, zoom, titles, chosen } = props;
   const every = useSignal(false);
   const all = useMemo(() => rowsOf(timeline), [timeline]);
   const busy = useMemo(() => rowsOf(timeline, HARDLY), [timeline]);
@@ -68,11 +80,17 @@ export function Timelines(props: {
     const start = spot ? timeline[spot.side].start_us[spot.index]! : (span.from + span.to) / 2;
     show(zoomed(span, start, factor, length));
   };
+  const choose = ({ side, index }: Spot): void => {
+    const stage = timeline[side].stage[index] ?? null;
+    chosen?.onChoose(stage === chosen.stage ? null : stage);
+  };
   const press = (event: KeyboardEvent): void => {
+    if (event.target instanceof HTMLButtonElement && event.key === "Enter") return;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key.startsWith("Arrow")) walk(neighbor(timeline, rows, spot, event.key));
     else if (event.key === "+" || event.key === "=") nearer(STEP);
     else if (event.key === "-") nearer(1 / STEP);
+    else if (event.key === "Enter" && chosen && spot) choose(spot);
     else if (event.key === "0" || (event.key === "Escape" && zoom.value)) show(null);
     else return;
     event.preventDefault();
@@ -82,7 +100,7 @@ export function Timelines(props: {
     <div
       class="whatif-timelines"
       role="group"
-      aria-label="Measured and predicted timeline: arrow keys walk them, + and − zoom, 0 shows all"
+      aria-label={`${props.label}: arrow keys walk them, + and − zoom, 0 shows all`}
       tabIndex={0}
       onKeyDown={press}
       onPointerLeave={() => setSpot(null)}
@@ -90,7 +108,9 @@ export function Timelines(props: {
       {SIDES.filter((side) => props.changed || side === "before").map((side) => (
         <One
           key={side}
-          {...{ timeline, side, rows, width, span, marked, spot }}
+          {...{ timeline, titles, side, rows, width, span, marked, spot }}
+          stage={chosen?.stage ?? null}
+          onChoose={choose}
           onSpot={setSpot}
           onMarked={setMarked}
           onShow={show}
@@ -104,8 +124,15 @@ export function Timelines(props: {
           {width > 0 && <Axis span={span} width={width} />}
         </div>
       </div>
+      {chosen && (
+        <div class="stage-choice" role="group" aria-label="Stages">
+          <Legend timeline={timeline} chosen={chosen} />
+        </div>
+      )}
       <p class="whatif-spot" aria-live="polite">
-        {spot ? told(timeline, rows, spot) : <Legend timeline={timeline} />}
+        {spot
+          ? told(timeline, titles, rows, spot)
+          : !chosen && <Legend timeline={timeline} chosen={chosen} />}
       </p>
       {all.length > busy.length && (
         <button type="button" class="link" onClick={() => (every.value = !every.value)}>
@@ -155,13 +182,16 @@ function Zoom(props: {
 }
 
 interface OneProps {
-  timeline: WhatIf["timeline"];
+  timeline: TwoTimelines;
+  titles: Titles;
   side: Side;
   rows: Row[];
   width: number;
   span: Span;
   marked: Span | null;
   spot: Spot | null;
+  stage: string | null;
+  onChoose: (spot: Spot) => void;
   onSpot: (spot: Spot | null) => void;
   onMarked: (span: Span | null) => void;
   onShow: (span: Span | null) => void;
@@ -169,23 +199,23 @@ interface OneProps {
 }
 
 function One(props: OneProps): JSX.Element {
-  const { timeline, side, rows, width, span, marked, spot } = props;
+  const { timeline, titles, side, rows, width, span, marked, spot, stage } = props;
   const canvas = useRef<HTMLCanvasElement>(null);
   const shade = theme.value;
   const mine = spot?.side === side ? spot : null;
   useLayoutEffect(() => {
-    if (width) drawRectangles(canvas.current!, { timeline, side, rows, width, span, marked, spot: mine });
-  }, [timeline, rows, width, span.from, span.to, marked, mine, shade]); // prettier-ignore
+    if (width) drawRectangles(canvas.current!, { timeline, side, rows, width, span, marked, spot: mine, stage });
+  }, [timeline, rows, width, span.from, span.to, marked, mine, stage, shade]); // prettier-ignore
   const length = duration(timeline[side].length_us * 1000);
   const several = new Set(rows.map((one) => one.thread.rank)).size > 1;
   return (
     <figure data-side={side}>
       <figcaption class="pane-heading whatif-head">
         <span>
-          {TITLES[side]}{" "}
+          {titles[side].name}{" "}
           <span class="dim">
             {length}
-            {side === "before" ? ", as replayed" : ""}
+            {titles[side].note}
           </span>
         </span>
         {props.children}
@@ -202,7 +232,7 @@ function One(props: OneProps): JSX.Element {
         <canvas
           ref={canvas}
           role="img"
-          aria-label={`${TITLES[side]}: ${length} on ${plural(rows.length, "thread")}`}
+          aria-label={`${titles[side].name}: ${length} on ${plural(rows.length, "thread")}`}
           style={{ width: `${width}px`, height: `${rows.length * ROW_PX}px` }}
           {...pointing(props)}
         />
@@ -237,8 +267,11 @@ function pointing(props: OneProps): JSX.HTMLAttributes<HTMLCanvasElement> {
       const from = begun.current;
       begun.current = null;
       props.onMarked(null);
-      if (from !== null && marked && Math.abs(time(event) - from) >= DRAG_PX * scale)
+      if (from === null) return;
+      const spot = meet(event);
+      if (marked && Math.abs(time(event) - from) >= DRAG_PX * scale)
         props.onShow(between(from, time(event), length));
+      else if (spot) props.onChoose(spot);
     },
     onPointerCancel: () => {
       begun.current = null;
@@ -259,16 +292,37 @@ function size({ from, to }: Span): number {
   return to - from;
 }
 
-/** The colors of the stages there are. */
-function Legend({ timeline }: { timeline: WhatIf["timeline"] }): JSX.Element {
+/** The colors of the stages there are, as buttons where stages can be chosen. */
+function Legend(props: { timeline: TwoTimelines; chosen: ChosenStage | undefined }): JSX.Element {
+  const { timeline, chosen } = props;
   const stages = new Set([...timeline.before.stage, ...timeline.after.stage]);
   return (
     <>
-      {[...stages].map((stage) => (
-        <span key={stage} class="whatif-stage">
-          <span class={`swatch c-${stage}`} aria-hidden="true" /> {stageName(stage)}
-        </span>
-      ))}
+      {[...stages].map((stage) => {
+        const named = (
+          <>
+            <span class={`swatch c-${stage}`} aria-hidden="true" /> {stageName(stage)}
+          </>
+        );
+        if (!chosen || stage === null)
+          return (
+            <span key={stage} class="whatif-stage">
+              {named}
+            </span>
+          );
+        const is = stage === chosen.stage;
+        return (
+          <button
+            key={stage}
+            type="button"
+            class="chip"
+            aria-pressed={is}
+            onClick={() => chosen.onChoose(is ? null : stage)}
+          >
+            {named}
+          </button>
+        );
+      })}
     </>
   );
 }
@@ -278,11 +332,16 @@ function stageName(stage: string | null): string {
 }
 
 /** A rectangle in words. */
-function told(timeline: WhatIf["timeline"], rows: Row[], { side, row, index }: Spot): string {
+function told(
+  timeline: TwoTimelines,
+  titles: Titles,
+  rows: Row[],
+  { side, row, index }: Spot,
+): string {
   const drawn = timeline[side];
   const tasks = drawn.tasks[index]!;
   const parts = [
-    `${TITLES[side]}, ${rows[row]?.thread.name ?? ""}`,
+    `${titles[side].name}, ${rows[row]?.thread.name ?? ""}`,
     drawn.name[index]! + (tasks > 1 ? ` and ${plural(tasks - 1, "more task")}` : ""),
     stageName(drawn.stage[index] ?? null),
     `${duration(drawn.duration_us[index]! * 1000)} from ${duration(drawn.start_us[index]! * 1000)} on`,

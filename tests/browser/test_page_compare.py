@@ -1,0 +1,117 @@
+"""The steps of two traces on one time axis, in a browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from browsing import Workbench
+from test_page_accessibility import _VIOLATIONS, axe
+
+__all__ = ["axe"]
+_SIDES = ("before", "after")
+
+
+@pytest.fixture
+def ranks(workbench: Workbench, several_url: str) -> Workbench:
+    """Two ranks of a job."""
+    workbench.open(several_url, "#trace=dlrm_8rank_v100&pane=compare")
+    ranks = workbench.page.get_by_label("Compare with")
+    ranks.select_option(label="another rank of this trace")
+    workbench.page.get_by_label("Rank to compare with").select_option("7")
+    workbench.until("location.hash.includes('7')")
+    workbench.click('[data-part="steps"]')
+    workbench.page.locator(".compared-steps canvas").first.wait_for()
+    return workbench
+
+
+def canvas(bench: Workbench, side: str) -> Any:
+    return bench.page.locator(f'.compared-steps [data-side="{side}"] canvas')
+
+
+def answer(bench: Workbench) -> Any:
+    rank = bench.page.get_by_label("Rank", exact=True).input_value()
+    return bench.ask(f"aligned?against={bench.trace}&rank={rank}&step=10&against_rank=7")
+
+
+def where(bench: Workbench, side: str, stage: str) -> tuple[float, float]:
+    """The middle of a stage on the CPU, px from the corner of its timeline."""
+    told = answer(bench)
+    columns = told[side]
+    row = next(i for i, one in enumerate(columns["stage"]) if one == stage)
+    assert told["threads"][columns["thread"][row]]["name"] == "CPU"
+    middle = columns["start_us"][row] + columns["duration_us"][row] / 2
+    length = max(told[one]["length_us"] for one in _SIDES)
+    return canvas(bench, side).bounding_box()["width"] * middle / length, 7.0
+
+
+def pixel(bench: Workbench, side: str, x: float, y: float) -> list[int]:
+    return bench.page.evaluate(
+        """([side, x, y]) => {
+          const canvas = document.querySelector(`.compared-steps [data-side=${side}] canvas`);
+          const scale = canvas.width / canvas.clientWidth;
+          const copy = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
+          copy.drawImage(canvas, -Math.round(x * scale), -Math.round(y * scale));
+          return [...copy.getImageData(0, 0, 1, 1).data];
+        }""",
+        [side, x, y],
+    )
+
+
+def test_both_steps_have_one_axis_and_one_hue_for_a_stage(ranks: Workbench) -> None:
+    boxes = [canvas(ranks, side).bounding_box() for side in _SIDES]
+    assert boxes[0]["x"] == boxes[1]["x"]
+    assert boxes[0]["width"] == boxes[1]["width"]
+    colors = [pixel(ranks, side, *where(ranks, side, "forward")) for side in _SIDES]
+    assert colors[0] == colors[1] != pixel(ranks, "after", *where(ranks, "after", "backward"))
+    captions = ranks.page.locator(".compared-steps figcaption").all_inner_texts()
+    assert captions[0].startswith("Before: rank 7, step 10")
+    assert captions[1].startswith("Now: rank 1, step 10")
+
+
+def test_a_stage_clicked_in_one_stands_out_in_both(ranks: Workbench) -> None:
+    backward = {side: where(ranks, side, "backward") for side in _SIDES}
+    plain = {side: pixel(ranks, side, *backward[side]) for side in _SIDES}
+    x, y = where(ranks, "before", "forward")
+    canvas(ranks, "before").click(position={"x": x, "y": y})
+    said = ranks.page.locator(".stage-times")
+    said.wait_for()
+    assert said.inner_text().startswith("forward")
+    for side in _SIDES:
+        assert pixel(ranks, side, *backward[side]) != plain[side]
+    assert (
+        ranks.page.locator(".compared-steps .chip[aria-pressed=true]").inner_text().strip()
+        == "forward"
+    )
+    said.get_by_role("button").click()
+    ranks.until("document.querySelector('.details h2')?.innerText === 'forward'")
+
+
+def test_both_are_zoomed_together_and_chosen_with_keys(ranks: Workbench) -> None:
+    both = ranks.page.locator(".compared-steps .whatif-timelines")
+    first = ranks.page.locator(".compared-steps .whatif-axis span").first
+    assert first.inner_text() == "0"
+    ends = {side: pixel(ranks, side, *where(ranks, side, "optimizer")) for side in _SIDES}
+    both.press("+")
+    both.press("+")
+    ranks.until("document.querySelectorAll('.compared-steps .whatif-axis span').length > 0")
+    assert all(
+        pixel(ranks, side, *where(ranks, side, "optimizer")) != ends[side] for side in _SIDES
+    )
+    both.press("0")
+    both.press("ArrowDown")
+    both.press("Enter")
+    ranks.page.locator(".stage-times").wait_for()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_it_is_accessible_and_fits(ranks: Workbench, axe: str, theme: str, width: int) -> None:
+    ranks.page.emulate_media(color_scheme=theme)
+    ranks.page.set_viewport_size({"width": width, "height": 844})
+    ranks.page.locator(".compared-steps .chip", has_text="forward").click()
+    ranks.page.evaluate(axe)
+    assert ranks.page.evaluate(_VIOLATIONS) == []
+    overhang = "document.documentElement.scrollWidth - innerWidth"
+    assert ranks.page.evaluate(overhang) <= 0
+    ranks.picture(f"compared-steps-{theme}-{width}")
