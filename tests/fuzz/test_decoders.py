@@ -23,6 +23,7 @@ from stepscope.errors import StepscopeError
 from stepscope.ingest import byte_stream
 from stepscope.ingest.chrome import trace_events
 from stepscope.ingest.chrome.compiled_decoder import Decode, compiled_decoder
+from stepscope.trace import spill
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Trace
 
@@ -171,3 +172,14 @@ def events(draw: st.DrawFn) -> str:
 @given(texts=st.lists(events(), max_size=6), chunk_bytes=st.sampled_from(CHUNKS))
 def test_odd_events_are_read_alike(decoder: Decode, texts: list[str], chunk_bytes: int) -> None:
     assert_alike(f"[{','.join(texts)}]".encode(), decoder, chunk_bytes)
+
+
+def test_a_reading_with_files_for_large_arrays_is_the_same(
+    decoder: Decode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in sorted(TRACES.glob("edge_cases/*.json.gz")) + MALFORMED:
+        data = file.read_bytes()
+        expected = outcome(data, decoder)
+        with monkeypatch.context() as patch:
+            patch.setattr(spill, "LEAST_BYTES", 1)
+            assert outcome(data, decoder) == expected

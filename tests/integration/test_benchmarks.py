@@ -77,6 +77,13 @@ def test_ingest_reads_a_small_trace_with_every_tool_at_hand(traces, tmp_path):
     assert "fails" not in said
 
 
+def test_memory_of_growing_traces_is_measured():
+    said = run("memory_by_size.py", "--gigabytes", "0.003", "0.006")
+    *_, first, second = said.splitlines()
+    assert first.startswith("| 3 MB | 10,")
+    assert second.startswith("| 6 MB | 21,")
+
+
 def test_a_profile_of_xla_is_read():
     said = run("xla_profile.py", "1")
     assert "ours " in said

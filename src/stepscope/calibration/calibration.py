@@ -17,7 +17,7 @@ import numpy as np
 
 from stepscope.calibration.timed import QUIET
 from stepscope.errors import ChangeError
-from stepscope.trace.cache import cache_folder
+from stepscope.trace.cache_folder import cache_folder
 from stepscope.trace.trace import Metadata
 
 VERSION = 5

@@ -58,9 +58,10 @@ def _kept(kind: str) -> tuple[Path | None, list[Path]]:
         return build.folder(), build.kept()
     from stepscope.calibration import kept_calibrations
     from stepscope.trace import cache as traces
+    from stepscope.trace.cache_folder import cache_folder
 
     kept = traces.entries() if kind == "traces" else kept_calibrations()
-    return traces.cache_folder(), kept
+    return cache_folder(), kept
 
 
 def _bound(kind: str) -> str:

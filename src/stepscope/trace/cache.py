@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 from stepscope.errors import TraceError
 from stepscope.trace import entry_folder
+from stepscope.trace.cache_folder import cache_folder
 from stepscope.version import __version__
 
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
 
-FOLDER_VARIABLE = "STEPSCOPE_CACHE"
 LIMIT_VARIABLE = "STEPSCOPE_CACHE_BYTES"
 _DEFAULT_LIMIT_BYTES = 10 << 30
 _SAMPLE_BYTES = 1 << 14
@@ -48,18 +48,6 @@ class Key:
     def name(self) -> str:
         """The name of the entry's folder."""
         return f"{self.file}-{self.state}"
-
-
-def cache_folder() -> Path | None:
-    """The cache's folder: $STEPSCOPE_CACHE, else the user's cache folder; None if it is `off`."""
-    chosen = os.environ.get(FOLDER_VARIABLE, "")
-    if chosen.lower() == "off":
-        return None
-    if chosen:
-        return Path(chosen)
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("stepscope"))
 
 
 def key_of(path: Path, options: bytes = b"", code: bytes = b"") -> Key:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from stepscope.arrays import Array
+from stepscope.trace.spill import spilled
 
 
 def constant(value: Any, length: int, dtype: DTypeLike | None = None) -> Array:
@@ -21,7 +22,7 @@ def constant(value: Any, length: int, dtype: DTypeLike | None = None) -> Array:
 
 
 def taken(column: Array, rows: ArrayLike) -> Array:
-    """Some rows of a column; those of a constant column are constant.
+    """Some rows of a column; those of a constant column are constant, many lie in a file.
 
     Args:
         column: shape (n,).
@@ -34,7 +35,6 @@ def taken(column: Array, rows: ArrayLike) -> Array:
     if not rows.size:
         return column[:0]
     if column.strides != (0,) or rows.ndim != 1:
-        found: Array = column[rows]
-        return found
+        return spilled(column[rows])
     count = int(rows.sum()) if rows.dtype == np.bool_ else len(rows)
     return constant(column[0], count, column.dtype)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from stepscope.arrays import Array
+from stepscope.trace import spill
+from stepscope.trace.spill import SpillFile
 
 _LEAST_BYTES = 1 << 16
 
@@ -17,7 +20,8 @@ class GrowingArray:
     """An array to which rows are appended.
 
     Arrays of pieces that are joined in the end would need memory twice, and leave holes in it. This
-    one is a mapping that the kernel extends without a copy where it can.
+    one is a mapping that the kernel extends without a copy where it can, of a file once it is
+    large.
 
     Args:
         dtype: of the elements.
@@ -58,30 +62,35 @@ class GrowingArray:
         end = self._length + count
         if end > len(self._room):
             least = -(-_LEAST_BYTES // self._dtype.itemsize)
-            self._reserve(max(2 * len(self._room), end, least))
+            self._reserve(max(end + (end >> 1), least))
         self._room[self._length : end] = values
         self._length = end
 
     def _reserve(self, rows: int) -> None:
         size = rows * self._dtype.itemsize
         self._room = self._room[:0].copy()  # memory that an array shows cannot be resized
-        self._memory = _anonymous(size) if self._memory is None else _resized(self._memory, size)
+        self._memory = _memory(size) if self._memory is None else _resized(self._memory, size)
+        if isinstance(self._memory, SpillFile):
+            self._memory.release()
         self._room = np.frombuffer(self._memory, self._dtype)
 
 
-def _anonymous(size: int) -> mmap.mmap:
-    """Memory that is taken page by page, as it is written to."""
+def _memory(size: int) -> mmap.mmap:
+    """Memory that is taken page by page, as it is written to; a file if that is large."""
+    if (file := SpillFile.of(size)) is not None:
+        return file
     if not hasattr(mmap, "MAP_PRIVATE"):  # on Windows
         return mmap.mmap(-1, size)
     return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _resized(memory: mmap.mmap, size: int) -> mmap.mmap:
-    try:
-        memory.resize(size)
-    except (SystemError, OSError):  # not on this system
-        larger = _anonymous(size)
-        kept = min(size, len(memory))
-        larger[:kept] = memory[:kept]
-        return larger
-    return memory
+    """The same memory with another size, copied where that cannot be had otherwise."""
+    if isinstance(memory, SpillFile) or len(memory) < spill.LEAST_BYTES:
+        with suppress(SystemError, OSError):  # not on this system, or the disk is full
+            memory.resize(size)
+            return memory
+    result = _memory(size)
+    kept = min(size, len(memory))
+    result[:kept] = memoryview(memory)[:kept]
+    return result

@@ -17,7 +17,6 @@ import json
 import os
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +24,10 @@ import pyarrow as pa
 from stepscope.arrays import Array
 from stepscope.errors import TraceError
 from stepscope.trace.arguments import Arguments, Block
-from stepscope.trace.arrow import arrow_bytes, arrow_numbers, arrow_text
+from stepscope.trace.arrow import arrow_numbers, arrow_octets, arrow_text, bytes_of
 from stepscope.trace.entry_folder import written
 from stepscope.trace.schema import SCHEMAS
+from stepscope.trace.spill import joined
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace
 
@@ -115,13 +115,13 @@ def _batch(table: Table) -> pa.RecordBatch:
 def _argument_batch(arguments: Arguments) -> pa.RecordBatch:
     blocks = arguments.blocks
     bounds = arrow_numbers(np.cumsum([0, *(len(block.sources) for block in blocks)]))
-    sources = arrow_numbers(np.concatenate([block.sources for block in blocks]))
-    ends = arrow_numbers(np.concatenate([block.ends for block in blocks]))
+    sources = arrow_numbers(joined([block.sources for block in blocks], np.int32))
+    ends = arrow_numbers(joined([block.ends for block in blocks], np.int64))
     return pa.record_batch(
         {
             "sources": pa.LargeListArray.from_arrays(bounds, sources),
             "ends": pa.LargeListArray.from_arrays(bounds, ends),
-            "packed": arrow_bytes([block.packed for block in blocks]),
+            "packed": arrow_octets([np.frombuffer(block.packed, np.uint8) for block in blocks]),
         }
     )
 
@@ -195,7 +195,7 @@ def _arguments(batch: pa.RecordBatch | None) -> Arguments:
         return Arguments()
     bounds: list[int] = batch.column("sources").offsets.to_pylist()
     sources, ends = (_numbers(batch.column(name).values) for name in ("sources", "ends"))
-    packed: list[Any] = batch.column("packed").to_pylist()
+    packed = bytes_of(batch.column("packed"))
     return Arguments(
         tuple(
             Block(sources[first:last], ends[first:last], content)

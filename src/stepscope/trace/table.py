@@ -12,6 +12,7 @@ from stepscope.arrays import Array, Mask
 from stepscope.trace.constant_columns import constant, taken
 from stepscope.trace.declaration import Column, Schema
 from stepscope.trace.sets import distinct, members
+from stepscope.trace.spill import spilled
 
 _DTYPES: dict[str, type[np.generic]] = {
     "i8": np.int8,
@@ -111,7 +112,7 @@ class Text:
 
 
 class Table:
-    """An immutable table in the order and types of its schema.
+    """An immutable table in the order and types of its schema; large columns lie in files.
 
     Args:
         schema: its columns.
@@ -150,14 +151,16 @@ class Table:
             return self._text(column, values)
         if values is None:
             return constant(-1 if column.nullable else 0, self._length, _DTYPES[column.kind])
-        return _frozen(np.asarray(values, _DTYPES[column.kind]))
+        return _frozen(spilled(np.asarray(values, _DTYPES[column.kind])))
 
     def _text(self, column: Column, values: Any) -> Text:
         if values is None:
             blank = -1 if column.nullable or column.values else 0
             return Text(constant(blank, self._length, np.int8), column.values or [""])
         text = values if isinstance(values, Text) else Text.of(values)
-        return text.recoded(column.values) if column.values else text
+        text = text.recoded(column.values) if column.values else text
+        codes = spilled(text.codes)
+        return text if codes is text.codes else Text(codes, text.values)
 
     def __repr__(self) -> str:
         """For prompts and notebooks: `<Table steps: 3 rows of step, rank, …>`."""

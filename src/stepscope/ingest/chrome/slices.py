@@ -16,6 +16,7 @@ from stepscope.ingest.chrome.event_columns import LONGEST_NS, EventColumns
 from stepscope.ingest.distinct_rows import distinct_rows
 from stepscope.trace.constant_columns import taken
 from stepscope.trace.schema import CATEGORIES
+from stepscope.trace.spill import spilled
 from stepscope.trace.table import Text
 
 ASYNC = {"b": False, "S": False, "e": True, "F": True}
@@ -49,11 +50,12 @@ def _last_time(recorded: EventColumns) -> int:
 
 def _complete(recorded: EventColumns) -> Slices:
     rows = recorded.of_phase("X")
-    return Slices(rows, recorded.time_ns[rows], _durations(recorded, rows), recorded.track[rows])
+    start, track = (taken(column, rows) for column in (recorded.time_ns, recorded.track))
+    return Slices(spilled(rows), start, spilled(_durations(recorded, rows)), track)
 
 
 def _durations(recorded: EventColumns, rows: Rows) -> NDArray[np.int64]:
-    us = recorded.columns.take("duration_us")[rows]
+    us = taken(recorded.columns.take("duration_us"), rows)
     thread = taken(recorded.columns.take("thread_duration_us"), rows)
     borrowed = np.isnan(us) & (thread >= 0)
     us = np.where(borrowed, thread, us)
@@ -118,7 +120,7 @@ def event_columns(recorded: EventColumns, slices: Slices) -> dict[str, Any]:
         "category": _categories(recorded, rows),
         "start_ns": slices.start_ns,
         "duration_ns": slices.duration_ns,
-        "source": columns.column("source")[rows],
+        "source": taken(columns.column("source"), rows),
         **{name: taken(columns.take(name), rows) for name in numbers},
     }
 

@@ -1,0 +1,108 @@
+"""Large arrays in files without a name, so that memory does not limit the size of a trace.
+
+The kernel writes their pages to disk and takes the memory back when it needs to. The files have no
+name from the start, so nothing is left of them when the process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import weakref
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from stepscope.arrays import Array
+from stepscope.trace.cache_folder import cache_folder
+
+LEAST_BYTES = 48 << 20  # a larger array lies in a file; those of 1 GB of JSON are smaller
+
+
+class SpillFile(mmap.mmap):
+    """Memory that is a file without a name, of which every byte has room on the disk.
+
+    Without that room, writing to the memory of a full disk would end the process.
+    """
+
+    _file: BinaryIO
+
+    @classmethod
+    def of(cls, size: int) -> SpillFile | None:
+        """Memory of `size` bytes; None if it is small, or there is no room on the disk."""
+        if size < LEAST_BYTES or not hasattr(os, "posix_fallocate"):
+            return None
+        with suppress(OSError), ExitStack() as stack:
+            file = stack.enter_context(tempfile.TemporaryFile(prefix="stepscope-", dir=_folder()))
+            os.posix_fallocate(file.fileno(), 0, size)
+            memory = cls(file.fileno(), size)
+            memory._file = file
+            weakref.finalize(memory, stack.pop_all().close)
+            return memory
+        return None
+
+    def resize(self, newsize: int) -> None:
+        """Extend or shorten it; raises OSError where the disk has no room."""
+        os.posix_fallocate(self._file.fileno(), 0, newsize)
+        super().resize(newsize)
+
+    def release(self) -> None:
+        """Unmap its pages until they are used again: they no longer count as the process's."""
+        self.madvise(mmap.MADV_DONTNEED)
+
+
+def spilled(values: Array) -> Array:
+    """The same values in a file, if they are large and in memory.
+
+    Args:
+        values: shape (n,).
+
+    Returns:
+        The values, shape (n,), or `values` itself.
+    """
+    if values.nbytes < LEAST_BYTES or not _is_in_memory(values):
+        return values
+    memory = SpillFile.of(values.nbytes)
+    if memory is None:
+        return values
+    result: Array = np.frombuffer(memory, values.dtype)
+    result[:] = values
+    memory.release()
+    return result
+
+
+def joined(parts: Sequence[Array], dtype: DTypeLike) -> Array:
+    """Arrays end to end, in a file if that is large.
+
+    Args:
+        parts: each of shape (n,).
+        dtype: of the result.
+
+    Returns:
+        Shape (the sum of all n,).
+    """
+    length = sum(map(len, parts))
+    memory = SpillFile.of(length * np.dtype(dtype).itemsize)
+    result: Array = np.empty(length, dtype) if memory is None else np.frombuffer(memory, dtype)
+    return np.concatenate(parts, out=result) if parts else result
+
+
+def _is_in_memory(values: Array) -> bool:
+    """Whether they are neither in a file nor one value in every row."""
+    owner = values
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    return owner.flags.owndata and values.strides != (0,)
+
+
+def _folder() -> str | None:
+    """The cache's folder, which is rarely in memory itself; None for the usual one."""
+    folder = cache_folder()
+    if folder is None:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    return str(folder)

@@ -1,0 +1,99 @@
+"""Large arrays lie in files without a name, and a trace is the same with them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepscope.arrays import Array
+from stepscope.trace import spill
+from stepscope.trace.constant_columns import constant
+from stepscope.trace.growing import GrowingArray
+from stepscope.trace.spill import SpillFile, joined, spilled
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="arrays stay in memory")
+
+
+@pytest.fixture(autouse=True)
+def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays of 1000 bytes count as large."""
+    monkeypatch.setattr(spill, "LEAST_BYTES", 1000)
+
+
+def lies_in_a_file(values: Array) -> bool:
+    owner = values
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return isinstance(owner.obj if isinstance(owner, memoryview) else owner, SpillFile)
+
+
+def test_large_values_move_to_a_file_and_small_ones_stay() -> None:
+    large, small = np.arange(1000), np.arange(10)
+    found = spilled(large)
+    assert lies_in_a_file(found)
+    np.testing.assert_array_equal(found, large)
+    assert found.dtype == large.dtype
+    assert spilled(small) is small
+
+
+def test_what_is_in_a_file_or_constant_is_not_copied() -> None:
+    found = spilled(np.arange(1000))
+    assert spilled(found) is found
+    part = found[:500]
+    assert spilled(part) is part
+    column = constant(0, 1000, np.int64)
+    assert spilled(column) is column
+
+
+def test_a_growing_array_moves_to_a_file_when_it_is_large() -> None:
+    array = GrowingArray(np.int32)
+    for first in range(0, 100_000, 1000):
+        array.append(np.arange(first, first + 1000, dtype=np.int32))
+    found = array.finished()
+    assert lies_in_a_file(found)
+    np.testing.assert_array_equal(found, np.arange(100_000))
+
+
+def test_parts_are_joined_in_a_file() -> None:
+    parts = [np.arange(500, dtype=np.int32), np.arange(7, dtype=np.int32)]
+    found = joined(parts, np.int32)
+    assert lies_in_a_file(found)
+    np.testing.assert_array_equal(found, np.concatenate(parts))
+    assert joined([], np.int32).tolist() == []
+
+
+def test_no_file_is_seen(cache_folder: Path) -> None:
+    kept = spilled(np.arange(1000))
+    assert lies_in_a_file(kept)
+    assert list(cache_folder.iterdir()) == []
+
+
+def test_without_room_on_the_disk_arrays_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int, offset: int, size: int) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    large = np.arange(1000)
+    assert spilled(large) is large
+    array = GrowingArray(np.int64)
+    array.append(large)
+    assert array.finished().tolist() == large.tolist()
+
+
+def test_a_disk_that_fills_up_as_an_array_grows_moves_it_to_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    array = GrowingArray(np.int64)
+    array.append(np.arange(100_000))
+
+    def full(handle: int, offset: int, size: int) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    array.append(np.arange(100_000, 300_000))
+    found = array.finished()
+    assert not lies_in_a_file(found)
+    np.testing.assert_array_equal(found, np.arange(300_000))
