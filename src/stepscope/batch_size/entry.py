@@ -19,6 +19,8 @@ from stepscope.errors import BatchError
 from stepscope.scratch import Scratch
 
 # What torch reads from the environment when it is imported; a script may set it before.
+_JAX = re.compile(r"^\s*(?:import|from)\s+(?:jax|flax|equinox|haiku|optax)\b", re.MULTILINE)
+_TORCH = re.compile(r"^\s*(?:import|from)\s+(?:torch|lightning|transformers)\b", re.MULTILINE)
 _CARES_FOR_IMPORT = re.compile(r"os\.environ|putenv|set_start_method\(|load_dotenv")
 
 
@@ -59,10 +61,11 @@ class Entry:
 
     @property
     def may_fork(self) -> bool:
-        """Whether torch may be imported before the script asks for it."""
-        return self.kind == "providers" or not _CARES_FOR_IMPORT.search(
-            self.sources[self.path].text
-        )
+        """Whether torch may be imported before the script asks for it; not for JAX's."""
+        text = self.sources[self.path].text
+        if _JAX.search(text) and not _TORCH.search(text):
+            return False
+        return self.kind == "providers" or not _CARES_FOR_IMPORT.search(text)
 
     def request(
         self,

@@ -18,6 +18,12 @@ from stepscope.errors import BatchError
 
 Json = dict[str, Any]
 _MOST_OF_MEMORY = 0.9
+_INEXACT = {
+    "pytorch": "this build of torch does not count what was allocated before recording began: "
+    "memory is a lower bound",
+    "jax": "XLA's buffer assignment of a program compiled ahead of time is unknown: memory is "
+    "that of its arrays, a lower bound",
+}
 _ONE_BATCH = 0.01  # how far the samples of a step may be from the batch size
 
 
@@ -31,6 +37,7 @@ class Measuring:
         self.ran_out_at: tuple[str, int | None] = (entry.path, None)
         self._known: dict[int, int] = {}
         self._captures: dict[int, Path] = {}
+        self._is_jax = False  # whose memory XLA knows without running
 
     def measure(self, batch: int) -> Measured | None:
         """Once, in a fresh process; the first also records what the step is made of."""
@@ -52,6 +59,7 @@ class Measuring:
         facts = _checked(reply, self.entry)
         power = facts.get("power")
         self.device = facts["device"] | {"energy_counter": power["source"] if power else None}
+        self._is_jax = facts["framework"] == "jax"
         self._known[batch] = facts["bytes"]
         if capture is not None and capture.exists():
             self._captures[batch] = capture
@@ -78,7 +86,7 @@ class Measuring:
 
     def estimate(self, found: Sweep, progress: Progress) -> Estimate | None:
         """Memory without computing, at the batch sizes measured; a note where that fails."""
-        if not self.plan.estimate or self.device.get("type") != "cpu":
+        if not self.plan.estimate or self.device.get("type") != "cpu" or self._is_jax:
             return None
         progress("memory without computing", len(found.rounds), len(found.rounds) + 1)
         batches = list(found.rounds)[:POINTS]
@@ -117,7 +125,7 @@ def _checked(reply: Reply, entry: Entry) -> Json:
     if outcome == "no_steps":
         raise BatchError(
             f"{entry.path} made no training step: {facts['why']}; "
-            "steps are detected by torch optimizers",
+            "steps are detected by torch optimizers and by functions under jax.jit",
             entry.path,
         )
     if outcome == "too_short":
@@ -154,10 +162,7 @@ def _of_steps(found: Sweep, plan: Plan) -> list[str]:
             "were taken"
         )
     if not all(one["exact"] for one in facts):
-        notes.append(
-            "this build of torch does not count what was allocated before recording began: memory "
-            "is a lower bound"
-        )
+        notes.append(_INEXACT[facts[0]["framework"]])
     fewest = min(len(one["steps_ms"]) for one in facts)
     if fewest < plan.effort.least:
         notes.append(f"the script ended early: some times are the median of {fewest} steps only")

@@ -160,8 +160,9 @@ class Worker:
             self._child = None
             return int(answer["status"])
         if not self._forks and self._process.poll() is not None:
-            status, self._process = self._process.returncode, None
-            return status
+            ended, self._process = self._process, None
+            _close_streams(ended)
+            return ended.returncode
         self._kill()
         return None
 
@@ -215,9 +216,7 @@ class Worker:
         if not _kill_group(process.pid):
             process.kill()
         process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                stream.close()
+        _close_streams(process)
 
 
 @contextlib.contextmanager
@@ -228,6 +227,13 @@ def _store(request: Request) -> Iterator[str]:
         return
     with Scratch.from_json(request.scratch).new_store() as store:
         yield store
+
+
+def _close_streams(process: subprocess.Popen[bytes]) -> None:
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
 
 
 def _kill_group(leader: int) -> bool:

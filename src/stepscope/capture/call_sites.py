@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.internal_files import is_internal
+
 _DEEPEST = 40  # frames that are searched for the model whose method runs
 _OWN_REFERENCES = 3  # of the frame, the variable, and the call that counts them
-_INTERNAL = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
@@ -20,11 +21,6 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     while frame is not None and is_internal(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
-
-
-def is_internal(file: str) -> bool:
-    """Whether code is torch's or ours."""
-    return file.startswith(_INTERNAL)
 
 
 def is_library(file: str) -> bool:

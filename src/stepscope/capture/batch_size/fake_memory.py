@@ -16,6 +16,7 @@ from torch.optim import optimizer as torch_optimizer
 from stepscope.capture.batch_size.fake_lstm import OneDnnLstm
 from stepscope.capture.batch_size.request import Request
 from stepscope.capture.batch_size.tensor_ledger import Entry, Ledger
+from stepscope.capture.batch_size.torch_steps import WHY_NO_STEPS, watch_optimizers
 from stepscope.capture.model_tree import Node
 from stepscope.capture.module_ranges import ModuleRanges
 from stepscope.capture.module_registry import ModuleRegistry
@@ -29,6 +30,9 @@ _KINDS = ("weights", "buffers", "gradients", "optimizer_state", "activations", "
 class Estimate:
     """Steps on fake tensors: the first makes optimizer state, the second finds the peak, the third
     lists what is there at that moment."""
+
+    why_no_steps = WHY_NO_STEPS
+    detects = True
 
     def __init__(self, request: Request, finish: Callable[[Json], object]) -> None:
         self._request = request
@@ -141,7 +145,7 @@ def estimate(request: Request, finish: Callable[[Json], NoReturn]) -> Json:
         _providers(request, finish)
     from stepscope.capture.batch_size.measured_script import run_steps
 
-    return run_steps(request, lambda: Estimate(request, finish))
+    return run_steps(request, {"torch": lambda: watch_optimizers(Estimate(request, finish))})
 
 
 def _providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoReturn:

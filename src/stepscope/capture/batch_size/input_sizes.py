@@ -8,46 +8,21 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 
+from stepscope.capture.batch_size.step_counts import StepCounts
+
 _DEEPEST = 4
-_ALIKE = 0.95
 
 
 class InputSizes:
-    """Elements of the tensors that the first model called in a step was given, step by step.
+    """Counts the elements of the tensors that the first model called in a step was given.
 
     The first step is watched by a hook of all modules, which only finds the model; later ones by a
     hook of that model alone.
     """
 
-    def __init__(self) -> None:
-        self.steps: list[int | None] = []
-        self._now: int | None = None
+    def __init__(self, counts: StepCounts) -> None:
+        self._counts = counts
         self._hook = torch_module.register_module_forward_pre_hook(self._first_call)
-
-    def forget(self) -> None:
-        """What came before does not count: the first steps may have been misdetected."""
-        self.steps.clear()
-
-    def end_step(self) -> None:
-        """A step ends here."""
-        self.steps.append(self._now)
-        self._now = None
-
-    @property
-    def range(self) -> tuple[int, int]:
-        """The least and the most, of the steps known."""
-        known = [size for size in self.steps if size is not None]
-        return min(known, default=0), max(known, default=0)
-
-    @property
-    def varied(self) -> bool:
-        """Whether some steps were clearly shorter than others."""
-        least, most = self.range
-        return least < _ALIKE * most
-
-    def is_long(self, size: int | None) -> bool:
-        """Whether a step of this size is among the longest, as far as is known."""
-        return size is None or size >= _ALIKE * self.range[1]
 
     def close(self) -> None:
         """Remove the hook."""
@@ -58,7 +33,7 @@ class InputSizes:
         self._hook = module.register_forward_pre_hook(self._called, with_kwargs=True)
 
     def _called(self, module: Any, args: Any, kwargs: Any) -> None:
-        self._now = (self._now or 0) + elements(args) + elements(kwargs.values())
+        self._counts.add_inputs(elements(args) + elements(kwargs.values()))
 
 
 def elements(values: Iterable[Any], depth: int = 0) -> int:

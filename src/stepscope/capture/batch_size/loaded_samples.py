@@ -8,30 +8,22 @@ from typing import Any
 import torch
 from torch.utils.data import dataloader
 
+from stepscope.capture.batch_size.step_counts import StepCounts
+
 _DEEPEST = 4
 
 
 class LoadedSamples:
-    """Samples that data loaders handed out while gradients were enabled, step by step.
+    """Counts the samples that data loaders hand out while gradients are enabled.
 
     A loader's batch counts with the number of its indices, so gradient accumulation, a batch size
     divided among devices and a short last batch all count as they are.
     """
 
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-        self._now = 0
+    def __init__(self, counts: StepCounts) -> None:
+        self._counts = counts
         self._indices: dict[int, deque[int]] = {}
         self._watch(dataloader._BaseDataLoaderIter)
-
-    def forget(self) -> None:
-        """Drop the steps so far."""
-        self.steps.clear()
-
-    def end_step(self) -> None:
-        """A step ends here."""
-        self.steps.append(self._now)
-        self._now = 0
 
     def _watch(self, loader: Any) -> None:
         next_index, next_batch = loader._next_index, loader.__next__
@@ -47,7 +39,7 @@ class LoadedSamples:
             waiting = self._indices.get(id(iterator))
             count = waiting.popleft() if waiting else leading_size(found)
             if torch.is_grad_enabled():
-                self._now += count
+                self._counts.add_samples(count)
             return found
 
         loader._next_index, loader.__next__ = index, batch

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from stepscope.capture.batch_size.measured_script import steps_of_frameworks, watch_imports
 from stepscope.capture.batch_size.request import Request
 from stepscope.errors import CaptureError
 from stepscope.scratch import original_path, relocated
@@ -22,19 +23,22 @@ _MODULE = "__stepscope_entry__"
 
 
 def run_providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoReturn:
-    """Make iterations until enough is measured; `finish` ends the process."""
-    from stepscope.capture.batch_size.measured_steps import Steps
-    from stepscope.capture.optimizers import OptimizerWatch
+    """Make iterations until enough is measured; `finish` ends the process.
 
-    steps = Steps(request, finish)
-    OptimizerWatch(steps.optimizer_stepped)
+    Raises:
+        CaptureError: a provider function is missing, or an iteration trains nothing.
+    """
+    watched = watch_imports(steps_of_frameworks(request, finish))
     model, inputs, iterate = prepare(request)
-    if steps.recording:
-        steps.recording.registry.add_root(model, "model")
-        steps.recording.inputs = inputs
+    for steps in watched:
+        steps.begin_iterations(model, inputs)
+    iterate()
+    training = [steps for steps in watched if steps.trains] or watched
+    if not training:
+        raise CaptureError(f"{request.entry} imports neither torch nor jax")
     while True:
+        training[0].ended()
         iterate()
-        steps.ended()
 
 
 def prepare(request: Request) -> tuple[Any, Any, Callable[[], object]]:

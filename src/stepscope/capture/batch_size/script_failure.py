@@ -8,11 +8,12 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from stepscope.capture.call_sites import is_internal
+from stepscope.capture.internal_files import is_internal
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory", "bad_alloc",
-                 "unable to allocate", "CUBLAS_STATUS_ALLOC_FAILED")  # fmt: skip
+                 "unable to allocate", "CUBLAS_STATUS_ALLOC_FAILED",
+                 "RESOURCE_EXHAUSTED")  # fmt: skip
 
 
 def describe_failure(error: BaseException, entry: str) -> dict[str, Any]:

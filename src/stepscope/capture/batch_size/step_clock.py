@@ -1,32 +1,21 @@
-"""How long steps take. On a GPU, from when the device passes the end of one to that of the next."""
+"""How long steps take, on the CPU's clock."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from typing import Any
-
-import torch
-
-_Event: Any = torch.cuda.Event
 
 
 class StepClock:
-    """Notes the end of each step without ever making the CPU wait for the device."""
+    """Notes the end of each step."""
 
-    def __init__(self, on_gpu: bool) -> None:
-        self._on_gpu = on_gpu
-        self._ends: list[Any] = []
+    def __init__(self) -> None:
+        self._ends: list[float] = []
         self._begin = time.perf_counter()
 
     def tick(self) -> None:
         """A step ends here; the first tick is where the first one begins."""
-        if self._on_gpu:
-            end = _Event(enable_timing=True)
-            end.record()
-            self._ends.append(end)
-        else:
-            self._ends.append(time.perf_counter())
+        self._ends.append(time.perf_counter())
 
     @property
     def steps(self) -> int:
@@ -39,8 +28,5 @@ class StepClock:
         return time.perf_counter() - self._begin
 
     def lengths_ms(self) -> list[float]:
-        """The length of each step; waits for the device."""
-        if not self._on_gpu:
-            return [1e3 * (end - start) for start, end in itertools.pairwise(self._ends)]
-        torch.cuda.synchronize()
-        return [start.elapsed_time(end) for start, end in itertools.pairwise(self._ends)]
+        """The length of each step."""
+        return [1e3 * (end - start) for start, end in itertools.pairwise(self._ends)]

@@ -17,7 +17,7 @@ from typing import Any
 from stepscope.capture.jax import MEMBER, OTHER_PROFILER
 from stepscope.capture.jax.jax_step_detector import JaxStepDetector
 from stepscope.capture.jax.jax_window import RUN_IN, JaxWindow, require_session
-from stepscope.capture.jax.jit_calls import CompilationCounter, JitCallWatch
+from stepscope.capture.jax.jit_calls import CompilationCounter, JitCall, JitCallWatch
 from stepscope.capture.jax.run_ahead import catch_up
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.recording import Recording, detach_in_forked_children
@@ -92,11 +92,11 @@ class JaxRecorder:
         """The recording, if it has a complete step; one before the warm-up is over at the end."""
         return self._main if self._main and self._main.steps else None
 
-    def _returned(self, name: str, inputs: Any, outputs: Any) -> None:
+    def _returned(self, call: JitCall) -> None:
         """Training must continue whatever happens in the recorder."""
         try:
-            if self.detector.advance(name, inputs, outputs):
-                self._end_step(self.detector.steps, outputs)
+            if self.detector.advance(call.name, call.inputs, call.outputs):
+                self._end_step(self.detector.steps, call.outputs)
         except Exception as error:
             self._note(error)
             self.close()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax import monitoring
@@ -23,15 +23,33 @@ from stepscope.capture.jax.listeners import unregister_duration_listener
 from stepscope.capture.patch import replace
 from stepscope.errors import CaptureError
 
-OnCall = Callable[[str, Any, Any], None]
 _PMAP = "jax._src.pmap"
 _OF_JAX = ("jax", "jaxlib")
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _EFFECTS = ("has_host_callbacks", "has_unordered_effects")
 
 
+class JitCall(NamedTuple):
+    """A call of a compiled function that has returned.
+
+    Attributes:
+        name: of the function.
+        inputs: its arguments, as a tree.
+        outputs: what it returned.
+        memory: gives XLA's buffer assignment of its program, per device.
+    """
+
+    name: str
+    inputs: Any
+    outputs: Any
+    memory: Callable[[], Any]
+
+
+OnCall = Callable[[JitCall], None]
+
+
 class JitCallWatch:
-    """Calls `on_call(name, inputs, outputs)` on the main thread, until closed.
+    """Calls `on_call(call)` on the main thread, until closed.
 
     JAX looks for its hook in an object of ours until then; the program's own hook is still
     called.
@@ -64,7 +82,11 @@ class JitCallWatch:
         if (hook := self._jax_state.value) is not None:
             hook(function, arguments, keywords, outputs)
         if name := name_of(function):
-            self._notify(name, (arguments, keywords), outputs)
+
+            def memory() -> Any:  # lowered and compiled already: nothing is done again
+                return function.lower(*arguments, **keywords).compile().memory_analysis()
+
+            self._notify(JitCall(name, (arguments, keywords), outputs, memory))
 
     def _around(self, execute: Any) -> Any:
         """Report the programs that have effects."""
@@ -74,14 +96,18 @@ class JitCallWatch:
             outputs = execute(program, *arguments)
             if any(getattr(program, effect, False) for effect in _EFFECTS):
                 name = program.name.removeprefix("jit(").removesuffix(")")
-                self._notify(name, arguments, outputs)
+                self._notify(JitCall(name, arguments, outputs, lambda: _memory_of(program)))
             return outputs
 
         return watched
 
-    def _notify(self, name: str, inputs: Any, outputs: Any) -> None:
+    def _notify(self, call: JitCall) -> None:
         if threading.get_ident() == threading.main_thread().ident:
-            self._on_call(name, inputs, outputs)
+            self._on_call(call)
+
+
+def _memory_of(program: Any) -> Any:
+    return program.xla_executable.get_compiled_memory_stats()
 
 
 def name_of(function: Any) -> str | None:

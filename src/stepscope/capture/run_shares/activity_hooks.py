@@ -19,8 +19,9 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils import _contextlib
 from torch.utils.data import dataloader
 
-from stepscope.capture.call_sites import is_internal, user_frame
+from stepscope.capture.call_sites import user_frame
 from stepscope.capture.import_hooks import AfterImport
+from stepscope.capture.internal_files import is_internal
 from stepscope.capture.module_ranges import CompilerPaused, Range, hide_from_compiler
 from stepscope.capture.patch import replace
 from stepscope.capture.recording import detach_in_forked_children

@@ -53,7 +53,7 @@ def test_programs_with_effects_are_not_seen_without_their_class(
     seen: list[str] = []
     with monkeypatch.context() as hidden:
         hidden.delattr(pxla, "ExecuteReplicated")
-        watch = jit_calls.JitCallWatch(lambda name, *_: seen.append(name))
+        watch = jit_calls.JitCallWatch(lambda call: seen.append(call.name))
 
     def double(x: Any) -> Any:
         return 2 * x

@@ -1,0 +1,119 @@
+"""Memory, time and device of JAX's training steps.
+
+Memory is XLA's buffer assignment of each program that a step calls, known without running it, and
+the arrays that the program holds besides: such as the optimizer's state while gradients are made.
+JAX returns before the work is done. While steps are timed, each waits for the results of the
+previous one, so a step takes as long as it does on average and the loop still runs ahead of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax import tree_util
+
+from stepscope.capture.batch_size.energy_counters import PowerMeter, cpu_counters
+from stepscope.capture.batch_size.framework import Peak, main_memory
+from stepscope.capture.batch_size.step_clock import StepClock
+from stepscope.capture.jax.jit_calls import JitCall
+from stepscope.capture.jax.run_ahead import RunAhead
+
+Json = dict[str, Any]
+
+
+class JaxFramework:
+    """Measures what XLA assigns to the programs of a step."""
+
+    def __init__(self) -> None:
+        self._ahead = RunAhead()
+        self._bytes = 0
+        self._is_watching = False
+        self._exact = True
+
+    def returned(self, call: JitCall) -> None:
+        """A compiled function has returned; in steps with memory, its peak counts."""
+        if self._is_watching:
+            self._bytes = max(self._bytes, self._peak_of(call))
+
+    def step_ended(self, outputs: Any) -> None:
+        """Keep the loop from running further ahead."""
+        self._ahead.step_ended(outputs)
+
+    def begin_memory(self, step: int) -> None:
+        """Look at the programs that are called from now on."""
+        self._is_watching = True
+
+    def end_memory_step(self, *, last: bool) -> None:
+        """A step whose programs are looked at ends here."""
+        self._is_watching = not last
+
+    def peak(self) -> Peak:
+        """The program that needs most, with what is held besides it."""
+        return Peak(self._bytes)
+
+    def clock(self) -> StepClock:
+        """A clock of steps that wait for each other."""
+        return StepClock()
+
+    def power_meter(self) -> PowerMeter:
+        """RAPL's counters on a CPU; JAX does not say which counters its GPUs have."""
+        on_cpu = jax.local_devices()[0].platform == "cpu"
+        return PowerMeter("RAPL", cpu_counters()) if on_cpu else PowerMeter("NVML", [])
+
+    def facts(self) -> Json:
+        """What ran, and on what."""
+        return {
+            "framework": "jax",
+            "version": str(jax.__version__),
+            "device": _device(),
+            "threads": None,
+            "exact": self._exact,
+        }
+
+    def _peak_of(self, call: JitCall) -> int:
+        """Bytes on the first device while a program runs."""
+        known = {id(leaf) for leaf in tree_util.tree_leaves((call.inputs, call.outputs))}
+        others = [array for array in jax.live_arrays() if id(array) not in known]
+        return self._program_bytes(call) + sum(map(bytes_on_device, others))
+
+    def _program_bytes(self, call: JitCall) -> int:
+        try:
+            return assigned_bytes(call.memory())
+        except Exception:  # of a function compiled ahead of time, nothing is known but its arrays
+            self._exact = False
+            leaves = tree_util.tree_leaves((call.inputs, call.outputs))
+            return sum(bytes_on_device(leaf) for leaf in leaves if isinstance(leaf, jax.Array))
+
+
+def assigned_bytes(stats: Any) -> int:
+    """What a program takes of its device: arguments, results, temporaries; donated ones once.
+
+    Args:
+        stats: as `Compiled.memory_analysis()` returns it.
+    """
+    return int(
+        stats.argument_size_in_bytes
+        + stats.output_size_in_bytes
+        - stats.alias_size_in_bytes
+        + stats.temp_size_in_bytes
+    )
+
+
+def bytes_on_device(array: Any) -> int:
+    """Bytes of an array on one of the devices that it is on; 0 if it was donated."""
+    if array.is_deleted():
+        return 0
+    size = array.dtype.itemsize
+    for length in array.sharding.shard_shape(array.shape):
+        size *= length
+    return int(size)
+
+
+def _device() -> Json:
+    device = jax.local_devices()[0]
+    if device.platform == "cpu":
+        return {"type": "cpu", "name": None, "memory_bytes": main_memory()}
+    limit = (device.memory_stats() or {}).get("bytes_limit")
+    kind = "cuda" if device.platform == "gpu" else device.platform
+    return {"type": kind, "name": device.device_kind, "memory_bytes": limit}
