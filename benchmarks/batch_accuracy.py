@@ -3,7 +3,7 @@
 From each of three starting batch sizes, models of run time and memory are made as `stepscope batch`
 makes them. They predict six other batch sizes (but for those that a sweep chose by itself), which
 are also measured: five times three steps, each time in a separate process, the median. Next to it,
-memory estimated on fake tensors against the real run.
+memory estimated on fake tensors against the real run; not for JAX, where XLA assigns memory.
 
     python benchmarks/batch_accuracy.py --model resnet50 --out resnet50.json   # minutes: keep quiet
     python benchmarks/batch_accuracy.py --table resnet50.json transformer.json gnmt.json
@@ -49,6 +49,8 @@ EXPERIMENTS = {
     "resnet50": Experiment((8, 16, 32), (10, 14, 20, 28, 36, 44)),
     "transformer": Experiment((16, 32, 40), (20, 28, 36, 44, 52, 72)),
     "gnmt": Experiment((16, 32, 40), (20, 28, 36, 44, 52, 72)),
+    "jax_transformer": Experiment((16, 32, 40), (20, 28, 36, 44, 52, 72)),
+    "jax_cnn": Experiment((16, 32, 40), (20, 28, 36, 44, 52, 72)),
 }
 QUICK = Experiment((2,), (8,))
 
@@ -81,15 +83,18 @@ def run(model: str, experiment: Experiment, quick: bool = False) -> Json:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     entry = open_entry(_HERE / "batch_entries" / f"{model}.py")
     load = os.getloadavg()[0]
-    with Worker() as worker:
+    with Worker(fork=entry.may_fork) as worker:
         truth = {batch: _truth(worker, entry, batch, quick) for batch in experiment.others}
         starts = {start: _start(worker, entry, start, quick) for start in experiment.starts}
-        estimates = {batch: _estimate(worker, entry, batch) for batch in experiment.others}
+        facts = next(iter(truth.values())).facts
+        can_estimate = facts["framework"] == "pytorch"
+        estimated = experiment.others if can_estimate else ()
+        estimates = {batch: _estimate(worker, entry, batch) for batch in estimated}
     return {
         "model": model,
         "machine": _machine(),
-        "torch": next(iter(truth.values())).facts["torch"],
-        "threads": next(iter(truth.values())).facts["threads"],
+        "framework": f"{facts['framework']} {facts['version']}",
+        "threads": facts["threads"],
         "load_before": load,
         "starts": [{"start": start} | _compared(one, truth) for start, one in starts.items()],
         "truth": {batch: {"ms": one.ms, "bytes": one.bytes} for batch, one in truth.items()},
@@ -168,7 +173,7 @@ def table(results: Iterable[Json]) -> Iterator[str]:
         yield (
             f"| {result['model']} | {starts} | {', '.join(map(str, result['truth']))} "
             f"| {_mean_max(errors['throughput'])} | {_mean_max(errors['memory'], 2)} "
-            f"| {_estimate_error(result):+.2%} |"
+            f"| {_estimate_error(result)} |"
         )
     yield (f"| all | | | {_mean_max(every['throughput'])} | {_mean_max(every['memory'], 2)} | |")
 
@@ -181,11 +186,10 @@ def _mean_max(values: list[float], digits: int = 1) -> str:
     return f"{statistics.mean(values):.{digits}%} / {max(values):.{digits}%}"
 
 
-def _estimate_error(result: Json) -> float:
-    errors = [
-        result["estimates"][batch] / one["bytes"] - 1 for batch, one in result["truth"].items()
-    ]
-    return max(errors, key=abs)
+def _estimate_error(result: Json) -> str:
+    truth = result["truth"]
+    errors = [size / truth[batch]["bytes"] - 1 for batch, size in result["estimates"].items()]
+    return f"{max(errors, key=abs):+.2%}" if errors else "–"
 
 
 def _machine() -> str:
