@@ -84,6 +84,12 @@ def test_memory_of_growing_traces_is_measured():
     assert second.startswith("| 6 MB | 21,")
 
 
+def test_commands_are_timed_on_growing_traces():
+    said = run("scaling.py", "--slices", "1e3", "1e4", "--command", "open")
+    assert "| open | " in said
+    assert "slope to 10,000" in said
+
+
 def test_a_profile_of_xla_is_read():
     said = run("xla_profile.py", "1")
     assert "ours " in said
