@@ -209,7 +209,7 @@ def _pieces(trace: Trace, length: int) -> Pieces:
     work = work[events["step"][work] == 1]
     busy = Intervals(start[work], start[work] + events["duration_ns"][work])
     arrival = events["start_ns"][timeline.rows] - begin
-    waits = Intervals(timeline.waits[0] - begin, timeline.waits[1] - begin)
+    waits = Intervals(timeline.waits.starts - begin, timeline.waits.ends - begin)
     resumed = timeline.resumed - begin
     edges = np.unique(np.clip(np.concatenate([
         [0, LOADING_NS, length], busy.starts, busy.ends, waits.starts, waits.ends, arrival, resumed,

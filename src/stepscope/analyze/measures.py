@@ -9,6 +9,7 @@ import numpy as np
 
 from stepscope.analyze.event_search import EventSearch
 from stepscope.analyze.first_use import first_use, one_off
+from stepscope.annotate.device.host_idle import exposed_communication
 from stepscope.annotate.device.host_idle import python_time as intervals_of_python
 from stepscope.annotate.device.idle import windows
 from stepscope.arrays import Floats, Rows
@@ -197,10 +198,13 @@ class Measures:
         duration = self._events["duration_ns"][rows].astype(np.float64)
         return duration - self._summed(rows, inner)
 
-    def wait_ms(self, rows: Rows) -> float:
-        """Time in which `rows` run and the training loop runs no operator, ms per step."""
+    def wait_ms(self) -> float:
+        """Time in which the CPU only waits for communication, ms per step."""
+        search = self._search
         return (
-            self.spans(rows).minus(self._operator_spans()).total() / 1e6 / self._search.step_count
+            exposed_communication(search.trace, search.rank, search.steps).total()
+            / 1e6
+            / (search.step_count)
         )
 
     def spans(self, rows: Rows) -> Intervals:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from stepscope.annotate.device.collectives import collective_key
+from stepscope.annotate.device.host_idle import exposed_communication
 from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Ids, Mask, Times
+from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import COMPUTING, STAGES
 from stepscope.trace.trace import Trace
 
@@ -27,6 +28,7 @@ _MOST_KINDS = 100
 _MOST_PLACES = 100
 _LETTERS = 60
 _QUEUED_NS = 10_000  # a call that begins so soon after another of its stream had queued
+_WAKING_NS = 100_000  # the thread that waited may go on before the call's end is noted
 _PEER = {"send": "Dst Rank", "recv": "Src Rank"}
 
 
@@ -115,7 +117,7 @@ class CallTimeline(NamedTuple):
         rows: events, by start.
         step: index of the step of each.
         kept: the calls that a sketch keeps: of every step, or of every second, fourth, … step.
-        waits: start and end of the wait for each; equal where the rank does not wait.
+        waits: when the rank waits for any of them.
         resumed: when the rank goes on with what needs the call.
         ready: when the rank could have begun the call, had its stream been free.
     """
@@ -123,7 +125,7 @@ class CallTimeline(NamedTuple):
     rows: Ids
     step: Ids
     kept: Ids
-    waits: tuple[Times, Times]
+    waits: Intervals
     resumed: Times
     ready: Times
 
@@ -192,20 +194,28 @@ def calls_timeline(trace: Trace, begins: Times, ends: Times, work: Ids) -> CallT
     rows, step = rows[inside], step[inside].astype(np.int64)
     kept = _thinned(step, len(begins))
     if not len(rows) or not on_device[rows[0]]:
-        begin = events["start_ns"][rows]
-        end = begin + events["duration_ns"][rows]
-        return CallTimeline(rows, step, kept, (begin, end), end, begin)
+        return _thread_timeline(trace, rows, step, kept, ends)
     return _device_timeline(trace, rows, step, kept, work, ends)
 
 
+def _thread_timeline(
+    trace: Trace, rows: Ids, step: Ids, kept: Ids, step_ends: Times
+) -> CallTimeline:
+    """Without a device: a call is waited for if nothing computes when it ends."""
+    begin = trace.events["start_ns"][rows]
+    end = begin + trace.events["duration_ns"][rows]
+    idle = exposed_communication(trace, trace.metadata.ranks[0], trace["steps"])
+    place = np.searchsorted(idle.ends, end - _WAKING_NS, side="left")
+    since = np.append(idle.starts, np.iinfo(np.int64).max)[place]
+    resumed = np.maximum(np.where(since < end, end, step_ends[step]), end)
+    return CallTimeline(rows, step, kept, idle, resumed, begin)
+
+
 def _communication(trace: Trace, on_device: Mask) -> Ids:
-    """Outermost communication by start: of the device, or without any of the training thread."""
+    """Outermost communication by start: of the device, or without any of the CPU's threads."""
     events = trace.events
     mine = events.text("category").mask("communication")
-    if (mine & on_device).any():
-        rows = np.flatnonzero(mine & on_device)
-    else:
-        rows = np.flatnonzero(mine & (events["track"] == main_track(trace)))
+    rows = np.flatnonzero(mine & on_device if (mine & on_device).any() else mine)
     outer = rows[~np.isin(events["parent"][rows], rows)]
     ordered: Ids = outer[np.argsort(events["start_ns"][outer], kind="stable")].astype(np.int64)
     return ordered
@@ -228,7 +238,7 @@ def _device_timeline(
     begin_next = np.where(has_next, np.append(begin, 0)[following], step_ends[step])
     exposed = busy_until < end
     needed = exposed & _waits_for(trace, work, following, has_next, end)
-    waits = _disjoint(np.where(needed, np.maximum(busy_until, start), end), end)
+    waits = Intervals(np.maximum(busy_until, start)[needed], end[needed])
     receives = np.zeros(len(rows), np.bool_)
     receives[kept] = _is_receive(trace, rows[kept])
     resumed = np.where(needed, end, np.where(exposed | receives, begin_next, step_ends[step]))
@@ -272,21 +282,9 @@ def _waits_for(trace: Trace, work: Ids, following: Ids, has_next: Mask, end: Tim
     return waits | ((place >= 0) & (until >= end))
 
 
-def _disjoint(begins: Times, ends: Times) -> tuple[Times, Times]:
-    """The intervals without what earlier ones cover; by end they are in order."""
-    order = np.argsort(ends, kind="stable")
-    covered = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(ends[order])[:-1]])
-    result = begins.copy()
-    result[order] = np.minimum(np.maximum(begins[order], covered), ends[order])
-    return result, ends
-
-
-def _progress(waits: tuple[Times, Times]) -> Any:
+def _progress(waits: Intervals) -> Callable[[Times], Times]:
     """From times to the time that was not spent waiting."""
-    from stepscope.trace.intervals import Intervals
-
-    waiting = Intervals(*waits)
-    return lambda times: times - waiting.before(np.asarray(times, np.int64))
+    return lambda times: times - waits.before(np.asarray(times, np.int64))
 
 
 def _even_arrivals(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from stepscope.arrays import Mask
-from stepscope.ranks.job_table import JobTable
+from stepscope.ranks.job_table import JobTable, usual
 from stepscope.ranks.pipelines import pipeline_places
 from stepscope.ranks.replay import Replay
 from stepscope.ranks.stragglers import Straggler
@@ -56,7 +56,7 @@ def _without(one: Straggler, table: JobTable, replay: Replay) -> Replay:
     rows = [row for row, sketch in enumerate(table.sketches) if sketch.rank in set(one.ranks)]
     values = table.work[:, table.stages.index(one.stage), :]
     excess = np.zeros_like(values)
-    excess[rows] = np.maximum(values[rows] - np.median(values, axis=0), 0)
+    excess[rows] = np.maximum(values[rows] - usual(values), 0)
     return replay.without(excess)
 
 

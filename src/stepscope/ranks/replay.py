@@ -16,7 +16,7 @@ from stepscope.arrays import Floats, Ids
 from stepscope.ranks.calls import CallColumns
 from stepscope.ranks.clock_offsets import begin_times
 from stepscope.ranks.collectives import GroupKey, Matched
-from stepscope.ranks.job_table import JobTable
+from stepscope.ranks.job_table import JobTable, usual
 from stepscope.ranks.replay_graph import ReplayGraph
 
 _MOST_CALLS = 40_000
@@ -64,11 +64,45 @@ class Replay:
         if len(set(marks.tolist())) > 1:
             return self.scaled(1 - np.minimum(excess_ms / np.maximum(own, 1e-9), 1))
         parts = self.own.reshape(ranks, -1)
-        longer = np.maximum(parts - np.median(parts, axis=0), 0).ravel()
+        longer = np.maximum(parts - usual(parts), 0).ravel()
         code = self.rank * steps + self.step
         total = np.bincount(code, longer, ranks * steps)
         share = np.minimum(excess_ms.ravel() * 1e6 / np.maximum(total, 1), 1)
         return self.with_own(self.own - longer * share[code])
+
+    def in_balance(self, extra_ms: Floats) -> Replay:
+        """With the mean own work of all ranks: part by part where all meet in the same order.
+
+        Args:
+            extra_ms: what a rank does more (or less) than the mean, shape (ranks, steps).
+        """
+        if self._is_in_step:
+            return self.with_own(self._even_parts(extra_ms))
+        own = self.own_ms(extra_ms.shape[1])
+        target = np.maximum(own.mean(axis=0, keepdims=True) + extra_ms, 0)
+        return self.scaled(np.where(own > 0, target / np.maximum(own, 1e-9), 1))
+
+    @cached_property
+    def _is_in_step(self) -> bool:
+        """Whether every rank makes the same calls in the same order, with all the others."""
+        ranks, matched = len(self.begin), self.matched
+        marks, calls = np.bincount(self.rank), np.bincount(matched.rank, minlength=ranks)
+        if len(set(marks.tolist())) > 1 or len(set(calls.tolist())) > 1:
+            return False
+        meeting = matched.meeting[np.argsort(matched.rank, kind="stable")].reshape(ranks, -1)
+        return bool((meeting >= 0).all() and (meeting == meeting[:1]).all())
+
+    def _even_parts(self, extra_ms: Floats) -> Floats:
+        """The mean of each part; what a rank does more lies where it does more than the mean."""
+        ranks, steps = extra_ms.shape
+        parts = self.own.reshape(ranks, -1)
+        mean = np.broadcast_to(parts.mean(axis=0), parts.shape).ravel()
+        code = self.rank * steps + self.step
+        extra = extra_ms.ravel()[code] * 1e6
+        apart = np.maximum((self.own - mean) * np.sign(extra), 0)
+        total = np.bincount(code, apart, ranks * steps)[code]
+        result: Floats = np.maximum(mean + extra * apart / np.maximum(total, 1), 0)
+        return result
 
     def with_own(self, own: Floats) -> Replay:
         """With other work before each mark, ns, shape (marks,)."""

@@ -7,15 +7,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.annotate.steps.steps import main_track
+from stepscope.annotate.device.host_idle import exposed_communication
 from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Floats, Ids
 from stepscope.ranks.calls import Calls, calls_of, computing_on_device
 from stepscope.trace.clocks import clock_of
+from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.trace import Trace
 
-VERSION = 2
+VERSION = 3
 UNKNOWN_RANK = -1
 _MOST_STEPS = 200
 _MOST_KERNELS = 100
@@ -32,7 +33,7 @@ class Sketch(msgspec.Struct, frozen=True):
         steps: numbers of the steps, at most 200; a warm-up step is left out.
         length: of each step.
         work: by stage, for each step, the time in which this rank works itself: its device
-            computes, or without a device its training thread runs anything but communication.
+            computes, or without a device its training thread does not wait for communication.
             `host` is the time in which the device is idle since the CPU launches late.
         waiting: for each step the exposed communication: waiting for other ranks, or transfer.
         idle: by cause, for each step.
@@ -127,26 +128,30 @@ def _stage_cpu(trace: Trace, numbers: Ids, stage: str) -> Floats:
 
 def _cpu_stages(trace: Trace, numbers: Ids) -> dict[str, Floats]:
     """Without a device: the training thread's time by stage, less its communication."""
-    events = trace.events
-    main = main_track(trace)
-    waits = np.flatnonzero(
-        (events["track"] == main) & events.text("category").mask("communication")
-    )
-    # Only the outermost, or nested calls of one collective would count twice.
-    parent = events["parent"][waits]
-    outer = waits[~np.isin(parent, waits)]
-    lost = _by_step(trace, outer, numbers)
-    return {
-        stage: np.maximum(_stage_cpu(trace, numbers, stage) - lost[stage], 0) for stage in STAGES
-    }
+    runs, waits = trace["stages"], _waits(trace)
+    place = _positions(runs["step"], numbers)
+    lost = waits.within(runs["start_ns"], runs["end_ns"])
+    key = place * len(STAGES) + runs["stage"]
+    inside = place >= 0
+    own = np.maximum(runs["cpu_ns"] - lost, 0)[inside]
+    total = np.bincount(key[inside], own, len(numbers) * len(STAGES))
+    table = total.astype(np.float64).reshape(len(numbers), len(STAGES))
+    return {stage: table[:, code] for code, stage in enumerate(STAGES)}
+
+
+def _waits(trace: Trace) -> Intervals:
+    """Without a device: when the rank only waits for its communication."""
+    return exposed_communication(trace, trace.metadata.ranks[0], trace["steps"])
 
 
 def _exposed(trace: Trace, numbers: Ids) -> Floats:
-    """Communication by step, in ns: of the device where it has any, else of the thread."""
+    """Communication by step, in ns: of the device where it has any, else while nothing computes."""
     events = trace.events
     mine = events.text("category").mask("communication")
-    device = trace["tracks"]["device"][events["track"]] >= 0
-    rows = np.flatnonzero(mine & device if (mine & device).any() else mine)
+    rows = np.flatnonzero(mine & (trace["tracks"]["device"][events["track"]] >= 0))
+    if not len(rows):
+        steps = trace["steps"].take(np.isin(trace["steps"]["step"], numbers))
+        return _waits(trace).within(steps["start_ns"], steps["end_ns"]).astype(np.float64)
     outer = rows[~np.isin(events["parent"][rows], rows)]
     place = _positions(events["step"][outer], numbers)
     inside = place >= 0

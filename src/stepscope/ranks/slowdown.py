@@ -21,6 +21,7 @@ from stepscope.ranks.replay import Replay
 _MOST_OF_A_KIND = 3  # each costs a replay
 _LEAST_SHARE = 0.01
 _NOTABLE = 0.002  # of the balanced step
+_CERTAIN = 0.02  # of the balanced step: of less, shares say nothing
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,12 @@ class _Balanced:
         self, extra: Floats | None = None, own: Floats | None = None, slow: Mask | None = None
     ) -> float:
         """The balanced step, but for `extra` work, other micro-batches, or `slow` meetings."""
-        target = self.own.mean(axis=0, keepdims=True) + (0 if extra is None else extra)
-        factor = np.where(self.own > 0, np.maximum(target, 0) / np.maximum(self.own, 1e-9), 1)
         transfer = self.transfer
         if slow is not None:
             transfer = np.where(slow, self.original.transfer, transfer)
         replay = self.original.with_own(self.original.even if own is None else own)
-        return replay.scaled(factor).with_transfer(transfer).step_ms
+        more = np.zeros_like(self.own) if extra is None else extra
+        return replay.in_balance(more).with_transfer(transfer).step_ms
 
 
 def slowdown(table: JobTable, replay: Replay) -> Slowdown:
@@ -95,7 +95,7 @@ def slowdown(table: JobTable, replay: Replay) -> Slowdown:
     balanced = _balance(table, replay)
     measured, ideal = replay.step_ms, balanced.step_ms()
     lost = measured - ideal
-    if lost < _NOTABLE * ideal:
+    if lost < _CERTAIN * ideal:
         return Slowdown(measured, ideal, ())
     found = [
         Share(part, which, step_ms, (step_ms - ideal) / lost)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.arrays import Floats, Mask
-from stepscope.ranks.job_table import JobTable
+from stepscope.ranks.job_table import PAIR, JobTable, usual
 from stepscope.ranks.sketch import Sketch
 
 _LEAST_SHARE = 0.03  # of the step: what is smaller is no straggler
@@ -66,7 +66,7 @@ def find_stragglers(table: JobTable) -> list[Straggler]:
     received = np.array([_received(one) for one in table.sketches])
     for place in range(len(table.stages)):
         values = table.work[:, place, :]
-        excess = values - np.median(values, axis=0)
+        excess = values - usual(values)
         slow = excess > threshold(excess, table.step_ms)
         for rows, when in _groups(table.sketches, slow):
             found.append(_straggler(table, place, rows, when, received))
@@ -74,8 +74,13 @@ def find_stragglers(table: JobTable) -> list[Straggler]:
 
 
 def threshold(excess: Floats, step_ms: float) -> Floats:
-    """Above which a rank is slow in a step: a share of the step, and far beyond the others."""
-    spread = np.median(np.abs(excess), axis=0) * 1.4826
+    """Above which a rank is slow in a step: a share of the step, and far beyond the others.
+
+    Of two ranks, where none shows the spread of the others, far beyond the changes from step to
+    step.
+    """
+    around = excess if len(excess) > PAIR else excess - np.median(excess, axis=1, keepdims=True)
+    spread = np.median(np.abs(around), axis=0) * 1.4826
     noise = np.maximum(spread, np.median(spread))
     result: Floats = np.maximum(_LEAST_SHARE * step_ms, _LEAST_SPREADS * noise)
     return result
@@ -120,10 +125,10 @@ def _straggler(
     table: JobTable, place: int, rows: list[int], when: Mask, received: Floats
 ) -> Straggler:
     values = table.work[:, place, :]
-    middle = np.median(values, axis=0)
-    excess = float(np.median((values[rows] - middle)[:, when]))
-    usual = float(np.median(middle[when]))
-    ratio = excess / usual if usual else float("inf")
+    others = usual(values)
+    excess = float(np.median((values[rows] - others)[:, when]))
+    of_others = float(np.median(others[when]))
+    ratio = excess / of_others if of_others else float("inf")
     sketches, stage = table.sketches, table.stages[place]
     node = sketches[rows[0]].node
     whole = node and {row for row, one in enumerate(sketches) if one.node == node} == set(rows)

@@ -60,3 +60,46 @@ def test_columns_survive_packing(repeats: int) -> None:
     for _ in range(repeats):
         columns = Calls(packed=columns.pack()).columns()
     assert columns.arrival_ns.tolist() == [200_000, 310_000]
+
+
+# On a CPU: DDP waits in Python at the end of backward, tensor parallelism in an operator.
+DDP = """
+    main |   0 1000 | ProfilerStep#0
+    main | 100  300 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+    main | 280  290 | c10d::allreduce_
+    gloo | 285  700 | gloo:all_reduce
+    main | 710  900 | Optimizer.step#SGD.step
+    main | 720  890 | aten::add_
+"""
+TENSOR_PARALLEL = """
+    main |   0 1000 | ProfilerStep#0
+    main |  50  800 | stepscope.module:
+    main | 100  110 | c10d::allreduce_
+    gloo | 105  600 | gloo:all_reduce
+    main | 200  650 | aten::addmm
+    main | 210  601 | _c10d_functional::wait_tensor
+    main | 900  990 | aten::add_
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "waits_us", "arrival_us", "stage", "work_us"),
+    [
+        (DDP, 700 - 300, 285, "backward", 200),
+        # Between the call and the operator only Python runs, which counts as waiting.
+        (TENSOR_PARALLEL, (200 - 110) + (600 - 210), 105, "forward", 750 - 480),
+    ],
+    ids=["between operators", "in an operator"],
+)
+def test_without_a_device_a_rank_waits_while_nothing_computes(
+    text: str, waits_us: int, arrival_us: int, stage: str, work_us: int
+) -> None:
+    trace = annotate(drawn_trace(text))
+    found = sketch_of(trace)
+    columns = found.calls.columns()
+    assert found.calls.own_ns == [1_000_000 - 1000 * waits_us]
+    assert columns.arrival_ns.tolist() == [1000 * arrival_us]
+    assert found.waiting == [pytest.approx(waits_us / 1000)]
+    assert found.work[stage] == [pytest.approx(work_us / 1000)]
+    call = trace.events.text("name").mask("gloo:all_reduce").argmax()
+    assert trace.events.text("stage")[int(call)] == stage

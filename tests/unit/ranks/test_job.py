@@ -165,3 +165,20 @@ def test_a_sketch_of_many_steps_is_small() -> None:
     kernels = {f"void at::native::kernel_{number:0100}": (1.0, 0.123456) for number in range(100)}
     full = msgspec.structs.replace(sketch, kernels=kernels)
     assert len(msgspec.msgpack.encode(full)) < 100_000
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("noise", [0.002, 0.02, 0.08])
+def test_of_two_healthy_ranks_none_is_slow(seed: int, noise: float) -> None:
+    assert job_report(job(seed, count=2, noise=noise)).stragglers == ()
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("steps", [3, 60])
+def test_the_slower_of_two_ranks_is_named(seed: int, steps: int) -> None:
+    rank = seed % 2
+    slow = job_report(job(seed, count=2, steps=steps, fault=slower([rank], "forward", 2)))
+    first = slow.stragglers[0]
+    assert (first.ranks, first.stage, first.steps) == ((rank,), "forward", None)
+    gain = slow.slowest_ms - job_report(job(seed, count=2, steps=steps)).slowest_ms
+    assert first.cost_ms == pytest.approx(gain, rel=0.1)

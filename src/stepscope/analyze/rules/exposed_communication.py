@@ -40,7 +40,7 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
     rows = context.find(category="communication", on_device=context.has_device)
     if not len(rows):
         return
-    exposed = context.idle_ms("communication") if context.has_device else context.wait_ms(rows)
+    exposed = context.idle_ms("communication") if context.has_device else context.wait_ms()
     if exposed < LEAST * context.steady_ms:
         return
     device = context.measures.busiest_device

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stepscope.annotate.names.communication_names import is_communication_wait
 from stepscope.arrays import Mask
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.table import Table
@@ -28,7 +29,9 @@ def python_time(trace: Trace, rank: int, steps: Table) -> Intervals:
 
 
 def exposed_communication(trace: Trace, rank: int, steps: Table) -> Intervals:
-    """When a rank communicates and none of its threads computes, within the given steps.
+    """When a rank communicates and none of its threads computes or loads data, within the steps.
+
+    Operators that wait for a collective, and those that call them, do not compute meanwhile.
 
     Args:
         trace: an annotated trace.
@@ -38,7 +41,20 @@ def exposed_communication(trace: Trace, rank: int, steps: Table) -> Intervals:
     events = trace.events
     communicates = _spans(trace, rank, steps, events.text("category").mask("communication"))
     within = Intervals(steps["start_ns"], steps["end_ns"])
-    return communicates.intersect(within).minus(_spans(trace, rank, steps, _computes(events)))
+    loads = events.text("stage").mask("data_loading")
+    busy = _computing(trace, rank, steps).union(_spans(trace, rank, steps, loads))
+    return communicates.intersect(within).minus(busy)
+
+
+def _computing(trace: Trace, rank: int, steps: Table) -> Intervals:
+    """When any thread computes; a thread that waits for a collective does not."""
+    events = trace.events
+    waits = events.text("name").where(is_communication_wait)
+    computes = _computes(events) & ~waits
+    on_waiting_thread = np.isin(events["track"], np.unique(events["track"][waits]))
+    waiting = _spans(trace, rank, steps, waits)
+    here = _spans(trace, rank, steps, computes & on_waiting_thread).minus(waiting)
+    return here.union(_spans(trace, rank, steps, computes & ~on_waiting_thread))
 
 
 def _computes(events: Table) -> Mask:

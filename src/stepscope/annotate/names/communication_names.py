@@ -44,6 +44,8 @@ HOST_WORK = (
      r"|sendrecv\w*|barrier|wait\w*)$"),
     ("UCX", r"^uc[pt]_\w*(send|recv|put|get|progress|flush)"),
 )  # fmt: skip
+# Operators that wait for work of the process group: DTensor, tensor parallelism, compiled FSDP.
+_WAIT = re.compile(r"^_?c10d_functional::wait_tensor$|^c10d::(barrier|monitored_barrier_)$")
 # In a range of this name, a kernel of this name communicates; elsewhere it may compute.
 EXCHANGE = re.compile(r"\b(dispatch|combine)|_(dispatch|combine)(_|\b)")
 STREAM = re.compile(r"nccl|rccl|\bcomm(s|unication)?\b|collective|process ?group")
@@ -73,6 +75,11 @@ def is_communication_kernel(name: str) -> bool:
 def is_communication_call(name: str) -> bool:
     """Whether the kernels that an operator or a range of this name launches communicate."""
     return _CALL.search(name.lower()) is not None
+
+
+def is_communication_wait(name: str) -> bool:
+    """Whether an operator of this name waits on the CPU until a collective ends."""
+    return _WAIT.match(name) is not None
 
 
 def is_host_communication(name: str) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from stepscope.annotate.links.launch_sides import on_host
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.autograd_marks import is_backward, is_forward
+from stepscope.annotate.names.communication_names import is_communication_call
 from stepscope.annotate.names.range_names import CODE, is_step, stage_of_names
 from stepscope.annotate.stages.compiled_stages import stages_by_scope
 from stepscope.annotate.stages.optimizer_closures import release_closures
@@ -131,8 +132,21 @@ def _fill_main_thread(trace: Trace, stage: Codes8, by_scope: Codes8, wrappers: M
         result[rows] = assign_by_position(
             events, rows, result[rows], loop[rows], unassigned[rows], launched
         )
+    result = _as_called(trace, result, work & ~loop)
     elsewhere = work & (result < 0)
     result[elsewhere] = CODE["other"]
+    return result
+
+
+def _as_called(trace: Trace, stage: Codes8, elsewhere: Mask) -> Codes8:
+    """Collectives on threads of a process group have the stage of the call that came before."""
+    events = trace.events
+    calls = np.flatnonzero(events.text("name").where(is_communication_call) & (stage >= 0))
+    calls = calls[~events.text("category").mask("communication")[calls]]
+    rows = np.flatnonzero(elsewhere & (stage < 0) & events.text("category").mask("communication"))
+    place = np.searchsorted(events["start_ns"][calls], events["start_ns"][rows], side="right") - 1
+    result = stage.copy()
+    result[rows[place >= 0]] = stage[calls[place[place >= 0]]]
     return result
 
 
