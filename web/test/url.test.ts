@@ -29,6 +29,26 @@ const VIEWS: Record<string, Partial<View>> = {
     pane: "memory",
     memory: { device: "device 0", by: "line", group: 3, moment: 138_070_000 },
   },
+  "notes on a moment and on a row": {
+    notes: [
+      {
+        trace: "run",
+        time: 1_500_000,
+        path: "",
+        subject: null,
+        label: "1.50 ms",
+        text: "Why? & <b>",
+      },
+      {
+        trace: "a b",
+        time: 0,
+        path: "s5.0/t3",
+        subject: { kernel: "gemm<1, 2>" },
+        label: "gemm",
+        text: "50 %",
+      },
+    ],
+  },
   "a comparison with a rank": { pane: "compare", againstRank: 3 },
   "a zoom in a recording without steps": {
     flame: { ...NO_FLAME, zoom: { tree: "", start: 0, node: 7 } },
@@ -65,4 +85,12 @@ it("says nothing of what is as usual, and keeps paths readable", () => {
 it("passes over what it does not know, and what is broken", () => {
   const broken = fromHash("#subject=module:x&unknown=1&every=yes&path=s1.0&zoom=a:b");
   expect(broken).toEqual({ ...NO_VIEW, path: "s1.0", chosen: "s1.0" });
+});
+
+it("leaves notes without text out, and passes broken ones over", () => {
+  const note = { trace: "a", time: 5, path: "", subject: null, label: "5 ns", text: "" };
+  expect(toHash({ ...NO_VIEW, notes: [note] })).toBe("#");
+  expect(fromHash("#notes=nothing%0Aa%09x%09%09%09%09b").notes).toEqual([]);
+  const lines = { ...note, text: "two\nlines" };
+  expect(fromHash(toHash({ ...NO_VIEW, notes: [lines] })).notes[0]?.text).toBe("two lines");
 });

@@ -246,7 +246,8 @@ export class Store {
 
   /** Another trace, from its start. */
   openTrace(trace: string): void {
-    this.set({ ...NO_VIEW, trace, pane: this.view.value.pane });
+    const { pane, notes } = this.view.value;
+    this.set({ ...NO_VIEW, trace, pane, notes });
   }
 }
 

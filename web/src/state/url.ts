@@ -1,4 +1,5 @@
 import type { Subject } from "../api/client";
+import type { Note } from "../model/notes";
 import type { Span } from "../model/span";
 
 /** All that a URL says of what is on screen, so that it can be sent to somebody. */
@@ -36,6 +37,8 @@ export interface View {
   memory: MemoryView;
   /** The rank of the other trace that this one is compared with; null for the usual one. */
   againstRank: number | null;
+  /** What somebody wrote, about any of the open traces. */
+  notes: readonly Note[];
 }
 
 /** A part of the axis, and the tracks that somebody dragged over; none for all of the trace. */
@@ -101,6 +104,7 @@ export const NO_VIEW: View = {
   flame: NO_FLAME,
   memory: NO_MEMORY,
   againstRank: null,
+  notes: [],
 };
 
 /** A view as a URL's fragment; what is as usual is left out. */
@@ -127,6 +131,7 @@ export function toHash(view: View): string {
   say("against_rank", view.againstRank === null ? "" : String(view.againstRank));
   say("find", find);
   say("zoom", zoom ? `${zoom.tree}:${zoom.start}:${zoom.node}` : "");
+  say("notes", notesText(view.notes));
   say("memory", memoryText(view.memory), memoryText(NO_MEMORY));
   for (const key of ["every", "oneStep", "asTable", "roofline", "whole"] as const)
     say(key, view[key] ? "1" : "");
@@ -164,6 +169,7 @@ export function fromHash(hash: string): View {
     },
     memory: parseMemory(said.get("memory") ?? ""),
     againstRank: parseNumber(said.get("against_rank") ?? ""),
+    notes: parseNotes(said.get("notes") ?? ""),
   };
 }
 
@@ -204,6 +210,28 @@ function parseMemory(text: string): MemoryView {
     group: parseNumber(group),
     moment: /^\d{1,18}$/.test(moment) ? Number(moment) : null,
   };
+}
+
+/** A line for each note, its parts separated by tabs; what has no text yet is left out. */
+function notesText(notes: readonly Note[]): string {
+  const line = ({ trace, time, path, subject, label, text }: Note): string =>
+    [trace, String(Math.round(time)), path, subject ? subjectText(subject) : "", label, text]
+      .map((part) => part.replace(/\s/g, " "))
+      .join("\t");
+  return notes
+    .filter((one) => one.text)
+    .map(line)
+    .join("\n");
+}
+
+function parseNotes(text: string): Note[] {
+  return text.split("\n").flatMap((line) => {
+    const [trace, time = "", path, subject, label, ...said] = line.split("\t");
+    if (!said.length || !/^\d{1,18}$/.test(time)) return [];
+    const [on, where, what] = [trace ?? "", path ?? "", label ?? ""];
+    const row = parseSubject(subject ?? "");
+    return [{ trace: on, time: Number(time), path: where, subject: row, label: what, text: said.join(" ") }];
+  }); // prettier-ignore
 }
 
 function subjectText(subject: Subject): string {

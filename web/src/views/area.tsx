@@ -4,6 +4,7 @@ import { causeName } from "../base/causes";
 import { duration, grouped, operationRate, percent, plural, words } from "../base/format";
 import { counterText } from "../model/counters";
 import { axisOf } from "../state/axis";
+import { noteMoment } from "../state/notes";
 import { latest } from "../state/latest";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
@@ -34,6 +35,9 @@ export function AreaPane({ store }: { store: Store }): JSX.Element {
       <p class="chips">
         <button type="button" onClick={() => axis.show(area)}>
           Zoom to it
+        </button>
+        <button type="button" data-action="note" onClick={() => noteMoment(store, area.from)}>
+          Note
         </button>
       </p>
       <WithAnswer answer={areaOf(store)}>

@@ -1,6 +1,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import type { Details, EventLink } from "../api/types";
 import { bytes, count, duration, grouped, percent, sideName, words } from "../base/format";
+import { noteChosen } from "../state/notes";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { Bound } from "./overview";
@@ -40,6 +41,15 @@ function Whole({ store, value }: Part): JSX.Element {
             bound by <Bound by={value.bound_by} />
           </span>
         )}
+        <button
+          type="button"
+          class="chip"
+          data-action="note"
+          title="Pin a note to it (n)"
+          onClick={() => noteChosen(store)}
+        >
+          Note
+        </button>
       </p>
       <Facts store={store} value={value} />
       <Spread store={store} />

@@ -6,6 +6,7 @@ import { flame } from "./flame";
 import { kernels } from "./kernels/pane";
 import { memory } from "./memory/pane";
 import { modules } from "./modules";
+import { notes, notesOf } from "./notes";
 import { overview } from "./overview";
 import type { Pane } from "./pane";
 import { query } from "./query";
@@ -35,5 +36,6 @@ export function panesOf(store: Store): Pane[] {
   const communicates = has?.communication ? [collectives] : [];
   const compared = othersOf(store).length ? [compare] : [];
   const searched = store.view.value.text ? [search] : [];
-  return [...panes, ...communicates, ...recorded, ...compared, query, ...searched];
+  const noted = notesOf(store).length ? [notes] : [];
+  return [...panes, ...communicates, ...recorded, ...compared, query, ...searched, ...noted];
 }

@@ -23,6 +23,7 @@ const KEYS: [string, string][] = [
   ["e", "all threads, streams and ranks"],
   ["m", "this step only, or means over all steps"],
   ["t", "the timeline as a table"],
+  ["n", "note on the moment below the pointer, else on what is selected"],
   ["+ − 0", "zoom the what-if timelines: in, out, all"],
   ["p", "open in Perfetto"],
   ["l", "light or dark"],

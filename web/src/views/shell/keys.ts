@@ -2,9 +2,11 @@ import type { Store } from "../../state/store";
 import { toggleTheme } from "../../state/theme";
 import { panesOf } from "../index";
 import { openInPerfetto } from "../raw_events";
+import { noteChosen, noteMoment } from "../../state/notes";
 import { axisOf } from "../../state/axis";
 import { spanOf } from "../../model/level";
 import { PAN_STEP, panBy, ZOOM_STEP, zoomBy } from "../timeline/gestures";
+import { pointerTime } from "../timeline/scene";
 import { walk } from "../timeline/keys";
 import { SEARCH_BOX } from "./search";
 
@@ -42,6 +44,14 @@ const ACTIONS: Record<string, (store: Store) => void> = {
   t: (store) => store.set({ asTable: !store.view.value.asTable }),
   c: (store) => void store.descend(),
   g: (store) => void store.longestKernel(),
+  n: (store) => {
+    const time = pointerTime.peek();
+    if (time !== null) noteMoment(store, time);
+    else if (store.place.value) noteChosen(store);
+    else
+      store.notice.value =
+        "Point at a moment of the timeline, or select an operation, to note something.";
+  },
   l: toggleTheme,
   p: (store) => {
     const path = store.view.value.chosen || store.view.value.path;

@@ -21,6 +21,7 @@ import { walk } from "./keys";
 import { Legend } from "./legend";
 import { deviceChip, LevelView } from "./level";
 import { Arrows, arrowsOf, launchArrows, openedIn, type Arrow, type Shown } from "./lines";
+import { NoteLane, NoteLines } from "./note_lane";
 import { OverviewStrip } from "./overview_strip";
 import { Ruler } from "./ruler";
 import { gutter, made, NARROW_GUTTER, pixelRatio, WIDE_GUTTER, type Made } from "./scene";
@@ -99,6 +100,7 @@ function Stack({ store }: { store: Store }): JSX.Element {
             track={overviewTrack(about, rank)}
           />
           <Ruler axis={axis} width={width.value} />
+          <NoteLane store={store} axis={axis} width={width.value} />
         </div>
       )}
       <div
@@ -129,6 +131,7 @@ function Stack({ store }: { store: Store }): JSX.Element {
               listing={{ rank, every, pinned }}
             />
           )}
+          <NoteLines store={store} axis={axis} width={width.value} />
           <AreaBand store={store} axis={axis} width={width.value} />
           <Arrows arrows={arrows} />
         </div>

@@ -1,0 +1,116 @@
+"""Notes pinned to a moment or a row, in a browser: written, shown on the axis, kept in the URL."""
+
+from __future__ import annotations
+
+import pytest
+from browsing import Workbench
+from test_page_accessibility import _VIOLATIONS, axe
+
+__all__ = ["axe"]
+
+
+@pytest.fixture
+def resnet(workbench: Workbench, resnet_url: str) -> Workbench:
+    workbench.open(resnet_url)
+    workbench.page.locator(".track").first.wait_for()
+    return workbench
+
+
+def write(bench: Workbench, text: str) -> None:
+    """Type into the note that was just begun."""
+    bench.until("document.activeElement.closest('.notes') !== null")
+    bench.page.keyboard.type(text)
+    bench.page.keyboard.press("Enter")
+    bench.until(f"location.hash.includes('notes=') && document.querySelector('.note-flag')"
+                f"?.innerText !== '' && [...document.querySelectorAll('.notes input')]"
+                f".some(one => one.value === {text!r})")  # fmt: skip
+
+
+def note_a_moment(bench: Workbench, share: float, text: str) -> int:
+    """A note on what is below the pointer; its time, ns."""
+    bars = bench.page.locator(".level-bars").last
+    bars.scroll_into_view_if_needed()
+    box = bars.bounding_box()
+    bench.page.mouse.move(box["x"] + share * box["width"], box["y"] + 6)
+    bench.page.keyboard.press("n")
+    bench.page.mouse.move(2, 2)
+    write(bench, text)
+    stack = bench.page.locator(".stack")
+    start, end = (int(stack.get_attribute(f"data-{side}") or 0) for side in ("from", "to"))
+    return int(start + share * (end - start))
+
+
+def flags(bench: Workbench) -> list[str]:
+    bench.settle()
+    return bench.page.locator(".note-flag").all_inner_texts()
+
+
+def test_a_note_is_pinned_to_a_moment(resnet: Workbench) -> None:
+    time = note_a_moment(resnet, 0.25, "the loader sleeps")
+    assert flags(resnet) == ["the loader sleeps"]
+    lane = resnet.page.locator(".note-room").bounding_box()
+    flag = resnet.page.locator(".note-flag").bounding_box()
+    assert flag["x"] == pytest.approx(lane["x"] + lane["width"] / 4, abs=6)
+    resnet.page.keyboard.press("w")
+    resnet.until("location.hash.includes('at=')")
+    resnet.page.locator(".notes .chip").click()
+    resnet.until("document.querySelector('.note-flag') !== null")
+    stack = resnet.page.locator(".stack")
+    start, end = (int(stack.get_attribute(f"data-{side}") or 0) for side in ("from", "to"))
+    assert (start + end) / 2 == pytest.approx(time, abs=(end - start) / 50)
+
+
+def test_a_note_is_pinned_to_a_row(resnet: Workbench) -> None:
+    resnet.pane("kernels")
+    resnet.page.locator(".pane tbody tr").nth(1).click()
+    resnet.until("location.hash.includes('subject=kernel')")
+    chosen, name = resnet.chosen, resnet.page.locator(".details h2").inner_text()
+    resnet.click('[data-action="note"]')
+    write(resnet, "too many of these")
+    resnet.open(resnet.base, f"#notes={resnet.fragment.partition('notes=')[2].partition('&')[0]}")
+    resnet.page.locator("#tab-notes").click()
+    assert resnet.page.locator(".notes input").input_value() == "too many of these"
+    resnet.page.locator(".notes .chip").click()
+    resnet.until("location.hash.includes('subject=kernel')")
+    assert (resnet.chosen, resnet.page.locator(".details h2").inner_text()) == (chosen, name)
+    resnet.page.locator('.pane[data-pane="kernels"] tr.marked').wait_for()
+
+
+def test_a_url_carries_notes_and_the_way_back_keeps_them(resnet: Workbench) -> None:
+    resnet.click('[data-stage="forward"]')
+    resnet.until("document.querySelectorAll('.level').length === 3")
+    note_a_moment(resnet, 0.5, "here & <b>there</b>")
+    resnet.page.go_back()
+    resnet.until("document.querySelectorAll('.level').length === 2")
+    assert flags(resnet) == ["here & <b>there</b>"]
+    other = Workbench(resnet.context)
+    other.open(resnet.base, f"#{resnet.fragment}")
+    assert flags(other) == ["here & <b>there</b>"]
+    assert other.problems == []
+
+
+def test_a_note_is_deleted_or_left_empty(resnet: Workbench) -> None:
+    note_a_moment(resnet, 0.5, "first")
+    resnet.page.get_by_role("button", name="Delete the note").click()
+    resnet.until("!location.hash.includes('notes=')")
+    resnet.click('[data-stage="forward"]')
+    resnet.page.locator(".details h2").wait_for()
+    resnet.page.keyboard.press("n")
+    resnet.until("document.activeElement.closest('.notes') !== null")
+    resnet.page.keyboard.press("Escape")
+    resnet.until("document.querySelector('#tab-notes') === null")
+    assert flags(resnet) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_it_is_accessible_and_fits(resnet: Workbench, axe: str, theme: str, width: int) -> None:
+    resnet.page.emulate_media(color_scheme=theme)
+    resnet.page.set_viewport_size({"width": width, "height": 844})
+    note_a_moment(resnet, 0.2, "a note that is longer than there is room for on a telephone")
+    note_a_moment(resnet, 0.4, "another one")
+    resnet.page.evaluate(axe)
+    assert resnet.page.evaluate(_VIOLATIONS) == []
+    overhang = "document.documentElement.scrollWidth - innerWidth"
+    assert resnet.page.evaluate(overhang) <= 0
+    resnet.picture(f"notes-{theme}-{width}")
