@@ -1,6 +1,7 @@
 """Source lines of compiled operations and programs, as the compiler recorded them.
 
-A program's operations have the lines at which they were traced. A function of JAX that runs outside
+A program's operations have the lines at which they were traced; an operation within a library, such
+as a layer of Flax, has the user's line that called the library. A function of JAX that runs outside
 `jax.jit` is a program of one operation, with the line at which it first ran.
 """
 
@@ -13,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.annotate.names.compiled_calls import CALL
-from stepscope.arrays import Ids32
+from stepscope.annotate.names.origin_frames import frames_of_events, is_users
+from stepscope.arrays import Ids, Ids32
 from stepscope.trace.arguments import parse
 from stepscope.trace.nesting import inherit
 from stepscope.trace.trace import Trace
@@ -40,6 +42,8 @@ class CompiledSources:
         if not self._compiled:
             return Line()
         own = _line(self._trace.event_arguments(event).get("source"))
+        if not is_users(own.file):
+            own = self._of_users[self._frame[event]] or own
         return own if own.file else self._programs.get(self.program(event), Line())
 
     def program(self, event: int) -> str:
@@ -47,6 +51,22 @@ class CompiledSources:
         call = int(self._call[event]) if self._compiled else -1
         found = CALL.match(self._trace.events.text("name")[call] or "") if call >= 0 else None
         return found[1] if found else ""
+
+    @cached_property
+    def _frame(self) -> Ids:
+        """The frame at which each event was traced, -1 if unknown."""
+        return frames_of_events(self._trace)
+
+    @cached_property
+    def _of_users(self) -> list[Line | None]:
+        """The user's line in or around each frame; and last None, for what has no frame."""
+        frames = self._trace["frames"]
+        lines, parents = frames["line"].tolist(), frames["parent"].tolist()
+        result: list[Line | None] = []
+        for file, line, above in zip(frames.text("file"), lines, parents, strict=True):
+            around = result[above] if above >= 0 else None
+            result.append(Line(file, line) if file and is_users(file) else around)
+        return [*result, None]
 
     @cached_property
     def _call(self) -> Ids32:

@@ -1,0 +1,45 @@
+"""The line of a compiled operation is the user's, also where a library traced it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stepscope.analyze.compiled_sources import CompiledSources, Line
+from stepscope.testing import drawn_trace
+from stepscope.trace.schema import FRAMES, ORIGINS
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+
+LAYER = "/venv/lib/python3.11/site-packages/flax/linen/linear.py"
+
+
+def traced(files: list[str], source: str) -> Trace:
+    """One operation, traced in the innermost of these files, each at line 10 times its place."""
+    trace = drawn_trace(
+        f"pool | 0 9 | dot.1 | cat=cpu_op scope=jit(step)/dot_general source={source}",
+        framework="jax",
+    )
+    count = len(files)
+    frames = {
+        "parent": list(range(-1, count - 1)),
+        "function": Text.of(["f"] * count),
+        "file": Text.of(files),
+        "line": [10 * (place + 1) for place in range(count)],
+    }
+    origin = {"first": [0], "scope": Text.of(["dot"]), "frame": [count - 1], "share": [1.0]}
+    trace = trace.with_events(origin=np.array([0 if count else -1]))
+    return trace.with_table(Table(FRAMES, frames)).with_table(Table(ORIGINS, origin))
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (["train.py", "model.py", LAYER], Line("model.py", 20)),
+        (["train.py", "model.py"], Line("model.py", 20)),
+        ([LAYER], Line(LAYER, 7)),
+    ],
+)
+def test_the_innermost_line_of_the_user(files: list[str], expected: Line) -> None:
+    source = "model.py:20" if files[-1] == "model.py" else f"{LAYER}:7"
+    assert CompiledSources(traced(files, source)).line(0) == expected
