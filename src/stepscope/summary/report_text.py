@@ -148,14 +148,35 @@ class _Report:
         return text.append("\n▶ ", style).append(self.main.verdict.sentence, "bold")
 
     def ranks(self) -> Table:
+        if any(summary.devices for summary in self.all):
+            return self.devices_of_ranks()
+        return self.stages_of_ranks()
+
+    def stages_of_ranks(self) -> Table:
+        """CPU time by stage: without devices, waiting for other ranks is part of it."""
+        names = [stage.stage for stage in self.main.stages]
+        table = _table("Ranks, CPU ms per step", "rank", "step>", *(f"{one}>" for one in map(
+            stage_words, names)))  # fmt: skip
+        for summary in self.all:
+            spent = {stage.stage: stage.cpu_ms for stage in summary.stages}
+            cells = (ms(spent.get(name, 0.0)) for name in names)
+            table.add_row(self.marked(summary), ms(summary.steps.mean_ms), *cells)
+        table.caption = Text("▼ details below; waiting: stepscope ranks", "dim")
+        table.caption_justify = "left"
+        return table
+
+    def marked(self, summary: Summary) -> str:
+        """The number of a rank; that of the details has a mark."""
+        return f"{summary.rank} ▼" if summary is self.main else str(summary.rank)
+
+    def devices_of_ranks(self) -> Table:
         heads = (f"{head}>" for head in ("step", *_TIME_HEADS))
         table = _table("Ranks, ms per step", "rank", *heads)
         for summary in self.all:
             device = max(summary.devices, key=lambda device: device.computing_ms, default=None)
             times = _times(device) if device else {}
-            mark = " ▼" if summary is self.main else ""
             cells = (ms(times.get(key, 0.0)) if device else "–" for key in _TIME_STYLE)
-            table.add_row(f"{summary.rank}{mark}", ms(summary.steps.mean_ms), *cells)
+            table.add_row(self.marked(summary), ms(summary.steps.mean_ms), *cells)
         table.caption = Text("data, sync, host, launch: idle. ▼ details below", "dim")
         table.caption_justify = "left"
         return table
