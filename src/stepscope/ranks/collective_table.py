@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.annotate.device.collectives import collective_key
+from stepscope.annotate.device.host_idle import busy_time
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.communication_names import is_communication_call
 from stepscope.arrays import Ids, Ids32, Mask, Rows
@@ -16,7 +17,7 @@ from stepscope.ranks.meetings import Meetings, meetings_of
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
-from stepscope.trace.schema import COMPUTING, KERNEL_KINDS, STAGES
+from stepscope.trace.schema import COMPUTING, STAGES
 from stepscope.trace.trace import Trace
 
 _MS = 1e-6
@@ -216,7 +217,7 @@ def _outermost(trace: Trace) -> Mask:
 
 
 def _computing(selected: SelectedSteps) -> dict[int, Intervals]:
-    """When each device of the rank computes or copies; without one (-1) when operators run."""
+    """When each device of the rank computes or copies; without one (-1) when a thread is busy."""
     trace, events = selected.trace, selected.trace.events
     tracks = trace["tracks"]
     device = tracks["device"][events["track"]]
@@ -225,18 +226,7 @@ def _computing(selected: SelectedSteps) -> dict[int, Intervals]:
     if work.any():
         return {one: _spans(trace, np.flatnonzero(work & (device == one)))
                 for one in np.unique(device[work]).tolist()}  # fmt: skip
-    return {-1: _spans(trace, _operators(selected))}
-
-
-def _operators(selected: SelectedSteps) -> Rows:
-    """Operators of any thread that neither communicate nor hold other events."""
-    events, rows = selected.trace.events, selected.work
-    holds = np.zeros(len(events), np.bool_)
-    holds[events["parent"][events["parent"] >= 0]] = True
-    communicates = events["kind"][rows] == KERNEL_KINDS.index("communication")
-    communicates |= events.text("category").mask("communication")[rows]
-    found: Rows = rows[~holds[rows] & ~communicates]
-    return found
+    return {-1: busy_time(trace, selected.rank, selected.steps)}
 
 
 def _keys(trace: Trace, calls: Rows) -> tuple[list[tuple[str, ...]], Ids]:

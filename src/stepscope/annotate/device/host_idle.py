@@ -41,13 +41,22 @@ def exposed_communication(trace: Trace, rank: int, steps: Table) -> Intervals:
     events = trace.events
     communicates = _spans(trace, rank, steps, events.text("category").mask("communication"))
     within = Intervals(steps["start_ns"], steps["end_ns"])
-    loads = events.text("stage").mask("data_loading")
-    busy = _computing(trace, rank, steps).union(_spans(trace, rank, steps, loads))
-    return communicates.intersect(within).minus(busy)
+    return communicates.intersect(within).minus(busy_time(trace, rank, steps))
+
+
+def busy_time(trace: Trace, rank: int, steps: Table) -> Intervals:
+    """When any thread of a rank computes or loads data; waiting for a collective is neither.
+
+    Args:
+        trace: an annotated trace.
+        rank: the rank.
+        steps: rows of the table `steps`.
+    """
+    loads = trace.events.text("stage").mask("data_loading")
+    return _computing(trace, rank, steps).union(_spans(trace, rank, steps, loads))
 
 
 def _computing(trace: Trace, rank: int, steps: Table) -> Intervals:
-    """When any thread computes; a thread that waits for a collective does not."""
     events = trace.events
     waits = events.text("name").where(is_communication_wait)
     computes = _computes(events) & ~waits
