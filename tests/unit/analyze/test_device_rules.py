@@ -343,6 +343,21 @@ def test_a_rank_that_is_late_while_it_warms_up_is_no_straggler() -> None:
     assert stragglers(*ranks) == []
 
 
+def test_a_wait_in_several_collectives_at_once_counts_once() -> None:
+    """Two of DDP's buckets on two threads of Gloo: rank 0 waits from 110 to 800 us for both."""
+    ranks = [
+        f"""
+        main   |   0 1000 | ProfilerStep#0
+        main   |  10  {late} | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        gloo 1 | {late} 900 | gloo:all_reduce
+        gloo 2 | {late + 10} 910 | gloo:all_reduce
+        """
+        for late in (110, 800)
+    ]
+    (said,) = stragglers(*ranks)
+    assert said.startswith("Rank 1 enters collectives last: the others wait 0.7 ms per step")
+
+
 def test_a_compilation_inside_the_steps() -> None:
     text = """
         main | 0 1000 | ProfilerStep#0
