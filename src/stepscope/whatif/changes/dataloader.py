@@ -37,22 +37,39 @@ def dataloader(graph: Graph, workers: int = 0, computing: float = 1.0) -> Graph:
                           f"found {workers} and {computing}")  # fmt: skip
     loading = select(graph, stage="data_loading", on_device=False)
     loading &= (graph.threads["main"] > 0)[graph.tasks["thread"]]
-    total_ns = float((graph.tasks["duration_ns"] + graph.tasks["gap_ns"])[loading].sum())
+    total_ns = float(
+        graph.tasks["duration_ns"][loading].sum()
+        + graph.tasks["gap_ns"][_within(graph, loading)].sum()
+    )
     if not total_ns:
         raise ChangeError("dataloader: the training loop spends no time on data loading")
     if not workers:
-        return scale(graph, loading, 0, gaps=True)
+        return _scaled(graph, loading, 0)
     if graph.trace.events.text("name").where(lambda name: _WORKERS in name).any():
         raise ChangeError("dataloader: workers load the data already, and the trace does not show "
                           "how long a batch takes them")  # fmt: skip
     batch_ns = total_ns / len(graph.window.steps)
     left_ns = _wait_ns(graph, loading, batch_ns, workers, computing)
-    return scale(graph, loading, left_ns / batch_ns, gaps=True)
+    return _scaled(graph, loading, left_ns / batch_ns)
+
+
+def _scaled(graph: Graph, loading: Mask, factor: float) -> Graph:
+    gap = graph.tasks["gap_ns"].copy()
+    within = _within(graph, loading)
+    gap[within] = np.rint(gap[within] * factor)
+    return scale(graph, loading, factor).with_tasks(gap_ns=gap)
+
+
+def _within(graph: Graph, loading: Mask) -> Mask:
+    """Tasks whose gap is loading, too: more of it follows. What follows the last is the loop's."""
+    thread = graph.tasks["thread"]
+    result: Mask = loading & np.append(loading[1:] & (thread[1:] == thread[:-1]), False)
+    return result
 
 
 def _wait_ns(graph: Graph, loading: Mask, batch_ns: float, workers: int, computing: float) -> float:
     """Time that the training loop still spends on a batch: fetching it and waiting for it."""
-    rest_ns = float(simulate(scale(graph, loading, 0, gaps=True)).step_ns.mean())
+    rest_ns = float(simulate(_scaled(graph, loading, 0)).step_ns.mean())
     fetch_ns, send_ns = _handover_ns(graph)
     batch_ns += send_ns
     capture = graph.trace.metadata.capture
