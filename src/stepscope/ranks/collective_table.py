@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from stepscope.annotate.device.collectives import collective_key
@@ -24,8 +25,7 @@ _MS = 1e-6
 _ARGUMENTS = ("Collective name", "Process Group Name")
 
 
-@dataclass(frozen=True)
-class CollectiveRow:
+class CollectiveRow(msgspec.Struct, frozen=True):
     """Collectives of one kind on one process group; counts and times are means per step.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stepscope.ranks.collective_table import collective_table
+from stepscope.ranks.collective_table import CollectiveRow, collective_table
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
 
@@ -19,46 +19,6 @@ class Arrival(msgspec.Struct):
 
     rank: int
     late_ms: float
-
-
-class CollectiveRow(msgspec.Struct):
-    """Collectives of one kind on one process group; counts and times are means per step.
-
-    Attributes:
-        kind: such as `allreduce`.
-        group: name of the process group, as recorded; empty if unknown.
-        ranks: its ranks in short, such as `0-7`; empty if unknown.
-        members: how many ranks; null if unknown.
-        bytes: of the median call; null if not recorded.
-        total_ms: time in all calls, including the wait for other ranks.
-        exposed_ms: the part in which the rank computes nothing.
-        wait_ms: the part until the last rank arrives; null if the trace holds no other member.
-        transfer_ms: of the median call, after the last rank has arrived; if the trace holds no
-            other member, its duration.
-        algorithm_gbs: bytes over time of the median call's transfer, GB/s; null without bytes.
-        bus_gbs: the same as NCCL's tests define bus bandwidth; null without bytes or members.
-        last_rank: the rank that most often arrives last; null if the trace holds no other member.
-        last_share: the share of the calls in which it does.
-        stages: share of the row's time in each stage.
-        longest_event: id of the longest call.
-    """
-
-    kind: str
-    group: str
-    ranks: str
-    members: int | None
-    count: float
-    bytes: int | None
-    total_ms: float
-    exposed_ms: float
-    wait_ms: float | None
-    transfer_ms: float
-    algorithm_gbs: float | None
-    bus_gbs: float | None
-    last_rank: int | None
-    last_share: float | None
-    stages: dict[str, float]
-    longest_event: int
 
 
 class Collectives(msgspec.Struct):
@@ -98,5 +58,5 @@ def _answer(view: TraceView, rank: int, step: int | None) -> Collectives:
     return Collectives(
         found.rank, found.steps, found.step_ms, found.total_ms, found.exposed_ms,
         [Arrival(*one) for one in late],
-        [CollectiveRow(**vars(row)) for row in found.rows],
+        found.rows,
     )  # fmt: skip

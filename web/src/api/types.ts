@@ -811,28 +811,26 @@ export interface CollectiveRow {
   group: string;
   /** Its ranks in short, such as `0-7`; empty if unknown. */
   ranks: string;
-  /** How many ranks; null if unknown. */
+  /** How many ranks; None if unknown. */
   members: number | null;
   count: number;
-  /** Of the median call; null if not recorded. */
+  /** Of the median call; None if not recorded. */
   bytes: number | null;
   /** Time in all calls, including the wait for other ranks. */
   total_ms: number;
   /** The part in which the rank computes nothing. */
   exposed_ms: number;
-  /** The part until the last rank arrives; null if the trace holds no other member. */
+  /** The part until the last rank arrives; None if the trace holds no other member. */
   wait_ms: number | null;
   /** Of the median call, after the last rank has arrived; if the trace holds no other member, its duration. */
   transfer_ms: number;
-  /** Bytes over time of the median call's transfer, GB/s; null without bytes. */
   algorithm_gbs: number | null;
-  /** The same as NCCL's tests define bus bandwidth; null without bytes or members. */
   bus_gbs: number | null;
-  /** The rank that most often arrives last; null if the trace holds no other member. */
+  /** The rank that most often arrives last; None if the trace holds no other member. */
   last_rank: number | null;
   /** The share of the calls in which it does. */
   last_share: number | null;
-  /** Share of the row's time in each stage. */
+  /** Share of the row's time in each known stage. */
   stages: Record<string, number>;
   /** Id of the longest call. */
   longest_event: number;
