@@ -36,12 +36,12 @@ def answer(bench: Workbench) -> Any:
 
 def where(bench: Workbench, side: str, stage: str) -> tuple[float, float]:
     """The middle of a stage on the CPU, px from the corner of its timeline."""
-    told = answer(bench)
-    columns = told[side]
+    found = answer(bench)
+    columns = found[side]
     row = next(i for i, one in enumerate(columns["stage"]) if one == stage)
-    assert told["threads"][columns["thread"][row]]["name"] == "CPU"
+    assert found["threads"][columns["thread"][row]]["name"] == "CPU"
     middle = columns["start_us"][row] + columns["duration_us"][row] / 2
-    length = max(told[one]["length_us"] for one in _SIDES)
+    length = max(found[one]["length_us"] for one in _SIDES)
     return canvas(bench, side).bounding_box()["width"] * middle / length, 7.0
 
 

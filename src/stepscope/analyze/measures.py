@@ -318,11 +318,6 @@ class Measures:
         result: Floats = time[rows]
         return result
 
-    def _operator_spans(self) -> Intervals:
-        """When any thread runs an operator or a runtime call."""
-        rows = self._search.find(category=("cpu_op", "runtime"))
-        return self.spans(rows[~self._search.is_range(rows)])
-
 
 def _without_most(spent: Floats) -> float:
     """The mean with the greatest value lowered to the next; of ten or more, one in ten."""

@@ -18,9 +18,9 @@ from stepscope.capture.batch_size.request import Effort, Request
 from stepscope.errors import BatchError
 from stepscope.scratch import Scratch
 
-# What torch reads from the environment when it is imported; a script may set it before.
 _JAX = re.compile(r"^\s*(?:import|from)\s+(?:jax|flax|equinox|haiku|optax)\b", re.MULTILINE)
 _TORCH = re.compile(r"^\s*(?:import|from)\s+(?:torch|lightning|transformers)\b", re.MULTILINE)
+# What torch reads from the environment when it is imported; a script may set it before.
 _CARES_FOR_IMPORT = re.compile(r"os\.environ|putenv|set_start_method\(|load_dotenv")
 
 

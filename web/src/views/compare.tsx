@@ -61,7 +61,7 @@ const differenceOf = perStore((store) => {
   });
 });
 
-/** The step on screen beside one of the other trace. */
+/** The step on screen and one of the other trace, to be drawn on one axis. */
 const alignedOf = perStore((store) => {
   const choice = choiceOf(store);
   return latest(() => {

@@ -131,7 +131,7 @@ export function Timelines(props: {
       )}
       <p class="whatif-spot" aria-live="polite">
         {spot
-          ? told(timeline, titles, rows, spot)
+          ? described(timeline, titles, rows, spot)
           : !chosen && <Legend timeline={timeline} chosen={chosen} />}
       </p>
       {all.length > busy.length && (
@@ -332,7 +332,7 @@ function stageName(stage: string | null): string {
 }
 
 /** A rectangle in words. */
-function told(
+function described(
   timeline: TwoTimelines,
   titles: Titles,
   rows: Row[],
