@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,19 +32,19 @@ def canvas(bench: Workbench, side: str) -> Any:
     return bench.page.locator(f'.compared-steps [data-side="{side}"] canvas')
 
 
-def answer(bench: Workbench) -> Any:
+def outline(bench: Workbench, side: str) -> Any:
     rank = bench.page.get_by_label("Rank", exact=True).input_value()
-    return bench.ask(f"aligned?against={bench.trace}&rank={rank}&step=10&against_rank=7")
+    return bench.ask("outline?rank=7" if side == "before" else f"outline?rank={rank}&step=10")
 
 
 def where(bench: Workbench, side: str, stage: str) -> tuple[float, float]:
     """The middle of a stage on the CPU, px from the corner of its timeline."""
-    found = answer(bench)
-    columns = found[side]
+    found = {one: outline(bench, one) for one in _SIDES}
+    columns = found[side]["timeline"]
     row = next(i for i, one in enumerate(columns["stage"]) if one == stage)
-    assert found["threads"][columns["thread"][row]]["name"] == "CPU"
+    assert found[side]["threads"][columns["thread"][row]]["name"] == "CPU"
     middle = columns["start_us"][row] + columns["duration_us"][row] / 2
-    length = max(found[one]["length_us"] for one in _SIDES)
+    length = max(one["timeline"]["length_us"] for one in found.values())
     return canvas(bench, side).bounding_box()["width"] * middle / length, 7.0
 
 
@@ -102,6 +105,47 @@ def test_both_are_zoomed_together_and_chosen_with_keys(ranks: Workbench) -> None
     both.press("ArrowDown")
     both.press("Enter")
     ranks.page.locator(".stage-times").wait_for()
+
+
+@pytest.fixture(scope="module")
+def file_of_ranks(home: Path, traces: Path) -> str:
+    """`stepscope report --html` of a job of eight ranks."""
+    return written(home / "job.html", traces / "dlrm_8rank_v100")
+
+
+@pytest.fixture(scope="module")
+def file_of_one_rank(home: Path, capture: Path) -> str:
+    return written(home / "one.html", capture)
+
+
+def written(out: Path, trace: Path) -> str:
+    command = [sys.executable, "-m", "stepscope", "report", str(trace), "--html", str(out)]
+    subprocess.run(command, check=True, capture_output=True)
+    return out.as_uri()
+
+
+def test_a_file_compares_any_two_ranks_as_the_server_does(
+    ranks: Workbench, file_of_ranks: str
+) -> None:
+    file = Workbench(ranks.context)
+    file.open(file_of_ranks, f"#path={ranks.path}&pane=compare&against_rank=7")
+    said, drawn = ".compare-verdict", ".compared-steps figcaption"
+    file.page.locator(said).wait_for()
+    assert file.page.inner_text(said) == ranks.page.inner_text(said)
+    file.click('[data-part="steps"]')
+    assert file.page.locator(drawn).all_inner_texts() == ranks.page.locator(drawn).all_inner_texts()
+    file.page.get_by_label("Rank", exact=True).select_option("3")
+    file.page.get_by_label("Rank to compare with").select_option("5")
+    file.page.locator(drawn, has_text="rank 5").wait_for()
+    assert file.page.locator(drawn).last.inner_text().startswith("Now: rank 3")
+    assert file.problems == []
+
+
+def test_a_file_of_one_rank_says_what_compares(workbench: Workbench, file_of_one_rank: str) -> None:
+    workbench.open(file_of_one_rank, "#pane=compare")
+    said = workbench.page.locator('.pane[data-pane="compare"]').inner_text()
+    assert "stepscope view A B" in said
+    assert "stepscope diff A B" in said
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

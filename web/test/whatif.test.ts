@@ -9,7 +9,14 @@ import {
   valueOf,
   withValue,
 } from "../src/model/changes";
-import { lengthOf, neighbor, rectangleAt, rowsOf, timesOf } from "../src/model/rectangles";
+import {
+  lengthOf,
+  neighbor,
+  rectangleAt,
+  rowsOf,
+  timesOf,
+  together,
+} from "../src/model/rectangles";
 
 const parameter = (name: string, usual: Parameter["default"]): Parameter => ({
   name,
@@ -100,6 +107,29 @@ const timeline: WhatIf["timeline"] = {
   before: drawn(100, [[0, 0, 60], [1, 0, 20], [1, 30, 40], [1, 90, 10]]),
   after: drawn(80, [[0, 0, 60], [1, 0, 20], [3, 50, 0.1]]),
 }; // prettier-ignore
+
+describe("two outlines", () => {
+  const [cpu, device, communication] = [thread("CPU", 0), thread("device", 0), thread("nccl", 0)];
+
+  it("become two timelines in which each kind of row is one row", () => {
+    const before = {
+      step: 1,
+      rows: [0, 2],
+      threads: [cpu, communication],
+      timeline: drawn(9, [[1, 0, 9]]),
+    };
+    const after = {
+      step: 4,
+      rows: [0, 1],
+      threads: [cpu, device],
+      timeline: drawn(9, [[0, 0, 3], [1, 3, 6]]), // prettier-ignore
+    };
+    const both = together(before, after);
+    expect(both.threads).toEqual([cpu, device, communication]);
+    expect(both.before.thread).toEqual([2]);
+    expect(both.after.thread).toEqual([0, 1]);
+  });
+});
 
 describe("two timelines", () => {
   const rows = rowsOf(timeline);

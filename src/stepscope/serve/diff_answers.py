@@ -112,19 +112,20 @@ class Difference(msgspec.Struct):
 
 
 def diff(view: TraceView, query: Query) -> Difference:
-    """The steps of the trace compared with those of another open trace, part by part.
+    """The steps of the trace compared with those of another trace or rank, part by part.
 
     Query:
-        against: id of the other trace.
+        against: id of another open trace; by default the trace itself, of which another rank is
+            named.
         rank: rank of the trace; by default the first.
         against_rank: rank of the other; by default `rank` if the other has it, else its first.
     """
     against, rank = query.text("against"), query.number("rank")
-    if not against:
-        raise ServeError("expected the id of another open trace as against, found none")
-    before = view.other(against)
-    rank = ranks_of(view.trace)[0] if rank is None else rank
     other = query.number("against_rank")
+    if not against and other is None:
+        raise ServeError("expected another open trace as against, or a rank as against_rank")
+    before = view.other(against) if against else view.trace
+    rank = ranks_of(view.trace)[0] if rank is None else rank
     if other is None and rank in ranks_of(before):
         other = rank
     key = ("diff", against, rank, other)

@@ -6,6 +6,7 @@ The answers come from the same functions as the server's.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import permutations
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -13,11 +14,13 @@ from msgspec.structs import replace
 from stepscope.contexts import build_contexts
 from stepscope.errors import ChangeError
 from stepscope.serve.context_answers import ContextFindings
+from stepscope.serve.diff_answers import ranks_of
 from stepscope.serve.export_request import KeyedAnswer, Report, request_key
 from stepscope.serve.finding_answers import Findings
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.timeline_answers import LevelAnswer
 from stepscope.serve.whatif_answers import Refused
+from stepscope.timeline.step_id import StepId
 
 _MAX_STEPS, _MAX_RANKS = 20, 16
 _MAX_KERNELS, _MAX_LINES, _MAX_FILES = 300, 300, 100
@@ -39,6 +42,7 @@ def tables(report: Report) -> Iterator[KeyedAnswer]:
             yield request_key(request, **scope), report.ask(request, **scope)
     for every in ("", "1"):
         yield request_key("level", every=every), _first_level(report, every)
+    yield from outlines(report)
     yield from whatifs(report)
     yield from sources(report)
     yield from _selections(report, len(found.findings))
@@ -81,6 +85,33 @@ def _scopes(report: Report) -> Iterator[dict[str, str]]:
     yield from ({"rank": rank} for rank in dict.fromkeys([first, *ranks]))
     steps = [str(row.step) for row in overview.steps if str(row.rank) == first]
     yield from ({"rank": first, "step": step} for step in steps[:_MAX_STEPS])
+
+
+def outlines(report: Report) -> Iterator[KeyedAnswer]:
+    """A typical step of each rank, and those whose timeline is in the file, in a few rows."""
+    ranks = compared_ranks(report)
+    for rank in map(str, ranks):
+        yield request_key("outline", rank=rank), report.ask("outline", rank=rank)
+    for path in report.steps if ranks else ():
+        id = StepId.of(path)
+        scope = {"rank": str(id.rank), "step": str(id.step)}
+        yield request_key("outline", **scope), report.ask("outline", **scope)
+
+
+def compared_ranks(report: Report) -> list[int]:
+    """The ranks that a file may compare, the one that it opens with first; none of one rank."""
+    with_steps = ranks_of(report.view.trace)
+    others = [rank for rank in with_steps if rank != report.rank]
+    return [report.rank, *others][:_MAX_RANKS] if others else []
+
+
+def comparisons(report: Report) -> Iterator[KeyedAnswer]:
+    """Ranks compared with each other, both ways; at first with the one that the file opens with."""
+    first, *others = compared_ranks(report) or [report.rank]
+    with_first = [pair for other in others for pair in ((first, other), (other, first))]
+    for rank, against in (*with_first, *permutations(others, 2)):
+        query = {"rank": str(rank), "against_rank": str(against)}
+        yield request_key("diff", **query), report.ask("diff", **query)
 
 
 def flames(report: Report) -> Iterator[KeyedAnswer]:

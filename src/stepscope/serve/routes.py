@@ -11,7 +11,6 @@ from collections.abc import Callable
 import msgspec
 
 from stepscope.errors import ServeError
-from stepscope.serve.aligned_answers import aligned
 from stepscope.serve.axis_answers import area, axis, slices
 from stepscope.serve.collective_answers import collectives
 from stepscope.serve.context_answers import context_findings, contexts
@@ -25,6 +24,7 @@ from stepscope.serve.memory_answers import (
     memory_verdict,
 )
 from stepscope.serve.operation_details import details
+from stepscope.serve.outline_answers import outline
 from stepscope.serve.overview_answers import overview
 from stepscope.serve.pane_answers import select
 from stepscope.serve.query_answers import query, schema
@@ -61,7 +61,7 @@ ROUTES: dict[str, Callable[[TraceView, Query], msgspec.Struct]] = {
     "memory_moment": memory_moment,
     "memory_verdict": memory_verdict,
     "diff": diff,
-    "aligned": aligned,
+    "outline": outline,
     "changes": changes,
     "whatif": whatif,
     "details": details,

@@ -9,14 +9,17 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import islice, takewhile
 
 from stepscope.errors import ServeError
 from stepscope.serve.archive import Archive
 from stepscope.serve.bundle import page_in_one
+from stepscope.serve.diff_answers import ranks_of
 from stepscope.serve.export_levels import add_step
 from stepscope.serve.export_memory import add_memory
 from stepscope.serve.export_request import KeyedAnswer, Report
 from stepscope.serve.export_tables import (
+    comparisons,
     flames,
     flames_of_contexts,
     tables,
@@ -27,6 +30,7 @@ from stepscope.serve.trace_view import TraceView
 from stepscope.version import __version__
 
 MAX_BYTES = 5_000_000
+_MAX_COMPARED = 56  # every pair of eight ranks, both ways
 ELEMENT = "stepscope-data"
 
 
@@ -84,6 +88,7 @@ def _fill(archive: Archive, report: Report, progress: Callable[[int, int], None]
     left_out = _always_left_out(report)
     if not archive.add(*flames(report), reserve=archive.room * 3 // 4):
         left_out.append("the flame graphs")
+    left_out += _add_comparisons(archive, report)
     left_out += add_memory(partial(archive.add, reserve=archive.room * 3 // 4), report)
     for number, step in enumerate(report.steps, 1):
         left_out += add_step(archive, report, step)
@@ -98,6 +103,16 @@ def _add_all(archive: Archive, answers: Iterable[KeyedAnswer]) -> None:
                 f"the tables of the trace exceed the size of a single file (at {keyed[0]}); "
                 "use stepscope view"
             )
+
+
+def _add_comparisons(archive: Archive, report: Report) -> list[str]:
+    """Add ranks compared with each other while there is room; returns what is left out."""
+    reserve = archive.room * 3 // 4
+    pairs = islice(comparisons(report), _MAX_COMPARED)
+    added = sum(1 for _ in takewhile(lambda pair: archive.add(pair, reserve=reserve), pairs))
+    ranks = len(ranks_of(report.view.trace))
+    left = ranks * (ranks - 1) - added
+    return [f"{left} of {left + added} comparisons of two ranks"] if left else []
 
 
 def add_contexts(add: Callable[..., bool], report: Report) -> list[str]:

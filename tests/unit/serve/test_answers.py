@@ -362,7 +362,7 @@ def test_a_question_of_another_name_is_refused(trace: TraceView) -> None:
 
 # About what this trace does not have.
 OTHERS = {name for name in ROUTES if name.startswith("memory")}
-OTHERS |= {"select", "path", "source", "diff", "aligned", "query"}
+OTHERS |= {"select", "path", "source", "diff", "query"}
 
 
 @pytest.mark.parametrize("name", [name for name in ROUTES if name not in OTHERS])

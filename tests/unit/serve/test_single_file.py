@@ -10,6 +10,7 @@ import pickle
 import re
 import sys
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from serving import STEP, ask, collected, opened
 
 import stepscope
+from stepscope.annotate import annotate
 from stepscope.errors import ChangeError, ServeError, TraceError
 from stepscope.serve import bundle
 from stepscope.serve.app import Failure
@@ -28,6 +30,8 @@ from stepscope.serve.export_tables import tables
 from stepscope.serve.open_files import Traces
 from stepscope.serve.single_file import add_contexts, project_files, single_file
 from stepscope.serve.trace_view import TraceView
+from stepscope.testing import drawn_trace
+from stepscope.trace.concat import concat
 from stepscope.trace.trace import Trace
 
 sys.path.append(str(Path(__file__).parents[1] / "memory"))
@@ -71,6 +75,43 @@ def test_collectives_are_in_the_file_of_a_trace_that_has_any(trace: TraceView) -
     assert answers["collectives"] == ask(several, "collectives")
     assert answers["collectives?rank=0&step=1"] == ask(several, "collectives", step=1)
     assert answers["overview"]["has"]["communication"]
+
+
+def ranks_of_a_job(*lengths: int) -> TraceView:
+    """A trace of several ranks, each with two steps of a length of its own, µs."""
+    ranks = []
+    for rank, length in enumerate(lengths):
+        steps = "".join(
+            f"main | {at} {at + length} | ProfilerStep#{step}\nmain | {at} {at + 50} | aten::mm\n"
+            for step, at in ((1, 0), (2, length))
+        )
+        ranks.append(annotate(drawn_trace(steps, ranks=(rank,), world_size=len(lengths))))
+    return TraceView(concat(ranks))
+
+
+def test_any_two_ranks_are_compared_and_drawn() -> None:
+    job = ranks_of_a_job(100, 140, 120)
+    answers = written(job)["answers"]
+    for rank, against in permutations(range(3), 2):
+        key = request_key("diff", rank=str(rank), against_rank=str(against))
+        assert answers[key] == ask(job, "diff", rank=rank, against_rank=against)
+    for rank in range(3):
+        assert answers[f"outline?rank={rank}"] == ask(job, "outline", rank=rank)
+
+
+def test_comparisons_that_have_no_room_are_told() -> None:
+    found = written(ranks_of_a_job(*range(100, 112)))
+    pairs = [key for key in found["answers"] if key.startswith("diff?")]
+    assert len(pairs) == 56
+    assert "76 of 132 comparisons of two ranks" in found["left_out"]
+    first = found["answers"]["overview"]["rank"]
+    assert all(f"rank={first}" in pair for pair in pairs[:22])
+
+
+def test_one_rank_is_compared_with_nothing(trace: TraceView) -> None:
+    found = written(trace)
+    assert not any(key.startswith(("diff", "outline")) for key in found["answers"])
+    assert not any("comparison" in text for text in found["left_out"])
 
 
 def test_flame_graphs_by_the_usual_measures_and_both_ways_up(trace: TraceView) -> None:

@@ -79,6 +79,10 @@ export class EmbeddedHost implements Host {
         return this.part(parameters.path ?? this.placeOf(Number(parameters.event)).path);
       case "whatif":
         return this.answer(requestKey(name, { changes: parameters.changes }));
+      case "outline":
+        return this.answer(requestKey(name, { rank: parameters.rank }));
+      case "diff":
+        throw this.notCompared(parameters);
       case "modules":
       case "kernels":
       case "collectives":
@@ -100,6 +104,12 @@ export class EmbeddedHost implements Host {
   private missing(): AskError {
     const why = this.data.left_out.join("; ");
     return new AskError(`Not in this file${why ? `, which leaves out ${why}` : ""}.`, 404);
+  }
+
+  private notCompared({ rank, against_rank }: Record<string, string>): AskError {
+    const pair = `rank ${rank} with rank ${against_rank}`;
+    const why = `This file does not compare ${pair}: stepscope view on the trace compares any two.`;
+    return new AskError(why, 404);
   }
 
   /** The step that a path leads through. */

@@ -1246,18 +1246,19 @@ export interface Rectangles {
   tasks: number[];
 }
 
-/** A step of each of two traces; times are since the step began on its CPU. */
-export interface AlignedSteps {
-  /** Number of the step of the other trace. */
-  before_step: number;
-  /** Number of the step of the trace on screen. */
-  after_step: number;
-  /** The rows: the stages on the CPU, then the work and the communication of each device. The n-th devices of both traces are one row. */
+/** A step in a few rows: its stages on the CPU, then the work and communication of each device.
+ *
+ * Times are since the step began on its CPU, so outlines of several traces lie on one axis.
+ */
+export interface StepOutline {
+  /** Its number. */
+  step: number;
+  /** What each thread is: 0 for the CPU, then an odd number for each device and the next one for its communication. The n-th devices of all traces have the same number. */
+  rows: number[];
+  /** The rows by name. */
   threads: Thread[];
-  /** The other trace. */
-  before: Rectangles;
-  /** The trace on screen. */
-  after: Rectangles;
+  /** What is drawn. */
+  timeline: Rectangles;
 }
 
 /** A parameter of a change. */

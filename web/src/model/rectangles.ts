@@ -1,4 +1,4 @@
-import type { Rectangles, Thread } from "../api/types";
+import type { Rectangles, StepOutline, Thread } from "../api/types";
 
 /** Two timelines that are drawn below each other: simulated steps, or those of two traces. */
 export interface TwoTimelines {
@@ -22,6 +22,19 @@ export interface Spot {
   side: Side;
   row: number;
   index: number;
+}
+
+/** The steps of two traces or ranks: what one of them does has a row in both. */
+export function together(before: StepOutline, after: StepOutline): TwoTimelines {
+  const kinds = [...new Set([...before.rows, ...after.rows])].sort((a, b) => a - b);
+  const place = new Map(kinds.map((kind, row) => [kind, row]));
+  const named = (kind: number): Thread =>
+    [before, after].map(({ rows, threads }) => threads[rows.indexOf(kind)]).find(Boolean)!;
+  const moved = ({ rows, timeline }: StepOutline): Rectangles => ({
+    ...timeline,
+    thread: timeline.thread.map((row) => place.get(rows[row]!)!),
+  });
+  return { threads: kinds.map(named), before: moved(before), after: moved(after) };
 }
 
 /**

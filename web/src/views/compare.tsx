@@ -1,14 +1,16 @@
 import { computed, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
+import { Client } from "../api/client";
 import type {
-  AlignedSteps,
   ComparedParts,
   ComparedRow,
   ComparedRun,
   Difference,
+  StepOutline,
   TraceEntry,
 } from "../api/types";
+import type { Parameters } from "../api/request";
 import { count, milliseconds, plural } from "../base/format";
 import { change, changeShare, isCertain, partName, sentence } from "../model/difference";
 import { stepOf } from "../base/path";
@@ -41,49 +43,82 @@ function isToBeHad({ state }: TraceEntry): boolean {
 const choiceOf = perStore((store) =>
   computed(() => {
     const others = othersOf(store);
-    const { flame, againstRank } = store.view.value;
-    const against = (others.find((one) => one.id === flame.against) ?? others[0])?.id ?? "";
+    const { flame, againstRank: asked } = store.view.value;
+    const chosen = others.find((one) => one.id === flame.against) ?? others[0];
+    const itself = chosen?.id === store.client.value?.trace;
     const rank = store.scope.value?.rank;
     const ranks = store.overview.value.value?.ranks ?? [];
-    const itself = against === store.client.value?.trace;
     const other = itself ? ranks.find((one) => one !== rank) : undefined;
-    return { against, rank, againstRank: againstRank ?? other };
+    const otherRank = itself && asked === rank ? other : (asked ?? other);
+    return { against: chosen?.id ?? "", itself, rank, againstRank: otherRank };
   }),
 );
 
 const differenceOf = perStore((store) => {
   const choice = choiceOf(store);
   return latest(() => {
-    const { against, rank, againstRank } = choice.value;
+    const { against, itself, rank, againstRank } = choice.value;
     const client = store.client.value;
     if (!client || !against || rank === undefined) return null;
-    return client.ask<Difference>("diff", { against, rank, against_rank: againstRank });
+    const other = { against: itself ? undefined : against, against_rank: againstRank };
+    return client.ask<Difference>("diff", { ...other, rank });
   });
 });
 
 /** The step on screen and one of the other trace, to be drawn on one axis. */
-const alignedOf = perStore((store) => {
+const outlinesOf = perStore((store) => {
   const choice = choiceOf(store);
+  const compared = differenceOf(store);
   return latest(() => {
-    const { against, rank, againstRank } = choice.value;
-    const { client, view } = store;
-    const step = stepOf(view.value.path ?? "")?.step;
-    if (!client.value || !against || rank === undefined) return null;
-    const asked = { against, rank, step, against_rank: againstRank };
-    return client.value.ask<AlignedSteps>("aligned", asked);
+    const { against, rank } = choice.value;
+    const client = store.client.value;
+    const other = compared.value.loading ? undefined : compared.value.value?.before.rank;
+    if (!client || other === undefined) return null;
+    const step = stepOf(store.view.value.path ?? "")?.step;
+    return bothOutlines(new Client(client.host, against), other, client, { rank, step });
   });
 });
+
+async function bothOutlines(
+  other: Client,
+  otherRank: number,
+  client: Client,
+  scope: Parameters,
+): Promise<Record<Side, StepOutline>> {
+  const [before, after] = await Promise.all([
+    other.ask<StepOutline>("outline", { rank: otherRank }),
+    client.ask<StepOutline>("outline", scope),
+  ]);
+  return { before, after };
+}
 
 export const compare: Pane = {
   id: "compare",
   title: "Compare",
   hint: "What became slower or faster than in another open trace or rank, and what is only noise",
-  View: ({ store }) => (
-    <WithAnswer answer={differenceOf(store)} waiting="Comparing…">
-      {(value) => <Comparison store={store} value={value} />}
-    </WithAnswer>
-  ),
+  View: ({ store }) =>
+    othersOf(store).length ? (
+      <div class="pane-column compare">
+        <Tools store={store} value={differenceOf(store).value.value} />
+        <WithAnswer answer={differenceOf(store)} waiting="Comparing…">
+          {(value) => <Comparison store={store} value={value} />}
+        </WithAnswer>
+      </div>
+    ) : (
+      <Alone />
+    ),
 };
+
+/** What to run instead, in a file with one rank of one trace. */
+function Alone(): JSX.Element {
+  return (
+    <p class="nothing">
+      This file holds one rank of one trace, so there is nothing here to compare. Where both traces
+      are, <code>stepscope view A B</code> shows this pane with what changed from one to the other,
+      and <code>stepscope diff A B</code> prints it.
+    </p>
+  );
+}
 
 const PARTS: [keyof ComparedParts, string][] = [
   ["time_use", "Time use"],
@@ -102,8 +137,7 @@ function Comparison({ store, value }: { store: Store; value: Difference }): JSX.
   const rows = part ? value.parts[part] : NO_ROWS;
   const columns = useMemo(() => columnsOf(rows), [rows]);
   return (
-    <div class="pane-column compare">
-      <Tools store={store} value={value} />
+    <>
       <p class="compare-verdict">{sentence(value)}</p>
       <Notes value={value} />
       <div class="pane-tools">
@@ -134,7 +168,7 @@ function Comparison({ store, value }: { store: Store; value: Difference }): JSX.
         </span>
       </div>
       {drawn && (
-        <WithAnswer answer={alignedOf(store)}>
+        <WithAnswer answer={outlinesOf(store)}>
           {(steps) => <ComparedSteps store={store} value={steps} names={namesOf(store)} />}
         </WithAnswer>
       )}
@@ -152,7 +186,7 @@ function Comparison({ store, value }: { store: Store; value: Difference }): JSX.
           tools={<span class="dim">medians over the steps{workOf(value, part)}</span>}
         />
       )}
-    </div>
+    </>
   );
 }
 
@@ -166,8 +200,10 @@ function workOf(value: Difference, part: keyof ComparedParts | undefined): strin
   return value.on_device ? ", device time" : ", CPU time";
 }
 
-function Tools({ store, value }: { store: Store; value: Difference }): JSX.Element {
-  const { against, againstRank } = choiceOf(store).value;
+function Tools({ store, value }: { store: Store; value: Difference | null }): JSX.Element {
+  const { against, itself, againstRank } = choiceOf(store).value;
+  const own = store.overview.value.value?.ranks ?? [];
+  const ranks = itself ? own : (value?.before.ranks ?? []);
   const { flame } = store.view.value;
   return (
     <div class="pane-tools">
@@ -190,15 +226,15 @@ function Tools({ store, value }: { store: Store; value: Difference }): JSX.Eleme
           ))}
         </select>
       </label>
-      {value.before.ranks.length > 1 && (
+      {ranks.length > 1 && (
         <label>
           rank{" "}
           <select
             aria-label="Rank to compare with"
-            value={String(againstRank ?? value.before.rank)}
+            value={String(againstRank ?? value?.before.rank)}
             onChange={(event) => store.set({ againstRank: Number(event.currentTarget.value) })}
           >
-            {value.before.ranks.map((one) => (
+            {ranks.map((one) => (
               <option key={one} value={String(one)}>
                 {one}
               </option>
@@ -206,9 +242,11 @@ function Tools({ store, value }: { store: Store; value: Difference }): JSX.Eleme
           </select>
         </label>
       )}
-      <span class="dim">
-        before: {runText(value.before)}; now{nameHere(store, against)}: {runText(value.after)}
-      </span>
+      {value && (
+        <span class="dim">
+          before: {runText(value.before)}; now{nameHere(store, against)}: {runText(value.after)}
+        </span>
+      )}
     </div>
   );
 }

@@ -1,9 +1,9 @@
 import { signal, type Signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import type { AlignedSteps } from "../api/types";
+import type { StepOutline } from "../api/types";
 import { duration, words } from "../base/format";
-import { rowsOf, timesOf, type Side } from "../model/rectangles";
+import { rowsOf, timesOf, together, type Side, type TwoTimelines } from "../model/rectangles";
 import type { Span } from "../model/span";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
@@ -16,14 +16,16 @@ const stageOf = perStore((): Signal<string | null> => signal(null));
 /** A step of each trace from its start, on one axis; a stage chosen in one stands out in both. */
 export function ComparedSteps(props: {
   store: Store;
-  value: AlignedSteps;
+  value: Record<Side, StepOutline>;
   names: Record<Side, string>;
 }): JSX.Element {
-  const { store, value, names } = props;
+  const { store, names } = props;
+  const { before, after } = props.value;
+  const value = useMemo(() => together(before, after), [before, after]);
   const stage = stageOf(store);
   const titles: Titles = {
-    before: { name: `Before: ${names.before}, step ${value.before_step}`, note: "" },
-    after: { name: `Now: ${names.after}, step ${value.after_step}`, note: "" },
+    before: { name: `Before: ${names.before}, step ${before.step}`, note: "" },
+    after: { name: `Now: ${names.after}, step ${after.step}`, note: "" },
   };
   return (
     <div class="compared-steps">
@@ -41,7 +43,7 @@ export function ComparedSteps(props: {
 }
 
 /** How long a stage takes in both, row by row. */
-function StageTimes(props: { store: Store; value: AlignedSteps; stage: string }): JSX.Element {
+function StageTimes(props: { store: Store; value: TwoTimelines; stage: string }): JSX.Element {
   const { store, value, stage } = props;
   const rows = useMemo(() => rowsOf(value), [value]);
   const before = new Map(timesOf(value, rows, "before", stage));

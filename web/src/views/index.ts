@@ -34,7 +34,8 @@ export function panesOf(store: Store): Pane[] {
   const work = store.overview.value.value?.facts?.kernels_are;
   const panes = work === "operators" ? PANES_WITHOUT_DEVICE : PANES;
   const communicates = has?.communication ? [collectives] : [];
-  const compared = othersOf(store).length ? [compare] : [];
+  // A file says what to run where it has nothing to compare; a server is started with both traces.
+  const compared = othersOf(store).length || !store.host.live ? [compare] : [];
   const searched = store.view.value.text ? [search] : [];
   const noted = notesOf(store).length ? [notes] : [];
   return [...panes, ...communicates, ...recorded, ...compared, query, ...searched, ...noted];

@@ -1,15 +1,13 @@
-"""The answer that draws a step of each of two traces on one axis."""
+"""The answer that draws a step in a few rows."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import pytest
 from serving import ask
 
 from stepscope.annotate import annotate
-from stepscope.errors import ServeError
 from stepscope.serve.json_encoding import encode
 from stepscope.serve.trace_view import TraceView
 from stepscope.testing import drawn_trace
@@ -37,51 +35,43 @@ def training(loading_us: int, steps: int = 1, communicates: bool = False) -> Tra
     return annotate(drawn_trace("".join(lines)))
 
 
-def drawn(after: Trace, before: Trace, **query: Any) -> dict[str, Any]:
-    return ask(TraceView(after, lambda id: before), "aligned", against="a", **query)
+def outline(trace: Trace, **query: Any) -> dict[str, Any]:
+    return ask(TraceView(trace), "outline", **query)
 
 
-def pieces(answer: dict[str, Any], side: str) -> dict[tuple[str, str], tuple[float, float]]:
+def pieces(answer: dict[str, Any]) -> dict[tuple[str, str], tuple[float, float]]:
     """Start and duration of each rectangle by its row and name, µs."""
-    columns = answer[side]
+    columns = answer["timeline"]
     rows = [answer["threads"][row]["name"] for row in columns["thread"]]
     keys = zip(rows, columns["name"], strict=True)
     times = zip(columns["start_us"], columns["duration_us"], strict=True)
     return dict(zip(keys, times, strict=True))
 
 
-def test_both_steps_begin_at_zero() -> None:
-    """Wherever they were recorded: the other loads data for 100 µs, this one for 400."""
-    answer = drawn(training(400), training(100))
-    before, after = pieces(answer, "before"), pieces(answer, "after")
-    assert before["CPU", "data loading"] == (0, 100)
-    assert after["CPU", "data loading"] == (0, 400)
-    assert before["device", "gemm"] == (130, 100)
-    assert after["device", "gemm"] == (430, 100)
-    assert answer["after"]["length_us"] == 900
+def test_a_step_begins_at_zero_wherever_it_was_recorded() -> None:
+    answer = outline(training(400))
+    assert pieces(answer)["CPU", "data loading"] == (0, 400)
+    assert pieces(answer)["device", "gemm"] == (430, 100)
+    assert answer["timeline"]["length_us"] == 900
     assert json.loads(encode(answer)) == json.loads(json.dumps(answer))
 
 
 def test_work_has_the_stage_that_it_belongs_to() -> None:
-    answer = drawn(training(400), training(100))
-    stages = dict(zip(answer["after"]["name"], answer["after"]["stage"], strict=True))
+    columns = outline(training(400))["timeline"]
+    stages = dict(zip(columns["name"], columns["stage"], strict=True))
     assert (stages["data loading"], stages["gemm"]) == ("data_loading", "forward")
 
 
-def test_what_one_of_them_does_has_a_row_in_both() -> None:
-    answer = drawn(training(100, communicates=True), training(100))
-    names = [one["name"] for one in answer["threads"]]
-    assert names == ["CPU", "device", "device, communication"]
-    assert ("device, communication", "ncclDevKernel_AllReduce") in pieces(answer, "after")
-    assert not any(row == names[2] for row, _ in pieces(answer, "before"))
+def test_rows_of_the_same_kind_have_the_same_number_in_every_outline() -> None:
+    alone, together = outline(training(100)), outline(training(100, communicates=True))
+    kinds = {0: "CPU", 1: "device", 2: "device, communication"}
+    for answer, rows in ((alone, [0, 1]), (together, [0, 1, 2])):
+        assert answer["rows"] == rows
+        assert [one["name"] for one in answer["threads"]] == [kinds[row] for row in rows]
+    assert (kinds[2], "ncclDevKernel_AllReduce") in pieces(together)
 
 
-def test_the_step_is_the_one_asked_for_beside_one_of_median_length() -> None:
+def test_the_step_is_the_one_asked_for_or_one_of_median_length() -> None:
     """Of steps of one length it is the first."""
-    answer = drawn(training(100, steps=3), training(100, steps=5), step=2)
-    assert (answer["after_step"], answer["before_step"]) == (2, 0)
-
-
-def test_the_other_trace_has_to_be_named() -> None:
-    with pytest.raises(ServeError, match="expected the id of another open trace as against"):
-        ask(TraceView(training(100)), "aligned")
+    assert outline(training(100, steps=3), step=2)["step"] == 2
+    assert outline(training(100, steps=3))["step"] == 0

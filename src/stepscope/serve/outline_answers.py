@@ -1,4 +1,4 @@
-"""The answer that draws a step of each of two traces below each other, both from their start."""
+"""The answer that draws a step in a few rows from its start, to lie beside that of another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 
 from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.arrays import Ids, Rows, Times
-from stepscope.errors import ServeError
 from stepscope.serve.diff_answers import ranks_of
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
@@ -23,23 +22,23 @@ from stepscope.whatif.simulated_timeline import merge_short
 _MOST = 4000
 
 
-class AlignedSteps(msgspec.Struct):
-    """A step of each of two traces; times are since the step began on its CPU.
+class StepOutline(msgspec.Struct):
+    """A step in a few rows: its stages on the CPU, then the work and communication of each device.
+
+    Times are since the step began on its CPU, so outlines of several traces lie on one axis.
 
     Attributes:
-        before_step: number of the step of the other trace.
-        after_step: number of the step of the trace on screen.
-        threads: the rows: the stages on the CPU, then the work and the communication of each
-            device. The n-th devices of both traces are one row.
-        before: the other trace.
-        after: the trace on screen.
+        step: its number.
+        rows: what each thread is: 0 for the CPU, then an odd number for each device and the next
+            one for its communication. The n-th devices of all traces have the same number.
+        threads: the rows by name.
+        timeline: what is drawn.
     """
 
-    before_step: int
-    after_step: int
+    step: int
+    rows: list[int]
     threads: list[Thread]
-    before: Rectangles
-    after: Rectangles
+    timeline: Rectangles
 
 
 @dataclass(frozen=True)
@@ -63,35 +62,22 @@ class _Drawn:
     event: Ids
 
 
-def aligned(view: TraceView, query: Query) -> AlignedSteps:
-    """A step of the trace and one of another open trace, to be drawn on one axis.
+def outline(view: TraceView, query: Query) -> StepOutline:
+    """A step in a few rows, to be drawn on one axis with that of another trace or rank.
 
     Query:
-        against: id of the other trace; its step is the one nearest to its median length.
-        rank: rank of the trace; by default the first.
-        step: number of a step of the trace; by default the one nearest to its median length.
-        against_rank: rank of the other; by default `rank` if the other has it, else its first.
+        rank: by default the first.
+        step: number of a step; by default the one nearest to the median length.
     """
-    against, rank = query.text("against"), query.number("rank")
-    if not against:
-        raise ServeError("expected the id of another open trace as against, found none")
-    other, step = view.other(against), query.number("step")
+    rank, step = query.number("rank"), query.number("step")
     rank = ranks_of(view.trace)[0] if rank is None else rank
-    other_rank = query.number("against_rank")
-    if other_rank is None:
-        other_rank = rank if rank in ranks_of(other) else ranks_of(other)[0]
-    return view.cached(
-        ("aligned", against, rank, step, other_rank),
-        lambda: _answer(_drawn(other, other_rank, None), _drawn(view.trace, rank, step)),
-    )
+    return view.cached(("outline", rank, step), lambda: _answer(_drawn(view.trace, rank, step)))
 
 
-def _answer(before: _Drawn, after: _Drawn) -> AlignedSteps:
-    rows = np.unique(np.concatenate([before.row, after.row]))
-    return AlignedSteps(
-        before.number, after.number, [_thread(row) for row in rows.tolist()],
-        _rectangles(before, rows), _rectangles(after, rows),
-    )  # fmt: skip
+def _answer(drawn: _Drawn) -> StepOutline:
+    rows = np.unique(drawn.row)
+    threads = [_thread(row) for row in rows.tolist()]
+    return StepOutline(drawn.number, rows.tolist(), threads, _rectangles(drawn, rows))
 
 
 def _thread(row: int) -> Thread:
