@@ -7,8 +7,8 @@ as one compiled function, and with forward, backward and optimizer as three, eac
 by hand (`jax_scripts/training.py`). The first table has the medians of these timers in ms, and by
 how much the report's stages differ; a step without its data loading is `update`. The second table
 has shares of the time of compiled operations of the first kind of run: with a module (of both
-passes: an optimizer has none; and of all), with a line of the user's below which it was traced; and
-by how many ns the parts of fused operations differ from them in the calling contexts.
+passes, and of all), with a line of the user's below which it was traced; and by how many ns the
+parts of fused operations differ from them in the calling contexts.
 
 Python needs flax, equinox, dm-haiku and optax.
 """

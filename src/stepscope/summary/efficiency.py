@@ -13,6 +13,7 @@ from stepscope.roofline.instruction_work import SHAPES, XLA
 from stepscope.roofline.precision import PRECISIONS
 from stepscope.summary.facts import Device, Efficiency
 from stepscope.summary.selected_steps import SelectedSteps
+from stepscope.trace.schema import STAGES
 
 _MAX_WITHOUT_PEAK = 0.01  # report a utilization if at most this share of FLOPs has no known peak
 _MIN_KNOWN = 0.5  # and if the FLOPs of at least this share of the time are known
@@ -96,9 +97,11 @@ class ModuleWork(NamedTuple):
 
 
 def work_of_modules(selected: SelectedSteps, bounds: WorkBounds) -> ModuleWork:
-    """The work of each module and its children per step."""
+    """The work of each module and its children per step, without updates of their parameters."""
     parent = selected.trace["modules"]["parent"]
-    module = selected.trace.events["module"][selected.work]
+    events = selected.trace.events
+    is_update = events["stage"][selected.work] == STAGES.index("optimizer")
+    module = np.where(is_update, -1, events["module"][selected.work])
 
     def total(rows: Mask, values: Floats) -> Floats:
         own = np.bincount(module[rows], values[rows], len(parent)) / selected.count

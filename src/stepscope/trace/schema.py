@@ -187,6 +187,21 @@ ORIGINS = Schema(
     ),
 )
 
+INPUTS = Schema(
+    "inputs",
+    "what a compiled operation outside the two passes takes: an argument of its program, or a "
+    "gradient",
+    (
+        id_column("input"),
+        Column(
+            "first", "i32", "origins.id of the first of its compiled operation", refers="origins"
+        ),
+        Column("argument", "text", "the name of the argument, empty for a gradient"),
+        Column("scope", "text", "the named scopes of the operation that computed the gradient"),
+        Column("frame", "i32", "the frame of that operation", nullable=True, refers="frames"),
+    ),
+)
+
 FRAMES = Schema(
     "frames",
     "a Python frame in which operations were traced",
@@ -543,7 +558,7 @@ SCHEMAS: dict[str, Schema] = {
     for schema in (
         EVENTS, TRACKS, STEPS, ITERATIONS, STAGE_RUNS, MODULES, LAUNCHES, IDLE, MEMORY, SEGMENTS,
         BLOCKS, ALLOCATIONS, MEMORY_EVENTS, STACKS, STORAGES, TENSOR_USES, FLOWS, INSTANTS,
-        COUNTERS, OPERATIONS, ORIGINS, FRAMES, CONTEXTS, CONTEXT_METRICS, FINDINGS, EVIDENCE,
-        WARNINGS,
+        COUNTERS, OPERATIONS, ORIGINS, INPUTS, FRAMES, CONTEXTS, CONTEXT_METRICS, FINDINGS,
+        EVIDENCE, WARNINGS,
     )
 }  # fmt: skip

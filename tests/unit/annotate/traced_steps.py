@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from stepscope.annotate import annotate
 from stepscope.testing import drawn_trace
-from stepscope.trace.schema import FRAMES, ORIGINS
+from stepscope.trace.schema import FRAMES, INPUTS, ORIGINS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 SITE = "/venv/lib/python3.11/site-packages"
 
 
-def traced(*operations: tuple[str, str, list[str]]) -> Trace:
-    """One step of operations, each with its name, scope and stack of `FILE:LINE FUNCTION`."""
+Argument = tuple[str, int, int, str, int, bool]
+
+
+def traced(
+    *operations: tuple[str, str, list[str]],
+    inputs: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    arguments: Sequence[Argument] = (),
+) -> Trace:
+    """One step of operations, each with its name, scope and stack of `FILE:LINE FUNCTION`.
+
+    Args:
+        operations: as they run one after the other.
+        inputs: what the operation of each name takes: names of arguments, and other operations.
+        arguments: of the program, as the reader of profiles has them.
+    """
     numbers: dict[tuple[int, str], int] = {}
     rows, text = [], ["main | 0 500 | PjitFunction(step) | cat=runtime"]
     for index, (name, scope, stack) in enumerate(operations):
@@ -46,4 +61,24 @@ def traced(*operations: tuple[str, str, list[str]]) -> Trace:
     }
     trace = trace.with_events(origin=np.array(origin))
     trace = trace.with_table(Table(ORIGINS, origins)).with_table(Table(FRAMES, frames))
-    return annotate(trace)
+    of_name = {operations[index][0]: rows[index] for index in range(len(operations))}
+    trace = trace.with_table(_inputs(of_name, inputs))
+    properties = {**trace.metadata.properties, "arguments": list(arguments)}
+    return annotate(trace.with_metadata(properties=properties))
+
+
+def _inputs(
+    of_name: Mapping[str, tuple[int, str, int, float]], inputs: Mapping[str, Sequence[str]]
+) -> Table:
+    taken = [
+        (of_name[name][0], "", *of_name[one][1:3]) if one in of_name
+        else (of_name[name][0], one, "", -1)
+        for name, ones in inputs.items() for one in ones
+    ]  # fmt: skip
+    columns: dict[str, Any] = {
+        "first": [row[0] for row in taken],
+        "argument": Text.of(row[1] for row in taken),
+        "scope": Text.of(row[2] for row in taken),
+        "frame": [row[3] for row in taken],
+    }
+    return Table(INPUTS, columns)

@@ -95,5 +95,5 @@ def test_the_arguments_of_the_largest_program_have_names_and_sizes() -> None:
     }
     trace = ran("sine.1", programs)
     assert [list(one) for one in trace.metadata.properties["arguments"]] == [
-        ["params['w']", 32, 128]
+        ["params['w']", 32, 128, "", -1, False]
     ]

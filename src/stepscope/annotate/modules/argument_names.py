@@ -3,7 +3,7 @@
 JAX names each argument of a program by its path: `params['params']['block_0']['Dense_0']['kernel']`
 in Flax's linen, `params['block_0/down']['b']` in Haiku. The optimizer's state has the same paths
 below others (`state[0].mu['params']…`). Where arguments are only numbered (nnx, Equinox, Keras),
-parameters are unknown.
+the parameters of a module are those that its forward pass takes first and that a gradient updates.
 
 Source: JAX's `jax.tree_util.keystr`, in the metadata of the parameters of an HLO program.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 _KEY = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?(\w+)")
@@ -32,7 +32,7 @@ def parameter_sizes(
     """The parameters of each module, those of its children included; empty if unknown.
 
     Args:
-        arguments: name, elements and bytes of each argument of the training function.
+        arguments: name, elements and bytes of each argument of the training function, and more.
         modules: paths of modules. The first name may be the model's own, which the arguments lack.
 
     Example:
@@ -40,11 +40,9 @@ def parameter_sizes(
         >>> parameter_sizes([weights], [("Net",), ("Net", "Dense_0")])[("Net",)]
         Size(elements=12, bytes=48)
     """
-    roots = {path[:1] for path in modules}
-    root = next(iter(roots)) if len(roots) == 1 else ()
-    known = set(modules)
+    root, known = _root(modules), set(modules)
     by_prefix: dict[Path, dict[Path, Size]] = defaultdict(lambda: defaultdict(Size))
-    for name, elements, size in arguments:
+    for name, elements, size, *_ in arguments:
         keys = _keys(name)
         for place in range(1, len(keys) - 1):
             for owner in {keys[place:-1], root + keys[place:-1]} & known:
@@ -55,6 +53,33 @@ def parameter_sizes(
         return {}
     chosen = max(by_prefix, key=lambda prefix: (len(by_prefix[prefix]), -len(prefix)))
     return _with_children(by_prefix[chosen])
+
+
+def owner_of(name: str, modules: Collection[Path]) -> Path:
+    """The path of the innermost module that the name of an argument holds, empty if none.
+
+    Example:
+        >>> owner_of("state[0].mu['params']['Dense_0']['kernel']", [("Net",), ("Net", "Dense_0")])
+        ('Net', 'Dense_0')
+    """
+    keys, root = _keys(name), _root(modules)
+    places = range(1, len(keys) - 1)
+    found = (path for place in places for path in (root + keys[place:-1], keys[place:-1]))
+    return next((path for path in found if path in modules), ())
+
+
+def sizes_by_use(arguments: Iterable[tuple[Path, int, int]]) -> dict[Path, Size]:
+    """The parameters of each module, from elements and bytes of those that it takes itself."""
+    own: dict[Path, Size] = defaultdict(Size)
+    for path, elements, size in arguments:
+        own[path] = Size(own[path].elements + elements, own[path].bytes + size)
+    return _with_children(own)
+
+
+def _root(modules: Iterable[Path]) -> Path:
+    """The name of the model, if it is the only one."""
+    roots = {path[:1] for path in modules}
+    return next(iter(roots)) if len(roots) == 1 else ()
 
 
 def _keys(name: str) -> Path:

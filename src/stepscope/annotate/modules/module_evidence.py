@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,8 @@ class Evidence:
     """Modules (parents before children) and the module of each event that is a call of one.
 
     If events identify a module without being calls of it, `calls` counts the calls. If they do so
-    independently of their launch and of enclosing events, `own` is true.
+    independently of their launch and of enclosing events, `own` is true, and `of_origin` has the
+    module of an operation that was traced in a scope and at a row of `frames`; -1 for none.
     """
 
     how: str
@@ -51,6 +53,7 @@ class Evidence:
     call_of: Ids32
     calls: Ids | None = None
     own: bool = False
+    of_origin: Callable[[str, int], int] = lambda scope, frame: -1
 
 
 def from_ranges(trace: Trace) -> Evidence | None:
@@ -127,7 +130,14 @@ def from_scopes(trace: Trace) -> Evidence | None:
     if not modules:
         return None
     calls = most_repeated(events, call_of, modules)
-    return Evidence("scopes", modules, call_of.astype(np.int32), calls, own=True)
+    of_origin = partial(_innermost, number)
+    return Evidence("scopes", modules, call_of.astype(np.int32), calls, True, of_origin)
+
+
+def _innermost(number: Mapping[tuple[str, ...], int], scope: str, frame: int) -> int:
+    """The innermost known module of a scope."""
+    names = scope_of(scope).modules
+    return next((number[names[:n]] for n in range(len(names), 0, -1) if names[:n] in number), -1)
 
 
 def _in_order(events: Table, scoped: Mask) -> list[int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from stepscope.annotate.links.launch_sides import on_host
 from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.modules.argument_names import parameter_sizes
+from stepscope.annotate.modules.argument_names import parameter_sizes, sizes_by_use
 from stepscope.annotate.modules.matching.matching import from_tree
 from stepscope.annotate.modules.module_evidence import (
     Evidence,
@@ -18,6 +19,7 @@ from stepscope.annotate.modules.module_evidence import (
     from_scopes,
 )
 from stepscope.annotate.modules.traced_modules import from_functions, from_stacks
+from stepscope.annotate.modules.updated_modules import with_updates
 from stepscope.arrays import Array, Ids32, Mask, Rows, Times
 from stepscope.trace.intervals import grouped_union
 from stepscope.trace.nesting import inherit
@@ -36,7 +38,8 @@ def attribute_modules(trace: Trace) -> Trace:
     Forward events belong to the innermost call around them, backward events to the module of their
     forward event. What autograd does right after a gradient (accumulation, copies of the reducer)
     belongs to the module of that gradient. Device work follows its launch. A compiled event belongs
-    to the module of its scope, or of the stack in which it was traced.
+    to the module of its scope, or of the stack in which it was traced; one of the optimizer to that
+    whose parameters it updates.
     """
     evidence = from_ranges(trace) or from_frames(trace) or _of_compiled(trace) or from_tree(trace)
     if evidence is None:
@@ -54,13 +57,23 @@ def _of_compiled(trace: Trace) -> Evidence | None:
     found = [evidence for evidence in (from_scopes(trace), from_stacks(trace)) if evidence]
     chosen = max(found, key=lambda evidence: len(evidence.modules), default=None)
     chosen = chosen or from_functions(trace)
-    return _with_parameters(trace, chosen) if chosen else None
+    if chosen is None:
+        return None
+    return replace(_with_parameters(trace, chosen), call_of=with_updates(trace, chosen))
 
 
 def _with_parameters(trace: Trace, evidence: Evidence) -> Evidence:
-    """Add the sizes of parameters, where the arguments of the program are named like modules."""
+    """Add the sizes of parameters: of the program's arguments, by their names or else by use."""
     paths = [tuple(module.path.split(".")) for module in evidence.modules]
-    sizes = parameter_sizes(trace.metadata.properties.get("arguments", ()), paths)
+    arguments = trace.metadata.properties.get("arguments", ())
+    used = (
+        (evidence.of_origin(scope, frame), elements, size)
+        for _, elements, size, scope, frame, updated in arguments
+        if updated
+    )
+    sizes = parameter_sizes(arguments, paths) or sizes_by_use(
+        (paths[module], elements, size) for module, elements, size in used if module >= 0
+    )
     for module, path in zip(evidence.modules, paths, strict=True):
         if size := sizes.get(path):
             facts = {"parameters": size.elements, "parameter_bytes": size.bytes}

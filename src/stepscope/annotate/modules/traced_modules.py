@@ -76,7 +76,14 @@ def _from_frames(trace: Trace, names: list[str]) -> Evidence | None:
     table = np.array([number.get(place, -1) for place in range(len(places))] + [-1], np.int32)
     call_of = table[call_of]
     calls = most_repeated(trace.events, call_of, modules)
-    return Evidence("stacks", modules, call_of, calls, own=True)
+
+    def of_origin(scope: str, frame: int) -> int:
+        place = int(of_frame[frame]) if frame >= 0 else -1
+        while place >= 0 and place not in number:
+            place = places[place].parent
+        return number.get(place, -1)
+
+    return Evidence("stacks", modules, call_of, calls, True, of_origin)
 
 
 def _of_passes(trace: Trace) -> Mask:

@@ -14,12 +14,13 @@ import numpy as np
 from stepscope.arrays import Codes
 from stepscope.ingest.distinct_rows import distinct_rows
 from stepscope.ingest.xplane.hlo import Instruction, Programs
+from stepscope.ingest.xplane.hlo_inputs import Input
 from stepscope.ingest.xplane.hlo_origins import Origin
 from stepscope.ingest.xplane.xevents import Batch
 from stepscope.ingest.xplane.xjson import Further, parts_of
 from stepscope.ingest.xplane.xspace import Plane
 from stepscope.trace.interner import Interner
-from stepscope.trace.schema import FRAMES, KERNEL_KINDS, ORIGINS
+from stepscope.trace.schema import FRAMES, INPUTS, KERNEL_KINDS, ORIGINS
 from stepscope.trace.table import Table, Text
 
 
@@ -28,7 +29,7 @@ class CompiledEvents:
 
     def __init__(self, programs: Programs, words: Interner[str]) -> None:
         self._programs, self._words = programs, words
-        self._origins: Interner[tuple[Origin, ...]] = Interner()
+        self._origins: Interner[tuple[tuple[Origin, ...], tuple[Input, ...]]] = Interner()
         self._first = [0]  # the row of the first origin of each; at the end the number of rows
 
     def of(self, plane: Plane, batch: Batch) -> tuple[Codes, Codes, Codes, Further]:
@@ -60,14 +61,16 @@ class CompiledEvents:
         """The row of an instruction's first origin, -1 without any."""
         if not instruction.origins:
             return -1
-        code = self._origins[instruction.origins]
+        code = self._origins[instruction.origins, instruction.inputs]
         if code == len(self._first) - 1:
             self._first.append(self._first[-1] + len(instruction.origins))
         return self._first[code]
 
     def tables(self) -> dict[str, Table]:
-        """The origins of all events and the frames that they refer to."""
-        rows = [origin for origins in self._origins for origin in origins]
+        """The origins of all events, what they take, and the frames that they refer to."""
+        rows = [origin for origins, _ in self._origins for origin in origins]
+        groups = zip(self._first, self._origins, strict=False)
+        inputs = [(first, *taken) for first, (_, all_taken) in groups for taken in all_taken]
         sizes = np.diff(self._first)
         frames = list(self._programs.frames)
         return {
@@ -78,6 +81,15 @@ class CompiledEvents:
                     "scope": Text.of(origin.scope for origin in rows),
                     "frame": [origin.frame for origin in rows],
                     "share": [origin.share for origin in rows],
+                },
+            ),
+            "inputs": Table(
+                INPUTS,
+                {
+                    "first": [first for first, *_ in inputs],
+                    "argument": Text.of(argument or None for _, argument, _, _ in inputs),
+                    "scope": Text.of(scope or None for _, _, scope, _ in inputs),
+                    "frame": [frame for *_, frame in inputs],
                 },
             ),
             "frames": Table(

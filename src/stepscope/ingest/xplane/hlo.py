@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.ingest.xplane.hlo_buffers import arguments_of, buffers_of
+from stepscope.ingest.xplane.hlo_inputs import Argument, Input, Inputs
 from stepscope.ingest.xplane.hlo_lenders import lenders_of
 from stepscope.ingest.xplane.hlo_origins import (
     FrameIndex,
@@ -38,12 +39,13 @@ _NUMBERED = re.compile(r"^(.*)\((\d+)\)$")
 
 
 class Instruction(NamedTuple):
-    """One instruction: its named scope as JAX wrote it, `file:line`, its work and its origins."""
+    """One instruction: its named scope as JAX wrote it, `file:line`, work, origins and inputs."""
 
     scope: str = ""
     source: str = ""
     work: Work | None = None
     origins: tuple[Origin, ...] = ()
+    inputs: tuple[Input, ...] = ()
 
 
 class Programs:
@@ -52,8 +54,8 @@ class Programs:
     Attributes:
         buffers: sizes of the arguments of each program that was read, by name; of programs with
             the same name the largest.
-        arguments: name, elements and bytes of each argument of the program that has most bytes of
-            them under names, such as `params['Dense_0']`, or else most bytes.
+        arguments: those of the program that has most bytes of them under names, such as
+            `params['Dense_0']`, or else most bytes.
         frames: the Python frames to which the origins of instructions refer.
     """
 
@@ -63,7 +65,7 @@ class Programs:
         self._by_name: dict[str, Span] = {}
         self._read: dict[Span, dict[str, Instruction]] = {}
         self.buffers: dict[str, dict[str, int]] = {}
-        self.arguments: list[tuple[str, int, int]] = []
+        self.arguments: list[Argument] = []
         self.frames: SourceFrames = Interner()
         for plane in planes:
             if plane.name == METADATA_PLANE:
@@ -90,7 +92,8 @@ class Programs:
         if span is None:
             return Instruction()
         if span not in self._read:
-            self._read[span] = _instructions(self._source, span, self.frames)
+            self._read[span], arguments = _instructions(self._source, span, self.frames)
+            self.arguments = max(self.arguments, arguments, key=_named_bytes)
             self._add_buffers(name_of, span)
         return self._read[span].get(name, Instruction())
 
@@ -99,26 +102,28 @@ class Programs:
             found = buffers_of(self._source, module)
             if found["argument_bytes"] >= self.buffers.get(name, {}).get("argument_bytes", 0):
                 self.buffers[name] = found
-            arguments = arguments_of(self._source, module)
-            self.arguments = max(self.arguments, arguments, key=_named_bytes)
 
 
-def _named_bytes(arguments: list[tuple[str, int, int]]) -> tuple[int, int]:
+def _named_bytes(arguments: list[Argument]) -> tuple[int, int]:
     """Bytes of the arguments with names below them, and of all: residuals are only numbered."""
     return (
-        sum(size for name, _, size in arguments if "['" in name),
-        sum(size for _, _, size in arguments),
+        sum(one.bytes for one in arguments if "['" in one.name),
+        sum(one.bytes for one in arguments),
     )
 
 
-def _instructions(source: Source, proto: Span, frames: SourceFrames) -> dict[str, Instruction]:
-    """The instructions of one program by name, which is unique within it."""
+def _instructions(
+    source: Source, proto: Span, frames: SourceFrames
+) -> tuple[dict[str, Instruction], list[Argument]]:
+    """The instructions of one program by name, which is unique within it, and its arguments."""
     result: dict[str, Instruction] = {}
+    arguments: list[Argument] = []
     for module in source.inner(proto, 1):
         reader = _Computations(source, module, frames)
         for computation in source.inner(module, 3):
             result |= reader.read(computation)
-    return result
+        arguments += reader.inputs.with_uses(arguments_of(source, module))
+    return result, arguments
 
 
 class _Computations:
@@ -129,7 +134,7 @@ class _Computations:
         name = "".join(source.text(*span) for span in source.inner(module, 1))
         self._program = f"jit({name.removeprefix('jit_')})"
         self._frames, self._shapes = FrameIndex(source, module, frames), Shapes(source)
-        self._work = ProgramWork(source)
+        self._work, self.inputs = ProgramWork(source), Inputs(source)
         self._origins: dict[int, tuple[Origin, ...]] = {}  # of each computation
         self._last_scope: dict[int, str] = {}  # of each computation, to name a fusion without one
 
@@ -150,6 +155,7 @@ class _Computations:
         works = self._work.add(number, source.number(computation, 6), nodes)
         origins = [self._fused(*each) for each in zip(nodes, own, strict=True)]
         self._origins[number] = origins_of_members(zip(origins, works, strict=True))
+        inputs = self.inputs.of(nodes, origins)
         lenders = lenders_of(nodes, [bool(scope) for scope in scopes])
         instructions = [
             Instruction(
@@ -157,8 +163,11 @@ class _Computations:
                 places[lender],
                 work,
                 made or own[lender],
+                taken,
             )
-            for lender, node, work, made in zip(lenders, nodes, works, origins, strict=True)
+            for lender, node, work, made, taken in zip(
+                lenders, nodes, works, origins, inputs, strict=True
+            )
         ]
         return dict(zip(names, instructions, strict=True))
 

@@ -1,0 +1,95 @@
+"""What compiled updates take: arguments of their program, and gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xspaces import Operation, Slice, message, read_space
+
+from stepscope.trace.trace import Trace
+
+FORWARD, BACKWARD = "jit(step)/jvp(Net)/Dense_0/dot_general", "jit(step)/transpose(jvp(Net))/"
+STEP = {
+    "w": Operation("parameter", "params['Dense_0']['w']", shape="f32[8,4]"),
+    "rate": Operation("parameter", "rate", shape="f32[]"),
+    "x": Operation("parameter", "x", shape="f32[8,8]"),
+    "half": Operation("convert", "jit(step)/convert", shape="bf16[8,4]", operands=("w",)),
+    "y": Operation("dot", FORWARD, shape="f32[8,4]", operands=("x", "half")),
+    "g": Operation("dot", f"{BACKWARD}Dense_0/dot", shape="f32[8,4]", operands=("x", "y")),
+    "update": Operation("subtract", "jit(step)/sub", shape="f32[8,4]", operands=("w", "g", "rate")),
+    "square": Operation("reduce", "jit(step)/sum", shape="f32[]", operands=("g",)),
+    "scaled": Operation("multiply", "jit(step)/mul", shape="f32[8,4]", operands=("g", "square")),
+}
+
+
+def ran(operations: dict[str, Operation]) -> Trace:
+    """A profile in which each instruction ran once."""
+    slices = [
+        Slice(name, 10 * row, 10, hlo_op=name, hlo_module="jit_step", program_id=1, run_id=5)
+        for row, name in enumerate(operations)
+    ]
+    return read_space({"/host:CPU": {"pool/1": slices}}, {"jit_step": operations})
+
+
+def inputs(operations: dict[str, Operation], name: str) -> list[tuple[Any, Any]]:
+    """Argument and scope of each input of an instruction."""
+    trace = ran(operations)
+    first = {row["name"]: row["origin"] for row in trace.events.rows()}[name]
+    rows = [row for row in trace["inputs"].rows() if row["first"] == first]
+    return [(row["argument"], row["scope"]) for row in rows]
+
+
+GRADIENT = (None, f"{BACKWARD}Dense_0/dot")
+
+
+def test_an_update_takes_its_parameter_and_its_gradient() -> None:
+    assert inputs(STEP, "update") == [("params['Dense_0']['w']", None), GRADIENT]
+
+
+def test_a_value_smaller_than_the_result_does_not_count() -> None:
+    """A gradient scaled by a norm is no update of what the norm was computed from."""
+    assert inputs(STEP, "square") == inputs(STEP, "scaled") == [GRADIENT]
+
+
+def test_operations_of_the_two_passes_take_nothing() -> None:
+    assert inputs(STEP, "y") == inputs(STEP, "g") == []
+
+
+def test_an_argument_knows_its_first_use_and_whether_a_gradient_updates_it() -> None:
+    """Also where it is converted before."""
+    found = ran(STEP).metadata.properties["arguments"]
+    assert [tuple(one) for one in found] == [
+        ("params['Dense_0']['w']", 32, 128, FORWARD, -1, True),
+        ("rate", 1, 4, "", -1, False),
+        ("x", 64, 256, FORWARD, -1, False),
+    ]
+
+
+def element(number: int, of: str) -> Operation:
+    return Operation(
+        "get-tuple-element", shape="f32[4]", operands=(of,), fields=message((13, number))
+    )
+
+
+def test_gradients_that_are_reduced_together_stay_apart() -> None:
+    """XLA merges the all-reduces of all gradients into one, which has the scopes of all."""
+    both = ("first", "second")
+    operations = {
+        name: Operation("dot", f"{BACKWARD}{name}/dot", shape="f32[4]") for name in both
+    } | {
+        "all": Operation("all-reduce", f"{BACKWARD}sum", shape="(f32[4],f32[4])", operands=both),
+        "mine": element(1, "all"),
+        "update": Operation("negate", "jit(step)/neg", shape="f32[4]", operands=("mine",)),
+    }
+    assert inputs(operations, "update") == [(None, f"{BACKWARD}second/dot")]
+
+
+def test_an_update_fused_with_its_gradient_takes_that() -> None:
+    members = {
+        "p": Operation("parameter", shape="f32[8,4]"),
+        "g": Operation("multiply", f"{BACKWARD}Dense_0/mul", shape="f32[8,4]", operands=("p", "p")),
+        "u": Operation("negate", "jit(step)/neg", shape="f32[8,4]", operands=("g",)),
+    }
+    fused = Operation("fusion", "jit(step)/neg", shape="f32[8,4]", operands=("w",), members=members)
+    found = inputs({"w": STEP["w"], "fusion.1": fused}, "fusion.1")
+    assert found == [(None, f"{BACKWARD}Dense_0/mul"), ("params['Dense_0']['w']", None)]
