@@ -19,6 +19,7 @@ STEP = {
     "update": Operation("subtract", "jit(step)/sub", shape="f32[8,4]", operands=("w", "g", "rate")),
     "square": Operation("reduce", "jit(step)/sum", shape="f32[]", operands=("g",)),
     "scaled": Operation("multiply", "jit(step)/mul", shape="f32[8,4]", operands=("g", "square")),
+    "out": Operation("tuple", shape="(f32[8,4],f32[8,4])", operands=("update", "scaled")),
 }
 
 
@@ -55,10 +56,13 @@ def test_operations_of_the_two_passes_take_nothing() -> None:
     assert inputs(STEP, "y") == inputs(STEP, "g") == []
 
 
+def arguments(operations: dict[str, Operation]) -> list[tuple[Any, ...]]:
+    return [tuple(one) for one in ran(operations).metadata.properties["arguments"]]
+
+
 def test_an_argument_knows_its_first_use_and_whether_a_gradient_updates_it() -> None:
     """Also where it is converted before."""
-    found = ran(STEP).metadata.properties["arguments"]
-    assert [tuple(one) for one in found] == [
+    assert arguments(STEP) == [
         ("params['Dense_0']['w']", 32, 128, FORWARD, -1, True),
         ("rate", 1, 4, "", -1, False),
         ("x", 64, 256, FORWARD, -1, False),
@@ -93,3 +97,37 @@ def test_an_update_fused_with_its_gradient_takes_that() -> None:
     fused = Operation("fusion", "jit(step)/neg", shape="f32[8,4]", operands=("w",), members=members)
     found = inputs({"w": STEP["w"], "fusion.1": fused}, "fusion.1")
     assert found == [(None, f"{BACKWARD}Dense_0/mul"), ("params['Dense_0']['w']", None)]
+
+
+def test_a_batch_that_is_fused_with_an_update_is_not_updated() -> None:
+    """XLA fuses the gradient of a convolution, which takes the batch, with the optimizer."""
+    members = {
+        "p": Operation("parameter", shape="f32[8,8]"),
+        "q": Operation("parameter", shape="f32[8,4]", fields=message((9, 1))),
+        "g": Operation("dot", f"{BACKWARD}Dense_0/dot", shape="f32[8,4]", operands=("p", "q")),
+        "u": Operation("subtract", "jit(step)/sub", shape="f32[8,4]", operands=("q", "g")),
+    }
+    fused = Operation(
+        "fusion", "jit(step)/sub", shape="f32[8,4]", operands=("x", "w"), members=members
+    )
+    assert arguments({name: STEP[name] for name in ("w", "x")} | {"fusion.1": fused}) == [
+        ("params['Dense_0']['w']", 32, 128, "", -1, True),
+        ("x", 64, 256, "", -1, False),
+    ]
+
+
+def test_in_a_fusion_the_member_that_takes_an_argument_uses_it() -> None:
+    members = {
+        "p": Operation("parameter", shape="f32[8,4]"),
+        "q": Operation("parameter", shape="f32[8,4]", fields=message((9, 1))),
+        "drop": Operation(
+            "negate", "jit(step)/jvp(Net)/drop/neg", shape="f32[8,4]", operands=("p",)
+        ),
+        "add": Operation("add", FORWARD, shape="f32[8,4]", operands=("drop", "q")),
+    }
+    fused = Operation("fusion", FORWARD, shape="f32[8,4]", operands=("y", "w"), members=members)
+    operations = {name: STEP[name] for name in ("x", "w")} | {
+        "y": Operation("negate", "jit(step)/neg", shape="f32[8,4]", operands=("x",)),
+        "fusion.1": fused,
+    }
+    assert [one[3] for one in arguments(operations)] == ["jit(step)/jvp(Net)/drop/neg", FORWARD]

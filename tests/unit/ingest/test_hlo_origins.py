@@ -71,6 +71,18 @@ def test_a_fusion_is_made_from_its_members_by_operations_and_bytes() -> None:
     ]
 
 
+def test_the_scope_of_a_fusion_is_that_of_its_largest_member() -> None:
+    """XLA names it after its last."""
+    members = {
+        "p": Operation("parameter", shape="f32[8,8]"),
+        "dot": Operation("dot", "jit(step)/jvp()/dot", shape="f32[8,8]", operands=("p", "p")),
+        "n": Operation("negate", "jit(step)/neg", shape="f32[8,8]", operands=("dot",)),
+    }
+    fused = Operation("fusion", "jit(step)/neg", shape="f32[8,8]", members=members)
+    trace = ran("fusion.1", {"jit_step": {"fusion.1": fused}})
+    assert list(trace.events.text("scope")) == ["jit(step)/jvp()/dot"]
+
+
 def test_an_instruction_of_no_known_operation_has_no_origin() -> None:
     copy = Operation("copy", shape="f32[8]")
     trace = ran("copy.1", {"jit_step": {"copy.1": copy}})

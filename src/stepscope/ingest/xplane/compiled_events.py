@@ -70,7 +70,12 @@ class CompiledEvents:
         """The origins of all events, what they take, and the frames that they refer to."""
         rows = [origin for origins, _ in self._origins for origin in origins]
         groups = zip(self._first, self._origins, strict=False)
-        inputs = [(first, *taken) for first, (_, all_taken) in groups for taken in all_taken]
+        inputs = [
+            (first, taken)
+            for first, (_, all_taken) in groups
+            for taken in all_taken
+            if taken.argument or taken.scope
+        ]
         sizes = np.diff(self._first)
         frames = list(self._programs.frames)
         return {
@@ -86,10 +91,10 @@ class CompiledEvents:
             "inputs": Table(
                 INPUTS,
                 {
-                    "first": [first for first, *_ in inputs],
-                    "argument": Text.of(argument or None for _, argument, _, _ in inputs),
-                    "scope": Text.of(scope or None for _, _, scope, _ in inputs),
-                    "frame": [frame for *_, frame in inputs],
+                    "first": [first for first, _ in inputs],
+                    "argument": Text.of(taken.argument or None for _, taken in inputs),
+                    "scope": Text.of(taken.scope or None for _, taken in inputs),
+                    "frame": [taken.frame for _, taken in inputs],
                 },
             ),
             "frames": Table(

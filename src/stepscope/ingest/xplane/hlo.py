@@ -150,12 +150,13 @@ class _Computations:
         for row, node in enumerate(nodes):
             inside = (self._last_scope.get(number, "") for number in node.called)
             scopes[row] = scopes[row] or next(filter(None, inside), "")
-        number = source.number(computation, 5)
+        number, root = source.number(computation, 5), source.number(computation, 6)
         self._last_scope[number] = next(filter(None, reversed(scopes)), "")
-        works = self._work.add(number, source.number(computation, 6), nodes)
+        works = self._work.add(number, root, nodes)
         origins = [self._fused(*each) for each in zip(nodes, own, strict=True)]
         self._origins[number] = origins_of_members(zip(origins, works, strict=True))
-        inputs = self.inputs.of(nodes, origins)
+        scopes = [_scope_of_largest(*each) for each in zip(origins, scopes, strict=True)]
+        inputs = self.inputs.of(number, root, nodes, origins)
         lenders = lenders_of(nodes, [bool(scope) for scope in scopes])
         instructions = [
             Instruction(
@@ -187,6 +188,12 @@ class _Computations:
         ids = found.last(35, count).tolist()
         operands, called = (_numbers(source, found, number, count) for number in (36, 38))
         return list(map(Node, ids, opcodes, shapes, operands, called, spans))
+
+
+def _scope_of_largest(origins: tuple[Origin, ...], own: str) -> str:
+    """The scope of the operation that has most of the work; XLA names a fusion after its last."""
+    largest = max(origins, key=lambda origin: origin.share, default=None)
+    return largest.scope if largest and largest.scope else own
 
 
 def _metadata(

@@ -24,11 +24,20 @@ _GROUPS = ("tuple", "all-reduce", "reduce-scatter", "all-gather")  # element k i
 
 
 class Input(NamedTuple):
-    """An argument of the program by its name, or else a gradient by its scope and frame."""
+    """An argument of the program, or else a gradient.
+
+    Attributes:
+        argument: its name; empty for a gradient, and for a parameter of a nested computation.
+        scope, frame: of the operation that computed the gradient.
+        elements: of the argument.
+        place: number of the parameter, -1 for a gradient.
+    """
 
     argument: str = ""
     scope: str = ""
     frame: int = -1
+    elements: int = -1
+    place: int = -1
 
 
 class Argument(NamedTuple):
@@ -38,7 +47,7 @@ class Argument(NamedTuple):
         name: its path, as `params['Dense_0']['kernel']`.
         elements, bytes: its size.
         scope, frame: of the first operation of the forward pass that takes it; else empty and -1.
-        updated: whether an instruction takes it together with a gradient.
+        updated: whether a result replaces it, with the help of a gradient.
     """
 
     name: str
@@ -50,36 +59,47 @@ class Argument(NamedTuple):
 
 
 class Inputs:
-    """Finds what the instructions of a program take; operands come before their users.
+    """Finds what the instructions of a program take; operands come before their users, and
+    computations before those that call them.
 
     Attributes:
         uses: of each argument the origin of the first operation of the forward pass that takes it.
-        updated: the arguments that an instruction takes together with a gradient.
+        updated: the arguments that a result of the program replaces, with the help of a gradient.
     """
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._uses_inside: dict[int, dict[int, Origin]] = {}  # by computation and parameter
         self.uses: dict[str, Origin] = {}
         self.updated: set[str] = set()
 
     def of(
-        self, nodes: Sequence[Node], origins: Sequence[Sequence[Origin]]
+        self, number: int, root: int, nodes: Sequence[Node], origins: Sequence[Sequence[Origin]]
     ) -> list[tuple[Input, ...]]:
-        """What each instruction outside the two passes takes, at most 16 inputs; else nothing."""
+        """What each instruction outside the two passes takes, at most 16 inputs; else nothing.
+
+        Args:
+            number: id of the computation.
+            root: id of the instruction whose result is the computation's.
+            nodes: its instructions.
+            origins: of each the operations that it was made from.
+        """
         by_id: dict[int, Node] = {}
         passed: dict[int, tuple[Input, ...]] = {}
+        inside = self._uses_inside[number] = {}
         result: list[tuple[Input, ...]] = []
         for node, made in zip(nodes, origins, strict=True):
             taken = self._taken(node, by_id, passed)
             gradients = [Input("", *origin[:2]) for origin in made if _BACKWARD in origin.scope]
-            inside = [origin for origin in made if _DIFFERENTIATED in origin.scope]
-            if inside and not gradients:
-                self._use(inside[0], node, passed)
+            passes = [origin for origin in made if _DIFFERENTIATED in origin.scope]
+            if passes and not gradients:
+                self._use(passes[0], node, passed, inside)
             by_id[node.id] = node
-            passed[node.id] = () if inside and not gradients else _first(gradients or taken)
-            outside = len(inside) < len(made)
-            result.append(_first([*gradients, *taken]) if outside else ())
-            self._update(result[-1])
+            passed[node.id] = () if passes and not gradients else _first(gradients or taken)
+            result.append(_first([*gradients, *taken]) if len(passes) < len(made) else ())
+            if gradients and result[-1]:
+                passed[node.id] = result[-1]
+        self._update(root, by_id, passed)
         return result
 
     def with_uses(self, arguments: Iterable[tuple[str, int, int]]) -> list[Argument]:
@@ -94,13 +114,18 @@ class Inputs:
         self, node: Node, by_id: dict[int, Node], passed: dict[int, tuple[Input, ...]]
     ) -> tuple[Input, ...]:
         if node.opcode == "parameter":
-            return tuple(Input(name) for name in _argument(self._source, node.span))
+            return self._parameter(node)
         if node.opcode == "get-tuple-element":
             return self._element(node, by_id, passed)
         operands = [one for one in node.operands if one in by_id]
         size = _elements(node.shape)
         large = [one for one in operands if _elements(by_id[one].shape) >= size]
         return _first([one for operand in large for one in passed[operand]])
+
+    def _parameter(self, node: Node) -> tuple[Input, ...]:
+        size, place = _elements(node.shape), self._source.number(node.span, 9)
+        names = _names(self._source, node.span)
+        return tuple(Input(name, elements=size, place=place) for name in names or [""])
 
     def _element(
         self, node: Node, by_id: dict[int, Node], passed: dict[int, tuple[Input, ...]]
@@ -114,15 +139,36 @@ class Inputs:
             return passed.get(whole.operands[index], ())
         return passed[whole.id]
 
-    def _use(self, origin: Origin, node: Node, passed: dict[int, tuple[Input, ...]]) -> None:
-        for operand in node.operands:
+    def _use(
+        self,
+        origin: Origin,
+        node: Node,
+        passed: dict[int, tuple[Input, ...]],
+        inside: dict[int, Origin],
+    ) -> None:
+        """The arguments among the operands are used, in a fusion by the member that takes them."""
+        of_members = next((self._uses_inside.get(number, {}) for number in node.called), {})
+        for place, operand in enumerate(node.operands):
             for one in passed.get(operand, ()):
+                user = of_members.get(place, origin)
                 if one.argument:
-                    self.uses.setdefault(one.argument, origin)
+                    self.uses.setdefault(one.argument, user)
+                if one.place >= 0:
+                    inside.setdefault(one.place, user)
 
-    def _update(self, taken: tuple[Input, ...]) -> None:
-        if any(not one.argument for one in taken):
-            self.updated |= {one.argument for one in taken if one.argument}
+    def _update(
+        self, root: int, by_id: dict[int, Node], passed: dict[int, tuple[Input, ...]]
+    ) -> None:
+        """Of what the results of the computation take, arguments of the same size are replaced."""
+        whole = by_id.get(root)
+        if whole is None:
+            return
+        parts = whole.operands if whole.opcode == "tuple" else (root,)
+        for part in parts:
+            taken = passed.get(part, ())
+            if any(one.scope for one in taken):
+                size = _elements(by_id[part].shape)
+                self.updated |= {one.argument for one in taken if one.elements == size} - {""}
 
 
 def _first(inputs: Sequence[Input]) -> tuple[Input, ...]:
@@ -133,7 +179,7 @@ def _elements(shape: Shape) -> int:
     return max((array.elements for array in shape), default=0)
 
 
-def _argument(source: Source, parameter: Span) -> list[str]:
-    """The name of a parameter of the program, none for those of other computations."""
+def _names(source: Source, parameter: Span) -> list[str]:
+    """The name of an argument of the program, none for other parameters."""
     names = (source.text(*s) for m in source.inner(parameter, 7) for s in source.inner(m, 2))
     return [name for name in names if name]
