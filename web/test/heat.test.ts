@@ -1,5 +1,15 @@
 import { describe, expect, it } from "vitest";
-import { bounds, columnsOf, heatOf, latestRank, median, placeIn, runsOf } from "../src/model/heat";
+import {
+  bounds,
+  columnsOf,
+  ends,
+  heatOf,
+  heatOfExcess,
+  latestRank,
+  median,
+  placeIn,
+  runsOf,
+} from "../src/model/heat";
 
 describe("a heat map of ranks", () => {
   const heat = heatOf(["forward", "backward"], [[10, 10, 15, 10], [20, 21, 20, 20]], 50); // prettier-ignore
@@ -46,5 +56,23 @@ describe("a heat map of ranks", () => {
 
   it("takes the middle of an even number as NumPy does", () => {
     expect([median([]), median([3, 1]), median([5, 1, 3])]).toEqual([0, 2, 3]);
+  });
+});
+
+describe("what a map cannot show", () => {
+  it("is a rank that takes no part: it has no color and sets no scale", () => {
+    const heat = heatOfExcess(["a"], [[NaN, 0.2, -0.1]]);
+    expect(heat.most).toBe(0.2);
+    expect(columnsOf(heat.excess[0]!, [0, 1, 2], 3)).toEqual([0, 0.2, -0.1]);
+    expect(placeIn(heat, [0, 1, 2], 0, 3)).toBe(1);
+  });
+
+  it("is the middle of a long list of ranks", () => {
+    const ranks = Array.from({ length: 1000 }, (_, rank) => rank);
+    expect(ends(ranks.slice(0, 8), 8)).toEqual([ranks.slice(0, 8), []]);
+    expect(ends(ranks, 8)).toEqual([
+      [0, 1, 2, 3],
+      [998, 999],
+    ]);
   });
 });

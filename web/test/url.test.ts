@@ -49,6 +49,7 @@ const VIEWS: Record<string, Partial<View>> = {
       },
     ],
   },
+  "collectives by rank": { pane: "collectives", byRank: true },
   "a comparison with a rank": { pane: "compare", againstRank: 3 },
   "a zoom in a recording without steps": {
     flame: { ...NO_FLAME, zoom: { tree: "", start: 0, node: 7 } },

@@ -7,22 +7,18 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from stepscope.annotate.device.collectives import collective_key
 from stepscope.annotate.device.host_idle import busy_time
-from stepscope.annotate.links.launches import launch_of
-from stepscope.annotate.names.communication_names import is_communication_call
-from stepscope.arrays import Ids, Ids32, Mask, Rows
+from stepscope.arrays import Ids, Rows
 from stepscope.ranks.calls import ranks_in_short
+from stepscope.ranks.collective_calls import collective_calls
 from stepscope.ranks.collectives import wire_factor
 from stepscope.ranks.meetings import Meetings, meetings_of
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import COMPUTING, STAGES
 from stepscope.trace.trace import Trace
 
 _MS = 1e-6
-_ARGUMENTS = ("Collective name", "Process Group Name")
 
 
 class CollectiveRow(msgspec.Struct, frozen=True):
@@ -111,9 +107,7 @@ def collective_table(trace: Trace, rank: int, step: int | None = None) -> Collec
         >>> collective_table(stepscope.open("job"), 0).exposed_ms  # doctest: +SKIP
     """
     selected = SelectedSteps(trace, rank, step)
-    in_steps = np.isin(trace.events["step"], selected.steps["step"])
-    calls = np.flatnonzero(_outermost(trace) & in_steps)
-    keys, key = _keys(trace, calls)
+    calls, keys, key = collective_calls(trace, selected.steps["step"])
     met = meetings_of(trace, calls, key, [kind for kind, *_ in keys])
     table = _Table(selected, calls, key, met, _computing(selected))
     rows = [table.row(number, keys[number]) for number in np.unique(key[table.mine]).tolist()]
@@ -205,17 +199,6 @@ def _spans(trace: Trace, rows: Rows) -> Intervals:
     return Intervals(start, start + trace.events["duration_ns"][rows])
 
 
-def _outermost(trace: Trace) -> Mask:
-    """Communication of devices, or if none communicates of CPU threads; no calls inside others."""
-    events = trace.events
-    mine = events.text("category").mask("communication")
-    on_device = trace["tracks"]["device"][events["track"]] >= 0
-    mine = mine & on_device if (mine & on_device).any() else mine
-    inside = np.append(mine, False)[events["parent"]]
-    found: Mask = mine & ~inside
-    return found
-
-
 def _computing(selected: SelectedSteps) -> dict[int, Intervals]:
     """When each device of the rank computes or copies; without one (-1) when a thread is busy."""
     trace, events = selected.trace, selected.trace.events
@@ -227,44 +210,3 @@ def _computing(selected: SelectedSteps) -> dict[int, Intervals]:
         return {one: _spans(trace, np.flatnonzero(work & (device == one)))
                 for one in np.unique(device[work]).tolist()}  # fmt: skip
     return {-1: busy_time(trace, selected.rank, selected.steps)}
-
-
-def _keys(trace: Trace, calls: Rows) -> tuple[list[tuple[str, ...]], Ids]:
-    """Kind, process group, its ranks and size: the distinct ones, and the one of each call."""
-    names = trace.events.text("name")
-    around = _calls_around(trace)[_origins(trace, calls)]
-    keys: dict[tuple[str, ...], int] = {}
-    codes = []
-    for row, call in zip(calls.tolist(), around.tolist(), strict=True):
-        arguments = trace.event_arguments(row)
-        if call >= 0 and not any(name in arguments for name in _ARGUMENTS):
-            arguments = _arguments_around(trace, call)
-        name = str(names[call if call >= 0 else row])
-        codes.append(keys.setdefault(collective_key(name, arguments), len(keys)))
-    return list(keys), np.array(codes, np.int64)
-
-
-def _origins(trace: Trace, calls: Rows) -> Ids:
-    """The launch of each call, itself for one of the CPU."""
-    caller = launch_of(trace)[calls]
-    found: Ids = np.where(caller >= 0, caller, calls)
-    return found
-
-
-def _calls_around(trace: Trace) -> Ids32:
-    """For each event the innermost call of a communication library around it, -1 if none."""
-    events = trace.events
-    named = events.text("name").where(is_communication_call)
-    named &= events.text("category").mask("cpu_op", "annotation", "communication")
-    return inherit(events["parent"], np.where(named, events["id"], -1))
-
-
-def _arguments_around(trace: Trace, call: int) -> dict[str, object]:
-    """The arguments of the innermost event from `call` outward that names its process group."""
-    parent = trace.events["parent"]
-    while call >= 0:
-        arguments = trace.event_arguments(call)
-        if any(name in arguments for name in _ARGUMENTS):
-            return dict(arguments)
-        call = int(parent[call])
-    return {}

@@ -20,6 +20,7 @@ class Meetings:
     Attributes:
         rank: of each call.
         duration_ns: of each call.
+        nth: how many calls of its rank with the same key come before it in its step.
         meeting: number of its collective.
         others: whether the trace holds it on other ranks.
         transfer_ns: the shortest duration of its collective: all leave it together.
@@ -28,6 +29,7 @@ class Meetings:
 
     rank: Ids
     duration_ns: Times
+    nth: Ids
     meeting: Ids
     others: Mask
     transfer_ns: Times
@@ -95,7 +97,7 @@ def meetings_of(trace: Trace, calls: Rows, key: Ids, kinds: Sequence[str]) -> Me
     least = np.full(meeting.max(initial=-1) + 1, 0, np.int64)
     least[meeting[last]] = duration[last]
     others = np.bincount(meeting)[meeting] > 1 if len(calls) else np.zeros(0, np.bool_)
-    return Meetings(rank, duration, meeting, others, least[meeting], last & others)
+    return Meetings(rank, duration, nth, meeting, others, least[meeting], last & others)
 
 
 def _nth(labels: Ids, start: Times) -> Ids:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from stepscope.ranks.arrival_matrix import ArrivalMatrix, arrival_matrix
 from stepscope.ranks.collective_table import CollectiveRow, collective_table
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
@@ -50,6 +51,17 @@ def collectives(view: TraceView, query: Query) -> Collectives:
     """
     rank, step = view.rank_of(query), query.number("step")
     return view.cached(("collectives", rank, step), lambda: _answer(view, rank, step))
+
+
+def arrivals(view: TraceView, query: Query) -> ArrivalMatrix:
+    """Collectives by rank: who arrives last at each, and who waits.
+
+    Query:
+        rank: whose steps; by default the rank of `start`.
+        step: number of one step; by default means over all steps except warm-up.
+    """
+    rank, step = view.rank_of(query), query.number("step")
+    return view.cached(("arrivals", rank, step), lambda: arrival_matrix(view.trace, rank, step))
 
 
 def _answer(view: TraceView, rank: int, step: int | None) -> Collectives:

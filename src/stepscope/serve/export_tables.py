@@ -98,6 +98,19 @@ def outlines(report: Report) -> Iterator[KeyedAnswer]:
         yield request_key("outline", **scope), report.ask("outline", **scope)
 
 
+def arrivals(report: Report) -> Iterator[KeyedAnswer]:
+    """Collectives by rank in a step, and in each; of ranks together, so for one rank's steps."""
+    overview = report.ask("overview", **report.scope)
+    if not overview.has.communication or len(overview.ranks) < 2:
+        return
+    mine = [str(row.step) for row in overview.steps if row.rank == report.rank]
+    for step in ("", *mine[:_MAX_STEPS]):
+        yield (
+            request_key("arrivals", step=step),
+            report.ask("arrivals", rank=str(report.rank), step=step),
+        )
+
+
 def compared_ranks(report: Report) -> list[int]:
     """The ranks that a file may compare, the one that it opens with first; none of one rank."""
     with_steps = ranks_of(report.view.trace)

@@ -12,7 +12,7 @@ import msgspec
 
 from stepscope.errors import ServeError
 from stepscope.serve.axis_answers import area, axis, slices
-from stepscope.serve.collective_answers import collectives
+from stepscope.serve.collective_answers import arrivals, collectives
 from stepscope.serve.context_answers import context_findings, contexts
 from stepscope.serve.counter_answers import counter
 from stepscope.serve.diff_answers import diff
@@ -53,6 +53,7 @@ ROUTES: dict[str, Callable[[TraceView, Query], msgspec.Struct]] = {
     "modules": modules,
     "kernels": kernels,
     "collectives": collectives,
+    "arrivals": arrivals,
     "findings": findings,
     "contexts": contexts,
     "context_findings": context_findings,

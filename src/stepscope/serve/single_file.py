@@ -19,6 +19,7 @@ from stepscope.serve.export_levels import add_step
 from stepscope.serve.export_memory import add_memory
 from stepscope.serve.export_request import KeyedAnswer, Report
 from stepscope.serve.export_tables import (
+    arrivals,
     comparisons,
     flames,
     flames_of_contexts,
@@ -88,6 +89,7 @@ def _fill(archive: Archive, report: Report, progress: Callable[[int, int], None]
     left_out = _always_left_out(report)
     if not archive.add(*flames(report), reserve=archive.room * 3 // 4):
         left_out.append("the flame graphs")
+    _add_some(archive, arrivals(report))
     left_out += _add_comparisons(archive, report)
     left_out += add_memory(partial(archive.add, reserve=archive.room * 3 // 4), report)
     for number, step in enumerate(report.steps, 1):
@@ -107,12 +109,16 @@ def _add_all(archive: Archive, answers: Iterable[KeyedAnswer]) -> None:
 
 def _add_comparisons(archive: Archive, report: Report) -> list[str]:
     """Add ranks compared with each other while there is room; returns what is left out."""
-    reserve = archive.room * 3 // 4
-    pairs = islice(comparisons(report), _MAX_COMPARED)
-    added = sum(1 for _ in takewhile(lambda pair: archive.add(pair, reserve=reserve), pairs))
+    added = _add_some(archive, islice(comparisons(report), _MAX_COMPARED))
     ranks = len(ranks_of(report.view.trace))
     left = ranks * (ranks - 1) - added
     return [f"{left} of {left + added} comparisons of two ranks"] if left else []
+
+
+def _add_some(archive: Archive, answers: Iterable[KeyedAnswer]) -> int:
+    """Add answers until they take a quarter of the room; returns how many."""
+    reserve = archive.room * 3 // 4
+    return sum(1 for _ in takewhile(lambda one: archive.add(one, reserve=reserve), answers))
 
 
 def add_contexts(add: Callable[..., bool], report: Report) -> list[str]:

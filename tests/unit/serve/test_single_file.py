@@ -77,12 +77,16 @@ def test_collectives_are_in_the_file_of_a_trace_that_has_any(trace: TraceView) -
     assert answers["overview"]["has"]["communication"]
 
 
-def ranks_of_a_job(*lengths: int) -> TraceView:
-    """A trace of several ranks, each with two steps of a length of its own, µs."""
+def ranks_of_a_job(*lengths: int, more: str = "") -> TraceView:
+    """A trace of several ranks, each with two steps of a length of its own, µs.
+
+    `more` is a further event in each step, from `at` to `end`.
+    """
     ranks = []
     for rank, length in enumerate(lengths):
         steps = "".join(
             f"main | {at} {at + length} | ProfilerStep#{step}\nmain | {at} {at + 50} | aten::mm\n"
+            + more.format(at=at + 60, end=at + length)
             for step, at in ((1, 0), (2, length))
         )
         ranks.append(annotate(drawn_trace(steps, ranks=(rank,), world_size=len(lengths))))
@@ -112,6 +116,16 @@ def test_one_rank_is_compared_with_nothing(trace: TraceView) -> None:
     found = written(trace)
     assert not any(key.startswith(("diff", "outline")) for key in found["answers"])
     assert not any("comparison" in text for text in found["left_out"])
+
+
+def test_collectives_of_several_ranks_are_there_by_rank() -> None:
+    job = ranks_of_a_job(100, 140)
+    assert "arrivals" not in written(job)["answers"]
+    job = ranks_of_a_job(100, 140, more="main | {at} {end} | gloo:all_reduce\n")
+    answers = written(job)["answers"]
+    assert answers["arrivals"] == ask(job, "arrivals", rank=1)
+    assert answers["arrivals?step=2"] == ask(job, "arrivals", rank=1, step=2)
+    assert [row["last_rank"] for row in answers["arrivals"]["rows"]] == [0]
 
 
 def test_flame_graphs_by_the_usual_measures_and_both_ways_up(trace: TraceView) -> None:

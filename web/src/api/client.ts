@@ -62,6 +62,10 @@ export class Client {
     return this.ask("collectives", { ...scope });
   }
 
+  arrivals(scope: Scope): Promise<wire.ArrivalMatrix> {
+    return this.ask("arrivals", { ...scope });
+  }
+
   findings(): Promise<wire.Findings> {
     return this.ask("findings");
   }

@@ -81,6 +81,8 @@ export class EmbeddedHost implements Host {
         return this.answer(requestKey(name, { changes: parameters.changes }));
       case "outline":
         return this.answer(requestKey(name, { rank: parameters.rank }));
+      case "arrivals": // of ranks together
+        return this.answer(requestKey(name, { step: parameters.step }));
       case "diff":
         throw this.notCompared(parameters);
       case "modules":

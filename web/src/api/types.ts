@@ -852,6 +852,44 @@ export interface Collectives {
   rows: CollectiveRow[];
 }
 
+/** A collective of the step, or several of one kind; times are means per step. */
+export interface ArrivalRow {
+  /** Such as `allreduce`. */
+  kind: string;
+  /** Its process groups: the name of one, or how many of how many ranks. */
+  groups: string;
+  /** Which of the step's collectives of this kind and group, from 1; None for all of them. */
+  nth: number | null;
+  /** Collectives in a step. */
+  calls: number;
+  /** How much later each rank of the matrix arrives than the median rank of its group; less than zero for one that waits longer, None for one that takes no part. */
+  late_ms: (number | null)[];
+  /** The rank that most often arrives last. */
+  last_rank: number;
+  /** The share of the collectives in which it does. */
+  last_share: number;
+  /** The rank that waits longest for the last one. */
+  waiting_rank: number;
+  /** How long it waits. */
+  wait_ms: number;
+  /** Id of the last rank's call at the collective that it keeps waiting longest. */
+  event: number;
+}
+
+/** How late each rank arrives at the collectives that the trace holds of several ranks. */
+export interface ArrivalMatrix {
+  /** Numbers of the steps that times are means of. */
+  steps: number[];
+  /** The step length. */
+  step_ms: number;
+  /** That take part in any, ascending. */
+  ranks: number[];
+  /** In the order in which they begin; the most costly of many. */
+  rows: ArrivalRow[];
+  /** How many rows are left out. */
+  left: number;
+}
+
 /** Lines of the program, and what to replace them with. */
 export interface FindingPatch {
   /** As recorded. */

@@ -2,7 +2,10 @@
 export interface Heat {
   /** Of each row, top to bottom. */
   names: readonly string[];
-  /** How much longer than the median rank, as a share of the step: of each row, for each rank. */
+  /**
+   * How much longer than the median rank, as a share of the step: of each row, for each rank; NaN
+   * for a rank that takes no part.
+   */
   excess: readonly (readonly number[])[];
   /** The largest share, at which colors are strongest. */
   most: number;
@@ -32,7 +35,11 @@ export function heatOfExcess(names: readonly string[], excess: readonly number[]
 }
 
 function largest(most: number, value: number): number {
-  return Math.max(most, Math.abs(value));
+  return Math.max(most, sizeOf(value));
+}
+
+function sizeOf(value: number): number {
+  return Number.isNaN(value) ? 0 : Math.abs(value);
 }
 
 export function median(values: readonly number[]): number {
@@ -57,7 +64,7 @@ export function columnsOf(
     let most = 0;
     for (let place = from; place < to; place++) {
       const value = excess[order[place]!]!;
-      if (Math.abs(value) > Math.abs(most)) most = value;
+      if (sizeOf(value) > Math.abs(most)) most = value;
     }
     return most;
   });
@@ -73,7 +80,7 @@ export function bounds(column: number, columns: number, ranks: number): [number,
 export function placeIn(heat: Heat, order: readonly number[], from: number, to: number): number {
   let [best, most] = [from, -1];
   for (let place = from; place < to; place++) {
-    const value = Math.max(...heat.excess.map((row) => Math.abs(row[order[place]!]!)));
+    const value = Math.max(...heat.excess.map((row) => sizeOf(row[order[place]!]!)));
     if (value > most) [best, most] = [place, value];
   }
   return best;
@@ -108,4 +115,13 @@ export function runsOf(names: readonly string[]): Run[] {
     else runs.push({ name, from: place, to: place + 1 });
   });
   return runs;
+}
+
+/** All of a list, or of a long one half of `most` at its start and a quarter at its end. */
+export function ends<T>(
+  list: readonly T[],
+  most: number,
+): [start: readonly T[], end: readonly T[]] {
+  if (list.length <= most) return [list, []];
+  return [list.slice(0, most / 2), list.slice(-most / 4)];
 }

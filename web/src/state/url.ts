@@ -28,6 +28,8 @@ export interface View {
   sql: string;
   /** Kernels as a roofline plot. */
   roofline: boolean;
+  /** Collectives by rank: who arrives last, and who waits. */
+  byRank: boolean;
   /** Source lines by the contexts of the whole recording, where there are steps as well. */
   whole: boolean;
   file: string;
@@ -98,6 +100,7 @@ export const NO_VIEW: View = {
   asTable: false,
   sql: "",
   roofline: false,
+  byRank: false,
   whole: false,
   file: "",
   changes: [],
@@ -133,7 +136,7 @@ export function toHash(view: View): string {
   say("zoom", zoom ? `${zoom.tree}:${zoom.start}:${zoom.node}` : "");
   say("notes", notesText(view.notes));
   say("memory", memoryText(view.memory), memoryText(NO_MEMORY));
-  for (const key of ["every", "oneStep", "asTable", "roofline", "whole"] as const)
+  for (const key of ["every", "oneStep", "asTable", "roofline", "byRank", "whole"] as const)
     say(key, view[key] ? "1" : "");
   // Slashes need no escape in a fragment, and a path is easier to read with them.
   return `#${said.toString().replaceAll("%2F", "/").replaceAll("%2C", ",")}`;
@@ -157,6 +160,7 @@ export function fromHash(hash: string): View {
     asTable: said.get("asTable") === "1",
     sql: said.get("sql") ?? "",
     roofline: said.get("roofline") === "1",
+    byRank: said.get("byRank") === "1",
     whole: said.get("whole") === "1",
     file: said.get("file") ?? "",
     changes: (said.get("changes") ?? "").split("\n").filter(Boolean),

@@ -1,7 +1,8 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import type { CollectiveRow, Collectives } from "../api/types";
-import { bytes, count, milliseconds, percent, significant, words } from "../base/format";
+import type { Arrival, CollectiveRow, Collectives } from "../api/types";
+import { bytes, count, milliseconds, percent, plural, significant, words } from "../base/format";
+import { ends } from "../model/heat";
 import { mainStage } from "../model/roofline";
 import { sum } from "../model/table/field";
 import { perStore } from "../state/per_store";
@@ -9,6 +10,7 @@ import { spot, type Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { numberColumn, shareText, textColumn, type Column } from "../widgets/table/column";
 import { Table } from "../widgets/table/table";
+import { ArrivalsByRank } from "./arrivals";
 import { fileName } from "./file_name";
 import { overSteps } from "./kernels/pane";
 import type { Pane } from "./pane";
@@ -19,7 +21,7 @@ const answerOf = perStore((store) => store.scoped((client, scope) => client.coll
 export const collectives: Pane = {
   id: "collectives",
   title: "Collectives",
-  hint: "Communication by kind and process group, how much of it is exposed, and who comes late",
+  hint: "Communication by kind and by rank, how much of it is exposed, and who comes late",
   View: ({ store }) => (
     <WithAnswer answer={answerOf(store)}>
       {(value) => <Rows store={store} value={value} />}
@@ -28,23 +30,56 @@ export const collectives: Pane = {
 };
 
 function Rows({ store, value }: { store: Store; value: Collectives }): JSX.Element {
+  const together = value.arrivals.length > 1;
+  const { byRank } = store.view.value;
+  return (
+    <div class={`pane-column${together && byRank ? " flows" : ""}`}>
+      <p class="pane-line">
+        {sentence(value)} {together && <Views store={store} />}
+      </p>
+      <Arrivals store={store} value={value} />
+      {together && byRank ? (
+        <ArrivalsByRank store={store} />
+      ) : (
+        <Kinds store={store} value={value} />
+      )}
+    </div>
+  );
+}
+
+function Views({ store }: { store: Store }): JSX.Element {
+  const { byRank } = store.view.value;
+  return (
+    <span class="tool-group" role="group" aria-label="How to show collectives">
+      {[false, true].map((ranks) => (
+        <button
+          key={String(ranks)}
+          type="button"
+          data-action={ranks ? "by-rank" : "by-kind"}
+          aria-pressed={ranks === byRank}
+          onClick={() => store.set({ byRank: ranks })}
+        >
+          {ranks ? "By rank" : "By kind"}
+        </button>
+      ))}
+    </span>
+  );
+}
+
+function Kinds({ store, value }: { store: Store; value: Collectives }): JSX.Element {
   const columns = useMemo(() => columnsOf(value), [value]);
   return (
-    <div class="pane-column">
-      <p class="pane-line">{sentence(value)}</p>
-      <Arrivals store={store} value={value} />
-      <Table
-        caption="Collectives by exposed time"
-        file={fileName(store, "collectives")}
-        columns={columns}
-        rows={value.rows}
-        keyOf={keyOf}
-        sorting={BY_EXPOSED}
-        onChoose={(row) => goTo(store, row)}
-        empty="This rank does not communicate in these steps."
-        tools={<span class="dim">{overSteps(value.steps)}</span>}
-      />
-    </div>
+    <Table
+      caption="Collectives by exposed time"
+      file={fileName(store, "collectives")}
+      columns={columns}
+      rows={value.rows}
+      keyOf={keyOf}
+      sorting={BY_EXPOSED}
+      onChoose={(row) => goTo(store, row)}
+      empty="This rank does not communicate in these steps."
+      tools={<span class="dim">{overSteps(value.steps)}</span>}
+    />
   );
 }
 
@@ -58,40 +93,60 @@ function sentence({ rank, total_ms, exposed_ms, step_ms }: Collectives): string 
 
 /** The ranks from the latest to the one that waits longest; one click shows a rank. */
 function Arrivals({ store, value }: { store: Store; value: Collectives }): JSX.Element | null {
-  const [latest] = value.arrivals;
-  if (!latest || value.arrivals.length < 2) return null;
-  const notable = latest.late_ms > LEAST_LATE * value.step_ms;
+  const { arrivals, step_ms } = value;
+  const [latest, first] = [arrivals[0], arrivals.at(-1)];
+  if (!latest || !first || arrivals.length < 2) return null;
+  const notable = latest.late_ms > LEAST_LATE * step_ms;
+  const [late, early] = ends(arrivals, MOST_CHIPS);
+  const left = arrivals.length - late.length - early.length;
   return (
     <div class="pane-line arrivals">
       <span>
         {notable ? (
-          <strong>
-            Rank {latest.rank} arrives latest: {milliseconds(latest.late_ms)} per step after the
-            median rank.
-          </strong>
+          <>
+            <strong>
+              Rank {latest.rank} arrives latest: {milliseconds(latest.late_ms)} per step after the
+              median rank.
+            </strong>{" "}
+            Rank {first.rank} waits longest.
+          </>
         ) : (
           "No rank arrives much later than the others."
         )}
       </span>
-      <ul aria-label="Ranks by arrival">
-        {value.arrivals.map((one) => (
-          <li key={one.rank}>
-            <button
-              type="button"
-              class="chip"
-              aria-pressed={one.rank === value.rank}
-              title="Show this rank"
-              onClick={() => store.showRank(one.rank)}
-            >
-              rank {one.rank} {signed(one.late_ms)}
-            </button>
-          </li>
-        ))}
-      </ul>
+      {!store.view.value.byRank && (
+        <ul aria-label="Ranks by arrival">
+          {late.map((one) => (
+            <RankChip key={one.rank} {...{ store, value, one }} />
+          ))}
+          {left > 0 && <li class="dim">{plural(left, "rank")} between</li>}
+          {early.map((one) => (
+            <RankChip key={one.rank} {...{ store, value, one }} />
+          ))}
+        </ul>
+      )}
     </div>
   );
 }
 
+function RankChip(props: { store: Store; value: Collectives; one: Arrival }): JSX.Element {
+  const { store, value, one } = props;
+  return (
+    <li>
+      <button
+        type="button"
+        class="chip"
+        aria-pressed={one.rank === value.rank}
+        title="Show this rank"
+        onClick={() => store.showRank(one.rank)}
+      >
+        rank {one.rank} {signed(one.late_ms)}
+      </button>
+    </li>
+  );
+}
+
+const MOST_CHIPS = 32;
 const LEAST_LATE = 0.02;
 
 /** `+4.28 ms`, `−312 µs`. */

@@ -4,7 +4,7 @@ import { count, milliseconds, percent, plural, words } from "../../base/format";
 import { latestRank } from "../../model/heat";
 import { ALL, partName, type JobStore } from "../../state/job";
 import { theme, toggleTheme } from "../../state/theme";
-import { HeatMap } from "./heat_map";
+import { HeatLegend, HeatMap } from "../heat_map";
 import { RankPanel } from "./rank";
 import { Groups, Ranks } from "./tables";
 
@@ -118,7 +118,7 @@ function Maps({ store }: { store: JobStore }): JSX.Element {
           choose={(by) => store.set({ by })}
         />
         <span class="grow" />
-        <Legend most={store.stages.most} />
+        <HeatLegend most={store.stages.most} sides={WORK} />
       </div>
       <HeatMap {...common} label="Ranks by stage" heat={store.stages} rowPx={18} namedEvery={1} />
       <div class="pane-tools">
@@ -130,7 +130,7 @@ function Maps({ store }: { store: JobStore }): JSX.Element {
           choose={(part) => store.set({ part })}
         />
         <span class="grow" />
-        <Legend most={steps.most} />
+        <HeatLegend most={steps.most} sides={WORK} />
       </div>
       <HeatMap
         {...common}
@@ -146,7 +146,7 @@ function Maps({ store }: { store: JobStore }): JSX.Element {
             <span class="dim">late ranks keep the others waiting</span>
             <Latest store={store} />
             <span class="grow" />
-            <Legend most={store.lateness.most} sides={ARRIVAL} />
+            <HeatLegend most={store.lateness.most} sides={ARRIVAL} />
           </div>
           <HeatMap
             {...common}
@@ -210,17 +210,6 @@ function Choice(props: {
         ))}
       </select>
     </label>
-  );
-}
-
-function Legend(props: { most: number; sides?: readonly [string, string] }): JSX.Element {
-  const share = percent(props.most);
-  const [more, less] = props.sides ?? WORK;
-  return (
-    <span class="heat-legend dim">
-      {share} of the step {less} <span class="heat-scale" aria-hidden="true" /> {share} {more} than
-      the median rank
-    </span>
   );
 }
 

@@ -1,11 +1,11 @@
 import { effect, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { milliseconds, percent, words } from "../../base/format";
-import { bounds, columnsOf, placeIn, type Heat, type Run } from "../../model/heat";
-import { mix, parseHex, type Rgb } from "../../render/palette";
-import { theme } from "../../state/theme";
-import { useWidth } from "../../widgets/width";
+import { milliseconds, percent, words } from "../base/format";
+import { bounds, columnsOf, placeIn, type Heat, type Run } from "../model/heat";
+import { mix, parseHex, type Rgb } from "../render/palette";
+import { theme } from "../state/theme";
+import { useWidth } from "../widgets/width";
 
 export interface HeatMapProps {
   label: string;
@@ -123,6 +123,7 @@ const STEPS: Record<string, number> = {
 
 function tip({ heat, whole, sides }: HeatMapProps, rank: number, row: number): string {
   const share = heat.excess[row]![rank]!;
+  if (Number.isNaN(share)) return `${words(heat.names[row]!)}: takes no part`;
   const ms = milliseconds(Math.abs(share * whole));
   const than = sides[share >= 0 ? 0 : 1];
   return `${words(heat.names[row]!)}: ${ms} ${than} than the median rank, ${percent(Math.abs(share))} of the step`;
@@ -175,5 +176,17 @@ function Runs(props: { runs: readonly Run[]; ranks: number; width: number }): JS
           </li>
         ))}
     </ol>
+  );
+}
+
+/** What the strongest colors of a map mean. */
+export function HeatLegend(props: { most: number; sides: readonly [string, string] }): JSX.Element {
+  const share = percent(props.most);
+  const [more, less] = props.sides;
+  return (
+    <span class="heat-legend dim">
+      {share} of the step {less} <span class="heat-scale" aria-hidden="true" /> {share} {more} than
+      the median rank
+    </span>
   );
 }
