@@ -15,9 +15,12 @@ from stepscope.analyze.gains import Gains, glob
 from stepscope.analyze.measures import Measures
 from stepscope.analyze.patch import Patch, patch_of
 from stepscope.analyze.source_places import Places
+from stepscope.annotate.steps.steps import ranks_with_steps
 from stepscope.arrays import Rows
 from stepscope.contexts import ContextTree
+from stepscope.ranks import JobReport, job_report, sketch_of
 from stepscope.summary.numbers import rounded
+from stepscope.trace.one_rank import one_rank
 from stepscope.trace.trace import Trace
 
 __all__ = ["RuleContext", "glob"]
@@ -107,6 +110,14 @@ class RuleContext:
     def eager(self) -> EagerCalls:
         """The operators that the training loop calls, with all that each costs on a CPU."""
         return EagerCalls(self.search)
+
+    @cached_property
+    def job(self) -> JobReport | None:
+        """The ranks of the trace compared, as `stepscope ranks` does; None for a single one."""
+        ranks = [] if self.context_trace else ranks_with_steps(self.trace)
+        if len(ranks) < 2:
+            return None
+        return job_report([sketch_of(one_rank(self.trace, rank)) for rank in ranks])
 
     @property
     def is_jax(self) -> bool:

@@ -42,7 +42,8 @@ class CpuSide:
         marks: tasks at which steps begin, and the last ends.
         forks: for each burst, the main thread's task that starts it.
         begun: for each burst, its first task.
-        joins: for each joined burst, the main thread's task that waits for it.
+        sleeps: for each joined burst, the main thread's task that begins the wait for it.
+        joins: for each joined burst, the main thread's task that ends the wait.
     """
 
     main: int
@@ -56,6 +57,7 @@ class CpuSide:
     marks: Ids
     forks: Ids
     begun: Ids
+    sleeps: Ids
     joins: Ids
 
     def working_times(self) -> tuple[Times, Times]:
@@ -63,7 +65,7 @@ class CpuSide:
         pieces = self.pieces
         change = np.zeros(len(pieces.track) + 1, np.int64)
         np.add.at(change, pieces.of_event[self.calls], 1)
-        np.add.at(change, self.forks[self.joined], 1)
+        np.add.at(change, self.sleeps, 1)
         np.add.at(change, np.concatenate([self.returns, self.joins]), -1)
         waiting = np.cumsum(change)[:-1] > 0
         gap = np.where(waiting, 0, pieces.gap_ns)
@@ -101,14 +103,28 @@ def cut_cpu(trace: Trace, window: Window, work: Work) -> CpuSide:
         (_all(main, window.starts_ns), window.starts_ns, MARK),
         (_all(main, bursts.start_ns), bursts.start_ns, HANDOVER),
         (bursts.track, bursts.start_ns, HANDOVER),
+        (_all(main, joined), bursts.wait_ns[joined], HANDOVER),
         (_all(main, joined), bursts.end_ns[joined], HANDOVER),
         (trace.events["track"][calls].astype(np.int64), until, RETURN),
     )
     pieces = cut_threads(trace, rows, Cuts.of(*parts), window)
     bounds = np.cumsum([0, *(len(part[0]) for part in parts)]).tolist()
-    marks, forks, begun, joins, returns = (pieces.of_cut[a:b] for a, b in pairwise(bounds))
+    of_part = [pieces.of_cut[a:b] for a, b in pairwise(bounds)]
+    marks, forks, begun, sleeps, joins, returns = of_part
     return CpuSide(
-        main, rows, pieces, waits, calls, returns, bursts, joined, marks, forks, begun, joins
+        main,
+        rows,
+        pieces,
+        waits,
+        calls,
+        returns,
+        bursts,
+        joined,
+        marks,
+        forks,
+        begun,
+        sleeps,
+        joins,
     )
 
 

@@ -82,6 +82,18 @@ class Graph:
         on_device: Mask = (self.threads["device"] >= 0)[self.tasks["thread"]]
         return on_device
 
+    @cached_property
+    def of_main_threads(self) -> Mask:
+        """Tasks of the threads that run the training loop, bool, shape (tasks,)."""
+        of_main: Mask = (self.threads["main"] > 0)[self.tasks["thread"]]
+        return of_main
+
+    @cached_property
+    def of_communication_threads(self) -> Mask:
+        """Tasks of threads and streams that mostly communicate, bool, shape (tasks,)."""
+        of_communication: Mask = self.threads.text("kind").mask("communication")
+        return of_communication[self.tasks["thread"]]
+
     def check(self) -> Graph:
         """The graph itself, if it is valid.
 

@@ -191,7 +191,8 @@ def _by_key(graph: Graph, key_of: Any) -> dict[tuple[str, ...], dict[Any, list[i
         graph: of several ranks.
         key_of: from name, arguments and rank to the key and the side; None to skip the event.
     """
-    communicates = graph.on_device & graph.tasks.text("category").mask("communication")
+    transfers = graph.on_device | graph.of_communication_threads
+    communicates = transfers & graph.tasks.text("category").mask("communication")
     rows = np.flatnonzero(communicates & (graph.tasks["event"] >= 0))
     rows = rows[np.argsort(_measured_starts(graph)[rows], kind="stable")]
     ranks = graph.threads["rank"][graph.tasks["thread"][rows]]

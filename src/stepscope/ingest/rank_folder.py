@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count, islice
 from pathlib import Path
 
@@ -19,9 +19,10 @@ _SHOWN = 8
 
 
 def trace_files(folder: Path) -> tuple[list[Path], list[WarningRow]]:
-    """The readable files directly in a folder, in natural order of their names.
+    """The readable files of a folder, in natural order of their names.
 
-    For a folder that JAX's profiler wrote, these are the files of its last run.
+    If it has none itself, these are the files of the folders in it, one per machine. For a folder
+    that JAX's profiler wrote, they are those of its last run.
 
     Returns:
         The files, and warnings about files of other kinds.
@@ -31,20 +32,32 @@ def trace_files(folder: Path) -> tuple[list[Path], list[WarningRow]]:
     """
     try:
         folder, warnings = _last_run(folder)
-        found = [path for path in folder.iterdir() if path.is_file() and path.name[:1] != "."]
+        found = _visible(folder.iterdir())
+        readable = list(filter(is_trace, found))
+        if not readable:
+            found += _visible(folder.glob("*/*"))
+            readable = list(filter(is_trace, found))
     except OSError as error:
         raise IngestError(f"{folder}: cannot list the folder: {error.strerror}") from error
-    readable = sorted(filter(is_trace, found), key=lambda path: _natural(path.name))
+    readable.sort(key=lambda path: _natural(str(path)))
     # JAX also writes part of each profile as JSON.
     files = [path for path in readable if ".xplane.pb" in path.name] or readable
     if not files:
         raise IngestError(
             f"{folder}: none of its {len(found)} files is a trace; expected one .stepscope, "
-            ".json(.gz) or .xplane.pb file per rank (subfolders are not searched)"
+            ".json(.gz) or .xplane.pb file per rank, there or in one folder per machine"
         )
     others = sorted({path.name for path in found} - {path.name for path in readable})
     message = f"skipped files that are not traces: {_shown(others)}"
     return files, warnings + ([("other_file", message, len(others))] if others else [])
+
+
+def _visible(paths: Iterable[Path]) -> list[Path]:
+    """The files that are not hidden, nor in a hidden folder below."""
+    return [
+        path for path in paths
+        if path.is_file() and path.name[:1] != "." and path.parent.name[:1] != "."
+    ]  # fmt: skip
 
 
 def _last_run(folder: Path) -> tuple[Path, list[WarningRow]]:

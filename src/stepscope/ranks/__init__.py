@@ -5,5 +5,14 @@ from __future__ import annotations
 from stepscope.ranks.job import JobReport, job_report
 from stepscope.ranks.map_ranks import RankResult, sketch_files
 from stepscope.ranks.sketch import Sketch, sketch_of
+from stepscope.ranks.stragglers import Straggler
 
-__all__ = ["JobReport", "RankResult", "Sketch", "job_report", "sketch_files", "sketch_of"]
+__all__ = [
+    "JobReport",
+    "RankResult",
+    "Sketch",
+    "Straggler",
+    "job_report",
+    "sketch_files",
+    "sketch_of",
+]

@@ -15,7 +15,12 @@ _LEAST_SHARE = 0.03  # of the step: what is smaller is no straggler
 _LEAST_SPREADS = 6.0  # robust spreads of the other ranks
 _PERSISTENT = 0.8  # of the steps
 _ALIKE = 0.35  # of the excess: kernels that differ by less are slower alike
-_STAGE_WORDS = {"data_loading": "data loading", "zero_grad": "zero grad", "host": "host-bound time"}
+_STAGE_WORDS = {
+    "data_loading": "data loading",
+    "zero_grad": "zero grad",
+    "host": "host-bound time",
+    "other": "time outside of the stages",
+}
 _CAUSES = {
     "data_loading": "its batches arrive late",
     "host": "its CPU launches work later than the others'",
@@ -51,11 +56,20 @@ class Straggler:
     @property
     def sentence(self) -> str:
         """Who, where, since when, how much, and why."""
-        who = ranks_in_words(self.ranks, self.node)
+        return f"{self.who}: {self.what}."
+
+    @property
+    def who(self) -> str:
+        """The ranks in words."""
+        return ranks_in_words(self.ranks, self.node)
+
+    @property
+    def what(self) -> str:
+        """In which stage and since when they work longer, how much, and why."""
         stage = _STAGE_WORDS.get(self.stage, self.stage)
         much = f"{self.excess:.0%}" if self.excess < 10 else f"{self.excess_ms:.3g} ms"
         when = "every step" if self.steps is None else f"steps {self.steps[0]}–{self.steps[1]}"
-        return f"{who}: {stage} {much} longer in {when}, {self.cause}."
+        return f"{stage} {much} longer in {when}, {self.cause}"
 
 
 def find_stragglers(table: JobTable) -> list[Straggler]:

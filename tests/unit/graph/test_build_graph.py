@@ -7,7 +7,7 @@ from drawn import graph_of, links, starts, step_us, tasks
 
 from stepscope.annotate import annotate
 from stepscope.errors import TraceError
-from stepscope.graph import build_graph
+from stepscope.graph import build_graph, scale, select
 from stepscope.testing import drawn_trace
 
 ONE_KERNEL = """
@@ -139,8 +139,49 @@ def test_forward_hands_over_to_autograd_and_back() -> None:
     name = "autograd::engine::evaluate_function: MmBackward0"
     assert len(links(graph, "handover")) == 2
     assert starts(graph)[name] == 50
-    assert tasks(graph, "main")[1:4] == [("aten::mm", 20, 20), ("", 0, 0), ("", 0, 10)]
+    # The loop hands over at 50, waits from then on, and goes on at 150.
+    handed, waits, goes_on = ("", 0, 0), ("", 0, 0), ("", 0, 10)
+    assert tasks(graph, "main")[1:5] == [("aten::mm", 20, 20), handed, waits, goes_on]
     assert step_us(graph) == [200]
+
+
+def test_the_loop_waits_for_a_collective_of_another_thread() -> None:
+    """It computes until 60, sleeps until 150, when the result is there, and is woken at 155."""
+    graph = graph_of("""
+        main |   0 200 | ProfilerStep#0
+        main |  10  20 | c10d::allreduce_
+        gloo |  20 150 | gloo:all_reduce
+        main |  25  60 | aten::mm
+        main | 155 180 | aten::add_
+    """)
+    assert ("", 0, 0) in tasks(graph, "main")  # the wait has no time of its own
+    assert sum(length + gap for _, length, gap in tasks(graph, "main")) == 200 - 90
+    assert step_us(graph) == [200]
+    halved = scale(graph, select(graph, name="gloo:all_reduce"), 0.5)
+    assert step_us(halved) == [200 - 65]  # it ends at 85, after the product
+
+
+def test_an_operator_that_waits_for_a_collective_takes_no_time_itself() -> None:
+    graph = graph_of("""
+        main |   0 200 | ProfilerStep#0
+        gloo |  20 150 | gloo:all_reduce
+        main |  25  60 | aten::mm
+        main |  60 150 | _c10d_functional::wait_tensor
+        main | 150 200 | aten::add_
+    """)
+    nothing = scale(graph, select(graph, name="gloo:all_reduce"), 0)
+    assert step_us(graph) == [200]
+    assert step_us(nothing) == [110]
+
+
+def test_a_collective_that_ends_while_the_loop_computes_is_not_waited_for() -> None:
+    graph = graph_of("""
+        main |   0 200 | ProfilerStep#0
+        gloo |  20 100 | gloo:all_reduce
+        main |  25 150 | aten::mm
+        main | 150 200 | aten::add_
+    """)
+    assert step_us(scale(graph, select(graph, name="gloo:all_reduce"), 0)) == [200]
 
 
 def test_one_graph_launch_starts_many_kernels() -> None:

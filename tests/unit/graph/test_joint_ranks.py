@@ -90,6 +90,25 @@ def test_collectives_of_different_groups_are_independent() -> None:
     assert starts(graph, "ncclAllReduce") == [60, 100]
 
 
+def cpu_rank(number: int, ready: int) -> Trace:
+    """One rank without a device; its gradients are ready at a time, the collective ends at 110."""
+    text = f"""
+        main |  0 130    | ProfilerStep#0
+        main | 10 {ready} | aten::mm
+        gloo | {ready} 110 | gloo:all_reduce
+        main | 112 120   | aten::add_
+    """
+    return of_rank(annotate(drawn_trace(text)), number)
+
+
+def test_threads_that_communicate_meet_without_a_device() -> None:
+    graph = build_ranks(concat([cpu_rank(0, 60), cpu_rank(1, 100)])).check()
+    assert step_us(graph) == [130]
+    assert starts(graph, "gloo:all_reduce") == [100, 100]
+    # Rank 1's product of 90 takes 45, so that rank 0 comes last, at 60.
+    assert step_us(scale(graph, select(graph, name="aten::mm", rank=1), 0.5)) == [130 - 40]
+
+
 def test_one_rank_has_the_same_graph_as_alone() -> None:
     trace = concat([rank(0, 60), rank(1, 100)])
     assert step_us(build_ranks(trace, ranks=[1])) == step_us(build_graph(trace, 1)) == [120]

@@ -33,6 +33,18 @@ def test_files_are_found_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     assert warnings == [("other_file", "skipped files that are not traces: notes.txt", 1)]
 
 
+def test_a_folder_may_hold_one_folder_per_machine(tmp_path: Path) -> None:
+    for name in ("node-10/rank1.json", "node-2/rank0.json", ".trash/rank2.json"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(json.dumps([EVENT]))
+    (tmp_path / "notes.txt").write_text("hello")
+    files, warnings = trace_files(tmp_path)
+    assert [f"{file.parent.name}/{file.name}" for file in files] == [
+        "node-2/rank0.json", "node-10/rank1.json",
+    ]  # fmt: skip
+    assert warnings == [("other_file", "skipped files that are not traces: notes.txt", 1)]
+
+
 def test_a_folder_without_traces_is_told(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(IngestError, match="none of its 1 files is a trace"):

@@ -56,3 +56,22 @@ def test_some_changes_are_predicted_for_one_rank_alone(graph: Graph) -> None:
         ChangeError, match="ddp: predicted for one rank only; choose it with --rank N"
     ):
         changed(graph, "ddp")
+
+
+def test_without_devices_python_counts_as_work() -> None:
+    """Rank 0 works for 80 us; rank 1 sleeps for 40 more before its product."""
+    texts = (
+        f"""
+        main |  0 130       | ProfilerStep#0
+        main | {begin} {begin + 50} | aten::mm
+        gloo | {begin + 50} 110 | gloo:all_reduce
+        main | 110 120      | aten::add_
+        """
+        for begin in (10, 50)
+    )
+    traces = [of_rank(annotate(drawn_trace(text)), number) for number, text in enumerate(texts)]
+    job = build_ranks(concat(traces)).check()
+    assert step_us(job) == 130
+    # Rank 1 comes to the collective after 2/3 of its 100; then it has 2/3 of 20 left.
+    met = 2 / 3 * 100 + 10
+    assert step_us(job, "no_straggler") == pytest.approx(met + (20 + 20 * 2 / 3) / 2, abs=0.1)

@@ -65,11 +65,16 @@ def _hidden(ms: float) -> str:
 
 
 def _gain(context: RuleContext, exposed: float) -> Gain:
-    """The gain of collectives without cost; of several ranks at least their exposed time."""
-    if not context.has_device:
+    """The gain of collectives without cost; of several ranks at least what no late rank explains.
+
+    The wait for a rank that is late is the gain of `straggling_rank`.
+    """
+    job = context.job
+    if not (job or context.has_device):
         return context.bound(exposed, "at most the exposed time")
     free = context.whatif("scale:select=category=communication,factor=0")
-    several = len(context.trace.metadata.ranks) > 1
-    if free is None or (several and free.ms < LEAST * exposed):
-        return context.bound(exposed, "at most the exposed time, mostly waiting")
+    if free is None or (job and free.ms < LEAST * exposed):
+        late = sum(one.cost_ms for one in job.stragglers if not one.groups) if job else 0
+        most = max(exposed - late, free.ms if free else 0)
+        return context.bound(most, "at most the exposed time, mostly waiting")
     return replace(free, note="at most: with collectives that take no time")

@@ -17,8 +17,9 @@ def no_straggler(graph: Graph) -> Graph:
     """Ranks that work longer than their peers work as long as the median peer.
 
     Peers run the same kernels, such as the workers of one pipeline stage; if some rank has no peer,
-    all ranks are compared. Work is kernels and copies, or CPU work if there are none. The CPU work
-    of slower ranks shrinks in the same proportion.
+    all ranks are compared. Work is kernels and copies; if there are none, what the training loop
+    does, Python included, while it does not wait. The CPU work of slower ranks shrinks in the same
+    proportion.
 
     Raises:
         ChangeError: if there is one rank only, or no rank works longer than its peers.
@@ -29,8 +30,10 @@ def no_straggler(graph: Graph) -> Graph:
         raise ChangeError("no_straggler: the trace has one rank; open the folder of all ranks")
     work = ~graph.tasks.text("category").mask("communication")
     device = work & graph.on_device
-    counts = device if device.any() else work
-    time = graph.tasks["duration_ns"][counts].astype(np.float64)
+    counts, time = device, graph.tasks["duration_ns"]
+    if not device.any():
+        counts, time = work & graph.of_main_threads, time + graph.tasks["gap_ns"]
+    time = time[counts].astype(np.float64)
     busy = np.bincount(place[counts], time, len(ranks)).astype(np.float64)
     factor = np.minimum(usual_of_peers(busy, _peers(graph, place, counts)) / np.maximum(busy, 1), 1)
     if (factor > _ALIKE).all():
