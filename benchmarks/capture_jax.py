@@ -56,7 +56,9 @@ class Training:
 
 
 def recorder(warmup: int, **options: bool) -> JaxRecorder:
-    return JaxRecorder(RecordOptions(warmup=warmup, steps=NEVER, **options), lambda recording: None)
+    return JaxRecorder(
+        RecordOptions(warmup=warmup, steps=NEVER, **options), *[lambda result: None] * 2
+    )
 
 
 def waiting(training: Training, steps: int) -> float:

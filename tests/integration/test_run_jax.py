@@ -104,6 +104,20 @@ sys.exit(3)
     )
 
 
+def test_steps_after_the_recording_are_timed_without_waiting_for_them(tmp_path):
+    """The loop reads nothing back."""
+    write(
+        tmp_path,
+        TRAINING + "train(158)",
+    )
+    _, manifest, trace = recorded(tmp_path, "train.py")
+    assert manifest["unrecorded_steps"]["count"] == 20
+    assert manifest["recorded_steps"]["count"] == 3
+    cost = trace.metadata.recording_cost
+    assert cost["unrecorded_ns"] == manifest["unrecorded_steps"]["median_ns"]
+    assert "removed_ns" not in cost
+
+
 def test_the_capture_opens_as_any_other(tmp_path):
     write(tmp_path, TRAINING + "train(12)")
 

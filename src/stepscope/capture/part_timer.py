@@ -1,7 +1,4 @@
-"""Times the parts of a step whose calls can be seen without recording operators.
-
-Source: Linux, Documentation/scheduler/sched-stats.rst (the second field of `schedstat`).
-"""
+"""Times the parts of a step whose calls can be seen without recording operators."""
 
 from __future__ import annotations
 
@@ -9,13 +6,13 @@ import functools
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import dataloader
 
+from stepscope.capture.clock_readings import Reading
 from stepscope.capture.module_ranges import hide_from_compiler
 from stepscope.capture.patch import replace
 
@@ -26,18 +23,6 @@ _ENGINE = "_engine_run_backward" if hasattr(_Autograd, "_engine_run_backward") e
 
 PARTS = ("data_loading", "backward", "optimizer", "rest")
 _REST = len(PARTS) - 1
-
-
-class Reading(NamedTuple):
-    """Clocks at one moment, ns: elapsed time, CPU time of the thread, of the process, and parts.
-
-    `parts` has, for each of PARTS, elapsed time and CPU time of the thread so far.
-    """
-
-    elapsed_ns: int
-    cpu_ns: int
-    process_cpu_ns: int
-    parts: tuple[tuple[int, int], ...]
 
 
 class PartTimer:
@@ -65,7 +50,8 @@ class PartTimer:
         """The clocks now; called between two steps."""
         self._count()
         del self._open[1:]  # an optimizer that failed has not ended
-        parts = tuple(zip(self._elapsed, self._cpu, strict=True))
+        times = zip(self._elapsed, self._cpu, strict=True)
+        parts = dict(zip(PARTS, times, strict=True))
         return Reading(*self._since, time.process_time_ns(), parts)
 
     def close(self) -> None:
@@ -117,12 +103,3 @@ class PartTimer:
     def _optimizer_ended(self, optimizer: Any, args: object, kwargs: object) -> None:
         if threading.get_ident() == self._thread and self._open[-1] != _REST:
             self._end()
-
-
-def queued_ns() -> int | None:
-    """How long this thread could run but got no core so far; None if the system does not say."""
-    try:
-        statistics = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
-        return int(statistics.read_bytes().split()[1])
-    except (OSError, ValueError, IndexError):
-        return None

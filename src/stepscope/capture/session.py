@@ -109,7 +109,7 @@ class Session:
         try:
             from stepscope.capture.jax.jax_recorder import JaxRecorder
 
-            return JaxRecorder(self.run.options, self._complete)
+            return JaxRecorder(self.run.options, self._complete, self._add_unrecorded)
         except (ImportError, AttributeError, CaptureError) as error:
             from stepscope.capture.jax.public_profiler import PublicProfilerRecorder
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.clock_readings import Reading
 from stepscope.capture.optimizers import OptimizerWatch
-from stepscope.capture.part_timer import PARTS, PartTimer, Reading
+from stepscope.capture.part_timer import PARTS, PartTimer
 from stepscope.capture.step_detector import StepDetector
 
 
@@ -39,8 +40,8 @@ class StepTimer:
             "steps_ns": [after.elapsed_ns - before.elapsed_ns for before, after in steps],
             "cpu_ns": [after.process_cpu_ns - before.process_cpu_ns for before, after in steps],
             "parts_ns": {
-                name: [after.parts[part][0] - before.parts[part][0] for before, after in steps]
-                for part, name in enumerate(PARTS)
+                name: [after.parts[name][0] - before.parts[name][0] for before, after in steps]
+                for name in PARTS
                 if name in ("data_loading", "optimizer")
             },
             "steps_seen": len(self._ends),

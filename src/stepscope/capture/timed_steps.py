@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stepscope.capture.part_timer import PARTS, PartTimer, Reading, queued_ns
+from stepscope.capture.clock_readings import Reading, Timer, queued_ns
 
 MOST = 20
 FEWEST = 3
 
 
 class TimedSteps:
-    """Reads the clocks of a `PartTimer` where steps begin and end."""
+    """Reads the clocks of a timer where steps begin and end."""
 
-    def __init__(self, timer: PartTimer) -> None:
+    def __init__(self, timer: Timer) -> None:
         self._timer = timer
         self._begun: Reading | None = None
         self._steps: list[tuple[Reading, Reading]] = []
@@ -32,8 +32,14 @@ class TimedSteps:
 
     def follow(self) -> None:
         """A step ends and the next begins, without a pause for the recorder."""
-        self.end()
-        self._begun = self._steps[-1][1] if self._steps else self._timer.read()
+        now = self._timer.read()
+        if self._begun:
+            self._steps.append((self._begun, now))
+        self._begun = now
+
+    def abandon(self) -> None:
+        """The step that has begun does not count."""
+        self._begun = None
 
     @property
     def is_complete(self) -> bool:
@@ -46,9 +52,11 @@ class TimedSteps:
         `median_ns`, `p10_ns` and `p90_ns` are elapsed time, `cpu_ns` is CPU time of the thread that
         trains and `process_cpu_ns` of all threads (medians); `parts` has both medians by part.
         `queued_ns` is how long that thread waited for a core until now, of `elapsed_ns` in all.
+        Without parts, other threads do the work, and what that thread took is None.
         """
         if not self._steps:
             return None
+        names = list(self._steps[0][0].parts)
         elapsed = sorted(after.elapsed_ns - before.elapsed_ns for before, after in self._steps)
         before, now = self._queued_before, queued_ns()
         return {
@@ -56,17 +64,17 @@ class TimedSteps:
             "median_ns": _percentile(elapsed, 0.5),
             "p10_ns": _percentile(elapsed, 0.1),
             "p90_ns": _percentile(elapsed, 0.9),
-            "cpu_ns": _median([b.cpu_ns - a.cpu_ns for a, b in self._steps]),
+            "cpu_ns": _median([b.cpu_ns - a.cpu_ns for a, b in self._steps]) if names else None,
             "process_cpu_ns": _median(
                 [b.process_cpu_ns - a.process_cpu_ns for a, b in self._steps]
             ),
             "elapsed_ns": self._steps[-1][1].elapsed_ns - self._steps[0][0].elapsed_ns,
-            "queued_ns": None if before is None or now is None else now - before,
-            "parts": {name: _part(self._steps, part) for part, name in enumerate(PARTS)},
+            "queued_ns": now - before if names and before is not None and now is not None else None,
+            "parts": {name: _part(self._steps, name) for name in names},
         }
 
 
-def _part(steps: Sequence[tuple[Reading, Reading]], part: int) -> dict[str, int]:
+def _part(steps: Sequence[tuple[Reading, Reading]], part: str) -> dict[str, int]:
     return {
         name: _median([after.parts[part][clock] - before.parts[part][clock]
                        for before, after in steps])

@@ -73,10 +73,11 @@ def recording_cost(summary: Summary) -> str:
         return f"times include the cost of recording: {why}"
     if not cost:
         return ""
-    recorded, unrecorded, removed, events = (
-        cost[name] for name in ("recorded_ns", "unrecorded_ns", "removed_ns", "events")
-    )
+    recorded, unrecorded = (cost[name] for name in ("recorded_ns", "unrecorded_ns"))
     steps = f"as recorded {ms(recorded / 1e6)} ms, unrecorded {ms(unrecorded / 1e6)} ms (medians)"
+    if "removed_ns" not in cost:
+        return f"{steps}; times are as recorded"
+    removed, events = cost["removed_ns"], cost["events"]
     if not removed:
         return f"{steps}; no cost of recording to remove"
     each = f"{removed / max(events, 1) / 1e3:.1f} µs per event for {count(events)} events"

@@ -40,8 +40,8 @@ class Metadata:
         tolerance_ns: the recorder's rounding of times, which nesting allows for, ns.
         capture: the manifest of a stepscope capture, else empty.
         recording_cost: of a capture's steps on the CPU, if times are without the cost of recording:
-            `recorded_ns`, `unrecorded_ns` (medians), and per step `removed_ns` of `events` events;
-            `unknown` says why times are as recorded.
+            `recorded_ns`, `unrecorded_ns` (medians), and per step `removed_ns` of `events` events,
+            not there in JAX, whose times stay as recorded; `unknown` says why else they do.
         model: the model tree from `modules.json` or `--model`, else empty.
         properties: everything else at the top level of the file.
     """

@@ -43,6 +43,23 @@ def median_step_ns(trace: Trace) -> float:
     return float(np.median(trace["steps"]["end_ns"] - trace["steps"]["start_ns"]))
 
 
+def compared(annotated: Trace) -> dict[str, Any]:
+    """Recorded and unrecorded steps of JAX, whose times stay as recorded, ns; else empty.
+
+    XLA's threads do the work and record it, a few events per ms. What that costs a step is less
+    than what steps differ by (`benchmarks/capture_jax.py`).
+    """
+    capture = annotated.metadata.capture
+    if annotated.metadata.framework != "jax":
+        return {}
+    steps = annotated["steps"]
+    return {
+        "recorded_ns": round(float(np.median(steps["window_end_ns"] - steps["window_start_ns"]))),
+        "unrecorded_ns": capture["unrecorded_steps"]["median_ns"],
+        "unrecorded_steps": capture["unrecorded_steps"]["count"],
+    }
+
+
 def why_unknown(capture: Mapping[str, Any], ranks: int) -> str:
     """Why the cost of a capture's recording is not known; empty if it is."""
     if ranks > 1:

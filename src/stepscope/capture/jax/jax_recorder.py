@@ -1,7 +1,7 @@
 """Decides, at each return of the training function, what to record of a JAX program.
 
-    step      0 (compiles)  1 2          3 4      5 6 7         8           9 …
-                            not watched  runs in  main window   ends it     nothing, no hook
+    step      0 (compiles)  1 2          3 4      5 6 7        8        9 … 28  29 …
+                            not watched  runs in  main window  ends it  timed   nothing, no hook
 
 After each compilation the warm-up starts again. The first two steps of a window are not kept: their
 work was requested before the recording began, or before the loop was kept from running ahead. Of a
@@ -14,13 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from stepscope.capture.clock_readings import WholeSteps
 from stepscope.capture.jax import MEMBER, OTHER_PROFILER
 from stepscope.capture.jax.jax_step_detector import JaxStepDetector
 from stepscope.capture.jax.jax_window import RUN_IN, JaxWindow, require_session
 from stepscope.capture.jax.jit_calls import CompilationCounter, JitCall, JitCallWatch
 from stepscope.capture.jax.run_ahead import catch_up
+from stepscope.capture.jax.steady_steps import SteadySteps
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.recording import Recording, detach_in_forked_children
+from stepscope.capture.timed_steps import FEWEST, TimedSteps
 from stepscope.errors import CaptureError
 
 _UNSURE_STEPS = 20  # more warm-up steps where a function may not be the training step
@@ -47,6 +50,7 @@ class JaxRecorder:
     Args:
         options: what to record.
         on_complete: called between two steps, when all requested steps are recorded.
+        on_unrecorded: called with the times of steps after the recording (`TimedSteps`).
 
     Raises:
         CaptureError: this version of JAX lacks what the recorder hooks into.
@@ -55,12 +59,20 @@ class JaxRecorder:
     framework = "jax"
     why_no_steps = "no function under jax.jit was called repeatedly in this process"
 
-    def __init__(self, options: RecordOptions, on_complete: Callable[[JaxRecording], None]) -> None:
+    def __init__(
+        self,
+        options: RecordOptions,
+        on_complete: Callable[[JaxRecording], None],
+        on_unrecorded: Callable[[dict[str, Any]], None],
+    ) -> None:
         require_session()
         self.detector = JaxStepDetector(options.step_every)
         self.problem: str | None = None
         self._options = options
-        self._on_complete = on_complete
+        self._on_complete, self._on_unrecorded = on_complete, on_unrecorded
+        self._timed: TimedSteps | None = None
+        self._unrecorded: SteadySteps | None = None
+        self._boundary: object = None  # of the steps that were recorded
         self._running: JaxRecording | None = None
         self._main: JaxRecording | None = None
         self._warm = 0
@@ -78,6 +90,7 @@ class JaxRecorder:
         """Stop all recording and leave JAX as it was."""
         try:
             self._close_window(drain=False)
+            self._report_unrecorded()
         except Exception as error:
             self._note(error)
         finally:
@@ -107,15 +120,34 @@ class JaxRecorder:
 
     def _end_step(self, done: int, outputs: Any) -> None:
         self._count_warm_steps()
+        if self._unrecorded:
+            self._time_unrecorded(self._unrecorded, outputs)
+            return
         if self._running:
             self._end_recorded_step(self._running, outputs)
         if self._main and not self._running:
-            self.detach()
-            self._on_complete(self._main)
-            self._main = None
+            self._complete(self._main)
         elif not self._main and (left := self._warm_steps_left(done)) <= _LEAD:
             catch_up(outputs)
             self._main = self._open(done + RUN_IN + left, RUN_IN + left)
+
+    def _complete(self, recording: JaxRecording) -> None:
+        self._on_complete(recording)
+        self._main, self._unrecorded = None, SteadySteps()
+        self._boundary = self.detector.boundary
+
+    def _time_unrecorded(self, steps: SteadySteps, outputs: Any) -> None:
+        if self._warm == 0:
+            steps.interrupt()  # it compiled something
+        steps.step_ended(outputs)
+        if steps.is_over or self.detector.boundary is not self._boundary:
+            self.close()
+
+    def _report_unrecorded(self) -> None:
+        steps, self._unrecorded = self._unrecorded, None
+        facts = steps.timed.describe() if steps else None
+        if facts and facts["count"] >= FEWEST:
+            self._on_unrecorded(facts)
 
     def _count_warm_steps(self) -> None:
         compiled = self._compilations.count
@@ -142,6 +174,8 @@ class JaxRecorder:
             self._close_window(drain=True)
         else:
             window.end_step(outputs)
+            if self._timed and window.is_past_run_in:
+                self._timed.follow()
 
     def _compiled_during(self, recording: JaxRecording) -> bool:
         """Whether a compilation interrupted the recording, in a program that stops compiling."""
@@ -151,11 +185,13 @@ class JaxRecorder:
     def _open(self, first: int, run_in: int = RUN_IN) -> JaxRecording:
         window = JaxWindow(self._options, first, self.detector.boundary, run_in)
         self._running = JaxRecording(window=window, compiled=self._compilations.count)
+        self._timed = TimedSteps(WholeSteps())
         return self._running
 
     def _close_window(self, *, drain: bool) -> None:
         recording, self._running = self._running, None
         if recording:
+            recording.times = self._timed.describe() if self._timed else None
             recording.window.close(drain=drain)
             recording.keep_early_steps()
 

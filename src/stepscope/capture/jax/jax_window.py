@@ -49,6 +49,11 @@ class JaxWindow:
         _profiler.ProfilerSession = self._for_the_program
         self._mark()
 
+    @property
+    def is_past_run_in(self) -> bool:
+        """Whether the step that has begun is to be kept."""
+        return self._is_whole and self._next >= self._first
+
     def end_step(self, outputs: Any) -> None:
         """The previous training step was over when the call that just returned began."""
         self._ahead.step_ended(outputs)
