@@ -8,12 +8,14 @@ as a layer of Flax, has the user's line that called the library. A function of J
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stepscope.annotate.names.compiled_calls import CALL
+from stepscope.annotate.names.named_scopes import scope_of
 from stepscope.annotate.names.origin_frames import frames_of_events, is_users
 from stepscope.arrays import Ids, Ids32
 from stepscope.trace.arguments import parse
@@ -77,21 +79,53 @@ class CompiledSources:
 
     @cached_property
     def _programs(self) -> dict[str, Line]:
-        """The first line of each program, in the file that most of its operations are from."""
+        """The first line of each program: in the function itself, else of the user's that it runs.
+
+        A program of JAX's own has the first line in the file that most of its operations are from.
+        """
+        lines = self._lines_of_programs()
+        inside = self._lines_by_function
+        return {name: _first(inside.get(name) or found) for name, found in lines.items()}
+
+    def _lines_of_programs(self) -> dict[str, Counter[Line]]:
         events = self._trace.events
         rows = np.flatnonzero(events.text("category").mask("cpu_op", "kernel"))
+        rows = rows[np.argsort(events["source"][rows])]
         lines: dict[str, Counter[Line]] = {}
-        for text in self._trace.arguments.texts(np.sort(events["source"][rows])):
-            found = parse(text)
-            if (line := _line(found.get("source"))).file:
-                name = str(found.get("hlo_module", "")).removeprefix("jit_")
-                lines.setdefault(name, Counter())[line] += 1
-        return {name: _first(found) for name, found in lines.items()}
+        scopes = events.text("scope")
+        texts = self._trace.arguments.texts(events["source"][rows])
+        for row, found in zip(rows.tolist(), map(parse, texts), strict=True):
+            line = _line(found.get("source"))
+            if not is_users(line.file):
+                line = self._of_users[self._frame[row]] or line
+            if line.file:
+                lines.setdefault(_program(found, scopes[row]), Counter())[line] += 1
+        return lines
+
+    @cached_property
+    def _lines_by_function(self) -> dict[str, Counter[Line]]:
+        """The lines of the user's functions in which operations were traced, by their names."""
+        frames = self._trace["frames"]
+        result: dict[str, Counter[Line]] = {}
+        columns = zip(frames.text("function"), frames.text("file"), frames["line"], strict=True)
+        for function, file, line in columns:
+            if file and is_users(file):
+                name = (function or "").rpartition(".")[2]
+                result.setdefault(name, Counter())[Line(file, int(line))] += 1
+        return result
+
+
+def _program(arguments: Mapping[str, Any], scope: str | None) -> str:
+    """The program of an operation, by its module in XLA, else by its scope."""
+    module = str(arguments.get("hlo_module", ""))
+    return module.removeprefix("jit_") if module else scope_of(scope or "").program
 
 
 def _first(lines: Counter[Line]) -> Line:
+    """The first line in the file with most of them, the user's before others."""
+    users = Counter({line: count for line, count in lines.items() if is_users(line.file)})
     files: Counter[str] = Counter()
-    for line, count in lines.items():
+    for line, count in (users or lines).items():
         files[line.file] += count
     ((file, _),) = files.most_common(1)
     return min(line for line in lines if line.file == file)

@@ -37,9 +37,9 @@ class TimedSteps:
             self._steps.append((self._begun, now))
         self._begun = now
 
-    def abandon(self) -> None:
-        """The step that has begun does not count."""
-        self._begun = None
+    def add(self, begun: Reading, ended: Reading) -> None:
+        """A step that was timed before."""
+        self._steps.append((begun, ended))
 
     @property
     def is_complete(self) -> bool:

@@ -43,3 +43,32 @@ def traced(files: list[str], source: str) -> Trace:
 def test_the_innermost_line_of_the_user(files: list[str], expected: Line) -> None:
     source = "model.py:20" if files[-1] == "model.py" else f"{LAYER}:7"
     assert CompiledSources(traced(files, source)).line(0) == expected
+
+
+def program(frames: list[tuple[int, str, str, int]]) -> Line:
+    """The line of the call of `step`, of one operation in the last of these frames."""
+    trace = drawn_trace(
+        "main | 0 5 | PjitFunction(step) | cat=runtime\n"
+        f"pool | 6 9 | dot.1 | cat=cpu_op scope=jit(step)/dot source={LAYER}:7",
+        framework="jax",
+    )
+    parent, function, file, line = zip(*frames, strict=True)
+    table = {"parent": parent, "function": Text.of(function), "file": Text.of(file), "line": line}
+    origin = {"first": [0], "scope": Text.of(["dot"]), "frame": [len(frames) - 1], "share": [1.0]}
+    trace = trace.with_events(origin=np.array([-1, 0]))
+    trace = trace.with_table(Table(FRAMES, table)).with_table(Table(ORIGINS, origin))
+    return CompiledSources(trace).line(0)
+
+
+def test_a_program_has_the_first_line_of_its_function() -> None:
+    """Not that of a model in the same file, defined above it, or of a library."""
+    assert program([
+        (-1, "step", "train.py", 35), (0, "Net.__call__", "train.py", 8), (1, "call", LAYER, 7),
+        (-1, "step", "train.py", 33),
+    ]) == Line("train.py", 33)  # fmt: skip
+
+
+def test_a_program_without_its_function_has_a_line_of_the_users() -> None:
+    """The name of what a transformation makes is JAX's own."""
+    frames = [(-1, "update", "train.py", 35), (0, "call", LAYER, 7)]
+    assert program(frames) == Line("train.py", 35)

@@ -54,6 +54,30 @@ def test_it_speaks_of_what_jax_has(rule: str, devices: tuple[dict[str, object], 
     assert of_torch.advice != finding.advice
 
 
+@pytest.mark.parametrize(("program", "fuses"), [("step", False), ("part{}", True)])
+def test_what_xla_could_fuse_is_not_advised_to_be_fused(program: str, fuses: bool) -> None:
+    """Chains of small kernels of one program, and of a program for each of them."""
+    lines = ["main | 0 2000 | train#step_num=0 | cat=annotation"]
+    for number in range(30):
+        begin = 10 + 60 * number
+        scope = f"jit({program.format(number)})/jvp()/add"
+        lines += [
+            f"main | {begin} {begin + 5} | cudaLaunchKernel | corr={number + 1}",
+            f"stream 7 | {begin + 10} {begin + 14} | add_fusion | corr={number + 1} scope={scope}",
+        ]
+    finding = found("kernel_fusion", "\n".join(lines), framework="jax", devices=V100)
+    assert (finding is not None) == fuses
+
+
+def test_an_update_in_one_program_is_no_loop_of_python() -> None:
+    of_torch, of_jax = (
+        found("optimizer_loop", DRAWN["optimizer_loop"][0], framework=framework)
+        for framework in ("pytorch", "jax")
+    )
+    assert of_torch is None or "Python loop" in of_torch.what
+    assert of_jax is None or "Python" not in of_jax.what
+
+
 def test_a_result_that_is_read_in_each_step() -> None:
     finding = found("synchronizing_calls", COPYING_BACK, framework="jax", devices=V100)
     assert finding is not None

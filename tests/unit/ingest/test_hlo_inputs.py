@@ -69,10 +69,9 @@ def test_an_argument_knows_its_first_use_and_whether_a_gradient_updates_it() -> 
     ]
 
 
-def element(number: int, of: str) -> Operation:
-    return Operation(
-        "get-tuple-element", shape="f32[4]", operands=(of,), fields=message((13, number))
-    )
+def element_of(number: int, of: str, shape: str) -> Operation:
+    fields = message((13, number))
+    return Operation("get-tuple-element", shape=shape, operands=(of,), fields=fields)
 
 
 def test_gradients_that_are_reduced_together_stay_apart() -> None:
@@ -82,7 +81,7 @@ def test_gradients_that_are_reduced_together_stay_apart() -> None:
         name: Operation("dot", f"{BACKWARD}{name}/dot", shape="f32[4]") for name in both
     } | {
         "all": Operation("all-reduce", f"{BACKWARD}sum", shape="(f32[4],f32[4])", operands=both),
-        "mine": element(1, "all"),
+        "mine": element_of(1, "all", "f32[4]"),
         "update": Operation("negate", "jit(step)/neg", shape="f32[4]", operands=("mine",)),
     }
     assert inputs(operations, "update") == [(None, f"{BACKWARD}second/dot")]
@@ -131,3 +130,49 @@ def test_in_a_fusion_the_member_that_takes_an_argument_uses_it() -> None:
         "fusion.1": fused,
     }
     assert [one[3] for one in arguments(operations)] == ["jit(step)/jvp(Net)/drop/neg", FORWARD]
+
+
+def test_a_loop_over_stacked_layers_uses_them_where_its_body_does() -> None:
+    """`lax.scan` takes a slice of the argument in each iteration, at the line of the scan."""
+    loop = "jit(step)/jvp(Net)/while/body/"
+    body = {
+        "carry": Operation("parameter", shape="(s32[],f32[6,8,4])"),
+        "i": element_of(0, "carry", "s32[]"),
+        "all": element_of(1, "carry", "f32[6,8,4]"),
+        "one": Operation(
+            "dynamic-slice", f"{loop}dynamic_slice", shape="f32[1,8,4]", operands=("all", "i")
+        ),
+        "y": Operation("dot", f"{loop}layer/dot", shape="f32[8,8]", operands=("one", "one")),
+    }
+    operations = {
+        "n": Operation("constant", shape="s32[]"),
+        "w": Operation("parameter", "params['layers']['w']", shape="f32[6,8,4]"),
+        "start": Operation("tuple", shape="(s32[],f32[6,8,4])", operands=("n", "w")),
+        "while.1": Operation(
+            "while", "jit(step)/jvp(Net)/while", shape="(s32[],f32[6,8,4])", operands=("start",),
+            members=body,
+        ),
+    }  # fmt: skip
+    assert arguments(operations) == [
+        ("params['layers']['w']", 192, 768, f"{loop}layer/dot", -1, False)
+    ]
+
+
+def test_a_loop_updates_the_arguments_that_an_iteration_updates() -> None:
+    """Several steps inside one call."""
+    body = {
+        "carry": Operation("parameter", shape="(s32[],f32[4])"),
+        "w": element_of(1, "carry", "f32[4]"),
+        "g": Operation("dot", f"{BACKWARD}dot", shape="f32[4]", operands=("w", "w")),
+        "u": Operation("subtract", "jit(step)/sub", shape="f32[4]", operands=("w", "g")),
+        "i": element_of(0, "carry", "s32[]"),
+        "next": Operation("tuple", shape="(s32[],f32[4])", operands=("i", "u")),
+    }
+    operations = {
+        "n": Operation("constant", shape="s32[]"),
+        "weights": Operation("parameter", "carry['w']", shape="f32[4]"),
+        "start": Operation("tuple", shape="(s32[],f32[4])", operands=("n", "weights")),
+        "while.1": Operation("while", shape="(s32[],f32[4])", operands=("start",), members=body),
+    }
+    ((_, _, _, _, _, updated),) = arguments(operations)
+    assert updated

@@ -9,6 +9,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.annotate.names.named_scopes import scope_of
 from stepscope.arrays import Ids, Mask, Rows
 from stepscope.summary.numbers import rounded
 from stepscope.trace.schema import FORWARD_STAGES
@@ -45,11 +46,14 @@ def kernel_fusion(context: RuleContext) -> Iterator[Finding]:
     On a CPU reductions between them count, and the backward pass of all that count.
 
     Silent below 20 of them per step, and if they take 10 µs or more: on a device the mean, on a
-    CPU the median. Longer ones count from 10 % of the step, in chains of 3 or more.
+    CPU the median. Longer ones count from 10 % of the step, in chains of 3 or more. Chains within
+    one program of XLA do not count: it has fused them as far as it can.
 
     Source: DEEPCONTEXT section 4.3, "Kernel Fusion Analysis"; section 6.3, 30.5 s to 23.9 s.
     """
     rows, chain = _kernel_chains(context) if context.has_device else _operator_chains(context)
+    if context.is_jax:
+        rows, chain = _across_programs(context, rows, chain)
     # On a CPU a few operators that waited for a core would set the mean.
     if not len(rows):
         return
@@ -122,6 +126,19 @@ def _operator_chains(context: RuleContext) -> tuple[Rows, Ids]:
     number = np.bincount(chain[(chain >= 0) & elementwise], minlength=int(chain.max(initial=0)) + 1)
     kept = (chain >= 0) & (number[chain] > 1)
     return eager.rows[kept], chain[kept]
+
+
+def _across_programs(context: RuleContext, rows: Rows, chain: Ids) -> tuple[Rows, Ids]:
+    """Chains of operations of more than one program, as far as their programs are known."""
+    scope = context.events.text("scope")
+    known = [scope_of(text).program for text in scope.values]
+    number = {name: place for place, name in enumerate(dict.fromkeys(known))}
+    program = np.array([*(number[name] for name in known), -1], np.int64)[scope.codes[rows]]
+    # Without a program, each call that launched work is one.
+    key = np.where(program >= 0, program, len(number) + context.events["correlation"][rows])
+    pairs = np.unique(np.stack([chain, key], axis=1), axis=0)[:, 0]
+    several = np.bincount(pairs, minlength=int(chain.max(initial=0)) + 1) > 1
+    return rows[several[chain]], chain[several[chain]]
 
 
 def _kernels(context: RuleContext) -> Rows:

@@ -54,7 +54,7 @@ def optimizer_loop(context: RuleContext) -> Iterator[Finding]:
     advice = context.advice(_advice(context, name, looped), jax=JAX, **_libraries(name))
     if not advice:
         return
-    form = "one parameter at a time (a Python loop)" if looped else "with many kernels"
+    form = _form(context, looped)
     number = f"{rounded(context.calls(kernels), 4)} kernels" if context.has_device \
         else f"{rounded(context.calls(rows), 4)} operators"  # fmt: skip
     yield context.finding(
@@ -64,6 +64,12 @@ def optimizer_loop(context: RuleContext) -> Iterator[Finding]:
         _gain(context, rows, updates),
         patch=context.patch("optimizer", name, **_options(context, name)),
     )
+
+
+def _form(context: RuleContext, looped: bool) -> str:
+    if context.is_jax:  # one compiled program, even if Python looped when it was traced
+        return "one parameter at a time"
+    return "one parameter at a time (a Python loop)" if looped else "with many kernels"
 
 
 def _class_of(context: RuleContext, updates: Rows) -> str:

@@ -20,6 +20,8 @@ from stepscope.ingest.xplane.xspace import Source
 
 _BACKWARD, _DIFFERENTIATED = "transpose(", "jvp("
 _MOST = 16
+# How a loop takes its own part of an argument: no use of it, wherever that was traced.
+_MOVES = frozenset(("bitcast", "copy", "dynamic-slice", "get-tuple-element", "reshape", "tuple"))
 _GROUPS = ("tuple", "all-reduce", "reduce-scatter", "all-gather")  # element k is of operand k
 
 
@@ -70,36 +72,45 @@ class Inputs:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._uses_inside: dict[int, dict[int, Origin]] = {}  # by computation and parameter
+        self._updated_inside: dict[int, set[int]] = {}
         self.uses: dict[str, Origin] = {}
         self.updated: set[str] = set()
 
     def of(
-        self, number: int, root: int, nodes: Sequence[Node], origins: Sequence[Sequence[Origin]]
+        self,
+        computation: int,
+        root: int,
+        nodes: Sequence[Node],
+        origins: Sequence[Sequence[Origin]],
     ) -> list[tuple[Input, ...]]:
         """What each instruction outside the two passes takes, at most 16 inputs; else nothing.
 
         Args:
-            number: id of the computation.
+            computation: its id.
             root: id of the instruction whose result is the computation's.
             nodes: its instructions.
             origins: of each the operations that it was made from.
         """
         by_id: dict[int, Node] = {}
         passed: dict[int, tuple[Input, ...]] = {}
-        inside = self._uses_inside[number] = {}
+        inside: dict[int, Origin] = {}
         result: list[tuple[Input, ...]] = []
         for node, made in zip(nodes, origins, strict=True):
             taken = self._taken(node, by_id, passed)
             gradients = [Input("", *origin[:2]) for origin in made if _BACKWARD in origin.scope]
             passes = [origin for origin in made if _DIFFERENTIATED in origin.scope]
-            if passes and not gradients:
-                self._use(passes[0], node, passed, inside)
+            number = next((one for one in node.called if one in self._uses_inside), -1)
+            moves = node.opcode in _MOVES or (number >= 0 and not self._uses_inside[number])
+            forward = bool(passes) and not gradients and not moves
+            if forward or number >= 0:
+                self._use(number, passes[:1], node, by_id, passed, inside)
             by_id[node.id] = node
-            passed[node.id] = () if passes and not gradients else _first(gradients or taken)
+            passed[node.id] = () if forward else _first(gradients or taken)
             result.append(_first([*gradients, *taken]) if len(passes) < len(made) else ())
             if gradients and result[-1]:
                 passed[node.id] = result[-1]
-        self._update(root, by_id, passed)
+        self._uses_inside[computation] = inside
+        self._update(computation, root, by_id, passed)
         return result
 
     def with_uses(self, arguments: Iterable[tuple[str, int, int]]) -> list[Argument]:
@@ -123,6 +134,8 @@ class Inputs:
         return _first([one for operand in large for one in passed[operand]])
 
     def _parameter(self, node: Node) -> tuple[Input, ...]:
+        if len(node.shape) != 1:  # of a loop: its elements are what counts
+            return ()
         size, place = _elements(node.shape), self._source.number(node.span, 9)
         names = _names(self._source, node.span)
         return tuple(Input(name, elements=size, place=place) for name in names or [""])
@@ -135,40 +148,64 @@ class Inputs:
         if whole is None:
             return ()
         index = self._source.number(node.span, 13)
+        if whole.opcode == "parameter":
+            return (Input(elements=_elements(node.shape), place=index),)
         if whole.opcode in _GROUPS and index < len(whole.operands) > 1:
             return passed.get(whole.operands[index], ())
         return passed[whole.id]
 
     def _use(
         self,
-        origin: Origin,
+        number: int,
+        own: Sequence[Origin],
         node: Node,
+        by_id: dict[int, Node],
         passed: dict[int, tuple[Input, ...]],
         inside: dict[int, Origin],
     ) -> None:
-        """The arguments among the operands are used, in a fusion by the member that takes them."""
-        of_members = next((self._uses_inside.get(number, {}) for number in node.called), {})
-        for place, operand in enumerate(node.operands):
+        """The arguments among the operands are used, by members of the computation that is called.
+
+        A loop updates the arguments that an iteration of it updates.
+        """
+        users = self._uses_inside.get(number)
+        origin = own[0] if own and users is None else None
+        for place, operand in enumerate(_operands(node, by_id)):
             for one in passed.get(operand, ()):
-                user = of_members.get(place, origin)
-                if one.argument:
+                user = (users or {}).get(place, origin)
+                if user and one.argument:
                     self.uses.setdefault(one.argument, user)
-                if one.place >= 0:
+                if user and one.place >= 0:
                     inside.setdefault(one.place, user)
+                if one.argument and place in self._updated_inside.get(number, ()):
+                    self.updated.add(one.argument)
 
     def _update(
-        self, root: int, by_id: dict[int, Node], passed: dict[int, tuple[Input, ...]]
+        self,
+        number: int,
+        root: int,
+        by_id: dict[int, Node],
+        passed: dict[int, tuple[Input, ...]],
     ) -> None:
         """Of what the results of the computation take, arguments of the same size are replaced."""
+        found = self._updated_inside[number] = set()
         whole = by_id.get(root)
         if whole is None:
             return
-        parts = whole.operands if whole.opcode == "tuple" else (root,)
-        for part in parts:
+        for part in whole.operands if whole.opcode == "tuple" else (root,):
             taken = passed.get(part, ())
             if any(one.scope for one in taken):
                 size = _elements(by_id[part].shape)
-                self.updated |= {one.argument for one in taken if one.elements == size} - {""}
+                same = [one for one in taken if one.elements == size]
+                self.updated |= {one.argument for one in same} - {""}
+                found |= {one.place for one in same} - {-1}
+
+
+def _operands(node: Node, by_id: dict[int, Node]) -> tuple[int, ...]:
+    """The operands of an instruction; of a loop, which takes one tuple, those of the tuple."""
+    if node.opcode == "while" and node.operands:
+        whole = by_id.get(node.operands[0])
+        return whole.operands if whole and whole.opcode == "tuple" else ()
+    return node.operands
 
 
 def _first(inputs: Sequence[Input]) -> tuple[Input, ...]:

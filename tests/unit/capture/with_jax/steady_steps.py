@@ -1,4 +1,4 @@
-"""Which steps of an asynchronous loop are timed: those in which it gets no further ahead."""
+"""Which steps of an asynchronous loop are timed: those between which it gets no further ahead."""
 
 from __future__ import annotations
 
@@ -79,15 +79,28 @@ def test_a_loop_that_always_runs_further_ahead_has_no_steady_steps(device: Devic
     assert steps.is_over
 
 
-def test_a_step_that_compiles_is_left_out(device: Device) -> None:
+def test_a_loop_that_reads_every_third_loss_is_timed_from_one_reading_to_the_next(
+    device: Device,
+) -> None:
+    """Two returns at once, then one that waits for three steps."""
+    steps = run(device, [1, 1, 1, 1, 148, 1, 1, 148, 1, 1, 148], [0, 1, 2, 1, 0, 1, 2, 0, 1, 2, 0])
+    assert timed(steps) == (10, 50)
+
+
+def test_a_loop_that_gets_slowly_ahead_is_timed_while_it_is_not(device: Device) -> None:
+    steps = run(device, [9, 10, 10, 10, 9, 10, 10], [0, 0, 0, 0, 1, 1, 1])
+    assert timed(steps) == (3, 10)
+
+
+def test_what_was_timed_before_a_compilation_does_not_count(device: Device) -> None:
     steps = SteadySteps()
-    for number, length in enumerate([10, 10, 999, 10]):
+    for number, length in enumerate([10, 10, 999, 20, 20]):
         device.now += length
         device.completed = number + 1
         if length == 999:
             steps.interrupt()
         steps.step_ended(Result(device, number))
-    assert timed(steps) == (2, 10)
+    assert timed(steps) == (2, 20)
 
 
 def test_results_that_are_all_donated_show_nothing(device: Device) -> None:
