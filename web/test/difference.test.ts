@@ -25,7 +25,8 @@ function row(before: number, after: number, rest: Partial<ComparedRow> = {}): Co
 }
 
 function difference(step: ComparedRow, cause: ComparedRow | null = null, steps = [6, 6]) {
-  return { step, cause, before: { steps: steps[0] }, after: { steps: steps[1] } } as Difference;
+  const [before, after] = [{ steps: steps[0] }, { steps: steps[1] }];
+  return { step, beyond: 0, cause, before, after } as Difference;
 }
 
 describe("a comparison in a sentence", () => {
@@ -45,6 +46,14 @@ describe("a comparison in a sentence", () => {
     ],
   ])("%#", (step, text) => {
     expect(sentence(difference(step))).toBe(text);
+  });
+
+  it("does not call noise what most steps show", () => {
+    const unclear = row(15, 10, { verdict: "unclear" });
+    expect(sentence({ ...difference(unclear), beyond: 5 })).toBe(
+      "Not certain: the step is 1.50 times as fast (15.0\u202fms → 10.0\u202fms); 5 of 6 steps are faster than all of the other side, the rest are not.",
+    );
+    expect(sentence({ ...difference(unclear), beyond: 3 })).toMatch(/^Within noise/);
   });
 
   it("names what changed with the step", () => {

@@ -78,6 +78,13 @@ class Comparison:
         return [row for row in rows if row.verdict in SIGNIFICANT]
 
     @property
+    def beyond(self) -> int:
+        """Steps of the second run that are slower, or faster, than all of the first: as `step`."""
+        before, after = self.before.step_ns, self.after.step_ns
+        slower = self.step.change_ms > 0
+        return int((after > before.max()).sum() if slower else (after < before.min()).sum())
+
+    @property
     def cause(self) -> Row | None:
         """The part of the time use that changed most in the direction of the step."""
         rows = (row for row in self.significant if row.change_ms * self.step.change_ms > 0)

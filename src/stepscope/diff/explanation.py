@@ -51,8 +51,17 @@ def _step(found: Comparison) -> str:
         alone = "A" if len(found.before.steps) == 1 else "B"
         return f"B takes {times}, but {alone} has only one step, so this may be noise"
     if row.verdict == "unclear":
-        return f"B takes {times}, which is within noise"
+        return f"B takes {times}, {_doubt(found)}"
     return "B takes as long as A" if row.verdict == "same" else f"B takes {times}"
+
+
+def _doubt(found: Comparison) -> str:
+    """Few steps may leave a change uncertain that most of them show: that is no noise."""
+    beyond, steps = found.beyond, len(found.after.steps)
+    if beyond <= steps / 2:
+        return "which is within noise"
+    which = "slower" if found.step.change_ms > 0 else "faster"
+    return f"which is not certain, although {beyond} of its {steps} steps are {which} than all of A"
 
 
 def _reasons(found: Comparison) -> Iterator[str]:

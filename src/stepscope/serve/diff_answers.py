@@ -100,6 +100,8 @@ class Difference(msgspec.Struct):
         after: the trace on screen.
         on_device: whether modules and operators are compared by device work, else by CPU time.
         step: whole steps.
+        beyond: steps of the trace on screen that are slower (or faster, as `step` changed) than all
+            of the other.
         cause: the use of time that changed most in the direction of the step, beyond noise.
     """
 
@@ -107,6 +109,7 @@ class Difference(msgspec.Struct):
     after: ComparedRun
     on_device: bool
     step: ComparedRow
+    beyond: int
     cause: ComparedRow | None
     parts: ComparedParts
 
@@ -153,6 +156,7 @@ def _answer(view: TraceView, found: Comparison, before: Trace) -> Difference:
         after=_run(found.after, view.trace),
         on_device=found.before.on_device,
         step=_row(found.step),
+        beyond=found.beyond,
         cause=_row(found.cause) if found.cause else None,
         parts=ComparedParts(
             time_use=[_row(row) for row in parts["time use"]],

@@ -81,6 +81,14 @@ def test_a_change_within_what_the_steps_vary_by_is_unclear() -> None:
     assert compare(run(60, 100, 70), run(65, 110, 66)).step.verdict == "unclear"
 
 
+def test_steps_beyond_all_of_the_other_side_are_counted_in_the_direction_of_the_change() -> None:
+    """Of 60 to 70 µs before, with one step as slow as before, and the other way around."""
+    slow, fast = run(60, 64, 70, 66, 62, 68), run(40, 44, 70, 42, 46, 41)
+    assert compare(slow, fast).beyond == 5
+    assert compare(fast, slow).beyond == 0
+    assert compare(run(60, 100, 70), run(65, 110, 66)).beyond == 0
+
+
 def test_of_one_step_nothing_is_told() -> None:
     assert compare(run(60), SLOW).step.verdict == "one_step"
     assert row(compare(run(60), SLOW), "kernels", "sgemm").verdict == "one_step"

@@ -1254,6 +1254,8 @@ export interface Difference {
   on_device: boolean;
   /** Whole steps. */
   step: ComparedRow;
+  /** Steps of the trace on screen that are slower (or faster, as `step` changed) than all of the other. */
+  beyond: number;
   /** The use of time that changed most in the direction of the step, beyond noise. */
   cause: ComparedRow | null;
   parts: ComparedParts;
