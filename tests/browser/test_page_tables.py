@@ -206,3 +206,41 @@ def test_of_thousands_of_rows_those_in_sight_are_drawn(workbench: Workbench, bar
     workbench.page.locator('[data-key="8999"]').wait_for()
     assert len(exported(workbench)) == 9000
     assert json.loads(workbench.page.locator('[data-key="8999"] td').inner_text()) == 8999
+
+
+def test_the_url_holds_filter_and_order_and_the_history_does_not_grow(kernels: Workbench) -> None:
+    page = kernels.page
+    grown = "history.length"
+    places = page.evaluate(grown)
+    page.locator(".pane").get_by_role("columnheader", name="count").get_by_role("button").click()
+    page.get_by_label("Filter kernels").press_sequentially("sgemm")
+    kernels.until("location.hash.includes('t.kernels=-count,,sgemm')")
+    assert page.evaluate(grown) == places
+    shown = page.locator(".pane tbody tr")
+    rows = shown.all_inner_texts()
+    shown.first.click()
+    kernels.until("location.hash.includes('subject=kernel')")
+    page.get_by_label("Filter kernels").fill("")
+    kernels.until("!location.hash.includes(',,sgemm')")
+    page.go_back()
+    kernels.until("location.hash.includes(',,sgemm')")
+    assert shown.all_inner_texts() == rows
+    page.go_forward()
+    kernels.until("!location.hash.includes(',,sgemm')")
+    page.go_back()
+    kernels.until("location.hash.includes(',,sgemm')")
+    page.reload()
+    shown.first.wait_for()
+    assert shown.all_inner_texts() == rows
+    assert page.get_by_label("Filter kernels").input_value() == "sgemm"
+
+
+def test_a_filtered_tree_opens_to_what_the_url_filters(modules: Workbench) -> None:
+    modules.page.get_by_label("Filter rows").fill("downsample")
+    modules.until("location.hash.includes('t.modules=,,downsample')")
+    rows = modules.page.locator(".pane tbody tr").all_inner_texts()
+    other = Workbench(modules.context)
+    other.open(modules.base, f"#{modules.fragment}", shown=".pane tbody tr")
+    assert other.page.locator(".pane tbody tr").all_inner_texts() == rows
+    assert any("downsample" in row for row in rows)
+    assert other.problems == []

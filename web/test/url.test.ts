@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { NO_CHOICE } from "../src/model/table/choice";
 import { fromHash, NO_FLAME, NO_VIEW, toHash, type View } from "../src/state/url";
 
 const VIEWS: Record<string, Partial<View>> = {
@@ -49,6 +50,13 @@ const VIEWS: Record<string, Partial<View>> = {
       },
     ],
   },
+  "tables, sorted and filtered": {
+    tables: {
+      kernels: { sorting: { column: "total", down: true }, view: "kind", filter: "conv, 2d & x" },
+      modules: { sorting: { column: "name", down: false }, view: "", filter: "" },
+      search: { sorting: null, view: "", filter: "aten::mm" },
+    },
+  },
   "collectives by rank": { pane: "collectives", byRank: true },
   "a comparison with a rank": { pane: "compare", againstRank: 3 },
   "a zoom in a recording without steps": {
@@ -81,6 +89,12 @@ describe("a view comes back from its URL", () => {
 it("says nothing of what is as usual, and keeps paths readable", () => {
   expect(toHash(NO_VIEW)).toBe("#");
   expect(toHash({ ...NO_VIEW, path: "s5.0/t3", chosen: "s5.0/t3" })).toBe("#path=s5.0/t3");
+});
+
+it("says of a table in a few letters what is not as at first", () => {
+  const sorting = { column: "total", down: true };
+  const tables = { kernels: { sorting, view: "", filter: "" }, modules: NO_CHOICE };
+  expect(toHash({ ...NO_VIEW, tables })).toBe("#t.kernels=-total");
 });
 
 it("passes over what it does not know, and what is broken", () => {

@@ -1,6 +1,7 @@
 import type { Subject } from "../api/client";
 import type { Note } from "../model/notes";
 import type { Span } from "../model/span";
+import { choiceText, parseChoice, type TableChoice } from "../model/table/choice";
 
 /** All that a URL says of what is on screen, so that it can be sent to somebody. */
 export interface View {
@@ -33,6 +34,8 @@ export interface View {
   /** Source lines by the contexts of the whole recording, where there are steps as well. */
   whole: boolean;
   file: string;
+  /** How tables are sorted, filtered and shown, by their names. */
+  tables: Readonly<Record<string, TableChoice>>;
   /** What-if changes to try, as `stepscope whatif` takes them. */
   changes: string[];
   flame: FlameView;
@@ -103,6 +106,7 @@ export const NO_VIEW: View = {
   byRank: false,
   whole: false,
   file: "",
+  tables: {},
   changes: [],
   flame: NO_FLAME,
   memory: NO_MEMORY,
@@ -134,6 +138,7 @@ export function toHash(view: View): string {
   say("against_rank", view.againstRank === null ? "" : String(view.againstRank));
   say("find", find);
   say("zoom", zoom ? `${zoom.tree}:${zoom.start}:${zoom.node}` : "");
+  for (const [id, choice] of Object.entries(view.tables)) say(TABLE + id, choiceText(choice));
   say("notes", notesText(view.notes));
   say("memory", memoryText(view.memory), memoryText(NO_MEMORY));
   for (const key of ["every", "oneStep", "asTable", "roofline", "byRank", "whole"] as const)
@@ -163,6 +168,7 @@ export function fromHash(hash: string): View {
     byRank: said.get("byRank") === "1",
     whole: said.get("whole") === "1",
     file: said.get("file") ?? "",
+    tables: parseTables(said),
     changes: (said.get("changes") ?? "").split("\n").filter(Boolean),
     flame: {
       by: said.get("by") ?? "",
@@ -175,6 +181,15 @@ export function fromHash(hash: string): View {
     againstRank: parseNumber(said.get("against_rank") ?? ""),
     notes: parseNotes(said.get("notes") ?? ""),
   };
+}
+
+const TABLE = "t.";
+
+function parseTables(said: URLSearchParams): Record<string, TableChoice> {
+  const tables = [...said].filter(([key]) => key.startsWith(TABLE));
+  return Object.fromEntries(
+    tables.map(([key, text]) => [key.slice(TABLE.length), parseChoice(text)]),
+  );
 }
 
 function spanText({ from, to }: Span): string {

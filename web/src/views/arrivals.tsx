@@ -5,6 +5,7 @@ import { count, milliseconds, percent } from "../base/format";
 import { heatOfExcess, type Heat } from "../model/heat";
 import { perStore } from "../state/per_store";
 import { spot, type Store } from "../state/store";
+import { keptTable } from "../state/tables";
 import { WithAnswer } from "../widgets/answer";
 import { numberColumn, textColumn, type Column } from "../widgets/table/column";
 import { Table } from "../widgets/table/table";
@@ -55,6 +56,7 @@ function Matrix({ store, value }: { store: Store; value: ArrivalMatrix }): JSX.E
       </div>
       <Table
         caption="Collectives by who arrives last"
+        kept={keptTable(store, "arrivals")}
         file={fileName(store, "arrivals")}
         columns={COLUMNS}
         rows={rows}

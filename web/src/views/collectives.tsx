@@ -7,6 +7,7 @@ import { mainStage } from "../model/roofline";
 import { sum } from "../model/table/field";
 import { perStore } from "../state/per_store";
 import { spot, type Store } from "../state/store";
+import { keptTable } from "../state/tables";
 import { WithAnswer } from "../widgets/answer";
 import { numberColumn, shareText, textColumn, type Column } from "../widgets/table/column";
 import { Table } from "../widgets/table/table";
@@ -71,6 +72,7 @@ function Kinds({ store, value }: { store: Store; value: Collectives }): JSX.Elem
   return (
     <Table
       caption="Collectives by exposed time"
+      kept={keptTable(store, "collectives")}
       file={fileName(store, "collectives")}
       columns={columns}
       rows={value.rows}

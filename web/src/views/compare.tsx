@@ -18,6 +18,7 @@ import type { Side } from "../model/rectangles";
 import { latest } from "../state/latest";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
+import { keptTable } from "../state/tables";
 import { WithAnswer } from "../widgets/answer";
 import { nameColumn, type Column } from "../widgets/table/column";
 import { Table } from "../widgets/table/table";
@@ -176,6 +177,7 @@ function Comparison({ store, value }: { store: Store; value: Difference }): JSX.
         <Table
           key={part}
           caption="Parts of the step compared"
+          kept={keptTable(store, "compare")}
           file={fileName(store, `compared ${part}`)}
           columns={columns}
           rows={rows}

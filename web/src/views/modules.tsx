@@ -7,6 +7,7 @@ import { cpuOf, deviceOf, hottestOf, leavesOf, slowestLayer } from "../model/mod
 import { sum } from "../model/table/field";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
+import { keptTable } from "../state/tables";
 import { WithAnswer } from "../widgets/answer";
 import { numberColumn, shareText, textColumn, type Column } from "../widgets/table/column";
 import { Table } from "../widgets/table/table";
@@ -54,6 +55,7 @@ function Tree({ store, value }: { store: Store; value: Modules }): JSX.Element {
       <SlowestLayers store={store} tree={value.tree} shows={shows} />
       <Table<ModuleNode>
         caption="Modules by cost"
+        kept={keptTable(store, "modules")}
         file={fileName(store, "modules")}
         columns={columns}
         rows={value.tree}

@@ -6,6 +6,7 @@ import { duration } from "../base/format";
 import { latest } from "../state/latest";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
+import { keptTable } from "../state/tables";
 import { WithAnswer } from "../widgets/answer";
 import type { Column } from "../widgets/table/column";
 import { Table } from "../widgets/table/table";
@@ -113,6 +114,7 @@ function Result({ store, result }: { store: Store; result: QueryResult }): JSX.E
     <div class="query-result">
       <Table
         caption="Result of the query"
+        kept={keptTable(store, "query")}
         file={fileName(store, "query")}
         columns={columns}
         rows={rows}

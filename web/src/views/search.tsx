@@ -5,6 +5,7 @@ import { duration, grouped, plural } from "../base/format";
 import { sum } from "../model/table/field";
 import { searchOf } from "../state/search";
 import type { Store } from "../state/store";
+import { keptTable } from "../state/tables";
 import { WithAnswer } from "../widgets/answer";
 import { nameColumn, numberColumn, textColumn, type Column } from "../widgets/table/column";
 import { Table } from "../widgets/table/table";
@@ -49,6 +50,7 @@ function Found({ store, value }: { store: Store; value: SearchHits }): JSX.Eleme
     <div class="pane-column">
       <Table
         caption={`Events with “${value.text}” in their name`}
+        kept={keptTable(store, "search")}
         file={fileName(store, `search ${value.text}`)}
         columns={BY_NAME}
         rows={views[0]!.rows!}

@@ -5,6 +5,7 @@ import { words } from "../../base/format";
 import { dotsOf } from "../../model/roofline";
 import { perStore } from "../../state/per_store";
 import type { Store } from "../../state/store";
+import { keptTable } from "../../state/tables";
 import { WithAnswer } from "../../widgets/answer";
 import { TableBody } from "../../widgets/table/body";
 import { TableTools } from "../../widgets/table/tools";
@@ -41,6 +42,7 @@ function Rows({ store, value }: { store: Store; value: Kernels }): JSX.Element {
   );
   const table = useTable<KernelRow>({
     caption: `${words(value.are)} by time`,
+    kept: keptTable(store, roofline ? "roofline" : "kernels"),
     columns,
     rows: known,
     keyOf,

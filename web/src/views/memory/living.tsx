@@ -5,6 +5,7 @@ import { shortLine } from "../../model/memory";
 import { sum } from "../../model/table/field";
 import type { MemoryState } from "../../state/memory";
 import type { Store } from "../../state/store";
+import { keptTable } from "../../state/tables";
 import { WithAnswer } from "../../widgets/answer";
 import {
   nameColumn,
@@ -40,6 +41,7 @@ export function LivingTable(props: {
               </h2>
               <Table
                 caption={`What lives at ${duration(value.time_ns)}, the largest first`}
+        kept={keptTable(store, "living")}
                 file={fileName(store, `memory at ${value.time_ns} ns`)}
                 columns={columns}
                 rows={value.living}

@@ -8,6 +8,7 @@ import { drawSegment } from "../../render/memory";
 import type { MemoryState } from "../../state/memory";
 import type { Store } from "../../state/store";
 import { theme } from "../../state/theme";
+import { keptTable } from "../../state/tables";
 import { numberColumn, type Column } from "../../widgets/table/column";
 import { Table } from "../../widgets/table/table";
 import { fileName } from "../file_name";
@@ -31,6 +32,7 @@ export function Segments(props: {
       </h2>
       <Table
         caption="Segments, those with most free memory first"
+        kept={keptTable(props.store, "segments")}
         file={fileName(props.store, "segments")}
         columns={columnsOf(props.kinds)}
         rows={value.segments}

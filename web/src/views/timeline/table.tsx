@@ -1,9 +1,11 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { count, duration, percent } from "../../base/format";
+import { prefixes } from "../../base/path";
 import type { Level, Operation } from "../../model/level";
 import { sum } from "../../model/table/field";
 import { isOpened, type Store } from "../../state/store";
+import { keptTable } from "../../state/tables";
 import { nameColumn, numberColumn, textColumn, type Column } from "../../widgets/table/column";
 import { Table } from "../../widgets/table/table";
 import { fileName } from "../file_name";
@@ -35,6 +37,7 @@ function LevelTable({ store, level }: { store: Store; level: Level }): JSX.Eleme
   return (
     <Table
       caption={`Operations of ${level.title}, in order of time`}
+      kept={keptTable(store, `level${prefixes(level.path).length - 1}`)}
       file={fileName(store, level.title)}
       columns={shown}
       rows={rows}

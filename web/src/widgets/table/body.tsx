@@ -71,7 +71,7 @@ export function TableBody<Row>({ table }: { table: TableState<Row> }): JSX.Eleme
 }
 
 function emptyText<Row>(table: TableState<Row>): string {
-  if (table.total > 0) return `No ${nounOf(table)[1]} with “${table.filter.value.trim()}”.`;
+  if (table.total > 0) return `No ${nounOf(table)[1]} with “${table.filter.trim()}”.`;
   return table.props.empty ?? "Nothing recorded.";
 }
 

@@ -47,7 +47,7 @@ function Filter<Row>({ table }: { table: TableState<Row> }): JSX.Element {
       type="search"
       placeholder={`Filter ${several}`}
       aria-label={`Filter ${several}`}
-      value={table.filter.value}
+      value={table.filter}
       onInput={(event) => table.setFilter(event.currentTarget.value)}
     />
   );

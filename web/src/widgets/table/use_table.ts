@@ -1,6 +1,7 @@
-import { batch, useSignal, type Signal } from "@preact/signals";
+import { signal, useSignal, type Signal } from "@preact/signals";
 import { useLayoutEffect, useMemo } from "preact/hooks";
 import type { Sorting } from "../../model/sort";
+import { NO_CHOICE, type TableChoice } from "../../model/table/choice";
 import { matcher } from "../../model/table/field";
 import {
   linesOf,
@@ -29,8 +30,15 @@ export interface TableView<Row> {
   counts?: (row: Row) => boolean;
 }
 
+/** Where the choice of a table lies: by default with the table alone. */
+export interface KeptChoice {
+  choice: TableChoice;
+  choose: (to: TableChoice) => void;
+}
+
 export interface TableProps<Row> {
   caption: string;
+  kept?: KeptChoice;
   columns: Column<Row>[];
   rows: readonly Row[];
   keyOf: (row: Row) => string | number;
@@ -57,7 +65,7 @@ export interface TableState<Row> {
   views: readonly TableView<Row>[];
   view: TableView<Row>;
   columns: Column<Row>[];
-  filter: Signal<string>;
+  filter: string;
   sorting: Sorting | null;
   /** The line that the keys are at. */
   current: Signal<string>;
@@ -80,20 +88,23 @@ type Keys = ReadonlySet<string>;
 /** The state of a table, and the lines that follow from it. */
 export function useTable<Row>(props: TableProps<Row>): TableState<Row> {
   const views: TableView<Row>[] = props.views ?? [LIST];
-  const chosen = useSignal(views[0]!.id);
-  const filter = useSignal("");
-  const sortings = useSignal<Record<string, Sorting | null>>({});
+  const { choice, choose } = useChoice(props.kept);
+  const { filter } = choice;
   const current = useSignal("");
-  const view = views.find((one) => one.id === chosen.value) ?? views[0]!;
+  const view = views.find((one) => one.id === choice.view) ?? views[0]!;
   const columns = view.columns ?? props.columns;
   const shape = useShape(props, view);
+  const matches = useMemo(() => matcher(columns, filter), [columns, filter]);
   const opened = useSignal<Keys>(useMemo(() => atFirst(views[0]!, shape), []));
-  const openFound = useSignal<Keys>(new Set());
   // What a filter opens is forgotten with it.
-  const open = filter.value.trim() ? openFound : opened;
-  const sorting = sortings.value[view.id] ?? view.sorting ?? props.sorting ?? null;
+  const openFound = useMemo(
+    () => signal<Keys>(new Set(matches && shape.childrenOf ? waysTo(shape, matches) : [])),
+    [filter, shape],
+  );
+  const open = matches ? openFound : opened;
+  const known = columns.some((one) => one.id === choice.sorting?.column);
+  const sorting = (known ? choice.sorting : null) ?? view.sorting ?? props.sorting ?? null;
   const field = columns.find((one) => one.id === sorting?.column);
-  const matches = useMemo(() => matcher(columns, filter.value), [columns, filter.value]);
   const lines = useMemo(() => {
     const order = field && sorting ? { field, down: sorting.down } : null;
     return linesOf(shape, { order, matches, open: open.value });
@@ -114,16 +125,9 @@ export function useTable<Row>(props: TableProps<Row>): TableState<Row> {
     props, views, view,
     columns, filter, sorting, current, lines, found, total: all,
     opens: Boolean(shape.groupBy || shape.childrenOf),
-    setView: (to) => (chosen.value = to.id),
-    setFilter: (text) =>
-      batch(() => {
-        const wanted = matcher(columns, text);
-        if (wanted && shape.childrenOf) openFound.value = new Set(waysTo(shape, wanted));
-        filter.value = text;
-      }),
-    sortBy: (column) => {
-      sortings.value = { ...sortings.value, [view.id]: nextSorting(sorting, column) };
-    },
+    setView: (to) => choose({ ...choice, view: to === views[0] ? "" : to.id, sorting: null }),
+    setFilter: (text) => choose({ ...choice, filter: text }),
+    sortBy: (column) => choose({ ...choice, sorting: nextSorting(sorting, column) }),
     toggle: (line, to = !line.open) => {
       const next = new Set(open.value);
       if (to) next.add(line.key);
@@ -132,6 +136,11 @@ export function useTable<Row>(props: TableProps<Row>): TableState<Row> {
     },
     openAll: (to) => (open.value = to ? new Set(openable(shape)) : new Set()),
   }; // prettier-ignore
+}
+
+function useChoice(kept: KeptChoice | undefined): KeptChoice {
+  const own = useSignal(NO_CHOICE);
+  return kept ?? { choice: own.value, choose: (to) => (own.value = to) };
 }
 
 function useShape<Row>(props: TableProps<Row>, view: TableView<Row>): Shape<Row> {
