@@ -1,179 +1,224 @@
 """Predicted against measured on this machine's CPU: changes of layers that a script has to make.
 
-    python benchmarks/whatif_layers.py [--rounds N] [--width N]
+    python benchmarks/whatif_layers.py [--rounds N] [--model NAME…] [--out FILE]
+    python benchmarks/whatif_layers.py --table FILE…
 
-One small transformer is recorded once and asked: what if its blocks were checkpointed, the last
-block were gone, and query, key and value were one product? Then the four models, made that way,
-train in turn on one thread, in each round each in a separate process: where a process's memory
-happens to lie makes the same product of matrices up to half as slow again, so one process tells
-little. Steps are measured in CPU time, which other programs disturb less; a step computes on one
-thread and waits for nothing. Predicted is the measured step over the predicted speedup, since
-recording itself costs time. *Measured* is the median of the rounds, *spread* the longest less the
-shortest over it, *least* the gain of the shortest over the shortest.
+Models (`benchmarks/layered/cases.py`) are asked: what if blocks were checkpointed, the last one
+were gone, layers with the same input were one, a perceptron were half as wide? Then they train as
+they are and made that way, in turn on one thread; in each round each in a separate process, since
+where a process's memory happens to lie makes the same product of matrices up to half as slow again.
+So does each round record the model again, in a separate process, and predict from that.
+
+Steps are measured in CPU time, which other programs disturb less; a step computes on one thread and
+waits for nothing. A process's step is the shortest of its steps. *Predicted* is the median of the
+predictions of all rounds, *measured* that of the ratios within a round; *error* is of the time of
+the changed step, *one recording* the greatest error of a single round's prediction against the
+measured median, *spread* the range of the measured ratios over their median.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from tempfile import TemporaryDirectory
 from time import process_time
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import torch
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+import torch.nn.functional as F
+from benchmarks.layered.cases import CASES, Case
 
 import stepscope
 from stepscope.graph import build_graph
-from stepscope.whatif import CHANGES, Prediction, parse_request, predict
+from stepscope.whatif import CHANGES, parse_request, predict
 
-LENGTH, BATCH, BLOCKS = 128, 8, 6
-WARMUP, STEPS = 2, 4
+WARMUP, STEPS = 3, 6
+AFTERWARDS = 20  # steps of a recorded process, which show what recording costs
 # As benchmarks/whatif_accuracy.py: freed memory stays with the process.
 ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 36),
     "MALLOC_TOP_PAD_": str(1 << 26),
 }
-LAYERS = "metaflow:merge=blocks.*.query|blocks.*.key|blocks.*.value"
 
 
-class Block(nn.Module):
-    """Attention of one head and a perceptron; query, key and value apart or as one product."""
+@dataclass(frozen=True)
+class Result:
+    """A change of a model.
 
-    def __init__(self, width: int, merged: bool) -> None:
-        super().__init__()
-        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
-        if merged:
-            self.all = nn.Linear(width, 3 * width)
-        else:
-            self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
-        self.out, self.up = nn.Linear(width, width), nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
+    Attributes:
+        before, after: its step without and with the change in each round, ms.
+        predicted: the step with the change over that without, from each round's recording.
+    """
 
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.before(x)
-        if hasattr(self, "all"):
-            query, key, value = self.all(y).chunk(3, -1)
-        else:
-            query, key, value = self.query(y), self.key(y), self.value(y)
-        weights = torch.softmax(query @ key.transpose(1, 2) / x.shape[-1] ** 0.5, -1)
-        x = x + self.out(weights @ value)
-        return x + self.down(torch.relu(self.up(self.between(x))))
+    model: str
+    change: str
+    before: list[float]
+    after: list[float]
+    predicted: list[float]
 
+    @property
+    def ratios(self) -> list[float]:
+        """The measured step with the change over that without, in each round."""
+        return [after / before for before, after in zip(self.before, self.after, strict=True)]
 
-class Model(nn.Module):
-    """A row of blocks."""
+    @property
+    def error(self) -> float:
+        """Of the median prediction."""
+        return median(self.predicted) / median(self.ratios) - 1
 
-    def __init__(
-        self, width: int, blocks: int = BLOCKS, merged: bool = False, again: bool = False
-    ) -> None:
-        super().__init__()
-        self.width, self.again = width, again
-        self.blocks = nn.ModuleList(Block(width, merged) for _ in range(blocks))
+    @property
+    def greatest_error(self) -> float:
+        """Of a single recording's prediction."""
+        return max((one / median(self.ratios) - 1 for one in self.predicted), key=abs)
 
-    def forward(self, x: Tensor) -> Tensor:
-        for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False) if self.again else block(x)
-        return x
+    @property
+    def spread(self) -> float:
+        """Of the measured ratios, over their median."""
+        return (max(self.ratios) - min(self.ratios)) / median(self.ratios)
+
+    @property
+    def has_wrong_sign(self) -> bool:
+        """Whether a gain was predicted where all rounds lost, or the other way round."""
+        gains = median(self.predicted) < 1
+        return all((ratio < 1) != gains for ratio in self.ratios)
 
 
 class Training:
     """A model with its optimizer."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    def __init__(self, case: Case, change: str = "") -> None:
+        torch.manual_seed(0)
+        self.model, self.batch = case.model(change), case.batch
+        self.optimizer = case.optimizer(self.model.parameters())
 
-    def run(self, steps: int) -> float:
-        """Train for some steps; seconds of CPU time a step."""
+    def step(self) -> float:
+        """Train for a step; seconds of CPU time."""
         begin = process_time()
-        for _ in range(steps):
-            x = torch.randn(BATCH, LENGTH, self.model.width)
-            self.model(x).square().mean().backward()
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-        return (process_time() - begin) / steps
+        inputs, labels = self.batch()
+        F.cross_entropy(self.model(*inputs), labels).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return process_time() - begin
 
 
-LAST = BLOCKS - 1
-MADE = {
-    "": {},
-    "checkpoint:module=blocks.*": {"again": True},
-    f"metaflow:delete=blocks.{LAST}": {"blocks": LAST},
-    LAYERS: {"merged": True},
-}
+def shortest_ms(name: str, change: str) -> float:
+    """The shortest step of the model made that way, ms of CPU time."""
+    training = Training(CASES[name], change)
+    return min([training.step() for _ in range(WARMUP + STEPS)][WARMUP:]) * 1e3
 
 
-def train(change: str, width: int) -> None:
-    """Print a step of the model made that way, seconds of CPU time."""
-    training = Training(Model(width, **MADE[change]))
-    training.run(WARMUP)
-    print(training.run(STEPS))
-
-
-def step_ms(change: str, width: int) -> float:
-    """The same in a separate process, ms."""
-    command = [sys.executable, __file__, f"--width={width}", f"--train={change}"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return float(done.stdout) * 1e3
-
-
-def predictions(changes: list[str], width: int) -> list[Prediction]:
-    """What is predicted from one recording of the model as it is."""
-    training = Training(Model(width))
+def predictions(name: str) -> list[float]:
+    """The step with each of the model's changes over that without, from one recording."""
+    training = Training(CASES[name])
     with TemporaryDirectory() as folder:
         path = Path(folder, "model.stepscope")
-        with stepscope.profile(training.model, path=path):
-            training.run(12)
+        with stepscope.profile(training.model, path=path, warmup=WARMUP, steps=STEPS):
+            for _ in range(WARMUP + STEPS + AFTERWARDS):
+                training.step()
         graph = build_graph(stepscope.open(path))
-    return [predict(graph, [parse_request(text, CHANGES)]) for text in changes]
+    answers = [predict(graph, [parse_request(one, CHANGES)]) for one in CASES[name].changes]
+    return [answer.predicted_step_ms / answer.replayed_step_ms for answer in answers]
 
 
-def compare(rounds: int, width: int) -> None:
-    """Print the table, in Markdown."""
-    changes = list(MADE)[1:]
-    answers = predictions(changes, width)
-    times = [[step_ms(change, width) for change in MADE] for _ in range(rounds)]
-    before, *after = zip(*times, strict=True)
-    print("| change | before, ms | predicted | range | measured | error | gain predicted "
-          "| measured | least | spread |\n|---|" + "---:|" * 9)  # fmt: skip
-    for change, answer, steps in zip(changes, answers, after, strict=True):
-        print(row(change, answer, before, steps))
+def in_process(*options: str) -> list[float]:
+    """What this program prints with these options, in a separate process."""
+    command = [sys.executable, __file__, *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
 
 
-def row(
-    change: str, answer: Prediction, before: tuple[float, ...], after: tuple[float, ...]
-) -> str:
-    """A line of the table: steps in ms, gains as parts of the step."""
-    text, was, took = change.replace("|", "\\|"), median(before), median(after)
-    step = was / answer.speedup
-    low, high = (one / answer.predicted_step_ms * step for one in answer.range)
-    spreads = " / ".join(f"{(max(one) - min(one)) / median(one):.0%}" for one in (before, after))
+def compare(name: str, rounds: int) -> Iterator[Result]:
+    """Each change of a model, measured and predicted in turn."""
+    changes = CASES[name].changes
+    times, told = [], []
+    for number in range(rounds):
+        # The order alternates, so that drift affects all alike.
+        turns = ["", *changes] if number % 2 == 0 else [*changes[::-1], ""]
+        steps = {one: in_process("--train", name, one)[0] for one in turns}
+        times.append([steps[one] for one in ("", *changes)])
+        told.append(in_process("--predict", name))
+    before, *after = (list(column) for column in zip(*times, strict=True))
+    for change, steps, ratios in zip(changes, after, zip(*told, strict=True), strict=True):
+        yield Result(name, change, before, steps, list(ratios))
+
+
+def table(results: list[Result]) -> str:
+    """All results in Markdown, and a line for each change."""
+    lines = [
+        "| model | change | before, ms | predicted | measured | error | one recording | spread |",
+        "|---|---|" + "---:|" * 6,
+        *map(row, results),
+        "",
+        "| change | points | mean error | worst | worst of one recording | wrong signs |",
+        "|---|" + "---:|" * 5,
+    ]
+    kinds = {kind(one): [other for other in results if kind(other) == kind(one)] for one in results}
+    return "\n".join(lines + [summary(name, some) for name, some in kinds.items()])
+
+
+def kind(result: Result) -> str:
+    """The change without what it applies to."""
+    return result.change.partition("=")[0]
+
+
+def row(result: Result) -> str:
+    """A line of the table."""
+    change, before = result.change.replace("|", "\\|"), median(result.before)
+    predicted, measured = (median(some) * before for some in (result.predicted, result.ratios))
     return (
-        f"| `{text}` | {was:.1f} | {step:.1f} | {low:.1f} to {high:.1f} | {took:.1f} "
-        f"| {step / took - 1:+.1%} | {1 - 1 / answer.speedup:+.1%} | {1 - took / was:+.1%} "
-        f"| {1 - min(after) / min(before):+.1%} | {spreads} |"
+        f"| {result.model} | `{change}` | {before:.1f} | {predicted:.1f} | {measured:.1f} "
+        f"| {result.error:+.1%} | {result.greatest_error:+.1%} | {result.spread:.0%} |"
     )
 
 
+def summary(name: str, results: list[Result]) -> str:
+    """The errors of one kind of change."""
+    errors = [abs(one.error) for one in results]
+    single = max(abs(one.greatest_error) for one in results)
+    wrong = sum(one.has_wrong_sign for one in results)
+    return (f"| `{name}` | {len(results)} | {mean(errors):.1%} | {max(errors):.1%} "
+            f"| {single:.1%} | {wrong} |")  # fmt: skip
+
+
 def main() -> None:
-    """Compare, or train one model for a comparison."""
+    """Compare, or do one process's part of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--train", choices=MADE, help=argparse.SUPPRESS)
+    parser.add_argument("--model", choices=CASES, nargs="+", default=list(CASES))
+    parser.add_argument("--out", type=Path, help="all times and predictions, as JSON")
+    parser.add_argument("--table", type=Path, nargs="+", help="the table of such files")
+    parser.add_argument("--train", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--predict", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    if arguments.train is None:
-        compare(arguments.rounds, arguments.width)
+    if arguments.train:
+        print(json.dumps([shortest_ms(*arguments.train)]))
+    elif arguments.predict:
+        print(json.dumps(predictions(arguments.predict)))
     else:
-        train(arguments.train, arguments.width)
+        report(arguments)
+
+
+def report(arguments: argparse.Namespace) -> None:
+    """Measure the models, or read the results of earlier runs; print the table."""
+    if arguments.table:
+        results = [
+            Result(**one) for file in arguments.table for one in json.loads(file.read_text())
+        ]
+    else:
+        results = [one for name in arguments.model for one in compare(name, arguments.rounds)]
+    if arguments.out:
+        arguments.out.write_text(json.dumps([asdict(one) for one in results], indent=1))
+    print(table(results))
 
 
 if __name__ == "__main__":

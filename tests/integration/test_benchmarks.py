@@ -120,12 +120,18 @@ def test_a_slow_example_is_compared_with_itself_fixed(tmp_path):
     assert "| kernel_fusion |" in said
 
 
-def test_layers_changed_in_a_model_are_compared_with_their_prediction():
-    said = run("whatif_layers.py", "--rounds", "1", "--width", "16")
-    rows = [line for line in said.splitlines() if line.startswith("| `")]
-    assert [row.split("`")[1].split(":")[0] for row in rows] == [
-        "checkpoint", "metaflow", "metaflow",
-    ]  # fmt: skip
+def test_layers_changed_in_a_model_are_compared_with_their_prediction(tmp_path):
+    out = tmp_path / "results.json"
+    said = run("whatif_layers.py", "--rounds", "1", "--model", "GNMT", "--out", out)
+    rows = [line for line in said.splitlines() if line.startswith("| GNMT |")]
+    assert [row.split("`")[1].split(":")[0] for row in rows] == ["checkpoint", "metaflow"]
+    assert run("whatif_layers.py", "--table", out) == said
+
+
+def test_checkpointing_costs_more_the_more_is_saved():
+    said = run("checkpoint_cost.py", "--steps", "30").splitlines()[-1]
+    call, each = re.fullmatch(r"(\d+) us a call, ([\d.]+) us a saved tensor", said).groups()
+    assert float(call) > float(each) > 0
 
 
 def test_the_answers_of_the_pane_are_timed(generated):

@@ -30,7 +30,7 @@ class _Call:
     done: float
 
 
-def checkpointed(memory: RecordedMemory, module: str) -> RecordedMemory:
+def checkpointed(memory: RecordedMemory, module: str, **_: float) -> RecordedMemory:
     """The memory if calls of some modules are checkpointed.
 
     What forward of such a module keeps for its backward is released as soon as forward no longer
@@ -39,6 +39,7 @@ def checkpointed(memory: RecordedMemory, module: str) -> RecordedMemory:
     Args:
         memory: of the recorded steps.
         module: glob for module paths; of nested matches the outermost counts.
+        _: what else the change takes; memory does not depend on it.
 
     Raises:
         ChangeError: if no recorded call matches.
