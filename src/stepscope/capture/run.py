@@ -23,6 +23,7 @@ from stepscope.capture.rank_choice import chosen_ranks
 from stepscope.capture.run_shares.run_clock import RunClock
 from stepscope.capture.script_runner import ModuleMissing, Program
 from stepscope.capture.session import Ending, Session
+from stepscope.capture.spawned import ChildPlan, Spawning
 from stepscope.capture.uncaught import show
 
 _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
@@ -53,7 +54,12 @@ def run_program(
     chosen = chosen_ranks(ranks, rank)
     if rank.rank not in chosen:
         _run_unrecorded(program)
-    run = _Run(_session(program, options, output, overwrite), reports=rank.rank == min(chosen))
+    spawning = None
+    if isinstance(options, RecordOptions) and rank.world_size == 1:
+        plan = ChildPlan(program.command, program.name, options, output, overwrite)
+        spawning = Spawning(plan)
+    session = _session(program, options, output, overwrite)
+    run = _Run(session, rank.rank == min(chosen), spawning)
     program.check()
     check_target(run.session.path)
     exits.prepare()
@@ -96,14 +102,19 @@ def _run_unrecorded(program: Program) -> NoReturn:
 class _Run:
     """A session, and what is said of it at the end, by one rank."""
 
-    def __init__(self, session: Session | ContextSession, reports: bool) -> None:
+    def __init__(
+        self, session: Session | ContextSession, reports: bool, spawning: Spawning | None
+    ) -> None:
         self.session = session
         self._reports = reports
+        self._spawning = spawning
         self._messages = Messages()
         self._import = builtins.__import__
         self._watches = [
             AfterImport("torch", session.attach), AfterImport("jax", session.attach_jax),
         ]  # fmt: skip
+        if spawning:
+            self._watches.append(AfterImport("torch.multiprocessing", spawning.install))
 
     def attach(self) -> None:
         """Watch for the import of a framework."""
@@ -145,8 +156,14 @@ class _Run:
             exits.leave_forked_child(code)
         replaced, builtins.__import__ = builtins.__import__, self._import
         try:
-            self.session.finish(ending)
+            children = self._spawning.captures() if self._spawning else []
+            if isinstance(self.session, Session):
+                self.session.finish(ending, only_with_steps=bool(children))
+            else:
+                self.session.finish(ending)
             for line in _closing_lines(self.session, self._reports):
+                self._messages.say(line)
+            for line in _lines_on_children(children):
                 self._messages.say(line)
         except KeyboardInterrupt:
             exits.by_interrupt()
@@ -185,6 +202,15 @@ def _closing_lines(session: Session | ContextSession, reports: bool) -> Iterator
         done += [f"wrote {file}"] if session.file.is_written else []
         yield "; ".join(filter(None, done))
         yield from _next(session.result, _command(session), file)
+
+
+def _lines_on_children(captures: list[Path]) -> Iterator[str]:
+    """What was recorded of the processes that the program started."""
+    if captures:
+        count = f"{len(captures)} process" + ("es" if len(captures) > 1 else "")
+        file = _relative(captures[0].parent if len(captures) > 1 else captures[0])
+        yield f"recorded {count} that the program started; wrote {file}"
+        yield f"next: stepscope report {file}"
 
 
 def _command(session: Session | ContextSession) -> str:

@@ -127,8 +127,13 @@ class Session:
                 return verdict(failed, storages)
         return None
 
-    def finish(self, ending: Ending) -> None:
-        """Close the capture unless it is closed already; a forked child does nothing."""
+    def finish(self, ending: Ending, only_with_steps: bool = False) -> None:
+        """Close the capture unless it is closed already; a forked child does nothing.
+
+        Args:
+            ending: how the run ended.
+            only_with_steps: write no capture if no step was seen.
+        """
         if self.is_forked:
             return
         shares = self._run_shares(ended=True)
@@ -140,7 +145,8 @@ class Session:
             chosen = self._chosen()
             recording = chosen.best() if chosen else None
             result = self._judge(chosen, recording, ending)
-            self._write(chosen, recording, replace(result, run_shares=shares))
+            if result.steps_seen or not only_with_steps:
+                self._write(chosen, recording, replace(result, run_shares=shares))
         elif shares:
             self._add({"run_shares": shares})
 

@@ -15,7 +15,8 @@ CANNOT_TELL = 0.6
 def core_share(capture: Mapping[str, Any]) -> float | None:
     """The share of a core that the training thread got of the time in which it could run.
 
-    Time in which it waits for a device, data or other processes of its own does not count.
+    Time in which it waits for a device, data or other processes of its own does not count. Where
+    it waited for a core in a few steps alone, the share of the typical one counts.
 
     Args:
         capture: the manifest of a capture.
@@ -25,7 +26,11 @@ def core_share(capture: Mapping[str, Any]) -> float | None:
     """
     times = capture.get("recorded_steps") or {}
     elapsed, queued = times.get("elapsed_ns"), times.get("queued_ns")
-    return max(1 - queued / elapsed, 0.0) if elapsed and queued is not None else None
+    if not elapsed or queued is None:
+        return None
+    typical: float = times.get("cpu_ns", 0) / max(times.get("median_ns", 0), 1)
+    over_all: float = 1 - queued / elapsed
+    return max(over_all, min(typical, 1.0))
 
 
 def under_load(verdict: Verdict, share: float | None) -> Verdict:

@@ -9,6 +9,7 @@ import numpy as np
 from stepscope.annotate.links.launch_sides import on_host
 from stepscope.summary.facts import StagePlace
 from stepscope.summary.selected_steps import SelectedSteps
+from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import OUTSIDE_STAGES, STAGES
 
@@ -24,10 +25,13 @@ def places_of(selected: SelectedSteps) -> list[StagePlace]:
     trains = (events["stage"] >= 0) & ~np.isin(events["stage"], _OUTSIDE)
     around = inherit(events["parent"], np.where(named, np.arange(len(events)), -1))
     rows = rows[~np.isin(rows, around[trains])]  # a teacher's forward pass is part of training
+    start = events["start_ns"][rows]
+    steps = Intervals(selected.steps["start_ns"], selected.steps["end_ns"])
+    inside = steps.within(start, start + events["duration_ns"][rows])  # a block may outlast them
     spent: dict[tuple[str, str], list[int]] = {}
-    for row in rows.tolist():
+    for row, time in zip(rows.tolist(), inside.tolist(), strict=True):
         key = (events.text("stage")[row] or "", events.text("name")[row] or "")
-        spent.setdefault(key, []).append(int(events["duration_ns"][row]))
+        spent.setdefault(key, []).append(time)
     found = [_place(selected, *key, times) for key, times in spent.items()]
     return sorted(found, key=lambda place: -place.ms)
 

@@ -14,10 +14,16 @@ def capture(queued_ns: int | None) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("queued_ns", "share"), [(0, 1.0), (17_700_000, 0.41), (40_000_000, 0.0), (None, None)]
+    ("queued_ns", "share"), [(0, 1.0), (17_700_000, 0.41), (40_000_000, 0.41), (None, None)]
 )
 def test_the_share_of_a_core(queued_ns: int | None, share: float | None) -> None:
     assert core_share(capture(queued_ns)) == (share and pytest.approx(share))
+
+
+def test_one_step_that_waited_for_a_core_says_nothing_of_the_others() -> None:
+    """Three steps of 1 ms and one of 12 ms, in which the thread waited for 11 ms."""
+    times = {"median_ns": 1_000_000, "cpu_ns": 990_000, "elapsed_ns": 15_000_000}
+    assert core_share({"recorded_steps": {**times, "queued_ns": 11_000_000}}) == 0.99
 
 
 def test_what_is_said_of_it() -> None:

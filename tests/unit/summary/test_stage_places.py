@@ -52,6 +52,15 @@ def test_where_they_begin() -> None:
     assert "of other in update_average, train.py:7" in places_text(facts.places).plain
 
 
+def test_a_block_that_outlasts_the_steps_counts_within_them() -> None:
+    text = STEP.replace("{at48} | stepscope.block", "{at130} | stepscope.block")
+    facts = summarize(
+        annotate(drawn_trace(text.format(n=0, **{f"at{us}": us for us in range(131)})))
+    )
+    (block,) = [place for place in facts.places if place.function == "update_average"]
+    assert block.ms * 1000 == pytest.approx(60)
+
+
 def test_a_teacher_without_gradients_is_forward() -> None:
     """A block whose purpose is unknown has the stage of its place in the step."""
     trace = annotate(

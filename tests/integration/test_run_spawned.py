@@ -1,0 +1,79 @@
+"""`stepscope run` on scripts that start their training processes themselves."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from test_run import RUN, Capture, own_words, start, without_own_words, write
+
+pytest.importorskip("torch")
+
+SCRIPT = """
+    import sys, torch, torch.multiprocessing as mp
+    def work(number, method, steps):
+        assert not [name for name in sys.argv if "stepscope" in name]
+        torch.manual_seed(number)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = model(torch.randn(4, 8)).square().mean()
+            loss.backward()
+            optimizer.step()
+        print(f"{number} {loss.item():.9f}", flush=True)
+        if steps == 1:
+            raise ValueError("too few")
+    if __name__ == "__main__":
+        method, count, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+        mp.start_processes(work, (method, steps), count, start_method=method)
+        print("done")
+"""
+
+
+def both(folder: Path, *words: str) -> tuple[str, str]:
+    """Run the script with and without us; what our messages say, and the folder's captures."""
+    write(folder, SCRIPT, "train.py")
+    plain = start([sys.executable, "train.py", *words], folder)
+    done = start([*RUN, "train.py", *words], folder)
+    assert done.returncode == plain.returncode
+    assert sorted(done.stdout.split("\n")) == sorted(plain.stdout.split("\n"))
+    assert told(without_own_words(done.stderr)) == told(plain.stderr)
+    found = sorted(str(path.relative_to(folder)) for path in folder.glob("**/*.stepscope"))
+    return own_words(done.stderr), " ".join(found)
+
+
+def told(text: str) -> str:
+    """Messages of torch without what differs from run to run: times, processes, who came first."""
+    return re.sub(r"(?m)^W\d.*\n?|Process \d|line \d+", "", text)
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_each_process_is_a_rank(tmp_path: Path, method: str) -> None:
+    said, files = both(tmp_path, method, "2", "9")
+    assert files == "train/rank0.stepscope train/rank1.stepscope"
+    assert "recorded 2 processes that the program started; wrote train\n" in said
+    for rank in (0, 1):
+        manifest = Capture.read(tmp_path / "train" / f"rank{rank}.stepscope").manifest
+        assert (manifest["rank"], manifest["world_size"]) == (rank, 2)
+        assert manifest["steps_recorded"] == [5, 6, 7]
+
+
+def test_a_single_process_writes_the_run_s_file(tmp_path: Path) -> None:
+    said, files = both(tmp_path, "spawn", "1", "9")
+    assert files == "train.stepscope"
+    assert "recorded 1 process that the program started; wrote train.stepscope" in said
+    assert Capture.read(tmp_path / "train.stepscope").manifest["steps_recorded"] == [5, 6, 7]
+
+
+def test_an_error_in_a_process_shows_as_without_us(tmp_path: Path) -> None:
+    _, files = both(tmp_path, "spawn", "1", "1")
+    assert files == "train.stepscope"
+
+
+def test_processes_that_are_forked_are_left_alone(tmp_path: Path) -> None:
+    said, files = both(tmp_path, "fork", "2", "9")
+    assert files == "train.stepscope"
+    assert "no optimizer stepped in this process" in said
