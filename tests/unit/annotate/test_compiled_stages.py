@@ -54,6 +54,35 @@ def test_a_loss_of_optax_is_none_of_its_updates() -> None:
     assert found["exp"] != "optimizer"
 
 
+TRAINED = [
+    ("dot.1", "jit(step)/jvp()/dot_general", ["train.py:9 step", "train.py:3 loss"]),
+    ("dot.2", "jit(step)/transpose(jvp())/dot_general", ["train.py:9 step", "train.py:3 loss"]),
+]
+
+
+def test_a_program_that_runs_what_another_differentiates_is_evaluation() -> None:
+    assert stages(
+        *TRAINED,
+        ("dot.3", "jit(validate)/dot_general", ["train.py:50 validate", "train.py:3 loss"]),
+        ("mean", "jit(validate)/mean", ["train.py:51 validate"]),
+        ("augment", "jit(load)/mul", ["train.py:60 load", "train.py:2 flip"]),
+    ) == {
+        "dot.1": "forward",
+        "dot.2": "backward",
+        "dot.3": "evaluation",
+        "mean": "evaluation",
+        "augment": "other",
+    }
+
+
+def test_functions_of_libraries_and_the_compiled_function_itself_show_no_evaluation() -> None:
+    """Both call `jnp.mean`; a schedule has the name of the step."""
+    mean = f"{SITE}/jax/_src/numpy/reductions.py:9 mean"
+    trained = [(name, scope, [*stack, mean]) for name, scope, stack in TRAINED]
+    found = stages(*trained, ("mean", "jit(average)/mean", ["train.py:70 average", mean]))
+    assert found["mean"] == "other"
+
+
 def test_a_call_and_the_copies_of_the_compiler_have_the_stage_of_their_program() -> None:
     found = of_events(
         annotate(

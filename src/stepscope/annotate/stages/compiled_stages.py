@@ -9,6 +9,7 @@ from stepscope.annotate.names.compiled_calls import called_function, is_compiled
 from stepscope.annotate.names.named_scopes import Scope, scope_of
 from stepscope.annotate.names.optimizer_frames import in_optimizer
 from stepscope.annotate.names.range_names import CODE
+from stepscope.annotate.stages.compiled_evaluation import in_evaluation
 from stepscope.arrays import Codes8, IntArray, Mask
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
@@ -22,7 +23,8 @@ def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
 
     Transformations identify the operations of a differentiated function, and stacks those of an
     optimizer. A program all of one stage, such as a backward pass compiled by itself, gives it to
-    its calls and to what the compiler added. The rest of a program is assigned by position:
+    its calls and to what the compiler added; one that runs what others differentiate is evaluation.
+    The rest of a program is assigned by position:
     `other` before the forward pass, `optimizer` after the first gradient. If nothing is
     differentiated, everything else that was compiled is forward.
 
@@ -50,6 +52,9 @@ def _with_rest_of_programs(trace: Trace, stage: IntArray, scopes: list[Scope]) -
     single = _single_stages(stage, program, len(number))
     added = _table([scope.primitive.startswith(_BY_COMPILER) for scope in scopes])[codes] > 0
     stage = np.where((stage == _NONE) & added, single[program], stage)
+    evaluates = in_evaluation(trace, stage, program)
+    stage = np.where(evaluates, CODE["evaluation"], stage)
+    single = _single_stages(stage, program, len(number))
     _assign_by_position(trace, stage, program)
     stage = np.where(stage == _NONE, single[program], stage)
     names = trace.events.text("name")

@@ -17,7 +17,9 @@ from stepscope.trace.trace import Trace
 
 _SHORT_GAP = 0.01
 _OTHER = STAGES.index("other")
-_COMPILED_STAGES = tuple(STAGES.index(name) for name in ("optimizer", "forward", "loss"))
+_COMPILED_STAGES = tuple(
+    STAGES.index(name) for name in ("evaluation", "optimizer", "forward", "loss")
+)
 _BACKWARD = STAGES.index("backward")
 _NONE = -1
 

@@ -80,8 +80,12 @@ def _between(before: Reading, after: Reading, part: float) -> Reading:
 
 
 def _small(outputs: Any) -> list[Any]:
-    """Small arrays: all outputs of a program are ready at once, and large ones take memory."""
-    return [array for array in arrays_in(outputs) if array.nbytes <= _SMALL_BYTES][:_KEPT]
+    """Small arrays: all outputs of a program are ready at once, and large ones take memory.
+
+    Keys of random numbers do not say whether they are ready.
+    """
+    arrays = (array for array in arrays_in(outputs) if hasattr(array, "is_ready"))
+    return [array for array in arrays if array.nbytes <= _SMALL_BYTES][:_KEPT]
 
 
 def _are_ready(arrays: list[Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import jax
 import pytest
 
 from stepscope.capture.jax.steady_steps import SteadySteps
@@ -119,4 +120,12 @@ def test_a_result_that_is_not_donated_shows_for_all(device: Device) -> None:
         device.now, device.completed = device.now + 10, number + 1
         steps.step_ended({"state": state, "loss": loss})
         state.donated = True
+    assert timed(steps) == (5, 10)
+
+
+def test_a_key_of_random_numbers_does_not_say_whether_it_is_ready(device: Device) -> None:
+    steps, key = SteadySteps(), jax.random.key(0)
+    for number in range(6):
+        device.now, device.completed = device.now + 10, number + 1
+        steps.step_ended((key, Result(device, number)))
     assert timed(steps) == (5, 10)
