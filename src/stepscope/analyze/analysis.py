@@ -28,6 +28,7 @@ class Heading:
         of_tree: whether the source is a calling-context tree.
         of_jax: whether the source is JAX, whose lines `stepscope run` does not record.
         notes: what to know about the steps before reading the findings.
+        unit: what times are per: `step`; `run` of contexts of a whole run without known steps.
     """
 
     source: str
@@ -36,6 +37,7 @@ class Heading:
     of_tree: bool = False
     of_jax: bool = False
     notes: tuple[str, ...] = ()
+    unit: str = "step"
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
         context.context_trace is not None,
         context.is_jax,
         _notes(context),
+        "run" if context.context_trace and context.is_jax else "step",
     )
     together = combined_gain(context, group_findings(findings)[:MOST_GROUPS])
     return Analysis(heading, findings, together)

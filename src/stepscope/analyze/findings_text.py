@@ -42,8 +42,8 @@ def print_findings(
     shown = groups if every else groups[:MOST_GROUPS]
     parts = [
         _head(findings, heading),
-        *_groups(shown, every),
-        *_tail(groups, shown, analysis.together),
+        *_groups(shown, every, heading.unit),
+        *_tail(groups, shown, analysis.together, heading.unit),
     ]
     hint = () if heading.of_jax else _hint(findings)
     console.print(RichGroup(*parts, *hint), highlight=False)
@@ -54,7 +54,8 @@ def _head(findings: Sequence[Finding], heading: Heading) -> Text:
     text.append(f"   {plural(len(findings), 'finding')} · {plural(heading.rules, 'rule')}", "dim")
     if findings:
         step = f"{ms(findings[0].step_ms)} ms"
-        length = f"{step} of operators per step" if heading.of_tree else f"step time {step}"
+        of_tree = f"{step} of operators per step" if heading.unit == "step" else f"{step} in all"
+        length = of_tree if heading.of_tree else f"step time {step}"
         text.append(f" · {length}{_steady(findings[0])}", "dim")
         text.append(" (first step excluded as warm-up)" if heading.excludes_warm_up else "", "dim")
     return text.append("".join(f"\n! {note}" for note in heading.notes), "yellow")
@@ -67,7 +68,7 @@ def _steady(finding: Finding) -> str:
     return ""
 
 
-def _groups(groups: Sequence[Group], every: bool) -> Iterator[RenderableType]:
+def _groups(groups: Sequence[Group], every: bool, unit: str) -> Iterator[RenderableType]:
     for group in groups:
         main = group.main
         table = Table.grid(padding=(0, 1))
@@ -75,8 +76,8 @@ def _groups(groups: Sequence[Group], every: bool) -> Iterator[RenderableType]:
         table.add_column()
         related: list[RenderableType] = [_related(one) for one in group.related]
         if every:
-            related = [part for one in group.related for part in (Text(), *_finding(one))]
-        body = RichGroup(*_finding(main), *related)
+            related = [part for one in group.related for part in (Text(), *_finding(one, unit))]
+        body = RichGroup(*_finding(main, unit), *related)
         table.add_row(Text(main.severity, _STYLE[main.severity]), body)
         yield Padding(table, (1, 0, 0, 0))
 
@@ -87,9 +88,11 @@ def _related(finding: Finding) -> Text:
     return text.append(saves if finding.gain.ms else f"  {finding.rule}", "dim")
 
 
-def _tail(groups: Sequence[Group], shown: Sequence[Group], combined: Gain | None) -> Iterator[Text]:
+def _tail(
+    groups: Sequence[Group], shown: Sequence[Group], combined: Gain | None, unit: str
+) -> Iterator[Text]:
     if not groups:
-        yield Text("\nNo issue worth 1 % or more of the step.", "dim")
+        yield Text(f"\nNo issue worth 1 % or more of the {unit}.", "dim")
         return
     if folded := len(groups) - len(shown):
         yield Text(f"\n… and {plural(folded, 'smaller finding')}; show with --all.", "dim")
@@ -110,18 +113,18 @@ def _hint(findings: Sequence[Finding]) -> Iterator[Text]:
         )
 
 
-def _finding(finding: Finding) -> Iterator[RenderableType]:
+def _finding(finding: Finding, unit: str) -> Iterator[RenderableType]:
     yield Text(finding.what, "bold").append(f"  {finding.rule}", "not bold dim")
     yield Text(finding.advice)
     if finding.patch:
         yield Padding(_patch(finding.patch), (0, 0, 0, 2))
     places = _by_line(finding.evidence)
     for place in places[:_PLACES]:
-        yield Padding(_place(place), (0, 0, 0, 2))
+        yield Padding(_place(place, unit), (0, 0, 0, 2))
     if (rest := len(places) - _PLACES) > 0:
         yield Text(f"  … and {plural(rest, 'more place')}", "dim")
     if finding.gain.ms:
-        yield _gain(finding)
+        yield _gain(finding, unit)
 
 
 def _patch(patch: Patch) -> Text:
@@ -131,13 +134,13 @@ def _patch(patch: Patch) -> Text:
     return text
 
 
-def _gain(finding: Finding) -> Text:
+def _gain(finding: Finding, unit: str) -> Text:
     gain = finding.gain
     low, high = gain.stated_ms
     is_bound = (low, high) == (0.0, gain.ms)
     text = Text("saves up to " if is_bound else "saves about ", "dim")
     text.append(f"{ms(gain.ms)} ms", "green")
-    text.append(f", {percent(finding.share)} of the step", "dim")
+    text.append(f", {percent(finding.share)} of the {unit}", "dim")
     if not is_bound:
         text.append(f" ({ms(low)} to {ms(high)} ms)", "dim")
     return text.append(f": {gain.words}", "dim")
@@ -162,10 +165,10 @@ def _together(places: list[Place]) -> Place:
     )
 
 
-def _place(place: Place) -> Text:
+def _place(place: Place, unit: str) -> Text:
     frame = FrameName.of(place.name)  # whose file and line follow
     name = frame.function if frame else plain_name(place.name)
     text = Text(short_kernel(name, _NAME_WIDTH), "cyan")
-    text.append(f" × {rounded(place.count, 4)}, {ms(place.ms)} ms per step", "dim")
+    text.append(f" × {rounded(place.count, 4)}, {ms(place.ms)} ms per {unit}", "dim")
     text.append(f", {place.stage.replace('_', ' ')}" if place.stage else "", "dim")
     return text.append(f"  {place.where}" if place.where else "")

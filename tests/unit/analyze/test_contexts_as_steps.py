@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
+from stepscope.analyze.analysis import analysis_of
+from stepscope.analyze.findings_text import print_findings
 from stepscope.annotate import annotate
 from stepscope.contexts import ContextTree, build_contexts
 from stepscope.contexts.recorded_tree import with_contexts
@@ -98,6 +102,50 @@ def sampled(reasons: dict[str, int]) -> ContextTree:
         "stalls": Stats.of(np.arange(first, first + len(stalls)), stalls, size),
     }
     return ContextTree(nodes, metrics).check()
+
+
+def compiled_again(file: str) -> Trace:
+    """A function of JAX, defined in a file or else JAX's own, that is compiled three times."""
+    rows: list[dict[str, Any]] = [
+        {"parent": -1, "kind": "root", "name": "all"},
+        {"parent": 0, "kind": "python", "name": "main", "file": "train.py", "line": 7},
+        {"parent": 1, "kind": "operator", "name": "jit(f)", "file": file, "line": 3},
+        {"parent": 2, "kind": "annotation", "name": "compilation of f, again: new shape of x"},
+    ]
+    nodes = Table(
+        CONTEXTS,
+        {
+            **{name: [row.get(name, "") for row in rows] for name in ("kind", "name", "file")},
+            "via": ["call"] * len(rows),
+            "parent": [row["parent"] for row in rows],
+            "line": [row.get("line", -1) for row in rows],
+        },
+    )
+    times = Stats.of(np.array([3, 3, 3]), np.full(3, 50_000_000), len(rows))
+    tree = ContextTree(nodes, {"call_ns": times}).check()
+    return with_contexts(Trace({}), tree).with_metadata(framework="jax")
+
+
+@pytest.mark.parametrize(
+    ("file", "what", "advice"),
+    [
+        ("train.py", "jax.jit recompiled 3 times, 150 ms in total", "Pad batches"),
+        ("", "Operations outside jax.jit were compiled again 3 times", "jax.jit(model.init)"),
+    ],
+)
+def test_what_jax_compiles_again_is_the_users_or_its_own(file: str, what: str, advice: str) -> None:
+    (finding,) = apply_rules(RuleContext(compiled_again(file)), RULES)
+    assert finding.what.startswith(what)
+    assert advice in finding.advice
+
+
+def test_times_of_a_whole_run_of_jax_are_not_called_those_of_a_step() -> None:
+    context = RuleContext(compiled_again("train.py"))
+    out = io.StringIO()
+    print_findings(Console(file=out, width=200), analysis_of(context, RULES))
+    assert "150.0 ms in all" in out.getvalue()
+    assert "ms per run" in out.getvalue()
+    assert "step" not in out.getvalue()
 
 
 def test_the_reasons_that_a_hot_kernel_stalls_for() -> None:

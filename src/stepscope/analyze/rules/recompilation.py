@@ -12,7 +12,7 @@ from stepscope.analyze.compilation_names import COMPILING
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.annotate.names.compiled_calls import CALL
-from stepscope.arrays import Rows
+from stepscope.arrays import Mask, Rows
 from stepscope.contexts import ContextTree
 from stepscope.summary.numbers import rounded
 
@@ -33,6 +33,11 @@ _FIX_IN_JAX = (
 _OF_JAX = (
     "Shapes, types or static arguments change between calls, or the function is created again "
     f"(stepscope run --contexts shows which). {_FIX_IN_JAX}"
+)
+_ITSELF = "Operations outside jax.jit were compiled again"
+_OUTSIDE = (
+    "Each is a program of its own, compiled for each shape: put the code around them under one "
+    "jax.jit, as in jax.jit(model.init)(key, x)."
 )
 _WHY = "at most the compile time"
 
@@ -78,20 +83,34 @@ def _in_tree(context: RuleContext, tree: ContextTree) -> Iterator[Finding]:
     if not len(nodes) or not tree.has("call_ns"):
         return
     nodes = _often(tree, nodes)
+    of_jax = _of_jax_itself(tree, nodes) if context.is_jax else np.zeros(len(nodes), np.bool_)
+    who = context.by_framework("torch.compile", jax="jax.jit")
+    advice = context.by_framework(_ADVICE, jax=_FIX_IN_JAX)
+    yield from _repeated(context, tree, nodes[~of_jax], f"{who} recompiled", advice)
+    yield from _repeated(context, tree, nodes[of_jax], _ITSELF, _OUTSIDE)
+
+
+def _repeated(
+    context: RuleContext, tree: ContextTree, nodes: Rows, what: str, advice: str
+) -> Iterator[Finding]:
     if not len(nodes):
         return
     spent = tree.own("call_ns")
     nodes = nodes[(-spent.sum[nodes]).argsort(kind="stable")]
     ms = float(spent.sum[nodes].sum()) / 1e6
-    who = context.by_framework("torch.compile", jax="jax.jit")
     yield context.finding_in_tree(
-        f"{who} recompiled {rounded(_times(tree, nodes), 4)} times, {rounded(ms, 4)} ms "
-        "in total, "
+        f"{what} {rounded(_times(tree, nodes), 4)} times, {rounded(ms, 4)} ms in total, "
         f"mostly {_function_and_reason(tree.label(nodes[0]))}.",
-        context.by_framework(_ADVICE, jax=_FIX_IN_JAX),
+        advice,
         nodes,
         context.bound(ms / context.step_count, _WHY),
     )
+
+
+def _of_jax_itself(tree: ContextTree, nodes: Rows) -> Mask:
+    """Whether each compiles a function of JAX, which has no line of its own."""
+    files = tree.nodes.text("file")
+    return np.array([not files[int(tree.parent[node])] for node in nodes.tolist()], np.bool_)
 
 
 def _often(tree: ContextTree, nodes: Rows) -> Rows:
