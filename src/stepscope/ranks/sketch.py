@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from stepscope.annotate.device.host_idle import exposed_communication
+from stepscope.annotate.names.communication_names import is_communication_wait
 from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Floats, Ids
 from stepscope.ranks.calls import Calls, calls_of, computing_on_device
@@ -16,7 +17,7 @@ from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.trace import Trace
 
-VERSION = 3
+VERSION = 4
 UNKNOWN_RANK = -1
 _MOST_STEPS = 200
 _MOST_KERNELS = 100
@@ -37,7 +38,8 @@ class Sketch(msgspec.Struct, frozen=True):
             `host` is the time in which the device is idle since the CPU launches late.
         waiting: for each step the exposed communication: waiting for other ranks, or transfer.
         idle: by cause, for each step.
-        kernels: the work that takes longest, by name: how many a step, and the median duration.
+        kernels: the work that takes longest, by name: how many a step, and the median duration;
+            without a device operators, with the time in which they call no other.
         calls: its communication, call by call.
         version: of this format.
     """
@@ -84,7 +86,7 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
         idle={
             cause: _ms(values) for cause, values in _idle(trace, numbers).items() if values.any()
         },
-        kernels=_kernels(trace, numbers, computing),
+        kernels=_kernels(trace, numbers, computing if len(computing) else _operators(trace)),
         calls=calls_of(
             trace, steps["window_start_ns"][kept], steps["window_end_ns"][kept],
             clock_of(trace.metadata), computing,
@@ -175,7 +177,9 @@ def _kernels(trace: Trace, numbers: Ids, computing: Ids) -> dict[str, tuple[floa
     events = trace.events
     rows = computing[_positions(events["step"][computing], numbers) >= 0]
     names = events.text("name")
-    codes, duration = names.codes[rows], events["duration_ns"][rows]
+    on_device = trace["tracks"]["device"][events["track"][rows]] >= 0
+    duration = np.where(on_device, events["duration_ns"][rows], events["self_ns"][rows])
+    codes = names.codes[rows]
     order = np.lexsort((duration, codes))
     codes, duration = codes[order], duration[order]
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
@@ -189,6 +193,13 @@ def _kernels(trace: Trace, numbers: Ids, computing: Ids) -> dict[str, tuple[floa
         )
         for row in longest
     }  # fmt: skip
+
+
+def _operators(trace: Trace) -> Ids:
+    """The operators of the CPU's threads; those that wait for communication do not work."""
+    events = trace.events
+    waits = events.text("name").where(is_communication_wait)
+    return np.flatnonzero(events.text("category").mask("cpu_op") & ~waits)
 
 
 def _positions(steps: Ids, numbers: Ids) -> Ids:

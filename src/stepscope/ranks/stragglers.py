@@ -15,6 +15,7 @@ _LEAST_SHARE = 0.03  # of the step: what is smaller is no straggler
 _LEAST_SPREADS = 6.0  # robust spreads of the other ranks
 _PERSISTENT = 0.8  # of the steps
 _ALIKE = 0.35  # of the excess: kernels that differ by less are slower alike
+_EXPLAINED = 0.3  # of the excess: below, kernels do not explain it
 _STAGE_WORDS = {
     "data_loading": "data loading",
     "zero_grad": "zero grad",
@@ -153,7 +154,7 @@ def _straggler(
         steps=span(when, table.steps),
         excess_ms=excess,
         excess=ratio,
-        cause=_cause(sketches, stage, rows, ratio, received),
+        cause=_cause(sketches, stage, rows, excess, ratio, received),
     )
 
 
@@ -164,8 +165,9 @@ def span(when: Mask, steps: list[int]) -> tuple[int, int] | None:
 
 
 def _cause(
-    sketches: Sequence[Sketch], stage: str, rows: list[int], excess: float, received: Floats
-) -> str:
+    sketches: Sequence[Sketch], stage: str, rows: list[int], excess_ms: float, excess: float,
+    received: Floats,
+) -> str:  # fmt: skip
     if stage in _CAUSES:
         return _CAUSES[stage]
     tokens = _received_ratio(received, rows)
@@ -174,13 +176,34 @@ def _cause(
     ratios = _kernel_ratios(sketches, rows)
     if not ratios:
         return "its own work takes longer"
+    return _cause_by_kernels(sketches, rows, excess_ms, ratios)
+
+
+def _cause_by_kernels(
+    sketches: Sequence[Sketch], rows: list[int], excess_ms: float,
+    ratios: dict[str, tuple[float, float]],
+) -> str:  # fmt: skip
+    first = sketches[rows[0]]
+    work, place = ("kernel", "device") if first.device or first.idle else ("operator", "CPU")
+    longer = _longer_ms(sketches, rows)
+    if longer < _EXPLAINED * excess_ms:
+        return f"in Python or waiting (no {work} takes longer)"
     values = np.array([ratio for ratio, _ in ratios.values()])
     if len(values) >= 3 and _are_alike(values):
-        return "all kernels alike: slower device"
-    name = max(ratios, key=lambda one: (ratios[one][0] - 1) * ratios[one][1])
-    if ratios[name][0] > 1 + _LEAST_SHARE:
+        return f"slower {place} (all {work}s alike)"
+    extra = {name: (ratio - 1) * each for name, (ratio, each) in ratios.items()}
+    name = max(extra, key=lambda one: extra[one])
+    if extra[name] > _EXPLAINED * longer:
         return f"mostly {name}"
-    return "more work: as many ms per kernel, more kernels"
+    return f"more work (as many ms per {work}, more {work}s)"
+
+
+def _longer_ms(sketches: Sequence[Sketch], rows: list[int]) -> float:
+    """How much longer the kernels of slow ranks take than those of the others, per step."""
+    total = np.array([
+        sum(count * each for count, each in one.kernels.values()) for one in sketches
+    ])  # fmt: skip
+    return float(np.median(total[rows]) - np.median(np.delete(total, rows)))
 
 
 def _received_ratio(totals: Floats, rows: list[int]) -> float:

@@ -8,8 +8,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from stepscope.ranks import Sketch, job_report
+from stepscope.annotate import annotate
+from stepscope.ranks import Sketch, job_report, sketch_of
 from stepscope.ranks.ranks_text import verdict
+from stepscope.testing import drawn_trace
+from stepscope.trace.trace_rank import of_rank
 
 STAGES = {"data_loading": 1.0, "forward": 20.0, "backward": 40.0, "optimizer": 5.0}
 KERNELS = {
@@ -89,7 +92,7 @@ def test_a_slow_device_is_named_with_its_rank_and_cause(seed: int) -> None:
     assert {one.ranks for one in report.stragglers} == {(rank,)}
     first = report.stragglers[0]
     assert (first.stage, first.steps, first.cause) == (
-        "backward", None, "all kernels alike: slower device"
+        "backward", None, "slower device (all kernels alike)"
     )  # fmt: skip
     assert first.excess == pytest.approx(0.2, abs=0.03)
 
@@ -133,6 +136,41 @@ def test_one_long_kernel_is_named() -> None:
 
     (only,) = job_report(job(1, fault=plant)).stragglers
     assert (only.ranks, only.cause) == ((3,), "mostly softmax")
+
+
+@pytest.mark.parametrize(
+    ("softmax", "cause"),
+    [
+        ((200.0, 0.1), "more work (as many ms per kernel, more kernels)"),
+        ((50.0, 0.1), "in Python or waiting (no kernel takes longer)"),
+    ],
+)
+def test_what_no_single_kernel_explains(softmax: tuple[float, float], cause: str) -> None:
+    def plant(
+        work: dict[int, dict[str, list[float]]], kernels: dict[int, dict[str, tuple[float, float]]]
+    ) -> None:
+        work[3]["forward"] = [value + 15 for value in work[3]["forward"]]
+        kernels[3] = {**KERNELS, "softmax": softmax}
+
+    (only,) = job_report(job(1, fault=plant)).stragglers
+    assert only.cause == cause
+
+
+def test_without_a_device_operators_are_named() -> None:
+    """Rank 1 multiplies for 25 us where rank 0 takes 10; both call it twice."""
+    ranks = [
+        of_rank(annotate(drawn_trace("\n".join(f"""
+            main | {at}      {at + 100}            | ProfilerStep#{step}
+            main | {at + 5}  {at + 5 + each}       | aten::mm
+            main | {at + 35} {at + 35 + each}      | aten::mm
+            gloo | {at + 35 + each} {at + 90}      | gloo:all_reduce
+        """ for step, at in enumerate(range(0, 500, 100))))), number)
+        for number, each in enumerate((10, 25))
+    ]  # fmt: skip
+    sketches = [sketch_of(rank) for rank in ranks]
+    assert [one.kernels["aten::mm"] for one in sketches] == [(2.0, 0.01), (2.0, 0.025)]
+    (only,) = job_report(sketches).stragglers
+    assert (only.ranks, only.cause) == ((1,), "mostly aten::mm")
 
 
 def test_a_rank_that_waits_longest_is_never_the_straggler() -> None:
