@@ -76,6 +76,13 @@ def test_it_needs_neither_torch_nor_a_breakdown(measured: Result) -> None:
     assert measured.to_json([96])["predictions"][0]["bytes"] > 0
 
 
+def test_the_peak_has_kinds(measured: Result) -> None:
+    assert measured.program_memory["state"] == WEIGHTS
+    assert measured.program_memory["inputs"] == 4 * 48 * 64
+    assert sum(measured.program_memory.values()) == memory(measured)[48]
+    assert measured.to_json()["program_memory"] == measured.program_memory
+
+
 def test_donated_arguments_count_once(tmp_path: Path) -> None:
     decay = SCRIPT.replace("0.1 * jax.grad(loss)(weights, x)", "x.mean()")
     donate = decay.replace("@jax.jit", "@jax.jit(donate_argnums=0)")

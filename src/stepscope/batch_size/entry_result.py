@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,9 @@ class Result:
         breakdown: what a step at the entry's own batch size is made of; None if not asked for.
         estimate: memory estimated with fake tensors; None if not asked for or not possible.
         capture: the steps that were recorded; the file is gone once the session is closed.
+        program_memory: of JAX, the peak at the entry's own batch size by kind, bytes:
+            `parameters` and `optimizer_state`, or both as `state`; `inputs`; `results` in memory of
+            their own; `temporaries`, activations included; `others` on the device.
     """
 
     entry: Entry
@@ -34,6 +37,7 @@ class Result:
     breakdown: Breakdown | None = None
     estimate: Estimate | None = None
     capture: Path | None = None
+    program_memory: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self, at: Sequence[int] = ()) -> Json:
         """As `stepscope batch --json` has it."""
@@ -48,6 +52,8 @@ class Result:
         }
         if self.breakdown is not None:
             result["breakdown"] = self.breakdown.to_json()
+        if self.program_memory:
+            result["program_memory"] = dict(self.program_memory)
         if self.estimate is not None:
             result["estimate"] = self.estimate.to_json()
         return result

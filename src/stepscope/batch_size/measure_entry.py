@@ -38,6 +38,7 @@ class Measuring:
         self._known: dict[int, int] = {}
         self._captures: dict[int, Path] = {}
         self._is_jax = False  # whose memory XLA knows without running
+        self.program_memory: dict[str, int] = {}
 
     def measure(self, batch: int) -> Measured | None:
         """Once, in a fresh process; the first also records what the step is made of."""
@@ -61,6 +62,8 @@ class Measuring:
         self.device = facts["device"] | {"energy_counter": power["source"] if power else None}
         self._is_jax = facts["framework"] == "jax"
         self._known[batch] = facts["bytes"]
+        if batch == self.entry.batch:
+            self.program_memory = facts.get("memory") or {}
         if capture is not None and capture.exists():
             self._captures[batch] = capture
         return Measured(batch, tuple(facts["steps_ms"]), facts["bytes"], facts)

@@ -112,7 +112,8 @@ class Session:
         estimated = run.estimate(found, self._progress)
         notes = run.warnings(found)
         profile = make_profile(found.points(), found.too_large, run.device, notes)
-        return Result(entry, profile, run.breakdown(found), estimated, run.capture)
+        breakdown = run.breakdown(found)
+        return Result(entry, profile, breakdown, estimated, run.capture, run.program_memory)
 
     def _worker(self, fork: bool) -> Worker:
         if fork not in self._workers:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 _KINDS = {"weights": "blue", "gradients": "magenta", "optimizer_state": "red",
           "activations": "green", "inputs": "cyan", "temporaries": "yellow",
-          "buffers": "bright_black", "untracked": "bright_black"}  # fmt: skip
+          "buffers": "bright_black", "untracked": "bright_black",
+          "parameters": "blue", "state": "blue", "results": "magenta",
+          "others": "bright_black"}  # fmt: skip
 _LINES = 8
 _BAR = 16
 _WIDE = 100
@@ -49,9 +51,11 @@ class _Text:
         yield self.header()
         yield self.curve()
         yield self.verdict()
-        if self.result.breakdown:
-            yield self.memory()
+        if breakdown := self.result.breakdown:
+            yield self.memory(breakdown.memory, breakdown.peak_bytes)
             yield self.lines()
+        elif memory := self.result.program_memory:
+            yield self.memory(memory, sum(memory.values()))
         yield self.footer()
 
     def header(self) -> Text:
@@ -170,12 +174,11 @@ class _Text:
         text.append(f"\n  What fits {one['name']} is not known: ", "yellow")
         text.append(f"the models say {one['batch']:,}, but {why}.", "yellow")
 
-    def memory(self) -> RenderableType:
-        breakdown = self.result.breakdown
-        assert breakdown is not None
-        result = plain_table(f"Memory at its peak, batch size {breakdown.batch}", "", ">", ">", "")
-        whole = breakdown.peak_bytes or 1
-        for kind, held in sorted(breakdown.memory.items(), key=lambda pair: -pair[1]):
+    def memory(self, kinds: Mapping[str, int], peak: int) -> RenderableType:
+        """The peak by kind, the largest first."""
+        result = plain_table(f"Memory at its peak, batch size {self.batch}", "", ">", ">", "")
+        whole = peak or 1
+        for kind, held in sorted(kinds.items(), key=lambda pair: -pair[1]):
             if held / whole >= 0.001:
                 style = _KINDS[kind]
                 words = Text(kind.replace("_", " "), style)

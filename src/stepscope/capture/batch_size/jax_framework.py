@@ -13,6 +13,7 @@ from typing import Any
 import jax
 from jax import tree_util
 
+from stepscope.capture.batch_size.assigned_memory import ProgramMemory, size_on_device
 from stepscope.capture.batch_size.energy_counters import PowerMeter, cpu_counters
 from stepscope.capture.batch_size.framework import Peak, main_memory
 from stepscope.capture.batch_size.step_clock import StepClock
@@ -30,11 +31,14 @@ class JaxFramework:
         self._bytes = 0
         self._is_watching = False
         self._exact = True
+        self._programs = ProgramMemory()
+        self._kinds: Json = {}
 
     def returned(self, call: JitCall) -> None:
         """A compiled function has returned; in steps with memory, its peak counts."""
         if self._is_watching:
-            self._bytes = max(self._bytes, self._peak_of(call))
+            self._look_at(call)
+        self._programs.returned(call)
 
     def step_ended(self, outputs: Any) -> None:
         """Keep the loop from running further ahead."""
@@ -69,21 +73,24 @@ class JaxFramework:
             "device": _device(),
             "threads": None,
             "exact": self._exact,
+            "memory": self._kinds,
         }
 
-    def _peak_of(self, call: JitCall) -> int:
+    def _look_at(self, call: JitCall) -> None:
         """Bytes on the first device while a program runs."""
         known = {id(leaf) for leaf in tree_util.tree_leaves((call.inputs, call.outputs))}
         others = [array for array in jax.live_arrays() if id(array) not in known]
-        return self._program_bytes(call) + sum(map(bytes_on_device, others))
-
-    def _program_bytes(self, call: JitCall) -> int:
+        besides = sum(map(bytes_on_device, others))
         try:
-            return assigned_bytes(call.memory())
+            stats = call.memory()
+            size = assigned_bytes(stats)
         except Exception:  # of a function compiled ahead of time, nothing is known but its arrays
-            self._exact = False
+            self._exact, stats = False, None
             leaves = tree_util.tree_leaves((call.inputs, call.outputs))
-            return sum(bytes_on_device(leaf) for leaf in leaves if isinstance(leaf, jax.Array))
+            size = sum(bytes_on_device(leaf) for leaf in leaves if isinstance(leaf, jax.Array))
+        if size + besides >= self._bytes:  # of equal ones, the last: more of its state is known
+            self._bytes = size + besides
+            self._kinds = self._programs.kinds(call, stats, besides) if stats else {}
 
 
 def assigned_bytes(stats: Any) -> int:
@@ -102,12 +109,7 @@ def assigned_bytes(stats: Any) -> int:
 
 def bytes_on_device(array: Any) -> int:
     """Bytes of an array on one of the devices that it is on; 0 if it was donated."""
-    if array.is_deleted():
-        return 0
-    size = array.dtype.itemsize
-    for length in array.sharding.shard_shape(array.shape):
-        size *= length
-    return int(size)
+    return 0 if array.is_deleted() else size_on_device(array)
 
 
 def _device() -> Json:
