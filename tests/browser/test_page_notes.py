@@ -76,6 +76,49 @@ def test_a_note_is_pinned_to_a_row(resnet: Workbench) -> None:
     resnet.page.locator('.pane[data-pane="kernels"] tr.marked').wait_for()
 
 
+def test_a_note_is_pinned_to_a_row_of_a_table(workbench: Workbench, several_url: str) -> None:
+    """Of one that leads to no operation as well: a collective by rank."""
+    workbench.open(several_url, "#trace=dlrm_8rank_v100&pane=collectives&byRank=1")
+    row = workbench.page.locator(".pane tbody tr").nth(2)
+    key = row.get_attribute("data-key")
+    path = workbench.path
+    row.hover()
+    row.get_by_role("button", name="Write a note").click()
+    workbench.until("document.activeElement.closest('.notes') !== null")
+    workbench.page.keyboard.type("too early")
+    workbench.page.keyboard.press("Enter")
+    workbench.until("location.hash.includes('too+early')")
+    other = Workbench(workbench.context)
+    other.open(workbench.base, f"#{workbench.fragment}")
+    other.page.locator(".notes .chip").click()
+    shown = other.page.locator('.pane[data-pane="collectives"] tr.marked')
+    shown.wait_for()
+    assert (shown.get_attribute("data-key"), other.path) == (key, path)
+    assert other.page.locator(".row-note.noted").get_attribute("title") == "too early"
+    assert other.problems == []
+
+
+def test_a_note_on_a_filtered_row_is_gone_to(resnet: Workbench) -> None:
+    resnet.pane("kernels")
+    row = resnet.page.locator(".pane tbody tr").nth(3)
+    key = row.get_attribute("data-key")
+    row.hover()
+    row.get_by_role("button", name="Write a note").click()
+    resnet.until("document.activeElement.closest('.notes') !== null")
+    resnet.page.keyboard.type("fuse these")
+    resnet.page.keyboard.press("Enter")
+    resnet.pane("kernels")
+    resnet.page.get_by_role("searchbox", name="Filter kernels").fill("nothing like it")
+    resnet.page.locator("#tab-notes").click()
+    resnet.page.locator(".notes .chip").click()
+    marked = resnet.page.locator('.pane[data-pane="kernels"] tr.marked')
+    marked.wait_for()
+    assert marked.get_attribute("data-key") == key
+    resnet.click(".row-note.noted")
+    resnet.until("document.activeElement.closest('.notes') !== null")
+    assert resnet.page.locator(".notes input").count() == 1
+
+
 def test_a_url_carries_notes_and_the_way_back_keeps_them(resnet: Workbench) -> None:
     resnet.click('[data-stage="forward"]')
     resnet.until("document.querySelectorAll('.level').length === 3")

@@ -37,6 +37,7 @@ const VIEWS: Record<string, Partial<View>> = {
         time: 1_500_000,
         path: "",
         subject: null,
+        row: null,
         label: "1.50 ms",
         text: "Why? & <b>",
       },
@@ -45,8 +46,18 @@ const VIEWS: Record<string, Partial<View>> = {
         time: 0,
         path: "s5.0/t3",
         subject: { kernel: "gemm<1, 2>" },
+        row: null,
         label: "gemm",
         text: "50 %",
+      },
+      {
+        trace: "run",
+        time: -1,
+        path: "",
+        subject: null,
+        row: { table: "collectives", key: "allreduce 0: a&b" },
+        label: "allreduce",
+        text: "why so small?",
       },
     ],
   },
@@ -103,7 +114,7 @@ it("passes over what it does not know, and what is broken", () => {
 });
 
 it("leaves notes without text out, and passes broken ones over", () => {
-  const note = { trace: "a", time: 5, path: "", subject: null, label: "5 ns", text: "" };
+  const note = { trace: "a", time: 5, path: "", subject: null, row: null, label: "5 ns", text: "" };
   expect(toHash({ ...NO_VIEW, notes: [note] })).toBe("#");
   expect(fromHash("#notes=nothing%0Aa%09x%09%09%09%09b").notes).toEqual([]);
   const lines = { ...note, text: "two\nlines" };

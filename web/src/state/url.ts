@@ -1,5 +1,5 @@
 import type { Subject } from "../api/client";
-import type { Note } from "../model/notes";
+import type { Note, TableRow } from "../model/notes";
 import type { Span } from "../model/span";
 import { choiceText, parseChoice, type TableChoice } from "../model/table/choice";
 
@@ -233,8 +233,8 @@ function parseMemory(text: string): MemoryView {
 
 /** A line for each note, its parts separated by tabs; what has no text yet is left out. */
 function notesText(notes: readonly Note[]): string {
-  const line = ({ trace, time, path, subject, label, text }: Note): string =>
-    [trace, String(Math.round(time)), path, subject ? subjectText(subject) : "", label, text]
+  const line = ({ trace, time, path, subject, row, label, text }: Note): string =>
+    [trace, String(Math.round(time)), path, pinText(subject, row), label, text]
       .map((part) => part.replace(/\s/g, " "))
       .join("\t");
   return notes
@@ -246,11 +246,25 @@ function notesText(notes: readonly Note[]): string {
 function parseNotes(text: string): Note[] {
   return text.split("\n").flatMap((line) => {
     const [trace, time = "", path, subject, label, ...said] = line.split("\t");
-    if (!said.length || !/^\d{1,18}$/.test(time)) return [];
+    if (!said.length || !/^(\d{1,18}|-1)$/.test(time)) return [];
     const [on, where, what] = [trace ?? "", path ?? "", label ?? ""];
-    const row = parseSubject(subject ?? "");
-    return [{ trace: on, time: Number(time), path: where, subject: row, label: what, text: said.join(" ") }];
-  }); // prettier-ignore
+    const row = parseRow(subject ?? "");
+    if ((row === null) !== Number(time) >= 0) return [];
+    const led = row ? null : parseSubject(subject ?? "");
+    const text = said.join(" ");
+    return [{ trace: on, time: Number(time), path: where, subject: led, row, label: what, text }];
+  });
+}
+
+/** The row that a note is about: one that leads to an operation, or one of a table. */
+function pinText(subject: Subject | null, row: TableRow | null): string {
+  if (row) return `row:${row.table}:${row.key}`;
+  return subject ? subjectText(subject) : "";
+}
+
+function parseRow(text: string): TableRow | null {
+  const found = /^row:(\w+):(.*)$/s.exec(text);
+  return found && { table: found[1]!, key: found[2]! };
 }
 
 function subjectText(subject: Subject): string {

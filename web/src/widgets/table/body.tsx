@@ -20,7 +20,7 @@ export function TableBody<Row>({ table }: { table: TableState<Row> }): JSX.Eleme
   const walks = opens || props.onChoose !== undefined;
   const follow = (): void => void (scroll.value = frame.current!.scrollTop);
   const walk = useWalk(table, frame, follow);
-  const { show } = props;
+  const { show } = table;
 
   // Once for each key: who scrolls or sorts afterwards is left alone.
   const shown = useRef<string | number | null>(null);

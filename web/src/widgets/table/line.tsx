@@ -20,7 +20,8 @@ export function LineRow<Row>(props: {
   const row = line.rows[0]!;
   const { columns } = table;
   const { keyOf, marked: isMarked } = table.props;
-  const marked = line.group === null && isMarked?.(row);
+  const isShown = table.props.kept?.shown === String(keyOf(row));
+  const marked = line.group === null && (isShown || isMarked?.(row));
   return (
     <tr
       data-at={at}
@@ -43,6 +44,7 @@ export function LineRow<Row>(props: {
             ) : (
               content
             )}
+            {first && line.group === null && <RowNote table={table} row={row} />}
           </td>
         );
       })}
@@ -90,6 +92,31 @@ function Twist<Row>({ table, line }: { table: TableState<Row>; line: Line<Row> }
       }}
     >
       {line.open ? "▾" : "▸"}
+    </button>
+  );
+}
+
+/** The mark of a row with a note, else what begins one, there while the row is pointed at. */
+function RowNote<Row>({ table, row }: { table: TableState<Row>; row: Row }): JSX.Element | null {
+  const notes = table.props.kept?.notes;
+  if (!notes) return null;
+  const key = String(table.props.keyOf(row));
+  const note = notes.of.get(key);
+  const column = table.columns[0]!;
+  const label = String(column.full?.(row) ?? column.value?.(row) ?? key);
+  return (
+    <button
+      type="button"
+      class={note ? "row-note noted" : "row-note"}
+      tabIndex={-1}
+      aria-label={note ? `Note on ${label}: ${note.text}` : `Write a note on ${label}`}
+      title={note ? note.text : "Write a note on this row"}
+      onClick={(event) => {
+        event.stopPropagation();
+        notes.pin(key, label);
+      }}
+    >
+      ✎
     </button>
   );
 }

@@ -34,6 +34,13 @@ export interface TableView<Row> {
 export interface KeptChoice {
   choice: TableChoice;
   choose: (to: TableChoice) => void;
+  /** Texts of notes by the keys of rows, and how to write one. */
+  notes?: {
+    of: ReadonlyMap<string, { text: string }>;
+    pin: (key: string, label: string) => void;
+  } | null;
+  /** The row that somebody came to see. */
+  shown?: string | null;
 }
 
 export interface TableProps<Row> {
@@ -78,6 +85,8 @@ export interface TableState<Row> {
   setView: (view: TableView<Row>) => void;
   setFilter: (text: string) => void;
   sortBy: (column: Column<Row>) => void;
+  /** What is opened to and scrolled into view. */
+  show: TableProps<Row>["show"];
   toggle: (line: Line<Row>, open?: boolean) => void;
   openAll: (open: boolean) => void;
 }
@@ -116,14 +125,18 @@ export function useTable<Row>(props: TableProps<Row>): TableState<Row> {
   const found = useMemo(() => counted(matches), [shape, matches]);
   const all = useMemo(() => (matches ? counted(null).length : found.length), [shape, found]);
 
+  const shown = props.kept?.shown ?? null;
+  const isShown = (row: Row): boolean => String(props.keyOf(row)) === shown;
+  const show = shown === null ? props.show : { key: `note ${shown}`, is: isShown };
   useLayoutEffect(() => {
-    if (!props.show) return;
-    open.value = new Set([...open.value, ...waysTo(shape, props.show.is)]);
-  }, [props.show?.key, shape]);
+    if (!show) return;
+    open.value = new Set([...open.value, ...waysTo(shape, show.is)]);
+  }, [show?.key, shape]);
 
   return {
     props, views, view,
     columns, filter, sorting, current, lines, found, total: all,
+    show,
     opens: Boolean(shape.groupBy || shape.childrenOf),
     setView: (to) => choose({ ...choice, view: to === views[0] ? "" : to.id, sorting: null }),
     setFilter: (text) => choose({ ...choice, filter: text }),
