@@ -20,6 +20,7 @@ A message says what failed and why, where, and what to do next.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from typing import Any
 
@@ -112,3 +113,13 @@ def one_line(error: BaseException) -> str:
         ('two lines', 'KeyError')
     """
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def has_no_descriptors(error: object) -> bool:
+    """Whether an operation failed since the process, or the system, has no descriptors left.
+
+    Example:
+        >>> has_no_descriptors(OSError(errno.EMFILE, "too many open files"))
+        True
+    """
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)

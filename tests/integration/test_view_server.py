@@ -14,7 +14,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -92,9 +92,9 @@ class Running:
 
 
 @contextmanager
-def viewing(page: Path, *arguments: object) -> Iterator[Running]:
+def viewing(page: Path, *arguments: object, limits: Sequence[str] = ()) -> Iterator[Running]:
     process = subprocess.Popen(
-        command(page, "view", "--no-browser", *arguments),
+        [*limits, *command(page, "view", "--no-browser", *arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -126,6 +126,20 @@ def test_it_prints_a_url_answers_and_ends_at_ctrl_c(page: Path, trace: Path) -> 
         assert server.interrupt() == 0
         assert server.process.stderr is not None
         assert "Traceback" not in server.process.stderr.read()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of descriptors are of POSIX")
+def test_more_clients_than_descriptors_do_no_harm(page: Path, trace: Path) -> None:
+    few = ("sh", "-c", 'ulimit -n 64; exec "$@"', "sh")
+    with viewing(page, trace, limits=few) as server:
+        port = int(server.base.rpartition(":")[2].strip("/"))
+        clients = [socket.create_connection(("127.0.0.1", port), PATIENCE_S) for _ in range(100)]
+        for client in clients:
+            client.close()
+        assert server.ready()[0]["state"] == "ready"
+        assert server.interrupt() == 0
+        assert server.process.stderr is not None
+        assert server.process.stderr.read() == "Press Ctrl-C to stop.\n"
 
 
 def test_the_token_in_the_url_opens_the_page(page: Path, trace: Path) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import hmac
 import logging
 import secrets
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Event
@@ -18,6 +19,7 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidRequest
 from pygls.io_ import run_async
 
+from stepscope.accept_errors import AcceptErrors
 from stepscope.lsp.language_server import StepscopeServer
 
 _LOG = logging.getLogger(__name__)
@@ -60,7 +62,12 @@ async def serve_tcp(
             connections.discard(writer)
             writer.close()
 
-    return await asyncio.start_server(connected, host, port)
+    asyncio.get_running_loop().set_exception_handler(AcceptErrors(_say))
+    return await asyncio.start_server(connected, host, port, backlog=_MOST_CONNECTIONS // 2)
+
+
+def _say(line: str) -> None:
+    print(f"stepscope lsp: {line}", file=sys.stderr, flush=True)
 
 
 class _Connection:

@@ -13,7 +13,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
-from stepscope.errors import ServeError, StepscopeError, TraceError
+from stepscope.errors import ServeError, StepscopeError, TraceError, has_no_descriptors
 from stepscope.serve import bundle
 from stepscope.serve.guard import Guard, Token
 from stepscope.serve.json_encoding import encode
@@ -69,7 +69,7 @@ def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
         *([Mount(PREFIX, Perfetto(perfetto))] if perfetto else []),
         Route("/{file}", _asset),
     ]
-    handlers = {HTTPException: _refused, StepscopeError: _refused}
+    handlers = {HTTPException: _refused, StepscopeError: _refused, OSError: _short}
     return Guard(Starlette(routes=routes, exception_handlers=handlers), token, port)
 
 
@@ -125,3 +125,10 @@ async def _refused(request: Request, error: Exception) -> Response:
         return _json(request, Failure(error.detail), error.status_code)
     status = getattr(error, "status", 404 if isinstance(error, TraceError) else 400)
     return _json(request, Failure(str(error)), status)
+
+
+async def _short(request: Request, error: Exception) -> Response:
+    """Without descriptors nothing can be answered now, but later: no traceback for each request."""
+    if not has_no_descriptors(error):
+        raise error
+    return _json(request, Failure("the server has too many open files; ask again"), 503)

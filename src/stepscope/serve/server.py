@@ -16,6 +16,7 @@ from threading import Thread
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from stepscope.accept_errors import AcceptErrors
 from stepscope.errors import ServeError
 from stepscope.serve.app import make_app
 from stepscope.serve.guard import Token
@@ -32,18 +33,21 @@ _MAX_HEADER_BYTES = 1 << 15
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP that closes a connection whose request headers do not arrive in time.
+    """HTTP that closes a connection whose request headers do not arrive in time, or one too many.
 
-    uvicorn limits only the time between requests.
+    uvicorn limits only the time between requests, and refuses requests, not connections.
     """
 
     headers_s = _HEADERS_S
+    most_connections = _MAX_CONNECTIONS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         super().connection_made(transport)
         self._deadline: asyncio.TimerHandle | None = None
         self._await_headers()
+        if len(self.connections) > self.most_connections:
+            transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Take what arrived; a request that is complete ends the wait, the next begins another."""
@@ -87,6 +91,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
+        asyncio.get_running_loop().set_exception_handler(AcceptErrors(_say))
         await super().startup(sockets)
         self._ready()
 
@@ -117,10 +122,11 @@ def serve(
             address = f"{base}?token={token.ticket()}"
             Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
+    TimedProtocol.most_connections = most = most_connections()
     config = uvicorn.Config(
         make_app(workbench, token, number), log_level="warning", access_log=False, lifespan="off",
         server_header=False, timeout_graceful_shutdown=_SHUTDOWN_S, http=TimedProtocol,
-        timeout_keep_alive=_IDLE_S, limit_concurrency=_MAX_CONNECTIONS,
+        timeout_keep_alive=_IDLE_S, backlog=most // 2,
         h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
     )  # fmt: skip
     workbench.load(model, cache)
@@ -128,6 +134,28 @@ def serve(
     with suppress(KeyboardInterrupt):
         Server(config, ready).run([listening])
     _end(workbench)
+
+
+def most_connections() -> int:
+    """How many connections are held at once: a quarter of the free descriptors, at most 128.
+
+    asyncio accepts as many as may wait, half of that, before it closes the first that is too many,
+    which takes it four rounds. The rest is for the files that are read.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return _MAX_CONNECTIONS
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return _MAX_CONNECTIONS
+    with socket.socket() as probe:  # the lowest number that is free
+        free = limit - probe.fileno()
+    return min(_MAX_CONNECTIONS, max(2, free // 4))
+
+
+def _say(line: str) -> None:
+    print(f"stepscope view: {line}", file=sys.stderr, flush=True)
 
 
 def listen(port: int | None) -> socket.socket:

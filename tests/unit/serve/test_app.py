@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -100,6 +101,20 @@ def test_a_page_that_is_not_built_says_how_to_build_it(user: TestClient, built_p
     )
     with pytest.raises(ServeError, match="the page is not built"):
         bundle.page()
+
+
+def test_without_descriptors_a_request_is_refused_in_one_line_for_now(
+    user: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(name: str = "index.html") -> Path:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bundle, "page", none_left)
+        response = user.get("/")
+        assert response.status_code == 503
+        assert response.json() == {"error": "the server has too many open files; ask again"}
+    assert user.get("/").status_code == 200
 
 
 def test_hostile_names_come_as_text(tmp_path: Path, built_page: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from stepscope.errors import ServeError
-from stepscope.serve.server import TimedProtocol, listen
+from stepscope.serve.server import TimedProtocol, listen, most_connections
 
 
 def test_answers_are_not_held_back_for_fuller_packets() -> None:
@@ -76,3 +76,51 @@ def test_a_whole_request_is_answered_and_the_next_has_to_be_whole_too() -> None:
     request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     received = asyncio.run(answers_to(Impatient, request, b"GET / HTTP/1.1\r\n"))
     assert received.count(b"fine") == 1
+
+
+class Crowded(TimedProtocol):
+    """Holds one connection."""
+
+    most_connections = 1
+
+
+def test_a_connection_too_many_is_closed_and_the_next_is_served_when_one_has_gone() -> None:
+    async def scenario() -> list[bytes]:
+        config = uvicorn.Config(app, http=Crowded, lifespan="off", log_level="warning")
+        server = uvicorn.Server(config)
+        with listen(None) as listening:
+            serving = asyncio.create_task(server.serve([listening]))
+            while not server.started:
+                await asyncio.sleep(0.01)
+            address = listening.getsockname()
+            _, first = await asyncio.open_connection(*address)
+            while not server.server_state.connections:
+                await asyncio.sleep(0.01)
+            reader, second = await asyncio.open_connection(*address)
+            refused = await asyncio.wait_for(reader.read(), 30)
+            for writer in (first, second):
+                writer.close()
+            while server.server_state.connections:
+                await asyncio.sleep(0.01)
+            reader, third = await asyncio.open_connection(*address)
+            third.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            served = await asyncio.wait_for(reader.read(), 30)
+            third.close()
+            server.should_exit = True
+            await serving
+        return [refused, served]
+
+    refused, served = asyncio.run(scenario())
+    assert refused == b""
+    assert b"fine" in served
+
+
+@pytest.mark.parametrize(("limit", "least", "most"), [(64, 2, 16), (8, 2, 2), (-1, 128, 128)])
+def test_most_descriptors_are_left_for_the_files_that_are_read(
+    monkeypatch: pytest.MonkeyPatch, limit: int, least: int, most: int
+) -> None:
+    import resource
+
+    limit = resource.RLIM_INFINITY if limit < 0 else limit
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    assert least <= most_connections() <= most
