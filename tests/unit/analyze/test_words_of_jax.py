@@ -69,6 +69,15 @@ def test_what_xla_could_fuse_is_not_advised_to_be_fused(program: str, fuses: boo
     assert (finding is not None) == fuses
 
 
+@pytest.mark.parametrize(("name", "hot"), [("all-reduce.5", False), ("reduce-window.5", True)])
+def test_a_collective_of_the_cpu_is_no_hotspot(name: str, hot: bool) -> None:
+    text = f"""
+        main | 0 1000 | train#step_num=0 | cat=annotation
+        main | 5  900 | {name}           | cat=cpu_op scope=jit(step)/psum kind=reduction
+    """
+    assert (found("hotspot", text, framework="jax") is not None) == hot
+
+
 def test_an_update_in_one_program_is_no_loop_of_python() -> None:
     of_torch, of_jax = (
         found("optimizer_loop", DRAWN["optimizer_loop"][0], framework=framework)

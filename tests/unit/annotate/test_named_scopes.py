@@ -86,3 +86,9 @@ def test_merged_collectives_belong_to_the_modules_that_they_share() -> None:
 )  # fmt: skip
 def test_what_encloses_an_operation(text: str, inside: tuple[str, ...]) -> None:
     assert scope_of(text).inside == inside
+
+
+def test_sums_of_gradients_that_xla_merged_are_backward() -> None:
+    """`pmean` of a gradient that shard_map has summed already."""
+    found = scope_of("jit(step)/shard_map/(psum_invariant:transpose(jvp())/psum_invariant)")
+    assert (found.stage, found.primitive) == ("backward", "psum_invariant")

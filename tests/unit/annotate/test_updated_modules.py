@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from facts import module_of_events
+from facts import module_of_events, of_events
 from traced_steps import SITE, traced
 
 from stepscope.trace.trace import Trace
@@ -85,3 +85,19 @@ def test_numbered_parameters_are_those_that_a_gradient_updates() -> None:
     modules = numbered()["modules"].rows()
     sizes = {row["path"]: (row["parameters"], row["parameter_bytes"]) for row in modules}
     assert sizes == {"Net": (20, 80), "Net.Norm": (5, 20), "Net.Linear": (15, 60)}
+
+
+def test_a_sum_of_gradients_over_devices_is_backward_and_of_their_module() -> None:
+    """`jax.lax.pmean(gradients, "data")` under `pmap`; that of the loss takes no gradient."""
+    trace = traced(
+        ("up", "jit(step)/jvp(Net)/up/dot", LOSS),
+        ("down", "jit(step)/jvp(Net)/down/dot", LOSS),
+        ("grad_up", "jit(step)/transpose(jvp(Net))/up/dot", LOSS),
+        ("sum", "jit(step)/psum", LOSS[:1]),
+        ("loss", "jit(step)/psum", LOSS[:1]),
+        ("fused", "jit(step)/psum", LOSS[:1]),
+        inputs={"sum": ["grad_up"], "fused": ["grad_up", "params['params']['up']['w']"]},
+    )
+    assert of_events(trace, "stage")["sum"] == "backward"
+    assert module_of(trace, "sum") == "Net.up"
+    assert [of_events(trace, "stage")[name] for name in ("loss", "fused")] == ["optimizer"] * 2

@@ -77,8 +77,8 @@ def _inputs(
     ]  # fmt: skip
     columns: dict[str, Any] = {
         "first": [row[0] for row in taken],
-        "argument": Text.of(row[1] for row in taken),
-        "scope": Text.of(row[2] for row in taken),
+        "argument": Text.of(row[1] or None for row in taken),
+        "scope": Text.of(row[2] or None for row in taken),
         "frame": [row[3] for row in taken],
     }
     return Table(INPUTS, columns)

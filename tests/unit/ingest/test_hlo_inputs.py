@@ -81,10 +81,12 @@ def test_gradients_that_are_reduced_together_stay_apart() -> None:
         name: Operation("dot", f"{BACKWARD}{name}/dot", shape="f32[4]") for name in both
     } | {
         "all": Operation("all-reduce", f"{BACKWARD}sum", shape="(f32[4],f32[4])", operands=both),
+        "own": Operation("all-reduce", "jit(step)/psum", shape="(f32[4],f32[4])", operands=both),
         "mine": element_of(1, "all", "f32[4]"),
         "update": Operation("negate", "jit(step)/neg", shape="f32[4]", operands=("mine",)),
     }
     assert inputs(operations, "update") == [(None, f"{BACKWARD}second/dot")]
+    assert inputs(operations, "own") == [(None, f"{BACKWARD}{name}/dot") for name in both]
 
 
 def test_an_update_fused_with_its_gradient_takes_that() -> None:

@@ -80,7 +80,10 @@ REMEDIES = (
 LEAST = 0.15
 MOST_FINDINGS = 3
 _CLONE = re.compile(r"\s*\[clone [^\]]*\]|\.kd$")  # what compilers append
-_RECURRENT = re.compile(r"(?i)_rnn|rnn_|rnncell|lstm|gru_|_gru")
+_EXPECTED_NAMES = re.compile(
+    r"(?i)_rnn|rnn_|rnncell|lstm|gru_|_gru"
+    r"|^(all-reduce|all-gather|reduce-scatter|all-to-all|collective-|psum)"  # XLA on a CPU
+)
 EXPECTED = ("gemm", "convolution", "attention", "communication", "optimizer")
 
 
@@ -96,7 +99,9 @@ def hotspot(context: RuleContext) -> Iterator[Finding]:
         if context.has_device else context.find(category="cpu_op")  # fmt: skip
     time = context.events["duration_ns" if context.has_device else "self_ns"][rows]
     kinds = context.events.text("kind").mask(*EXPECTED)[rows]
-    kinds |= context.events.text("name").where(lambda name: bool(_RECURRENT.search(name)))[rows]
+    kinds |= context.events.text("name").where(lambda name: bool(_EXPECTED_NAMES.search(name)))[
+        rows
+    ]
     spent = np.bincount(context.events["name"][rows[~kinds]], time[~kinds])
     whole = context.steady_ms * 1e6 * context.step_count
     for code in np.argsort(-spent)[:MOST_FINDINGS].tolist():

@@ -2,7 +2,8 @@
 
 An update takes the parameter, which the forward pass gives to a module and whose name may hold the
 module's path; and the gradient, which the module's backward pass computed. What takes several, such
-as a norm of all gradients, belongs to the innermost module around all of theirs. Where none of this
+as a norm of all gradients, belongs to the innermost module around all of theirs; so does a sum of
+gradients over devices, which is part of the backward pass. Where none of this
 is known, an update belongs to the model, if there is just one.
 """
 
@@ -21,19 +22,20 @@ from stepscope.arrays import Ids32
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
-_OPTIMIZER = STAGES.index("optimizer")
+_OF_GRADIENTS = [STAGES.index(stage) for stage in ("optimizer", "backward")]
 _NONE = -1
 _Input = dict[str, Any]
 
 
 def with_updates(trace: Trace, evidence: Evidence) -> Ids32:
-    """The module of each event, as the evidence has it, with those of the optimizer's operations.
+    """The module of each event, as the evidence has it, with those of operations on gradients.
 
     Returns:
         int32, shape (events,), -1 for none.
     """
     events = trace.events
-    updates = (events["stage"] == _OPTIMIZER) & (events["origin"] >= 0) & (evidence.call_of < 0)
+    updates = np.isin(events["stage"], _OF_GRADIENTS) & (events["origin"] >= 0)
+    updates &= evidence.call_of < 0
     module = _modules_by_group(trace, evidence, set(np.unique(events["origin"][updates]).tolist()))
     table = np.full(len(trace["origins"]) + 1, _NONE, np.int32)
     table[list(module)] = list(module.values())

@@ -100,7 +100,8 @@ def _merged(around: str, operations: str) -> Scope:
     scopes = [scope_of(f"{around}/{one}") for one in _split(inner, ":") if one]
     levels = zip(*(scope.modules for scope in scopes if scope.modules), strict=False)
     shared = takewhile(lambda level: len(set(level)) == 1, levels)
-    return scopes[0]._replace(modules=tuple(level[0] for level in shared))
+    stage = next((scope.stage for scope in scopes if scope.stage), None)
+    return scopes[0]._replace(modules=tuple(level[0] for level in shared), stage=stage)
 
 
 def _enclosing(parts: list[str]) -> Iterator[str]:

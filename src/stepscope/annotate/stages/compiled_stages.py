@@ -10,6 +10,7 @@ from stepscope.annotate.names.named_scopes import Scope, scope_of
 from stepscope.annotate.names.optimizer_frames import in_optimizer
 from stepscope.annotate.names.range_names import CODE
 from stepscope.annotate.stages.compiled_evaluation import in_evaluation
+from stepscope.annotate.stages.gradient_sums import sums_gradients
 from stepscope.arrays import Codes8, IntArray, Mask
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
@@ -36,6 +37,7 @@ def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
     scopes = [scope_of(value) for value in text.values]
     stage = _table([CODE[scope.stage] if scope.stage else _NONE for scope in scopes])[text.codes]
     stage[(stage == _NONE) & in_optimizer(trace)] = CODE["optimizer"]
+    stage[(stage == _NONE) & sums_gradients(trace)] = CODE["backward"]
     again = _table([int(scope.recompute) for scope in scopes])[text.codes] > 0
     if (stage == CODE["backward"]).any() or is_backward(events).any():
         stage = _with_rest_of_programs(trace, stage, scopes)

@@ -129,7 +129,7 @@ class Inputs:
         if node.opcode == "get-tuple-element":
             return self._element(node, by_id, passed)
         operands = [one for one in node.operands if one in by_id]
-        size = _elements(node.shape)
+        size = 0 if node.opcode in _GROUPS else _elements(node.shape)
         large = [one for one in operands if _elements(by_id[one].shape) >= size]
         return _first([one for operand in large for one in passed[operand]])
 
