@@ -54,11 +54,8 @@ def run_program(
     chosen = chosen_ranks(ranks, rank)
     if rank.rank not in chosen:
         _run_unrecorded(program)
-    spawning = None
-    if isinstance(options, RecordOptions) and rank.world_size == 1:
-        plan = ChildPlan(program.command, program.name, options, output, overwrite)
-        spawning = Spawning(plan)
     session = _session(program, options, output, overwrite)
+    spawning = _spawning(program, options, output, overwrite)
     run = _Run(session, rank.rank == min(chosen), spawning)
     program.check()
     check_target(run.session.path)
@@ -190,6 +187,15 @@ def _session(
     if isinstance(options, RecordOptions):
         return Session(run, path, overwrite, RunClock(options.step_every))
     return ContextSession(run, path, options, overwrite)
+
+
+def _spawning(
+    program: Program, options: RecordOptions | ContextOptions, output: str | None, overwrite: bool
+) -> Spawning | None:
+    """What records children that train; a rank of a launcher starts none."""
+    if isinstance(options, ContextOptions) or Rank.from_environment().world_size > 1:
+        return None
+    return Spawning(ChildPlan(program.command, program.name, options, output, overwrite))
 
 
 def _closing_lines(session: Session | ContextSession, reports: bool) -> Iterator[str]:
