@@ -53,5 +53,5 @@ function alone(before: number, after: number): string {
 export function partName({ short, side }: ComparedRow): string {
   if (side) return `${short.replaceAll("_", " ")}, ${side}`;
   const idle = /^idle: (.*)$/.exec(short);
-  return idle ? `idle, ${causeName(idle[1]!)}` : short;
+  return idle ? `idle, ${causeName(idle[1]!)}` : short.replace(/^busy: /, "");
 }

@@ -115,8 +115,6 @@ function RowNote<Row>({ table, row }: { table: TableState<Row>; row: Row }): JSX
         event.stopPropagation();
         notes.pin(key, label);
       }}
-    >
-      ✎
-    </button>
+    />
   );
 }
