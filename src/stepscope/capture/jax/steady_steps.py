@@ -37,10 +37,12 @@ class SteadySteps:
 
     @property
     def timed(self) -> TimedSteps:
-        """The steps that have been timed."""
+        """The steps that have been timed, at most as many as are wanted."""
         steps = TimedSteps(self._timer)
         for (first, before), (last, after) in pairwise(self._longest):
             for place in range(last - first):
+                if steps.is_complete:
+                    break
                 parts = (place / (last - first), (place + 1) / (last - first))
                 steps.add(*(_between(before, after, part) for part in parts))
         return steps

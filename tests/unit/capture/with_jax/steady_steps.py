@@ -88,6 +88,12 @@ def test_a_loop_that_reads_every_third_loss_is_timed_from_one_reading_to_the_nex
     assert timed(steps) == (10, 50)
 
 
+def test_no_more_steps_are_timed_than_are_wanted(device: Device) -> None:
+    """A loop that is as far ahead only after many steps."""
+    steps = run(device, [50] * 31, [0, *[2] * 10, *[3] * 10, *[4] * 9, 0])
+    assert timed(steps) == (20, 50)
+
+
 def test_a_loop_that_gets_slowly_ahead_is_timed_while_it_is_not(device: Device) -> None:
     steps = run(device, [9, 10, 10, 10, 9, 10, 10], [0, 0, 0, 0, 1, 1, 1])
     assert timed(steps) == (3, 10)
