@@ -128,6 +128,12 @@ def test_layers_changed_in_a_model_are_compared_with_their_prediction(tmp_path):
     assert run("whatif_layers.py", "--table", out) == said
 
 
+def test_messages_cost_cpu_time():
+    said = run("message_cost.py", "--messages", "5")
+    least, most = re.fullmatch(r"(\d+) to (\d+) us a message .*\n", said).groups()
+    assert 0 < int(least) <= int(most)
+
+
 def test_checkpointing_costs_more_the_more_is_saved():
     said = run("checkpoint_cost.py", "--steps", "30").splitlines()[-1]
     call, each = re.fullmatch(r"(\d+) us a call, ([\d.]+) us a saved tensor", said).groups()
