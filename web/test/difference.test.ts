@@ -56,6 +56,14 @@ describe("a comparison in a sentence", () => {
     expect(sentence({ ...difference(unclear), beyond: 3 })).toMatch(/^Within noise/);
   });
 
+  it("says what changed in ranks whose steps last as long, since they wait for each other", () => {
+    const step = row(37.2, 37.201, { verdict: "unclear" });
+    const idle = row(0.3, 17.7, { short: "idle: data" });
+    expect(sentence(difference(step, idle))).toBe(
+      "The step takes the same time: 37.2\u202fms → 37.2\u202fms; most changed idle, waiting for data (+17.4\u202fms).",
+    );
+  });
+
   it("names what changed with the step", () => {
     const idle = row(0.5, 4.5, { short: "idle: host" });
     expect(sentence(difference(row(10, 15), idle))).toMatch(

@@ -29,7 +29,10 @@ export function sentence({ step, beyond, cause, before, after }: Difference): st
     ratio >= 1
       ? `takes ${ratio.toFixed(2)} times as long`
       : `is ${(1 / ratio).toFixed(2)} times as fast`;
-  if (step.verdict === "same") return `The step takes the same time: ${times}.`;
+  if (step.verdict === "same" || (step.verdict === "unclear" && ratio.toFixed(2) === "1.00")) {
+    const most = cause ? `; most changed ${partName(cause)} (${change(cause.change_ms)})` : "";
+    return `The step takes the same time: ${times}${most}.`;
+  }
   const mostly = cause ? `, mostly ${partName(cause)} (${change(cause.change_ms)})` : "";
   if (step.verdict === "unclear" && beyond > after.steps / 2) {
     const which = ratio >= 1 ? "slower" : "faster";

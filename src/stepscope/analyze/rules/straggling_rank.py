@@ -54,7 +54,7 @@ def _evidence(context: RuleContext, straggler: Straggler) -> Rows:
     other = rank == min(set(context.trace.metadata.ranks) - set(straggler.ranks))
     category = events.text("category")
     works = category.mask(*COMPUTING) if context.has_device else category.mask("cpu_op")
-    works |= events.text("stage").mask("data_loading") & (events["parent"] < 0)
+    works |= events.text("stage").mask("data_loading")
     rows = np.flatnonzero(inside & mine & works & events.text("stage").mask(straggler.stage))
     waits = np.flatnonzero(inside & other & category.mask("communication"))
     return context.outermost(rows) if len(rows) else waits
