@@ -60,7 +60,7 @@ describe("a comparison in a sentence", () => {
     const step = row(37.2, 37.201, { verdict: "unclear" });
     const idle = row(0.3, 17.7, { short: "idle: data" });
     expect(sentence(difference(step, idle))).toBe(
-      "The step takes the same time: 37.2\u202fms → 37.2\u202fms; most changed idle, waiting for data (+17.4\u202fms).",
+      "The step takes the same time: 37.2\u202fms → 37.2\u202fms; the largest change: idle, waiting for data (+17.4\u202fms).",
     );
   });
 

@@ -30,7 +30,9 @@ export function sentence({ step, beyond, cause, before, after }: Difference): st
       ? `takes ${ratio.toFixed(2)} times as long`
       : `is ${(1 / ratio).toFixed(2)} times as fast`;
   if (step.verdict === "same" || (step.verdict === "unclear" && ratio.toFixed(2) === "1.00")) {
-    const most = cause ? `; most changed ${partName(cause)} (${change(cause.change_ms)})` : "";
+    const most = cause
+      ? `; the largest change: ${partName(cause)} (${change(cause.change_ms)})`
+      : "";
     return `The step takes the same time: ${times}${most}.`;
   }
   const mostly = cause ? `, mostly ${partName(cause)} (${change(cause.change_ms)})` : "";
