@@ -7,6 +7,7 @@ to watch, and is replaced by the function, so that nothing of it is on the child
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -57,18 +58,16 @@ class Spawning:
 
     def install(self) -> None:
         """Replace `start_processes`; torch.multiprocessing must have been imported."""
-        module = sys.modules[_MODULES[1]]
-        original = getattr(module, "start_processes", None)
+        original = getattr(sys.modules[_MODULES[1]], "start_processes", None)
         if original is None:
             return
 
         @functools.wraps(original)
-        def start_processes(
-            fn: Callable[..., object], args: Any = (), nprocs: int = 1, join: bool = True,
-            daemon: bool = False, start_method: str = "spawn",
-        ) -> Any:  # fmt: skip
-            ours = self._watched(fn, nprocs) if start_method in _BY_PICKLE else fn
-            return original(ours, args, nprocs, join, daemon, start_method)
+        def start_processes(*words: Any, **named: Any) -> Any:
+            with suppress(Exception):  # what cannot be watched runs all the same
+                call = inspect.signature(original).bind(*words, **named)
+                words, named = self._watched(call)
+            return original(*words, **named)
 
         for name in _MODULES:
             if getattr(sys.modules[name], "start_processes", None) is original:
@@ -78,10 +77,15 @@ class Spawning:
         """The captures that children have written."""
         return [path for path, before in self.paths.items() if _version(path) not in (0, before)]
 
-    def _watched(self, function: Callable[..., object], count: int) -> _Watched:
-        paths = [self.plan.path(Rank(number, count)) for number in range(count)]
-        self.paths |= {path: _version(path) for path in paths}
-        return _Watched(function, self.plan, count)
+    def _watched(self, call: inspect.BoundArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of `start_processes`, with a function that is recorded."""
+        call.apply_defaults()
+        given = call.arguments
+        if given["start_method"] in _BY_PICKLE:
+            paths = [self.plan.path(Rank(n, given["nprocs"])) for n in range(given["nprocs"])]
+            self.paths |= {path: _version(path) for path in paths}
+            given["fn"] = _Watched(given["fn"], self.plan, given["nprocs"])
+        return call.args, call.kwargs
 
 
 class _Watched:
