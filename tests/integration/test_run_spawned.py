@@ -40,13 +40,13 @@ def both(folder: Path, *words: str) -> tuple[str, str]:
     done = start([*RUN, "train.py", *words], folder)
     assert done.returncode == plain.returncode
     assert sorted(done.stdout.split("\n")) == sorted(plain.stdout.split("\n"))
-    assert told(without_own_words(done.stderr)) == told(plain.stderr)
+    assert messages_of_torch(without_own_words(done.stderr)) == messages_of_torch(plain.stderr)
     found = sorted(str(path.relative_to(folder)) for path in folder.glob("**/*.stepscope"))
     return own_words(done.stderr), " ".join(found)
 
 
-def told(text: str) -> str:
-    """Messages of torch without what differs from run to run: times, processes, who came first."""
+def messages_of_torch(text: str) -> str:
+    """Without what differs from run to run: times, processes, who came first."""
     return re.sub(r"(?m)^W\d.*\n?|Process \d|line \d+", "", text)
 
 

@@ -52,6 +52,11 @@ class JobReport:
     replayed_ms: float = 0.0
     whatifs: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def slow_ranks(self) -> tuple[Straggler, ...]:
+        """The stragglers that are ranks, not links."""
+        return tuple(one for one in self.stragglers if not one.groups)
+
     def to_json(self) -> dict[str, Any]:
         """A dict that `json` can write."""
         found = asdict(self)

@@ -74,7 +74,7 @@ def _gain(context: RuleContext, exposed: float) -> Gain:
         return context.bound(exposed, "at most the exposed time")
     free = context.whatif("scale:select=category=communication,factor=0")
     if free is None or (job and free.ms < LEAST * exposed):
-        late = sum(one.cost_ms for one in job.stragglers if not one.groups) if job else 0
+        late = sum(one.cost_ms for one in job.slow_ranks) if job else 0
         most = max(exposed - late, free.ms if free else 0)
         return context.bound(most, "at most the exposed time, mostly waiting")
     return replace(free, note="at most: with collectives that take no time")
