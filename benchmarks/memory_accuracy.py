@@ -4,7 +4,7 @@
 
 Each model of `memory_scripts/train.py` is recorded once with `stepscope run --memory`, and once
 more with each change made to the script. The peak is the greatest total of torch's CPU allocator,
-in bytes, in the two recorded steps. Prints the table of docs/evidence/accuracy.md.
+in bytes, in the two recorded steps. Prints the table of docs/evidence/accuracy/peak_memory.md.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
     python benchmarks/other_devices.py TRACES [--cpu CAPTURE]
 
-Prints the tables of docs/evidence/accuracy.md, "Other devices": kernels of one device scaled to
+Prints the tables of docs/evidence/accuracy/other_devices.md: kernels of one device scaled to
 another, where both ran the same model; kernels of a step from their operations alone; and, with
 --cpu, a step recorded on a CPU against the same model on a V100:
 

@@ -145,7 +145,7 @@ def distributed(
 
 
 def row(line: Line, facts: dict) -> str:
-    """A line of the table in docs/evidence/accuracy.md."""
+    """A line of the table in docs/evidence/accuracy/changes.md."""
     before, after = facts["before"], facts["after"]
     names = "+".join(change.partition(":")[0] for change in line.change.split("+"))
     return (

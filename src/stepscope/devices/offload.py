@@ -1,8 +1,8 @@
 """The graph of a CPU step with its work on a device instead, predicted from operation counts.
 
 A kernel takes a fixed time and its roofline time at half of the device's peak rates; the CPU takes
-a fixed time to launch it. How far that is from real devices: docs/evidence/accuracy.md, "Other
-devices".
+a fixed time to launch it. How far that is from real devices:
+docs/evidence/accuracy/other_devices.md.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from stepscope.whatif.parts.kernel_times import (
 )
 
 Rates = Mapping[str, Any]
-FIXED_NS = 5000  # of a kernel, on any device: docs/evidence/accuracy.md, "Other devices"
+FIXED_NS = 5000  # of a kernel, on any device: docs/evidence/accuracy/other_devices.md
 SCALING_ERROR = 1.6  # kernels took at most so many times as long or as short as predicted
 
 
