@@ -23,6 +23,7 @@ KERNELS = (
     ("PyTorch symmetric memory", r"multimem|symm_?mem|symmetric_memory|(put|wait)_signal_kernel"),
     ("UCX, UCC", r"\buc[cx]_|\bucp_"),
     ("XLA collectives", r"collective-(permute|broadcast)"),
+    ("XLA transfers between slices (Megascale)", r"^(send|recv)(-done)?(\.\d+)*$"),
     ("any", r"all[-_]?reduce|reduce[-_]?scatter|all[-_]?gather|all[-_]?to[-_]?all(v|_|\b)|alltoall"
      r"|sendrecv"),
 )  # fmt: skip

@@ -31,6 +31,7 @@ _RUNTIME = re.compile(
 _WAIT = re.compile(r" \(wait for completion\)$")
 _PYTHON = re.compile(r"^\$(?:(.+\.py):(\d{1,9}) )?(.*)$", re.DOTALL)
 _CONTROL = re.compile(r"^(while|conditional|call)(\.\d+)*$")
+_COPY = re.compile(r"^Memcpy|^copy-(start|done)(\.\d+)*$")  # a TPU's are named by the compiler
 
 
 class Naming:
@@ -87,6 +88,6 @@ def _category(name: str, role: int, claim: int) -> str:
         return "runtime" if claim or _API.match(name) or _RUNTIME.search(name) else "annotation"
     if role != WORK or _CONTROL.match(name):
         return "annotation"
-    if name.startswith("Memcpy"):
+    if _COPY.match(name):
         return "memcpy"
     return "memset" if name.startswith("Memset") else "kernel"

@@ -1,12 +1,17 @@
 """Tracks of an XLA profile: one for each thread of the host and for each line of a device.
 
-Source: xplane_schema.cc for the names of planes and lines.
+A TPU has a plane for its TensorCore and one for each SparseCore; one line of each has the work, the
+others summarize it, count, or synchronize. Traces of what the runtime or a kernel does inside are
+planes of their own, which hold no work of a device: actions of a transfer between slices
+(Megascale), and Mosaic kernels.
+
+Source: xplane_schema.cc for the names of planes and lines; xprof's xspace_loader.cc for Megascale.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +25,15 @@ _DEVICE = re.compile(r"^/device:(?P<what>.*?):?(?P<index>\d{1,6})?(?: .*)?$")
 _STREAM = re.compile(r"^Stream #(\d{1,9})")
 _NUMBERED = re.compile(r"/(?=-?\d+$)")
 _UNNAMED = "Host Threads"
-_OPERATIONS = ("XLA Ops", "Async XLA Ops")
+_OPERATIONS = ("XLA Ops", "Async XLA Ops", "Sparse Core Ops")
+_INSIDE_WORK = re.compile(r"^/device:CUSTOM:(Megascale|MOSAIC)")
 _STEPS = "Steps"
 _SUMMARIES = (
     _STEPS, "XLA Modules", "Framework Name Scope", "Framework Ops", "Source code", "Launch Stats",
-    "XLA TraceMe", "_counters_",
+    "XLA TraceMe", "_counters_", "Sparse Core Steps", "Sparse Core Modules", "Sparse Core Syncs",
+    "Tensor Core Sync Flag",
 )  # fmt: skip
+_DERIVED = re.compile(r"^Host Offload Ops")  # XProf draws copies of operations there, on rows
 # Ids of runs on the host are hashes that may be negative; no id of a device is as large as this.
 _OPERATOR = CATEGORIES.index("cpu_op")
 _HOST_RUN, _RUN_BITS = 1 << 40, (1 << 32) - 1
@@ -51,6 +59,8 @@ class Tracks:
         device = _DEVICE.match(plane.name)
         if device is None:
             return [self._host(plane, line) for line in plane.lines]
+        if _INSIDE_WORK.match(plane.name):  # its number is none of a device
+            return [self._device(plane, line, 0, works=False) for line in plane.lines]
         index = int(device["index"] or 0)
         working = _working(plane)
         return [self._device(plane, line, index, line.name in working) for line in plane.lines]
@@ -97,13 +107,15 @@ class Tracks:
         the id of the run. So do programs that run on the host's threads.
         """
         roles = np.array([row["role"] for row in self._rows] or [0])[columns["track"]]
-        device = np.array([row["device"] for row in self._rows] or [-1])[columns["track"]]
+        planes = sorted({row["process"] for row in self._rows})
+        plane = np.array([planes.index(row["process"]) for row in self._rows] or [-1])
+        plane = plane[columns["track"]]
         result = columns["correlation"].copy()
-        for index in np.unique(device[roles == WORK]).tolist():
-            work = np.flatnonzero((roles == WORK) & (device == index))
+        for number in np.unique(plane[roles == WORK]).tolist():
+            work = np.flatnonzero((roles == WORK) & (plane == number))
             if (result[work] >= 0).any():
                 continue
-            runs = np.flatnonzero((roles == SUMMARY) & (device == index) & (run >= 0))
+            runs = np.flatnonzero((roles == SUMMARY) & (plane == number) & (run >= 0))
             result[work] = _run_around(columns, run, work, runs)
             calls = (roles == HOST) & (result < 0)
             result[calls] = run[calls]
@@ -112,15 +124,20 @@ class Tracks:
         result[here] = _HOST_RUN | (run[here] & _RUN_BITS)
         return result
 
-    def devices(self, planes: Sequence[Plane]) -> Iterator[dict[str, Any]]:
-        """Each device's number, name and recorded properties."""
-        for plane in planes:
-            if (found := _DEVICE.match(plane.name)) and plane.lines:
+    def devices(self, planes: Sequence[Plane]) -> list[dict[str, Any]]:
+        """Each device's number, name and recorded properties; of its own plane, not of a part's."""
+        devices: dict[int, dict[str, Any]] = {}
+        for plane in sorted(planes, key=lambda plane: len(plane.name.split())):
+            found = _DEVICE.match(plane.name)
+            if found and plane.lines and not _INSIDE_WORK.match(plane.name):
                 index = int(found["index"] or 0)
                 known = {
                     key: value for key, value in plane.stats.items() if not isinstance(value, tuple)
                 }
-                yield {**known, "id": index, "name": _name(found["what"], known)}
+                devices.setdefault(
+                    index, {**known, "id": index, "name": _name(found["what"], known)}
+                )
+        return list(devices.values())
 
 
 def _run_around(columns: Mapping[str, Codes], run: Codes, work: Codes, runs: Codes) -> Codes:
@@ -141,7 +158,7 @@ def _working(plane: Plane) -> set[str]:
     return (
         {name for name in names if _STREAM.match(name)}
         or names.intersection(_OPERATIONS)
-        or names.difference(_SUMMARIES)
+        or {name for name in names.difference(_SUMMARIES) if not _DERIVED.match(name)}
     )
 
 
