@@ -118,9 +118,14 @@ def file_of_one_rank(home: Path, capture: Path) -> str:
     return written(home / "one.html", capture)
 
 
-def written(out: Path, trace: Path) -> str:
+@pytest.fixture(scope="module")
+def file_of_two_traces(home: Path, traces: Path, capture: Path) -> str:
+    return written(home / "two.html", capture, "--compare", str(traces / "dlrm_8rank_v100"))
+
+
+def written(out: Path, trace: Path, *options: str) -> str:
     command = [sys.executable, "-m", "stepscope", "report", str(trace), "--html", str(out)]
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run([*command, *options], check=True, capture_output=True)
     return out.as_uri()
 
 
@@ -141,11 +146,33 @@ def test_a_file_compares_any_two_ranks_as_the_server_does(
     assert file.problems == []
 
 
+def test_a_file_compares_another_trace_as_the_server_does(
+    workbench: Workbench, several_url: str, file_of_two_traces: str
+) -> None:
+    compared = "#trace=tiny&pane=compare&against=dlrm_8rank_v100&against_rank=3"
+    workbench.open(several_url, compared)
+    file = Workbench(workbench.context)
+    file.open(file_of_two_traces, compared.replace("trace=tiny&", ""))
+    said, drawn = ".compare-verdict", ".compared-steps figcaption"
+    file.page.locator(said).wait_for()
+    assert file.page.inner_text(said) == workbench.page.inner_text(said)
+    for bench in (file, workbench):
+        bench.click('[data-part="steps"]')
+    assert file.page.locator(drawn).all_inner_texts()[0].startswith("Before: dlrm_8rank_v100")
+    file.pane("flame")
+    file.page.get_by_label("Compare with").select_option(label="dlrm_8rank_v100")
+    file.page.locator(".flame canvas, .pane canvas").first.wait_for()
+    assert file.page.locator(".pane .error-line").count() == 0
+    assert file.page.get_by_label("Trace", exact=True).count() == 0  # it does not open
+    assert file.problems == []
+
+
 def test_a_file_of_one_rank_says_what_compares(workbench: Workbench, file_of_one_rank: str) -> None:
     workbench.open(file_of_one_rank, "#pane=compare")
     said = workbench.page.locator('.pane[data-pane="compare"]').inner_text()
     assert "stepscope view A B" in said
     assert "stepscope diff A B" in said
+    assert "--compare A" in said
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

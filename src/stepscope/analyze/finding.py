@@ -146,6 +146,10 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         """The finding as dicts and lists for `json`, with at most 1,000 events per place."""
         places = [{**asdict(one), "events": one.events[:_JSON_EVENTS]} for one in self.evidence]
+        return {**self.facts(), "evidence": places}
+
+    def facts(self) -> dict[str, Any]:
+        """The same without evidence."""
         return {
             "rule": self.rule,
             "severity": self.severity,
@@ -159,5 +163,4 @@ class Finding:
             "changes": self.gain.changes,
             "rank": self.rank,
             "cause": self.cause,
-            "evidence": places,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 @click.option("--whatif", "whatifs", metavar="CHANGES", multiple=True,
               help="With --html: include this prediction, such as amp; separate changes that are "
               "applied together by spaces; may be repeated.")  # fmt: skip
+@click.option("--compare", "compared", metavar="FILE", multiple=True, type=NamedPath(exists=True),
+              help="With --html: include the comparison with this trace; may be "
+              "repeated.")  # fmt: skip
 @click.option("--step", type=int, help="Show one step; the default is the mean over all.")
 @click.option("--rank", type=int, help="Show one rank; the default is all, with details of one.")
 @click.option("--depth", type=click.IntRange(1), default=4, show_default=True,
@@ -43,6 +47,7 @@ def report(
     html: str | None,
     source_root: Path | None,
     whatifs: tuple[str, ...],
+    compared: tuple[str, ...],
     step: int | None,
     rank: int | None,
     depth: int,
@@ -54,8 +59,11 @@ def report(
     if html is not None:
         from stepscope.cli.single_file import write_html
 
-        write_html(_opened(file), html, rank, step, source_root, whatifs)
+        others = [_opened(replace(file, path=path)) for path in compared]
+        write_html(_opened(file), html, rank, step, source_root, whatifs, others)
         return
+    if compared:
+        raise click.UsageError("--compare needs --html; otherwise use: stepscope diff")
     from stepscope.cli.kept_report import report_of
 
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ class Report:
         scope: `rank` and `step` of the tables, if they are not the default.
         sources: the files whose text is included.
         whatifs: predictions that are included: changes, one a line, as requests have them.
+        compared: other traces that this one is compared with, by their ids in requests.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Report:
     scope: dict[str, str] = field(default_factory=dict)
     sources: Sequence[str] = ()
     whatifs: Sequence[str] = ()
+    compared: Mapping[str, TraceView] = field(default_factory=dict)
 
     @property
     def rank(self) -> int:

@@ -18,6 +18,7 @@ from stepscope.serve.diff_answers import ranks_of
 from stepscope.serve.export_request import KeyedAnswer, Report, request_key
 from stepscope.serve.finding_answers import Findings
 from stepscope.serve.request_parameters import Query
+from stepscope.serve.routes import answer
 from stepscope.serve.timeline_answers import LevelAnswer
 from stepscope.serve.whatif_answers import Refused
 from stepscope.timeline.step_id import StepId
@@ -90,6 +91,8 @@ def _scopes(report: Report) -> Iterator[dict[str, str]]:
 def outlines(report: Report) -> Iterator[KeyedAnswer]:
     """A typical step of each rank, and those whose timeline is in the file, in a few rows."""
     ranks = compared_ranks(report)
+    if report.compared and report.steps:
+        ranks = ranks or [report.rank]
     for rank in map(str, ranks):
         yield request_key("outline", rank=rank), report.ask("outline", rank=rank)
     for path in report.steps if ranks else ():
@@ -127,6 +130,28 @@ def comparisons(report: Report) -> Iterator[KeyedAnswer]:
         yield request_key("diff", **query), report.ask("diff", **query)
 
 
+def comparisons_with_others(report: Report) -> Iterator[KeyedAnswer]:
+    """Each other trace, and each of its ranks, compared with the rank that the file opens with."""
+    for id, other in report.compared.items():
+        rank = str(report.rank)
+        usual = report.ask("diff", against=id, rank=rank)
+        yield request_key("diff", against=id, rank=rank), usual
+        for against in usual.before.ranks[:_MAX_RANKS]:
+            query = {"against": id, "rank": rank, "against_rank": str(against)}
+            yield request_key("diff", **query), report.ask("diff", **query)
+            yield (
+                f"{id}/{request_key('outline', rank=str(against))}",
+                answer(other, "outline", Query({"rank": str(against)})),
+            )
+
+
+def flames_against_others(report: Report) -> Iterator[KeyedAnswer]:
+    """Flame graphs of other traces compared with that of the first rank."""
+    scope = {"rank": str(report.rank)} if report.steps else {}
+    for id in report.compared:
+        yield from _flames(report, {**scope, "against": id}, _FEW_BOXES, _FLAMES)
+
+
 def flames(report: Report) -> Iterator[KeyedAnswer]:
     """Flame graphs of the first rank for the usual measures, in both directions, few boxes each."""
     scope = {"rank": str(report.rank)}
@@ -159,7 +184,7 @@ def _flames(
 
     Args:
         report: what a file covers.
-        scope: `rank`, or nothing for the whole trace.
+        scope: `rank`, or nothing for the whole trace, and `against`, another trace.
         most: boxes in each.
         names: of the measures; by default all.
     """
@@ -170,6 +195,8 @@ def _flames(
             query = {**scope, "by": by, "up": up}
             graph = report.ask("contexts", **query, most=str(most))
             yield request_key("contexts", **query), replace(graph, measures=measures)
+            if "against" in scope:  # findings are about one trace
+                continue
             marks = report.ask("context_findings", **query)
             yield request_key("context_findings", **query), _shown(marks, graph.boxes.node)
 

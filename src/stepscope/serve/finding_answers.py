@@ -163,7 +163,7 @@ def _find(
 
 def _finding(view: TraceView, number: int, finding: analyze.Finding) -> Finding:
     places = [_place(view, place) for place in finding.evidence[:_MAX_PLACES]]
-    shown = {**finding.to_json(), "id": number, "evidence": [], "places": len(finding.evidence)}
+    shown = {**finding.facts(), "id": number, "evidence": [], "places": len(finding.evidence)}
     return msgspec.structs.replace(msgspec.convert(shown, Finding), evidence=places)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stepscope.serve.job_answer import JobAnswer
 
 _ENDINGS = re.compile(r"(\.pt\.trace)?(\.(json|pb|stepscope|xplane))*(\.gz)?$")
-State = Literal["closed", "loading", "ready", "failed"]
+State = Literal["closed", "loading", "ready", "failed", "compared"]
 # Annotating takes about as long as reading, so a file that is read counts as half done.
 _READ_SHARE = 0.5
 _POLL_S = 0.05
@@ -38,6 +38,7 @@ class TraceEntry(msgspec.Struct):
     Attributes:
         id: made of the file's name (letters, digits, `.`, `_`, `-`), the same the next time.
         name: of the file.
+        state: of reading it; `compared` in a single file that holds no more of it than comparisons.
         progress: 0 to 1; 1 only when it is ready.
         message: what is going on, or why it failed.
     """
@@ -167,7 +168,7 @@ class Workbench:
         for path in paths:
             if not path.exists():
                 raise ServeError(f"no such file or folder: {path}")
-        names = _ids([path.resolve().name for path in paths])
+        names = trace_ids([path.resolve().name for path in paths])
         self.job = job
         self.files = {
             id: TraceFile(id, path, as_recorded, closed=job is not None)
@@ -226,8 +227,8 @@ class Workbench:
         return self.files[id]
 
 
-def _ids(names: Sequence[str]) -> list[str]:
-    """A name for each file that needs no quoting in a URL, unique."""
+def trace_ids(names: Sequence[str]) -> list[str]:
+    """An id for each file name that needs no quoting in a URL, unique."""
     found: list[str] = []
     for name in names:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", _ENDINGS.sub("", name)).strip(".-") or "trace"

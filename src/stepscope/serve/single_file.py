@@ -7,9 +7,10 @@ lists what it leaves out. For collected contexts it holds flame graphs.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice, takewhile
+from pathlib import Path
 
 from stepscope.errors import ServeError
 from stepscope.serve.archive import Archive
@@ -21,7 +22,9 @@ from stepscope.serve.export_request import KeyedAnswer, Report
 from stepscope.serve.export_tables import (
     arrivals,
     comparisons,
+    comparisons_with_others,
     flames,
+    flames_against_others,
     flames_of_contexts,
     tables,
     tables_of_contexts,
@@ -78,11 +81,14 @@ def single_file(
 def _fill(archive: Archive, report: Report, progress: Callable[[int, int], None]) -> list[str]:
     """Write what there is room for; returns what is left out."""
     if not report.steps and report.view.has_only_memory:
+        if report.compared:
+            raise ServeError("a file of memory alone cannot hold a comparison; use: stepscope diff")
         _add_all(archive, [("overview", report.ask("overview"))])
         return add_memory(archive.add, report)
     if not report.steps:
         _add_all(archive, tables_of_contexts(report))
-        return [*add_contexts(archive.add, report), *_missing_source(report)]
+        left_out = [*add_contexts(archive.add, report), *_missing_source(report)]
+        return left_out + _add_others(archive, flames_against_others(report))
     # The panes' choices lead to places all over the first step, so it is opened as a whole before.
     report.view.timeline.open_all(report.steps[0])
     _add_all(archive, tables(report))
@@ -90,6 +96,8 @@ def _fill(archive: Archive, report: Report, progress: Callable[[int, int], None]
     if not archive.add(*flames(report), reserve=archive.room * 3 // 4):
         left_out.append("the flame graphs")
     _add_some(archive, arrivals(report))
+    _add_all(archive, comparisons_with_others(report))
+    left_out += _add_others(archive, flames_against_others(report))
     left_out += _add_comparisons(archive, report)
     left_out += add_memory(partial(archive.add, reserve=archive.room * 3 // 4), report)
     for number, step in enumerate(report.steps, 1):
@@ -113,6 +121,13 @@ def _add_comparisons(archive: Archive, report: Report) -> list[str]:
     ranks = len(ranks_of(report.view.trace))
     left = ranks * (ranks - 1) - added
     return [f"{left} of {left + added} comparisons of two ranks"] if left else []
+
+
+def _add_others(archive: Archive, flames: Iterator[KeyedAnswer]) -> list[str]:
+    """Add flame graphs of other traces while there is room; returns what is left out."""
+    answers = list(flames)
+    added = _add_some(archive, answers)
+    return ["some flame graphs compared with another trace"] if added < len(answers) else []
 
 
 def _add_some(archive: Archive, answers: Iterable[KeyedAnswer]) -> int:
@@ -155,5 +170,9 @@ def _missing_source(report: Report) -> list[str]:
 
 
 def _traces(report: Report) -> Traces:
-    entry = TraceEntry(report.name, report.name, report.name, "ready", 1.0, "")
-    return Traces(__version__, None, [entry])
+    name = report.name
+    others = [
+        TraceEntry(id, Path(view.trace.metadata.source).name, "", "compared", 1.0, "")
+        for id, view in report.compared.items()
+    ]
+    return Traces(__version__, None, [TraceEntry(name, name, name, "ready", 1.0, ""), *others])

@@ -40,6 +40,13 @@ class Places:
     paths: list[str]
     place: Ids
 
+    def path_of(self, event: int) -> str | None:
+        """The smallest operation that holds an event; None if it is not one of these."""
+        row = int(np.searchsorted(self.events, event))
+        if row == len(self.events) or self.events[row] != event:
+            return None
+        return self.paths[int(self.place[row])]
+
 
 def events_of(index: Index, operation: Operation) -> Ids:
     """Ids of an operation's raw events, ascending: its own, those inside, and their device work."""

@@ -51,6 +51,7 @@ class Timeline:
         self._kept: dict[tuple[Path, bool], Level] = {}
         self._keeping = RLock()
         self._whole: tuple[str, list[Opening], dict[tuple[Path, bool], Level]] = "", [], {}
+        self._whole_places: Places | None = None
 
     def level(self, path: str = "", every: bool = False) -> Level:
         """The level inside an operation.
@@ -70,16 +71,18 @@ class Timeline:
         return [self._level(parts[:depth], every) for depth in range(len(parts) + 1)]
 
     def below(self, path: str) -> Iterator[list[Opening]]:
-        """The levels below an operation, all at once for each depth.
+        """The levels below an operation in lists, each level before those inside it.
 
-        The first list holds the level inside the operation, the next those inside its operations,
-        threads and streams that are not shown included.
+        Threads and streams that are not shown are included.
 
         Raises:
             TraceError: if no operation has this path.
         """
         shown, every = (self.level(path, threads) for threads in (False, True))
         opened = [Opening(shown, every if shown.hides else shown)]
+        if self._whole[0] == path:
+            yield self._whole[1]
+            return
         while opened:
             yield opened
             inside = [one for level in opened for one in _openable(level.every)]
@@ -98,6 +101,7 @@ class Timeline:
             levels = {(one.shown.path, False): one.shown for one in openings}
             levels |= {(one.every.path, True): one.every for one in openings}
             self._whole = path, openings, levels
+            self._whole_places = place_events(self, path)
         return self._whole[1]
 
     def start(self) -> str:
@@ -126,9 +130,14 @@ class Timeline:
     def path_of(self, event: int) -> str:
         """The path of the smallest operation that holds an event; empty outside all steps.
 
+        In a step whose levels were all opened together it is an operation of these levels.
+
         Args:
             event: id of an event, on a thread or on a stream.
         """
+        known = self._whole_places
+        if known and (place := known.path_of(event)) is not None:
+            return place
         path: Path = ()
         while (found := self._holding(self._level(path, True), event)) is not None:
             path = (*path, found.id)

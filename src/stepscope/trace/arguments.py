@@ -167,7 +167,7 @@ def parse(text: bytes) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {} if value is None else {"value": value}
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)  # of about a MiB each
 def _unpack(block: Block) -> bytes:
     size = int(block.ends[-1]) if len(block.ends) else 0
     return bytes(pa.decompress(block.packed, size, codec="lz4_raw", asbytes=True)) if size else b""

@@ -118,6 +118,24 @@ def test_one_rank_is_compared_with_nothing(trace: TraceView) -> None:
     assert not any("comparison" in text for text in found["left_out"])
 
 
+def test_another_trace_is_compared_with_each_of_its_ranks_and_drawn() -> None:
+    before = ranks_of_a_job(90, 110)
+    now = TraceView(ranks_of_a_job(130).trace, {"before": before.trace}.__getitem__)
+    report = replace(report_of(now, None, None, []), compared={"before": before})
+    found = told(single_file(report))
+    answers, (own, other) = found["answers"], found["traces"]["traces"]
+    usual = answers["diff?against=before&rank=0"]
+    assert usual == ask(now, "diff", against="before", rank=0)
+    for rank in range(2):
+        key = f"diff?against=before&against_rank={rank}&rank=0"
+        assert answers[key] == ask(now, "diff", against="before", against_rank=rank, rank=0)
+        assert answers[f"before/outline?rank={rank}"] == ask(before, "outline", rank=rank)
+    assert answers["outline?rank=0"] == ask(now, "outline", rank=0)
+    graph = answers["contexts?against=before&by=cpu&rank=0"]
+    assert graph["boxes"] == ask(now, "contexts", against="before", by="cpu", rank=0)["boxes"]
+    assert (own["state"], other["state"], other["id"]) == ("ready", "compared", "before")
+
+
 def test_collectives_of_several_ranks_are_there_by_rank() -> None:
     job = ranks_of_a_job(100, 140)
     assert "arrivals" not in written(job)["answers"]

@@ -144,6 +144,17 @@ def test_a_step_has_no_partner_as_it_holds_forward_and_backward_alike(step: Time
     assert steps.forward.tolist() == steps.backward.tolist() == [-1]
 
 
+def test_once_all_levels_are_open_an_event_is_in_the_innermost_of_them(step: Timeline) -> None:
+    events = range(len(step.trace.events))
+    one_by_one = [step.path_of(event) for event in events]
+    inside = {path for one in step.open_all(step.start()) for path in one.every.paths}
+    found = [step.path_of(event) for event in events]
+    # An operation of one event opens on its own, but is no level of the whole step.
+    outer = [path if path in inside else path.rpartition("/")[0] for path in one_by_one[1:]]
+    assert found == [one_by_one[0], *outer]
+    assert len({*found}) > 5
+
+
 def test_the_path_of_an_event_leads_to_it(step: Timeline) -> None:
     event = list(step.trace.events.text("name")).index("sgemm_tn")
     path = step.path_of(event)

@@ -50,7 +50,8 @@ export class EmbeddedHost implements Host {
 
   async open(): Promise<void> {}
 
-  async ask(_trace: string, request: string): Promise<unknown> {
+  async ask(trace: string, request: string): Promise<unknown> {
+    if (trace !== this.data.traces.traces[0]?.id) return this.answer(`${trace}/${request}`);
     const found = this.data.answers[request];
     if (found !== undefined) return found;
     const { name, parameters } = parseKey(request);
@@ -108,9 +109,9 @@ export class EmbeddedHost implements Host {
     return new AskError(`Not in this file${why ? `, which leaves out ${why}` : ""}.`, 404);
   }
 
-  private notCompared({ rank, against_rank }: Record<string, string>): AskError {
-    const pair = `rank ${rank} with rank ${against_rank}`;
-    const why = `This file does not compare ${pair}: stepscope view on the trace compares any two.`;
+  private notCompared({ rank, against, against_rank }: Record<string, string>): AskError {
+    const other = [against, against_rank && `rank ${against_rank}`].filter(Boolean).join(", ");
+    const why = `This file does not compare rank ${rank} with ${other}: stepscope view compares any two.`;
     return new AskError(why, 404);
   }
 

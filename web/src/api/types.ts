@@ -1763,7 +1763,8 @@ export interface TraceEntry {
   /** Of the file. */
   name: string;
   path: string;
-  state: "closed" | "loading" | "ready" | "failed";
+  /** Of reading it; `compared` in a single file that holds no more of it than comparisons. */
+  state: "closed" | "loading" | "ready" | "failed" | "compared";
   /** 0 to 1; 1 only when it is ready. */
   progress: number;
   /** What is going on, or why it failed. */

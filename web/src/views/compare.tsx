@@ -36,9 +36,9 @@ export function othersOf(store: Store): { id: string; name: string }[] {
   return [...others, ...itself.map(({ id }) => ({ id, name: "another rank of this trace" }))];
 }
 
-/** Whether a trace is read, or will be when it is asked for. */
+/** Whether a trace is read, or will be when it is asked for, or was compared in advance. */
 function isToBeHad({ state }: TraceEntry): boolean {
-  return state === "ready" || state === "closed";
+  return state === "ready" || state === "closed" || state === "compared";
 }
 
 const choiceOf = perStore((store) =>
@@ -114,9 +114,9 @@ export const compare: Pane = {
 function Alone(): JSX.Element {
   return (
     <p class="nothing">
-      This file holds one rank of one trace, so there is nothing here to compare. Where both traces
-      are, <code>stepscope view A B</code> shows this pane with what changed from one to the other,
-      and <code>stepscope diff A B</code> prints it.
+      This file holds one rank of one trace, so there is nothing to compare here.{" "}
+      <code>stepscope report B --html OUT --compare A</code> writes a file with what changed from A
+      to B; <code>stepscope view A B</code> shows it, and <code>stepscope diff A B</code> prints it.
     </p>
   );
 }

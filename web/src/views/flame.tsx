@@ -1,7 +1,7 @@
 import { computed, type ReadonlySignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Flame, NodeFinding } from "../api/types";
+import type { Flame, NodeFinding, TraceEntry } from "../api/types";
 import { bytes, duration, grouped, percent, plural } from "../base/format";
 import { findingOfBoxes, FlameLayout, ROW_PX } from "../model/flame";
 import {
@@ -32,7 +32,7 @@ const choiceOf = perStore((store) => {
   const open = computed(() => store.traces.value?.traces ?? []);
   return computed((): FlameView => {
     const { zoom, against } = said.value;
-    const other = open.value.some((one) => one.id === against && one.state === "ready");
+    const other = open.value.some((one) => one.id === against && isRead(one));
     return {
       ...said.value,
       zoom: zoom?.tree === treeOf(store) ? zoom : null,
@@ -40,6 +40,11 @@ const choiceOf = perStore((store) => {
     };
   });
 });
+
+/** Whether a trace can be compared with: it is read, or was compared in advance. */
+function isRead({ state }: TraceEntry): boolean {
+  return state === "ready" || state === "compared";
+}
 
 /** Names the tree on screen: of a rank, or of a step of it; empty for that of a whole recording. */
 function treeOf(store: Store): string {
@@ -150,7 +155,7 @@ function Tools(props: {
   const { store, value, found } = props;
   const choice = choiceOf(store).value;
   const others = (store.traces.value?.traces ?? []).filter(
-    (one) => one.id !== store.client.value?.trace && one.state === "ready",
+    (one) => one.id !== store.client.value?.trace && isRead(one),
   );
   // Another measure, direction or pair has other nodes.
   const restart = (change: Partial<FlameView>): void => choose(store, { ...change, zoom: null });

@@ -58,7 +58,7 @@ function OneStep({ store }: { store: Store }): JSX.Element {
 }
 
 function TracePicker({ store }: { store: Store }): JSX.Element | null {
-  const all = store.traces.value?.traces ?? [];
+  const all = (store.traces.value?.traces ?? []).filter((one) => one.state !== "compared");
   const now = store.entry.value;
   if (all.length < 2)
     return now ? (
@@ -82,7 +82,7 @@ function TracePicker({ store }: { store: Store }): JSX.Element | null {
   );
 }
 
-const STATES = { ready: "", closed: "", failed: " (failed)", loading: " (loading)" };
+const STATES = { ready: "", closed: "", failed: " (failed)", loading: " (loading)", compared: "" };
 
 /** The rank whose step is on screen. */
 function RankPicker({ store }: { store: Store }): JSX.Element | null {

@@ -20,7 +20,7 @@ export function Waiting({ store }: { store: Store }): JSX.Element {
       </Page>
     );
   const now = entry.value;
-  if (!now) return <Unknown store={store} id={view.value.trace} />;
+  if (!now || now.state === "compared") return <Unknown store={store} id={view.value.trace} />;
   if (now.state === "failed") {
     return (
       <Page title={now.name}>

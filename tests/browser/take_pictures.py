@@ -1,0 +1,177 @@
+"""Pictures of every pane of several traces at every width, in both themes, to be looked at.
+
+    python tests/browser/take_pictures.py [TRACE...] [--only NAME...] [--panes ID...] [--out FOLDER]
+
+Without TRACE it takes the shared traces below and records two captures of its own. Each picture is
+`NAME/PANE-WIDTH-THEME.png`; `zoomed` is a window of 1440 px at 200 % browser zoom. What a person
+cannot see in a picture is printed: errors of the page, and what hangs over its edge.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).parents[2]
+_TRACES = Path(os.environ.get("STEPSCOPE_TRACES", _ROOT.parent / "shared" / "traces"))
+_URL = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
+# Width and height of the window in CSS pixels, and device pixels for each.
+_SIZES = {
+    "390": (390, 844, 1),
+    "1024": (1024, 768, 1),
+    "1440": (1440, 900, 1),
+    "1920": (1920, 1080, 1),
+    "zoomed": (720, 450, 2),
+}
+_SHARED: dict[str, list[str]] = {
+    "resnet": [
+        "kineto_resnet50_v100/num_workers_0.json.gz",
+        "--model",
+        "examples/resnet50.model.json",
+    ],
+    "dlrm": ["dlrm_8rank_v100"],
+    "ddp": ["resnet_ddp_mi300x/rank0_act_checkpoint.json.gz"],
+    "jax": ["jax_xplane/conv_mi300x.xplane.pb"],
+    "nsys": ["nsys_sqlite/h100_2gpu_1s.sqlite"],
+    "memory": ["memory_snapshots/transformer_cuda.pickle"],
+    "mtia": ["mtia_training/rank0.json.gz"],
+    "pair": [
+        "pair_h100_mi300x/bert_small_h100.json.gz",
+        "pair_h100_mi300x/bert_small_mi300.json.gz",
+    ],
+}
+_RECORDED = {
+    "capture": ["--warmup", "1", "--steps", "2"],
+    "contexts": ["--contexts"],
+}
+
+
+@contextmanager
+def serving(arguments: list[str], cache: Path) -> Iterator[str]:
+    """`stepscope view` of some files; gives its URL."""
+    command = [sys.executable, "-m", "stepscope", "view", "--no-browser", *arguments]
+    environment = os.environ | {"STEPSCOPE_CACHE": str(cache), "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        command, cwd=_ROOT, env=environment, text=True, stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        yield next(found[0] for line in lines if (found := _URL.search(line)))
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def record(name: str, folder: Path) -> list[str]:
+    """A run of examples/train_resnet.py as one of the captures."""
+    file = folder / f"{name}.stepscope"
+    if not file.exists():
+        command = [sys.executable, "-m", "stepscope", "run", *_RECORDED[name], "-o", str(file)]
+        subprocess.run([*command, "examples/train_resnet.py"], cwd=_ROOT, check=True)
+    return [str(file)]
+
+
+def settle(page: Any) -> None:
+    """Wait until all that was asked for is drawn."""
+    page.wait_for_timeout(60)
+    for _ in range(2400):
+        if page.evaluate("!('busy' in document.documentElement.dataset)"):
+            break
+        page.wait_for_timeout(50)
+    page.wait_for_timeout(60)
+
+
+def take(page: Any, folder: Path, label: str) -> None:
+    """One picture, and a line for what is wrong with it."""
+    settle(page)
+    page.screenshot(path=folder / f"{label}.png")
+    overhang = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    if overhang > 0:
+        print(f"{folder.name}/{label}: hangs over its edge by {overhang} px")
+
+
+def photograph(page: Any, folder: Path, size: str, theme: str, panes: list[str]) -> None:
+    """The first view, then each pane, and the details of what is chosen first."""
+    label = f"{size}-{theme}"
+    page.locator(".pane").first.wait_for()
+    take(page, folder, f"first-{label}")
+    for tab in page.get_by_role("tab").all():
+        pane = (tab.get_attribute("id") or "")[4:]
+        if panes and pane not in panes:
+            continue
+        tab.click()
+        take(page, folder, f"{pane}-{label}")
+        if pane == "kernels" and page.locator('[data-action="roofline"]').count():
+            page.locator('[data-action="roofline"]').click()
+            take(page, folder, f"roofline-{label}")
+    if page.locator("#tab-overview").count() and not panes:
+        page.locator("#tab-overview").click()
+        page.keyboard.press("g")
+        take(page, folder, f"details-{label}")
+
+
+def all_pictures(
+    name: str, arguments: list[str], out: Path, sizes: list[str], panes: list[str]
+) -> None:
+    """Each size and theme of one command line of `stepscope view`."""
+    from playwright.sync_api import sync_playwright
+
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    program = os.environ.get("STEPSCOPE_CHROMIUM", "/usr/bin/chromium")
+    with serving(arguments, out / "cache") as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-gpu"]
+        )
+        context = browser.new_context()
+        state = None
+        for size in sizes:
+            width, height, scale = _SIZES[size]
+            for theme in ("light", "dark"):
+                context = browser.new_context(
+                    viewport={"width": width, "height": height},
+                    device_scale_factor=scale,
+                    color_scheme=theme,
+                    storage_state=state,
+                )
+                page = context.new_page()
+                page.on("pageerror", lambda error: print(f"{name}: {error}"))
+                page.goto(url if state is None else url.split("?")[0])
+                photograph(page, folder, size, theme, panes)
+                state = context.storage_state()
+                context.close()
+        browser.close()
+
+
+def main() -> None:
+    """Take the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("traces", nargs="*", metavar="TRACE")
+    parser.add_argument("--only", nargs="*", default=[*_SHARED, *_RECORDED])
+    parser.add_argument("--sizes", nargs="*", default=[*_SIZES], choices=[*_SIZES])
+    parser.add_argument("--panes", nargs="*", default=[])
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "screenshots")
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    if asked.traces:
+        all_pictures("given", asked.traces, asked.out, asked.sizes, asked.panes)
+        return
+    for name in asked.only:
+        if name in _RECORDED:
+            arguments = record(name, asked.out)
+        else:
+            arguments = [str(_TRACES / part) if (_TRACES / part).exists() else part
+                         for part in _SHARED[name]]  # fmt: skip
+        all_pictures(name, arguments, asked.out, asked.sizes, asked.panes)
+
+
+if __name__ == "__main__":
+    main()
