@@ -1,0 +1,322 @@
+"""What is fuzzed: each place where bytes of others come in, with the rule that must hold there.
+
+A check raises nothing where a file is read or refused with one line, and an exception otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import sys
+import tempfile
+import urllib.parse
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import click
+from mutations import (
+    Mutate,
+    mutate_bytes,
+    mutate_json,
+    mutate_messages,
+    mutate_pickle,
+    mutate_protobuf,
+    mutate_sqlite,
+    mutate_text,
+    mutate_zip,
+)
+
+from stepscope.annotate import annotate
+from stepscope.errors import StepscopeError
+from stepscope.ingest import read
+from stepscope.ingest.chrome import trace_events
+from stepscope.ingest.memory_snapshot import memory_snapshot
+from stepscope.ingest.model_json import parse_model
+
+CORPUS = Path(__file__).parent / "corpus"
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "ingest"))  # writers of small files
+Check = Callable[[bytes], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One reader.
+
+    Attributes:
+        check: raises for an input that breaks the rule.
+        mutates: how to damage an input, besides by bytes.
+        folder: of its seeds in the corpus.
+        sources: whose lines count as its coverage, files and folders of `src/stepscope`.
+    """
+
+    check: Check
+    mutates: tuple[Mutate, ...]
+    folder: str
+    sources: tuple[str, ...]
+
+    def seeds(self) -> list[Path]:
+        """The files of the corpus."""
+        return sorted((CORPUS / self.folder).iterdir())
+
+
+def check_message(error: StepscopeError) -> None:
+    """A message is one line."""
+    if "\n" in str(error):
+        raise AssertionError(str(error))
+
+
+@contextlib.contextmanager
+def file_of(data: bytes) -> Iterator[Path]:
+    """A file of some bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "file"
+        path.write_bytes(data)
+        yield path
+
+
+def check_file(data: bytes) -> None:
+    """Read and annotate a file of some bytes."""
+    with file_of(data) as path:
+        try:
+            trace = read(path)
+            annotate(trace, trace.metadata.model or None)
+        except StepscopeError as error:
+            check_message(error)
+
+
+def check_in_python(data: bytes) -> None:
+    """The same without the compiled library's decoders."""
+    with (
+        mock.patch.object(trace_events, "compiled_decoder", lambda: None),
+        mock.patch.object(memory_snapshot, "compiled_history", lambda *parts: None),
+    ):
+        check_file(data)
+
+
+def check_member(name: str) -> Check:
+    """A check of one member of a capture whose others are sound."""
+
+    def check(data: bytes) -> None:
+        parts = {
+            "manifest.json": (CORPUS / "manifest/plain.json").read_bytes(),
+            "modules.json": json.dumps({"roots": []}).encode(),
+            "trace.json": (CORPUS / "file/kineto.json").read_bytes(),
+            name: data,
+        }
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as archive:
+            for member, content in parts.items():
+                archive.writestr(member, content)
+        check_file(file.getvalue())
+
+    return check
+
+
+def check_model(data: bytes) -> None:
+    """A file given with `--model`."""
+    try:
+        parse_model(data)
+    except StepscopeError as error:
+        check_message(error)
+        return
+    check_member("modules.json")(data if b'"roots"' in data else b'{"roots":[' + data + b"]}")
+
+
+def check_program(data: bytes) -> None:
+    """A compiled program in an otherwise sound XLA profile."""
+    from test_any_xplane import SAMPLE
+    from xspaces import _Plane, message
+
+    plane = _Plane("/host:metadata")
+    plane.kinds["jit_step(1)"] = 1
+    entry = message((5, plane.stat("Hlo Proto", data)))
+    check_file(SAMPLE + message((1, plane.whole([], {"jit_step(1)": entry}))))
+
+
+# -- commands
+
+_COMMANDS = (
+    ("report",), ("report", "--json"), ("analyze",), ("whatif", "--all"), ("contexts",),
+    ("contexts", "--bottom-up"), ("memory",), ("ranks",), ("query", "select * from events"),
+    ("report", "--html", "page.html"), ("report", "--svg", "page.svg"), ("diff",),
+    ("contexts", "--format", "json"), ("analyze", "--json"),
+)  # fmt: skip
+
+
+def check_commands(data: bytes) -> None:
+    """Two of the commands on a file; which, its bytes say."""
+    number = zlib.crc32(data)
+    with file_of(data) as path:
+        for chosen in (number, number // 64):
+            name, *options = _COMMANDS[chosen % len(_COMMANDS)]
+            more = [str(path.with_name(one)) if one.startswith("page.") else one for one in options]
+            files = [str(path)] * (2 if name == "diff" else 1)
+            run_command(name, *files, *more)
+
+
+def run_command(*arguments: str) -> None:
+    """Run a command in this process; it ends as the command line lets it end."""
+    from stepscope.cli.commands import stepscope
+
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            stepscope.main([*arguments, "--no-cache"], standalone_mode=False)
+        except StepscopeError as error:
+            check_message(error)
+        except (click.ClickException, click.exceptions.Exit):
+            pass
+        except SystemExit as error:
+            if error.code not in (None, 0, 1, 2):
+                raise
+
+
+# -- the page
+
+_PORT = 8765
+
+
+@cache
+def _application() -> tuple[Any, str]:
+    from stepscope.serve.app import make_app
+    from stepscope.serve.guard import Token
+    from stepscope.serve.open_files import Workbench
+
+    folder = Path(tempfile.mkdtemp(prefix="stepscope-fuzz-"))
+    (folder / "run.json").write_bytes((CORPUS / "commands/job.json").read_bytes())
+    workbench = Workbench([folder / "run.json"])
+    workbench.load(cache=False).join()
+    token = Token()
+    return make_app(workbench, token, _PORT), token.secret
+
+
+def check_request(data: bytes) -> None:
+    """A request line and headers; TOKEN is replaced by the right one. No answer is a failure."""
+    app, token = _application()
+    line, *headers = data.replace(b"TOKEN", token.encode()).split(b"\n")
+    method, _, target = line.partition(b" ")
+    path, _, query = target.partition(b"?")
+    statuses: list[int] = []
+    bodies = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        return bodies.pop() if bodies else await asyncio.Future()
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
+        "method": method.decode("latin-1"), "raw_path": path, "query_string": query,
+        "path": urllib.parse.unquote(path.decode("ascii", "ignore")), "root_path": "",
+        "headers": [(name.strip().lower(), value.strip())
+                    for name, _, value in (header.partition(b":") for header in headers)],
+        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", _PORT), "app": None,
+    }  # fmt: skip
+    asyncio.run(app(scope, receive, send))
+    if len(statuses) != 1 or statuses[0] == 500:
+        raise AssertionError(f"status {statuses}")
+
+
+# -- the language server
+
+
+class _Unmeasured:
+    """Refuses to measure, as there is nothing to run."""
+
+    async def __call__(self, *_: Any) -> Any:
+        raise StepscopeError("nothing is measured")
+
+    def describe_run(self, *_: Any) -> str:
+        return ""
+
+    def prepare(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class _Discarded:
+    """A connection whose other end reads everything."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+    async def drain(self) -> None: ...
+
+
+def check_messages(data: bytes) -> None:
+    """All that an editor sends on a connection; the token in it is `token`."""
+    asyncio.run(_serve_messages(data))
+
+
+async def _serve_messages(data: bytes) -> None:
+    from stepscope.lsp.features import language_server
+    from stepscope.lsp.tcp import _Connection
+
+    failures: list[Any] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: failures.append(context))
+    reader = asyncio.StreamReader()
+    reader.feed_data(data)
+    reader.feed_eof()
+    server = language_server(_Unmeasured())
+    await _Connection(server, "token", reader, _Discarded()).serve()  # type: ignore[arg-type]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    for context in failures:
+        raise context.get("exception") or AssertionError(str(context))
+
+
+def check_alike(data: bytes) -> None:
+    """Both decoders of trace events make the same of a file."""
+    from stepscope.ingest.chrome.compiled_decoder import compiled_decoder
+    from test_decoders import CHUNKS, assert_alike
+
+    decode = compiled_decoder()
+    assert decode, "the compiled decoder is missing"
+    with (
+        mock.patch.object(trace_events, "compiled_decoder", trace_events.compiled_decoder),
+        mock.patch("stepscope.ingest.byte_stream.CHUNK_BYTES", 1 << 20),
+    ):
+        assert_alike(data, decode, CHUNKS[zlib.crc32(data) % len(CHUNKS)])
+
+
+_CHROME = ("ingest/chrome", "ingest/byte_stream.py", "ingest/__init__.py")
+_XPLANE = ("ingest/xplane",)
+_SNAPSHOT = ("ingest/memory_snapshot",)
+_RECORDED = ("ingest/recorded",)
+TARGETS: dict[str, Target] = {
+    "file": Target(check_file, (mutate_json,), "file", _CHROME),
+    "manifest": Target(check_member("manifest.json"), (mutate_json,), "manifest", _RECORDED),
+    "contexts": Target(check_member("contexts.json"), (mutate_json,), "contexts", _RECORDED),
+    "model": Target(check_model, (mutate_json,), "model", ("ingest/model_json.py",)),
+    "memory": Target(check_member("memory.json"), (mutate_json,), "memory", _RECORDED),
+    "capture": Target(check_file, (mutate_zip,), "capture", _RECORDED),
+    "Python decoder": Target(check_in_python, (mutate_json,), "file", _CHROME),
+    "both decoders": Target(check_alike, (mutate_json,), "file", _CHROME),
+    "XLA profile": Target(check_file, (mutate_protobuf,), "xplane", _XPLANE),
+    "XLA program": Target(check_program, (mutate_protobuf,), "program", _XPLANE),
+    "Nsight Systems": Target(check_file, (mutate_sqlite,), "nsys", ("ingest/nsys",)),
+    "memory snapshot": Target(check_file, (mutate_pickle,), "snapshot", _SNAPSHOT),
+    "snapshot in Python": Target(check_in_python, (mutate_pickle,), "snapshot", _SNAPSHOT),
+    "memory timeline": Target(check_file, (mutate_json,), "timeline", ("ingest/memory_timeline",)),
+    "commands": Target(check_commands, (mutate_json,), "commands",
+                       ("annotate", "summary", "analyze", "whatif", "graph", "contexts",
+                        "timeline", "memory", "diff")),
+    "page requests": Target(check_request, (mutate_text,), "requests", ("serve",)),
+    "editor messages": Target(check_messages, (mutate_messages,), "messages", ("lsp",)),
+}  # fmt: skip
+
+
+def mutations(target: Target) -> tuple[Mutate, ...]:
+    """How inputs of a target are damaged."""
+    return (*target.mutates, *target.mutates, partial(mutate_bytes))
