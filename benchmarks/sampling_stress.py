@@ -1,10 +1,11 @@
 """Whether sampling ever crashes or hangs the program that it watches, and whether it is right.
 
-python benchmarks/sampling_stress.py [--minutes 60] [--seconds 8] [--output FILE]
+python benchmarks/sampling_stress.py [--minutes 60] [--seconds 8] [--output FILE] [--python FILE]…
 
 Runs `sampling_stress_entry.py` again and again under `run --contexts`, at 100 to 10,000 samples per
 second of CPU time and of elapsed time, with and without --native. Reports crashes, hangs, and how
-far the sampled share of each kind of work is from its measured share.
+far the sampled share of each kind of work is from its measured share. With several --python the
+interpreters take turns; each needs torch, click, rich and platformdirs, and stepscope on its path.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ class Outcome:
     """One run.
 
     Attributes:
+        python: the interpreter that ran.
         returncode: of the process; None where it did not end in time.
         errors: by clock the greatest difference between a sampled and a measured share.
         samples: how many were taken.
         dropped: how many were put off, as the stack changed while it was read.
     """
 
+    python: str
     cpu_hz: int
     real_hz: int
     native: bool
@@ -48,13 +51,15 @@ class Outcome:
     stderr: str = ""
 
 
-def run_once(cpu_hz: int, real_hz: int, native: bool, seconds: float, folder: Path) -> Outcome:
+def run_once(
+    python: str, cpu_hz: int, real_hz: int, native: bool, seconds: float, folder: Path
+) -> Outcome:
     """One run, and its shares against the truth."""
     capture, truth = folder / "run.stepscope", folder / "truth.json"
     for path in (capture, truth):
         path.unlink(missing_ok=True)
     command = [
-        sys.executable, "-X", "faulthandler", "-m", "stepscope", "run", "--contexts",
+        python, "-X", "faulthandler", "-m", "stepscope", "run", "--contexts",
         "--sample", str(cpu_hz), "--sample-real", str(real_hz), *(["--native"] if native else []),
         "-o", str(capture), str(ENTRY), str(seconds), str(truth),
     ]  # fmt: skip
@@ -63,8 +68,9 @@ def run_once(cpu_hz: int, real_hz: int, native: bool, seconds: float, folder: Pa
             command, capture_output=True, text=True, timeout=60 + 20 * seconds, check=False
         )
     except subprocess.TimeoutExpired:
-        return Outcome(cpu_hz, real_hz, native, None, {})
-    outcome = Outcome(cpu_hz, real_hz, native, done.returncode, {}, stderr=done.stderr[-2000:])
+        return Outcome(python, cpu_hz, real_hz, native, None, {})
+    outcome = Outcome(python, cpu_hz, real_hz, native, done.returncode, {})
+    outcome.stderr = done.stderr[-2000:]
     if not done.returncode:
         compare(outcome, capture, json.loads(truth.read_text()))
     return outcome
@@ -111,10 +117,11 @@ def in_turns(nodes: dict, strings: list[str], node: int) -> bool:
     return False
 
 
-def settings() -> Iterator[tuple[int, int, bool]]:
-    """All settings, over and over."""
-    for native, (cpu_hz, real_hz) in itertools.cycle(itertools.product((False, True), RATES)):
-        yield cpu_hz, real_hz, native
+def settings(pythons: list[str]) -> Iterator[tuple[str, int, int, bool]]:
+    """All settings, over and over; each next run is another interpreter's."""
+    product = itertools.product((False, True), RATES, pythons)
+    for native, (cpu_hz, real_hz), python in itertools.cycle(product):
+        yield python, cpu_hz, real_hz, native
 
 
 def main() -> None:
@@ -123,26 +130,31 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--python", action="append", help="an interpreter; may be given again")
+    parser.add_argument("--pause-while", type=Path, help="wait between runs while this exists")
     options = parser.parse_args()
     until = time.monotonic() + 60 * options.minutes
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory() as folder:
-        for setting in settings():
+        for setting in settings(options.python or [sys.executable]):
+            while options.pause_while and options.pause_while.exists():
+                time.sleep(1)
             if time.monotonic() > until:
                 break
             outcomes.append(run_once(*setting, options.seconds, Path(folder)))
             print(describe(outcomes[-1]), flush=True)
+            if options.output:
+                rows = [asdict(outcome) for outcome in outcomes]
+                options.output.write_text(json.dumps(rows, indent=1))
     print(summarize(outcomes))
-    if options.output:
-        rows = [asdict(outcome) for outcome in outcomes]
-        options.output.write_text(json.dumps(rows, indent=1))
 
 
 def describe(outcome: Outcome) -> str:
     """A line for one run."""
     worst = max(outcome.errors.items(), key=lambda item: abs(item[1]), default=("", 0.0))
     return (
-        f"cpu {outcome.cpu_hz:>5}/s, elapsed {outcome.real_hz:>5}/s, native {outcome.native:d}: "
+        f"{outcome.python}: cpu {outcome.cpu_hz:>5}/s, elapsed {outcome.real_hz:>5}/s, "
+        f"native {outcome.native:d}: "
         f"exit {outcome.returncode}, {outcome.samples} samples, {outcome.dropped} put off, "
         f"largest error {100 * worst[1]:+.1f} points ({worst[0]})"
         + (f"\n{outcome.stderr}" if outcome.returncode else "")
@@ -151,9 +163,16 @@ def describe(outcome: Outcome) -> str:
 
 def summarize(outcomes: list[Outcome]) -> str:
     """The totals."""
-    hangs = sum(outcome.returncode is None for outcome in outcomes)
-    crashes = sum(bool(outcome.returncode) for outcome in outcomes)
-    lines = [f"{len(outcomes)} runs, {crashes} crashed, {hangs} hung"]
+    lines = []
+    for python in sorted({outcome.python for outcome in outcomes}):
+        own = [outcome for outcome in outcomes if outcome.python == python]
+        hangs = sum(outcome.returncode is None for outcome in own)
+        crashes = sum(bool(outcome.returncode) for outcome in own)
+        lines.append(
+            f"{python}: {len(own)} runs, {crashes} crashed, {hangs} hung, "
+            f"{sum(outcome.samples for outcome in own):,} samples, "
+            f"largest mean error {100 * _largest_mean(own):.2f} points"
+        )
     for cpu_hz, real_hz in RATES:
         group = [o for o in outcomes if (o.cpu_hz, o.real_hz) == (cpu_hz, real_hz) and o.errors]
         for key in sorted({key for outcome in group for key in outcome.errors}):
@@ -164,6 +183,13 @@ def summarize(outcomes: list[Outcome]) -> str:
                 f"worst {100 * worst:+.2f} points in {len(errors)} runs"
             )
     return "\n".join(lines)
+
+
+def _largest_mean(outcomes: list[Outcome]) -> float:
+    """The largest error of a share, averaged over the runs."""
+    keys = {key for outcome in outcomes for key in outcome.errors}
+    by_key = ([o.errors[key] for o in outcomes if key in o.errors] for key in keys)
+    return max((abs(sum(errors)) / len(errors) for errors in by_key), default=0.0)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ import traceback
 import warnings
 from pathlib import Path
 
-
 from mutations import LONGEST_BYTES
 from reached_lines import PACKAGE, ReachedLines, files_of, lines_of
 from targets import TARGETS, Target, mutations

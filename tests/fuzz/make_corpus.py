@@ -128,40 +128,94 @@ def _job() -> Iterator[dict[str, Any]]:
         key = {"correlation": number, "External id": number}
         kind = "gpu_memcpy" if "Memcpy" in kernel else "kernel"
         own = {"pid": 1, "tid": 1, "ph": "X"}
-        yield own | {"cat": "cpu_op", "name": name, "ts": at, "dur": 8,
-                     "args": {"External id": number, "Sequence number": number,
-                              "Input Dims": [[8, 16], [16, 4]], "Input type": ["float", "float"]}}
-        yield own | {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at + 1, "dur": 4,
-                     "args": key}
-        yield {"ph": "X", "cat": kind, "name": kernel, "ts": at + 7, "dur": 9.5, "pid": 0,
-               "tid": stream, "args": {**key, "stream": stream, "device": 0, **args}}
+        yield own | {
+            "cat": "cpu_op",
+            "name": name,
+            "ts": at,
+            "dur": 8,
+            "args": {
+                "External id": number,
+                "Sequence number": number,
+                "Input Dims": [[8, 16], [16, 4]],
+                "Input type": ["float", "float"],
+            },
+        }
+        yield own | {
+            "cat": "cuda_runtime",
+            "name": "cudaLaunchKernel",
+            "ts": at + 1,
+            "dur": 4,
+            "args": key,
+        }
+        yield {
+            "ph": "X",
+            "cat": kind,
+            "name": kernel,
+            "ts": at + 7,
+            "dur": 9.5,
+            "pid": 0,
+            "tid": stream,
+            "args": {**key, "stream": stream, "device": 0, **args},
+        }
 
-    group = {"Collective name": "allreduce", "In msg nelems": 64, "dtype": "Float",
-             "Process Group Ranks": "[0, 1]", "Group size": 2}
+    group = {
+        "Collective name": "allreduce",
+        "In msg nelems": 64,
+        "dtype": "Float",
+        "Process Group Ranks": "[0, 1]",
+        "Group size": 2,
+    }
     for step in range(3):
         at = 1000.0 * step
         own = {"pid": 1, "tid": 1, "ph": "X"}
         for name, start, length, cat in (
             (f"ProfilerStep#{step + 5}", 0, 1000, "user_annotation"),
-            ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 1, 90, "user_annotation"),
+            (
+                "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+                1,
+                90,
+                "user_annotation",
+            ),
             ("train.py(7): <module>", 0.5, 998, "python_function"),
             ("nn.Module: Net_0", 100, 300, "python_function"),
             ("nn.Module: Linear_0", 110, 100, "python_function"),
             ("Optimizer.step#SGD.step", 800, 100, "user_annotation"),
         ):
             yield own | {"cat": cat, "name": name, "ts": at + start, "dur": length}
-        yield from launched("aten::copy_", at + 60, "Memcpy HtoD (Pageable -> Device)", 7, bytes=512)
+        yield from launched(
+            "aten::copy_", at + 60, "Memcpy HtoD (Pageable -> Device)", 7, bytes=512
+        )
         yield from launched("aten::mm", at + 120, "sgemm_32x32", 7, grid=[1, 1, 1])
-        yield own | {"cat": "cpu_op", "name": "MmBackward0", "ts": at + 450, "dur": 90, "tid": 2,
-                     "args": {"Sequence number": number, "Fwd thread id": 1}}
-        yield from launched("c10d::allreduce_", at + 600,
-                            "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 20, **group)
+        yield own | {
+            "cat": "cpu_op",
+            "name": "MmBackward0",
+            "ts": at + 450,
+            "dur": 90,
+            "tid": 2,
+            "args": {"Sequence number": number, "Fwd thread id": 1},
+        }
+        yield from launched(
+            "c10d::allreduce_", at + 600, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 20, **group
+        )
         yield from launched("aten::item", at + 700, "Memcpy DtoH (Device -> Pageable)", 7, bytes=4)
         yield from launched("aten::add_", at + 810, "elementwise", 7)
         for place, size in ((130, 512), (900, -512)):
-            yield {"ph": "i", "name": "[memory]", "ts": at + place, "pid": 1, "tid": 1, "s": "t",
-                   "args": {"Bytes": size, "Addr": 77, "Device Type": 1, "Device Id": 0,
-                            "Total Allocated": 512, "Total Reserved": 4096}}
+            yield {
+                "ph": "i",
+                "name": "[memory]",
+                "ts": at + place,
+                "pid": 1,
+                "tid": 1,
+                "s": "t",
+                "args": {
+                    "Bytes": size,
+                    "Addr": 77,
+                    "Device Type": 1,
+                    "Device Id": 0,
+                    "Total Allocated": 512,
+                    "Total Reserved": 4096,
+                },
+            }
 
 
 def _job_file() -> bytes:
@@ -200,27 +254,53 @@ def _framed(*messages: dict[str, Any]) -> bytes:
 def _session() -> bytes:
     """An editor that opens a document, asks everything about it, edits it and leaves."""
     uri = "file:///project/train.py"
-    here = {"textDocument": {"uri": uri}, "position": {"line": 2, "character": 3},
-            "range": {"start": {"line": 0, "character": 0}, "end": {"line": 2, "character": 5}},
-            "context": {"diagnostics": []}}
+    here = {
+        "textDocument": {"uri": uri},
+        "position": {"line": 2, "character": 3},
+        "range": {"start": {"line": 0, "character": 0}, "end": {"line": 2, "character": 5}},
+        "context": {"diagnostics": []},
+    }
     change = {"range": here["range"], "text": "é😀\r\n"}
-    asked = ("textDocument/hover", "textDocument/codeAction", "textDocument/inlayHint",
-             "textDocument/codeLens", "stepscope/measure", "stepscope/batchEdit")
+    asked = (
+        "textDocument/hover",
+        "textDocument/codeAction",
+        "textDocument/inlayHint",
+        "textDocument/codeLens",
+        "stepscope/measure",
+        "stepscope/batchEdit",
+    )
     return _framed(
-        {"id": 1, "method": "initialize", "params": {
-            "processId": None, "rootUri": "file:///project",
-            "capabilities": {"general": {"positionEncodings": ["utf-8"]}},
-            "initializationOptions": {"token": "token", "runScripts": "never"}}},
+        {
+            "id": 1,
+            "method": "initialize",
+            "params": {
+                "processId": None,
+                "rootUri": "file:///project",
+                "capabilities": {"general": {"positionEncodings": ["utf-8"]}},
+                "initializationOptions": {"token": "token", "runScripts": "never"},
+            },
+        },
         {"method": "initialized", "params": {}},
-        {"method": "textDocument/didOpen", "params": {"textDocument": {
-            "uri": uri, "languageId": "python", "version": 1, "text": DOCUMENT}}},
-        *({"id": number, "method": method, "params": here | {"uri": uri, "value": 64}}
-          for number, method in enumerate(asked, 2)),
-        {"method": "textDocument/didChange", "params": {
-            "textDocument": {"uri": uri, "version": 2}, "contentChanges": [change]}},
+        {
+            "method": "textDocument/didOpen",
+            "params": {
+                "textDocument": {"uri": uri, "languageId": "python", "version": 1, "text": DOCUMENT}
+            },
+        },
+        *(
+            {"id": number, "method": method, "params": here | {"uri": uri, "value": 64}}
+            for number, method in enumerate(asked, 2)
+        ),
+        {
+            "method": "textDocument/didChange",
+            "params": {"textDocument": {"uri": uri, "version": 2}, "contentChanges": [change]},
+        },
         {"method": "workspace/didChangeConfiguration", "params": {"settings": {"stepscope": {}}}},
-        {"id": 20, "method": "workspace/executeCommand",
-         "params": {"command": "stepscope.measureFile", "arguments": [uri]}},
+        {
+            "id": 20,
+            "method": "workspace/executeCommand",
+            "params": {"command": "stepscope.measureFile", "arguments": [uri]},
+        },
         {"method": "textDocument/didSave", "params": {"textDocument": {"uri": uri}}},
         {"method": "textDocument/didClose", "params": {"textDocument": {"uri": uri}}},
         {"id": 30, "method": "shutdown"},
@@ -231,11 +311,17 @@ def _session() -> bytes:
 def _requests() -> dict[str, bytes]:
     """A request for each answer, and some to the rest of the server."""
     headers = b"host: 127.0.0.1:8765\nauthorization: Bearer TOKEN"
-    found = {f"requests/{query.partition('?')[0]}": f"GET /api/traces/run/{query}".encode()
-             for query in QUERIES}
-    found |= {"requests/traces": b"GET /api/traces", "requests/page": b"GET /?token=TOKEN",
-              "requests/file": b"GET /index.html", "requests/open": b"GET /api/traces/run/open",
-              "requests/job": b"GET /api/job"}
+    found = {
+        f"requests/{query.partition('?')[0]}": f"GET /api/traces/run/{query}".encode()
+        for query in QUERIES
+    }
+    found |= {
+        "requests/traces": b"GET /api/traces",
+        "requests/page": b"GET /?token=TOKEN",
+        "requests/file": b"GET /index.html",
+        "requests/open": b"GET /api/traces/run/open",
+        "requests/job": b"GET /api/job",
+    }
     return {name: line + b"\n" + headers for name, line in found.items()}
 
 

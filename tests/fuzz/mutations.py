@@ -22,8 +22,8 @@ KINDS = ("insert", "replace", "cut", "copy", "flip", "number", "value")
 LONGEST_BYTES = 1 << 20
 ODD_VALUES: list[Any] = [
     None, True, 0, -1, 1.5, 1e300, -1e300, 1e-300, float("nan"), float("inf"), 2**31, 2**53 + 1,
-    2**63 - 1, 2**63, 2**64, -(2**63), 10**30, "", "x", "\ud800", "0", "9" * 30, "nan", [], {}, [[]],
-    "a" * 5000, "\0", "../../etc/passwd", "漢" * 40, [None], {"": None}, -5, 7,
+    2**63 - 1, 2**63, 2**64, -(2**63), 10**30, "", "x", "\ud800", "0", "9" * 30, "nan", [], {},
+    [[]], "a" * 5000, "\0", "../../etc/passwd", "漢" * 40, [None], {"": None}, -5, 7,
 ]  # fmt: skip
 Edit = tuple[str, float, float, bytes, int]
 Mutate = Callable[[bytes, random.Random], bytes]
@@ -76,6 +76,8 @@ def mutate_json(data: bytes, chance: random.Random) -> bytes:
         return mutate_bytes(data, chance)
     for _ in range(chance.choice((1, 1, 2, 4, 10))):
         places = list(_places(tree))
+        if not places:
+            break
         container, key = chance.choice(places)
         _edit(container, key, chance, places)
     return json.dumps(tree[0] if tree else None).encode()[:LONGEST_BYTES]
@@ -192,7 +194,7 @@ def mutate_sqlite(data: bytes, chance: random.Random) -> bytes:
                 _edit_table(file, chance)
             file.commit()
             return file.serialize()
-    except (sqlite3.Error, OverflowError, UnicodeError, IndexError):
+    except (sqlite3.Error, OverflowError, UnicodeError, IndexError, MemoryError):
         return mutate_bytes(data, chance)
 
 

@@ -95,8 +95,8 @@ def check_file(data: bytes) -> None:
 def check_in_python(data: bytes) -> None:
     """The same without the compiled library's decoders."""
     with (
-        mock.patch.object(trace_events, "compiled_decoder", lambda: None),
-        mock.patch.object(memory_snapshot, "compiled_history", lambda *parts: None),
+        mock.patch.object(trace_events, "compiled_decoder", return_value=None),
+        mock.patch.object(memory_snapshot, "compiled_history", return_value=None),
     ):
         check_file(data)
 
@@ -278,8 +278,9 @@ async def _serve_messages(data: bytes) -> None:
 
 def check_alike(data: bytes) -> None:
     """Both decoders of trace events make the same of a file."""
-    from stepscope.ingest.chrome.compiled_decoder import compiled_decoder
     from test_decoders import CHUNKS, assert_alike
+
+    from stepscope.ingest.chrome.compiled_decoder import compiled_decoder
 
     decode = compiled_decoder()
     assert decode, "the compiled decoder is missing"

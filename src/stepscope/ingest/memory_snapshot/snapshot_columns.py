@@ -149,7 +149,10 @@ def _add_blocks(
 ) -> None:
     """Append the blocks of a segment; older snapshots name no addresses, so they are added up."""
     address = small(segment.get("address", 0))
-    for block in segment.get("blocks", ()):
+    blocks = segment.get("blocks", ())
+    if not isinstance(blocks, (list, tuple)) or not all(isinstance(one, dict) for one in blocks):
+        raise IngestError("expected blocks in a segment of the snapshot, found other data")
+    for block in blocks:
         size = small(block.get("size", 0))
         columns["segment"].append(number)
         columns["address"].append(small(block.get("address", address)))

@@ -28,6 +28,7 @@ from stepscope.trace.table import Text
 from stepscope.trace.trace import Metadata, Trace
 
 _LONGEST_NS = 1 << 53
+_LATEST_NS = 1 << 60  # differences of such times are no overflow
 _FACTS = {"smCount": "numSms", "totalMemory": "totalGlobalMem"}  # as Kineto calls them
 
 
@@ -69,7 +70,10 @@ def _parts(database: Database, log: WarningLog) -> Parts:
     found = [read(recording, table) for table, read in ACTIVITIES.items()]
     columns = {name: np.concatenate([getattr(one, name) for one in found])
                for name in Activities.COLUMNS}  # fmt: skip
-    length = columns.pop("end_ns") - columns["start_ns"]
+    far = np.abs(columns["start_ns"].astype(float)) > _LATEST_NS
+    log("far_time", "an event begins centuries from the others; its time is cut", int(far.sum()))
+    columns["start_ns"] = np.clip(columns["start_ns"], -_LATEST_NS, _LATEST_NS)
+    length = np.clip(columns.pop("end_ns"), -_LATEST_NS, _LATEST_NS) - columns["start_ns"]
     wrong = (length < 0) | (length > _LONGEST_NS)
     log("long_duration", "an event has no end, or one before its start; its duration is 0",
         int(wrong.sum()))  # fmt: skip
