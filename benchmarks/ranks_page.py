@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from generated_jobs.faults import fault
+from generated_jobs.faults import faults
 from generated_jobs.job import Job as GeneratedJob
 from generated_jobs.sketches import sketches
 from generated_jobs.template import template
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=48)
     parser.add_argument("--seconds", type=float, default=5)
     args = parser.parse_args()
-    planted = fault("slow_node", 1, args.ranks)
+    planted = faults("slow_node", 1, args.ranks)
     made = sketches(
         GeneratedJob("dlrm", template("dlrm", 8), args.ranks, args.steps, planted, 0.01, 1)
     )

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 KINDS = ("healthy", "slow_node", "slow_device", "loader_stall", "slow_link", "imbalanced_expert")
+# Kinds of which the rules knew nothing when these faults were planted first.
+FURTHER = (
+    "slow_in_the_middle", "throttling", "throttled_node", "gc_pauses", "pauses_of_one",
+    "slow_storage", "slow_cpu", "brief_hiccups", "two_faults", "half_of_the_nodes",
+)  # fmt: skip
 RANKS_PER_NODE = 8
+COMPUTING = ("forward", "backward", "optimizer", "loss", "other", "zero_grad")
 _FACTORS = {
     "slow_node": 1.25, "slow_device": 1.5, "loader_stall": 60.0, "slow_link": 6.0,
-    "imbalanced_expert": 2.5,
+    "imbalanced_expert": 2.5, "slow_in_the_middle": 1.5, "throttling": 1.8, "throttled_node": 1.6,
+    "gc_pauses": 2.5, "pauses_of_one": 2.5, "slow_storage": 60.0, "slow_cpu": 1.5,
+    "brief_hiccups": 2.5, "half_of_the_nodes": 1.25,
+}  # fmt: skip
+_WORK = {  # the classes of work, see `job`, that take longer
+    "slow_node": ("busy", "host", "expert"), "slow_device": ("busy", "expert"),
+    "loader_stall": ("loading",), "imbalanced_expert": ("expert",),
+    "slow_in_the_middle": ("busy", "expert"), "throttling": ("busy", "expert"),
+    "throttled_node": ("busy", "expert"), "gc_pauses": ("host",), "pauses_of_one": ("host",),
+    "slow_storage": ("loading",), "slow_cpu": ("host",), "brief_hiccups": ("host",),
+    "half_of_the_nodes": ("busy", "host", "expert"),
 }  # fmt: skip
 
 
@@ -19,12 +35,17 @@ class Fault:
     """A fault and its truth.
 
     Attributes:
-        kind: one of `KINDS`.
+        kind: one of `KINDS` or `FURTHER`.
         ranks: which ranks are at fault; of a slow link, those of both machines.
         stages: stages that may be named; empty for any.
-        steps: the first and the last step, None for all.
-        cause: a part of the cause's text.
+        steps: the first and the last step (-1: of the job), None for all.
+        cause: a part of the sentence.
         factor: how much longer the work or the transfer takes.
+        period: every how many steps, else 0.
+        grows: from step to step, up to the factor.
+        each: in this share of the steps, drawn for each rank, else 0.
+        is_finding: whether something is to be named.
+        loose: steps by which the named ones may be off, as where a fault grows from nothing.
     """
 
     kind: str
@@ -33,34 +54,82 @@ class Fault:
     steps: tuple[int, int] | None = None
     cause: str = ""
     factor: float = 1.0
+    period: int = 0
+    grows: bool = False
+    each: float = 0.0
+    is_finding: bool = True
+    loose: int = 0
+
+    @property
+    def is_of_nodes(self) -> bool:
+        """Whether it concerns several machines, each of which may be a finding."""
+        return self.kind == "half_of_the_nodes"
+
+    def span(self, steps: int) -> tuple[int, int]:
+        """The first and the last step, of a job of so many."""
+        first, last = self.steps or (0, -1)
+        return first, steps - 1 if last < 0 else last
+
+    @property
+    def work(self) -> tuple[str, ...]:
+        """The classes of work that take longer."""
+        return _WORK.get(self.kind, ())
 
     def to_json(self) -> dict[str, Any]:
         """The truth, for a file next to the job."""
         return asdict(self)
 
 
-HEALTHY = Fault("healthy")
+HEALTHY = Fault("healthy", is_finding=False)
+
+
+def faults(
+    kind: str, number: int, ranks: int, steps: Sequence[int] = (20, 40)
+) -> tuple[Fault, ...]:
+    """The faults of a job: of `two_faults` a slow device and a loader that stalls elsewhere."""
+    if kind == "healthy":
+        return ()
+    if kind != "two_faults":
+        return (fault(kind, number, ranks, steps),)
+    first = fault("slow_device", number, ranks)
+    return first, fault("loader_stall", number + ranks // 3, ranks, steps)
 
 
 def fault(kind: str, number: int, ranks: int, steps: Sequence[int] = (20, 40)) -> Fault:
     """The `number`-th fault of a kind in a job of `ranks` ranks; `steps` are those of a stall."""
     nodes = max(ranks // RANKS_PER_NODE, 1)
-    node, rank = number % nodes, (number * 7 + 3) % ranks
+    node, rank = of_nodes(number % nodes), ((number * 7 + 3) % ranks,)
     pair = 2 * (number % max(nodes // 2, 1))
-    computing = ("forward", "backward", "optimizer", "loss", "other", "zero_grad")
-    factor = _FACTORS.get(kind, 1.0)
-    if kind == "slow_node":
-        return Fault(kind, of_nodes(node), (*computing, "host"), None, "", factor)
-    if kind == "slow_device":
-        return Fault(kind, (rank,), computing, None, "slower device", factor)
-    if kind == "loader_stall":
-        span = (steps[0], steps[1])
-        return Fault(kind, (rank,), ("data_loading",), span, "batches arrive late", factor)
-    if kind == "slow_link":
-        return Fault(kind, of_nodes(pair, pair + 1), ("communication",), None, "link", factor)
-    if kind == "imbalanced_expert":
-        return Fault(kind, (rank,), computing, None, "imbalanced expert", factor)
-    return HEALTHY
+    first, last = steps
+    planted = {
+        "slow_node": Fault(kind, node, (*COMPUTING, "host")),
+        "slow_device": Fault(kind, rank, COMPUTING, cause="slower device"),
+        "loader_stall": Fault(
+            kind, rank, ("data_loading",), (first, last), "batches arrive late"
+        ),
+        "slow_link": Fault(kind, of_nodes(pair, pair + 1), ("communication",), cause="link"),
+        "imbalanced_expert": Fault(kind, rank, COMPUTING, cause="imbalanced expert"),
+        "slow_in_the_middle": Fault(kind, rank, COMPUTING, (first, -1), "slower device"),
+        "throttling": Fault(
+            kind, rank, COMPUTING, (first, -1), "more from step to step", grows=True, loose=3
+        ),
+        "throttled_node": Fault(
+            kind, node, COMPUTING, (first, -1), "more from step to step", grows=True, loose=3
+        ),
+        "gc_pauses": Fault(
+            kind, tuple(range(ranks)), ("host",), (0, -1), "pauses", each=0.1, loose=6
+        ),
+        "pauses_of_one": Fault(kind, rank, ("host",), (0, -1), each=0.25, loose=12),
+        "slow_storage": Fault(
+            kind, node, ("data_loading",), (number % 10, -1), "every 10th step", period=10, loose=9
+        ),
+        "slow_cpu": Fault(kind, rank, ("host",), cause="CPU"),
+        "brief_hiccups": Fault(
+            kind, tuple(range(ranks)), each=0.004, is_finding=False
+        ),
+        "half_of_the_nodes": Fault(kind, tuple(range(ranks // 2)), (*COMPUTING, "host")),
+    }  # fmt: skip
+    return replace(planted.get(kind, HEALTHY), factor=_FACTORS.get(kind, 1.0))
 
 
 def of_nodes(*nodes: int) -> tuple[int, ...]:

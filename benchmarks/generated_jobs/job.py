@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from generated_jobs.faults import HEALTHY, RANKS_PER_NODE, Fault
+from generated_jobs.faults import RANKS_PER_NODE, Fault
 from generated_jobs.template import Pieces, Template
 from stepscope.arrays import Floats, Ids, Times
 
@@ -54,7 +54,7 @@ class Job:
         name: of the template, `dlrm` or `ddp`.
         template: the step that all ranks run.
         ranks, steps: how many.
-        fault: what is planted.
+        faults: what is planted.
         noise: relative spread of computing and of the CPU's work, from step to step.
         seed: of the noise.
     """
@@ -63,7 +63,7 @@ class Job:
     template: Template
     ranks: int
     steps: int
-    fault: Fault = HEALTHY
+    faults: tuple[Fault, ...] = ()
     noise: float = 0.01
     seed: int = 0
 
@@ -105,16 +105,29 @@ class Job:
         self._plant(result)
         return result
 
+    def fault(self, kind: str) -> Fault | None:
+        """The fault of a kind, if it is planted."""
+        return next((one for one in self.faults if one.kind == kind), None)
+
     def _plant(self, factors: Floats) -> None:
-        slow = {
-            "slow_node": ("busy", "host", "expert"), "slow_device": ("busy", "expert"),
-            "loader_stall": ("loading",), "imbalanced_expert": ("expert",),
-        }.get(self.fault.kind, ())  # fmt: skip
-        first, last = self.fault.steps or (0, self.steps - 1)
-        for name in slow:
-            column = _CLASSES.index(name)
-            rows = list(self.fault.ranks)
-            factors[rows, first : last + 1, column] *= self.fault.factor
+        for fault in self.faults:
+            for name in fault.work:
+                factors[:, :, _CLASSES.index(name)] *= self._factor(fault)
+
+    def _factor(self, fault: Fault) -> Floats:
+        """How much longer a fault makes the work that it concerns, shape (ranks, steps)."""
+        first, last = fault.span(self.steps)
+        step = np.arange(self.steps)
+        inside = (step >= first) & (step <= last)
+        if fault.period:
+            inside &= (step - first) % fault.period == 0
+        concerned = np.zeros((self.ranks, self.steps), np.bool_)
+        concerned[list(fault.ranks)] = inside
+        if fault.each:
+            dice = np.random.default_rng(self.seed + 1000)
+            concerned &= dice.random(concerned.shape) < fault.each
+        grown = np.clip((step - first + 1) / (last - first + 1), 0, 1) if fault.grows else 1.0
+        return np.where(concerned, 1 + (fault.factor - 1) * grown, 1.0)
 
     def group(self, call: int) -> Ids:
         """The number of each rank's process group for a call, shape (ranks,)."""
@@ -135,8 +148,9 @@ class Job:
             kind, np.ones(self.ranks)
         )
         rate = np.full(self.ranks, _WITHIN if members == "node" else _BETWEEN)
-        if self.fault.kind == "slow_link" and members == "pair":
-            rate[list(self.fault.ranks)] /= self.fault.factor
+        slow = self.fault("slow_link")
+        if slow and members == "pair":
+            rate[list(slow.ranks)] /= slow.factor
         result: Floats = _LATENCY_NS + size * wire / rate
         return result
 
@@ -195,12 +209,9 @@ class Job:
         group = self.group(call)
         ranks = np.flatnonzero(group == group[rank]).tolist()
         received = size // 4
-        if (
-            self.fault.kind == "imbalanced_expert"
-            and (rank in self.fault.ranks)
-            and self._feeds(call)
-        ):
-            received = int(received * self.fault.factor)
+        expert = self.fault("imbalanced_expert")
+        if expert and rank in expert.ranks and self._feeds(call):
+            received = int(received * expert.factor)
         return {
             "Collective name": kind, "In msg nelems": size // 4, "Out msg nelems": received,
             "dtype": "Float", "Group size": len(ranks), "Process Group Ranks": str(ranks),

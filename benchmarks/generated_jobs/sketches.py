@@ -7,6 +7,7 @@ import numpy as np
 from generated_jobs.faults import RANKS_PER_NODE
 from generated_jobs.job import Job
 from stepscope.ranks.calls import CallColumns, CallKind, Calls, ranks_in_short
+from stepscope.ranks.kernel_times import packed_by_step
 from stepscope.ranks.sketch import Sketch
 from stepscope.trace.schema import STAGES
 
@@ -24,22 +25,28 @@ def _sketch(job: Job, rank: int) -> Sketch:
     work["data_loading"] = scale @ pieces.loading_ns
     work["host"] = scale @ pieces.host_ns
     run = job.run
+    kernels, kernel_steps = _kernels(job, scale)
     return Sketch(
         rank=rank, world_size=job.ranks, node=f"node-{rank // RANKS_PER_NODE}", device="V100",
         steps=list(range(job.steps)), length=_ms(lengths),
         work={name: _ms(values) for name, values in work.items() if values.any()},
         waiting=_ms((run.end - run.start)[rank].sum(axis=1)), idle={},
-        kernels=_kernels(job, scale.mean(axis=0)), calls=_calls(job, rank),
+        kernels=kernels, calls=_calls(job, rank), kernel_steps=kernel_steps,
     )  # fmt: skip
 
 
-def _kernels(job: Job, scale: np.ndarray) -> dict[str, tuple[float, float]]:
-    found = {
-        name[:120]: (float(len(lengths)), float(np.median(lengths * scale[place])) / 1e6)
+def _kernels(job: Job, scale: np.ndarray) -> tuple[dict[str, tuple[float, float]], bytes]:
+    """Counts and medians by name, and the means by step; `scale` has shape (steps, pieces)."""
+    times = {
+        name[:120]: lengths * scale[:, place]  # steps, calls
         for name, (lengths, place) in job.pieces.kernels.items()
     }
-    longest = sorted(found, key=lambda name: -found[name][0] * found[name][1])
-    return {name: found[name] for name in longest[:100]}
+    longest = sorted(times, key=lambda name: -times[name].sum())[:100]
+    found = {
+        name: (float(times[name].shape[1]), float(np.median(times[name])) / 1e6) for name in longest
+    }
+    means = [times[name].mean(axis=1) for name in longest[:24]]
+    return found, packed_by_step(means, [1e6 * found[name][1] for name in longest[:24]])
 
 
 def _calls(job: Job, rank: int) -> Calls:

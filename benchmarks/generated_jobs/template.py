@@ -16,7 +16,7 @@ import numpy as np
 from stepscope.annotate.links.launches import launch_of
 from stepscope.arrays import Floats, Ids, Times
 from stepscope.load import open_file
-from stepscope.ranks.calls import calls_timeline, computing_on_device
+from stepscope.ranks.calls import calls_timeline, computing_on_device, waits_of
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
@@ -205,7 +205,8 @@ def _pieces(trace: Trace, length: int) -> Pieces:
     begin = int(trace["steps"]["start_ns"][1])
     start = events["start_ns"] - begin
     work = computing_on_device(trace)
-    timeline = calls_timeline(trace, np.array([begin]), np.array([begin + length]), work)
+    step = np.array([begin]), np.array([begin + length])
+    timeline = calls_timeline(trace, *step, work, waits_of(trace))
     work = work[events["step"][work] == 1]
     busy = Intervals(start[work], start[work] + events["duration_ns"][work])
     arrival = events["start_ns"][timeline.rows] - begin

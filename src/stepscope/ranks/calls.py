@@ -137,7 +137,18 @@ def computing_on_device(trace: Trace) -> Ids:
     return np.flatnonzero(mine & (trace["tracks"]["device"][events["track"]] >= 0))
 
 
-def calls_of(trace: Trace, begins: Times, ends: Times, clock_ns: int, work: Ids) -> Calls:
+def waits_of(trace: Trace) -> Intervals:
+    """When the training thread only waits for communication; nothing if a device communicates."""
+    events = trace.events
+    mine = events.text("category").mask("communication")
+    if (trace["tracks"]["device"][events["track"][mine]] >= 0).any():
+        return Intervals([], [])
+    return exposed_communication(trace, trace.metadata.ranks[0], trace["steps"])
+
+
+def calls_of(
+    trace: Trace, begins: Times, ends: Times, clock_ns: int, work: Ids, waits: Intervals
+) -> Calls:
     """The communication of a rank.
 
     Args:
@@ -146,10 +157,11 @@ def calls_of(trace: Trace, begins: Times, ends: Times, clock_ns: int, work: Ids)
             than 1,200 calls, those of every second, fourth, … step are kept.
         clock_ns: the common clock at the trace's zero.
         work: as `computing_on_device` gives it.
+        waits: as `waits_of` gives it.
     """
     if not len(begins):
         return Calls()
-    timeline = calls_timeline(trace, begins, ends, work)
+    timeline = calls_timeline(trace, begins, ends, work, waits)
     progress = _progress(timeline.waits)
     first, last = progress(begins), progress(ends)
     calls = timeline.kept
@@ -177,13 +189,16 @@ def _thinned(step: Ids, steps: int) -> Ids:
     return np.flatnonzero(step % every == 0)[:_MOST_CALLS].astype(np.int64)
 
 
-def calls_timeline(trace: Trace, begins: Times, ends: Times, work: Ids) -> CallTimeline:
+def calls_timeline(
+    trace: Trace, begins: Times, ends: Times, work: Ids, waits: Intervals
+) -> CallTimeline:
     """When a rank makes each call and waits for it; of calls that are kept, when it goes on.
 
     Args:
         trace: an annotated trace of one rank.
         begins, ends: of the steps, ns, shape (steps,).
         work: as `computing_on_device` gives it.
+        waits: as `waits_of` gives it.
     """
     events = trace.events
     on_device = trace["tracks"]["device"][events["track"]] >= 0
@@ -194,17 +209,16 @@ def calls_timeline(trace: Trace, begins: Times, ends: Times, work: Ids) -> CallT
     rows, step = rows[inside], step[inside].astype(np.int64)
     kept = _thinned(step, len(begins))
     if not len(rows) or not on_device[rows[0]]:
-        return _thread_timeline(trace, rows, step, kept, ends)
+        return _thread_timeline(trace, rows, step, kept, ends, waits)
     return _device_timeline(trace, rows, step, kept, work, ends)
 
 
 def _thread_timeline(
-    trace: Trace, rows: Ids, step: Ids, kept: Ids, step_ends: Times
+    trace: Trace, rows: Ids, step: Ids, kept: Ids, step_ends: Times, idle: Intervals
 ) -> CallTimeline:
     """Without a device: a call is waited for if nothing computes when it ends."""
     begin = trace.events["start_ns"][rows]
     end = begin + trace.events["duration_ns"][rows]
-    idle = exposed_communication(trace, trace.metadata.ranks[0], trace["steps"])
     place = np.searchsorted(idle.ends, end - _WAKING_NS, side="left")
     since = np.append(idle.starts, np.iinfo(np.int64).max)[place]
     resumed = np.maximum(np.where(since < end, end, step_ends[step]), end)

@@ -2,62 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from stepscope.arrays import Mask
-from stepscope.ranks.job_table import JobTable, usual
-from stepscope.ranks.pipelines import pipeline_places
+from stepscope.arrays import Ids, Mask
+from stepscope.ranks.job_table import JobTable
 from stepscope.ranks.replay import Replay
+from stepscope.ranks.straggler_search import Found
 from stepscope.ranks.stragglers import Straggler
 
 _MOST_REPLAYS = 12
 
 
 def with_costs(
-    found: Sequence[Straggler], table: JobTable, replay: Replay
+    slow: Sequence[Found], links: Sequence[Straggler], table: JobTable, replay: Replay
 ) -> tuple[Straggler, ...]:
-    """The findings with their costs, the most expensive first; only the largest are replayed."""
-    found = _named_stages(found, table, replay)
-    largest = sorted(found, key=lambda one: -one.excess_ms)
+    """The findings with their costs, the most expensive first; only the largest are replayed.
+
+    Args:
+        slow: ranks that work longer.
+        links: slow links.
+        table: the ranks.
+        replay: their job.
+    """
+    without: list[tuple[Straggler, Callable[[], Replay]]] = [
+        *((one.straggler, partial(_less_work, one, table, replay)) for one in slow),
+        *((one, partial(_faster_link, one, table, replay)) for one in links),
+    ]
+    largest = sorted(without, key=lambda pair: -sum(pair[0].stages.values()))
     measured = replay.step_ms
     costs = [
-        replace(one, cost_ms=measured - _without(one, table, replay).step_ms)
-        for one in largest[:_MOST_REPLAYS]
+        replace(one, cost_ms=measured - changed().step_ms)
+        for one, changed in largest[:_MOST_REPLAYS]
     ]
     ordered = sorted(costs, key=lambda one: (-one.cost_ms, -one.excess_ms))
-    return (*ordered, *largest[_MOST_REPLAYS:])
+    return (*ordered, *(one for one, _ in largest[_MOST_REPLAYS:]))
 
 
-def _named_stages(found: Sequence[Straggler], table: JobTable, replay: Replay) -> list[Straggler]:
+def together_ms(
+    slow: Sequence[Found], links: Sequence[Straggler], table: JobTable, replay: Replay
+) -> float:
+    """What the job would gain per step without all findings: each alone may be hidden by others."""
+    excess = np.zeros_like(table.own_ms)
+    for one in slow:
+        excess[one.rows] += one.excess_ms
+    changed = replay.without(excess) if slow else replay
+    for link in links:
+        changed = _faster_link(link, table, changed)
+    return replay.step_ms - changed.step_ms if slow or links else 0.0
+
+
+def of_pipeline_stages(
+    found: Sequence[Found], table: JobTable, pipeline_stage: Ids | None
+) -> list[Found]:
     """All workers of one pipeline stage are not slow: their stage has more work."""
-    stage = pipeline_places(replay.matched, len(table.sketches)).get("pipeline stage")
-    if stage is None:
+    if pipeline_stage is None:
         return list(found)
     ranks = np.array([one.rank for one in table.sketches])
     members = {
-        frozenset(ranks[stage == number].tolist()): number for number in set(stage.tolist()) - {-1}
+        frozenset(ranks[pipeline_stage == number].tolist()): number
+        for number in set(pipeline_stage.tolist()) - {-1}
     }
     return [
-        replace(one, cause=f"all of pipeline stage {number}: the stages are out of balance")
-        if (number := members.get(frozenset(one.ranks))) is not None and len(one.ranks) > 1 else one
+        replace(one, straggler=replace(
+            one.straggler,
+            cause=f"all of pipeline stage {number}: the stages are out of balance",
+        ))
+        if len(one.rows) > 1
+        and (number := members.get(frozenset(one.straggler.ranks))) is not None
+        else one
         for one in found
     ]  # fmt: skip
 
 
-def _without(one: Straggler, table: JobTable, replay: Replay) -> Replay:
-    if one.stage == "communication":
-        concerned = _meetings(one, table, replay)
-        return replay.with_transfer(
-            np.where(concerned, replay.transfer / (1 + one.excess), replay.transfer)
-        )
-    rows = [row for row, sketch in enumerate(table.sketches) if sketch.rank in set(one.ranks)]
-    values = table.work[:, table.stages.index(one.stage), :]
-    excess = np.zeros_like(values)
-    excess[rows] = np.maximum(values[rows] - usual(values), 0)
+def _less_work(one: Found, table: JobTable, replay: Replay) -> Replay:
+    excess = np.zeros_like(table.own_ms)
+    excess[one.rows] = one.excess_ms
     return replay.without(excess)
+
+
+def _faster_link(one: Straggler, table: JobTable, replay: Replay) -> Replay:
+    concerned = _meetings(one, table, replay)
+    return replay.with_transfer(
+        np.where(concerned, replay.transfer / (1 + one.excess), replay.transfer)
+    )
 
 
 def _meetings(one: Straggler, table: JobTable, replay: Replay) -> Mask:

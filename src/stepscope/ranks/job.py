@@ -11,15 +11,17 @@ import numpy as np
 
 from stepscope.arrays import Floats
 from stepscope.ranks.collectives import Matched, match_calls
-from stepscope.ranks.costs import with_costs
+from stepscope.ranks.costs import of_pipeline_stages, together_ms, with_costs
 from stepscope.ranks.group_table import GroupRow, Shape, group_rows, groups_by_shape
 from stepscope.ranks.job_table import JobTable, job_table
+from stepscope.ranks.pipelines import pipeline_places
 from stepscope.ranks.replay import Replay, build_replay
 from stepscope.ranks.sketch import Sketch
 from stepscope.ranks.sketch_whatifs import whatifs
 from stepscope.ranks.slow_links import find_slow_links
 from stepscope.ranks.slowdown import Slowdown, slowdown
-from stepscope.ranks.stragglers import Straggler, find_stragglers
+from stepscope.ranks.straggler_search import find_stragglers
+from stepscope.ranks.stragglers import Straggler
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class JobReport:
         groups: collectives by kind and process groups.
         replayed_ms: the step as replayed from the sketches, the mean of the ranks.
         whatifs: the step after `no_straggler`, and with twice the bandwidth.
+        together_ms: what the job would gain per step without all stragglers at once.
         slowdown: what imbalance costs, by what is out of balance; None for one rank.
     """
 
@@ -50,6 +53,7 @@ class JobReport:
     groups: tuple[GroupRow, ...] = ()
     slowdown: Slowdown | None = None
     replayed_ms: float = 0.0
+    together_ms: float = 0.0
     whatifs: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -105,7 +109,9 @@ def report_of(job: Job) -> JobReport:
     What a finding costs is found by a replay of the job without it.
     """
     table, replay = job.table, job.replay
-    found = [*find_stragglers(table), *find_slow_links(table, job.matched)]
+    pipeline_stage = pipeline_places(job.matched, len(table.sketches)).get("pipeline stage")
+    slow = of_pipeline_stages(find_stragglers(table, pipeline_stage), table, pipeline_stage)
+    links = find_slow_links(table, job.matched)
     own = table.work.sum(axis=1)
     return JobReport(
         ranks=len(table.sketches),
@@ -114,10 +120,11 @@ def report_of(job: Job) -> JobReport:
         work_ms=float(np.median(own)),
         slowest_ms=float(own.max(axis=0).mean()),
         rows=_rows(table),
-        stragglers=with_costs(found, table, replay) if found else (),
+        stragglers=with_costs(slow, links, table, replay) if slow or links else (),
         groups=group_rows(table, job.matched, job.groups),
         slowdown=slowdown(table, replay) if len(table.sketches) > 1 else None,
         replayed_ms=replay.step_ms,
+        together_ms=together_ms(slow, links, table, replay),
         whatifs=whatifs(table, replay),
     )
 

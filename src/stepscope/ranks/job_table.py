@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from stepscope.arrays import Floats
 from stepscope.ranks.sketch import Sketch
 from stepscope.trace.schema import STAGES
-
-PAIR = 2
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,18 @@ class JobTable:
         """The median length of a step."""
         return float(np.median(self.length))
 
+    @cached_property
+    def own_ms(self) -> Floats:
+        """The progress of each rank in each step: its time without waiting, shape (ranks, steps).
+
+        Where no communication is known, the sum of its stages.
+        """
+        return np.array([
+            np.array(one.calls.own_ns, np.float64)[place] / 1e6
+            if len(one.calls.own_ns) == len(one.steps) else work.sum(axis=0)
+            for one, place, work in zip(self.sketches, self.places, self.work, strict=True)
+        ])  # fmt: skip
+
 
 def job_table(sketches: Sequence[Sketch]) -> JobTable:
     """Put ranks side by side; ranks that number their steps differently by position."""
@@ -63,13 +74,3 @@ def _at(values: list[float] | None, places: list[int]) -> Floats:
     if values is None:
         return np.zeros(len(places))
     return np.array(values)[places]
-
-
-def usual(values: Floats) -> Floats:
-    """What a rank that is not slow takes: the median rank, of two ranks the faster one.
-
-    Args:
-        values: shape (ranks, n).
-    """
-    result: Floats = np.median(values, axis=0) if len(values) > PAIR else values.min(axis=0)
-    return result

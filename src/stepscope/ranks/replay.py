@@ -16,8 +16,9 @@ from stepscope.arrays import Floats, Ids
 from stepscope.ranks.calls import CallColumns
 from stepscope.ranks.clock_offsets import begin_times
 from stepscope.ranks.collectives import GroupKey, Matched
-from stepscope.ranks.job_table import JobTable, usual
+from stepscope.ranks.job_table import JobTable
 from stepscope.ranks.replay_graph import ReplayGraph
+from stepscope.ranks.usual_work import usual
 
 _MOST_CALLS = 40_000
 
@@ -64,7 +65,8 @@ class Replay:
         if len(set(marks.tolist())) > 1:
             return self.scaled(1 - np.minimum(excess_ms / np.maximum(own, 1e-9), 1))
         parts = self.own.reshape(ranks, -1)
-        longer = np.maximum(parts - usual(parts), 0).ravel()
+        others = ~excess_ms.any(axis=1)
+        longer = np.maximum(parts - usual(parts[others] if others.any() else parts), 0).ravel()
         code = self.rank * steps + self.step
         total = np.bincount(code, longer, ranks * steps)
         share = np.minimum(excess_ms.ravel() * 1e6 / np.maximum(total, 1), 1)
@@ -144,7 +146,7 @@ def build_replay(table: JobTable, matched: Matched) -> Replay:
         table: the ranks.
         matched: their calls.
     """
-    own_ns = _own_per_step(table)
+    own_ns = table.own_ms * 1e6
     if matched.count:
         replay = _replay(table, matched, own_ns)
         if not np.isnan(replay.times).any():
@@ -203,12 +205,3 @@ def _ends_of_steps(own_ns: Floats) -> Matched:
         zero, step, end, zero, end, end, zero - 1, zero - 1, zero, zero, zero, zero
     )
     return Matched([GroupKey("barrier", "", "")], rank, zero, zero, step, columns, zero > 0)
-
-
-def _own_per_step(table: JobTable) -> Floats:
-    """Each rank's progress in each step, ns, shape (ranks, steps)."""
-    return np.array([
-        np.array(one.calls.own_ns, np.float64)[place]
-        if len(one.calls.own_ns) == len(one.steps) else work.sum(axis=0) * 1e6
-        for one, place, work in zip(table.sketches, table.places, table.work, strict=True)
-    ])  # fmt: skip

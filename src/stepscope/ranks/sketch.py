@@ -7,21 +7,18 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.annotate.device.host_idle import exposed_communication
-from stepscope.annotate.names.communication_names import is_communication_wait
 from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Floats, Ids
-from stepscope.ranks.calls import Calls, calls_of, computing_on_device
+from stepscope.ranks.calls import Calls, calls_of, computing_on_device, waits_of
+from stepscope.ranks.kernel_times import kernel_times, operators
 from stepscope.trace.clocks import clock_of
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.trace import Trace
 
-VERSION = 4
+VERSION = 5
 UNKNOWN_RANK = -1
 _MOST_STEPS = 200
-_MOST_KERNELS = 100
-_NAME_LETTERS = 120
 
 
 class Sketch(msgspec.Struct, frozen=True):
@@ -41,6 +38,7 @@ class Sketch(msgspec.Struct, frozen=True):
         kernels: the work that takes longest, by name: how many a step, and the median duration;
             without a device operators, with the time in which they call no other.
         calls: its communication, call by call.
+        kernel_steps: the duration of the longest kernels by step, see `kernel_times.by_step`.
         version: of this format.
     """
 
@@ -55,6 +53,7 @@ class Sketch(msgspec.Struct, frozen=True):
     idle: dict[str, list[float]]
     kernels: dict[str, tuple[float, float]]
     calls: Calls = Calls()
+    kernel_steps: bytes = b""
     version: int = VERSION
 
 
@@ -69,29 +68,40 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
     kept = np.flatnonzero(steady_steps(steps))[:_MOST_STEPS]
     numbers = steps["step"][kept].astype(np.int64)
     computing = computing_on_device(trace)
+    waits = waits_of(trace)
     work = (
-        _device_stages(trace, numbers, computing) if len(computing) else _cpu_stages(trace, numbers)
-    )
-    device = trace["tracks"]["device"][trace.events["track"][computing]]
-    known = trace.metadata.device(int(device[0])) if len(device) else {}
+        _device_stages(trace, numbers, computing) if len(computing)
+        else _cpu_stages(trace, numbers, waits)
+    )  # fmt: skip
+    worked = computing if len(computing) else operators(trace)
+    place = _positions(trace.events["step"][worked], numbers)
+    kernels, kernel_steps = kernel_times(trace, worked, place, len(numbers))
     return Sketch(
         rank=trace.metadata.ranks[0],
         world_size=trace.metadata.world_size,
         node=node or _host(trace),
-        device=str(known.get("name", "")),
+        device=_device(trace, computing),
         steps=numbers.tolist(),
         length=_ms(steps["window_end_ns"][kept] - steps["window_start_ns"][kept]),
         work={stage: _ms(values) for stage, values in work.items() if values.any()},
-        waiting=_ms(_exposed(trace, numbers)),
+        waiting=_ms(_exposed(trace, numbers, waits)),
         idle={
             cause: _ms(values) for cause, values in _idle(trace, numbers).items() if values.any()
         },
-        kernels=_kernels(trace, numbers, computing if len(computing) else _operators(trace)),
+        kernels=kernels,
+        kernel_steps=kernel_steps,
         calls=calls_of(
             trace, steps["window_start_ns"][kept], steps["window_end_ns"][kept],
-            clock_of(trace.metadata), computing,
+            clock_of(trace.metadata), computing, waits,
         ),
     )  # fmt: skip
+
+
+def _device(trace: Trace, computing: Ids) -> str:
+    """The name of the device that computes."""
+    device = trace["tracks"]["device"][trace.events["track"][computing]]
+    known = trace.metadata.device(int(device[0])) if len(device) else {}
+    return str(known.get("name", ""))
 
 
 def _device_stages(trace: Trace, numbers: Ids, computing: Ids) -> dict[str, Floats]:
@@ -128,9 +138,9 @@ def _stage_cpu(trace: Trace, numbers: Ids, stage: str) -> Floats:
     return np.bincount(place[mine], runs["cpu_ns"][mine], len(numbers)).astype(np.float64)
 
 
-def _cpu_stages(trace: Trace, numbers: Ids) -> dict[str, Floats]:
+def _cpu_stages(trace: Trace, numbers: Ids, waits: Intervals) -> dict[str, Floats]:
     """Without a device: the training thread's time by stage, less its communication."""
-    runs, waits = trace["stages"], _waits(trace)
+    runs = trace["stages"]
     place = _positions(runs["step"], numbers)
     lost = waits.within(runs["start_ns"], runs["end_ns"])
     key = place * len(STAGES) + runs["stage"]
@@ -141,19 +151,14 @@ def _cpu_stages(trace: Trace, numbers: Ids) -> dict[str, Floats]:
     return {stage: table[:, code] for code, stage in enumerate(STAGES)}
 
 
-def _waits(trace: Trace) -> Intervals:
-    """Without a device: when the rank only waits for its communication."""
-    return exposed_communication(trace, trace.metadata.ranks[0], trace["steps"])
-
-
-def _exposed(trace: Trace, numbers: Ids) -> Floats:
+def _exposed(trace: Trace, numbers: Ids, waits: Intervals) -> Floats:
     """Communication by step, in ns: of the device where it has any, else while nothing computes."""
     events = trace.events
     mine = events.text("category").mask("communication")
     rows = np.flatnonzero(mine & (trace["tracks"]["device"][events["track"]] >= 0))
     if not len(rows):
         steps = trace["steps"].take(np.isin(trace["steps"]["step"], numbers))
-        return _waits(trace).within(steps["start_ns"], steps["end_ns"]).astype(np.float64)
+        return waits.within(steps["start_ns"], steps["end_ns"]).astype(np.float64)
     outer = rows[~np.isin(events["parent"][rows], rows)]
     place = _positions(events["step"][outer], numbers)
     inside = place >= 0
@@ -170,36 +175,6 @@ def _idle(trace: Trace, numbers: Ids) -> dict[str, Floats]:
         mine = gaps.text("cause").mask(cause) & (place >= 0)
         found[cause] = np.bincount(place[mine], length[mine], len(numbers)).astype(np.float64)
     return found
-
-
-def _kernels(trace: Trace, numbers: Ids, computing: Ids) -> dict[str, tuple[float, float]]:
-    """The longest work by name: how many a step, and the median duration in ms."""
-    events = trace.events
-    rows = computing[_positions(events["step"][computing], numbers) >= 0]
-    names = events.text("name")
-    on_device = trace["tracks"]["device"][events["track"][rows]] >= 0
-    duration = np.where(on_device, events["duration_ns"][rows], events["self_ns"][rows])
-    codes = names.codes[rows]
-    order = np.lexsort((duration, codes))
-    codes, duration = codes[order], duration[order]
-    starts = np.flatnonzero(np.diff(codes, prepend=-1))
-    counts = np.diff(np.append(starts, len(codes)))
-    total = np.add.reduceat(duration, starts) if len(starts) else np.zeros(0)
-    median = duration[starts + counts // 2] if len(starts) else total
-    longest = np.argsort(-total, kind="stable")[:_MOST_KERNELS]
-    return {
-        names.values[codes[starts[row]]][:_NAME_LETTERS]: (
-            round(float(counts[row] / len(numbers)), 3), round(float(median[row] / 1e6), 6),
-        )
-        for row in longest
-    }  # fmt: skip
-
-
-def _operators(trace: Trace) -> Ids:
-    """The operators of the CPU's threads; those that wait for communication do not work."""
-    events = trace.events
-    waits = events.text("name").where(is_communication_wait)
-    return np.flatnonzero(events.text("category").mask("cpu_op") & ~waits)
 
 
 def _positions(steps: Ids, numbers: Ids) -> Ids:

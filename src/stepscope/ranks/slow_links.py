@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.arrays import Floats, Mask
+from stepscope.arrays import Floats
 from stepscope.ranks.collectives import Matched, bus_bandwidth
 from stepscope.ranks.job_table import JobTable
 from stepscope.ranks.sketch import Sketch
-from stepscope.ranks.stragglers import Straggler, slow_steps, span, threshold
+from stepscope.ranks.slow_steps import SlowSteps, beyond_chance, slow_steps
+from stepscope.ranks.stragglers import Straggler
+from stepscope.ranks.usual_work import threshold
 
 _LEAST_GROUPS = 3  # with fewer, the median is no reference
 _LEAST_RATIO = 1.3
@@ -46,7 +48,7 @@ class _SlowGroup(NamedTuple):
     """A group that is slow in some steps, and what others like it take, ms, and reach, GB/s."""
 
     group: GroupTransfers
-    when: Mask
+    steps: SlowSteps
     usual: Floats
     usual_rate: float
 
@@ -69,10 +71,11 @@ def find_slow_links(table: JobTable, matched: Matched) -> list[Straggler]:
         excess = values - usual
         slow = (values > _LEAST_RATIO * usual) & (excess > threshold(excess, table.step_ms))
         rate = float(np.median([one.rate for one in members]))
+        certain = beyond_chance(slow)
         for row, group in enumerate(members):
-            when = slow_steps(slow[row])
-            if when is not None:
-                one = _SlowGroup(group, when, usual, rate)
+            steps = slow_steps(slow[row])
+            if steps is not None and (not steps.recurs or certain[row]):
+                one = _SlowGroup(group, steps, usual, rate)
                 found.setdefault((group.nodes, group.kind), []).append(one)
     return [_finding(table, slow) for slow in found.values()]
 
@@ -111,7 +114,8 @@ def _likeness(group: GroupTransfers) -> str:
 
 def _finding(table: JobTable, slow: list[_SlowGroup]) -> Straggler:
     """One finding for the slow groups of the same machines."""
-    when = np.any([one.when for one in slow], axis=0)
+    when = np.any([one.steps.when for one in slow], axis=0)
+    together = SlowSteps(when, all(one.steps.recurs for one in slow))
     taken = np.median([one.group.transfer_ms[when] for one in slow])
     usual = np.median([one.usual[when] for one in slow])
     ranks = sorted({table.sketches[rank].rank for one in slow for rank in one.group.ranks})
@@ -121,17 +125,22 @@ def _finding(table: JobTable, slow: list[_SlowGroup]) -> Straggler:
         ranks=tuple(ranks),
         node=nodes[0] if len(nodes) == 1 else "",
         stage="communication",
-        steps=span(when, table.steps),
+        steps=together.span(table.steps),
         excess_ms=excess,
         excess=excess / float(usual) if usual else float("inf"),
         cause=_cause(slow, nodes),
         groups=tuple(sorted({one.group.group for one in slow})),
+        stages={"communication": excess},
+        count=together.count if together.recurs else 0,
+        period=together.period,
     )
 
 
 def _cause(slow: list[_SlowGroup], nodes: list[str]) -> str:
     kind, rate = slow[0].group.kind, np.median([one.group.rate for one in slow])
     where = f" between {' and '.join(nodes)}" if len(nodes) > 1 else ""
+    if len(slow) == 1 and "->" in slow[0].group.group:
+        where += " from rank {} to rank {}".format(*slow[0].group.group.split("->"))
     usual = f"other groups at {slow[0].usual_rate:.3g}"
     speed = "" if np.isnan(rate) else f" ({kind} at {rate:.3g} GB/s, {usual})"
     return f"slower link{where}{speed}"

@@ -21,35 +21,39 @@ def step():
 
 @pytest.mark.parametrize(
     "kind",
-    ["healthy", "slow_node", "slow_device", "loader_stall", "slow_link", "imbalanced_expert"],
-)
+    [
+        "healthy", "slow_node", "slow_device", "loader_stall", "slow_link", "imbalanced_expert",
+        "slow_in_the_middle", "throttling", "throttled_node", "gc_pauses", "pauses_of_one",
+        "slow_storage", "slow_cpu", "brief_hiccups", "two_faults", "half_of_the_nodes",
+    ],
+)  # fmt: skip
 def test_each_planted_fault_is_named(kind: str, traces: Path) -> None:
-    from generated_jobs.faults import fault
+    from generated_jobs.faults import faults
     from generated_jobs.job import Job
     from generated_jobs.score import score
     from generated_jobs.sketches import sketches
 
-    planted = fault(kind, 1, 64, (8, 20))
-    job, healthy = (Job("dlrm", step(), 64, 30, one) for one in (planted, fault("healthy", 0, 64)))
+    planted = faults(kind, 1, 64, (8, 20))
+    job, healthy = (Job("dlrm", step(), 64, 30, ones) for ones in (planted, ()))
     report = job_report(sketches(job))
-    judged = score(planted, report.stragglers)
-    expected = kind != "healthy"
+    judged = score(planted, report.stragglers, job.steps)
+    expected = kind not in ("healthy", "brief_hiccups")  # what happens once is chance
     assert (judged.found, judged.cause, judged.wrong) == (expected, expected, 0)
     if kind in ("slow_node", "slow_link"):  # a link is between two machines
         assert {bool(one.node) for one in report.stragglers} == {kind == "slow_node"}
     gain = np.diff(job.run.begin).mean() - np.diff(healthy.run.begin).mean()
-    cost = sum(one.cost_ms for one in report.stragglers)
-    # Stages that are slower by less than 3 % of the step are no finding and add no cost.
-    assert cost == pytest.approx(gain / 1e6, rel=0.4, abs=0.05)
+    # All ranks of the healthy job work as long as the median rank, but for noise.
+    if expected:
+        assert report.together_ms == pytest.approx(gain / 1e6, rel=0.06, abs=0.05)
 
 
 def test_sketches_of_files_are_those_of_the_generator(tmp_path: Path, traces: Path) -> None:
-    from generated_jobs.faults import fault
+    from generated_jobs.faults import faults
     from generated_jobs.files import write_job
     from generated_jobs.job import Job
     from generated_jobs.sketches import sketches
 
-    job = Job("dlrm", step(), 2, 3, fault("slow_device", 0, 2))
+    job = Job("dlrm", step(), 2, 3, faults("slow_device", 0, 2))
     found = [one.sketch for one in sketch_files(files_at(write_job(job, tmp_path / "job")))]
     for of_file, drawn in zip(found, sketches(job), strict=True):
         assert of_file is not None

@@ -1,0 +1,64 @@
+"""What a rank that is not slow takes, and when a rank is slow."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepscope.arrays import Floats, Mask
+
+_PAIR = 2
+_LEAST_SHARE = 0.03  # of the step: what is smaller is no straggler
+LEAST_SPREADS = 6.0  # robust spreads of the other ranks
+_HALF = 0.35  # of the ranks: of two halves, each has more
+
+
+def usual(values: Floats) -> Floats:
+    """What a rank that is not slow takes: the median rank, of two ranks the faster one.
+
+    Args:
+        values: shape (ranks, n).
+    """
+    result: Floats = np.median(values, axis=0) if len(values) > _PAIR else values.min(axis=0)
+    return result
+
+
+def faster_half(values: Floats, step_ms: float) -> Mask:
+    """The ranks to compare with: all, but where they fall in two halves, those of the faster one.
+
+    Args:
+        values: shape (ranks, steps).
+        step_ms: the length of a step.
+    """
+    each = np.median(values, axis=1)
+    order = np.sort(each)
+    inside = slice(int(_HALF * len(order)), int(np.ceil((1 - _HALF) * len(order))))
+    gaps = np.diff(order)[inside]
+    every = np.ones(len(each), np.bool_)
+    if len(order) <= _PAIR or not len(gaps):
+        return every
+    at = inside.start + int(gaps.argmax())
+    lower, upper = order[: at + 1], order[at + 1 :]
+    around = max(float(spread(half - np.median(half), axis=0)) for half in (lower, upper))
+    if gaps.max() < max(_LEAST_SHARE * step_ms, LEAST_SPREADS * around):
+        return every
+    result: Mask = each <= order[at]
+    return result
+
+
+def threshold(excess: Floats, step_ms: float) -> Floats:
+    """Above which a rank is slow in a step: a share of the step, and far beyond the others.
+
+    Of two ranks, where none shows the spread of the others, far beyond the changes from step to
+    step.
+    """
+    around = excess if len(excess) > _PAIR else excess - np.median(excess, axis=1, keepdims=True)
+    each = spread(around, axis=0)
+    noise = np.maximum(each, np.median(each))
+    result: Floats = np.maximum(_LEAST_SHARE * step_ms, LEAST_SPREADS * noise)
+    return result
+
+
+def spread(values: Floats, axis: int) -> Floats:
+    """The robust spread around zero."""
+    result: Floats = np.median(np.abs(values), axis=axis) * 1.4826
+    return result

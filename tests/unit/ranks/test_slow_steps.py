@@ -1,0 +1,62 @@
+"""In which steps a rank is slow: all, a stretch, again and again, or by chance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stepscope.ranks.slow_steps import SlowSteps, beyond_chance, grown, slow_steps, steps_in_words
+
+
+def mask(text: str) -> np.ndarray:
+    """Drawn steps, `#` for a slow one."""
+    return np.array([letter == "#" for letter in text])
+
+
+def drawn(steps: SlowSteps | None) -> str:
+    return "" if steps is None else "".join(".#"[slow] for slow in steps.when.tolist())
+
+
+@pytest.mark.parametrize(
+    ("slow", "when", "recurs"),
+    [
+        ("##########", "##########", False),
+        ("####.####.", "##########", False),
+        ("..####....", "..####....", False),
+        ("..###.####.....", "..########.....", False),
+        ("#....#....#....", "#....#....#....", True),
+        ("..#....#..", "", False),
+    ],
+    ids=["all", "nearly all", "a stretch", "a stretch with a gap", "again and again", "chance"],
+)
+def test_which_steps_are_slow(slow: str, when: str, recurs: bool) -> None:
+    found = slow_steps(mask(slow))
+    assert (drawn(found), bool(found and found.recurs)) == (when, recurs)
+
+
+def test_the_period_is_that_of_equal_gaps() -> None:
+    found = [slow_steps(mask(one)) for one in ("#....#....#....", "#....#..#......")]
+    assert [one.period for one in found if one] == [5, 0]
+
+
+def test_a_rank_that_is_slow_as_often_as_others_is_no_exception() -> None:
+    dice = np.random.default_rng(1)
+    slow = dice.random((64, 48)) < 0.05
+    assert not beyond_chance(slow).any()
+    slow[7, ::3] = True
+    assert np.flatnonzero(beyond_chance(slow)).tolist() == [7]
+
+
+def test_a_growing_excess_is_named_from_where_it_begins() -> None:
+    excess = np.maximum(np.arange(20) - 6.0, 0)
+    steps = SlowSteps(excess > 4)
+    found = grown(steps, excess)
+    assert (found.grows, drawn(found)) == (True, "......##############")
+    assert grown(steps, np.where(excess > 4, 8.0, 0)) == steps
+
+
+def test_steps_in_words() -> None:
+    assert [steps_in_words(None), steps_in_words((2, 9)), steps_in_words((3, 43), 5, 10),
+            steps_in_words((0, 45), 7)] == [
+        "every step", "steps 2–9", "every 10th step (3–43)", "7 of the steps 0–45",
+    ]  # fmt: skip
