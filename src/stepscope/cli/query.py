@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.cli.options import takes_trace
+from stepscope.cli.options import (
+    TraceFile,
+    ranks_without_steps,
+    say_ranks_without_steps,
+    takes_file,
+)
 
 if TYPE_CHECKING:
-    from stepscope.trace.trace import Trace
+    import pyarrow
 
 
 @click.command()
-@takes_trace
+@takes_file
 @click.argument("sql")
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table",
               show_default=True, help="How to write the rows.")  # fmt: skip
 @click.option("--json", "form", flag_value="json", help="Short for --format json.")
-def query(trace: Trace, sql: str, form: str) -> None:
-    """Run SQL on the tables of the trace FILE.
+def query(file: TraceFile, sql: str, form: str) -> None:
+    """Run SQL on the tables of the trace FILE, or of all ranks in the folder of `ranks -o`.
 
     The tables are described in docs/reference/schema.md; `show tables` lists them and
     `describe events` shows the columns of one.
@@ -30,4 +36,16 @@ def query(trace: Trace, sql: str, form: str) -> None:
     """
     from stepscope.cli.row_text import FORMATS
 
-    sys.stdout.writelines(f"{line}\n" for line in FORMATS[form](trace.query(sql)))
+    sys.stdout.writelines(f"{line}\n" for line in FORMATS[form](_result(file, sql)))
+
+
+def _result(file: TraceFile, sql: str) -> pyarrow.Table:
+    from stepscope.ranks.dataset import is_dataset
+
+    if is_dataset(Path(file.path)):
+        from stepscope.ranks.dataset_query import query_dataset
+
+        return query_dataset(Path(file.path), sql)
+    trace = file.open()
+    say_ranks_without_steps(trace.metadata.source, ranks_without_steps(trace))
+    return trace.query(sql)

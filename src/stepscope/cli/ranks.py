@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 @click.argument("source", type=NamedPath())
 @click.option("-o", "--output", "dataset", metavar="FOLDER", type=NamedPath(path_type=Path),
               help="Keep the sketches there, and reuse those of unchanged files.")  # fmt: skip
+@click.option("--tables", is_flag=True,
+              help="With -o: keep all tables of each rank there, too, as Parquet.")  # fmt: skip
 @click.option("--scheduler", metavar="ADDRESS",
               help="Read the files on this Dask cluster, such as tcp://host:8786.")  # fmt: skip
 @click.option("--view", is_flag=True, help="Open the page about the job in the browser.")
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 def ranks(
     source: str,
     dataset: Path | None,
+    tables: bool,
     scheduler: str | None,
     view: bool,
     page: str | None,
@@ -48,6 +51,10 @@ def ranks(
     the machines. Each file is read on its own and condensed into a sketch, so memory does not grow
     with the number of ranks.
     """
+    if not view and (port or no_browser):
+        raise click.UsageError(f"{'--port' if port else '--no-browser'} needs --view")
+    if tables and dataset is None:
+        raise click.UsageError("--tables needs -o FOLDER, where it keeps them")
     from stepscope.ranks.job import Job, report_of
     from stepscope.ranks.ranks_text import print_job
 
@@ -55,7 +62,7 @@ def ranks(
         from stepscope.serve import bundle
 
         bundle.page("ranks.html")  # before minutes of reading
-    results = _sketched(source, dataset, scheduler)
+    results = _sketched(source, dataset, scheduler, tables)
     failed = [one for one in results if one.sketch is None]
     job = Job.of([one.sketch for one in results if one.sketch])
     report = report_of(job)
@@ -70,7 +77,9 @@ def ranks(
         _serve(source, job, report, results, port, not no_browser)
 
 
-def _sketched(source: str, dataset: Path | None, scheduler: str | None) -> list[RankResult]:
+def _sketched(
+    source: str, dataset: Path | None, scheduler: str | None, tables: bool = False
+) -> list[RankResult]:
     """What became of each file; at least one can be read."""
     from stepscope.ranks import sketch_files
     from stepscope.ranks.engines import on_dask, on_this_machine
@@ -86,7 +95,7 @@ def _sketched(source: str, dataset: Path | None, scheduler: str | None) -> list[
             done.append(file)
             progress(len(done), len(files))
 
-        results = sketch_files(files, dataset, engine, finished)
+        results = sketch_files(files, dataset, engine, finished, tables)
     for one in results:
         if one.sketch and one.renumbered:
             click.echo(f"! {one.file} has no rank of its own; shown as {one.sketch.rank}", err=True)

@@ -7,14 +7,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from zlib import crc32
 
 import msgspec
 
 from stepscope.errors import IngestError
+from stepscope.ranks.dataset import (
+    Kept,
+    files_with_tables,
+    keep_sketch,
+    keep_tables,
+    move_tables,
+    read_sketches,
+)
 from stepscope.ranks.engines import Engine, on_this_machine
 from stepscope.ranks.files import RankFile
-from stepscope.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch, sketch_of
+from stepscope.ranks.sketch import UNKNOWN_RANK, Sketch, sketch_of
 
 
 @dataclass(frozen=True)
@@ -30,20 +37,12 @@ class RankResult:
     renumbered: bool = False
 
 
-class _Kept(msgspec.Struct, frozen=True):
-    """A sketch in a dataset folder, with what its file was like."""
-
-    file: str
-    size: int
-    version: int
-    sketch: Sketch
-
-
 def sketch_files(
     files: Sequence[Path | RankFile],
     dataset: Path | None = None,
     engine: Engine = on_this_machine,
     finished: Callable[[str], None] = lambda file: None,
+    tables: bool = False,
 ) -> list[RankResult]:
     """Sketch each file.
 
@@ -54,39 +53,58 @@ def sketch_files(
             file is read, so what was interrupted goes on where it stopped.
         engine: where files are read; by default processes of this machine.
         finished: called with each file's path or URL when it is done.
+        tables: whether to keep the tables of each trace next to its sketch, as Parquet.
 
     Returns:
         A result for each file, by rank; files that cannot be read are at the end, with the reason.
     """
     all_files = [RankFile.of(one) if isinstance(one, Path) else one for one in files]
-    kept = _read_dataset(dataset) if dataset else {}
-    known = {one: kept[one.name] for one in all_files if _is_current(one, kept.get(one.name))}
+    known = _known(all_files, dataset, tables) if dataset else {}
     left = [one for one in all_files if one not in known]
     above = _above_nodes(all_files)
 
     def keep(file: RankFile, result: Sketch | IngestError) -> None:
         if dataset and not isinstance(result, IngestError):
-            _keep(dataset, file, result)
+            keep_sketch(dataset, file, result)
         finished(file.name)
 
-    made = engine(left, partial(_sketch_file, above), keep) if left else {}
+    made = (
+        engine(left, partial(_sketch_file, above, dataset if tables else None), keep)
+        if left
+        else {}
+    )
     failed = {file: str(one) for file, one in made.items() if isinstance(one, IngestError)}
     sketches = {file: _on_node(one.sketch, above, file) for file, one in known.items()}
     sketches |= {file: one for file, one in made.items() if not isinstance(one, IngestError)}
-    results = _numbered([(file, sketches[file]) for file in all_files if file in sketches])
+    results = numbered([(one.name, sketches[one]) for one in all_files if one in sketches])
+    if dataset and tables:
+        move_tables(dataset, {one.file: one.sketch.rank for one in results if one.sketch})
     return [*results, *(RankResult(file.name, None, error) for file, error in failed.items())]
 
 
-def _numbered(sketches: Sequence[tuple[RankFile, Sketch]]) -> list[RankResult]:
-    """The results by rank; files that name no rank, or one that is taken, get a free number."""
+def _known(files: Sequence[RankFile], dataset: Path, tables: bool) -> dict[RankFile, Kept]:
+    """The kept sketches of files that have not changed, with `tables` of those that have them."""
+    kept = read_sketches(dataset)
+    known = {one: kept[one.name] for one in files
+             if one.name in kept and kept[one.name].is_current(one)}  # fmt: skip
+    having = files_with_tables(dataset, files) if tables else known.keys()
+    return {file: one for file, one in known.items() if file in having}
+
+
+def numbered(sketches: Sequence[tuple[str, Sketch]]) -> list[RankResult]:
+    """The results by rank; files that name no rank, or one that is taken, get a free number.
+
+    Args:
+        sketches: with the name of the file of each.
+    """
     from stepscope.ingest.rank_folder import distinct_ranks
 
     known = [None if one.rank == UNKNOWN_RANK else one.rank for _, one in sketches]
-    ranks, _ = distinct_ranks([Path(file.name) for file, _ in sketches], known)
+    ranks, _ = distinct_ranks([Path(file) for file, _ in sketches], known)
     order = sorted(range(len(ranks)), key=ranks.__getitem__)
     return [
         RankResult(
-            sketches[row][0].name,
+            sketches[row][0],
             msgspec.structs.replace(sketches[row][1], rank=ranks[row]),
             renumbered=ranks[row] != known[row],
         )
@@ -94,7 +112,7 @@ def _numbered(sketches: Sequence[tuple[RankFile, Sketch]]) -> list[RankResult]:
     ]
 
 
-def _sketch_file(above: str, file: RankFile) -> Sketch:
+def _sketch_file(above: str, tables: Path | None, file: RankFile) -> Sketch:
     from stepscope.annotate.steps.steps import ranks_with_steps
     from stepscope.ingest.rank_folder import rank_of
     from stepscope.load import open_file
@@ -103,9 +121,12 @@ def _sketch_file(above: str, file: RankFile) -> Sketch:
         trace = open_file(path, None, cache=False)
         if not ranks_with_steps(trace):
             raise IngestError(f"{path}: holds no recorded step")
-        rank = rank_of(path, trace.metadata)
+        known = rank_of(path, trace.metadata)
+        rank = UNKNOWN_RANK if known is None else known
         sketch = sketch_of(trace, _node(above, file))
-    return msgspec.structs.replace(sketch, rank=UNKNOWN_RANK if rank is None else rank)
+        if tables:
+            keep_tables(tables, file, rank, trace)
+    return msgspec.structs.replace(sketch, rank=rank)
 
 
 def _on_node(sketch: Sketch, above: str, file: RankFile) -> Sketch:
@@ -122,40 +143,3 @@ def _above_nodes(files: Sequence[RankFile]) -> str:
     """The folder whose subfolders are machines; empty if all files are in one folder."""
     folders = {file.folder for file in files}
     return os.path.commonpath(folders) if len(folders) > 1 else ""
-
-
-def _is_current(file: RankFile, kept: _Kept | None) -> bool:
-    if kept is None or kept.sketch.version != VERSION:
-        return False
-    return (file.size, file.version) == (kept.size, kept.version)
-
-
-def _read_dataset(dataset: Path) -> dict[str, _Kept]:
-    """The sketches of a dataset by their files, the newest of each; damaged ones are made again."""
-    found: dict[str, _Kept] = {}
-    for path in sorted(dataset.glob("**/rank=*/*.msgpack"), key=_modified):
-        try:
-            kept = msgspec.msgpack.decode(path.read_bytes(), type=_Kept)
-        except (msgspec.MsgspecError, OSError):
-            continue
-        found[kept.file] = kept
-    return found
-
-
-def _modified(path: Path) -> int:
-    return path.stat().st_mtime_ns
-
-
-def _keep(dataset: Path, file: RankFile, sketch: Sketch) -> None:
-    """Write a sketch whole or not at all; ranks may share a folder, files do not share a sketch."""
-    folder = dataset / f"rank={'unknown' if sketch.rank == UNKNOWN_RANK else sketch.rank}"
-    path = folder / f"sketch-{crc32(os.fsencode(file.name)):08x}.msgpack"
-    unfinished = folder / f".{path.name}.{os.getpid()}"
-    data = msgspec.msgpack.encode(_Kept(file.name, file.size, file.version, sketch))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(data)
-        unfinished.replace(path)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise IngestError(f"{folder}: cannot write the sketch: {error.strerror}") from error

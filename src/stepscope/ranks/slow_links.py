@@ -131,7 +131,7 @@ def _finding(table: JobTable, slow: list[_SlowGroup]) -> Straggler:
         cause=_cause(slow, nodes),
         groups=tuple(sorted({one.group.group for one in slow})),
         stages={"communication": excess},
-        count=together.count if together.recurs else 0,
+        count=together.number if together.recurs else 0,
         period=together.period,
     )
 

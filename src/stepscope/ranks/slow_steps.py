@@ -45,7 +45,7 @@ class SlowSteps(NamedTuple):
         return int(gaps.pop()) if len(gaps) == 1 else 0
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
         """How many steps."""
         return int(self.when.sum())
 

@@ -123,7 +123,9 @@ class _Search:
     ) -> list[tuple[SlowGroup, list[str]]]:
         """The groups without those that are a part of another: some of its ranks or steps."""
         kept: list[tuple[SlowGroup, list[str]]] = []
-        for group, stages in sorted(groups, key=lambda one: -len(one[0].rows) * one[0].steps.count):
+        for group, stages in sorted(
+            groups, key=lambda one: -len(one[0].rows) * one[0].steps.number
+        ):
             if not any(
                 group.is_part_of(other) and all(
                     name in names or self._is_slower(self.excess[name], other) for name in stages
@@ -185,7 +187,7 @@ class _Search:
             excess=self._ratio(first, group, stages[first]),
             cause=machine_or(causes) or causes[first],
             stages=stages,
-            count=steps.count if steps.recurs else 0,
+            count=steps.number if steps.recurs else 0,
             period=steps.period,
             grows=steps.grows,
             also=self._also(group, stages, causes),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,26 +60,49 @@ def run_query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pa.T
     Raises:
         QueryError: if the SQL is wrong, or exceeds a limit.
     """
+
+    def register(connection: Any) -> None:
+        full = with_derived_tables(trace, named_tables(connection, sql))
+        for name, table in full.tables.items():
+            connection.register(name, arrow_table(table))
+        if ARGUMENTS in sql.lower():
+            connection.register(ARGUMENTS, _arguments(full))
+
+    # Traces and SQL can come from untrusted sources: no access to files.
+    config = {
+        "enable_external_access": "false",
+        "temp_directory": "",  # else DuckDB writes a folder .tmp where it runs out of memory
+        **_settings(limits),
+    }
+    return answer_of(sql, register, config, limits)
+
+
+def answer_of(
+    sql: str,
+    register: Callable[[Any], None],
+    config: Mapping[str, str],
+    limits: QueryLimits | None = None,
+) -> pa.Table:
+    """The result of one reading statement.
+
+    Args:
+        sql: the statement.
+        register: gives a connection its tables.
+        config: DuckDB's settings.
+        limits: by default none.
+
+    Raises:
+        QueryError: if the SQL is wrong, or exceeds a limit.
+    """
     import duckdb
 
-    # Traces and SQL can come from untrusted sources: no access to files, the network, or this
-    # process's variables.
     connection = duckdb.connect(
         ":memory:",
-        config={
-            "enable_external_access": "false",
-            "python_enable_replacements": "false",
-            "temp_directory": "",  # else DuckDB writes a folder .tmp where it runs out of memory
-            **_settings(limits),
-        },
+        config={"python_enable_replacements": "false", **config},  # nor access to our variables
     )
     try:
         statement = _reading(connection.extract_statements(sql))
-        trace = with_derived_tables(trace, _named_tables(connection, sql))
-        for name, table in trace.tables.items():
-            connection.register(name, arrow_table(table))
-        if ARGUMENTS in sql.lower():
-            connection.register(ARGUMENTS, _arguments(trace))
+        register(connection)
         return _answer(connection, statement, limits)
     except duckdb.InterruptException as error:
         if limits is None:
@@ -99,7 +122,7 @@ def run_query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pa.T
         connection.close()
 
 
-def _named_tables(connection: Any, sql: str) -> set[str]:
+def named_tables(connection: Any, sql: str) -> set[str]:
     """The tables that a query names; for statements that DuckDB cannot tell, every word."""
     import duckdb
 
