@@ -115,7 +115,9 @@ class _Search:
         self.usual = {stage: usual(values[self._others[stage]]) for stage, values in work.items()}
         self.excess = {stage: values - self.usual[stage] for stage, values in work.items()}
         rest = table.own_ms - table.work.sum(axis=1)
-        self._rest = rest - usual(rest[others] if others.any() else rest)
+        compared = others if others.any() else ~others
+        self._rest = rest - usual(rest[compared])
+        self._own = table.own_ms - usual(table.own_ms[compared])
         self._received = np.array([received_bytes(one) for one in table.sketches])
 
     def distinct(
@@ -149,14 +151,14 @@ class _Search:
             name for name in self.excess
             if name not in stages and self._is_slower(self.excess[name], group)
         ]  # fmt: skip
-        excess = sum((self.excess[name][rows] for name in (*stages, *further)), start=np.zeros(1))
-        if self._is_slower(self._rest, group, either=True):
-            excess = excess + self._rest[rows]
+        excess = sum((self.excess[name] for name in (*stages, *further)), start=np.zeros(1))
+        if self._is_slower(self._own - excess, group, either=True):
+            excess = self._own  # it works longer in no stage in particular, too
         least = max(_NOTABLE * table.step_ms, _NOTABLE_PART * max(part[name] for name in stages))
         named = [name for name in (*stages, *further) if name in stages or part[name] > least]
         named.sort(key=lambda name: -part[name])
         straggler = self._straggler(group, {name: part[name] for name in named})
-        return Found(straggler, rows, np.where(when, np.maximum(excess, 0), 0))
+        return Found(straggler, rows, np.where(when, np.maximum(excess[rows], 0), 0))
 
     def _typical(self, excess: Floats, group: SlowGroup) -> float:
         return float(np.median(excess[group.rows][:, group.steps.when]))
