@@ -22,13 +22,14 @@ SOURCES = (  # each next to its twin in Python
     PACKAGE / "ranks" / "native" / "longest_path.cpp",
     PACKAGE / "trace" / "native" / "nesting.cpp",
 )
+HEADERS = tuple(sorted(header for file in SOURCES for header in file.parent.glob("*.h")))
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
           f"-I{LIBRARY.parent}")  # fmt: skip
 
 
 def fingerprint() -> int:
     """A number of the sources, which the library holds: one of other sources is not used."""
-    return zlib.crc32(b"".join(file.read_bytes() for file in SOURCES))
+    return zlib.crc32(b"".join(file.read_bytes() for file in (*SOURCES, *HEADERS)))
 
 
 def build(library: Path = LIBRARY, flags: tuple[str, ...] = ()) -> str:

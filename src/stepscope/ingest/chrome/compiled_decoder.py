@@ -16,9 +16,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from stepscope.arrays import Array, Floats, IntArray, Times
+from stepscope.arrays import Array, Codes32, Floats, IntArray, Octets, Times
 from stepscope.compiled.build import LIBRARY
 from stepscope.compiled.library import Function, function
 from stepscope.ingest.chrome.chunk import NO_IDENTITY, Chunk, Label, Place
@@ -30,32 +29,35 @@ from stepscope.ingest.chrome.known_arguments import (
 )
 from stepscope.ingest.chrome.timestamps import nanoseconds
 from stepscope.trace.arguments import Block
+from stepscope.trace.constant_columns import constant
 
 Decode = Callable[[bytes], Chunk | None]
 
 _MOST_BYTES = 8 << 20  # chunks are of one MiB; more is an event as long, which needs no speed
 _BYTES_PER_ROW = 24  # an event with a phase, a time, a process and a thread is longer
-# As `Column` in C++; a text takes two columns, its start and its end.
-_WIDTHS = {
-    "source": 1, "place": 1, "name": 1, "time_ns": 1, "time_text": 2, "duration_us": 1,
-    "duration_text": 2, "thread_duration_us": 1, "thread_duration_text": 2, "identity": 1,
-    "identity_text": 2, "local_identity_text": 2, "arguments_text": 2, "has_odd_arguments": 1,
-    "arguments": len(FIELDS), "label_place": 1, "label_name": 2, "label_arguments": 2,
-    "name_text": 2, "phase": 2, "category": 2, "process": 2, "thread": 2,
+# As in C++: columns of integers, of codes and places, and of places of values that Python decodes.
+# The place of a text is its start and its end.
+_NUMBERS = ("time_ns", "duration_us", "arguments_end", "thread_duration_us", "identity", *FIELDS)
+_OPTIONAL = _NUMBERS[3:]
+_CODES = {
+    "source": 1, "place": 1, "name": 1, "arguments_source": 1, "odd_event": 1, "odd_text": 2,
+    "label_place": 1, "label_name": 2, "label_arguments": 2, "name_text": 2, "phase": 2,
+    "category": 2, "process": 2, "thread": 2,
 }  # fmt: skip
-_START = dict(zip(_WIDTHS, accumulate(_WIDTHS.values(), initial=0), strict=False))
-_COLUMNS = sum(_WIDTHS.values())
-# As `Count` in C++.
+_CODE_START = dict(zip(_CODES, accumulate(_CODES.values(), initial=0), strict=False))
+_TEXTS = ("time_ns", "duration_us", "thread_duration_us", "identity", "local_identity")
 _COUNTS = (
-    "records", "events", "labels", "names", "places", "argument_bytes", "odd_times",
-    "odd_durations", "odd_thread_durations", "identities", "odd_identities", "local_identities",
-    "odd_arguments", "used_arguments",
+    "records", "events", "labels", "names", "places", "argument_bytes", "with_arguments",
+    "odd_arguments", "odd_times", "odd_durations", "odd_thread_durations", "odd_identities",
+    "used",
 )  # fmt: skip
-_DEFAULTS = np.array([default_of(field) for field in FIELDS], np.int64)
-_TEXTS = msgspec.json.Decoder(list[str])
+_DEFAULTS = np.array(
+    [int(np.array(np.nan).view(np.int64)), NO_IDENTITY, *map(default_of, FIELDS)], np.int64
+)
+_STRINGS = msgspec.json.Decoder(list[str])
 _IDENTITIES = msgspec.json.Decoder(list[int | str | None])
-_NUMBERS = msgspec.json.Decoder(list[float | None])
-_scratch = threading.local()
+_REALS = msgspec.json.Decoder(list[float | None])
+_NO_ROOM = 0  # a null pointer
 
 
 def compiled_decoder(library: Path = LIBRARY) -> Decode | None:
@@ -66,77 +68,128 @@ def compiled_decoder(library: Path = LIBRARY) -> Decode | None:
     where Python shall read the text.
     """
     decode_events = function("stepscope_decode_events", library)
-    return decode_events and partial(_chunk, decode_events)
+    is_ascii = function("stepscope_is_ascii", library)
+    if decode_events is None or is_ascii is None:
+        return None
+    return partial(_chunk, decode_events, is_ascii)
 
 
-def _chunk(decode_events: Function, text: bytes) -> Chunk | None:
+def _chunk(decode_events: Function, is_ascii: Function, text: bytes) -> Chunk | None:
     if len(text) > _MOST_BYTES:
         return None
     try:
-        if not text.isascii():
+        if not is_ascii(text, len(text)):
             text.decode()
-        decoded = _Decoded.of(text, decode_events)
+        decoded = _decoded(text, decode_events)
         return decoded.chunk() if decoded else None
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
+def _decoded(text: bytes, decode_events: Function) -> _Decoded | None:
+    """What is in a text, None where it is odd; decoded again if places of values are needed.
+
+    A file that needs them for one chunk mostly needs them for the next.
+    """
+    room = _room(len(text) // _BYTES_PER_ROW + 1)
+    counts = np.empty(len(_COUNTS), np.int64)
+    while True:
+        texts = room.texts if room.needs_texts else _NO_ROOM
+        columns = (_DEFAULTS, room.numbers, room.codes, texts)
+        joined = np.empty(len(text), np.uint8)
+        if not decode_events(text, len(text), room.rows, *columns, joined, counts):
+            return None
+        found = _Decoded(text, room, dict(zip(_COUNTS, counts.tolist(), strict=True)), joined)
+        if room.needs_texts or not found.needs_texts:
+            return found
+        room.needs_texts = True
+
+
+class _Room:
+    """Memory for the columns of a chunk, kept for the next chunk of the same thread."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.numbers = np.empty((len(_NUMBERS), rows), np.int64)
+        self.codes = np.empty((sum(_CODES.values()), rows), np.int32)
+        self.texts = np.empty((len(_TEXTS), rows, 2), np.int32)
+        self.needs_texts = False
+
+
+def _room(rows: int) -> _Room:
+    room: _Room | None = getattr(_scratch, "room", None)
+    if room is None or room.rows < rows:
+        room = _scratch.room = _Room(rows)
+    return room
+
+
+_scratch = threading.local()
+
+
 class _Decoded:
     """What the compiled decoder found in some text."""
 
-    def __init__(self, text: bytes, table: IntArray, counts: IntArray, joined: bytes) -> None:
-        self._text, self._table, self._joined = text, table, joined
-        self._count = dict(zip(_COUNTS, counts.tolist(), strict=True))
+    def __init__(self, text: bytes, room: _Room, count: dict[str, int], joined: Octets) -> None:
+        self._text, self._room, self._count, self._joined = text, room, count, joined
 
-    @classmethod
-    def of(cls, text: bytes, decode_events: Function) -> _Decoded | None:
-        rows = len(text) // _BYTES_PER_ROW + 1
-        table = _table(rows)
-        joined = np.empty(len(text), np.uint8)
-        counts = np.empty(len(_COUNTS), np.int64)
-        done = decode_events(text, len(text), table.shape[1], _DEFAULTS, table, joined, counts)
-        if not done:
-            return None
-        return cls(text, table, counts, joined[: counts[_COUNTS.index("argument_bytes")]].tobytes())
+    @property
+    def needs_texts(self) -> bool:
+        """Whether Python has to decode some values."""
+        return any(
+            self._count[f"odd_{name}"]
+            for name in ("times", "durations", "thread_durations", "identities")
+        )
 
     def chunk(self) -> Chunk:
+        """The columns, in memory of their own."""
         places = self._places()
-        numbers = {"time_ns": self._times(), "duration_us": self._durations("duration")}
-        thread = self._durations("thread_duration")
-        if not np.isnan(thread).all():
-            numbers["thread_duration_us"] = thread
+        numbers = {"time_ns": self._times(), "duration_us": self._reals("duration")}
+        if self._is_used("thread_duration_us"):
+            thread = self._reals("thread_duration")
+            if not np.isnan(thread).all():
+                numbers["thread_duration_us"] = thread
         return Chunk(
             size=self._count["records"],
             places=places,
             labels=self._labels(places),
-            source=self._codes("source"),
-            place=self._codes("place"),
-            names=_TEXTS.decode(_array(self._texts("name_text", "names"), b'""')),
-            name=self._codes("name"),
+            source=self._codes("source").copy(),
+            place=self._codes("place").copy(),
+            names=_STRINGS.decode(_array(self._texts("name_text", "names"), b'""')),
+            name=self._codes("name").copy(),
             identities=self._identities(),
             numbers=numbers | self._known(),
             arguments=self._block(),
         )
 
-    # -- the table
+    # -- the columns in memory that is used again
 
-    def _column(self, name: str, rows: str = "events", offset: int = 0) -> IntArray:
-        column: IntArray = self._table[_START[name] + offset, : self._count[rows]]
+    def _numbers(self, name: str, rows: str = "events") -> IntArray:
+        column: IntArray = self._room.numbers[_NUMBERS.index(name), : self._count[rows]]
         return column
 
-    def _codes(self, name: str) -> NDArray[np.int32]:
-        return self._column(name).astype(np.int32)
+    def _codes(self, name: str, rows: str = "events", offset: int = 0) -> Codes32:
+        column: Codes32 = self._room.codes[_CODE_START[name] + offset, : self._count[rows]]
+        return column
 
-    def _texts(self, name: str, rows: str = "events") -> list[bytes]:
+    def _is_used(self, name: str) -> bool:
+        return bool(self._count["used"] >> _OPTIONAL.index(name) & 1)
+
+    def _texts(self, name: str, rows: str) -> list[bytes]:
         """The text of each value, empty for an absent one."""
-        start, end = self._column(name, rows), self._column(name, rows, 1)
+        return self._between(self._codes(name, rows), self._codes(name, rows, 1))
+
+    def _texts_of_events(self, name: str) -> list[bytes]:
+        places = self._room.texts[_TEXTS.index(name), : self._count["events"]]
+        return self._between(places[:, 0], places[:, 1])
+
+    def _between(self, start: Codes32, end: Codes32) -> list[bytes]:
         return [self._text[a:b] for a, b in zip(start.tolist(), end.tolist(), strict=True)]
 
     # -- its columns
 
     def _places(self) -> list[Place]:
         phases, categories = (
-            _TEXTS.decode(_array(self._texts(name, "places"), b'""'))
+            _STRINGS.decode(_array(self._texts(name, "places"), b'""'))
             for name in ("phase", "category")
         )
         processes, threads = (
@@ -146,49 +199,54 @@ class _Decoded:
         return list(map(Place, phases, categories, processes, threads))
 
     def _labels(self, places: list[Place]) -> list[Label]:
-        at = self._column("label_place", "labels").tolist()
-        names = _TEXTS.decode(_array(self._texts("label_name", "labels"), b'""'))
+        if not self._count["labels"]:
+            return []
+        at = self._codes("label_place", "labels").tolist()
+        names = _STRINGS.decode(_array(self._texts("label_name", "labels"), b'""'))
         texts = self._texts("label_arguments", "labels")
         return [
             Label(places[code], name, text)
             for code, name, text in zip(at, names, texts, strict=True)
         ]
 
-    def _times(self) -> NDArray[np.int64]:
+    def _times(self) -> Times:
         if self._count["odd_times"]:
-            return nanoseconds(self._texts("time_text"))
-        return self._column("time_ns").astype(np.int64)
+            return nanoseconds(self._texts_of_events("time_ns"))
+        return self._numbers("time_ns").astype(np.int64)
 
-    def _durations(self, name: str) -> Floats:
+    def _reals(self, name: str) -> Floats:
         if self._count[f"odd_{name}s"]:
-            found = _NUMBERS.decode(_array(self._texts(f"{name}_text"), b"null"))
-            return np.array(found, np.float64)
-        return self._column(f"{name}_us").view(np.float64).copy()
+            texts = self._texts_of_events(f"{name}_us")
+            return np.array(_REALS.decode(_array(texts, b"null")), np.float64)
+        return self._numbers(f"{name}_us").view(np.float64).copy()
 
     def _identities(self) -> Times | list[Any]:
-        if not self._count["odd_identities"] and not self._count["local_identities"]:
-            is_there = self._column("identity_text", offset=1) > 0
-            return np.where(is_there, self._column("identity"), NO_IDENTITY)
-        found = _IDENTITIES.decode(_array(self._texts("identity_text"), b"null"))
-        local = self._texts("local_identity_text")
-        return [b or None if a is None else a for a, b in zip(found, local, strict=True)]
+        if self._count["odd_identities"]:
+            texts = self._texts_of_events("identity")
+            found = _IDENTITIES.decode(_array(texts, b"null"))
+            local = self._texts_of_events("local_identity")
+            return [b or None if a is None else a for a, b in zip(found, local, strict=True)]
+        if self._is_used("identity"):
+            return self._numbers("identity").astype(np.int64)
+        return constant(NO_IDENTITY, self._count["events"])
 
     # -- arguments
 
     def _block(self) -> Block | None:
-        start, end = self._column("arguments_text"), self._column("arguments_text", offset=1)
-        rows = np.flatnonzero(end)
-        if not len(rows):
+        if not self._count["with_arguments"]:
             return None
-        source = self._codes("source")[rows]
-        return Block.joined(source, np.cumsum((end - start)[rows]), self._joined)
+        source = self._codes("arguments_source", "with_arguments").copy()
+        ends = self._numbers("arguments_end", "with_arguments").astype(np.int64)
+        return Block.joined(source, ends, self._joined[: self._count["argument_bytes"]])
 
     def _known(self) -> dict[str, Array]:
-        used, odd = self._count["used_arguments"], self._count["odd_arguments"]
+        odd = self._count["odd_arguments"]
         columns: dict[str, Array] = {
-            field: self._column("arguments", offset=index).copy()
-            for index, field in enumerate(FIELDS)
-            if odd or used >> index & 1
+            field: self._numbers(field).copy()
+            if self._is_used(field)
+            else np.full(self._count["events"], default_of(field))
+            for field in FIELDS
+            if odd or self._is_used(field)
         }
         if odd:
             self._mend(columns)
@@ -200,19 +258,10 @@ class _Decoded:
 
     def _mend(self, columns: dict[str, Array]) -> None:
         """Decode the arguments of other types than expected."""
-        start, end = self._column("arguments_text"), self._column("arguments_text", offset=1)
-        rows = np.flatnonzero(self._column("has_odd_arguments"))
-        known = [known_of(self._text[int(start[row]) : int(end[row])]) for row in rows]
+        rows = self._codes("odd_event", "odd_arguments")
+        known = [known_of(text) for text in self._texts("odd_text", "odd_arguments")]
         for field, column in columns.items():
             column[rows] = integers(known, field)
-
-
-def _table(rows: int) -> IntArray:
-    """Room for the columns of a chunk, kept for the next chunk of the same thread."""
-    table: IntArray | None = getattr(_scratch, "table", None)
-    if table is None or table.shape[1] < rows:
-        table = _scratch.table = np.empty((_COLUMNS, rows), np.int64)
-    return table
 
 
 def _array(texts: list[bytes], absent: bytes) -> bytes:
