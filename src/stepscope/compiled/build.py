@@ -20,7 +20,9 @@ SOURCES = (  # each next to its twin in Python
     PACKAGE / "ingest" / "chrome" / "native" / "decode_events.cpp",
     PACKAGE / "ingest" / "memory_snapshot" / "native" / "decode_history.cpp",
     PACKAGE / "ranks" / "native" / "longest_path.cpp",
+    PACKAGE / "trace" / "native" / "columns.cpp",
     PACKAGE / "trace" / "native" / "nesting.cpp",
+    PACKAGE / "trace" / "native" / "start_order.cpp",
 )
 HEADERS = tuple(sorted(header for file in SOURCES for header in file.parent.glob("*.h")))
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",

@@ -13,10 +13,12 @@ from stepscope.arrays import Array, Ids32, Mask, Rows, Times
 from stepscope.trace.arguments import Arguments
 from stepscope.trace.nesting import enclosing, last_started, parents, self_times
 from stepscope.trace.schema import COUNTERS, EVENTS, FLOWS, INSTANTS, MEMORY, TRACKS
+from stepscope.trace.start_order import start_order
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace, WarningRow
 
 MICROSECOND = 1000
+_SAMPLE = 1 << 10
 _FINE_TOLERANCE_NS = 2  # recorders that write ns as decimal µs are off by a float's rounding
 
 
@@ -87,7 +89,9 @@ def build(parts: Parts) -> Trace:
 
 def rounding(start: Times, duration: Times) -> int:
     """The recorder's rounding, ns: a microsecond if all times are whole microseconds."""
-    whole = not (start % MICROSECOND).any() and not (duration % MICROSECOND).any()
+    first = slice(_SAMPLE)  # mostly tells
+    parts = (start[first], duration[first], start, duration)
+    whole = not any((times % MICROSECOND).any() for times in parts)
     return MICROSECOND if whole and len(start) else _FINE_TOLERANCE_NS
 
 
@@ -102,24 +106,8 @@ def _origin(parts: Parts) -> int:
 
 
 def _sorted(events: Table) -> Table:
-    order = _by_start(events["start_ns"], events["duration_ns"])
-    if (order[1:] > order[:-1]).all():
-        return events
-    return events.take(order)
-
-
-def _by_start(start: Times, duration: Times) -> Rows:
-    """The order by start, of equal starts the longest first, else as it is.
-
-    A stable sort by one column is fast where it is nearly sorted, as recordings are.
-    """
-    order = np.argsort(start, kind="stable")
-    same = np.diff(start[order]) == 0
-    if same.any():
-        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
-        rows = order[tied]
-        order[tied] = rows[np.lexsort((-duration[rows], start[rows]))]
-    return order
+    order = start_order(events["start_ns"], events["duration_ns"])
+    return events if order is None else events.take(order)
 
 
 def _from_zero(events: Table, origin: int) -> Table:
@@ -161,7 +149,8 @@ def _tied(arrows: Arrows | None, events: Table, origin: int) -> Table:
     time = arrows.time_ns - origin
     ends = _around(events, arrows.track, time)
     loose = ends < 0
-    ends[loose] = _next_started(events, arrows.track[loose], time[loose])
+    if loose.any():
+        ends[loose] = _next_started(events, arrows.track[loose], time[loose])
     tails, heads = np.flatnonzero(~arrows.is_head), np.flatnonzero(arrows.is_head)
     tail_of = _match_tails(arrows, tails, heads)
     alone = tails[~np.isin(tails, tail_of)]

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from stepscope.arrays import Array
+from stepscope.trace.gather import gathered
 from stepscope.trace.spill import spilled
 
 
@@ -35,6 +36,6 @@ def taken(column: Array, rows: ArrayLike) -> Array:
     if not rows.size:
         return column[:0]
     if column.strides != (0,) or rows.ndim != 1:
-        return spilled(column[rows])
+        return spilled(gathered(column, rows))
     count = int(rows.sum()) if rows.dtype == np.bool_ else len(rows)
     return constant(column[0], count, column.dtype)

@@ -16,6 +16,7 @@ from stepscope.trace.row_order import stable_order
 from stepscope.trace.sets import distinct
 
 _TRACKS_PER_EVENT = 4
+_NULL = 0  # a null pointer
 
 
 def parents(track: IntArray, start: Times, duration: Times, tolerance: int) -> Ids32:
@@ -200,7 +201,35 @@ def enclosing(
     Returns:
         int32, shape (m,), -1 if no event runs on that track at that time.
     """
-    found = last_started(lanes, times, track, start)
+    found = _compiled_search(lanes, times, track, start, (duration, parent), LIBRARY)
+    if found is None:
+        found = enclosing_in_python(lanes, times, track, start, duration, parent)
+    return found
+
+
+def compiled_enclosing(
+    lanes: IntArray,
+    times: Times,
+    track: IntArray,
+    start: Times,
+    duration: Times,
+    parent: Ids32,
+    library: Path = LIBRARY,
+) -> Ids32 | None:
+    """The same by `native/nesting.cpp`, None where that is missing or tracks have no small ids."""
+    return _compiled_search(lanes, times, track, start, (duration, parent), library)
+
+
+def enclosing_in_python(
+    lanes: IntArray,
+    times: Times,
+    track: IntArray,
+    start: Times,
+    duration: Times,
+    parent: Ids32,
+) -> Ids32:
+    """The same."""
+    found = last_started_in_python(lanes, times, track, start)
     outside = np.flatnonzero(found >= 0)
     end = start + duration
     while len(outside):
@@ -213,6 +242,12 @@ def enclosing(
 
 def last_started(lanes: IntArray, times: Times, track: IntArray, start: Times) -> Ids32:
     """The event on each of `lanes` that started last at or before each of `times`, or -1."""
+    found = _compiled_search(lanes, times, track, start, (), LIBRARY)
+    return last_started_in_python(lanes, times, track, start) if found is None else found
+
+
+def last_started_in_python(lanes: IntArray, times: Times, track: IntArray, start: Times) -> Ids32:
+    """The same."""
     found = np.full(len(lanes), -1, np.int32)
     order = stable_order(track)
     sorted_tracks = track[order]
@@ -223,3 +258,28 @@ def last_started(lanes: IntArray, times: Times, track: IntArray, start: Times) -
         if len(members):
             found[asked] = np.where(index >= 0, members[np.maximum(index, 0)], -1)
     return found
+
+
+def _compiled_search(
+    lanes: IntArray,
+    times: Times,
+    track: IntArray,
+    start: Times,
+    around: tuple[Times, Ids32] | tuple[()],
+    library: Path,
+) -> Ids32 | None:
+    """The event that started last, or with durations and parents the innermost that still runs."""
+    path = function("stepscope_enclosing", library)
+    tracks = int(track.max(initial=-1)) + 1
+    if path is None or track.min(initial=0) < 0 or tracks > _TRACKS_PER_EVENT * len(track):
+        return None
+    found = np.empty(len(lanes), np.int32)
+    duration, parent = (
+        (np.ascontiguousarray(around[0], np.int64), np.ascontiguousarray(around[1], np.int32))
+        if around
+        else (_NULL, _NULL)
+    )
+    events = (np.ascontiguousarray(track, np.int32), np.ascontiguousarray(start, np.int64))
+    asked = (np.ascontiguousarray(lanes, np.int32), np.ascontiguousarray(times, np.int64))
+    done = path(len(track), tracks, *events, duration, parent, len(found), *asked, found)
+    return found if done else None

@@ -6,12 +6,17 @@ read a 30 MB trace, and it hashes where sorting is as fast.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from stepscope.arrays import Array, IntArray, Mask
+from stepscope.compiled.build import LIBRARY
+from stepscope.compiled.library import function
 from stepscope.trace.row_order import begins_run
 
 _FEW = 4
+_MANY = 1 << 12  # for fewer rows, calling the library takes longer than NumPy
 
 
 def members(codes: IntArray, chosen: Mask) -> Mask:
@@ -30,12 +35,23 @@ def members(codes: IntArray, chosen: Mask) -> Mask:
     """
     wanted = np.flatnonzero(chosen).tolist()
     if len(wanted) > _FEW:
-        found: Mask = np.append(chosen, False)[codes]
-        return found
-    result = np.zeros(len(codes), np.bool_)
-    for code in wanted:
+        found = compiled_members(codes, chosen) if len(codes) >= _MANY else None
+        return np.append(chosen, False)[codes] if found is None else found
+    result = codes == wanted[0] if wanted else np.zeros(len(codes), np.bool_)
+    for code in wanted[1:]:
         result |= codes == code
     return result
+
+
+def compiled_members(codes: IntArray, chosen: Mask, library: Path = LIBRARY) -> Mask | None:
+    """The same by `native/columns.cpp`, None where that is missing or cannot do it."""
+    path = function("stepscope_members", library)
+    if path is None or codes.dtype.kind != "i" or codes.strides == (0,):
+        return None
+    found = np.empty(len(codes), np.bool_)
+    rows = np.ascontiguousarray(codes)
+    done = path(rows.itemsize, len(rows), rows, len(chosen), np.ascontiguousarray(chosen), found)
+    return found if done else None
 
 
 def distinct(values: Array) -> Array:

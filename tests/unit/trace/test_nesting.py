@@ -9,14 +9,18 @@ from numpy.typing import NDArray
 
 from stepscope.trace.nesting import (
     compiled_depths,
+    compiled_enclosing,
     compiled_inherit,
     compiled_parents,
     compiled_self_times,
     depths,
     depths_in_python,
     enclosing,
+    enclosing_in_python,
     inherit,
     inherit_in_python,
+    last_started,
+    last_started_in_python,
     parents,
     parents_in_python,
     self_times,
@@ -149,3 +153,18 @@ def test_what_the_library_does_not_take_is_done_in_python(library: Path) -> None
     assert inherit(late, np.array([-1, 7])).tolist() == [7, 7]
     assert compiled_depths(late, library) is None
     assert depths(late).tolist() == [1, 0]
+
+
+@given(rows, st.lists(st.tuples(st.integers(-1, 3), st.integers(-1, 30)), max_size=30))
+def test_events_at_times_are_found_alike(
+    library: Path, events: Rows, asked: list[tuple[int, int]]
+) -> None:
+    track, start, duration = columns(events)
+    parent = parents_in_python(track, start, duration, 0)
+    lanes, times = np.array(asked, np.int64).reshape(-1, 2).T
+    expected = enclosing_in_python(lanes, times, track, start, duration, parent)
+    found = compiled_enclosing(lanes, times, track, start, duration, parent, library)
+    assert (expected if found is None else found).tolist() == expected.tolist()
+    assert found is not None or not len(track)
+    started = last_started_in_python(lanes, times, track, start)
+    assert last_started(lanes, times, track, start).tolist() == started.tolist()

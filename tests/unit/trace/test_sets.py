@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from stepscope.trace.sets import distinct, members
+from stepscope.trace.sets import compiled_members, distinct, members
 
 BOUNDS = st.sampled_from([-(2**63), 2**63 - 1])
 
@@ -29,3 +32,17 @@ def test_narrow_integers_may_span_all_of_their_range():
 )
 def test_members_are_the_rows_of_chosen_codes(codes, chosen):
     assert members(codes, chosen).tolist() == [bool(chosen[code]) and code >= 0 for code in codes]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+def test_compiled_members_are_the_same(library: Path, dtype) -> None:
+    codes = np.random.default_rng(0).integers(-1, 8, 9000).astype(dtype)
+    chosen = np.array([True, False, True, True, False, True, True, True])
+    expected = (codes >= 0) & chosen[codes]
+    assert compiled_members(codes, chosen, library).tolist() == expected.tolist()
+    assert members(codes, chosen).tolist() == expected.tolist()
+
+
+def test_a_code_beyond_the_list_is_an_error_however_many_rows_there_are() -> None:
+    with pytest.raises(IndexError):
+        members(np.full(9000, 8), np.ones(6, np.bool_))

@@ -31,7 +31,7 @@ from stepscope.ingest.chrome.timestamps import nanoseconds
 from stepscope.trace.arguments import Block
 from stepscope.trace.constant_columns import constant
 
-Decode = Callable[[bytes], Chunk | None]
+Decode = Callable[[bytes, int], Chunk | None]
 
 _MOST_BYTES = 8 << 20  # chunks are of one MiB; more is an event as long, which needs no speed
 _BYTES_PER_ROW = 24  # an event with a phase, a time, a process and a thread is longer
@@ -64,8 +64,8 @@ def compiled_decoder(library: Path = LIBRARY) -> Decode | None:
     """The compiled decoder; None where it was not built, or is switched off.
 
     It may be called from several threads at once, and runs without the interpreter's lock. Given
-    the text of some events without the brackets of their array, it returns their columns, or None
-    where Python shall read the text.
+    text and how many bytes of it are events, without the brackets of their array, it returns their
+    columns, or None where Python shall read the text.
     """
     decode_events = function("stepscope_decode_events", library)
     is_ascii = function("stepscope_is_ascii", library)
@@ -74,30 +74,30 @@ def compiled_decoder(library: Path = LIBRARY) -> Decode | None:
     return partial(_chunk, decode_events, is_ascii)
 
 
-def _chunk(decode_events: Function, is_ascii: Function, text: bytes) -> Chunk | None:
-    if len(text) > _MOST_BYTES:
+def _chunk(decode_events: Function, is_ascii: Function, text: bytes, size: int) -> Chunk | None:
+    if size > _MOST_BYTES:
         return None
     try:
-        if not is_ascii(text, len(text)):
-            text.decode()
-        decoded = _decoded(text, decode_events)
+        if not is_ascii(text, size):
+            text[:size].decode()
+        decoded = _decoded(text, size, decode_events)
         return decoded.chunk() if decoded else None
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
-def _decoded(text: bytes, decode_events: Function) -> _Decoded | None:
+def _decoded(text: bytes, size: int, decode_events: Function) -> _Decoded | None:
     """What is in a text, None where it is odd; decoded again if places of values are needed.
 
     A file that needs them for one chunk mostly needs them for the next.
     """
-    room = _room(len(text) // _BYTES_PER_ROW + 1)
+    room = _room(size // _BYTES_PER_ROW + 1)
     counts = np.empty(len(_COUNTS), np.int64)
     while True:
         texts = room.texts if room.needs_texts else _NO_ROOM
         columns = (_DEFAULTS, room.numbers, room.codes, texts)
-        joined = np.empty(len(text), np.uint8)
-        if not decode_events(text, len(text), room.rows, *columns, joined, counts):
+        joined = np.empty(size, np.uint8)
+        if not decode_events(text, size, room.rows, *columns, joined, counts):
             return None
         found = _Decoded(text, room, dict(zip(_COUNTS, counts.tolist(), strict=True)), joined)
         if room.needs_texts or not found.needs_texts:

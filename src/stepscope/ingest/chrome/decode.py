@@ -58,7 +58,8 @@ class EventReader:
     Args:
         chunks: the text.
         warn: called with (code, message) for everything malformed.
-        decode: decodes the text of some events without the interpreter's lock, or returns None.
+        decode: decodes the first bytes of a text, some events, without the interpreter's lock, or
+            returns None.
 
     Attributes:
         properties: the top-level values other than the events, complete after iteration.
@@ -109,7 +110,7 @@ class EventReader:
                         break
                     text = pending + b"".join(more)
                     cut, rest, _ = next(_borders(text), (0, len(text), False))
-                    chunk = pool.submit(decode, text[:cut]) if cut else None
+                    chunk = pool.submit(decode, text, cut) if cut else None
                     ahead.append(_Ahead(text, more, rest, chunk))
                     pending = text[rest:]
                 if not ahead:
@@ -175,7 +176,7 @@ class EventReader:
     def _take(self, text: bytes, last: bool) -> tuple[Batch, bytes, bool]:
         """The complete events in `text`, the rest of it, and whether the array ended."""
         for cut, rest, closed in self._ends(text) if last else _borders(text):
-            batch = self._decoded(text[:cut])
+            batch = self._decoded(text, cut)
             if batch is not None:
                 self._offset += rest
                 return batch, text[rest:], closed
@@ -183,9 +184,9 @@ class EventReader:
         self._offset += len(text) - len(remaining)
         return records, remaining, closed
 
-    def _decoded(self, text: bytes) -> Batch | None:
-        chunk = self._decode(text) if self._decode else None
-        return decode_records(text) if chunk is None else chunk
+    def _decoded(self, text: bytes, size: int) -> Batch | None:
+        chunk = self._decode(text, size) if self._decode else None
+        return decode_records(text[:size]) if chunk is None else chunk
 
     def _ends(self, text: bytes) -> Iterator[tuple[int, int, bool]]:
         """Likely ends of the array, as (end of the last event, start of the rest, True)."""

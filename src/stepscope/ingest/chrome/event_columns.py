@@ -10,6 +10,7 @@ from stepscope.arrays import Mask, Rows
 from stepscope.ingest.chrome.record_columns import RecordColumns
 from stepscope.ingest.chrome.timestamps import INVALID
 from stepscope.ingest.warning_log import WarningLog
+from stepscope.trace.sets import members
 from stepscope.trace.table import Text
 
 LONGEST_NS = 2**53  # 104 days: more is a recorder's mistake, and beyond a float's precision
@@ -55,8 +56,10 @@ class EventColumns:
 
     def rows(self, test: Callable[[str, str], bool]) -> Rows:
         """Usable events whose phase and recorded category pass `test`, called once per pair."""
-        wanted = np.array([test(*phase) for phase in self.phases] or [False])
-        return np.flatnonzero(wanted[self.phase] & self.usable)
+        wanted = np.array([test(*phase) for phase in self.phases], np.bool_)
+        if not wanted.any():
+            return np.zeros(0, np.intp)
+        return np.flatnonzero(members(self.phase, wanted) & self.usable)
 
     def of_phase(self, *letters: str) -> Rows:
         """Usable events of one of some phases."""

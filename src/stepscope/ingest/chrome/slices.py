@@ -17,6 +17,7 @@ from stepscope.ingest.distinct_rows import distinct_rows
 from stepscope.trace.constant_columns import taken
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.spill import spilled
+from stepscope.trace.start_order import start_order
 from stepscope.trace.table import Text
 
 ASYNC = {"b": False, "S": False, "e": True, "F": True}
@@ -33,15 +34,20 @@ class Slices(NamedTuple):
 
 
 def slices_of(recorded: EventColumns) -> Slices:
-    """Every slice, in file order of the event that begins it."""
+    """Every slice, in order of start, so that each column is put in order as it is made."""
     whole = _complete(recorded)
     last = int((whole.start_ns + whole.duration_ns).max(initial=_last_time(recorded)))
     paired = [_stacked(recorded, last), _async(recorded, last)]
     if not any(len(slices.row) for slices in paired):
-        return whole
+        return _by_start(whole)
     joined = [np.concatenate(part) for part in zip(whole, *paired, strict=True)]
-    order = np.argsort(joined[0], kind="stable")
-    return Slices(*(part[order] for part in joined))
+    order = np.argsort(joined[0], kind="stable")  # as in the file
+    return _by_start(Slices(*(part[order] for part in joined)))
+
+
+def _by_start(slices: Slices) -> Slices:
+    order = start_order(slices.start_ns, slices.duration_ns)
+    return slices if order is None else Slices(*(taken(part, order) for part in slices))
 
 
 def _last_time(recorded: EventColumns) -> int:

@@ -23,6 +23,52 @@ struct Events {
     }
 };
 
+// Finds the events of each track that start at or before a time.
+class Tracks {
+public:
+    Tracks(Number count, Number tracks, const Id* track, const Number* start)
+        : start_(start), ends_(std::size_t(tracks) + 1), events_(std::size_t(count)) {
+        for (Number event = 0; event < count; ++event) ++ends_[std::size_t(track[event]) + 1];
+        for (std::size_t at = 1; at < ends_.size(); ++at) ends_[at] += ends_[at - 1];
+        std::vector<Id> next(ends_.begin(), ends_.end() - 1);
+        for (Id event = 0; event < count; ++event)
+            events_[std::size_t(next[std::size_t(track[event])]++)] = event;
+        after_.assign(ends_.begin(), ends_.end() - 1);
+    }
+
+    // The last one, -1 if there is none. Queries of a track are mostly in order of time, so the
+    // search begins where the last one ended.
+    Id last_started(Id track, Number time) {
+        if (track < 0 || std::size_t(track) >= after_.size()) return -1;
+        const Id begin = ends_[std::size_t(track)], end = ends_[std::size_t(track) + 1];
+        Id& after = after_[std::size_t(track)];
+        Id low = after, high = after;  // all before `low` have started, none from `high` on
+        for (Id step = 1; high < end && started(high, time); step *= 2) {
+            low = high + 1;
+            high = end - high > step ? high + step : end;
+        }
+        for (Id step = 1; low > begin && !started(low - 1, time); step *= 2) {
+            high = low - 1;
+            low = low - begin > step ? low - step : begin;
+        }
+        while (low < high) {
+            const Id middle = low + (high - low) / 2;
+            if (started(middle, time)) low = middle + 1;
+            else high = middle;
+        }
+        after = low;
+        return low > begin ? events_[std::size_t(low) - 1] : -1;
+    }
+
+private:
+    bool started(Id place, Number time) const {
+        return start_[events_[std::size_t(place)]] <= time;
+    }
+
+    const Number* start_;
+    std::vector<Id> ends_, events_, after_;
+};
+
 }  // namespace
 
 // Events by start, the longer first. track: 0 to `tracks - 1`. parent: filled in.
@@ -77,4 +123,26 @@ EXPORTED int stepscope_inherit(Number count, const Id* parent, Id* value) {
     for (Number event = 0; event < count; ++event)
         if (value[event] < 0) value[event] = parent[event] < 0 ? value[event] : value[parent[event]];
     return 1;
+}
+
+// Events by start; `tracks` and `track` as above. found: of each of `asked` times, the innermost
+// event that runs on a lane (a track, or any other number); with `parent` null, the one that
+// started last.
+// Returns 1, or 0 where there is too little memory.
+EXPORTED int stepscope_enclosing(Number count, Number tracks, const Id* track, const Number* start,
+                                 const Number* duration, const Id* parent, Number asked,
+                                 const Id* lanes, const Number* times, Id* found) {
+    try {
+        Tracks lists(count, tracks, track, start);
+        for (Number at = 0; at < asked; ++at) {
+            Id event = lists.last_started(lanes[at], times[at]);
+            if (parent)
+                while (event >= 0 && start[event] + duration[event] < times[at])
+                    event = parent[event];
+            found[at] = event;
+        }
+        return 1;
+    } catch (...) {
+        return 0;
+    }
 }

@@ -341,15 +341,17 @@ void read_events(Tokens& tokens, Columns& columns) {
     do {
         tokens.skip_blanks();
         columns.begin();
-        columns.add(read_event(tokens, columns));
+        const Event event = read_event(tokens, columns);
+        if (tokens.is_beyond()) throw Odd();
+        columns.add(event);
         tokens.skip_blanks();
-    } while (tokens.take(','));
+    } while (!tokens.is_done() && tokens.take(','));
     if (!tokens.is_done()) throw Odd();
 }
 
 }  // namespace
 
-// Decodes `size` bytes of text, which a NUL byte follows.
+// Decodes `size` bytes of text, which more text may follow, and then a NUL byte.
 //
 // defaults: of each of OPTIONALS numbers, where an event lacks it.
 // numbers, codes: room for their columns of `rows` rows each.

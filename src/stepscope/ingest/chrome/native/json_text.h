@@ -2,8 +2,8 @@
 
 // JSON text as tokens: strings, numbers and values are checked and left where they are.
 //
-// The text must be followed by a NUL byte, as that of Python's `bytes` is. No JSON token contains
-// one, so that every scan ends there and needs no other bound.
+// The text must be followed by a NUL byte, at once or after more text, as that of Python's `bytes`
+// is. No JSON token contains one, so that every scan ends there and needs no other bound.
 //
 // Source: RFC 8259.
 
@@ -119,6 +119,7 @@ public:
 
     const char* at() const { return at_; }
     bool is_done() const { return at_ == end_; }
+    bool is_beyond() const { return at_ > end_; }  // in the text that follows
     char next() const { return *at_; }
 
     // Whether the string read last has an escape.
