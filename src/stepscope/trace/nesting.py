@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stepscope.arrays import Ids32, IntArray, Rows, Times
+from stepscope.arrays import Codes8, Ids, Ids32, IntArray, Mask, Rows, Times
 from stepscope.compiled.build import LIBRARY
 from stepscope.compiled.library import function
 from stepscope.trace.row_order import stable_order
@@ -181,6 +181,83 @@ def inherit_in_python(parent: Ids32, own: IntArray) -> Ids32:
         above[waiting] = above[outer]
         waiting = waiting[(value[waiting] < 0) & (above[waiting] >= 0)]
     return value
+
+
+def totals_inside(parent: Ids32, own: Ids) -> Ids:
+    """The sum of the values of each event and of all events inside it, shape (n,).
+
+    Args:
+        parent: int32, shape (n,), -1 at the top.
+        own: int64, shape (n,).
+
+    Example:
+        >>> totals_inside(np.array([-1, 0, 0]), np.array([0, 2, 3])).tolist()
+        [5, 2, 3]
+    """
+    compiled = compiled_totals_inside(parent, own)
+    return totals_inside_in_python(parent, own) if compiled is None else compiled
+
+
+def compiled_totals_inside(parent: Ids32, own: Ids, library: Path = LIBRARY) -> Ids | None:
+    """The same by `native/nesting.cpp`, None where that is missing or events are in no order."""
+    path = function("stepscope_totals_inside", library)
+    total = own.astype(np.int64)
+    done = path and path(len(total), np.ascontiguousarray(parent, np.int32), total)
+    return total if done else None
+
+
+def totals_inside_in_python(parent: Ids32, own: Ids) -> Ids:
+    """The same."""
+    total = own.astype(np.int64)
+    for level in reversed(_levels(parent)[1:]):
+        np.add.at(total, parent[level], total[level])
+    return total
+
+
+def passed_down(parent: Ids32, own: Codes8, allowed: Mask) -> Codes8:
+    """The code of each event: its own if that is allowed in what is around it, else that.
+
+    Args:
+        parent: int32, shape (n,), -1 at the top.
+        own: int8, shape (n,), -1 for none.
+        allowed: for each code around an event, and last for none, whether it may have a code,
+            shape (codes + 1, codes).
+
+    Example:
+        >>> passed_down(np.array([-1, 0]), np.array([0, 1], np.int8), np.eye(3, 2, dtype=bool))
+        array([-1, -1], dtype=int8)
+    """
+    compiled = compiled_passed_down(parent, own, allowed)
+    return passed_down_in_python(parent, own, allowed) if compiled is None else compiled
+
+
+def compiled_passed_down(
+    parent: Ids32, own: Codes8, allowed: Mask, library: Path = LIBRARY
+) -> Codes8 | None:
+    """The same by `native/nesting.cpp`, None where that is missing or events are in no order."""
+    path = function("stepscope_passed_down", library)
+    passed = np.empty(len(own), np.int8)
+    events = (np.ascontiguousarray(parent, np.int32), np.ascontiguousarray(own, np.int8))
+    table = np.ascontiguousarray(allowed)
+    done = path and path(len(own), *events, allowed.shape[1], table, passed)
+    return passed if done else None
+
+
+def passed_down_in_python(parent: Ids32, own: Codes8, allowed: Mask) -> Codes8:
+    """The same."""
+    code = own.copy()
+    for level in _levels(parent):
+        outer = np.where(parent[level] >= 0, code[parent[level]], -1)
+        keeps = (own[level] >= 0) & allowed[outer, own[level]]
+        code[level] = np.where(keeps, own[level], outer)
+    return code
+
+
+def _levels(parent: Ids32) -> list[Rows]:
+    """The events of each depth, the outermost first."""
+    depth = depths(parent)
+    order = stable_order(depth)
+    return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1)
 
 
 def enclosing(

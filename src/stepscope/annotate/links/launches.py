@@ -122,11 +122,14 @@ def _warn_unlinked(trace: Trace, unlinked: Ids32) -> Trace:
 def launched_before_recording(trace: Trace) -> Mask:
     """Device work whose correlation id precedes all recorded calls, bool, shape (events,)."""
     events = trace.events
+    unlinked = device_work(trace)
+    unlinked[trace["launches"]["device_event"]] = False
+    if not len(trace["launches"]) or not unlinked.any():
+        return np.zeros(len(events), np.bool_)
     ids = events["correlation"]
     calls = ids[events.text("category").mask("runtime") & (ids >= 0)]
-    if not len(calls) or not len(trace["launches"]):
+    if not len(calls):
         return np.zeros(len(events), np.bool_)
-    unlinked = device_work(trace) & (launch_of(trace) < 0)
     result: Mask = unlinked & (ids >= 0) & (ids < calls.min())
     return result
 

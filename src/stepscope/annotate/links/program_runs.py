@@ -36,6 +36,8 @@ def calls_of_host_work(trace: Trace) -> Ids32:
         other events; `BEFORE_RECORDING` of work that was called for before the recording began.
     """
     events = trace.events
+    if not events.text("name").where(is_compiled_call).any():
+        return np.full(len(events), UNKNOWN, np.int32)
     calls = _Calls(trace)
     run_of, count = _runs(trace)
     result = np.full(len(events), UNKNOWN, np.int32)

@@ -34,6 +34,8 @@ def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
     """
     events = trace.events
     text = events.text("scope")
+    if not (text.codes >= 0).any() and not (events["origin"] >= 0).any():  # nothing was compiled
+        return np.full(len(events), _NONE, np.int8), np.zeros(len(events), np.bool_)
     scopes = [scope_of(value) for value in text.values]
     stage = _table([CODE[scope.stage] if scope.stage else _NONE for scope in scopes])[text.codes]
     stage[(stage == _NONE) & in_optimizer(trace)] = CODE["optimizer"]

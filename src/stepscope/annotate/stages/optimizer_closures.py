@@ -36,16 +36,19 @@ def release_closures(trace: Trace, own: Codes8, stage: Codes8) -> tuple[Codes8, 
     host = on_host(trace)
     loop = host & (events["track"] == main_track(trace))
     inside = loop & (stage == _OPTIMIZER)
+    if not (inside & (own == _OPTIMIZER)).any():
+        return stage, np.zeros(len(stage), np.bool_)
     backward = np.flatnonzero(host & (stage == _BACKWARD))
-    backward = backward[np.argsort(start[backward], kind="stable")]
     outer = inside & (own == _OPTIMIZER) & (stage[events["parent"]] != _OPTIMIZER)
     outer |= inside & (own == _OPTIMIZER) & (events["parent"] < 0)
     result, wrappers = stage.copy(), np.zeros(len(stage), np.bool_)
     rows = np.flatnonzero(outer)
+    rows = rows[_begun_within(start[backward], start[rows], end[rows]) > 0]
+    if not len(rows):
+        return result, wrappers
     candidates = np.flatnonzero(inside)
-    candidates = candidates[np.argsort(start[candidates], kind="stable")]
-    forward = np.sort(start[loop & (is_forward(events) | (stage == CODE["forward"]))])
-    for row in rows[_begun_within(start[backward], start[rows], end[rows]) > 0]:
+    forward = start[loop & (is_forward(events) | (stage == CODE["forward"]))]
+    for row in rows:
         first, last = np.searchsorted(start[backward], [start[row], end[row]])
         until = end[backward[first:last]].max()
         part = np.searchsorted(start[candidates], [start[row], min(until, end[row])])

@@ -16,7 +16,7 @@ from stepscope.annotate.steps.micro_batches import split_micro_batches
 from stepscope.annotate.steps.unmarked_forward import is_update, unmarked_forward
 from stepscope.arrays import Codes8, Ids, Ids32, Mask, Rows
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.nesting import depths, inherit
+from stepscope.trace.nesting import inherit, totals_inside
 from stepscope.trace.schema import INFERENCE_STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -43,29 +43,17 @@ def work_launched(trace: Trace) -> Launched:
         lambda name: name.startswith(("Memcpy HtoD", "MemcpyH2D", "CopyHostToDevice"))
     )
     kernel = events.text("category").mask("kernel", "communication")
-    levels = _levels_upward(events["parent"])
     copies, others, kernels = (
-        _counted_upward(events["parent"], levels, caller[device], which[device])
+        totals_inside(events["parent"], _launches(caller[device], which[device], len(events)))
         for which in (copy, ~copy, kernel)
     )
     only = (copies > 0) & (others == 0) & events.text("category").mask("cpu_op", "runtime")
     return Launched(inherit(events["parent"], np.where(only, 1, -1)) > 0, kernels > 0)
 
 
-def _counted_upward(parent: Ids32, levels: list[Rows], caller: Ids32, counts: Mask) -> Ids:
-    """The number of the marked launches inside each event."""
-    total = np.bincount(caller[counts], minlength=len(parent))
-    for level in levels:
-        np.add.at(total, parent[level], total[level])
-    return total
-
-
-def _levels_upward(parent: Ids32) -> list[Rows]:
-    """Events that have a parent, grouped by depth, the deepest first."""
-    depth = depths(parent)
-    order = np.argsort(-depth, kind="stable")
-    order = order[depth[order] > 0]
-    return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1)
+def _launches(caller: Ids32, chosen: Mask, count: int) -> Ids:
+    """The number of the chosen launches by each event."""
+    return np.bincount(caller[chosen], minlength=count)
 
 
 def assign_by_position(

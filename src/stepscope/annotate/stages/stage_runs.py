@@ -70,6 +70,8 @@ def _timeline(trace: Trace) -> tuple[Times, Codes]:
     idle = here == _NONE
     idle |= (here == _OTHER) & compiled.any()  # the call that runs it and waits for it
     for stage, span in spans.items():
+        if not len(span):
+            continue
         here[idle & (span.within(moments, moments + 1) > 0)] = stage
     return moments, here
 

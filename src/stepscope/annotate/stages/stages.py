@@ -17,7 +17,7 @@ from stepscope.annotate.stages.stage_by_position import assign_by_position, work
 from stepscope.annotate.steps.iterations import stages_by_iteration
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Codes8, Mask
-from stepscope.trace.nesting import depths, inherit
+from stepscope.trace.nesting import inherit, passed_down
 from stepscope.trace.row_order import stable_order
 from stepscope.trace.schema import INFERENCE_STAGES, STAGES
 from stepscope.trace.table import Table, Text
@@ -80,13 +80,7 @@ def _inherit_stages(events: Table, own: Codes8) -> tuple[Codes8, Mask]:
     for outer_stage, inside in _INSIDE.items():
         allowed[CODE[outer_stage], [CODE[stage] for stage in inside]] = True
     allowed[_NONE] = True  # the last row: nothing around
-    parent, stage = events["parent"], own.copy()
-    depth = depths(parent)
-    order = stable_order(depth)
-    for level in np.split(order, np.flatnonzero(np.diff(depth[order])) + 1)[1:]:
-        outer = stage[parent[level]]
-        keeps = (own[level] >= 0) & allowed[outer, own[level]]
-        stage[level] = np.where(keeps, own[level], outer)
+    stage = passed_down(events["parent"], own, allowed)
     recompute = (own == CODE["forward"]) & (stage == CODE["backward"])
     return stage, recompute
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from stepscope.annotate.links.launch_sides import device_work, marked_on_devices, on_host
 from stepscope.annotate.links.launches import launch_of, launched_before_recording
-from stepscope.annotate.links.program_runs import BEFORE_RECORDING, calls_of_host_work
+from stepscope.annotate.links.program_runs import BEFORE_RECORDING, UNKNOWN, calls_of_host_work
 from stepscope.annotate.names.compiled_calls import is_compiled_call
 from stepscope.annotate.names.range_names import is_recorded_step, is_step, step_number
 from stepscope.annotate.steps.jit_iterations import call_starts, iterations_by_calls
@@ -259,8 +259,9 @@ def _step_of_events(trace: Trace, called: Ids32, starts: Times, ends: Times) -> 
     index = np.searchsorted(starts, begin, side="right") - 1
     inside = (index >= 0) & (begin < ends[np.maximum(index, 0)])
     step = np.where(inside, index, -1)
-    step = np.where(called >= 0, step[called], step)
-    step[called == BEFORE_RECORDING] = -1
+    if (called != UNKNOWN).any():
+        step = np.where(called >= 0, step[called], step)
+        step[called == BEFORE_RECORDING] = -1
     if marked_on_devices(trace):
         return step
     # Of what has no known launch only work has a step: a range on a device may span several.
@@ -287,6 +288,8 @@ def _last_ends(trace: Trace, work: Mask, step: Rows, steps: int) -> Times:
 
 def _end_of_earlier_work(trace: Trace, called: Ids32, starts: Times) -> int:
     """When the compiled work on the host ends that was called for before the first step, or -1."""
+    if not (called != UNKNOWN).any():
+        return -1
     begin = trace.events["start_ns"]
     earlier = (called >= 0) & (begin[called] < starts.min(initial=np.iinfo(np.int64).max))
     work = (called == BEFORE_RECORDING) | earlier

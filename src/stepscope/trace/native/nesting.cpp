@@ -146,3 +146,28 @@ EXPORTED int stepscope_enclosing(Number count, Number tracks, const Id* track, c
         return 0;
     }
 }
+
+// total: of each event, a number of its own; afterwards the sum over it and all events inside it.
+// Returns 1, or 0 where an event comes before one around it, with nothing changed.
+EXPORTED int stepscope_totals_inside(Number count, const Id* parent, Number* total) {
+    for (Number event = 0; event < count; ++event)
+        if (parent[event] >= event) return 0;
+    for (Number event = count - 1; event >= 0; --event)
+        if (parent[event] >= 0) total[parent[event]] += total[event];
+    return 1;
+}
+
+// own: of each event a code below `codes`, -1 for none. allowed: `codes` + 1 rows of `codes`, for
+// each code around an event, and last for none, which codes an event may have in it.
+// passed: filled in; an event without an allowed code of its own has that around it.
+// Returns 1, or 0 where an event comes before one around it.
+EXPORTED int stepscope_passed_down(Number count, const Id* parent, const std::int8_t* own,
+                                   Number codes, const bool* allowed, std::int8_t* passed) {
+    for (Number event = 0; event < count; ++event) {
+        if (parent[event] >= event) return 0;
+        const std::int8_t outer = parent[event] < 0 ? std::int8_t(-1) : passed[parent[event]];
+        const Number row = outer < 0 ? codes : outer;
+        passed[event] = own[event] >= 0 && allowed[row * codes + own[event]] ? own[event] : outer;
+    }
+    return 1;
+}
