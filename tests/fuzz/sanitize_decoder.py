@@ -45,7 +45,8 @@ def check(library: Path, count: int) -> None:
             edit = (dice.choice(KINDS), dice.random(), dice.random(), dice.choice(TOKENS),
                     dice.randrange(256))  # fmt: skip
             text = mutated(text, [edit])
-        accepted += decode(text, dice.choice([len(text), dice.randrange(len(text) + 1)])) is not None
+        size = dice.choice([len(text), dice.randrange(len(text) + 1)])
+        accepted += decode(text, size) is not None
     print(f"{count} texts, {accepted} decoded, no fault")
 
 

@@ -36,9 +36,7 @@ class Block:
         return cls.joined(sources, ends, b"".join(texts))
 
     @classmethod
-    def joined(
-        cls, sources: Sequence[int] | IntArray, ends: Times, text: bytes | Octets
-    ) -> Block:
+    def joined(cls, sources: Sequence[int] | IntArray, ends: Times, text: bytes | Octets) -> Block:
         """Pack the JSON texts that end at `ends` in `text`, one for each of `sources`."""
         packed = pa.compress(text, codec="lz4_raw", asbytes=True) if len(ends) else b""
         return cls(np.asarray(sources, np.int32), ends, packed)
