@@ -118,8 +118,8 @@ public:
     Tokens(const char* text, std::int64_t size) : at_(text), end_(text + size) {}
 
     const char* at() const { return at_; }
-    bool is_done() const { return at_ == end_; }
-    bool is_beyond() const { return at_ > end_; }  // in the text that follows
+    bool is_done() const { return at_ >= end_; }  // or in blanks that follow
+    bool is_beyond() const { return at_ > end_; }  // in what follows
     char next() const { return *at_; }
 
     // Whether the string read last has an escape.
