@@ -179,7 +179,7 @@ def _of_outside_writes(facts: list[Json]) -> list[str]:
         return []
     more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
     return [
-        f"the script also writes outside its project, for real at each run: "
+        f"the script also writes files outside its project, which stay after each run: "
         f"{', '.join(paths[:3])}{more}"
     ]
 
@@ -204,7 +204,7 @@ def _of_rounds(entry: Entry, found: Sweep, plan: Plan) -> list[str]:
     if found.stable is False:
         notes.append(f"times still changed by more than 2 % in round {plan.rounds}")
     if found.rounds and entry.batch not in found.rounds:
-        notes.append(f"batch size {entry.batch} itself does not fit into memory")
+        notes.append(f"batch size {entry.batch} does not fit into memory")
     return notes
 
 

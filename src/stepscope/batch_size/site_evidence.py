@@ -46,7 +46,9 @@ def group_sites(
     try:
         return _Finder(facts, path, settings).groups()
     except RecursionError as error:
-        raise BatchError(f"{path} passes its batch size on too often to follow", path) from error
+        raise BatchError(
+            f"{path} passes its batch size through too many calls to follow", path
+        ) from error
 
 
 class _Finder:

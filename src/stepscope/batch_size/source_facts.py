@@ -119,7 +119,9 @@ def parse_python(text: str, path: str) -> ast.Module:
         line = error.lineno or 1
         raise BatchError(f"syntax error at {path}:{line}: {error.msg}", path, line) from error
     except UnicodeEncodeError as error:
-        raise BatchError(f"{path} holds half of a character: {error.reason}", path) from error
+        raise BatchError(
+            f"{path} contains an incomplete character: {error.reason}", path
+        ) from error
     except ValueError as error:
         raise BatchError(f"syntax error at {path}:1: {error}", path, 1) from error
     except (RecursionError, MemoryError) as error:

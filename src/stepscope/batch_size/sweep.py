@@ -87,7 +87,7 @@ def sweep(
             found.rounds[batch] = [one]
     if not found.rounds:
         raise NothingFits(
-            f"not even batch size {found.too_large} fits into memory; "
+            f"batch size {found.too_large} does not fit into memory; "
             "make the model or its inputs smaller"
         )
     for number in range(1, most_rounds):

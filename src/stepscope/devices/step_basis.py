@@ -35,9 +35,9 @@ class Kernels:
     name: BasisName = "kernels"
     known = 1.0
     sentence = (
-        "Each measured kernel is scaled by the peak rates of both devices, and the CPU stays as it "
-        f"is. In the pairs of devices that were compared, kernels took up to {SCALING_ERROR} times "
-        "as long or as short: that is the range."
+        "Each measured kernel is scaled by the peak rates of both devices; CPU times stay. "
+        "The range is the largest error between two real devices: kernels took up to "
+        f"{SCALING_ERROR} times as long or as short as predicted."
     )
 
     def __init__(self, graph: Graph, recorded_batch: int, profile: Profile) -> None:
@@ -71,10 +71,10 @@ class Operations:
         self._graph, self._recorded = graph, recorded_batch
         self.known = find_device_work(graph).known
         self.sentence = (
-            f"The step ran on a CPU: its operations (known for {self.known:.0%} of its time) are "
+            f"The step ran on a CPU. Its operations (known for {self.known:.0%} of its time) are "
             "counted, at half of the device's peak rates, plus 10 us of CPU time per kernel. The "
-            f"range is that kernels take {COUNTING_ERROR} times as long or as short, as in the "
-            "traces that were compared, and 5 to 40 us per launch."
+            f"range is the largest error in real traces: kernels {COUNTING_ERROR} times as long or "
+            "as short; and 5 to 40 us per launch."
         )
 
     def step_ms(self, target: Target, batch: int) -> RangedValue:

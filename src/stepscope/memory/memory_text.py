@@ -81,7 +81,7 @@ def _out_of_memory(failed: OutOfMemory) -> str:
 def _extent(facts: MemoryFacts) -> str:
     if not facts.entries:
         return "no history: the state at the snapshot"
-    without = "" if facts.has_lifetimes else ", without addresses: what lives when is unknown"
+    without = "" if facts.has_lifetimes else ", without addresses: lifetimes are unknown"
     return f"{facts.entries:,} entries of history{without}"
 
 

@@ -111,7 +111,7 @@ EVENTS = Schema(
         Column("category", "text", "one of " + ", ".join(CATEGORIES), values=CATEGORIES),
         Column("start_ns", "i64", "start, relative to the trace's start", "ns", refers="clock"),
         Column("duration_ns", "i64", "duration", "ns"),
-        Column("self_ns", "i64", "duration minus that of the events directly inside it", "ns"),
+        Column("self_ns", "i64", "duration without the events directly inside it", "ns"),
         Column("step", "i32", "steps.step; device work has the step of its launch", nullable=True),
         Column("stage", "text", "one of " + ", ".join(STAGES), nullable=True, values=STAGES),
         Column(

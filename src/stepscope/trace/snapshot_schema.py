@@ -27,7 +27,7 @@ BLOCKS = Schema(
         Column("segment", "i32", "segments.id", refers="segments"),
         Column("address", "i64", "address"),
         Column("bytes", "i64", "size", "B"),
-        Column("requested_bytes", "i64", "what the program asked for", "B", nullable=True),
+        Column("requested_bytes", "i64", "size that the program requested", "B", nullable=True),
         Column("state", "text", "active_allocated, active_awaiting_free or inactive"),
         Column("stack", "i32", "stacks.id of its allocation", nullable=True, refers="stacks"),
     ),
@@ -46,7 +46,7 @@ ALLOCATIONS = Schema(
             "start_ns", "i64", "when; null before the history", "ns", nullable=True, refers="clock"
         ),
         Column(
-            "request_ns", "i64", "when its release was asked for", "ns", nullable=True,
+            "request_ns", "i64", "when its release was requested", "ns", nullable=True,
             refers="clock",
         ),
         Column(

@@ -112,7 +112,7 @@ def test_a_sweep_ends_after_so_many_extra_points() -> None:
 
 
 def test_a_sweep_that_fits_nothing_says_so() -> None:
-    with pytest.raises(BatchError, match="fits into memory"):
+    with pytest.raises(BatchError, match="does not fit into memory"):
         sweep(measure_line(limit=0), 8)
 
 

@@ -18,7 +18,7 @@ EXPLAINS = ("communication",)
 LEAST = 0.05
 ADVICE = {
     "data_loading": "Find what makes its batches late: an uneven shard, a slow disk, fewer workers",
-    "host": "Find what its CPU does besides: other processes, logging or saving on that rank",
+    "host": "Find what else its CPU does: other processes, logging or saving on that rank",
     "": "Find its extra work: an uneven shard, longer sequences, a slower device, a busy host, "
     "logging on that rank",
 }

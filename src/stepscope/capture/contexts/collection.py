@@ -22,7 +22,7 @@ _HAS_NOTHING = b'"operators":0,'
 _TORCH_LATE = (
     "torch was imported after JAX had been used: its operators are not recorded; import torch first"
 )
-_RUNNING = "the run went on when this was written; it may have been killed since"
+_RUNNING = "the run was still going when this was written; it may have been killed later"
 
 
 class Collector(Protocol):

@@ -80,6 +80,6 @@ class ContextSession:
         if self.failure:
             return
         outcome = "complete" if ending.outcome == "ended" else ending.outcome
-        message = f"the run {ending.detail}; collected its contexts from end to end"
+        message = f"the run {ending.detail}; collected the contexts of the whole run"
         self._collection.finish(outcome, message)
         self.result = Result(outcome, message, warnings=tuple(self._collection.warnings))

@@ -93,7 +93,7 @@ class record_contexts:
 
 def _outcome(error: BaseException | None) -> tuple[str, str]:
     if error is None:
-        return "complete", "collected the contexts of a block from end to end"
+        return "complete", "collected the contexts of the whole block"
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", "the block was interrupted; collected its contexts until then"
     return "raised", f"the block raised {type(error).__name__}; collected its contexts until then"

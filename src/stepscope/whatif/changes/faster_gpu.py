@@ -79,7 +79,7 @@ CHANGE = Change(
     group="Compute",
     basis="the data sheets of both devices",
     assumptions=(
-        "kernels gain what the peak rates of both devices suggest; the CPU stays as it is",
+        "kernels gain what the peak rates of both devices suggest; CPU times do not change",
         "copies and collectives take as long as they did",
     ),
     low={"estimate": "low"},

@@ -120,9 +120,9 @@ CHANGE = Change(
     group="Compute",
     basis="the measured kernels of the layers",
     assumptions=(
-        "merged products neither lose nor gain by their larger shape; the additions of gradients "
-        "that they save make up for concatenating gradients",
-        "operators cost the CPU what they did, except for the launches; what a module computes "
+        "merged products are as efficient as separate ones; the additions of gradients that they "
+        "save balance the concatenation of gradients",
+        "operators take as much CPU time as before, except for the launches; work of a module "
         "outside of the layers, such as sums and copies, stays",
     ),
     error=0.12,
