@@ -81,7 +81,7 @@ def recording_cost(summary: Summary) -> str:
     if not removed:
         return f"{steps}; no cost of recording to remove"
     each = f"{removed / max(events, 1) / 1e3:.1f} µs per event for {count(events)} events"
-    text = f"{steps}; the cost of recording is removed: {each}"
+    text = f"{steps}; recording's cost is removed: {each}"
     if recorded - removed - unrecorded > _UNEXPLAINED * unrecorded:
         text += "; the rest of the difference has another cause"
     return text

@@ -176,7 +176,7 @@ def timed(median_ms: int) -> dict[str, int]:
     [
         (
             timed(120),
-            "unrecorded 120.0 ms (medians); the cost of recording is removed: 10.8 µs per event",
+            "unrecorded 120.0 ms (medians); recording's cost is removed: 10.8 µs per event",
         ),
         (timed(180), "unrecorded 180.0 ms (medians); no cost of recording to remove"),
         (None, "times include the cost of recording: no unrecorded steps were timed in this run"),
