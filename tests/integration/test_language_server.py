@@ -179,7 +179,7 @@ async def test_a_line_tells_its_cost_and_the_hover_its_parts(client, entry):
         lsp.HoverParams(lsp.TextDocumentIdentifier(entry.as_uri()), lsp.Position(4, 3))
     )
     assert found.contents.value.startswith("**12.0 ms** per step, 60 % of it")
-    assert "| `first` | 12.0 ms | 100 % |" in found.contents.value
+    assert "| `first`  |  12.0 ms | 100 % |" in found.contents.value
 
 
 async def test_costs_follow_edits_above_and_go_stale_with_their_own_line(client, entry):

@@ -55,6 +55,31 @@ def test_only_who_knows_the_token_is_answered():
     assert b'"id": 2' in more or b'"id":2' in more
 
 
+def test_an_editor_that_leaves_does_not_end_the_server():
+    async def leave(port: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        options = {"token": "s3cret"}
+        send(writer, 1, "initialize", {"capabilities": {}, "initializationOptions": options})
+        await receive(reader)
+        send(writer, 2, "shutdown", None)
+        await receive(reader)
+        body = b'{"jsonrpc": "2.0", "method": "exit"}'
+        writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        rest = await asyncio.wait_for(reader.read(1 << 16), 30)
+        writer.close()
+        return rest
+
+    async def scenario():
+        server = await serve_tcp(lambda: language_server(Nothing()), "127.0.0.1", 0, "s3cret")
+        port = server.sockets[0].getsockname()[1]
+        async with server:
+            return await leave(port), await ask(port, "s3cret")
+
+    rest, (answer, _) = asyncio.run(scenario())
+    assert rest == b""
+    assert answer["result"]["serverInfo"]["name"] == "stepscope"
+
+
 def test_what_no_editor_sends_ends_the_connection_and_nothing_else():
     async def rest_after(port: int, sent: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -24,6 +24,7 @@ from stepscope.lsp.text_document import BYTE_ORDER_MARK, Document
 MEASURE_COMMAND = "stepscope.measureFile"
 CANCEL_COMMAND = "stepscope.cancelFile"
 CHOOSE_COMMAND = "stepscope.chooseBatchSize"
+MEASURE_TITLE = "Measure this file with stepscope"
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ def measure_action(uri: str) -> lsp.CodeAction:
     """The action that measures a file."""
     command = lsp.Command(title="Measure this file", command=MEASURE_COMMAND, arguments=[uri])
     return lsp.CodeAction(
-        title="Measure this file with stepscope",
+        title=MEASURE_TITLE,
         kind=lsp.CodeActionKind.Source,
         command=command,
     )

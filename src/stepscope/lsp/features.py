@@ -20,6 +20,7 @@ from stepscope.lsp.code_actions import (
     CANCEL_COMMAND,
     CHOOSE_COMMAND,
     MEASURE_COMMAND,
+    MEASURE_TITLE,
     DocumentEdit,
     DocumentNotOpen,
     measure_action,
@@ -186,8 +187,9 @@ def _wanted(action: lsp.CodeAction, only: Sequence[Any] | None) -> bool:
 
 def _commands(server: StepscopeServer) -> None:
     @server.command(MEASURE_COMMAND)
-    async def measure(uri: str) -> None:
-        _begin(server, uri)
+    async def measure(*uris: str) -> None:
+        for uri in uris or _only_script(server):
+            _begin(server, uri)
 
     @server.command(CHOOSE_COMMAND)
     async def choose(uri: str, choice: Any) -> None:
@@ -197,8 +199,21 @@ def _commands(server: StepscopeServer) -> None:
             raise JsonRpcInvalidParams(f"no choice of a batch size: {error}") from error
 
     @server.command(CANCEL_COMMAND)
-    async def cancel(uri: str) -> bool:
-        return _cancel(server, uri)
+    async def cancel(*uris: str) -> bool:
+        stopped = [_cancel(server, uri) for uri in uris or _only_script(server)]
+        return any(stopped)
+
+
+def _only_script(server: StepscopeServer) -> list[str]:
+    """The file that a command means if an editor sends none, as Helix does: the only script."""
+    scripts = [uri for path, uri in server.documents.open.items() if path.endswith(".py")]
+    if len(scripts) == 1:
+        return scripts
+    server.warn(
+        f"{len(scripts)} Python files are open: use the code action "
+        f'"{MEASURE_TITLE}" in the one that you mean'
+    )
+    return []
 
 
 def _begin(server: StepscopeServer, uri: str) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 from urllib.parse import unquote
 
 from lsprotocol import types as lsp
-from pygls.exceptions import JsonRpcException
+from pygls.exceptions import JsonRpcException, JsonRpcMethodNotFound
 from pygls.lsp.server import LanguageServer
 
 from stepscope.batch_size.site import SiteChoice
@@ -36,6 +36,12 @@ from stepscope.version import __version__
 _TYPING_PAUSE_S = 0.1
 Report = Callable[[str, float], None]  # what is being done, and the fraction done, 0 to 1
 RUN, ALWAYS_RUN, DO_NOT_RUN = "Run", "Always in This Workspace", "Do Not Run"
+_NEVER = 'not run: the setting "runScripts" is "never"'
+_NOT_AGREED = "not run: you did not agree to running the script"
+_CANNOT_ASK = (
+    "not run: this editor cannot ask whether stepscope may run the script; "
+    'set "runScripts" to "always" in its initializationOptions'
+)
 
 
 class Measure(Protocol):
@@ -103,10 +109,12 @@ class StepscopeServer(LanguageServer):
         self.jobs.start(entry, lambda: self._measure(entry), pause_s)
 
     async def _measure(self, entry: str) -> None:
-        if not await self._agreed(entry):
-            self._send_state(entry, "cancelled", "not run: you did not agree to running the script")
+        refusal = await self._refusal(entry)
+        if refusal is not None:
+            self._send_state(entry, "cancelled", refusal)
             return
         self._send_state(entry, "measuring", "measuring …")
+        message = "stopped"
         progress = Progress(self, f"measuring {_name(entry)}", lambda: self.jobs.cancel(entry))
 
         def report(message: str, done: float) -> None:
@@ -121,7 +129,7 @@ class StepscopeServer(LanguageServer):
             self.documents.fail(entry, error.problem)
             state, message = "failed", error.problem.message
         except asyncio.CancelledError:
-            self._send_state(entry, "cancelled", "stopped")
+            self._send_state(entry, "cancelled", message)
             raise
         except Exception as error:  # our own bug must not end the server, nor stay hidden
             message = f"stepscope failed, {type(error).__name__}: {error}; please report this"
@@ -129,7 +137,7 @@ class StepscopeServer(LanguageServer):
             state = "failed"
             logging.getLogger(__name__).exception(message)
         finally:
-            progress.end()
+            progress.end(message)
         self.refresh(entry)
         self._send_state(entry, state, message)
         if state == "measured":
@@ -141,22 +149,32 @@ class StepscopeServer(LanguageServer):
         unsaved = await asyncio.to_thread(documents.unsaved)
         return MeasureRequest(entry, self.settings, unsaved, self.documents.choice_of(entry))
 
-    async def _agreed(self, entry: str) -> bool:
-        """Whether the user agrees to running scripts; asks once, before the first run."""
+    async def _refusal(self, entry: str) -> str | None:
+        """Why a script must not be run, or None; asks the user once, before the first run."""
         if self.settings.run_scripts != "ask":
-            return self.settings.run_scripts == "always"
+            return None if self.settings.run_scripts == "always" else _NEVER
         async with self._consent:
-            if not self._may_run:
-                self._may_run = await self._ask(entry)
-            return self._may_run
+            try:
+                self._may_run = self._may_run or await self._ask(entry)
+            except JsonRpcMethodNotFound:
+                self.warn(_CANNOT_ASK)
+                return _CANNOT_ASK
+            return None if self._may_run else _NOT_AGREED
 
     async def _ask(self, entry: str) -> bool:
+        """Ask the user.
+
+        Raises:
+            JsonRpcMethodNotFound: the editor cannot.
+        """
         self._send_state(entry, "measuring", "waiting for your consent to run the script")
         message = await asyncio.to_thread(self.measure.describe_run, entry, self.settings)
         actions = [lsp.MessageActionItem(title) for title in (RUN, ALWAYS_RUN, DO_NOT_RUN)]
         params = lsp.ShowMessageRequestParams(lsp.MessageType.Info, message, actions)
         try:
             answer = await self.window_show_message_request_async(params)
+        except JsonRpcMethodNotFound:
+            raise
         except JsonRpcException:
             return False
         if answer and answer.title == ALWAYS_RUN:
@@ -194,6 +212,11 @@ class StepscopeServer(LanguageServer):
                 diagnostics = [past_indentation(one, lines) for one in diagnostics]
             self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, diagnostics))
         self._with_diagnostics = set(current)
+
+    def warn(self, message: str) -> None:
+        """Show the user a message that no document has a place for."""
+        params = lsp.ShowMessageParams(lsp.MessageType.Warning, f"stepscope: {message}")
+        self.window_show_message(params)
 
     def _send_state(self, entry: str, state: str, message: str) -> None:
         params = {"uri": self.documents.uri_of(entry), "state": state, "message": message}

@@ -133,7 +133,9 @@ class _Connection:
         await self._initialize(params)
 
     def _gate(self, message: Any) -> None:
-        if self._accepted or getattr(message, "method", None) == lsp.INITIALIZE:
+        if getattr(message, "method", None) == lsp.EXIT:
+            self._writer.close()  # one editor leaves: pygls would end the process, for all of them
+        elif self._accepted or getattr(message, "method", None) == lsp.INITIALIZE:
             self._handle(message)
 
     def _give_up(self) -> None:

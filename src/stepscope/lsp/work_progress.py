@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from uuid import uuid4
+from itertools import count
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
+
+_NUMBERS = count(1)
 
 
 class Progress:
@@ -26,7 +28,7 @@ class Progress:
 
     def __init__(self, server: LanguageServer, message: str, cancel: Callable[[], object]) -> None:
         self._progress = server.work_done_progress
-        self._token = str(uuid4())
+        self._token = f"stepscope {next(_NUMBERS)}"  # Helix shows it
         self._shown = self._ended = False
         window = server.client_capabilities.window
         if window and window.work_done_progress:
@@ -38,10 +40,10 @@ class Progress:
             value = lsp.WorkDoneProgressReport(message=message, percentage=int(100 * done))
             self._progress.report(self._token, value)
 
-    def end(self) -> None:
-        """The measurement is over."""
+    def end(self, message: str) -> None:
+        """The measurement is over, with this result."""
         if self._shown:
-            self._progress.end(self._token, lsp.WorkDoneProgressEnd())
+            self._progress.end(self._token, lsp.WorkDoneProgressEnd(message=message))
             self._progress.tokens.pop(self._token, None)
         self._shown, self._ended = False, True
 

@@ -150,13 +150,15 @@ class Client:
         ]
         return published[-1]
 
-    async def start(self, capabilities: dict[str, Any] | None = None) -> None:
+    async def start(
+        self, capabilities: dict[str, Any] | None = None, run_scripts: str = "always"
+    ) -> None:
         capabilities = capabilities or {"workspace": {"workspaceEdit": {"documentChanges": True}}}
         options = {
             "capabilities": capabilities,
             "processId": None,
             "rootUri": None,
-            "initializationOptions": {"runScripts": "always"},
+            "initializationOptions": {"runScripts": run_scripts},
         }
         await self.ask("initialize", options)
         self.notify("initialized", {})

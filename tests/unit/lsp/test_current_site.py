@@ -216,7 +216,7 @@ def test_a_text_is_parsed_once_for_all_the_actions_in_it(tmp_path: Path, monkeyp
     play(scene)
 
 
-# What each editor says of itself; Helix, which is not run here: helix-lsp/src/client.rs.
+# What each editor says of itself.
 CAPABILITIES = {
     "neovim": {"workspace": {"workspaceEdit": {"resourceOperations": ["rename"]}}},
     "eglot": {"workspace": {"workspaceEdit": {"documentChanges": True}}},

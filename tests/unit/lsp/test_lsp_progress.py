@@ -36,7 +36,7 @@ class Editor:
         self.told.append(f"{value.message} {value.percentage}")
 
     def end(self, token: str, value: Any) -> None:
-        self.told.append(value.kind)
+        self.told.append(f"{value.kind} {value.message}")
 
 
 async def turns() -> None:
@@ -52,18 +52,18 @@ def test_it_begins_once_the_editor_agrees_and_ends():
         editor.agrees.set()
         await turns()
         progress.report("half", 0.5)
-        progress.end()
+        progress.end("36 samples/s at 32")
         progress.report("too late", 1.0)
         assert not editor.tokens
         return editor.told
 
-    assert asyncio.run(scenario()) == ["begin", "half 50", "end"]
+    assert asyncio.run(scenario()) == ["begin", "half 50", "end 36 samples/s at 32"]
 
 
 def test_what_ended_before_the_editor_agreed_is_not_begun():
     async def scenario() -> list[str]:
         editor = Editor()
-        Progress(editor, "measuring", lambda: None).end()
+        Progress(editor, "measuring", lambda: None).end("stopped")
         editor.agrees.set()
         await turns()
         return editor.told
@@ -80,7 +80,7 @@ def test_an_editor_that_refuses_or_shows_none_is_told_nothing():
             progress = Progress(editor, "measuring", lambda: None)
             await turns()
             progress.report("half", 0.5)
-            progress.end()
+            progress.end("stopped")
         return refusing.told + without.told
 
     assert asyncio.run(scenario()) == []
@@ -94,7 +94,7 @@ def test_stopping_it_in_the_editor_cancels():
         await turns()
         next(iter(editor.tokens.values())).cancel()
         await turns()
-        progress.end()
+        progress.end("stopped")
         return stopped
 
     assert asyncio.run(scenario()) == ["stopped"]

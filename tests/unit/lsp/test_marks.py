@@ -47,15 +47,22 @@ def test_a_hover_tells_where_the_time_goes():
         "",
         "weights 1 MB, activations 500 kB",
         "",
-        "| module | per step | |",
-        "|:--|--:|--:|",
-        "| `layer1.conv` | 5.50 ms | 92 % |",
-        "| `the model itself` | 0.50 ms | 8 % |",
+        "| module           | per step |      |",
+        "|:-----------------|---------:|-----:|",
+        "| `layer1.conv`      |  5.50 ms | 92 % |",
+        "| `the model itself` |  0.50 ms |  8 % |",
         "",
-        "| operator | per step | |",
-        "|:--|--:|--:|",
-        "| `aten::conv2d` | 6.00 ms | 100 % |",
+        "| operator     | per step |       |",
+        "|:-------------|---------:|------:|",
+        "| `aten::conv2d` |  6.00 ms | 100 % |",
     ]
+
+
+def test_the_table_of_a_hover_is_aligned_where_tables_are_not_drawn():
+    """Helix and Neovim show the text, without the backticks."""
+    shown = hover_text(Mark(1, True, CONV)).replace("`", "").split("\n\n")
+    table = next(part for part in shown if part.startswith("| module")).splitlines()
+    assert len({len(line) for line in table}) == 1
 
 
 def test_a_hover_sums_up_what_is_beyond_the_longest():
@@ -63,7 +70,7 @@ def test_a_hover_sums_up_what_is_beyond_the_longest():
     text = hover_text(Mark(0, False, LineCost(1, 1.0, 15.0, modules=modules)))
     assert "`layer7`" in text
     assert "`layer8`" not in text
-    assert "| `7 more` | 7.00 ms | 47 % |" in text
+    assert "| `7 more` |  7.00 ms | 47 % |" in text
 
 
 def test_names_cannot_format_the_hover():
