@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.comparisons import StageTimes, jax_steps, snapshots, stage_times
 from benchmarks.gpu.coverage import coverage
 from benchmarks.gpu.index import table
 from benchmarks.gpu.places import RESULTS, ROOT
@@ -71,6 +72,44 @@ def _annotation(device: Path) -> str:
 
 def _captures(device: Path) -> list[Path]:
     return sorted((device / "captures").glob("*.stepscope"))
+
+
+def _stages(device: Path) -> str:
+    """Stages of captures next to hand-set timers of unwatched steps."""
+    head = ["model", "stage", "CPU by hand, ms", "corrected", "as recorded", "device by hand, ms",
+            "device busy, ms"]  # fmt: skip
+    return _told(
+        "Stages of plain captures next to hand-set timers in steps that nothing watched. On the "
+        "device the timer runs from the end of the stage before, so it also holds idle time.",
+        table(head, map(_stage_row, stage_times(device))),
+    )
+
+
+def _stage_row(one: StageTimes) -> list[str]:
+    on_device = "" if one.device is None else f"{one.device:.3f}"
+    errors = (f"{found / one.cpu - 1:+.1%}" for found in (one.corrected, one.recorded))
+    return [one.model, one.stage, f"{one.cpu:.3f}", *errors, on_device, f"{one.device_busy:.3f}"]
+
+
+def _jax(device: Path) -> str:
+    rows = [
+        [
+            model,
+            f"{unwatched:.2f}",
+            f"{after / unwatched - 1:+.1%}",
+            f"{found / unwatched - 1:+.1%}",
+        ]
+        for model, unwatched, after, found in jax_steps(device)
+    ]
+    head = ["model", "step that nothing watched, ms", "after recording", "recorded"]
+    return _told("Steps of JAX, and how much longer they are.", table(head, rows))
+
+
+def _memory(device: Path) -> str:
+    rows = [[model, *(f"{size:,}" for size in sizes)] for model, *sizes in snapshots(device)]
+    head = ["model", "allocated, by PyTorch", "from the history", "reserved, by PyTorch",
+            "from the history"]  # fmt: skip
+    return _told("Peaks of memory snapshots, bytes.", table(head, rows))
 
 
 # -- what a change would bring
@@ -171,7 +210,7 @@ def _overheads(device: Path) -> str:
 # -- Markdown
 
 
-_SECTIONS = (_annotation, _replays, _changes, _batch_sizes, _overheads)
+_SECTIONS = (_annotation, _stages, _jax, _memory, _replays, _changes, _batch_sizes, _overheads)
 
 
 def _told(sentence: str, rows: str) -> str:

@@ -21,6 +21,7 @@ This page is generated from the files beside it: `python -m benchmarks.gpu.index
 measures, and how to run it, is in docs/evidence/gpu_evidence.md.
 """
 _MIB, _GIB = 2**20, 2**30
+_SIDES = ("cpu_ms", "device_ms")
 
 
 def index(results: Path) -> str:
@@ -154,6 +155,30 @@ def _snapshot(measured: Json) -> str:
     return table(names, ([one[name] for name in names] for one in measured.values()))
 
 
+def _stages(measured: Json) -> str:
+    """Medians of each stage on the CPU and on the device."""
+    rows = (
+        [
+            model,
+            stage,
+            *(f"{one[side][stage]['median']:.3f}" if one[side] else "" for side in _SIDES),
+        ]
+        for model, one in measured.items()
+        for stage in one["cpu_ms"]
+    )
+    return table(["model", "stage", "CPU, ms", "device, ms"], rows)
+
+
+def _jax_steps(measured: Json) -> str:
+    rows = (
+        [model, f"{one['step_ms']['median']:.2f}", f"{one['after_recording_ms']:.2f}",
+         "yes" if one["same_loss"] else "no", f"{one['bytes'] / _MIB:.2f}"]
+        for model, one in measured.items()
+    )  # fmt: skip
+    head = ["model", "step, ms", "after recording, ms", "same loss", "capture, MiB"]
+    return table(head, rows)
+
+
 def _stalls(measured: Json) -> str:
     rows = (
         [model, f"{one['against_nothing']:.2f}", one["samples"], *_stalled(kernel)]
@@ -177,6 +202,8 @@ _TABLES = {
     "annotation": _annotation,
     "overheads": _overheads,
     "batch_sizes": _batch_sizes,
+    "stages": _stages,
+    "jax_steps": _jax_steps,
     "snapshot": _snapshot,
     "stalls": _stalls,
 }

@@ -37,14 +37,14 @@ _ONE_BATCH = 'batches = iter([pinned(spec.batch(samples, {quick}), "{device}")] 
 _LOADED = 'batches = drawn_batches("{model}", {quick}, samples, "{device}", workers=0)'
 
 
-def training_script(model: str, setting: Setting, loader: bool = False) -> str:
+def training_script(model: str, setting: Setting, loader: bool = False, steps: int = STEPS) -> str:
     """The text of a script that trains a model, on one batch or on what a data loader draws."""
     values = {
         "model": model,
         "device": setting.device,
         "quick": setting.quick,
         "seed": setting.seed,
-        "steps": STEPS,
+        "steps": steps,
     }
     batches = (_LOADED if loader else _ONE_BATCH).format(**values)
     return _SCRIPT.format(**values, batches=batches)

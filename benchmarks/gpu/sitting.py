@@ -25,7 +25,7 @@ from benchmarks.gpu.places import RESULTS, ROOT, SITE, WHEELS
 # What matters most comes first; together all parts.
 SITTINGS = {
     "1": ("models", "captures", "snapshot", "stalls", "annotation"),
-    "2": ("precision", "optimizers", "layouts", "loading"),
+    "2": ("stages", "jax_steps", "precision", "optimizers", "layouts", "loading"),
     "3": ("batch_sizes", "overheads", "compiled"),
 }
 _MINUTES = 8.0

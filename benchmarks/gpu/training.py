@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import torch
 from benchmarks.gpu.case import Case
@@ -11,7 +12,13 @@ from benchmarks.gpu.setting import Setting
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+STAGES = ("transfer", "zero_grad", "forward", "backward", "optimizer")
+Mark = Callable[[str], object]
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def _no_mark(stage: str) -> None:
+    """Nobody times the stages."""
 
 
 class Training:
@@ -53,18 +60,27 @@ class Training:
             batch["images"] = batch["images"].contiguous(memory_format=torch.channels_last)
         return batch
 
-    def step(self, host: Batch | None = None) -> Tensor:
-        """One training step, on the batch at hand or on another; returns its loss."""
-        return self.train_on(on_device(host or self.host, self.device))
+    def step(self, host: Batch | None = None, mark: Mark = _no_mark) -> Tensor:
+        """One training step, on the batch at hand or on another; returns its loss.
 
-    def train_on(self, batch: Batch) -> Tensor:
+        `mark` is called at the end of each of `STAGES`, with its name.
+        """
+        batch = on_device(host or self.host, self.device)
+        mark("transfer")
+        return self.train_on(batch, mark)
+
+    def train_on(self, batch: Batch, mark: Mark = _no_mark) -> Tensor:
         """One training step on a batch that is on the device."""
         self.optimizer.zero_grad()
+        mark("zero_grad")
         with torch.autocast(self.device, dtype=self._half, enabled=self._half is not None):
             loss = self.spec.loss(self.model, batch)
+        mark("forward")
         self._scaler.scale(loss).backward()
+        mark("backward")
         self._scaler.step(self.optimizer)
         self._scaler.update()
+        mark("optimizer")
         return loss.detach()
 
 

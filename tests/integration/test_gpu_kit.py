@@ -19,6 +19,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks.gpu.__main__ import in_process
 from benchmarks.gpu.accuracy import report
 from benchmarks.gpu.case import Case
+from benchmarks.gpu.comparisons import jax_steps, snapshots, stage_times
 from benchmarks.gpu.coverage import coverage
 from benchmarks.gpu.index import index
 from benchmarks.gpu.models import MODELS
@@ -35,7 +36,7 @@ from benchmarks.gpu.predictions import Outcome, batch_sizes, outcomes, replay_er
 from benchmarks.gpu.results import OtherRun, Results
 from benchmarks.gpu.script import STEPS, training_script
 from benchmarks.gpu.setting import Setting
-from benchmarks.gpu.training import Training
+from benchmarks.gpu.training import STAGES, Training
 from gpu_kit import ENVIRONMENT, QUICK, ROOT, kit, kit_in_forks
 from stand_in import build_stand_in
 
@@ -65,6 +66,8 @@ def test_the_whole_kit(tmp_path):
     check_models(measured["models"])
     check_step_times(measured)
     check_captures(tmp_path / "cpu", measured)
+    check_stages(tmp_path / "cpu", measured["stages"])
+    check_jax(tmp_path / "cpu", measured["jax_steps"])
     page = index(tmp_path)
     assert all(f"### {name}: " in page for name in PARTS)
     assert "Not run" not in page
@@ -124,6 +127,27 @@ def check_captures(out: Path, measured: dict[str, dict[str, Json]]) -> None:
         assert not one["warnings"]
 
 
+def check_stages(out: Path, measured: dict[str, Json]) -> None:
+    for one in measured.values():
+        assert set(one["cpu_ms"]) == set(STAGES)
+        assert not one["device_ms"]  # there is no device
+        whole = sum(times["median"] for times in one["cpu_ms"].values())
+        assert whole > 0
+    found = {(one.model, one.stage): one for one in stage_times(out)}
+    assert set(found) == {("dlrm", stage) for stage in STAGES}
+    corrected = [found["dlrm", stage] for stage in ("forward", "backward", "optimizer")]
+    assert all(0 < one.corrected <= one.recorded for one in corrected)
+
+
+def check_jax(out: Path, measured: dict[str, Json]) -> None:
+    (one,) = measured.values()
+    assert one["same_loss"]
+    assert (out / one["file"]).stat().st_size == one["bytes"]
+    ((name, unwatched, after, recorded),) = jax_steps(out)
+    assert name == "transformer"
+    assert min(unwatched, after, recorded) > 0
+
+
 def check_predictions(device: Path) -> None:
     assert max(map(abs, replay_errors(device).values())) < 0.02
     found = {(one.model, one.change): one for one in outcomes(device)}
@@ -142,6 +166,8 @@ def check_report(told: str) -> None:
     assert "| dlrm.plain.stepscope | operators |" in told
     assert "| mean |" in told
     assert "The unchanged replay of 4 captures" in told
+    assert "| dlrm | backward |" in told
+    assert "Steps of JAX" in told
     assert "| dlrm | amp (bf16) |" in told
     assert "DAYDREAM: at most 13 %" in told
     assert "| all |" in told
@@ -185,6 +211,22 @@ def test_batch_sizes_are_fitted_from_the_usual_one_on(tmp_path):
     assert (found.model, found.fitted, found.predicted) == ("gpt2", (8, 16, 32), (2, 4, 64))
     assert max(found.throughput) == pytest.approx(0)
     assert max(found.memory) == pytest.approx(0)
+
+
+def test_peaks_of_a_snapshot_stand_next_to_those_of_pytorch(tmp_path, traces):
+    """A snapshot of the shared ones, as the part `snapshot` would have left it."""
+    source = next((traces / "memory_snapshots").glob("*.pickle*"))
+    (tmp_path / source.name).write_bytes(source.read_bytes())
+    one = {
+        "outcome": "measured",
+        "file": source.name,
+        "peak_allocated_bytes": 7,
+        "peak_reserved_bytes": 9,
+    }
+    (tmp_path / "snapshot.json").write_text(json.dumps({"measurements": {"resnet50": one}}))
+    ((model, allocated, ours, reserved, ours_reserved),) = snapshots(tmp_path)
+    assert (model, allocated, reserved) == ("resnet50", 7, 9)
+    assert 0 < ours <= ours_reserved
 
 
 # -- what is measured

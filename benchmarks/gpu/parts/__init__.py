@@ -36,6 +36,7 @@ PARTS = {
     "models": Part("every model trains: parameters, memory, losses of a few steps", 2),
     "captures": Part("stepscope captures: plain, with memory, with Python stacks", 7),
     "annotation": Part("how much of each capture stepscope finds stages and modules for", 3),
+    "stages": Part("stages of unwatched steps by hand-set timers, on the CPU and the device", 2),
     "precision": Part("step time and memory in FP32, TF32, bf16 and fp16", 4),
     "optimizers": Part("step time and memory with Adam for-loop, foreach and fused", 3),
     "overheads": Part("steps under nothing, torch.profiler, stepscope and Proton", 3),
@@ -43,6 +44,7 @@ PARTS = {
     "loading": Part("step time with a data loader that keeps up and one that does not", 2),
     "batch_sizes": Part("step time and memory from small batches to the edge of memory", 5),
     "snapshot": Part("the allocator's history of two steps of one model", 1),
+    "jax_steps": Part("a transformer in plain JAX: unwatched steps, and a capture", 3),
     "stalls": Part(
         "what the instructions of hot kernels wait for, and what sampling costs", 3, apart=True
     ),

@@ -16,20 +16,27 @@ from pathlib import Path
 
 from benchmarks.gpu.models import MODELS
 from benchmarks.gpu.parts import Json, Measurement
-from benchmarks.gpu.script import training_script
+from benchmarks.gpu.script import STEPS, training_script
 from benchmarks.gpu.setting import Setting, Unavailable
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Options of `stepscope run`, and numbers of steps to try, the preferred one first."""
+    """How a kind of capture is taken.
+
+    Attributes:
+        options: of `stepscope run`.
+        steps: numbers of recorded steps to try, the preferred one first.
+        trained: steps that the script takes in all.
+    """
 
     options: tuple[str, ...] = ()
     steps: tuple[int, ...] = (3, 1)
+    trained: int = STEPS
 
 
 KINDS = {
-    "plain": Kind(),
+    "plain": Kind(trained=32),  # 20 after the recorded ones, by which their times are corrected
     "stacks": Kind(("--stack",), steps=(1,)),
     "memory": Kind(("--memory",), steps=(1,)),
     "loader": Kind(),
@@ -39,7 +46,7 @@ LARGEST_BYTES = 3 * 2**20
 ALL_BYTES = 34 * 2**20
 # One of images, one of words, one whose memory is all tables.
 _IN_MEMORY = ("resnet50", "gpt2", "dlrm")
-_RUN = [sys.executable, "-c", "from stepscope.cli.run import run; run()"]
+RUN = [sys.executable, "-c", "from stepscope.cli.run import run; run()"]
 _TIMEOUT_S = 150
 
 
@@ -65,7 +72,8 @@ def capture(model: str, kind: str, setting: Setting) -> Json:
     folder = setting.out / "captures"
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / f"{model}_{kind}.py"
-    script.write_text(training_script(model, setting, loader=kind == "loader"))
+    text = training_script(model, setting, kind == "loader", KINDS[kind].trained)
+    script.write_text(text)
     path = folder / f"{model}.{kind}.stepscope"
     for steps in KINDS[kind].steps:
         command = ["--steps", str(steps), *KINDS[kind].options, "-o", str(path), str(script)]
@@ -86,17 +94,19 @@ def capture(model: str, kind: str, setting: Setting) -> Json:
 
 def _record(command: list[str], path: Path, timeout_s: float | None) -> str:
     try:
-        done = subprocess.run([*_RUN, *command], capture_output=True, text=True, timeout=timeout_s)
+        done = subprocess.run([*RUN, *command], capture_output=True, text=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:
         path.unlink(missing_ok=True)
         raise
     if done.returncode:
         path.unlink(missing_ok=True)
-        raise RuntimeError(f"the script ended with code {done.returncode}: {_error(done.stderr)}")
+        raise RuntimeError(
+            f"the script ended with code {done.returncode}: {last_error(done.stderr)}"
+        )
     return done.stderr
 
 
-def _error(said: str) -> str:
+def last_error(said: str) -> str:
     """The last line of a traceback."""
     lines = [line for line in said.splitlines() if not line.startswith((" ", "stepscope"))]
     return lines[-1] if lines else "it said nothing"
