@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from edits import EDITS, EXAMPLES
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
-from test_readers import CORPUS, EDITS, EXAMPLES, Edit, mutated
+from mutations import Edit, mutated
+from targets import CORPUS
 
 from stepscope.errors import StepscopeError
 from stepscope.ingest import byte_stream

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from stepscope.errors import ServeError
 from stepscope.serve.instance_answers import Instances
 from stepscope.serve.json_encoding import encode
 from stepscope.serve.level_columns import (
@@ -151,9 +152,20 @@ def step(view: TraceView, query: Query) -> StepAnswer:
         path: of the step.
         most: number of levels, the costliest; by default all.
     """
-    path, most = query.text("path"), query.number("most")
+    path, most = _step_path(query), query.number("most")
     openings = view.timeline.open_all(path)
     return step_of_levels(view, path, costliest(openings, len(openings) if most is None else most))
+
+
+def _step_path(query: Query) -> str:
+    """The path of the step that is asked for.
+
+    Raises:
+        ServeError: if it is missing.
+    """
+    if not (path := query.text("path")):
+        raise ServeError("expected the path of a step in `path`, found none")
+    return path
 
 
 def step_details(view: TraceView, query: Query) -> DetailColumns:
@@ -163,7 +175,7 @@ def step_details(view: TraceView, query: Query) -> DetailColumns:
         path: of the step.
         most: number of levels, as asked of `step`.
     """
-    path, most = query.text("path"), query.number("most")
+    path, most = _step_path(query), query.number("most")
     openings = view.timeline.open_all(path)
     kept = costliest(openings, len(openings) if most is None else most)
     return details_of_levels(view, path, kept)

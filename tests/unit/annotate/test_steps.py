@@ -40,6 +40,22 @@ def test_the_profilers_steps_tile_the_time() -> None:
     }
 
 
+def test_marks_that_repeat_or_go_back_are_counted_from_the_first() -> None:
+    trace = annotate(
+        drawn_trace("""
+            main     |   0  98 | ProfilerStep#7
+            main     | 100 198 | ProfilerStep#0
+            main     | 200 298 | ProfilerStep#0
+            main     | 10  20  | cudaLaunchKernel | corr=1
+            stream 7 | 30  50  | sgemm            | corr=1
+            main     | 210 220 | cudaLaunchKernel | corr=2
+            stream 7 | 230 270 | sgemm            | corr=2
+        """)
+    )
+    busy = us(trace, "steps", "step", "start_ns", "device_busy_ns")
+    assert busy == [(7, 0, 20), (8, 100, 0), (9, 200, 40)]
+
+
 def test_steps_that_do_not_follow_each_other_keep_their_gap() -> None:
     trace = stepped("""
         main |   0  98 | ProfilerStep#5

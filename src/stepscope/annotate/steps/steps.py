@@ -48,6 +48,7 @@ def find_steps(trace: Trace) -> Trace:
     """
     ways = (_by_profiler, _by_optimizer, _by_iterations, _by_calls, _by_pattern, _whole)
     numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
+    numbers = _ascending(numbers)
     whole = _whole_steps(starts, ends) | (evidence == ITERATION)
     called = calls_of_host_work(trace)
     step = _step_of_events(trace, called, starts[whole], ends[whole])
@@ -60,6 +61,18 @@ def find_steps(trace: Trace) -> Trace:
     trace = _with_steps(trace, called, step, kept, evidence)
     marked = evidence in ("profiler_step", "optimizer", ITERATION)
     return trace if marked else _warn_inferred(trace, evidence)
+
+
+def _ascending(numbers: Times) -> Times:
+    """The numbers of steps in order of time; counted from the first where marks repeat or go back.
+
+    Example:
+        >>> _ascending(np.array([7, 8, 10])).tolist(), _ascending(np.array([2, 1, 1])).tolist()
+        ([7, 8, 10], [2, 3, 4])
+    """
+    if (np.diff(numbers) > 0).all():
+        return numbers
+    return numbers[0] + np.arange(len(numbers), dtype=numbers.dtype)
 
 
 def _as_one_step(trace: Trace, called: Ids32, evidence: str, lengths: Times, share: float) -> Trace:

@@ -53,7 +53,7 @@ def read_xplane(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     planes, texts = read_space(source)
     for severity in ("errors", "warnings"):
         for text in texts[severity]:
-            log(f"recorder_{severity[:-1]}", f"the recorder reported: {text}")
+            log(f"recorder_{severity[:-1]}", f"the recorder reported: {' '.join(text.split())}")
     profile = _Profile(source, planes)
     parts = profile.parts(texts["hostnames"])
     log(
