@@ -171,9 +171,13 @@ def differing(before: Leaves, after: Leaves) -> Iterator[tuple[str, str, str]]:
 
 def same(one: Any, other: Any) -> bool:
     """Equal, but for the last digits of a sum in another order."""
-    if isinstance(one, float) and isinstance(other, int | float):
+    if _is_number(one) and _is_number(other):
         return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
     return type(one) is type(other) and bool(one == other)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def pattern(key: str) -> str:

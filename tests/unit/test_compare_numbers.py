@@ -53,6 +53,11 @@ def test_the_last_digit_of_a_sum_is_no_difference(compare_numbers: Any) -> None:
     ]
 
 
+def test_a_whole_number_may_be_written_as_a_fraction(compare_numbers: Any) -> None:
+    assert kinds(compare_numbers, {"wait": 0}, {"wait": 0.0}) == []
+    assert kinds(compare_numbers, {"wait": 0}, {"wait": False}) == [("changed", ".wait")]
+
+
 def test_zero_is_not_null(compare_numbers: Any) -> None:
     assert kinds(compare_numbers, {"wait": None}, {"wait": 0}) == [("changed", ".wait")]
 

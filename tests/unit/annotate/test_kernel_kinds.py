@@ -55,6 +55,7 @@ COLLECTIVES = (
         ("triton_tem_fused_flex_attention_0", "attention"),
         ("triton_red_fused_native_layer_norm_3", "normalization"),
         ("triton_per_fused_sum_1", "reduction"),
+        ("max_dim_max-dtype_Long", "reduction"),
         ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(int)", "reduction"),
         ("void (anonymous namespace)::softmax_warp_forward<float, float, 7>(float*)", "reduction"),
         ("void at::native::(anonymous namespace)::indexSelectLargeIndex<float>(int)", "embedding"),

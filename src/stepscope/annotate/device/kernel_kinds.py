@@ -45,7 +45,7 @@ _RULES = tuple(
          r"|^aten::(mkldnn_rnn_layer|_cudnn_rnn|miopen_rnn)(_backward)?$",
          "gemm"),
         (r"triton_(red|per)_|softmax|reduce|reduction|(?<![a-z])(sum|mean|amax|argmax|norm|topk)"
-         r"(?![a-z])|cross_entropy|_loss|pool|cub::|cumsum|scan|sort|std_var"
+         r"(?![a-z])|(?<![a-z])(max|min)_dim(?![a-z])|cross_entropy|_loss|pool|cub::|cumsum|scan|sort|std_var"
          r"|^aten::(var|std|prod|logsumexp)(_mean)?$", "reduction"),
         (r"elementwise|(loop|wrapped)_\w+|vectorized|triton_poi_|pointwise|copy|fill|CatArray|(?<![a-z])cat(?![a-z])"
          r"|dropout|relu|gelu|silu|sigmoid|tanh|transpose|permute|nchwToNhwc|nhwcToNchw|tensorTransform"
