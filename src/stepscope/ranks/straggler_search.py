@@ -13,7 +13,7 @@ from stepscope.ranks.job_table import JobTable
 from stepscope.ranks.slow_groups import SlowGroup, groups_of, in_turn
 from stepscope.ranks.slow_steps import PERSISTENT
 from stepscope.ranks.stragglers import Straggler, longer, stage_in_words
-from stepscope.ranks.usual_work import LEAST_SPREADS, faster_half, spread, threshold, usual
+from stepscope.ranks.usual_work import HALF, LEAST_SPREADS, faster_half, spread, threshold, usual
 
 _NOTABLE = 0.005  # of the step: a further stage of a straggler is named
 _NOTABLE_PART = 0.1  # of its largest excess, likewise
@@ -107,17 +107,17 @@ class _Search:
         self.table = table
         work = {stage: table.work[:, row] for row, stage in enumerate(table.stages)}
         others = np.ones(len(table.sketches), np.bool_)
-        others[list(without)] = False
+        if HALF * len(others) <= len(set(without)) < len(others):
+            others[list(without)] = False  # of fewer slow ranks, the median rank is none
         self._others = {
-            stage: others if len(without) and others.any()
-            else faster_half(values, table.step_ms) for stage, values in work.items()
-        }  # fmt: skip
+            stage: faster_half(values, table.step_ms) if others.all() else others
+            for stage, values in work.items()
+        }
         self.usual = {stage: usual(values[self._others[stage]]) for stage, values in work.items()}
         self.excess = {stage: values - self.usual[stage] for stage, values in work.items()}
         rest = table.own_ms - table.work.sum(axis=1)
-        compared = others if others.any() else ~others
-        self._rest = rest - usual(rest[compared])
-        self._own = table.own_ms - usual(table.own_ms[compared])
+        self._rest = rest - usual(rest[others])
+        self._own = table.own_ms - usual(table.own_ms[others])
         self._received = np.array([received_bytes(one) for one in table.sketches])
 
     def distinct(

@@ -9,7 +9,7 @@ from stepscope.arrays import Floats, Mask
 _PAIR = 2
 _LEAST_SHARE = 0.03  # of the step: what is smaller is no straggler
 LEAST_SPREADS = 6.0  # robust spreads of the other ranks
-_HALF = 0.35  # of the ranks: of two halves, each has more
+HALF = 0.35  # of the ranks: of two halves, each has more
 
 
 def usual(values: Floats) -> Floats:
@@ -31,7 +31,7 @@ def faster_half(values: Floats, step_ms: float) -> Mask:
     """
     each = np.median(values, axis=1)
     order = np.sort(each)
-    inside = slice(int(_HALF * len(order)), int(np.ceil((1 - _HALF) * len(order))))
+    inside = slice(int(HALF * len(order)), int(np.ceil((1 - HALF) * len(order))))
     gaps = np.diff(order)[inside]
     every = np.ones(len(each), np.bool_)
     if len(order) <= _PAIR or not len(gaps):
@@ -39,7 +39,8 @@ def faster_half(values: Floats, step_ms: float) -> Mask:
     at = inside.start + int(gaps.argmax())
     lower, upper = order[: at + 1], order[at + 1 :]
     around = max(float(spread(half - np.median(half), axis=0)) for half in (lower, upper))
-    if gaps.max() < max(_LEAST_SHARE * step_ms, LEAST_SPREADS * around):
+    is_half = len(upper) >= HALF * len(order)
+    if not is_half or gaps.max() < max(_LEAST_SHARE * step_ms, LEAST_SPREADS * around):
         return every
     result: Mask = each <= order[at]
     return result
