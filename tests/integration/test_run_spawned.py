@@ -73,7 +73,7 @@ def test_an_error_in_a_process_shows_as_without_us(tmp_path: Path) -> None:
     assert files == "train.stepscope"
 
 
-def test_processes_that_are_forked_are_left_alone(tmp_path: Path) -> None:
+def test_processes_that_are_forked_are_ranks_too(tmp_path: Path) -> None:
     said, files = both(tmp_path, "fork", "2", "9")
-    assert files == "train.stepscope"
-    assert "no optimizer stepped in this process" in said
+    assert files == "train/rank0.stepscope train/rank1.stepscope"
+    assert "recorded 2 processes that the program started; wrote train\n" in said

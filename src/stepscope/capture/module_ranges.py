@@ -12,12 +12,15 @@ import sys
 import threading
 from collections.abc import Callable
 from types import CodeType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from stepscope.capture.model_tree import Node
 from stepscope.capture.module_registry import ModuleRegistry
+
+if TYPE_CHECKING:
+    from stepscope.capture.part_timer import PartTimer
 
 _Module: Any = torch.nn.Module
 Range: Any = getattr(
@@ -29,7 +32,8 @@ class ModuleRanges:
     """Opens a range named by the module's path around every call of a known module.
 
     Only the last installed instance is active: two would write every range twice. `on_outermost`
-    is called for each call that no other module makes, before its range opens.
+    is called for each call that no other module makes, before its range opens, and `timer` measures
+    these calls.
     """
 
     _installed: ClassVar[ModuleRanges | None] = None
@@ -38,11 +42,13 @@ class ModuleRanges:
         self._running = _Running(registry.top_level)
         self._forest = registry
         self._on = False
-        self._is_quiet = False
         self.on_outermost: Callable[[Any], None] | None = None
+        self.timer: PartTimer | None = None
         self.failure: str | None = None
         self._original: Callable[..., Any] = _Module.__call__
         self._call = self._make_call()
+        self._is_wrapped = False  # whether the program has put a call of its own around ours
+        self._is_quiet = False
 
     @property
     def running(self) -> Node:
@@ -52,19 +58,24 @@ class ModuleRanges:
     def install(self) -> None:
         """From now on module calls are ranges."""
         self._is_quiet = False
+        self._put()
+
+    def only_report(self) -> None:
+        """From now on the outermost calls are reported as before, but no range opens."""
+        self._is_quiet = True
+        self._put()
+
+    def _put(self) -> None:
         if self._on:
             return
         if ModuleRanges._installed:
             ModuleRanges._installed.remove()
         ModuleRanges._installed = self
-        self._original = _Module.__call__
-        _Module.__call__ = self._call
-        compiler_takes(self._call, instead_of=self._original)
+        if not self._is_wrapped:
+            self._original = _Module.__call__
+            _Module.__call__ = self._call
+            compiler_takes(self._call, instead_of=self._original)
         self._on = True
-
-    def only_report(self) -> None:
-        """From now on `on_outermost` is called as before, but no range opens."""
-        self._is_quiet = True
 
     def remove(self) -> None:
         """Leave `nn.Module` as it was."""
@@ -72,47 +83,55 @@ class ModuleRanges:
             return
         self._on = False
         ModuleRanges._installed = None
-        if _Module.__call__ is self._call:
+        self._is_wrapped = _Module.__call__ is not self._call
+        if not self._is_wrapped:
             _Module.__call__ = self._original
             compiler_takes(self._original, instead_of=self._call)
 
     def _make_call(self) -> Callable[..., Any]:
         ranges, running, top_level = self, self._running, self._forest.top_level
-        unnamed = Node(None, "", "", None)
 
         # torch.profiler's Python tracer takes the module that is called from a local named `self`.
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not ranges._on:
+            if running.is_reported or not ranges._on:
                 return ranges._original(self, *args, **kwargs)
             nodes = running.nodes
             parent = nodes[-1]
-            if parent is unnamed:
-                return ranges._original(self, *args, **kwargs)
-            if parent is top_level and ranges.on_outermost is not None:
-                ranges._notify_outermost(self)
-                if not ranges._on:
+            timer = ranges._begin_outermost(self) if parent is top_level else None
+            running.is_reported = ranges._is_quiet
+            try:
+                node = ranges._node_of(parent, self)
+                if node is None:
                     return ranges._original(self, *args, **kwargs)
-            if ranges._is_quiet:
-                nodes.append(unnamed)
+                nodes.append(node)
                 try:
-                    return ranges._original(self, *args, **kwargs)
+                    with Range(node.label):
+                        return ranges._original(self, *args, **kwargs)
                 finally:
                     nodes.pop()
-            try:
-                node = parent.resolved[id(self)]
-            except KeyError:
-                node = ranges._resolve(parent, self)
-            if node is None:
-                return ranges._original(self, *args, **kwargs)
-            nodes.append(node)
-            try:
-                with Range(node.label):
-                    return ranges._original(self, *args, **kwargs)
             finally:
-                nodes.pop()
+                running.is_reported = False
+                if timer is not None:
+                    timer.part_ends()
 
         hide_from_compiler(call.__code__)
         return call
+
+    def _node_of(self, parent: Node, module: Any) -> Node | None:
+        """The node that a call means; None for no range."""
+        if self._is_quiet or not self._on:
+            return None
+        try:
+            return parent.resolved[id(module)]
+        except KeyError:
+            return self._resolve(parent, module)
+
+    def _begin_outermost(self, module: Any) -> PartTimer | None:
+        """Report a call that no other module makes; the timer that waits for its end, if any."""
+        if self.on_outermost is not None:
+            self._notify_outermost(module)
+        timer = self.timer if self._on else None
+        return timer if timer is not None and timer.model_begins() else None
 
     def _notify_outermost(self, module: Any) -> None:
         with CompilerPaused():
@@ -141,6 +160,7 @@ class _Running(threading.local):
 
     def __init__(self, top_level: Node) -> None:
         self.nodes = [top_level]
+        self.is_reported = False  # whether a module runs whose call was only reported
 
 
 class CompilerPaused:
@@ -175,7 +195,9 @@ def hide_from_compiler(code: CodeType) -> None:
 
 
 for _function in (
+    ModuleRanges._node_of,
     ModuleRanges._resolve,
+    ModuleRanges._begin_outermost,
     ModuleRanges._notify_outermost,
     CompilerPaused.__enter__,
 ):

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim import optimizer as torch_optimizer
+
+if TYPE_CHECKING:
+    from stepscope.capture.part_timer import PartTimer
 
 Step = Callable[..., Any]
 _Optimizer: Any = torch_optimizer.Optimizer
@@ -22,13 +25,15 @@ _Optimizer: Any = torch_optimizer.Optimizer
 class OptimizerWatch:
     """Calls `on_step(optimizer)` after every optimizer step, until closed.
 
-    `has_seen_one` is whether an optimizer has been created, which may step later.
+    `has_seen_one` is whether an optimizer has been created, which may step later. `timer` measures
+    steps with what torch does around them.
     """
 
     def __init__(self, on_step: Callable[[Any], None]) -> None:
         self._on_step = on_step
         self._open = True
         self.has_seen_one = False
+        self.timer: PartTimer | None = None
         self._running: set[int] = set()
         self._wrapped: list[tuple[type, Step, Step]] = []
         self._replaced: list[tuple[Any, Step, Step]] = []
@@ -76,10 +81,14 @@ class OptimizerWatch:
             if torch.compiler.is_compiling() or not self._open or id(optimizer) in self._running:
                 return step(optimizer, *args, **kwargs)
             self._running.add(id(optimizer))
+            timer = self.timer
+            timed = timer is not None and timer.optimizer_begins()
             try:
                 result = step(optimizer, *args, **kwargs)
             finally:
                 self._running.discard(id(optimizer))
+                if timer is not None and timed:
+                    timer.part_ends()
             self._on_step(optimizer)
             return result
 

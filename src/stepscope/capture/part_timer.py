@@ -21,25 +21,40 @@ _Autograd: Any = torch.autograd
 # torch before 2.2 calls the engine itself.
 _ENGINE = "_engine_run_backward" if hasattr(_Autograd, "_engine_run_backward") else "backward"
 
-PARTS = ("data_loading", "backward", "optimizer", "rest")
+PARTS = (
+    "data_loading", "forward", "evaluation", "loss", "zero_grad", "backward", "optimizer", "rest",
+)  # fmt: skip
+_FORWARD, _EVALUATION, _LOSS, _OPTIMIZER = (
+    PARTS.index(part) for part in ("forward", "evaluation", "loss", "optimizer")
+)
 _REST = len(PARTS) - 1
+_MOST_CHANGES = 20_000
 
 
 class PartTimer:
-    """Adds up the time in data loading, backward passes, optimizers and the rest, until closed.
+    """Adds up the time in each part of a step, until closed.
 
     Only the thread that made it counts. A part that runs inside another one, such as the backward
     pass in an optimizer's closure, is not time of the outer part; a closure itself is `rest`.
+    A model that runs without gradients is `evaluation`. What follows a model that runs with them is
+    `loss`, until another part begins. Calls of models are reported by `ModuleRanges`, and steps of
+    optimizers, with what torch does around them, by `OptimizerWatch`.
     """
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
         self._elapsed, self._cpu = [0] * len(PARTS), [0] * len(PARTS)
         self._open: list[int] = [_REST]
+        self._changes: list[tuple[int, int]] = []
+        self._unix_ns = time.time_ns() - time.perf_counter_ns()
         self._since = (time.perf_counter_ns(), time.thread_time_ns())
         self._restore = [
-            replace(_Batches, "__next__", self._timed(_Batches.__next__, 0)),
-            replace(_Autograd, _ENGINE, self._timed(getattr(_Autograd, _ENGINE), 1)),
+            replace(holder, name, self._timed(getattr(holder, name), PARTS.index(part)))
+            for holder, name, part in (
+                (_Batches, "__next__", "data_loading"),
+                (_Autograd, _ENGINE, "backward"),
+                (torch_optimizer.Optimizer, "zero_grad", "zero_grad"),
+            )
         ]
         self._hooks = [
             torch_optimizer.register_optimizer_step_pre_hook(self._optimizer_begins),
@@ -49,10 +64,45 @@ class PartTimer:
     def read(self) -> Reading:
         """The clocks now; called between two steps."""
         self._count()
-        del self._open[1:]  # an optimizer that failed has not ended
+        self._open[:] = [_REST]  # an optimizer that failed has not ended
         times = zip(self._elapsed, self._cpu, strict=True)
         parts = dict(zip(PARTS, times, strict=True))
         return Reading(*self._since, time.process_time_ns(), parts)
+
+    def changes(self) -> dict[str, Any] | None:
+        """When each part began until now, and which: the order of events, not only sums.
+
+        Returns:
+            `parts`, names; `since_unix_ns`, the first change; and of each change `after_ns`, the
+            time since the first, and `part`, its position in `parts`. None if there were too many.
+        """
+        if not 0 < len(self._changes) <= _MOST_CHANGES:
+            return None
+        first = self._changes[0][0]
+        return {
+            "parts": list(PARTS),
+            "since_unix_ns": first + self._unix_ns,
+            "after_ns": [moment - first for moment, _ in self._changes],
+            "part": [part for _, part in self._changes],
+        }
+
+    def model_begins(self) -> bool:
+        """A model is called that no other module calls; whether its time is a part of its own."""
+        if threading.get_ident() != self._thread or self._open[-1] not in (_LOSS, _REST):
+            return False
+        self._begin(_FORWARD if torch.is_grad_enabled() else _EVALUATION)
+        return True
+
+    def optimizer_begins(self) -> bool:
+        """An optimizer is asked for a step; whether its time is a part of its own."""
+        if threading.get_ident() != self._thread:
+            return False
+        self._begin(_OPTIMIZER)
+        return True
+
+    def part_ends(self) -> None:
+        """The model or optimizer that has begun last returns."""
+        self._end()
 
     def close(self) -> None:
         """Leave torch as it was."""
@@ -70,12 +120,20 @@ class PartTimer:
 
     def _begin(self, part: int) -> None:
         self._count()
+        if self._open[-1] == _LOSS and part not in (_FORWARD, _EVALUATION):
+            self._open[-1] = _REST
         self._open.append(part)
+        self._note_change()
 
     def _end(self) -> None:
         self._count()
-        if len(self._open) > 1:
-            self._open.pop()
+        if len(self._open) > 1 and self._open.pop() == _FORWARD:
+            self._open[-1] = _LOSS
+        self._note_change()
+
+    def _note_change(self) -> None:
+        if len(self._changes) <= _MOST_CHANGES:
+            self._changes.append((self._since[0], self._open[-1]))
 
     def _timed(self, function: Callable[..., Any], part: int) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -93,7 +151,7 @@ class PartTimer:
     def _optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
         if threading.get_ident() != self._thread:
             return None
-        self._begin(PARTS.index("optimizer"))
+        self._begin(_OPTIMIZER)
         if callable(kwargs.get("closure")):
             return args, {**kwargs, "closure": self._timed(kwargs["closure"], _REST)}
         if len(args) > 1 and callable(args[1]):
@@ -101,5 +159,17 @@ class PartTimer:
         return None
 
     def _optimizer_ended(self, optimizer: Any, args: object, kwargs: object) -> None:
-        if threading.get_ident() == self._thread and self._open[-1] != _REST:
+        if threading.get_ident() == self._thread and self._open[-1] not in (_LOSS, _REST):
             self._end()
+
+
+for _function in (
+    PartTimer.model_begins,
+    PartTimer.optimizer_begins,
+    PartTimer.part_ends,
+    PartTimer._begin,
+    PartTimer._end,
+    PartTimer._count,
+    PartTimer._note_change,
+):
+    hide_from_compiler(_function.__code__)

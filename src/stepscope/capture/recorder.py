@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from stepscope.capture.clock_readings import Reading
 from stepscope.capture.creations import CreationWatch
 from stepscope.capture.data_loaders import LoaderWatch
 from stepscope.capture.iterations import IterationWatch
@@ -27,6 +28,7 @@ from stepscope.capture.module_ranges import ModuleRanges
 from stepscope.capture.module_registry import ModuleRegistry
 from stepscope.capture.modules_json import describe_registry
 from stepscope.capture.open_ranges import OpenRanges
+from stepscope.capture.optimizer_modules import OptimizerModules
 from stepscope.capture.optimizers import OptimizerWatch
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.part_timer import PartTimer
@@ -45,6 +47,7 @@ class TorchRecording(Recording[ProfilerWindow]):
     """Steps of a PyTorch program; `wanted` is how many were requested."""
 
     wanted: int
+    optimizers: OptimizerModules = field(default_factory=OptimizerModules)
 
 
 class Recorder:
@@ -103,6 +106,10 @@ class Recorder:
         """Begin to record now, where no warm-up is requested."""
         if self._options.warmup == 0:
             self._main = self._open(first=0, wanted=self._options.steps, early=False)
+
+    def has_stepped(self, optimizer: Any) -> None:
+        """A step that ended before this recorder began to watch."""
+        self._stepped(optimizer)
 
     def close(self) -> None:
         """Stop all recording and leave torch as it was."""
@@ -168,6 +175,8 @@ class Recorder:
     def _stepped(self, optimizer: Any) -> None:
         if self.memory:
             self.memory.optimizer_stepped(optimizer)
+        if self._running:
+            self._running.optimizers.stepped(optimizer)
         self._iteration_ended(optimizer, Kind.OPTIMIZER)
 
     def _marked(self, marks: StepMarks) -> None:
@@ -177,7 +186,8 @@ class Recorder:
         """The program must continue whatever happens in the recorder."""
         with self._clock.excluding() if self._clock else nullcontext():
             try:
-                self._advance(thing, kind)
+                now = self._timer.read() if self._timer and self._unrecorded else None
+                self._advance(thing, kind, now)
             except Exception as error:
                 self._note(error)
                 self.close()
@@ -185,13 +195,13 @@ class Recorder:
     def _note(self, error: Exception) -> None:
         self.failure = self.failure or f"{type(error).__name__}: {error}"
 
-    def _advance(self, thing: object, kind: Kind) -> None:
+    def _advance(self, thing: object, kind: Kind, now: Reading | None) -> None:
         ends_step = self.detector.advance(thing, kind)
         if self._unrecorded and kind >= Kind.OPTIMIZER and self._iterations.is_open:
             self._end_timing()  # another loop was timed
         if self._unrecorded:
-            if ends_step:
-                self._time_unrecorded(self._unrecorded)
+            if ends_step and now:
+                self._time_unrecorded(self._unrecorded, now)
             return
         if self.is_over:
             self._resume()
@@ -245,25 +255,24 @@ class Recorder:
             self._unrecorded = TimedSteps(self._timer)
         self._timed = None
         self._detach_from_recording()
-        if self._iterations.is_open:
-            self._ranges.only_report()  # they end the steps that are timed
-        else:
-            self._ranges.remove()
+        self._ranges.only_report()  # model calls are timed, and may end the steps
         self._on_complete(recording)
         self._release()
 
-    def _time_unrecorded(self, steps: TimedSteps) -> None:
-        steps.follow()
+    def _time_unrecorded(self, steps: TimedSteps, now: Reading) -> None:
+        """A step ends `now`, and the next begins when this recorder has done its work."""
+        steps.end(now)
         if steps.is_complete:
             self._end_timing()
+        else:
+            steps.begin()
 
     def _end_timing(self) -> None:
         """Keep the watch of optimizers where none has stepped: training may begin yet."""
-        if self._iterations.is_open:
-            self._detach_from_iterations()
-        else:
+        if not self._iterations.is_open:
             self._watch.close()
             self._marks.close()
+        self._detach_from_iterations()
         self._stop_timing()
         self._report_unrecorded()
 
@@ -276,12 +285,13 @@ class Recorder:
     def _start_timing(self) -> TimedSteps:
         """Time the steps that are recorded now, to compare them with unrecorded ones."""
         with self._iterations.around_others():  # steps end outside of the parts that are timed
-            self._timer = PartTimer()
+            self._timer = self._ranges.timer = self._watch.timer = PartTimer()
         self._timed = TimedSteps(self._timer)
         return self._timed
 
     def _stop_timing(self) -> None:
         timer, self._timer, self._timed = self._timer, None, None
+        self._ranges.timer = self._watch.timer = None
         if timer:
             with self._iterations.around_others():
                 timer.close()
@@ -308,7 +318,8 @@ class Recorder:
             if self._clock:
                 self._clock.mark_activities(False)
             self._open_ranges.profiler_stopped()
-            recording.times = self._timed.describe() if self._timed else None
+            if self._timed and self._timer and (times := self._timed.describe()):
+                recording.times = {**times, "changes": self._timer.changes()}
             kept = self.memory.stop() if self.memory else []
             recording.window.close()
             if self.memory:
@@ -316,6 +327,7 @@ class Recorder:
             recording.modules = describe_registry(self.registry)
             recording.loaders = self._loader_watch.describe()
             recording.created = self._creations.describe()
+            recording.updates = recording.optimizers.describe(self.registry)
 
     def _release(self) -> None:
         """The run may last for days: keep neither its models nor the recordings alive."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 from stepscope.capture import process_exit as exits
 from stepscope.capture.archive import check_target
+from stepscope.capture.child_processes import ChildPlan, ChildProcesses
 from stepscope.capture.contexts.context_options import ContextOptions
 from stepscope.capture.contexts.contexts_session import ContextSession
 from stepscope.capture.import_hooks import AfterImport
@@ -23,7 +24,6 @@ from stepscope.capture.rank_choice import chosen_ranks
 from stepscope.capture.run_shares.run_clock import RunClock
 from stepscope.capture.script_runner import ModuleMissing, Program
 from stepscope.capture.session import Ending, Session
-from stepscope.capture.spawned import ChildPlan, Spawning
 from stepscope.capture.uncaught import show
 
 _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
@@ -55,8 +55,8 @@ def run_program(
     if rank.rank not in chosen:
         _run_unrecorded(program)
     session = _session(program, options, output, overwrite)
-    spawning = _spawning(program, options, output, overwrite)
-    run = _Run(session, rank.rank == min(chosen), spawning)
+    run = _Run(session, rank.rank == min(chosen))
+    run.children = _children(program, options, output, overwrite, run.detach)
     program.check()
     check_target(run.session.path)
     exits.prepare()
@@ -99,29 +99,29 @@ def _run_unrecorded(program: Program) -> NoReturn:
 class _Run:
     """A session, and what is said of it at the end, by one rank."""
 
-    def __init__(
-        self, session: Session | ContextSession, reports: bool, spawning: Spawning | None
-    ) -> None:
+    def __init__(self, session: Session | ContextSession, reports: bool) -> None:
         self.session = session
+        self.children: ChildProcesses | None = None
         self._reports = reports
-        self._spawning = spawning
         self._messages = Messages()
         self._import = builtins.__import__
         self._watches = [
             AfterImport("torch", session.attach), AfterImport("jax", session.attach_jax),
         ]  # fmt: skip
-        if spawning:
-            self._watches.append(AfterImport("torch.multiprocessing", spawning.install))
 
     def attach(self) -> None:
         """Watch for the import of a framework."""
         for watch in self._watches:
             watch.install()
+        if self.children:
+            self.children.install()
 
     def detach(self) -> None:
         """Watch no more."""
         for watch in self._watches:
             watch.remove()
+        if isinstance(self.session, Session):
+            self.session.detach()
 
     def finish_after(self, error: BaseException) -> object:
         """Report an exception as Python does and write the capture; the exit code."""
@@ -153,7 +153,7 @@ class _Run:
             exits.leave_forked_child(code)
         replaced, builtins.__import__ = builtins.__import__, self._import
         try:
-            children = self._spawning.captures() if self._spawning else []
+            children = self.children.captures() if self.children else []
             if isinstance(self.session, Session):
                 self.session.finish(ending, only_with_steps=bool(children))
             else:
@@ -189,13 +189,18 @@ def _session(
     return ContextSession(run, path, options, overwrite)
 
 
-def _spawning(
-    program: Program, options: RecordOptions | ContextOptions, output: str | None, overwrite: bool
-) -> Spawning | None:
-    """What records children that train; a rank of a launcher starts none."""
+def _children(
+    program: Program,
+    options: RecordOptions | ContextOptions,
+    output: str | None,
+    overwrite: bool,
+    detach: Callable[[], object],
+) -> ChildProcesses | None:
+    """What records children that train; those of a rank of a launcher are left alone."""
     if isinstance(options, ContextOptions) or Rank.from_environment().world_size > 1:
         return None
-    return Spawning(ChildPlan(program.command, program.name, options, output, overwrite))
+    plan = ChildPlan(program.command, program.name, options, output, overwrite)
+    return ChildProcesses(plan, detach)
 
 
 def _closing_lines(session: Session | ContextSession, reports: bool) -> Iterator[str]:
@@ -214,9 +219,11 @@ def _lines_on_children(captures: list[Path]) -> Iterator[str]:
     """What was recorded of the processes that the program started."""
     if captures:
         count = f"{len(captures)} process" + ("es" if len(captures) > 1 else "")
-        file = _relative(captures[0].parent if len(captures) > 1 else captures[0])
-        yield f"recorded {count} that the program started; wrote {file}"
-        yield f"next: stepscope report {file}"
+        ranked = len(captures) > 1 and captures[0].name.startswith("rank")
+        files = [captures[0].parent] if ranked else captures
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        yield f"recorded {count} that the program started; wrote {_relative(files[0])}{more}"
+        yield f"next: stepscope report {_relative(files[0])}"
 
 
 def _command(session: Session | ContextSession) -> str:

@@ -117,6 +117,13 @@ class Session:
 
             return PublicProfilerRecorder(self.run.options, self._complete, str(error))
 
+    def detach(self) -> None:
+        """Remove every hook; nothing more is recorded."""
+        for recorder in self._recorders:
+            recorder.detach()
+        if self._clock:
+            self._clock.detach()
+
     def run_out_of_memory(self, failed: OutOfMemory) -> str | None:
         """Keep the step that ran out of memory; the verdict, or None where none was recorded."""
         from stepscope.capture.recorder import Recorder
@@ -236,6 +243,7 @@ class Session:
             loaders=tuple(recording.loaders) if recording else (),
             created=tuple(recording.created) if recording else (),
             recorded_steps=recording.times if recording else None,
+            updates=recording.updates if recording else None,
         )
 
     def _warnings(

@@ -24,10 +24,10 @@ class TimedSteps:
         """A step begins."""
         self._begun = self._timer.read()
 
-    def end(self) -> None:
-        """The step that has begun, if any, ends."""
+    def end(self, now: Reading | None = None) -> None:
+        """The step that has begun, if any, ends, by default now."""
         if self._begun:
-            self._steps.append((self._begun, self._timer.read()))
+            self._steps.append((self._begun, now or self._timer.read()))
             self._begun = None
 
     def follow(self) -> None:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -410,3 +411,125 @@ def test_steps_that_begin_with_a_rollout_lose_more_than_others(seed: int) -> Non
     corrected = annotate(drawn_trace("\n".join(machines[0].lines), capture=capture))
     found = step_lengths(corrected["steps"]) / 1000
     assert found.tolist() == pytest.approx(lengths[1], rel=0.1, abs=4)
+
+
+# -- parts with the times at which they began
+
+
+class PartsMachine(Machine):
+    """Events of some stages cost more to record, and Python runs before and after each stage."""
+
+    WEIGHT: ClassVar = {"forward": 3.0, "evaluation": 2.0, "backward": 1.0, "optimizer": 0.5}
+    PYTHON = 6.0
+
+    def __init__(self, recorded: bool) -> None:
+        super().__init__(recorded)
+        self.changes: list[tuple[float, str]] = []
+        self.parts = dict.fromkeys((*self.WEIGHT, "rest"), 0.0)
+
+    def run_parts(self, calls: list[tuple[str, Call]]) -> list[float]:
+        before, after = self.before, self.after
+        lengths = []
+        for step in range(STEPS):
+            begin, at = self.now, len(self.lines)
+            self.lines.append("")
+            for part, call in calls:
+                self.spend("rest", 99.0)
+                self.before, self.after = (self.WEIGHT[part] * cost for cost in (before, after))
+                self.changes.append((self.now, part))
+                entered = self.now
+                python = 0.0 if part == "evaluation" else self.PYTHON  # its range is all of it
+                self.now += python
+                self.call(call)
+                self.now += python
+                self.parts[part] += (self.now - entered) / STEPS
+                self.changes.append((self.now, "rest"))
+            self.lines[at] = f"main | {begin} {self.now} | ProfilerStep#{step}"
+            lengths.append(self.now - begin)
+        return lengths
+
+    def spend(self, part: str, time: float) -> None:
+        self.now += time
+        self.parts[part] += time / STEPS
+
+    def facts(self, length: float) -> dict[str, object]:
+        names = list(self.parts)
+        first = self.changes[0][0]
+        changes = {
+            "parts": names,
+            "since_unix_ns": round(1000 * first),
+            "after_ns": [round(1000 * (moment - first)) for moment, _ in self.changes],
+            "part": [names.index(part) for _, part in self.changes],
+        }
+        parts = {
+            name: dict.fromkeys(("median_ns", "cpu_ns"), round(1000 * time))
+            for name, time in self.parts.items()
+        }
+        return {**facts(length, self), "parts": parts, "changes": changes}
+
+
+def parts_run(seed: int) -> tuple[Trace, PartsMachine, float]:
+    stages = random_stages(seed)
+    names = {"evaluation": "stepscope.evaluation: score (/x/a.py:3)"}
+    stages["evaluation"] = random_call(random.Random(seed), names["evaluation"], 4, kernels=False)
+    calls = [(part, stages[part]) for part in ("forward", "backward", "optimizer", "evaluation")]
+    machines = PartsMachine(recorded=True), PartsMachine(recorded=False)
+    lengths = [float(np.median(machine.run_parts(calls))) for machine in machines]
+    slow, fast = machines
+    capture = {
+        "outcome": "complete",
+        "recorded_steps": slow.facts(lengths[0]),
+        "unrecorded_steps": {**fast.facts(lengths[1]), "changes": None},
+    }
+    return drawn_trace("\n".join(slow.lines), capture=capture), fast, lengths[1]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_part_loses_what_its_own_events_cost(seed: int) -> None:
+    recorded, truth, step_us = parts_run(seed)
+    corrected = annotate(recorded)
+    check_invariants(corrected, recorded)
+    lengths = step_lengths(corrected["steps"]) / 1000
+    assert lengths.mean() == pytest.approx(step_us, rel=0.01, abs=3)
+    runs = corrected["stages"]
+    for part in ("forward", "backward", "optimizer", "evaluation"):
+        found = float(runs["cpu_ns"][runs.text("stage").mask(part)].sum()) / 1000 / STEPS
+        assert found == pytest.approx(truth.parts[part], rel=0.01, abs=1), part
+
+
+def test_python_of_a_call_before_and_after_its_operators_is_of_its_stage() -> None:
+    lines = """
+        main | 0 200 | ProfilerStep#0
+        main | 10 40 | stepscope.module: net
+        main | 60 100 | autograd::engine::evaluate_function: MmBackward0
+        main | 130 170 | Optimizer.step#SGD.step
+    """
+    changes = {
+        "parts": ["loss", "backward", "optimizer", "rest"], "since_unix_ns": 40_000,
+        "after_ns": [0, 5_000, 80_000, 85_000, 140_000], "part": [0, 1, 3, 2, 3],
+    }  # fmt: skip
+    capture = {"outcome": "complete", "recorded_steps": {"changes": changes}}
+    runs = annotate(drawn_trace(lines, capture=capture), as_recorded=True)["stages"]
+    found = [(row["stage"], row["start_ns"] // 1000, row["end_ns"] // 1000) for row in runs.rows()]
+    assert found == [
+        ("other", 0, 10), ("forward", 10, 40), ("loss", 40, 45), ("backward", 45, 120),
+        ("optimizer", 120, 180), ("other", 180, 200),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"parts": ["rest"], "since_unix_ns": 0, "after_ns": [], "part": []},
+        {"parts": ["rest"], "since_unix_ns": 0, "after_ns": [0, 1], "part": [0]},
+        {"parts": ["rest"], "since_unix_ns": 0, "after_ns": [0], "part": [3]},
+        {"parts": ["a new part"], "since_unix_ns": 10**18, "after_ns": [0, 5], "part": [0, 0]},
+    ],
+)
+def test_parts_that_make_no_sense_change_nothing(changes: dict[str, object]) -> None:
+    recorded = run_of(random_stages(1)).recorded
+    before = annotate(recorded).events["duration_ns"].tolist()
+    capture = dict(recorded.metadata.capture)
+    capture["recorded_steps"] = {**capture["recorded_steps"], "changes": changes}
+    after = annotate(recorded.with_metadata(capture=capture)).events["duration_ns"]
+    assert after.tolist() == pytest.approx(before, rel=0.2)

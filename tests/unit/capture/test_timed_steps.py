@@ -5,8 +5,11 @@ import time
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
+from stepscope.capture.module_ranges import ModuleRanges
+from stepscope.capture.module_registry import ModuleRegistry
 from stepscope.capture.part_timer import PARTS, PartTimer
 from stepscope.capture.timed_steps import MOST, TimedSteps
 
@@ -124,9 +127,94 @@ def test_parts_of_a_step(timer: PartTimer, clock: Clock) -> None:
         steps.follow()
     parts = steps.describe()["parts"]
     assert {name: part["median_ns"] for name, part in parts.items()} == {
-        "data_loading": 1, "backward": 100, "optimizer": 1000, "rest": 10,
+        "data_loading": 1, "forward": 0, "evaluation": 0, "loss": 0, "zero_grad": 0,
+        "backward": 100, "optimizer": 1000, "rest": 10,
     }  # fmt: skip
     assert parts["optimizer"]["cpu_ns"] == 4
+
+
+class Slow(nn.Module):
+    """A layer that advances the clock."""
+
+    def __init__(self, clock: Clock, time: int) -> None:
+        super().__init__()
+        self.weight, self.clock, self.time = nn.Parameter(torch.ones(2)), clock, time
+
+    def forward(self, tensor):
+        self.clock.run(self.time, self.time)
+        return tensor * self.weight
+
+
+@pytest.fixture
+def ranges(timer: PartTimer):
+    ranges = ModuleRanges(ModuleRegistry())
+    ranges.timer = timer
+    yield ranges
+    ranges.remove()
+
+
+@pytest.mark.parametrize("records", [True, False])
+def test_models_with_and_without_gradients_are_timed(
+    timer: PartTimer, clock: Clock, ranges: ModuleRanges, records: bool
+) -> None:
+    """Each piece of work advances the clock by a power of ten, once."""
+    ranges.install() if records else ranges.only_report()
+    model = nn.Sequential(Slow(clock, 1), Slow(clock, 10))
+    teacher = Slow(clock, 100)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps = TimedSteps(timer)
+    steps.follow()
+    for _ in range(3):
+        with torch.no_grad():
+            target = teacher(torch.ones(2))
+        clock.run(1000, 0)
+        output = model(torch.ones(2))
+        clock.run(10_000, 0)
+        loss = (output - target).square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        clock.run(100_000, 0)
+        optimizer.step()
+        steps.follow()
+    parts = steps.describe()["parts"]
+    assert {name: part["median_ns"] for name, part in parts.items() if part["median_ns"]} == {
+        "forward": 11, "evaluation": 100, "loss": 10_000, "rest": 101_000,
+    }  # fmt: skip
+    changes = timer.changes()
+    names = [changes["parts"][part] for part in changes["part"]]
+    assert names[: len(names) // 3] == [
+        "evaluation", "rest", "forward", "loss", "zero_grad", "rest", "backward", "rest",
+        "optimizer", "rest",
+    ]  # fmt: skip
+    moments = changes["after_ns"]
+    assert moments[:5] == [0, 100, 1100, 1111, 11_111]
+
+
+def test_a_layer_that_backward_runs_again_is_backward(
+    timer: PartTimer, clock: Clock, ranges: ModuleRanges
+) -> None:
+    ranges.install()
+    layer = Slow(clock, 10)
+    steps = TimedSteps(timer)
+    steps.follow()
+    checkpoint(layer, torch.ones(2), use_reentrant=False).sum().backward()
+    steps.follow()
+    parts = steps.describe()["parts"]
+    assert (parts["forward"]["median_ns"], parts["backward"]["median_ns"]) == (10, 10)
+
+
+def test_a_model_that_fails_does_not_count_on(
+    timer: PartTimer, clock: Clock, ranges: ModuleRanges
+) -> None:
+    ranges.only_report()
+    layer, steps = Slow(clock, 10), TimedSteps(timer)
+    steps.follow()
+    with pytest.raises(RuntimeError):
+        layer(torch.ones(3))
+    clock.run(7, 7)
+    steps.follow()
+    parts = steps.describe()["parts"]
+    assert (parts["forward"]["median_ns"], parts["loss"]["median_ns"]) == (10, 7)
 
 
 def test_an_optimizer_that_fails_does_not_count_on(timer: PartTimer, clock: Clock) -> None:

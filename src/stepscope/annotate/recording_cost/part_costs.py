@@ -17,10 +17,10 @@ MOST_NS = 10_000  # per event: recording costs 1 to 6 µs (benchmarks/recording_
 
 
 def part_costs(trace: Trace) -> dict[str, float]:
-    """The cost of recording per step, ns, by stage; `rest` has that of all other stages.
+    """The cost of recording per step, ns, by part; `rest` has what is in none of the others.
 
-    The stages `data_loading`, `backward` and `optimizer` were timed in the same process with and
-    without recording. On a CPU the difference is of CPU time, which grows no longer where another
+    Parts, such as `forward` and `backward`, were timed in the same process with and without
+    recording. On a CPU the difference is of CPU time, which grows no longer where another
     process preempts this one; with a device it is of elapsed time, since a step that waits for
     the device may cost nothing more. Captures of earlier versions have only the whole step.
 

@@ -9,7 +9,7 @@ torch/csrc/autograd/profiler_kineto.cpp (`onFunctionExit`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from stepscope.annotate.links.launch_sides import on_host
 from stepscope.annotate.names.range_names import is_step
 from stepscope.annotate.recording_cost.part_costs import MOST_NS, WHOLE
+from stepscope.annotate.stages.timed_parts import timed_parts
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Floats, Mask, Rows, Times
 from stepscope.trace.intervals import Intervals
@@ -35,25 +36,31 @@ class Stretches(NamedTuple):
     Attributes:
         bounds: int64, ns, ascending, shape (n + 1,).
         events: recorded events whose cost falls in each, shape (n,).
-        stage: code of the stage, -1 outside the steps, shape (n,).
+        part: position among the parts whose cost is known, -1 outside of them, shape (n,).
         step: index of the step that began last, -1 before the first, shape (n,).
         between_steps: whether the recorder itself ran, after one step and before the next.
     """
 
     bounds: Times
     events: Floats
-    stage: Rows
+    part: Rows
     step: Rows
     between_steps: Mask
 
 
-def stretches_of(trace: Trace) -> Stretches:
-    """Cut the time of the training loop of a trace with the table `stages`."""
+def stretches_of(trace: Trace, costs: Sequence[str]) -> Stretches:
+    """Cut the time of the training loop of a trace with the table `stages`.
+
+    Args:
+        trace: the trace.
+        costs: parts whose cost is known; `rest` has what is in none of the others.
+    """
     rows = np.flatnonzero(loop_events(trace))
     start = trace.events["start_ns"][rows]
     end = start + trace.events["duration_ns"][rows]
-    runs = trace["stages"]
-    bounds = distinct(np.concatenate([start, end, runs["start_ns"], runs["end_ns"]]))
+    runs, parts = trace["stages"], timed_parts(trace.metadata)
+    changes = parts.times if parts else np.zeros(0, np.int64)
+    bounds = distinct(np.concatenate([start, end, runs["start_ns"], runs["end_ns"], changes]))
     size = len(bounds)
     before = np.bincount(np.searchsorted(bounds, start), minlength=size)[1:]
     after = np.bincount(np.searchsorted(bounds, end), minlength=size)[:-1]
@@ -61,8 +68,17 @@ def stretches_of(trace: Trace) -> Stretches:
     outside = Intervals(start[marks], end[marks]).within(bounds[:-1], bounds[1:]) == 0
     stage = _stages_at(trace, bounds[:-1])
     between = outside & (stage >= 0) if marks.any() else np.zeros(size - 1, np.bool_)
+    names, code = (parts.names, parts.at(bounds[:-1])) if parts else (list(STAGES), stage)
+    part = np.where((stage >= 0) & ~between, _positions(names, costs)[code], -1)
     step = np.searchsorted(trace["steps"]["start_ns"], bounds[:-1], side="right") - 1
-    return Stretches(bounds, _BEFORE * before + _AFTER * after, stage, step, between)
+    return Stretches(bounds, _BEFORE * before + _AFTER * after, part, step, between)
+
+
+def _positions(names: Sequence[str], costs: Sequence[str]) -> Rows:
+    """The position in `costs` of each name, and last of none of them."""
+    whole = costs.index(WHOLE) if WHOLE in costs else -1
+    found = [costs.index(name) if name in costs else whole for name in names]
+    return np.array([*found, whole], np.intp)
 
 
 def loop_events(trace: Trace) -> Mask:
@@ -85,51 +101,59 @@ def _stages_at(trace: Trace, times: Times) -> Rows:
 
 
 def with_hidden_cost(
-    stretches: Stretches, costs: Mapping[str, float], blocked_ns: float, steps: int
+    stretches: Stretches, costs: Mapping[str, float], blocked: Intervals, steps: int
 ) -> dict[str, float]:
-    """Costs in which a wait for the device in `rest` does not hide what its events cost.
+    """Costs in which a wait for the device does not hide what the events of its part cost.
 
-    The step then is no longer, but its CPU work is. Events in `rest` cost what others cost, as far
-    as the wait was long enough to hide it.
+    The step then is no longer, but its CPU work is. Events in a part that waits cost what those in
+    other parts cost, as far as the wait was long enough to hide it.
 
     Args:
         stretches: of the trace.
-        costs: per step and stage, ns.
-        blocked_ns: how long the CPU waits for a device, all steps together.
+        costs: per step and part, ns.
+        blocked: when the CPU waits for a device.
         steps: how many steps there are.
     """
-    events = {name: float(stretches.events[part].sum()) for name, part in _parts(stretches, costs)}
-    named = [name for name in costs if name != WHOLE]
-    known = sum(events[name] for name in named)
-    if WHOLE not in costs or not known:
-        return dict(costs)
-    expected = events[WHOLE] * sum(costs[name] for name in named) / known
-    hidden = min(max(expected - costs[WHOLE], 0.0), blocked_ns / steps)
-    return {**costs, WHOLE: costs[WHOLE] + hidden}
+    events = _sums(stretches, stretches.events, costs)
+    waited = _sums(stretches, blocked.within(stretches.bounds[:-1], stretches.bounds[1:]), costs)
+    cost = np.array(list(costs.values()), np.float64)
+    known = (waited == 0) & (events > 0)
+    rate = cost[known].sum() / max(events[known].sum(), 1e-9)
+    hidden = np.minimum(np.maximum(events * rate - cost, 0.0), waited / steps)
+    return dict(zip(costs, (cost + hidden).tolist(), strict=True))
+
+
+def _sums(stretches: Stretches, values: Floats | Times, costs: Mapping[str, float]) -> Floats:
+    """The sum of a value of stretches by part, float64, shape (parts,)."""
+    inside = stretches.part >= 0
+    return np.bincount(stretches.part[inside], values[inside], minlength=len(costs))
 
 
 def removed_time(stretches: Stretches, costs: Mapping[str, float], steps: int) -> Floats:
     """How much of each stretch of time recording took, ns, shape (n,).
 
-    Between steps it took all. Within a stage all events cost the same, but a stretch has no more to
-    give than its length. What the gaps of a step cannot give, since recording also slows operators,
-    is taken from all its time alike. Costs are medians, thus of a step with the median number of
-    events: one that begins with a rollout has more events and costs more.
+    Between steps it took all. Within a part all events cost the same, but a stretch
+    has no more to give than its length. What the gaps of a step cannot give, since
+    recording also slows operators, is taken from all its time alike. Costs are medians, thus of a
+    step with the median number of events: one that begins with a rollout has more events and costs
+    more. A part that few steps have costs what the events of the others cost.
 
     Args:
         stretches: of the trace.
-        costs: per step and stage, ns, as `part_costs` gives them.
+        costs: per step and part, ns, as `part_costs` gives them.
         steps: how many steps there are.
     """
     room = (1 - _KEPT) * np.diff(stretches.bounds).astype(np.float64)
     removed = np.zeros(len(room))
-    for name, chosen in _parts(stretches, costs):
-        typical = _typical_events(stretches, chosen, steps)
+    typical = [_typical_events(stretches, stretches.part == n, steps) for n in range(len(costs))]
+    rate = sum(costs.values()) / max(sum(typical), 1.0)
+    for part, cost in enumerate(costs.values()):
+        chosen = stretches.part == part
+        each = cost / typical[part] if typical[part] else rate
         for step in np.unique(stretches.step[chosen]).tolist():
             here = np.flatnonzero(chosen & (stretches.step == step))
             events = stretches.events[here]
-            share = float(events.sum()) / typical if typical else 1.0
-            total = min(costs[name] * share, MOST_NS * float(events.sum()))
+            total = min(each, MOST_NS) * float(events.sum())
             removed[here] = _shared(events, room[here], total)
     return np.where(stretches.between_steps, room, removed)
 
@@ -139,17 +163,6 @@ def _typical_events(stretches: Stretches, chosen: Mask, steps: int) -> float:
     chosen = chosen & (stretches.step >= 0)
     each = np.bincount(stretches.step[chosen], stretches.events[chosen], minlength=steps)
     return float(np.median(each))
-
-
-def _parts(stretches: Stretches, costs: Mapping[str, float]) -> list[tuple[str, Mask]]:
-    inside = ~stretches.between_steps
-    named = {
-        name: inside & (stretches.stage == STAGES.index(name)) for name in costs if name != WHOLE
-    }
-    rest = inside & (stretches.stage >= 0)
-    for chosen in named.values():
-        rest = rest & ~chosen
-    return [*named.items(), *([(WHOLE, rest)] if WHOLE in costs else [])]
 
 
 def _shared(events: Floats, room: Floats, total: float) -> Floats:

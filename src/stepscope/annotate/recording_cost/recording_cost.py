@@ -11,10 +11,12 @@ from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.recording_cost.corrected_clocks import Clocks, corrected_clocks
 from stepscope.annotate.recording_cost.part_costs import median_step_ns, part_costs
 from stepscope.annotate.recording_cost.recorded_gaps import (
+    loop_events,
     removed_time,
     stretches_of,
     with_hidden_cost,
 )
+from stepscope.annotate.stages.timed_parts import with_parts_moved
 from stepscope.arrays import Rows
 from stepscope.trace.clocks import with_times
 from stepscope.trace.concat import in_order_of_start
@@ -34,19 +36,22 @@ def without_recording_cost(recorded: Trace, annotated: Trace) -> Trace:
         annotated: the same trace with the tables `steps` and `stages`, and the same events.
     """
     capture = recorded.metadata.capture
-    stretches = stretches_of(annotated)
+    costs = part_costs(annotated)
+    stretches = stretches_of(annotated, list(costs))
     steps, work = len(annotated["steps"]), np.flatnonzero(device_work(annotated))
     blocked = time_blocked(annotated, work)
-    costs = with_hidden_cost(stretches, part_costs(annotated), blocked.total(), steps)
+    costs = with_hidden_cost(stretches, costs, blocked, steps)
     removed = removed_time(stretches, costs, steps)
     clocks = corrected_clocks(stretches.bounds, removed, _intervals(annotated, work), blocked)
     facts: dict[str, Any] = {
         "recorded_ns": round(median_step_ns(annotated)),
         "unrecorded_ns": capture["unrecorded_steps"]["median_ns"],
         "removed_ns": round(float(removed.sum()) / steps),
-        "events": round(float(stretches.events[stretches.stage >= 0].sum()) / steps),
+        "events": round(np.count_nonzero(loop_events(annotated)) / steps),
     }
-    return _on_clocks(recorded, clocks).with_metadata(recording_cost=facts)
+    return _on_clocks(recorded, clocks).with_metadata(
+        recording_cost=facts, capture=with_parts_moved(recorded.metadata, clocks.on_cpu)
+    )
 
 
 def _intervals(trace: Trace, rows: Rows) -> Intervals:

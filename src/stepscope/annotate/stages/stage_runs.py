@@ -6,6 +6,7 @@ import numpy as np
 
 from stepscope.annotate.links.launch_sides import device_work, on_host
 from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.stages.timed_parts import TimedParts, timed_parts
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Codes, Codes8, Ids, Ids32, Mask, Rows, Times
 from stepscope.trace.intervals import Intervals, grouped_union
@@ -16,6 +17,11 @@ from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 _SHORT_GAP = 0.01
+_SHORT_PYTHON_NS = 50_000
+_CALLED = ("data_loading", "forward", "zero_grad", "backward", "optimizer")  # each call is one part
+_BETWEEN, _NO_PART = "rest", -2
+_UNTIL_UPDATE = [STAGES.index(name) for name in ("forward", "loss", "zero_grad", "backward")]
+_AFTER_FORWARD = [STAGES.index(name) for name in ("loss", "zero_grad", "backward", "optimizer")]
 _OTHER = STAGES.index("other")
 _COMPILED_STAGES = tuple(
     STAGES.index(name) for name in ("evaluation", "optimizer", "forward", "loss")
@@ -31,6 +37,8 @@ def find_runs(trace: Trace) -> Trace:
     thread has gone on to the next step: then a step is its window. A gap between two
     runs belongs to the next run if it is short (1 % of the step), else it is a run of `other`. A
     stage that only runs on the device, as in a compiled step, is a run of length 0 on the CPU.
+    Where the recorder timed the parts of steps, gaps within a part belong to its stage: the Python
+    of `loss.backward()` before its first operator and after its last.
     """
     times, stages = _timeline(trace)
     pieces = [
@@ -65,6 +73,8 @@ def _timeline(trace: Trace) -> tuple[Times, Codes]:
     rows_of[_BACKWARD] = other_threads & (events["stage"] == _BACKWARD)
     spans = {stage: _spans(events, rows) for stage, rows in rows_of.items()}
     edges = [edge for span in spans.values() for edge in (span.starts, span.ends)]
+    parts = timed_parts(trace.metadata)
+    edges += [parts.times] if parts else []
     moments = distinct(np.concatenate([times, *edges]))
     here = _value_at(times, stages, moments)
     idle = here == _NONE
@@ -73,7 +83,28 @@ def _timeline(trace: Trace) -> tuple[Times, Codes]:
         if not len(span):
             continue
         here[idle & (span.within(moments, moments + 1) > 0)] = stage
-    return moments, here
+    return moments, _with_parts(moments, here, parts) if parts else here
+
+
+def _with_parts(moments: Times, stage: Codes, parts: TimedParts) -> Codes:
+    """The stages with gaps given to the part in which they lie.
+
+    Short gaps between the calls of the training loop are Python of the calls: of the loss after a
+    model, else of the call that follows.
+    """
+    position = {name: place for place, name in enumerate(parts.names)}
+    part = parts.at(moments)
+    result = stage.copy()
+    for name in _CALLED:
+        inside = part == position.get(name, _NO_PART)
+        result[inside & (stage == _NONE)] = STAGES.index(name)
+    short = (result == _NONE) & (np.diff(moments, append=moments[-1:]) <= _SHORT_PYTHON_NS)
+    result[short & (part == position.get("loss", _NO_PART))] = STAGES.index("loss")
+    between = short & (part == position.get(_BETWEEN, _NO_PART))
+    before, after = np.roll(result, 1), np.roll(result, -1)
+    between &= np.isin(before, _UNTIL_UPDATE) & np.isin(after, _AFTER_FORWARD)
+    between[:1] = between[-1:] = False
+    return np.where(between, after, result)
 
 
 def _spans(events: Table, rows: Mask) -> Intervals:

@@ -61,6 +61,13 @@ class Created(Struct, rename={"class_": "class"}):
     source: str
 
 
+class Updates(Struct):
+    """The modules that each optimizer updates, and the optimizer of each of its steps."""
+
+    modules: list[list[str]]
+    steps: list[Annotated[int, Meta(ge=0)]]
+
+
 Duration = Annotated[int, Meta(ge=0, le=1 << 60)]
 
 
@@ -69,6 +76,15 @@ class PartTimes(Struct):
 
     median_ns: Duration
     cpu_ns: Duration
+
+
+class PartChanges(Struct):
+    """When parts of steps began: the time since the first of them, and which part."""
+
+    parts: list[str]
+    since_unix_ns: int
+    after_ns: list[Duration]
+    part: list[Annotated[int, Meta(ge=0)]]
 
 
 class TimedSteps(Struct):
@@ -82,7 +98,8 @@ class TimedSteps(Struct):
     process_cpu_ns: Duration | None = None
     elapsed_ns: Duration | None = None
     queued_ns: Duration | None = None
-    parts: dict[Literal["data_loading", "backward", "optimizer", "rest"], PartTimes] = {}
+    parts: dict[str, PartTimes] = {}
+    changes: PartChanges | None = None
 
 
 class RunPlace(Struct):
@@ -129,6 +146,7 @@ class Manifest(Struct):
     steps_recorded: list[int] = []
     loaders: list[Loader] = []
     created: list[Created] = []
+    updates: Updates | None = None
     recorded_steps: TimedSteps | None = None
     unrecorded_steps: TimedSteps | None = None
     run_shares: RunShares | None = None
