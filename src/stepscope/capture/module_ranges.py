@@ -12,20 +12,27 @@ import sys
 import threading
 from collections.abc import Callable
 from types import CodeType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 
 from stepscope.capture.model_tree import Node
 from stepscope.capture.module_registry import ModuleRegistry
 
-if TYPE_CHECKING:
-    from stepscope.capture.part_timer import PartTimer
-
 _Module: Any = torch.nn.Module
 Range: Any = getattr(
     torch._C._profiler, "_RecordFunctionFast", torch.autograd.profiler.record_function
 )
+
+
+class CallTimer(Protocol):
+    """Measures calls of models."""
+
+    def model_begins(self) -> bool:
+        """A model is called that no other module calls; whether its end matters."""
+
+    def part_ends(self) -> None:
+        """The model returns."""
 
 
 class ModuleRanges:
@@ -43,7 +50,7 @@ class ModuleRanges:
         self._forest = registry
         self._on = False
         self.on_outermost: Callable[[Any], None] | None = None
-        self.timer: PartTimer | None = None
+        self.timer: CallTimer | None = None
         self.failure: str | None = None
         self._original: Callable[..., Any] = _Module.__call__
         self._call = self._make_call()
@@ -126,7 +133,7 @@ class ModuleRanges:
         except KeyError:
             return self._resolve(parent, module)
 
-    def _begin_outermost(self, module: Any) -> PartTimer | None:
+    def _begin_outermost(self, module: Any) -> CallTimer | None:
         """Report a call that no other module makes; the timer that waits for its end, if any."""
         if self.on_outermost is not None:
             self._notify_outermost(module)
