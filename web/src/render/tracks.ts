@@ -39,9 +39,27 @@ export function drawTrack(canvas: HTMLCanvasElement, scene: TrackScene): void {
   context.font = FONT_SMALL;
   context.textBaseline = "middle";
   drawBins(context, scene, canvas.width);
-  for (const piece of scene.pieces) {
-    piece.tile.lines.forEach((_, depth) => drawLine(context, scene, piece, depth));
-  }
+  const slices = scene.pieces.flatMap((piece) =>
+    piece.tile.lines.flatMap((_, depth) => slicesOf(scene, piece, depth)),
+  );
+  slices.forEach((slice) => drawSlice(context, scene, slice));
+  const labeled = slices.filter((slice) => slice.size >= LABEL_PX);
+  const isCovered = coverOf(scene, slices);
+  labeled.forEach((slice) => drawLabel(context, scene, slice, isCovered));
+}
+
+type Cover = (depth: number, from: number, to: number) => boolean;
+
+/** Whether a deeper slice is drawn over a part of a line, which happens on closed tracks alone. */
+function coverOf(scene: TrackScene, slices: readonly Drawn[]): Cover {
+  if (slices.every(({ depth }) => depth < scene.lines)) return () => false;
+  const deepest = new Uint16Array(Math.ceil(scene.width) + 1);
+  for (const { depth, from, size } of slices)
+    for (let x = Math.floor(from); x < from + size; x++) deepest[x] = Math.max(deepest[x]!, depth);
+  return (depth, from, to) => {
+    for (let x = Math.floor(from); x < to; x++) if (deepest[x]! > depth) return true;
+    return false;
+  };
 }
 
 let strip: HTMLCanvasElement | null = null;
@@ -85,13 +103,10 @@ function paint(data: Uint8ClampedArray, at: number, [red, green, blue]: Rgb, cov
   data[at + 3] = Math.max(data[at + 3]!, 255 * cover);
 }
 
-function drawLine(
-  context: CanvasRenderingContext2D,
-  scene: TrackScene,
-  piece: Piece,
-  depth: number,
-): void {
+/** The slices of one depth in a piece that are to be drawn. */
+function slicesOf(scene: TrackScene, piece: Piece, depth: number): Drawn[] {
   const { tile } = piece;
+  const found: Drawn[] = [];
   const line = tile.lines[depth]!;
   const { window, width } = scene;
   const scale = width / (window.to - window.from);
@@ -109,21 +124,23 @@ function drawLine(
     if (to - from < 1 && to - drawn < 0.7) continue; // in a pixel drawn before
     drawn = to;
     const size = Math.max(to - from - (to - from > 3 ? 0.75 : 0), 0.8);
-    drawSlice(context, scene, { line, i, tile, from, top, size });
+    found.push({ line, i, tile, depth, from, top, size });
   }
+  return found;
 }
 
 interface Drawn {
   line: Tile["lines"][number];
   i: number;
   tile: Tile;
+  depth: number;
   from: number;
   top: number;
   size: number;
 }
 
 function drawSlice(context: CanvasRenderingContext2D, scene: TrackScene, slice: Drawn): void {
-  const { line, i, from, top, size, tile } = slice;
+  const { line, i, from, top, size } = slice;
   const idle = scene.kind === "idle";
   const hue = hueOfStage(scene.palette, line.stage[i]!);
   context.fillStyle = idle ? hatch(context, scene.palette) : hue.heat[INTENSITY]!;
@@ -133,15 +150,26 @@ function drawSlice(context: CanvasRenderingContext2D, scene: TrackScene, slice: 
     context.lineWidth = 2;
     context.strokeRect(from + 1, top + 1, Math.max(size - 2, 1), DRAWN_PX - 2);
   }
-  if (size < LABEL_PX) return;
+}
+
+function drawLabel(
+  context: CanvasRenderingContext2D,
+  scene: TrackScene,
+  slice: Drawn,
+  isCovered: Cover,
+): void {
+  const { line, i, from, top, size, tile, depth } = slice;
+  const idle = scene.kind === "idle";
   const name = tile.strings[line.name[i]!] ?? "";
   const own = idle ? causeName(name) : scene.kind === "stages" ? words(name) : name;
   const text = fitting(own, size - 2 * PAD, scene.measure);
-  if (!text) return;
+  const end = from + PAD + scene.measure(text);
+  if (!text || isCovered(depth, from + PAD, end)) return;
   if (idle) {
     context.fillStyle = scene.palette.rowBackground;
     context.fillRect(from + PAD - 2, top + 1, scene.measure(text) + 4, DRAWN_PX - 2);
   }
+  const hue = hueOfStage(scene.palette, line.stage[i]!);
   context.fillStyle = idle ? scene.palette.text : hue.on[INTENSITY]!;
   context.fillText(text, from + PAD, top + DRAWN_PX / 2 + 0.5);
 }

@@ -107,11 +107,12 @@ function Dock({ store }: { store: Store }): JSX.Element {
   const pane = panes.find((one) => one.id === store.view.value.pane) ?? panes[0]!;
   const dock = useRef<HTMLElement>(null);
   const shown = useRef(pane.id);
+  const asked = store.paneAsked.value;
   useEffect(() => {
-    if (pane.id !== shown.current && pane.id !== "search")
-      dock.current!.scrollIntoView({ block: "nearest" });
+    const first = pane.id === shown.current && asked === 0;
+    if (!first && pane.id !== "search") dock.current!.scrollIntoView({ block: "nearest" });
     shown.current = pane.id;
-  }, [pane.id]);
+  }, [pane.id, asked]);
   return (
     <section class="dock" aria-label="Panes" ref={dock}>
       <Tabs tabs={panes} chosen={pane.id} panel="pane" onChoose={(id) => store.set({ pane: id })} />
