@@ -10,7 +10,7 @@ noise, and `--files` of 16 to 48 ranks through the whole map. A job is *found* i
 finding names exactly the planted ranks, an allowed stage, and the steps; *cause* says that the
 cause is right, too; *wrong* counts findings that name other ranks. The cost of all findings
 together is compared with the same job without its faults. `--kinds further` are the kinds of
-`FURTHER`, first planted after the rules were written.
+`FURTHER`; like the others, they were known when the rules were written.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 KINDS = ("healthy", "slow_node", "slow_device", "loader_stall", "slow_link", "imbalanced_expert")
-# Kinds of which the rules knew nothing when these faults were planted first.
+# Faults that come and go, grow, or overlap.
 FURTHER = (
     "slow_in_the_middle", "throttling", "throttled_node", "gc_pauses", "pauses_of_one",
     "slow_storage", "slow_cpu", "brief_hiccups", "two_faults", "half_of_the_nodes",

@@ -126,7 +126,8 @@ def with_hidden_cost(
 def _sums(stretches: Stretches, values: Floats | Times, costs: Mapping[str, float]) -> Floats:
     """The sum of a value of stretches by part, float64, shape (parts,)."""
     inside = stretches.part >= 0
-    return np.bincount(stretches.part[inside], values[inside], minlength=len(costs))
+    sums = np.bincount(stretches.part[inside], values[inside], len(costs))
+    return sums.astype(np.float64)
 
 
 def removed_time(stretches: Stretches, costs: Mapping[str, float], steps: int) -> Floats:

@@ -72,7 +72,7 @@ def _ascending(numbers: Times) -> Times:
     """
     if (np.diff(numbers) > 0).all():
         return numbers
-    return numbers[0] + np.arange(len(numbers), dtype=numbers.dtype)
+    return np.arange(numbers[0], numbers[0] + len(numbers))
 
 
 def _as_one_step(trace: Trace, called: Ids32, evidence: str, lengths: Times, share: float) -> Trace:
