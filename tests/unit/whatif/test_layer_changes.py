@@ -234,7 +234,9 @@ def test_a_small_gain_of_merging_is_told_with_a_range_that_holds_none(graph: Gra
     request = parse_request("metaflow:merge=body.a|body.b", CHANGES)
     answer = predict(with_modules(graph), [request])
     assert answer.range[1] >= 1.12 * answer.predicted_step_ms
-    assert any("merged products are as efficient as separate ones" in one for one in answer.assumptions)
+    assert any(
+        "merged products are as efficient as separate ones" in one for one in answer.assumptions
+    )
 
 
 def test_changes_that_cost_time_are_not_ranked() -> None:
