@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stepscope.capture.clock_readings import Reading
@@ -28,7 +28,6 @@ from stepscope.capture.module_ranges import ModuleRanges
 from stepscope.capture.module_registry import ModuleRegistry
 from stepscope.capture.modules_json import describe_registry
 from stepscope.capture.open_ranges import OpenRanges
-from stepscope.capture.optimizer_modules import OptimizerModules
 from stepscope.capture.optimizers import OptimizerWatch
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.part_timer import PartTimer
@@ -47,7 +46,6 @@ class TorchRecording(Recording[ProfilerWindow]):
     """Steps of a PyTorch program; `wanted` is how many were requested."""
 
     wanted: int
-    optimizers: OptimizerModules = field(default_factory=OptimizerModules)
 
 
 class Recorder:
@@ -175,8 +173,6 @@ class Recorder:
     def _stepped(self, optimizer: Any) -> None:
         if self.memory:
             self.memory.optimizer_stepped(optimizer)
-        if self._running:
-            self._running.optimizers.stepped(optimizer)
         self._iteration_ended(optimizer, Kind.OPTIMIZER)
 
     def _marked(self, marks: StepMarks) -> None:
@@ -327,7 +323,6 @@ class Recorder:
             recording.modules = describe_registry(self.registry)
             recording.loaders = self._loader_watch.describe()
             recording.created = self._creations.describe()
-            recording.updates = recording.optimizers.describe(self.registry)
 
     def _release(self) -> None:
         """The run may last for days: keep neither its models nor the recordings alive."""

@@ -35,7 +35,6 @@ class Recording(Generic[WindowT]):
     loaders: list[Json] = field(default_factory=list)
     created: list[Json] = field(default_factory=list)
     times: Json | None = None
-    updates: Json | None = None
     members: dict[str, Member] = field(default_factory=dict)
     member: str = "trace.json"
 

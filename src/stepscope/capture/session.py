@@ -243,7 +243,6 @@ class Session:
             loaders=tuple(recording.loaders) if recording else (),
             created=tuple(recording.created) if recording else (),
             recorded_steps=recording.times if recording else None,
-            updates=recording.updates if recording else None,
         )
 
     def _warnings(

@@ -61,13 +61,6 @@ class Created(Struct, rename={"class_": "class"}):
     source: str
 
 
-class Updates(Struct):
-    """The modules that each optimizer updates, and the optimizer of each of its steps."""
-
-    modules: list[list[str]]
-    steps: list[Annotated[int, Meta(ge=0)]]
-
-
 Duration = Annotated[int, Meta(ge=0, le=1 << 60)]
 
 
@@ -146,7 +139,6 @@ class Manifest(Struct):
     steps_recorded: list[int] = []
     loaders: list[Loader] = []
     created: list[Created] = []
-    updates: Updates | None = None
     recorded_steps: TimedSteps | None = None
     unrecorded_steps: TimedSteps | None = None
     run_shares: RunShares | None = None
