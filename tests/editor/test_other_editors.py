@@ -1,4 +1,4 @@
-"""Neovim and Emacs (Eglot), without a screen: measure, hints, hover, action, undo.
+"""Neovim, Emacs (Eglot) and Helix, without a screen: measure, hints, hover, action, undo.
 
 The keys that a person presses are in `clients/`; each runs the real server on a real model.
 """
@@ -17,6 +17,7 @@ import pytest
 from conftest import MODEL, need
 
 CLIENTS = Path(__file__).parent / "clients"
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "editor.md"
 CHANGED = re.compile(r"def stepscope_input_provider\(batch_size=(\d+)\):  # für alle")
 
 
@@ -24,7 +25,8 @@ def driven(folder: Path, *command: str) -> dict[str, Any]:
     """What an editor showed and did, when it was driven through its part."""
     file, out = folder / "train.py", folder / "found.json"
     file.write_text(MODEL, encoding="utf-8")
-    home = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder)}
+    home = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder),
+            "XDG_CACHE_HOME": str(folder / "cache")}  # fmt: skip
     done = subprocess.run(
         [*command, str(file), sys.executable, str(out)],
         env=os.environ | home,
@@ -66,3 +68,23 @@ def test_neovim(tmp_path: Path) -> None:
 def test_emacs(tmp_path: Path) -> None:
     emacs = need("STEPSCOPE_EMACS", "Emacs with Eglot")
     check(driven(tmp_path, emacs, "-Q", "--batch", "-l", str(CLIENTS / "eglot.el")))
+
+
+def documented_setup(folder: Path) -> None:
+    """Write the files that the guide says Helix needs, with this Python."""
+    folder.mkdir()
+    guide = GUIDE.read_text(encoding="utf-8")
+    files = dict(re.findall(r"```toml\n# ~/\.config/helix/(\S+)\n(.*?)```", guide, re.DOTALL))
+    assert set(files) == {"languages.toml", "config.toml"}
+    for name, text in files.items():
+        command = f"command = {json.dumps(sys.executable)}"
+        (folder / name).write_text(text.replace('command = "python"', command), encoding="utf-8")
+
+
+def test_helix(tmp_path: Path) -> None:
+    neovim = need("STEPSCOPE_NEOVIM", "Neovim")
+    need("STEPSCOPE_HELIX", "Helix")
+    documented_setup(tmp_path / "helix")
+    found = driven(tmp_path, neovim, "--clean", "--headless", "-l", str(CLIENTS / "helix.lua"))
+    check(found)
+    assert re.match(r"[\d.]+ m?s · \d+ %", found["hints"]["12"])
