@@ -1,0 +1,1 @@
+"""Clients of `soak.py`: some well behaved, which check every answer, and some that misbehave."""

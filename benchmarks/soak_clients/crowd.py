@@ -1,0 +1,47 @@
+"""Many clients at once, each again and again, until it is time to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+
+from soak_clients.tally import Tally
+
+Client = Callable[[random.Random], Awaitable[None]]
+
+
+class Crowd:
+    """Runs clients.
+
+    Args:
+        tally: counts connections that broke.
+        seed: of the random choices; each client has its own.
+        pause_s: the longest pause between two runs of a client.
+    """
+
+    def __init__(self, tally: Tally, seed: int, pause_s: float) -> None:
+        self.stop = asyncio.Event()
+        self._tally, self._seed, self._pause_s = tally, seed, pause_s
+        self._flood = asyncio.Lock()
+
+    async def run(self, clients: Iterable[Client]) -> None:
+        """Run clients side by side until `stop` is set."""
+        await asyncio.gather(*(self._repeat(*one) for one in enumerate(clients)))
+
+    @asynccontextmanager
+    async def flood(self) -> AsyncIterator[None]:
+        """While more connections are open than a server takes, others may break."""
+        async with self._flood:
+            yield
+
+    async def _repeat(self, number: int, client: Client) -> None:
+        choose = random.Random(f"{self._seed} {number}")
+        while not self.stop.is_set():
+            try:
+                await client(choose)
+            except (OSError, EOFError, TimeoutError) as error:
+                if not self._flood.locked():
+                    self._tally.wrong(f"{client.__qualname__}: {type(error).__name__} {error}")
+            await asyncio.sleep(choose.uniform(0.1, 1) * self._pause_s)
