@@ -40,7 +40,7 @@ def test_the_profilers_steps_tile_the_time() -> None:
     }
 
 
-def test_marks_that_repeat_or_go_back_are_counted_from_the_first() -> None:
+def test_marks_that_go_back_are_counted_from_the_first() -> None:
     trace = annotate(
         drawn_trace("""
             main     |   0  98 | ProfilerStep#7

@@ -11,7 +11,6 @@ from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.recording_cost.corrected_clocks import Clocks, corrected_clocks
 from stepscope.annotate.recording_cost.part_costs import median_step_ns, part_costs
 from stepscope.annotate.recording_cost.recorded_gaps import (
-    loop_events,
     removed_time,
     stretches_of,
     with_hidden_cost,
@@ -47,7 +46,7 @@ def without_recording_cost(recorded: Trace, annotated: Trace) -> Trace:
         "recorded_ns": round(median_step_ns(annotated)),
         "unrecorded_ns": capture["unrecorded_steps"]["median_ns"],
         "removed_ns": round(float(removed.sum()) / steps),
-        "events": round(np.count_nonzero(loop_events(annotated)) / steps),
+        "events": round(float(stretches.events[stretches.part >= 0].sum()) / steps),
     }
     return _on_clocks(recorded, clocks).with_metadata(
         recording_cost=facts, capture=with_parts_moved(recorded.metadata, clocks.on_cpu)

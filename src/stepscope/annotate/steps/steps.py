@@ -64,13 +64,13 @@ def find_steps(trace: Trace) -> Trace:
 
 
 def _ascending(numbers: Times) -> Times:
-    """The numbers of steps in order of time; counted from the first where marks repeat or go back.
+    """The numbers of steps in order of time; counted from the first where marks go back.
 
     Example:
-        >>> _ascending(np.array([7, 8, 10])).tolist(), _ascending(np.array([2, 1, 1])).tolist()
-        ([7, 8, 10], [2, 3, 4])
+        >>> _ascending(np.array([7, 8, 8])).tolist(), _ascending(np.array([2, 1, 1])).tolist()
+        ([7, 8, 8], [2, 3, 4])
     """
-    if (np.diff(numbers) > 0).all():
+    if (np.diff(numbers) >= 0).all():
         return numbers
     return np.arange(numbers[0], numbers[0] + len(numbers))
 
