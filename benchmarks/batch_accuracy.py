@@ -26,9 +26,9 @@ from typing import Any
 
 from stepscope.batch_size.entry import Entry, open_entry
 from stepscope.batch_size.entry_profile import Profile, make_profile
-from stepscope.batch_size.measurement import Measured
+from stepscope.batch_size.measurement import MeasuredBatch
 from stepscope.batch_size.sweep import sweep
-from stepscope.batch_size.sweep_plan import Plan
+from stepscope.batch_size.sweep_plan import SweepPlan
 from stepscope.batch_size.worker_process import Worker
 from stepscope.capture.batch_size.request import Effort
 
@@ -106,17 +106,17 @@ def _start(worker: Worker, entry: Entry, start: int, quick: bool) -> Profile:
     """What the tool makes of a sweep from one start."""
     effort = Effort(warmup=1, memory=1, least=1, seconds=0) if quick else Effort(memory=1)
 
-    def measure(batch: int) -> Measured:
+    def measure(batch: int) -> MeasuredBatch:
         _say(f"start {start}: batch size {batch}")
         return _measure(worker, entry, batch, effort)
 
-    plan = Plan()
+    plan = SweepPlan()
     rounds, extra = (1, 0) if quick else (plan.rounds, plan.extra)
     found = sweep(measure, start, wanted=plan.points, extra=extra, most_rounds=rounds)
     return make_profile(found.points())
 
 
-def _truth(worker: Worker, entry: Entry, batch: int, quick: bool) -> Measured:
+def _truth(worker: Worker, entry: Entry, batch: int, quick: bool) -> MeasuredBatch:
     """Five times three steps; the mean of each three, of which the median counts."""
     _say(f"truth: batch size {batch}")
     effort = Effort(memory=1, least=_STEPS, most=_STEPS, seconds=0)
@@ -124,11 +124,11 @@ def _truth(worker: Worker, entry: Entry, batch: int, quick: bool) -> Measured:
     return replace(times[0], steps_ms=tuple(statistics.mean(one.steps_ms) for one in times))
 
 
-def _measure(worker: Worker, entry: Entry, batch: int, effort: Effort) -> Measured:
+def _measure(worker: Worker, entry: Entry, batch: int, effort: Effort) -> MeasuredBatch:
     facts = worker.run(entry.request(batch, effort=effort)).facts
     if facts["outcome"] != "measured":
         sys.exit(f"batch size {batch}: {facts}")
-    return Measured(batch, tuple(facts["steps_ms"]), facts["bytes"], facts)
+    return MeasuredBatch(batch, tuple(facts["steps_ms"]), facts["bytes"], facts)
 
 
 def _estimate(worker: Worker, entry: Entry, batch: int) -> int:
@@ -138,7 +138,7 @@ def _estimate(worker: Worker, entry: Entry, batch: int) -> int:
     return int(facts["bytes"])
 
 
-def _compared(profile: Profile, truth: dict[int, Measured]) -> Json:
+def _compared(profile: Profile, truth: dict[int, MeasuredBatch]) -> Json:
     own = {point.batch for point in profile.points}
     predicted = {batch: profile.predict(batch) for batch in truth if batch not in own}
     return {

@@ -20,7 +20,7 @@ from benchmarks.gpu.results import MEASURED, read_results
 
 import stepscope
 from stepscope.batch_size.entry_profile import make_profile
-from stepscope.batch_size.measurement import Point
+from stepscope.batch_size.measurement import BatchPoint
 from stepscope.batch_size.sweep_points import POINTS
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, build_graph
@@ -169,12 +169,12 @@ def batch_sizes(device: Path) -> Iterator[Sizes]:
             yield _sizes(model, points)
 
 
-def _point(one: Json) -> Point:
+def _point(one: Json) -> BatchPoint:
     memory = one.get("peak_allocated_bytes", 0)
-    return Point(one["samples"], one["step_ms"]["median"], memory)
+    return BatchPoint(one["samples"], one["step_ms"]["median"], memory)
 
 
-def _sizes(model: str, points: list[Point]) -> Sizes:
+def _sizes(model: str, points: list[BatchPoint]) -> Sizes:
     """Three neighbors from the usual batch size on, or the last three before the edge."""
     smaller = sum(point.batch < MODELS[model].batch_size for point in points)
     first = min(smaller, len(points) - POINTS)

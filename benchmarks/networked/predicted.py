@@ -15,9 +15,9 @@ from benchmarks.networked.runs import Run, median_ms
 import stepscope
 from stepscope.calibration import calibrate
 from stepscope.graph import Graph, build_graph
-from stepscope.verify.comparison import Measured, middle_mean
-from stepscope.verify.trials import Run as Trial
+from stepscope.verify.comparison import MeasuredRuns, middle_mean
 from stepscope.verify.trials import Script, execute
+from stepscope.verify.trials import TrialRun as Trial
 from stepscope.verify.unrecorded import unrecorded
 from stepscope.whatif import CHANGES, Prediction, parse_request, predict
 
@@ -67,9 +67,9 @@ def prediction(path: Path, point: Point, unchanged: Sequence[Run]) -> Prediction
     return predict(graph, [parse_request(text, CHANGES) for text in point.changes])
 
 
-def _measured(unchanged: Sequence[Run], share: float) -> Measured:
+def _measured(unchanged: Sequence[Run], share: float) -> MeasuredRuns:
     """The step, were each process alone on its core."""
     optimizer = statistics.median(middle_mean(run.optimizer_ns) / 1e6 for run in unchanged) / share
-    return Measured(
+    return MeasuredRuns(
         (median_ms(list(unchanged)) / share,), (0.0,), {"data_loading": 0.0, "optimizer": optimizer}
     )

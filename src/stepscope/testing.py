@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.trace.arguments import Arguments, Block
+from stepscope.trace.arguments import ArgumentBlock, Arguments
 from stepscope.trace.builder import Arrows, Parts, build
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Metadata, Trace
@@ -129,7 +129,7 @@ def _parts(drawing: _Drawing, metadata: Metadata) -> Parts:
         for name in ("track", "start_ns", "duration_ns", *_OPTIONS.values())
     }
     columns["source"] = np.arange(len(events))
-    blocks = (Block.of(range(len(events)), drawing.arguments),) if events else ()
+    blocks = (ArgumentBlock.of(range(len(events)), drawing.arguments),) if events else ()
     return Parts(
         events=columns,
         tracks=_tracks(drawing, metadata),

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import stepscope
 from stepscope.annotate.links.launch_sides import device_work
-from stepscope.diff import Comparison, Row, compare, explain
+from stepscope.diff import Row, RunComparison, compare, explain
 
 
-def pair(traces: Path, before: str, after: str) -> Comparison:
+def pair(traces: Path, before: str, after: str) -> RunComparison:
     return compare(stepscope.open(traces / before), stepscope.open(traces / after))
 
 
-def row(found: Comparison, part: str, *key: str) -> Row:
+def row(found: RunComparison, part: str, *key: str) -> Row:
     return next(one for one in found.parts[part] if one.key == key)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import stepscope
 from stepscope.roofline import work_of
-from stepscope.roofline.operator_shapes import Call, Tensor
+from stepscope.roofline.operator_shapes import OperatorCall, Tensor
 from stepscope.summary.report_facts import summarize
 
 torch = pytest.importorskip("torch")
@@ -108,7 +108,7 @@ def test_the_argument_that_tells_of_a_mask_is_where_torch_has_it(name: str, suff
     both = []
     for masked in ("False", "True"):
         values[place] = masked
-        work = work_of(f"aten::{name}{suffix}", Call((heads,) * 4, tuple(values)))
+        work = work_of(f"aten::{name}{suffix}", OperatorCall((heads,) * 4, tuple(values)))
         assert work is not None
         both.append(work.flops)
     assert both[1] == both[0] / 2

@@ -9,7 +9,7 @@ import pytest
 
 from stepscope.batch_size.entry import module_file, open_entry
 from stepscope.batch_size.entry_profile import make_profile
-from stepscope.batch_size.measurement import Measured, combine
+from stepscope.batch_size.measurement import MeasuredBatch, combine
 from stepscope.batch_size.worker_process import Worker
 from stepscope.capture.batch_size.request import Effort
 from stepscope.errors import BatchError
@@ -87,7 +87,7 @@ def test_a_short_last_batch_is_no_step_to_time(worker: Worker, tmp_path: Path) -
 
 def test_throughput_counts_them() -> None:
     points = [
-        combine([Measured(batch, (2.0 * batch + 20.0,), 100, {"samples": [4 * batch]})])
+        combine([MeasuredBatch(batch, (2.0 * batch + 20.0,), 100, {"samples": [4 * batch]})])
         for batch in (8, 16, 32)
     ]
     profile = make_profile(points)

@@ -241,14 +241,16 @@ VERIFIED = ["overwrites a checkpoint", "writes by __file__", "uses sqlite",
 def test_verify_leaves_the_project_as_it_was(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stepscope.verify.trials import Run, Script, execute, script_scratch
+    from stepscope.verify.trials import Script, TrialRun, execute, script_scratch
 
     needs(OVERLAY, project)
     monkeypatch.chdir(project)
     harm = "\n".join(textwrap.dedent(HARMFUL[name]) for name in VERIFIED)
     script = Script(str(write_script(project, harm)))
     before = snapshot(project, tmp_path / "data")
-    facts = execute(Run(script, 1, 2, scratch=script_scratch(script)), lambda label, line: None)
+    facts = execute(
+        TrialRun(script, 1, 2, scratch=script_scratch(script)), lambda label, line: None
+    )
     assert len(facts["steps_ns"]) == 2
     assert snapshot(project, tmp_path / "data") == before
 
@@ -257,7 +259,7 @@ def test_verify_leaves_the_project_as_it_was(
 def test_processes_that_train_together_share_one_view(
     project: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stepscope.verify.trials import Run, Script, execute
+    from stepscope.verify.trials import Script, TrialRun, execute
 
     needs(method, project)
     monkeypatch.chdir(project)
@@ -272,6 +274,6 @@ def test_processes_that_train_together_share_one_view(
         """,
     )
     before = snapshot(project)
-    run_ = Run(Script(str(path)), 1, 2, processes=2, scratch=plan(path, method))
+    run_ = TrialRun(Script(str(path)), 1, 2, processes=2, scratch=plan(path, method))
     assert len(execute(run_, lambda label, line: None)["steps_ns"]) == 2
     assert snapshot(project) == before

@@ -15,7 +15,7 @@ from machine_calibration import calibrated
 from stepscope.errors import CaptureError, ChangeError
 from stepscope.verify import Script
 from stepscope.verify.change_spec import parse_specs
-from stepscope.verify.trials import Run, execute
+from stepscope.verify.trials import TrialRun, execute
 
 # Says at each step what a change would show in.
 TRAINING = """
@@ -68,7 +68,7 @@ def run(script: Script, change: str = "", warmup: int = 1, steps: int = 2) -> tu
     lines: list[str] = []
     specs = parse_specs(change) if change else ()
     facts = execute(
-        Run(
+        TrialRun(
             script, warmup, steps, [(spec.name, spec.arguments) for spec in specs],
             processes=max((spec.processes for spec in specs), default=1), label=change,
         ),

@@ -25,7 +25,7 @@ from stepscope.trace.trace import Trace
 _FRAMEWORKS = ("jax", "xla")
 
 
-class Line(NamedTuple):
+class CompiledLine(NamedTuple):
     """A line of a file; `-1` and empty if unknown."""
 
     file: str = ""
@@ -39,14 +39,14 @@ class CompiledSources:
         self._trace = trace
         self._compiled = trace.metadata.framework in _FRAMEWORKS
 
-    def line(self, event: int) -> Line:
+    def line(self, event: int) -> CompiledLine:
         """The line of a compiled operation, or of the program whose call an event is in."""
         if not self._compiled:
-            return Line()
+            return CompiledLine()
         own = _line(self._trace.event_arguments(event).get("source"))
         if not is_users(own.file):
             own = self._of_users[self._frame[event]] or own
-        return own if own.file else self._programs.get(self.program(event), Line())
+        return own if own.file else self._programs.get(self.program(event), CompiledLine())
 
     def program(self, event: int) -> str:
         """The compiled function whose call an event is part of, empty if none."""
@@ -60,14 +60,14 @@ class CompiledSources:
         return frames_of_events(self._trace)
 
     @cached_property
-    def _of_users(self) -> list[Line | None]:
+    def _of_users(self) -> list[CompiledLine | None]:
         """The user's line in or around each frame; and last None, for what has no frame."""
         frames = self._trace["frames"]
         lines, parents = frames["line"].tolist(), frames["parent"].tolist()
-        result: list[Line | None] = []
+        result: list[CompiledLine | None] = []
         for file, line, above in zip(frames.text("file"), lines, parents, strict=True):
             around = result[above] if above >= 0 else None
-            result.append(Line(file, line) if file and is_users(file) else around)
+            result.append(CompiledLine(file, line) if file and is_users(file) else around)
         return [*result, None]
 
     @cached_property
@@ -78,7 +78,7 @@ class CompiledSources:
         return inherit(events["parent"], np.where(calls, events["id"], -1))
 
     @cached_property
-    def _programs(self) -> dict[str, Line]:
+    def _programs(self) -> dict[str, CompiledLine]:
         """The first line of each program: in the function itself, else of the user's that it runs.
 
         A program of JAX's own has the first line in the file that most of its operations are from.
@@ -87,11 +87,11 @@ class CompiledSources:
         inside = self._lines_by_function
         return {name: _first(inside.get(name) or found) for name, found in lines.items()}
 
-    def _lines_of_programs(self) -> dict[str, Counter[Line]]:
+    def _lines_of_programs(self) -> dict[str, Counter[CompiledLine]]:
         events = self._trace.events
         rows = np.flatnonzero(events.text("category").mask("cpu_op", "kernel"))
         rows = rows[np.argsort(events["source"][rows])]
-        lines: dict[str, Counter[Line]] = {}
+        lines: dict[str, Counter[CompiledLine]] = {}
         scopes = events.text("scope")
         texts = self._trace.arguments.texts(events["source"][rows])
         for row, found in zip(rows.tolist(), map(parse, texts), strict=True):
@@ -103,15 +103,15 @@ class CompiledSources:
         return lines
 
     @cached_property
-    def _lines_by_function(self) -> dict[str, Counter[Line]]:
+    def _lines_by_function(self) -> dict[str, Counter[CompiledLine]]:
         """The lines of the user's functions in which operations were traced, by their names."""
         frames = self._trace["frames"]
-        result: dict[str, Counter[Line]] = {}
+        result: dict[str, Counter[CompiledLine]] = {}
         columns = zip(frames.text("function"), frames.text("file"), frames["line"], strict=True)
         for function, file, line in columns:
             if file and is_users(file):
                 name = (function or "").rpartition(".")[2]
-                result.setdefault(name, Counter())[Line(file, int(line))] += 1
+                result.setdefault(name, Counter())[CompiledLine(file, int(line))] += 1
         return result
 
 
@@ -121,7 +121,7 @@ def _program(arguments: Mapping[str, Any], scope: str | None) -> str:
     return module.removeprefix("jit_") if module else scope_of(scope or "").program
 
 
-def _first(lines: Counter[Line]) -> Line:
+def _first(lines: Counter[CompiledLine]) -> CompiledLine:
     """The first line in the file with most of them, the user's before others."""
     users = Counter({line: count for line, count in lines.items() if is_users(line.file)})
     files: Counter[str] = Counter()
@@ -131,6 +131,8 @@ def _first(lines: Counter[Line]) -> Line:
     return min(line for line in lines if line.file == file)
 
 
-def _line(source: object) -> Line:
+def _line(source: object) -> CompiledLine:
     file, _, number = str(source or "").rpartition(":")
-    return Line(file, int(number)) if number.isascii() and number.isdigit() else Line()
+    return (
+        CompiledLine(file, int(number)) if number.isascii() and number.isdigit() else CompiledLine()
+    )

@@ -14,7 +14,7 @@ from stepscope.analyze.finding import Finding, Gain, Place
 from stepscope.analyze.gains import Gains, glob
 from stepscope.analyze.measures import Measures
 from stepscope.analyze.patch import Patch, patch_of
-from stepscope.analyze.source_places import Places
+from stepscope.analyze.source_places import PlaceFinder
 from stepscope.annotate.steps.steps import ranks_with_steps
 from stepscope.arrays import Rows
 from stepscope.contexts import ContextTree
@@ -60,7 +60,7 @@ class RuleContext:
         self._bind_search(EventSearch(trace, rank))
         self._bind_measures(Measures(self.search))
         self._bind_gains(Gains(self.search, self.measures))
-        self._places = Places(self.trace)
+        self._places = PlaceFinder(self.trace)
 
     def _bind_search(self, search: EventSearch) -> None:
         self.search = search

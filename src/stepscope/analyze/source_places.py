@@ -39,7 +39,7 @@ _ACTIVITY = re.compile(r"^stepscope\.(?:(evaluation|checkpointing)|block): (\S+)
 _MOST_EVENTS = 100_000
 
 
-class Places:
+class PlaceFinder:
     """Finds the place of the events of a trace."""
 
     def __init__(self, trace: Trace) -> None:

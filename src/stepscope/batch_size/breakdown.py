@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Breakdown:
+class StepBreakdown:
     """One step at one batch size.
 
     Attributes:
@@ -77,7 +77,7 @@ class Breakdown:
         return result
 
 
-def read_breakdown(capture: Path, batch: int, step_ms: float) -> Breakdown | None:
+def read_breakdown(capture: Path, batch: int, step_ms: float) -> StepBreakdown | None:
     """The breakdown of a capture that a measuring process wrote.
 
     Args:
@@ -94,7 +94,7 @@ def read_breakdown(capture: Path, batch: int, step_ms: float) -> Breakdown | Non
 
 def break_down(
     trace: Trace, storages: Mapping[str, Sequence[Json]], batch: int, step_ms: float
-) -> Breakdown | None:
+) -> StepBreakdown | None:
     """The same for an open trace."""
     if not len(trace["steps"]):
         return None
@@ -106,7 +106,7 @@ def break_down(
     costs = find_costs(trace, attribution, step, scale)
     held = find_memory_owners(trace, attribution, footprint.blocks if footprint else ())
     kept = find_memory_owners(trace, attribution, footprint.kept if footprint else ())
-    return Breakdown(
+    return StepBreakdown(
         batch,
         step_ms,
         recorded_ms,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepscope.batch_size.breakdown import Breakdown
+from stepscope.batch_size.breakdown import StepBreakdown
 from stepscope.batch_size.entry_profile import Profile
 
 _CHOICES = 256
@@ -12,7 +12,10 @@ BEYOND = 4  # times the largest batch size measured; further than that no line m
 
 
 def curve(
-    profile: Profile, batch: int, breakdown: Breakdown | None = None, capacity: float | None = None
+    profile: Profile,
+    batch: int,
+    breakdown: StepBreakdown | None = None,
+    capacity: float | None = None,
 ) -> list[dict[str, Any]]:
     """Predictions from one sample to as many as memory allows.
 
@@ -44,7 +47,7 @@ def _most(profile: Profile, largest: int, capacity: float | None) -> int:
     return max(min(limits), 1)
 
 
-def _row(profile: Profile, breakdown: Breakdown | None, batch: int) -> dict[str, Any]:
+def _row(profile: Profile, breakdown: StepBreakdown | None, batch: int) -> dict[str, Any]:
     row = profile.predict(batch)
     if breakdown is not None and breakdown.memory and "bytes" in row:
         row["memory"] = breakdown.memory_at(batch, row["bytes"])

@@ -16,7 +16,7 @@ from typing import Any
 from stepscope.batch_size.ast_nodes import text_of
 from stepscope.batch_size.number_tokens import write_number, written_number
 from stepscope.batch_size.site import Site
-from stepscope.batch_size.source_facts import Facts, parse_python, read_facts
+from stepscope.batch_size.source_facts import SourceFacts, parse_python, read_facts
 from stepscope.errors import BatchError, one_line
 
 
@@ -102,7 +102,7 @@ def _check_python(old: str, new: str, site: Site, edit: Edit) -> None:
             raise _refusal(site)
 
 
-def _expression_at(facts: Facts, site: Site) -> ast.expr | None:
+def _expression_at(facts: SourceFacts, site: Site) -> ast.expr | None:
     """The expression that covers the site's characters, no more and no less."""
     line = site.line
     near = (

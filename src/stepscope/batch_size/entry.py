@@ -13,7 +13,7 @@ from pathlib import Path
 from stepscope.batch_size.edit import edit_site
 from stepscope.batch_size.find_site import find_site
 from stepscope.batch_size.site import Site, SiteChoice
-from stepscope.batch_size.source_text import Source, declared_encoding, read_source
+from stepscope.batch_size.source_text import EditableText, declared_encoding, read_source
 from stepscope.capture.batch_size.request import Effort, Request
 from stepscope.errors import BatchError
 from stepscope.scratch import Scratch
@@ -42,7 +42,7 @@ class Entry:
     path: str
     arguments: tuple[str, ...]
     site: Site
-    sources: Mapping[str, Source]
+    sources: Mapping[str, EditableText]
     unsaved: frozenset[str]
     folder: str
     scratch: Scratch | None = None
@@ -143,7 +143,7 @@ def open_entry(
     texts = (unsaved or {}).items()
     edited = {os.path.realpath(file): _unsaved(file, text) for file, text in texts}
 
-    def source_of(file: str) -> Source:
+    def source_of(file: str) -> EditableText:
         return edited.get(os.path.realpath(file)) or read_source(file)
 
     source = source_of(full)
@@ -179,7 +179,7 @@ def module_file(name: str) -> str:
     return spec.origin
 
 
-def _unsaved(path: str, text: str) -> Source:
+def _unsaved(path: str, text: str) -> EditableText:
     """An editor's text of a file, in the encoding that it declares."""
     try:
         encoding = declared_encoding(path, text.encode())
@@ -188,7 +188,7 @@ def _unsaved(path: str, text: str) -> Source:
         raise BatchError(
             f"cannot measure the unsaved text of {path}: {error}; save it first", path
         ) from error
-    return Source(path, text, encoding)
+    return EditableText(path, text, encoding)
 
 
 def given_option(arguments: Sequence[str], option: str) -> str | None:

@@ -16,7 +16,7 @@ from stepscope.batch_size.fit_warnings import (
     time_warnings,
 )
 from stepscope.batch_size.linear_model import Model
-from stepscope.batch_size.measurement import Point
+from stepscope.batch_size.measurement import BatchPoint
 
 Json = dict[str, Any]
 _KNEE = 0.9
@@ -37,7 +37,7 @@ class Profile:
         warnings: sentences.
     """
 
-    points: tuple[Point, ...]
+    points: tuple[BatchPoint, ...]
     time: Model | None
     memory: Model | None
     too_large: int | None = None
@@ -160,7 +160,7 @@ class Profile:
 
 
 def make_profile(
-    points: Sequence[Point],
+    points: Sequence[BatchPoint],
     too_large: int | None = None,
     device: Json | None = None,
     warnings: Sequence[str] = (),
@@ -189,7 +189,7 @@ def make_profile(
     return Profile(tuple(points), time, memory, too_large, device or {}, tuple(notes))
 
 
-def _fitted(points: Sequence[Point], quantity: str, tolerance: float) -> Model:
+def _fitted(points: Sequence[BatchPoint], quantity: str, tolerance: float) -> Model:
     kept = [point for point in points if not point.held_back]
     held = [point for point in points if point.held_back]
     error = None
@@ -199,7 +199,7 @@ def _fitted(points: Sequence[Point], quantity: str, tolerance: float) -> Model:
     return replace(_fit(points, quantity, tolerance), own_error=error)
 
 
-def _fit(points: Sequence[Point], quantity: str, tolerance: float) -> Model:
+def _fit(points: Sequence[BatchPoint], quantity: str, tolerance: float) -> Model:
     batches = [point.batch for point in points]
     values = [float(getattr(point, quantity)) for point in points]
     if quantity == "bytes":

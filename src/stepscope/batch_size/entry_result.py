@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stepscope.batch_size.breakdown import Breakdown
+from stepscope.batch_size.breakdown import StepBreakdown
 from stepscope.batch_size.device_memory import Capacity
 from stepscope.batch_size.edit import Edit, edit_site
 from stepscope.batch_size.entry import Entry
 from stepscope.batch_size.entry_profile import Profile
-from stepscope.batch_size.memory_estimate import Estimate
+from stepscope.batch_size.memory_estimate import MemoryEstimate
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Result:
+class EntryResult:
     """The result for one entry file.
 
     Attributes:
@@ -34,8 +34,8 @@ class Result:
 
     entry: Entry
     profile: Profile
-    breakdown: Breakdown | None = None
-    estimate: Estimate | None = None
+    breakdown: StepBreakdown | None = None
+    estimate: MemoryEstimate | None = None
     capture: Path | None = None
     program_memory: Mapping[str, int] = field(default_factory=dict)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepscope.batch_size.linear_model import Model
-from stepscope.batch_size.measurement import Point, scatter
+from stepscope.batch_size.measurement import BatchPoint, scatter
 
 TIME_TOLERANCE, MEMORY_TOLERANCE = 0.04, 0.002
 FAILED_CHECK = 0.25  # relative error on the held-back point beyond which nothing is suggested
 _NOISE = 2  # standard errors within which a line is not wrong
 
 
-def time_tolerance(points: Sequence[Point]) -> float:
+def time_tolerance(points: Sequence[BatchPoint]) -> float:
     """The relative distance from a line that noise explains."""
     return max(TIME_TOLERANCE, _NOISE * scatter(points))
 
@@ -23,7 +23,7 @@ def check_failed(model: Model | None) -> bool:
     return error is not None and error > FAILED_CHECK
 
 
-def time_warnings(time: Model, points: Sequence[Point]) -> list[str]:
+def time_warnings(time: Model, points: Sequence[BatchPoint]) -> list[str]:
     """Sentences about where the points contradict the model of run time."""
     notes = []
     noise = scatter(points)

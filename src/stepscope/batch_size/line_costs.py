@@ -7,7 +7,7 @@ from typing import Any
 
 from stepscope.annotate.attribution import Attribution
 from stepscope.annotate.line_ranges import Line
-from stepscope.batch_size.memory_owners import Held
+from stepscope.batch_size.memory_owners import OwnedBytes
 from stepscope.batch_size.step_costs import Cost
 from stepscope.trace.trace import Trace
 
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 def line_costs(
     attribution: Attribution,
     costs: Iterable[Cost],
-    kept: Iterable[Held],
+    kept: Iterable[OwnedBytes],
     trace: Trace,
     storages: Sequence[Json] = (),
 ) -> list[Json]:
@@ -46,7 +46,7 @@ class _Lines:
         self.rows: dict[Line, Json] = {}
 
     def build(
-        self, costs: Iterable[Cost], kept: Iterable[Held], storages: Iterable[Json]
+        self, costs: Iterable[Cost], kept: Iterable[OwnedBytes], storages: Iterable[Json]
     ) -> list[Json]:
         for cost in costs:
             if cost.lines >= 0:
@@ -74,7 +74,7 @@ class _Lines:
         self._row(stack[-1])["self_ms"] += cost.ms
         self._row(stack[-1])["calls"] += cost.calls
 
-    def _add_kept(self, one: Held) -> None:
+    def _add_kept(self, one: OwnedBytes) -> None:
         stack = self.attribution.stacks[one.lines]
         for line in dict.fromkeys(stack):
             self._row(line)["activations_bytes"] += one.bytes

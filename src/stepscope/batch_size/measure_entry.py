@@ -6,12 +6,12 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from stepscope.batch_size.breakdown import Breakdown, read_breakdown
+from stepscope.batch_size.breakdown import StepBreakdown, read_breakdown
 from stepscope.batch_size.entry import Entry
-from stepscope.batch_size.measurement import Measured
-from stepscope.batch_size.memory_estimate import Estimate, estimate
+from stepscope.batch_size.measurement import MeasuredBatch
+from stepscope.batch_size.memory_estimate import MemoryEstimate, estimate
 from stepscope.batch_size.sweep import Progress, Sweep
-from stepscope.batch_size.sweep_plan import Plan
+from stepscope.batch_size.sweep_plan import SweepPlan
 from stepscope.batch_size.sweep_points import POINTS
 from stepscope.batch_size.worker_process import Cancelled, Reply, Worker
 from stepscope.errors import BatchError
@@ -27,10 +27,10 @@ _INEXACT = {
 _ONE_BATCH = 0.01  # how far the samples of a step may be from the batch size
 
 
-class Measuring:
+class EntryMeasuring:
     """The measurements of one entry."""
 
-    def __init__(self, entry: Entry, plan: Plan, worker: Worker) -> None:
+    def __init__(self, entry: Entry, plan: SweepPlan, worker: Worker) -> None:
         self.entry, self.plan, self.worker = entry, plan, worker
         self.device: Json = {}
         self.notes: list[str] = []
@@ -40,7 +40,7 @@ class Measuring:
         self._is_jax = False  # whose memory XLA knows without running
         self.program_memory: dict[str, int] = {}
 
-    def measure(self, batch: int) -> Measured | None:
+    def measure(self, batch: int) -> MeasuredBatch | None:
         """Once, in a fresh process; the first also records what the step is made of."""
         if self._surely_too_large(batch):
             return None
@@ -66,7 +66,7 @@ class Measuring:
             self.program_memory = facts.get("memory") or {}
         if capture is not None and capture.exists():
             self._captures[batch] = capture
-        return Measured(batch, tuple(facts["steps_ms"]), facts["bytes"], facts)
+        return MeasuredBatch(batch, tuple(facts["steps_ms"]), facts["bytes"], facts)
 
     def _folder(self) -> Path:
         """For captures of this entry, which stay until it is measured again."""
@@ -80,14 +80,14 @@ class Measuring:
         """The recorded steps; gone after the session is closed or the entry measured again."""
         return next(iter(self._captures.values()), None)
 
-    def breakdown(self, found: Sweep) -> Breakdown | None:
+    def breakdown(self, found: Sweep) -> StepBreakdown | None:
         """The breakdown of the recorded batch size."""
         for batch, capture in self._captures.items():
             ms = next(point.ms for point in found.points() if point.batch == batch)
             return read_breakdown(capture, batch, ms)
         return None
 
-    def estimate(self, found: Sweep, progress: Progress) -> Estimate | None:
+    def estimate(self, found: Sweep, progress: Progress) -> MemoryEstimate | None:
         """Memory without computing, at the batch sizes measured; a note where that fails."""
         if not self.plan.estimate or self.device.get("type") != "cpu" or self._is_jax:
             return None
@@ -153,7 +153,7 @@ def _place(error: Json, entry: Entry) -> tuple[str, int | None]:
     return error.get("file") or entry.path, error.get("line")
 
 
-def _of_steps(found: Sweep, plan: Plan) -> list[str]:
+def _of_steps(found: Sweep, plan: SweepPlan) -> list[str]:
     """Warnings from the steps: varying inputs, memory not counted, too few to time."""
     facts = [one.facts for rounds in found.rounds.values() for one in rounds]
     notes = [*_of_outside_writes(facts), *_of_samples(found)]
@@ -198,7 +198,7 @@ def _of_samples(found: Sweep) -> list[str]:
     ]
 
 
-def _of_rounds(entry: Entry, found: Sweep, plan: Plan) -> list[str]:
+def _of_rounds(entry: Entry, found: Sweep, plan: SweepPlan) -> list[str]:
     """Warnings from the sweep: times that still changed, a batch size that did not fit."""
     notes = []
     if found.stable is False:

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredBatch:
     """One batch size, measured once in a separate process.
 
     Attributes:
@@ -43,7 +43,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Point:
+class BatchPoint:
     """One batch size, measured once or several times.
 
     Attributes:
@@ -92,17 +92,17 @@ class Point:
         }
 
 
-def scatter(points: Sequence[Point]) -> float:
+def scatter(points: Sequence[BatchPoint]) -> float:
     """The mean standard error of the times, relative."""
     return statistics.mean(point.error_ms / point.ms for point in points)
 
 
-def combine(rounds: Sequence[Measured], held_back: bool = False) -> Point:
+def combine(rounds: Sequence[MeasuredBatch], held_back: bool = False) -> BatchPoint:
     """One point of all measurements at a batch size."""
     medians = [one.ms for one in rounds]
     samples = medians if len(medians) > 2 else [ms for one in rounds for ms in one.steps_ms]
     powers = [one.watts for one in rounds if one.watts is not None]
-    return Point(
+    return BatchPoint(
         rounds[0].batch,
         statistics.median(medians),
         max(one.bytes for one in rounds),

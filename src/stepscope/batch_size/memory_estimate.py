@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MemoryEstimate:
     """Peak memory on a CPU, as estimated with fake tensors.
 
     Attributes:
@@ -58,7 +58,7 @@ def estimate(
     batches: Sequence[int],
     measured: int | None = None,
     timeout_s: float = 600.0,
-) -> Estimate:
+) -> MemoryEstimate:
     """Estimate the peak at some batch sizes.
 
     Args:
@@ -79,7 +79,7 @@ def estimate(
     first = facts[batches[0]]
     model = fit_peaks(list(sizes), list(sizes.values())) if len(sizes) > 1 else None
     error = first["bytes"] / measured - 1 if measured else None
-    return Estimate(batches[0], sizes, first["memory"], first["modules"], model, error)
+    return MemoryEstimate(batches[0], sizes, first["memory"], first["modules"], model, error)
 
 
 def _run(worker: Worker, entry: Entry, batch: int, timeout_s: float) -> Json:

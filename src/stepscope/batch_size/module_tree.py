@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepscope.annotate.attribution import Attribution
-from stepscope.batch_size.memory_owners import Held
+from stepscope.batch_size.memory_owners import OwnedBytes
 from stepscope.batch_size.step_costs import Cost
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
@@ -22,8 +22,8 @@ def module_tree(
     trace: Trace,
     attribution: Attribution,
     costs: Iterable[Cost],
-    held: Iterable[Held],
-    kept: Iterable[Held],
+    held: Iterable[OwnedBytes],
+    kept: Iterable[OwnedBytes],
     step_ms: float,
 ) -> Json:
     """Build the tree.
@@ -58,8 +58,8 @@ class _Tree:
     def build(
         self,
         costs: Iterable[Cost],
-        held: Iterable[Held],
-        kept: Iterable[Held],
+        held: Iterable[OwnedBytes],
+        kept: Iterable[OwnedBytes],
         step_ms: float,
     ) -> Json:
         for cost in costs:
@@ -88,7 +88,7 @@ class _Tree:
         node["backward_ms" if cost.backward else "forward_ms"] += cost.ms
         node["calls"] += cost.calls
 
-    def _holder(self, one: Held) -> Json:
+    def _holder(self, one: OwnedBytes) -> Json:
         if one.operator < 0:
             return self._owner(one.module, one.stage)
         return self._operator(one.module, one.stage, one.operator, one.lines)

@@ -29,7 +29,7 @@ _BY_STAGE = {"data_loading": "inputs", "transfer": "inputs", "forward": "activat
 
 
 @dataclass(frozen=True)
-class Block:
+class PeakAllocation:
     """One allocation alive at the peak.
 
     Attributes:
@@ -58,8 +58,8 @@ class Footprint:
 
     step: int
     bytes: int
-    blocks: tuple[Block, ...]
-    kept: tuple[Block, ...]
+    blocks: tuple[PeakAllocation, ...]
+    kept: tuple[PeakAllocation, ...]
 
     def split(self) -> dict[str, int]:
         """Bytes by kind; they add up to the peak."""
@@ -148,7 +148,7 @@ class _Ledger:
         forward = events["start_ns"][events["stage"] == STAGES.index("forward")]
         self._first_forward = int(forward.min()) if len(forward) else 0
 
-    def blocks(self, place: int) -> list[Block]:
+    def blocks(self, place: int) -> list[PeakAllocation]:
         """The live blocks after the row at `place`; they add up to that row's total."""
         alive, freed = _alive(self.rows[: place + 1])
         ends = self._ends(place)
@@ -163,11 +163,11 @@ class _Ledger:
                 ends.setdefault(row.address, row.time)
         return ends
 
-    def _block(self, row: _Row, freed: int | None) -> Block:
+    def _block(self, row: _Row, freed: int | None) -> PeakAllocation:
         storage = self._storage(row)
         if storage is not None:
-            return Block(row.bytes, _KEPT[storage["kind"]], row.event, storage)
-        return Block(row.bytes, self._kind(row, freed), row.event)
+            return PeakAllocation(row.bytes, _KEPT[storage["kind"]], row.event, storage)
+        return PeakAllocation(row.bytes, self._kind(row, freed), row.event)
 
     def _storage(self, row: _Row) -> Json | None:
         """The storage that a block still is when the steps are over."""
@@ -185,16 +185,16 @@ class _Ledger:
             return "inputs"
         return _BY_STAGE.get(STAGES[stage], "untracked")
 
-    def _earlier(self, freed: set[int], place: int, fresh_bytes: int) -> list[Block]:
+    def _earlier(self, freed: set[int], place: int, fresh_bytes: int) -> list[PeakAllocation]:
         """Blocks allocated before the first row and still alive, known storages first."""
         known = [
-            Block(row["bytes"], _KEPT[row["kind"]], -1, row)
+            PeakAllocation(row["bytes"], _KEPT[row["kind"]], -1, row)
             for address, row in self._before.items()
             if address not in freed
         ]
         total = self.rows[place].total
         rest = total - fresh_bytes - sum(block.bytes for block in known)
-        return [*known, Block(rest, "untracked", -1)] if rest > 0 else known
+        return [*known, PeakAllocation(rest, "untracked", -1)] if rest > 0 else known
 
 
 def _rows(trace: Trace, device: str) -> list[_Row]:

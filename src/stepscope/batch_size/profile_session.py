@@ -9,16 +9,16 @@ from dataclasses import replace
 
 from stepscope.batch_size.entry import Entry, open_entry
 from stepscope.batch_size.entry_profile import make_profile
-from stepscope.batch_size.entry_result import Result
-from stepscope.batch_size.measure_entry import Measuring
+from stepscope.batch_size.entry_result import EntryResult
+from stepscope.batch_size.measure_entry import EntryMeasuring
 from stepscope.batch_size.site import SiteChoice
 from stepscope.batch_size.sweep import NothingFits, Progress, sweep
-from stepscope.batch_size.sweep_plan import Plan
+from stepscope.batch_size.sweep_plan import SweepPlan
 from stepscope.batch_size.worker_process import Worker
 from stepscope.scratch import plan_scratch
 
 
-class Session:
+class ProfileSession:
     """Profiles entry files with one measuring process, which it keeps ready between them.
 
     Args:
@@ -44,7 +44,7 @@ class Session:
         self.cancel = threading.Event()
         self._workers: dict[bool, Worker] = {}
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> ProfileSession:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,8 +68,8 @@ class Session:
         unsaved: Mapping[str, str] | None = None,
         choice: str | SiteChoice | None = None,
         folder: str | os.PathLike[str] | None = None,
-        plan: Plan | None = None,
-    ) -> Result:
+        plan: SweepPlan | None = None,
+    ) -> EntryResult:
         """Measure an entry file at several batch sizes.
 
         Args:
@@ -90,14 +90,14 @@ class Session:
             Cancelled: `session.cancel` was set.
         """
         entry = open_entry(path, arguments, unsaved=unsaved, choice=choice, folder=folder)
-        return self.profile_entry(entry, plan or Plan())
+        return self.profile_entry(entry, plan or SweepPlan())
 
-    def profile_entry(self, entry: Entry, plan: Plan) -> Result:
+    def profile_entry(self, entry: Entry, plan: SweepPlan) -> EntryResult:
         """The same for an entry that is open already."""
         if entry.scratch is None:
             scratch = plan_scratch(entry.path, entry.folder, in_place=self.in_place)
             entry = replace(entry, scratch=scratch)
-        run = Measuring(entry, plan, self._worker(entry.may_fork))
+        run = EntryMeasuring(entry, plan, self._worker(entry.may_fork))
         try:
             found = sweep(
                 run.measure,
@@ -113,7 +113,7 @@ class Session:
         notes = run.warnings(found)
         profile = make_profile(found.points(), found.too_large, run.device, notes)
         breakdown = run.breakdown(found)
-        return Result(entry, profile, breakdown, estimated, run.capture, run.program_memory)
+        return EntryResult(entry, profile, breakdown, estimated, run.capture, run.program_memory)
 
     def _worker(self, fork: bool) -> Worker:
         if fork not in self._workers:

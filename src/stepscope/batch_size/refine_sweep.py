@@ -9,12 +9,12 @@ from math import log
 from stepscope.batch_size.fit import fit_model, hold_back
 from stepscope.batch_size.fit_warnings import time_tolerance
 from stepscope.batch_size.linear_model import Model
-from stepscope.batch_size.measurement import Point
+from stepscope.batch_size.measurement import BatchPoint
 
 _APART = 1.15  # closer ones differ by less than noise
 
 
-def refine(points: Sequence[Point]) -> int | None:
+def refine(points: Sequence[BatchPoint]) -> int | None:
     """The batch size that shows most about where run time is not linear.
 
     Args:
@@ -35,7 +35,7 @@ def refine(points: Sequence[Point]) -> int | None:
     return _between(points)
 
 
-def _model(points: Sequence[Point]) -> Model:
+def _model(points: Sequence[BatchPoint]) -> Model:
     return fit_model(
         [one.batch for one in points],
         [one.ms for one in points],
@@ -43,7 +43,7 @@ def _model(points: Sequence[Point]) -> Model:
     )
 
 
-def _misses(model: Model, points: Sequence[Point]) -> bool:
+def _misses(model: Model, points: Sequence[BatchPoint]) -> bool:
     """Whether the model, or the one without the held-back point, is off by more than noise."""
     worst = model.residual()
     for held in (one for one in points if one.held_back):
@@ -52,7 +52,7 @@ def _misses(model: Model, points: Sequence[Point]) -> bool:
     return worst > time_tolerance(points)
 
 
-def _between(points: Sequence[Point]) -> int | None:
+def _between(points: Sequence[BatchPoint]) -> int | None:
     """The middle of the gap where most batch sizes are most uncertain."""
     best, most = None, 0.0
     for at, (low, high) in enumerate(pairwise(points)):
@@ -65,19 +65,19 @@ def _between(points: Sequence[Point]) -> int | None:
     return best
 
 
-def _disagreement(points: Sequence[Point], at: int) -> float:
+def _disagreement(points: Sequence[BatchPoint], at: int) -> float:
     """How far the middle of a gap is from where the lines of both neighboring gaps lead,
     relative; the nearer of the two counts, as the other may cross a step of its own."""
     low, high = points[at], points[at + 1]
     middle = (low.ms + high.ms) / 2
     batch = (low.batch + high.batch) / 2
-    before = points[at - 1] if at else Point(0, 0.0, 0)
+    before = points[at - 1] if at else BatchPoint(0, 0.0, 0)
     led = [_led(before, low, batch)]
     if at + 2 < len(points):
         led.append(_led(high, points[at + 2], batch))
     return min(abs(one / middle - 1) for one in led)
 
 
-def _led(left: Point, right: Point, batch: float) -> float:
+def _led(left: BatchPoint, right: BatchPoint, batch: float) -> float:
     slope = (right.ms - left.ms) / (right.batch - left.batch)
     return right.ms + slope * (batch - right.batch)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from stepscope.batch_size.ast_nodes import keyword, last_name, positional, text_of
 from stepscope.batch_size.batch_size_names import is_batch_size
 from stepscope.batch_size.number_tokens import written_number
-from stepscope.batch_size.source_facts import Call, Definition, Facts, Scope
+from stepscope.batch_size.source_facts import Definition, Scope, SourceCall, SourceFacts
 
 
 @dataclass(frozen=True)
-class Origin:
+class NumberOrigin:
     """A number, what it defines, and the command line option on the way to it."""
 
     node: ast.expr | None
@@ -37,12 +37,12 @@ class Missing:
 class Resolver:
     """Follows expressions within one file."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: SourceFacts) -> None:
         self.facts = facts
         self.missing: list[Missing] = []
-        self._known: dict[int, list[Origin]] = {}
+        self._known: dict[int, list[NumberOrigin]] = {}
 
-    def follow(self, node: ast.expr, at: Definition) -> list[Origin]:
+    def follow(self, node: ast.expr, at: Definition) -> list[NumberOrigin]:
         """The numbers that `node` may come from, each once.
 
         Args:
@@ -52,11 +52,11 @@ class Resolver:
         found = (_through(at, origin) for origin in self._follow(node, at))
         return list({id(origin.node): origin for origin in found}.values())
 
-    def _follow(self, node: ast.expr | None, at: Definition) -> Iterator[Origin]:
+    def _follow(self, node: ast.expr | None, at: Definition) -> Iterator[NumberOrigin]:
         if node is None:
             return
         if written_number(node) is not None:
-            yield Origin(node, at, at.option)
+            yield NumberOrigin(node, at, at.option)
         elif isinstance(node, ast.Name):
             yield from self._name(node.id, at)
         elif isinstance(node, ast.Attribute | ast.Subscript):
@@ -67,7 +67,7 @@ class Resolver:
             for part in _parts(node):
                 yield from self._follow(part, at)
 
-    def _of(self, one: Definition) -> list[Origin]:
+    def _of(self, one: Definition) -> list[NumberOrigin]:
         """The origins of a definition's value; none while they are being resolved (recursion)."""
         key = id(one)
         if key not in self._known:
@@ -76,10 +76,10 @@ class Resolver:
             self._known[key] = [_through(one, origin) for origin in origins]
         return self._known[key]
 
-    def _value(self, one: Definition) -> Iterator[Origin]:
+    def _value(self, one: Definition) -> Iterator[NumberOrigin]:
         return self._follow(one.value, one)
 
-    def _name(self, name: str, at: Definition) -> Iterator[Origin]:
+    def _name(self, name: str, at: Definition) -> Iterator[NumberOrigin]:
         """The innermost scope that defines the name counts, as in Python."""
         for length in range(len(at.scope), -1, -1):
             scope = at.scope[:length]
@@ -93,7 +93,7 @@ class Resolver:
                     yield from self._of(one)
                 return
 
-    def _parameter(self, one: Definition) -> Iterator[Origin]:
+    def _parameter(self, one: Definition) -> Iterator[NumberOrigin]:
         """The values that callers in this file pass, and the default if one of them passes none."""
         passed = [(self._passed(call, one), call) for call in self._calls_of(one.scope)]
         for value, call in passed:
@@ -104,17 +104,17 @@ class Resolver:
         if one.value is None and not passed:
             yield from self._options(one.name)
 
-    def _calls_of(self, scope: Scope) -> list[Call]:
+    def _calls_of(self, scope: Scope) -> list[SourceCall]:
         name = scope[-2] if scope[-1] == "__init__" and len(scope) > 1 else scope[-1]
         return [call for call in self.facts.calls if call.name == name]
 
-    def _passed(self, call: Call, one: Definition) -> ast.expr | None:
+    def _passed(self, call: SourceCall, one: Definition) -> ast.expr | None:
         names = [n for n in self.facts.parameters[one.scope] if n not in ("self", "cls")]
         values = positional(call.node)
         place = names.index(one.name)
         return keyword(call.node, one.name) or (values[place] if place < len(values) else None)
 
-    def _key(self, name: str) -> list[Origin]:
+    def _key(self, name: str) -> list[NumberOrigin]:
         """`args.batch_size`, `self.batch_size`, `config["batch_size"]`."""
         origins = [
             origin
@@ -126,12 +126,12 @@ class Resolver:
             self.missing.append(Missing(name))
         return origins
 
-    def _options(self, name: str) -> Iterator[Origin]:
+    def _options(self, name: str) -> Iterator[NumberOrigin]:
         for one in self.facts.definitions:
             if one.kind == "option" and one.name == name:
                 yield from self._of(one)
 
-    def _call(self, node: ast.Call, at: Definition) -> Iterator[Origin]:
+    def _call(self, node: ast.Call, at: Definition) -> Iterator[NumberOrigin]:
         """`cfg.get("batch_size", 32)`, `getattr(args, "batch_size", 32)`, `int(x)`."""
         values = positional(node)
         name = last_name(node.func)
@@ -154,9 +154,9 @@ _NAMES = ("constant", "parameter", "provider", "field")
 _KEYS = ("option", "attribute", "field", "entry", "argument")
 
 
-def _through(one: Definition, origin: Origin) -> Origin:
+def _through(one: Definition, origin: NumberOrigin) -> NumberOrigin:
     """Note the command line option passed on the way."""
-    return Origin(origin.node, origin.definition, origin.option or one.option)
+    return NumberOrigin(origin.node, origin.definition, origin.option or one.option)
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:

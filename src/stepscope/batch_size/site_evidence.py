@@ -13,10 +13,16 @@ from pathlib import Path
 from stepscope.batch_size.ast_nodes import keyword, last_name, positional
 from stepscope.batch_size.batch_size_names import is_batch_size, is_evaluation, is_training
 from stepscope.batch_size.number_tokens import written_number
-from stepscope.batch_size.resolve_number import Origin, Resolver
+from stepscope.batch_size.resolve_number import NumberOrigin, Resolver
 from stepscope.batch_size.settings_files import find_settings, settings_files
 from stepscope.batch_size.site import Site
-from stepscope.batch_size.source_facts import PROVIDERS, Call, Definition, Facts, read_facts
+from stepscope.batch_size.source_facts import (
+    PROVIDERS,
+    Definition,
+    SourceCall,
+    SourceFacts,
+    read_facts,
+)
 from stepscope.batch_size.source_text import ReadText, read_text
 from stepscope.errors import BatchError
 
@@ -52,7 +58,7 @@ def group_sites(
 
 
 class _Finder:
-    def __init__(self, facts: Facts, path: str, settings: list[Site]) -> None:
+    def __init__(self, facts: SourceFacts, path: str, settings: list[Site]) -> None:
         self.facts = facts
         self.path = path
         self.settings = settings
@@ -76,7 +82,7 @@ class _Finder:
             for one in self.facts.definitions:
                 named = one.kind == "provider" and one.scope[-1] == provider
                 if named and one.name == "batch_size" and written_number(one.value) is not None:
-                    return [self._site(Origin(one.value, one)).at(provider=provider)]
+                    return [self._site(NumberOrigin(one.value, one)).at(provider=provider)]
         return []
 
     def _loaded(self) -> tuple[list[Site], list[Site]]:
@@ -94,7 +100,7 @@ class _Finder:
                 sure += [sites[-1]] if role == "train" and not evaluates else []
         return _of_best_role(sites), _of_best_role(sure)
 
-    def _given(self, call: Call) -> Definition | None:
+    def _given(self, call: SourceCall) -> Definition | None:
         """The source of a loader's batch size: an argument, or an entry of `**options`."""
         value = keyword(call.node, "batch_size") or keyword(call.node, "train_batch_size")
         value = value or next(iter(positional(call.node)[1:2]), None)
@@ -128,7 +134,7 @@ class _Finder:
 
     # -- places
 
-    def _site(self, origin: Origin) -> Site:
+    def _site(self, origin: NumberOrigin) -> Site:
         node, one = origin.node, origin.definition
         assert node is not None
         start, end = self.facts.span(node)
@@ -153,7 +159,7 @@ def _line_number(before: str) -> int:
     return 1 + before.count("\n") + before.count("\r") - before.count("\r\n")
 
 
-def _role_of_loader(call: Call, holder: str) -> str:
+def _role_of_loader(call: SourceCall, holder: str) -> str:
     names = [call.bound_to, holder, *(last_name(value) for value in positional(call.node)[:1])]
     names.append(last_name(keyword(call.node, "dataset") or call.node.func))
     if any(map(is_training, names)):

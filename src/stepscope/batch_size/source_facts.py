@@ -46,7 +46,7 @@ class Definition:
 
 
 @dataclass(frozen=True)
-class Call:
+class SourceCall:
     """A call: what is called by its last name, the arguments, and what the result is bound to."""
 
     name: str
@@ -56,7 +56,7 @@ class Call:
 
 
 @dataclass
-class Facts:
+class SourceFacts:
     """All that one file says.
 
     Attributes:
@@ -68,12 +68,12 @@ class Facts:
     tree: ast.Module
     line_starts: Sequence[int]
     definitions: list[Definition] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[SourceCall] = field(default_factory=list)
     parameters: dict[Scope, list[str]] = field(default_factory=dict)
     strings: list[str] = field(default_factory=list)
 
     @property
-    def loaders(self) -> list[Call]:
+    def loaders(self) -> list[SourceCall]:
         """Calls that make batches."""
         return [call for call in self.calls if call.name.endswith(_LOADER_ENDS)]
 
@@ -91,7 +91,7 @@ class Facts:
 
 
 @lru_cache(maxsize=4)  # a drag, and actions for several numbers, ask about one text
-def read_facts(text: str, path: str) -> Facts:
+def read_facts(text: str, path: str) -> SourceFacts:
     """Parse a file and collect what it says.
 
     Raises:
@@ -100,7 +100,7 @@ def read_facts(text: str, path: str) -> Facts:
     Returns:
         Shared by callers: not to be changed.
     """
-    facts = Facts(text, parse_python(text, path), _line_starts(text))
+    facts = SourceFacts(text, parse_python(text, path), _line_starts(text))
     _collect(facts)
     return facts
 
@@ -141,7 +141,7 @@ class _Place:
     bound: str = ""
 
 
-def _collect(facts: Facts) -> None:
+def _collect(facts: SourceFacts) -> None:
     """Visit every node, in the order of the file; without recursion, however deep it nests."""
     collector = _Collector(facts)
     pending: list[tuple[ast.AST, _Place]] = [(facts.tree, _Place())]
@@ -166,7 +166,7 @@ def _children(node: ast.AST) -> list[ast.AST]:
 
 
 class _Collector:
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: SourceFacts) -> None:
         self.facts = facts
 
     def visit(self, node: ast.AST, place: _Place) -> _Place:
@@ -242,7 +242,7 @@ class _Collector:
 
     def _call(self, node: ast.Call, place: _Place) -> None:
         name = last_name(node.func)
-        self.facts.calls.append(Call(name, place.scope, node, place.bound))
+        self.facts.calls.append(SourceCall(name, place.scope, node, place.bound))
         if name in _OPTION_CALLS:
             self._option(node, place)
         elif name in _FLAG_CALLS:

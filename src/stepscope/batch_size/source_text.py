@@ -16,7 +16,7 @@ ReadText = Callable[[str], str]
 
 
 @dataclass(frozen=True)
-class Source:
+class EditableText:
     """A file's text, its ends of line as they are, and what is needed to write it again.
 
     Attributes:
@@ -36,7 +36,7 @@ class Source:
         return self.mark + text.encode(self.encoding)
 
 
-def read_source(path: str | Path) -> Source:
+def read_source(path: str | Path) -> EditableText:
     """Read a Python, YAML, JSON or TOML file.
 
     Args:
@@ -66,11 +66,11 @@ def read_text(path: str) -> str:
     return read_source(path).text
 
 
-def decode_source(path: str, content: bytes) -> Source:
+def decode_source(path: str, content: bytes) -> EditableText:
     """The same for bytes at hand."""
     mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
     encoding = declared_encoding(path, content)
-    return Source(path, content[len(mark) :].decode(encoding), encoding, mark)
+    return EditableText(path, content[len(mark) :].decode(encoding), encoding, mark)
 
 
 def declared_encoding(path: str, content: bytes) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from stepscope.batch_size.measurement import Measured, Point, combine
+from stepscope.batch_size.measurement import BatchPoint, MeasuredBatch, combine
 from stepscope.batch_size.refine_sweep import refine
 from stepscope.batch_size.sweep_points import POINTS, WANTED, next_batch
 from stepscope.errors import BatchError
@@ -20,10 +20,10 @@ class NothingFits(BatchError):
     """Not even one sample fits into memory."""
 
 
-class Measure(Protocol):
+class MeasureBatch(Protocol):
     """Measures a batch size once; None where it does not fit into memory."""
 
-    def __call__(self, batch: int) -> Measured | None:
+    def __call__(self, batch: int) -> MeasuredBatch | None:
         """In a fresh process."""
 
 
@@ -37,11 +37,11 @@ class Sweep:
         stable: whether the last round changed no time by more than 2 %; None after a single round.
     """
 
-    rounds: dict[int, list[Measured]] = field(default_factory=dict)
+    rounds: dict[int, list[MeasuredBatch]] = field(default_factory=dict)
     too_large: int | None = None
     stable: bool | None = None
 
-    def points(self) -> list[Point]:
+    def points(self) -> list[BatchPoint]:
         """One point a batch size, by size; beyond three, the one measured last is held back."""
         order = list(self.rounds)
         held = set(order[POINTS:][-1:])
@@ -52,7 +52,7 @@ class Sweep:
 
 
 def sweep(
-    measure: Measure,
+    measure: MeasureBatch,
     start: int,
     *,
     wanted: int = WANTED,
@@ -100,7 +100,7 @@ def sweep(
     return found
 
 
-def _refine(found: Sweep, measure: Measure, extra: int, progress: Progress) -> None:
+def _refine(found: Sweep, measure: MeasureBatch, extra: int, progress: Progress) -> None:
     """Between the points, where a line misses by more than the noise that the rounds showed."""
     times = max(map(len, found.rounds.values()))
     for number in range(extra if len(found.rounds) >= POINTS else 0):
@@ -115,7 +115,7 @@ def _refine(found: Sweep, measure: Measure, extra: int, progress: Progress) -> N
 
 
 def _again(
-    found: Sweep, measure: Measure, number: int, most_rounds: int, progress: Progress
+    found: Sweep, measure: MeasureBatch, number: int, most_rounds: int, progress: Progress
 ) -> None:
     for place, (batch, rounds) in enumerate(found.rounds.items()):
         done = number * len(found.rounds) + place

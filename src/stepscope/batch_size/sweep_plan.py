@@ -9,7 +9,7 @@ from stepscope.capture.batch_size.request import Effort
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """The extent of a sweep.
 
     Attributes:
@@ -32,7 +32,7 @@ class Plan:
 
 
 # For an editor, which wants an answer while the file is still in mind.
-QUICK = Plan(
+QUICK = SweepPlan(
     points=POINTS + 1,
     extra=0,
     rounds=1,

@@ -9,12 +9,12 @@ from stepscope.calibration.calibration import (
     find_calibration,
     kept_calibrations,
 )
-from stepscope.calibration.script_operators import Operators, find_operators
+from stepscope.calibration.script_operators import ScriptOperators, find_operators
 
 __all__ = [
     "Calibration",
     "Machine",
-    "Operators",
+    "ScriptOperators",
     "calibrate",
     "find_calibration",
     "find_operators",

@@ -53,7 +53,7 @@ class Operator:
 
 
 @dataclass(frozen=True, eq=False)
-class Operators:
+class ScriptOperators:
     """The outermost operators of a trace.
 
     Attributes:
@@ -67,7 +67,7 @@ class Operators:
     around: Ids
 
 
-def find_operators(trace: Trace, rows: Mask) -> Operators:
+def find_operators(trace: Trace, rows: Mask) -> ScriptOperators:
     """The outermost operators among the events `rows`, a mask of shape (events,)."""
     events = trace.events
     inside = events.text("name").where(lambda name: name.startswith(_PREFIX))
@@ -79,7 +79,7 @@ def find_operators(trace: Trace, rows: Mask) -> Operators:
     index = np.full(len(events), -1, np.int32)
     index[chosen] = np.arange(len(chosen))
     around = inherit(events["parent"], index).astype(np.int64)
-    return Operators(chosen, tuple(_operator(trace, row) for row in chosen.tolist()), around)
+    return ScriptOperators(chosen, tuple(_operator(trace, row) for row in chosen.tolist()), around)
 
 
 def _operator(trace: Trace, row: int) -> Operator | None:

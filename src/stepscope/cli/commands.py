@@ -20,7 +20,7 @@ from stepscope.version import __version__
 _INTERRUPTED, _BROKEN_PIPE = 130, 141  # 128 and the number of the signal, as a shell says it
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A subcommand: the module of its function, of the same name, and what it does."""
 
     module: str
@@ -30,33 +30,47 @@ class Entry(NamedTuple):
 # The help is here so that `stepscope --help` loads none of them.
 GROUPS = {
     "Record": {
-        "run": Entry("stepscope.cli.run", "Run a training script and record a few of its steps."),
+        "run": CommandEntry(
+            "stepscope.cli.run", "Run a training script and record a few of its steps."
+        ),
     },
     "What is slow?": {
-        "report": Entry("stepscope.cli.report", "Show where the time of a training step goes."),
-        "view": Entry("stepscope.cli.view", "Open traces in the browser."),
+        "report": CommandEntry(
+            "stepscope.cli.report", "Show where the time of a training step goes."
+        ),
+        "view": CommandEntry("stepscope.cli.view", "Open traces in the browser."),
     },
     "Why is it slow?": {
-        "analyze": Entry("stepscope.cli.analyze", "List problems of the step and how to fix them."),
-        "contexts": Entry("stepscope.cli.contexts", "Show time by call path."),
-        "ranks": Entry("stepscope.cli.ranks", "Find the slow ranks of a job."),
-        "diff": Entry("stepscope.cli.diff", "Compare two runs."),
+        "analyze": CommandEntry(
+            "stepscope.cli.analyze", "List problems of the step and how to fix them."
+        ),
+        "contexts": CommandEntry("stepscope.cli.contexts", "Show time by call path."),
+        "ranks": CommandEntry("stepscope.cli.ranks", "Find the slow ranks of a job."),
+        "diff": CommandEntry("stepscope.cli.diff", "Compare two runs."),
     },
     "What would a fix buy?": {
-        "whatif": Entry("stepscope.cli.whatif", "Predict how a change would affect step time."),
-        "verify": Entry("stepscope.cli.verify", "Apply a change and compare with its prediction."),
-        "calibrate": Entry("stepscope.cli.calibrate", "Benchmark this CPU for predictions."),
+        "whatif": CommandEntry(
+            "stepscope.cli.whatif", "Predict how a change would affect step time."
+        ),
+        "verify": CommandEntry(
+            "stepscope.cli.verify", "Apply a change and compare with its prediction."
+        ),
+        "calibrate": CommandEntry("stepscope.cli.calibrate", "Benchmark this CPU for predictions."),
     },
     "What fills the memory?": {
-        "memory": Entry("stepscope.cli.memory", "Show what fills and fragments device memory."),
+        "memory": CommandEntry(
+            "stepscope.cli.memory", "Show what fills and fragments device memory."
+        ),
     },
     "Which batch size?": {
-        "batch": Entry("stepscope.cli.batch", "Predict throughput and memory by batch size."),
-        "lsp": Entry("stepscope.cli.lsp", "Start the language server for editors."),
+        "batch": CommandEntry(
+            "stepscope.cli.batch", "Predict throughput and memory by batch size."
+        ),
+        "lsp": CommandEntry("stepscope.cli.lsp", "Start the language server for editors."),
     },
     "Data": {
-        "query": Entry("stepscope.cli.query", "Run SQL on the tables of a trace."),
-        "cache": Entry("stepscope.cli.cache", "Show or clear cached data."),
+        "query": CommandEntry("stepscope.cli.query", "Run SQL on the tables of a trace."),
+        "cache": CommandEntry("stepscope.cli.cache", "Show or clear cached data."),
     },
 }
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}

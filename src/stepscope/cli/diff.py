@@ -19,7 +19,7 @@ from stepscope.cli.path_options import NamedPath
 from stepscope.cli.terminal import terminal
 
 if TYPE_CHECKING:
-    from stepscope.diff import Comparison
+    from stepscope.diff import RunComparison
     from stepscope.memory.memory_comparison import MemoryComparison
     from stepscope.trace.trace import Trace
 
@@ -121,7 +121,7 @@ def _compared_memory(sides: list[Trace]) -> list[MemoryComparison] | None:
         return None
 
 
-def _apply_limit(context: click.Context, found: Comparison, limit: float) -> None:
+def _apply_limit(context: click.Context, found: RunComparison, limit: float) -> None:
     """Exit with code 1 if the step is slower by more than `limit` percent, beyond noise."""
     ratio, verdict = found.step.ratio or 1.0, found.step.verdict
     above = (ratio - 1) * 100 > limit

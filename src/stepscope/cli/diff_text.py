@@ -9,8 +9,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.diff import Comparison, Row, Side, explain
-from stepscope.diff.step_samples import Run
+from stepscope.diff import Row, RunComparison, Side, explain
+from stepscope.diff.step_samples import MeasuredRun
 from stepscope.kernel_names import short_kernel
 from stepscope.summary.numbers import bar, ms, plural
 
@@ -31,7 +31,7 @@ _TITLES = {
 }
 
 
-def print_comparison(console: Console, found: Comparison, rows: int) -> None:
+def print_comparison(console: Console, found: RunComparison, rows: int) -> None:
     """Print a comparison.
 
     Args:
@@ -43,7 +43,7 @@ def print_comparison(console: Console, found: Comparison, rows: int) -> None:
 
 
 class _Text:
-    def __init__(self, found: Comparison, rows: int, width: int) -> None:
+    def __init__(self, found: RunComparison, rows: int, width: int) -> None:
         self.found, self.rows, self.width = found, rows, width
         self.step_ms = max(_median(found.step.before), 1e-9)
         self.room = max(width - (84 if width >= _WIDE else 61), 16)
@@ -136,7 +136,7 @@ class _Text:
         return text
 
 
-def _name(run: Run) -> str:
+def _name(run: MeasuredRun) -> str:
     return run.source.replace("\\", "/").rpartition("/")[2]
 
 

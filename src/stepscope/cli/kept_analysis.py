@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepscope.analyze.analysis import Analysis
-from stepscope.cli.kept_answer import Kind, answer_of, calibrations
+from stepscope.cli.kept_answer import AnswerKind, answer_of, calibrations
 from stepscope.cli.options import TraceFile, ranks_without_steps
 
 if TYPE_CHECKING:
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OfFile:
+class FileAnalysis:
     """The analysis of one rank, and the ranks that have no recorded step."""
 
     analysis: Analysis
     ranks_without_steps: list[int]
 
 
-def analysis_of_file(file: TraceFile, rank: int | None) -> OfFile:
+def analysis_of_file(file: TraceFile, rank: int | None) -> FileAnalysis:
     """The analysis of a file by the rules of stepscope, from the cache if it was made before.
 
     Args:
@@ -34,21 +34,21 @@ def analysis_of_file(file: TraceFile, rank: int | None) -> OfFile:
     return answer_of(_KIND, file, (rank, calibrations()), lambda trace: _made(trace, rank))
 
 
-def _made(trace: Trace, rank: int | None) -> OfFile:
+def _made(trace: Trace, rank: int | None) -> FileAnalysis:
     from stepscope.analyze import RULES, RuleContext
     from stepscope.analyze.analysis import analysis_of
 
-    return OfFile(analysis_of(RuleContext(trace, rank), RULES), ranks_without_steps(trace))
+    return FileAnalysis(analysis_of(RuleContext(trace, rank), RULES), ranks_without_steps(trace))
 
 
-def _named(found: OfFile, source: str) -> OfFile:
+def _named(found: FileAnalysis, source: str) -> FileAnalysis:
     heading = replace(found.analysis.heading, source=source)
     return replace(found, analysis=replace(found.analysis, heading=heading))
 
 
-_KIND = Kind(
+_KIND = AnswerKind(
     "analysis",
-    OfFile,
+    FileAnalysis,
     ("analyze", "calibration", "contexts", "graph", "memory", "roofline", "summary", "whatif"),
     _named,
 )

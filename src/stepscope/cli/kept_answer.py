@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class Kind(Generic[Answer]):
+class AnswerKind(Generic[Answer]):
     """A kind of answer.
 
     Attributes:
@@ -34,7 +34,10 @@ class Kind(Generic[Answer]):
 
 
 def answer_of(
-    kind: Kind[Answer], file: TraceFile, asked: tuple[Any, ...], make: Callable[[Trace], Answer]
+    kind: AnswerKind[Answer],
+    file: TraceFile,
+    asked: tuple[Any, ...],
+    make: Callable[[Trace], Answer],
 ) -> Answer:
     """An answer about a file, from the cache if it was made before.
 
@@ -63,7 +66,7 @@ def calibrations() -> tuple[tuple[str, int], ...]:
     return tuple((path.name, path.stat().st_mtime_ns) for path in kept_calibrations())
 
 
-def _key(kind: Kind[Answer], file: TraceFile, asked: tuple[Any, ...]) -> Key | None:
+def _key(kind: AnswerKind[Answer], file: TraceFile, asked: tuple[Any, ...]) -> Key | None:
     from stepscope.load import key_of_text
 
     if not file.cache:
@@ -72,7 +75,7 @@ def _key(kind: Kind[Answer], file: TraceFile, asked: tuple[Any, ...]) -> Key | N
     return key_of_text(Path(file.path), file.model, file.as_recorded, what, kind.packages)
 
 
-def _fetch(kind: Kind[Answer], key: Key, source: str) -> Answer | None:
+def _fetch(kind: AnswerKind[Answer], key: Key, source: str) -> Answer | None:
     import msgspec
 
     from stepscope.trace.cache import fetch_text
@@ -85,7 +88,7 @@ def _fetch(kind: Kind[Answer], key: Key, source: str) -> Answer | None:
         return None
 
 
-def _keep(kind: Kind[Answer], key: Key, found: Answer) -> None:
+def _keep(kind: AnswerKind[Answer], key: Key, found: Answer) -> None:
     """Keep an answer, but not one that JSON cannot hold: a number that is not finite."""
     import msgspec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepscope.cli.kept_answer import Kind, answer_of, calibrations
+from stepscope.cli.kept_answer import AnswerKind, answer_of, calibrations
 from stepscope.cli.options import TraceFile, ranks_without_steps
 from stepscope.whatif.ranking import Ranking, graph_of, rank_changes
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OfFile:
+class FileWhatifs:
     """Every change tried on the steps of a file, and the ranks that have no recorded step."""
 
     ranking: Ranking
     ranks_without_steps: list[int]
 
 
-def ranking_of_file(file: TraceFile, step: int | None, rank: int | None) -> OfFile:
+def ranking_of_file(file: TraceFile, step: int | None, rank: int | None) -> FileWhatifs:
     """Every change tried on the steps of a file, from the cache if that was done before.
 
     Args:
@@ -36,9 +36,11 @@ def ranking_of_file(file: TraceFile, step: int | None, rank: int | None) -> OfFi
     return answer_of(_KIND, file, asked, lambda trace: _made(trace, step, rank))
 
 
-def _made(trace: Trace, step: int | None, rank: int | None) -> OfFile:
+def _made(trace: Trace, step: int | None, rank: int | None) -> FileWhatifs:
     ranking = rank_changes(graph_of(trace, step, rank))
-    return OfFile(ranking, ranks_without_steps(trace))
+    return FileWhatifs(ranking, ranks_without_steps(trace))
 
 
-_KIND = Kind("what-ifs", OfFile, ("calibration", "graph", "memory", "roofline", "whatif"))
+_KIND = AnswerKind(
+    "what-ifs", FileWhatifs, ("calibration", "graph", "memory", "roofline", "whatif")
+)

@@ -12,7 +12,7 @@ from stepscope.cli.path_options import NamedPath
 from stepscope.cli.script_options import MeasuringCommand
 
 if TYPE_CHECKING:
-    from stepscope.verify import Comparison, Measured
+    from stepscope.verify import MeasuredRuns, TrialComparison
 
 
 class _Verify(MeasuringCommand):
@@ -62,7 +62,7 @@ def verify(
     fresh process that ends after the requested steps. Each run sees a scratch view of the project,
     so nothing in the project changes. The script's output goes to stderr.
     """
-    from stepscope.verify import Plan, Script, verify_change
+    from stepscope.verify import Script, TrialPlan, verify_change
     from stepscope.verify.change_spec import parse_specs
 
     def show(label: str, line: str) -> None:
@@ -73,7 +73,9 @@ def verify(
         click.echo(f"stepscope: {text}", err=True)
 
     specs = parse_specs(change)
-    comparison = verify_change(Script(script, arguments, as_module), specs, Plan(**plan), show, say)
+    comparison = verify_change(
+        Script(script, arguments, as_module), specs, TrialPlan(**plan), show, say
+    )
     if as_json:
         echo_json(comparison.to_json())
         return
@@ -86,7 +88,7 @@ def _plain(text: str) -> str:
     return re.sub("`", "", text)
 
 
-def _lines(answer: Comparison) -> list[str]:
+def _lines(answer: TrialComparison) -> list[str]:
     before, after = answer.before, answer.after
     rounds = len(before.rounds_ms)
     over = f" over {rounds} alternating rounds" if rounds > 1 else ""
@@ -103,11 +105,11 @@ def _lines(answer: Comparison) -> list[str]:
     ]
 
 
-def _spread(runs: Measured) -> str:
+def _spread(runs: MeasuredRuns) -> str:
     return f"spread {runs.spread:.1%}" if len(runs.rounds_ms) > 1 else "one round, spread unknown"
 
 
-def _predicted(answer: Comparison) -> str:
+def _predicted(answer: TrialComparison) -> str:
     if answer.prediction is None:
         return f"predicted  –  {answer.reason}"
     low, high = answer.prediction.range
@@ -118,7 +120,7 @@ def _predicted(answer: Comparison) -> str:
     )
 
 
-def _verdict(answer: Comparison) -> str:
+def _verdict(answer: TrialComparison) -> str:
     found = answer.measured_range
     if found is None:
         return "cannot tell: one round shows no noise; use more --rounds"
@@ -135,7 +137,7 @@ def _facts(facts: Any) -> str:
     return ", ".join(f"{key} {value}" for key, value in facts.items())
 
 
-def _assumptions(answer: Comparison) -> list[str]:
+def _assumptions(answer: TrialComparison) -> list[str]:
     if answer.prediction is None:
         return []
     return ["", "assumptions", *(f"  {text}" for text in answer.prediction.assumptions)]

@@ -9,14 +9,14 @@ from stepscope.contexts.node_values import MEASURES, Measure, default_measure, m
 from stepscope.contexts.prune import collapse, focus, hide, prune
 from stepscope.contexts.recorded_tree import with_contexts
 from stepscope.contexts.tree import ContextTree
-from stepscope.contexts.tree_difference import Difference, difference
+from stepscope.contexts.tree_difference import TreeDifference, difference
 
 __all__ = [
     "MEASURES",
     "ContextTree",
-    "Difference",
     "LineTotal",
     "Measure",
+    "TreeDifference",
     "bottom_up",
     "build_contexts",
     "collapse",

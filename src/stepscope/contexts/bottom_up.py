@@ -14,7 +14,7 @@ from stepscope.arrays import Ids
 from stepscope.contexts.call_paths import distinct, preorder
 from stepscope.contexts.combine_rows import identity
 from stepscope.contexts.metrics import METRICS
-from stepscope.contexts.sample_stats import Stats
+from stepscope.contexts.sample_stats import SampleStats
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.schema import VIAS
 from stepscope.trace.table import Text
@@ -80,5 +80,5 @@ def _inverted(tree: ContextTree, source: Ids) -> tuple[Ids, Ids, Ids]:
     return np.concatenate(parents), np.concatenate(rows), last
 
 
-def _grouped(own: Stats, source: Ids, node: Ids, size: int) -> Stats:
+def _grouped(own: SampleStats, source: Ids, node: Ids, size: int) -> SampleStats:
     return own.take(source).grouped(node, size)

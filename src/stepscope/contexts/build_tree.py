@@ -12,7 +12,7 @@ from stepscope.contexts.drop_unmeasured import without_unused
 from stepscope.contexts.event_forest import LEFT_OUT, Forest, build_forest
 from stepscope.contexts.import_frames import without_import_machinery
 from stepscope.contexts.recorded_tree import recorded_contexts, with_contexts
-from stepscope.contexts.sample_stats import Stats
+from stepscope.contexts.sample_stats import SampleStats
 from stepscope.contexts.thread_shares import own_shares
 from stepscope.contexts.tree import ContextTree, Note
 from stepscope.errors import TraceError
@@ -134,7 +134,7 @@ def _common(node: Ids, code: IntArray, size: int) -> Ids32:
 
 def _metrics(
     trace: Trace, forest: Forest, node: Ids, size: int, wanted: Mask
-) -> Iterator[tuple[str, Stats]]:
+) -> Iterator[tuple[str, SampleStats]]:
     events, launches = trace.events, trace["launches"]
     host, device = np.flatnonzero(forest.host & wanted), np.flatnonzero(forest.device & wanted)
     times = {"cpu_ns": own_shares(events)[host], "call_ns": events["duration_ns"][host]}
@@ -146,20 +146,23 @@ def _metrics(
     kept = wanted[of_work] & (node[of_call] >= 0) & (node[of_work] >= 0)
     if kept.any():
         calls, pieces = np.unique(of_call[kept], return_counts=True)
-        yield "launches", Stats.of(node[calls], pieces, size)
-        yield "launch_delay_ns", Stats.of(node[of_work[kept]], launches["delay_ns"][kept], size)
+        yield "launches", SampleStats.of(node[calls], pieces, size)
+        yield (
+            "launch_delay_ns",
+            SampleStats.of(node[of_work[kept]], launches["delay_ns"][kept], size),
+        )
     yield from _memory(trace, forest, node, size, wanted)
 
 
-def _spread(forest: Forest, node: Ids, rows: Ids, values: Ids, size: int) -> Stats:
+def _spread(forest: Forest, node: Ids, rows: Ids, values: Ids, size: int) -> SampleStats:
     """Values of events at their nodes; of fused operations at the nodes of all their origins."""
     element, part = forest.shares.spread(rows, values)
-    return Stats.of(node[element], part, size)
+    return SampleStats.of(node[element], part, size)
 
 
 def _memory(
     trace: Trace, forest: Forest, node: Ids, size: int, wanted: Mask
-) -> Iterator[tuple[str, Stats]]:
+) -> Iterator[tuple[str, SampleStats]]:
     memory = trace["memory"]
     if not len(memory):
         return
@@ -170,7 +173,7 @@ def _memory(
     for name, sign in (("allocated_bytes", 1), ("freed_bytes", -1)):
         rows = np.flatnonzero(kept & (np.sign(memory["bytes"]) == sign))
         if len(rows):
-            yield name, Stats.of(at[rows], np.abs(memory["bytes"][rows]), size)
+            yield name, SampleStats.of(at[rows], np.abs(memory["bytes"][rows]), size)
 
 
 # -- what the tree leaves out

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stepscope.contexts.call_paths import levels
-from stepscope.contexts.sample_stats import Stats
+from stepscope.contexts.sample_stats import SampleStats
 from stepscope.trace.schema import VIAS
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _check_shape(tree: ContextTree) -> None:
     assert inside.all(), "expected the descendants of a node to follow it"
 
 
-def _check_stats(name: str, stats: Stats) -> None:
+def _check_stats(name: str, stats: SampleStats) -> None:
     some = stats.count > 0
     slack = _TOLERANCE * np.maximum(np.abs(stats.max), np.abs(stats.min)) + _TOLERANCE
     assert (stats.count >= 0).all(), f"{name}: a negative count"

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepscope.arrays import Ids, IntArray
 from stepscope.contexts.call_paths import merge_paths
-from stepscope.contexts.sample_stats import Stats
+from stepscope.contexts.sample_stats import SampleStats
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.stack_tables import stacked
 from stepscope.trace.table import Table, Text
@@ -31,7 +31,7 @@ class Folded:
     nodes: Table
     place: Ids
 
-    def metrics(self, rows: Mapping[str, Stats]) -> dict[str, Stats]:
+    def metrics(self, rows: Mapping[str, SampleStats]) -> dict[str, SampleStats]:
         """The statistics of the rows, summed up per merged node."""
         return {name: own.grouped(self.place, len(self.nodes)) for name, own in rows.items()}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepscope.contexts.combine_rows import fold, stacked_nodes
-from stepscope.contexts.sample_stats import Stats
+from stepscope.contexts.sample_stats import SampleStats
 from stepscope.contexts.tree import ContextTree
 
 
@@ -31,5 +31,7 @@ def merge_trees(trees: Sequence[ContextTree]) -> ContextTree:
     )
 
 
-def _joined(trees: Sequence[ContextTree], name: str) -> Stats:
-    return Stats.joined([tree.metrics.get(name) or Stats.empty(len(tree)) for tree in trees])
+def _joined(trees: Sequence[ContextTree], name: str) -> SampleStats:
+    return SampleStats.joined(
+        [tree.metrics.get(name) or SampleStats.empty(len(tree)) for tree in trees]
+    )

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from stepscope.contexts.call_paths import levels
 from stepscope.contexts.combine_rows import Folded, fold
 from stepscope.contexts.metrics import METRICS, Metric
-from stepscope.contexts.sample_stats import Stats
+from stepscope.contexts.sample_stats import SampleStats
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.nesting import depths
 from stepscope.trace.schema import CONTEXT_METRICS, VIAS
@@ -27,7 +27,7 @@ def recorded_contexts(trace: Trace) -> ContextTree:
     """
     folded = fold(trace["contexts"])
     table = trace["context_metrics"]
-    metrics: dict[str, Stats] = {}
+    metrics: dict[str, SampleStats] = {}
     known: dict[str, Metric] = {}
     for name in table.text("metric").compact().values:
         rows = table.take(table.text("metric").mask(name))
@@ -60,8 +60,8 @@ def with_contexts(trace: Trace, tree: ContextTree) -> Trace:
     return trace.with_table(tree.nodes).with_table(Table(CONTEXT_METRICS, columns))
 
 
-def _stats(rows: Table, folded: Folded) -> Stats:
-    as_recorded = Stats(
+def _stats(rows: Table, folded: Folded) -> SampleStats:
+    as_recorded = SampleStats(
         rows["count"].astype(np.int64), rows["sum"], rows["min"], rows["max"], rows["squares"]
     )
     return as_recorded.grouped(folded.place[rows["context"]], len(folded.nodes))
@@ -71,7 +71,7 @@ def _meaning(rows: Table) -> str:
     return rows.text("meaning")[0] or ""
 
 
-def _less_calls(calls: Stats, nodes: Table) -> Stats:
+def _less_calls(calls: SampleStats, nodes: Table) -> SampleStats:
     """Each call's time without its nested calls."""
     parent, called = nodes["parent"].astype(np.int64), nodes["via"] == _CALL
     spent, inside = calls.sum.copy(), np.zeros(len(nodes))
@@ -81,4 +81,4 @@ def _less_calls(calls: Stats, nodes: Table) -> Stats:
         np.add.at(inside, parent[inner], spent[inner])
     own = np.where(calls.count > 0, np.maximum(calls.sum - inside, 0.0), 0.0)
     unknown = np.where(calls.count > 0, np.nan, 0.0)
-    return Stats(calls.count, own, unknown, unknown, unknown)
+    return SampleStats(calls.count, own, unknown, unknown, unknown)

@@ -12,7 +12,7 @@ from stepscope.arrays import Counts, Floats, IntArray, Mask
 
 
 @dataclass(frozen=True)
-class Stats:
+class SampleStats:
     """Statistics of samples, one row per group; integers are exact up to 2^53.
 
     Attributes:
@@ -31,13 +31,13 @@ class Stats:
         return len(self.count)
 
     @classmethod
-    def empty(cls, groups: int) -> Stats:
+    def empty(cls, groups: int) -> SampleStats:
         """No samples."""
         none = np.zeros(groups, np.float64)
         return cls(np.zeros(groups, np.int64), none, none, none, none)
 
     @classmethod
-    def of(cls, groups: IntArray, values: NDArray[np.generic], size: int) -> Stats:
+    def of(cls, groups: IntArray, values: NDArray[np.generic], size: int) -> SampleStats:
         """Statistics of `values` in `groups` 0 to `size` - 1, both of shape (samples,).
 
         Example:
@@ -52,7 +52,7 @@ class Stats:
         return cls(count, total, low, high, _added(groups, deviation * deviation, size))
 
     @classmethod
-    def joined(cls, parts: Sequence[Stats]) -> Stats:
+    def joined(cls, parts: Sequence[SampleStats]) -> SampleStats:
         """The rows of several statistics, concatenated."""
         columns = ("count", "sum", "min", "max", "squares")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
@@ -68,20 +68,20 @@ class Stats:
         deviation: Floats = np.sqrt(self.squares / np.maximum(self.count, 1))
         return deviation
 
-    def take(self, rows: NDArray[np.generic]) -> Stats:
+    def take(self, rows: NDArray[np.generic]) -> SampleStats:
         """The groups at `rows` (indices or a mask)."""
-        return Stats(
+        return SampleStats(
             self.count[rows], self.sum[rows], self.min[rows], self.max[rows], self.squares[rows]
         )
 
-    def where(self, kept: Mask) -> Stats:
+    def where(self, kept: Mask) -> SampleStats:
         """The same groups; those not kept lose their samples."""
-        return Stats(
+        return SampleStats(
             np.where(kept, self.count, 0),
             *(np.where(kept, part, 0.0) for part in (self.sum, self.min, self.max, self.squares)),
         )
 
-    def grouped(self, groups: IntArray, size: int) -> Stats:
+    def grouped(self, groups: IntArray, size: int) -> SampleStats:
         """Rows merged: row i goes to group `groups[i]`.
 
         Source: Chan, Golub, LeVeque 1979, for the squares of parts with different means.
@@ -92,7 +92,7 @@ class Stats:
         squares = _added(groups, self.squares + self.count * deviation * deviation, size)
         rows = np.flatnonzero(self.count)
         low, high = _extremes(groups[rows], self.min[rows], self.max[rows], size)
-        return Stats(count, total, low, high, squares)
+        return SampleStats(count, total, low, high, squares)
 
 
 def _added(groups: IntArray, values: NDArray[np.generic], size: int) -> Floats:

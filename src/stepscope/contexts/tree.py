@@ -13,7 +13,7 @@ from stepscope.arrays import Ids, Ids32, IntArray, Mask
 from stepscope.contexts.call_paths import levels, subtree_sizes
 from stepscope.contexts.check_tree import check_tree
 from stepscope.contexts.metrics import METRICS, Metric
-from stepscope.contexts.sample_stats import Stats
+from stepscope.contexts.sample_stats import SampleStats
 from stepscope.errors import TraceError
 from stepscope.trace.nesting import depths
 from stepscope.trace.table import Table, Text
@@ -48,12 +48,14 @@ class ContextTree:
     """
 
     nodes: Table
-    metrics: Mapping[str, Stats]
+    metrics: Mapping[str, SampleStats]
     known: Mapping[str, Metric] = field(default_factory=dict)
     event_node: Ids | None = None
     source: str = ""
     notes: tuple[Note, ...] = ()
-    _sums: dict[str, Stats] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _sums: dict[str, SampleStats] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -103,7 +105,7 @@ class ContextTree:
         self.own(name)
         return self.known.get(name) or METRICS.get(name) or Metric(name, "", name)
 
-    def own(self, name: str) -> Stats:
+    def own(self, name: str) -> SampleStats:
         """The samples taken at each node itself.
 
         Raises:
@@ -120,7 +122,7 @@ class ContextTree:
         """Whether the tree has samples of a metric."""
         return name in self.metrics and bool(self.metrics[name].count.any())
 
-    def inclusive(self, name: str) -> Stats:
+    def inclusive(self, name: str) -> SampleStats:
         """The samples taken at each node and its descendants, as DEEPCONTEXT propagates them (4.2).
 
         For a metric that does not add up (`call_ns`), the node's own samples only.
@@ -212,7 +214,7 @@ def _matches(column: Text, pattern: str) -> Mask:
     return column.where(lambda text: bool(found.search(text)))
 
 
-def _propagated(own: Stats, parent: Ids, depth: IntArray) -> Stats:
+def _propagated(own: SampleStats, parent: Ids, depth: IntArray) -> SampleStats:
     """Statistics of the samples at each node and its descendants."""
     count, total, low, high = own.count.copy(), own.sum.copy(), own.min.copy(), own.max.copy()
     low[count == 0], high[count == 0] = np.inf, -np.inf
@@ -231,4 +233,4 @@ def _propagated(own: Stats, parent: Ids, depth: IntArray) -> Stats:
         away = mean[rows] - mean[above]
         np.add.at(squares, above, squares[rows] + count[rows] * away * away)
     none = count == 0
-    return Stats(count, total, np.where(none, 0.0, low), np.where(none, 0.0, high), squares)
+    return SampleStats(count, total, np.where(none, 0.0, low), np.where(none, 0.0, high), squares)

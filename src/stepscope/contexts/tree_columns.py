@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from stepscope.contexts.sample_stats import Stats
+from stepscope.contexts.sample_stats import SampleStats
 from stepscope.contexts.tree import ContextTree
 
 _STATISTICS = ("count", "sum", "min", "max", "mean", "std")
@@ -39,7 +39,7 @@ def _metric(tree: ContextTree, name: str) -> dict[str, Any]:
     }
 
 
-def _statistics(stats: Stats) -> dict[str, list[Any]]:
+def _statistics(stats: SampleStats) -> dict[str, list[Any]]:
     return {
         name: [_plain(value) for value in getattr(stats, name).tolist()] for name in _STATISTICS
     }

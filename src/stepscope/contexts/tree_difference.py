@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from stepscope.arrays import Floats
 from stepscope.contexts.combine_rows import fold, identity, stacked_nodes
 from stepscope.contexts.node_values import measure
-from stepscope.contexts.sample_stats import Stats
+from stepscope.contexts.sample_stats import SampleStats
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.table import Table
 
@@ -16,7 +16,7 @@ _SAME_PLACE = ("kind", "via", "name", "file")
 
 
 @dataclass(frozen=True)
-class Difference:
+class TreeDifference:
     """Two trees with a common table of nodes: row i is the same path in both.
 
     Attributes:
@@ -33,7 +33,7 @@ class Difference:
         return change
 
 
-def difference(before: ContextTree, after: ContextTree) -> Difference:
+def difference(before: ContextTree, after: ContextTree) -> TreeDifference:
     """Align two trees by path; Python frames by function and file name, not by line."""
     rows = stacked_nodes([before, after])
     folded = fold(rows, key=identity(_without_folders(rows), _SAME_PLACE))
@@ -45,11 +45,11 @@ def difference(before: ContextTree, after: ContextTree) -> Difference:
     ):
         size = len(folded.nodes)
         metrics = {
-            name: (tree.metrics.get(name) or Stats.empty(len(tree))).grouped(place, size)
+            name: (tree.metrics.get(name) or SampleStats.empty(len(tree))).grouped(place, size)
             for name in names
         }
         aligned.append(replace(tree, nodes=folded.nodes, metrics=metrics, event_node=None))
-    return Difference(*aligned)
+    return TreeDifference(*aligned)
 
 
 def _without_folders(rows: Table) -> Table:

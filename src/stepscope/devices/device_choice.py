@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stepscope.batch_size.device_memory import Capacity
-from stepscope.devices.price_table import Instance, PriceTable
+from stepscope.devices.price_table import PriceTable, RentedInstance
 from stepscope.errors import BatchError
 from stepscope.roofline import known_gpus, rates_of
 from stepscope.whatif.parts.other_device import Rates
@@ -24,7 +24,7 @@ class Target:
     """
 
     rates: Rates
-    instance: Instance | None
+    instance: RentedInstance | None
 
     @property
     def name(self) -> str:

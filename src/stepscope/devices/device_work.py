@@ -31,7 +31,7 @@ _CONVOLUTION = KERNEL_KINDS.index("convolution")
 
 
 @dataclass(frozen=True)
-class DeviceWork:
+class LaunchedKernels:
     """Kernels in the order of their launches, arrays of shape (kernels,).
 
     Attributes:
@@ -60,7 +60,7 @@ def training_tasks(graph: Graph) -> Mask:
     return found
 
 
-def find_device_work(graph: Graph) -> DeviceWork:
+def find_device_work(graph: Graph) -> LaunchedKernels:
     """The operators of known work in a graph without device work, as kernels.
 
     The weight update's operators of one name are one kernel, as PyTorch batches them on devices
@@ -88,7 +88,7 @@ def find_device_work(graph: Graph) -> DeviceWork:
     count = len(first)
     kind = events["kind"][event[first]]
     names = events.text("name").take(event[first])
-    return DeviceWork(
+    return LaunchedKernels(
         launch[first],
         event[first],
         _totals(group, operators.flops[event], count),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.arrays import Floats
-from stepscope.devices.device_work import DeviceWork, find_device_work, training_tasks
+from stepscope.devices.device_work import LaunchedKernels, find_device_work, training_tasks
 from stepscope.graph import Graph, add_links, add_thread, append
 from stepscope.whatif.parts.kernel_times import peak_rate
 from stepscope.whatif.parts.other_device import FIXED_NS, Rates
@@ -23,7 +23,7 @@ _PER_SAMPLE = ("forward", "loss", "backward")
 _TF32_SINCE = 8  # compute capability
 
 
-class Estimate(NamedTuple):
+class OffloadEstimate(NamedTuple):
     """How fast to assume the device and the CPU that launches its work.
 
     Attributes:
@@ -35,13 +35,13 @@ class Estimate(NamedTuple):
     launch_ns: int
 
 
-TYPICAL = Estimate(1.0, 10_000)
-FAST = Estimate(1 / COUNTING_ERROR, 5_000)
-SLOW = Estimate(COUNTING_ERROR, 40_000)
+TYPICAL = OffloadEstimate(1.0, 10_000)
+FAST = OffloadEstimate(1 / COUNTING_ERROR, 5_000)
+SLOW = OffloadEstimate(COUNTING_ERROR, 40_000)
 
 
 def offload(
-    graph: Graph, rates: Rates, samples: float = 1.0, estimate: Estimate = TYPICAL
+    graph: Graph, rates: Rates, samples: float = 1.0, estimate: OffloadEstimate = TYPICAL
 ) -> Graph:
     """The same steps with the work of the training stages on a device.
 
@@ -73,7 +73,7 @@ def offload(
     return add_links(moved, work.launch, kernels, "launch", estimate.launch_ns)
 
 
-def kernels_ns(work: DeviceWork, rates: Rates, growth: Floats) -> Floats:
+def kernels_ns(work: LaunchedKernels, rates: Rates, growth: Floats) -> Floats:
     """Duration of each kernel, ns.
 
     Args:
@@ -86,7 +86,7 @@ def kernels_ns(work: DeviceWork, rates: Rates, growth: Floats) -> Floats:
     return np.asarray(FIXED_NS + growth * np.maximum(computing, moving) / EFFICIENCY, np.float64)
 
 
-def _peaks(work: DeviceWork, rates: Rates) -> Floats:
+def _peaks(work: LaunchedKernels, rates: Rates) -> Floats:
     """TFLOPS for each kernel; convolutions use TF32 where PyTorch's default does."""
     peak = np.full(len(work.flops), float(rates["fp32"]))
     for name in ("half", "tf32"):
@@ -97,7 +97,7 @@ def _peaks(work: DeviceWork, rates: Rates) -> Floats:
     return peak
 
 
-def _with_launches(graph: Graph, work: DeviceWork, samples: float, launch_ns: int) -> Graph:
+def _with_launches(graph: Graph, work: LaunchedKernels, samples: float, launch_ns: int) -> Graph:
     """The CPU's tasks: launches in the training stages, the others as they were."""
     training = training_tasks(graph)
     loading = np.where(graph.tasks.text("stage").mask("data_loading"), samples, 1.0)

@@ -12,7 +12,7 @@ from stepscope.errors import BatchError
 from stepscope.roofline import rates_of
 
 
-class Instance(msgspec.Struct, frozen=True):
+class RentedInstance(msgspec.Struct, frozen=True):
     """A cloud instance and its price on demand.
 
     Attributes:
@@ -47,15 +47,15 @@ class PriceTable(msgspec.Struct, frozen=True):
         'g6.xlarge'
     """
 
-    instances: tuple[Instance, ...]
+    instances: tuple[RentedInstance, ...]
     about: str = ""
 
-    def named(self, name: str) -> Instance | None:
+    def named(self, name: str) -> RentedInstance | None:
         """The instance of a name, in any case; None if there is none."""
         same = (one for one in self.instances if one.name.lower() == name.lower())
         return next(same, None)
 
-    def cheapest(self, device: str) -> Instance | None:
+    def cheapest(self, device: str) -> RentedInstance | None:
         """The instance with the lowest price per device; None if no price is known."""
         having = [one for one in self.instances if one.device == device]
         return min(having, key=lambda one: one.usd_per_device_hour, default=None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from stepscope.annotate import annotate
-from stepscope.batch_size.entry_result import Result
+from stepscope.batch_size.entry_result import EntryResult
 from stepscope.devices.device_answer import (
     CloudInstance,
     DevicePrediction,
@@ -20,7 +20,7 @@ from stepscope.devices.device_answer import (
     RankPrediction,
 )
 from stepscope.devices.device_choice import Target
-from stepscope.devices.step_basis import Basis, Kernels, Operations, step_ms
+from stepscope.devices.step_basis import Basis, CountedOperations, MeasuredKernels, step_ms
 from stepscope.errors import BatchError, ChangeError
 from stepscope.graph import Graph, build_graph
 from stepscope.ingest import read
@@ -48,7 +48,7 @@ class Wanted:
     bandwidth_gbps: float = 10.0
 
 
-def project(result: Result, targets: Sequence[Target], wanted: Wanted) -> DevicesAnswer:
+def project(result: EntryResult, targets: Sequence[Target], wanted: Wanted) -> DevicesAnswer:
     """Predict a profiled entry file on other devices.
 
     Args:
@@ -69,12 +69,12 @@ def project(result: Result, targets: Sequence[Target], wanted: Wanted) -> Device
         raise BatchError(f"other devices cannot be predicted: {error}") from error
 
 
-def _basis(graph: Graph, result: Result) -> Basis:
+def _basis(graph: Graph, result: EntryResult) -> Basis:
     assert result.breakdown is not None
     batch = result.breakdown.batch
     if graph.on_device.any():
-        return Kernels(graph, batch, result.profile)
-    return Operations(graph, batch)
+        return MeasuredKernels(graph, batch, result.profile)
+    return CountedOperations(graph, batch)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Projection:
         wanted: what to predict.
     """
 
-    result: Result
+    result: EntryResult
     basis: Basis
     wanted: Wanted
 

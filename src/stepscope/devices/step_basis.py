@@ -29,7 +29,7 @@ class Basis(Protocol):
         """The step's graph on the device."""
 
 
-class Kernels:
+class MeasuredKernels:
     """Measured kernels, scaled one by one."""
 
     name: BasisName = "kernels"
@@ -62,7 +62,7 @@ class Kernels:
         return batch_size(self._graph, batch / self._recorded)
 
 
-class Operations:
+class CountedOperations:
     """Operations and bytes of a step on a CPU."""
 
     name: BasisName = "operations"

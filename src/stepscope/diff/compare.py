@@ -12,7 +12,7 @@ from stepscope.annotate.steps.steps import ranks_with_steps
 from stepscope.arrays import Floats
 from stepscope.diff.sample import Key, Sample
 from stepscope.diff.significance import differs
-from stepscope.diff.step_samples import Run, has_device, measure_run
+from stepscope.diff.step_samples import MeasuredRun, has_device, measure_run
 from stepscope.trace.trace import Trace
 
 VERDICTS = ("slower", "faster", "unclear", "one_step", "same", "new", "gone")
@@ -48,12 +48,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """Two runs: `step` compares whole steps; `parts` compares time use, stages, kinds of work,
     modules, operators and kernels, largest change first."""
 
-    before: Run
-    after: Run
+    before: MeasuredRun
+    after: MeasuredRun
     step: Row
     parts: Mapping[str, list[Row]]
 
@@ -106,7 +106,7 @@ class Comparison:
 
 def compare(
     before: Trace, after: Trace, *, rank: int | None = None, to_rank: int | None = None
-) -> Comparison:
+) -> RunComparison:
     """Compare the steps of two traces.
 
     Parts are matched by name: stages, modules by path, operators that launch device work, kernels.
@@ -131,7 +131,7 @@ def compare(
     if to_rank is None and first.rank in ranks_with_steps(after):
         to_rank = first.rank
     second = measure_run(after, to_rank, on_device)
-    return Comparison(
+    return RunComparison(
         first,
         second,
         _row(("step",), first.step_ns, second.step_ns, None, None),
@@ -184,7 +184,7 @@ def _verdict(before: Floats | None, after: Floats | None, change_ms: float) -> s
     return "slower" if change_ms > 0 else "faster"
 
 
-def _run_json(run: Run) -> dict[str, Any]:
+def _run_json(run: MeasuredRun) -> dict[str, Any]:
     return {
         "source": run.source,
         "rank": run.rank,

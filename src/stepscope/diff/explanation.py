@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stepscope.diff.compare import SIGNIFICANT, Comparison, Row, Side
+from stepscope.diff.compare import SIGNIFICANT, Row, RunComparison, Side
 
 _LEAST = 0.01  # of the step: smaller changes explain nothing
 _MOSTLY = 0.5
@@ -31,7 +31,7 @@ _WAITS = {
 }
 
 
-def explain(found: Comparison) -> str:
+def explain(found: RunComparison) -> str:
     """What changed, in one sentence.
 
     Example:
@@ -43,7 +43,7 @@ def explain(found: Comparison) -> str:
     return f"{_step(found)}{between if reasons else ''}{reasons}."
 
 
-def _step(found: Comparison) -> str:
+def _step(found: RunComparison) -> str:
     row = found.step
     change = (row.ratio or 1.0) - 1
     times = f"{_percent(change)} {'more' if change > 0 else 'less'} time"
@@ -55,7 +55,7 @@ def _step(found: Comparison) -> str:
     return "B takes as long as A" if row.verdict == "same" else f"B takes {times}"
 
 
-def _doubt(found: Comparison) -> str:
+def _doubt(found: RunComparison) -> str:
     """Few steps may leave a change uncertain that most of them show: that is no noise."""
     beyond, steps = found.beyond, len(found.after.steps)
     if beyond <= steps / 2:
@@ -64,7 +64,7 @@ def _doubt(found: Comparison) -> str:
     return f"which is not certain, although {beyond} of its {steps} steps are {which} than all of A"
 
 
-def _reasons(found: Comparison) -> Iterator[str]:
+def _reasons(found: RunComparison) -> Iterator[str]:
     if not found.before.on_device:
         yield from _longest_change(found, found.parts["stages"])
         return
@@ -76,7 +76,7 @@ def _reasons(found: Comparison) -> Iterator[str]:
     yield from _bounds(found)
 
 
-def _device_work(found: Comparison) -> Iterator[str]:
+def _device_work(found: RunComparison) -> Iterator[str]:
     row = found.device_work
     if row is None or row.ratio is None:
         return
@@ -90,7 +90,7 @@ def _device_work(found: Comparison) -> Iterator[str]:
     yield f"device work {moved} by {_percent(row.ratio - 1)}{mostly}"
 
 
-def _longest_change(found: Comparison, rows: list[Row]) -> Iterator[str]:
+def _longest_change(found: RunComparison, rows: list[Row]) -> Iterator[str]:
     """The part that changed most, beyond noise."""
     least = _LEAST * (found.step.before.median_ms if found.step.before else 0.0)
     for row in rows:
@@ -104,7 +104,7 @@ def _percent(change: float) -> str:
     return f"{abs(change):.0%}" if abs(change) >= _ROUGH else f"{abs(change):.1%}"
 
 
-def _bounds(found: Comparison) -> Iterator[str]:
+def _bounds(found: RunComparison) -> Iterator[str]:
     before, after = (_bound(found, side) for side in ("before", "after"))
     if before and before == after:
         yield f"the step stays bound by {after}"
@@ -112,7 +112,7 @@ def _bounds(found: Comparison) -> Iterator[str]:
         yield f"the step is now bound by {after}, before by {before}"
 
 
-def _bound(found: Comparison, side: str) -> str:
+def _bound(found: RunComparison, side: str) -> str:
     """What bounds the step of one side: the device if it computes for half of it."""
     sides: dict[str, Side | None] = {row.key[0]: getattr(row, side) for row in
                                      found.parts["time use"]}  # fmt: skip

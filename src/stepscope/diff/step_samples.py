@@ -23,7 +23,7 @@ _NONE = "(none)"
 
 
 @dataclass(frozen=True)
-class Run:
+class MeasuredRun:
     """The measurements of one trace.
 
     Attributes:
@@ -47,7 +47,9 @@ class Run:
     facts: Mapping[str, str]
 
 
-def measure_run(trace: Trace, rank: int | None = None, on_device: bool | None = None) -> Run:
+def measure_run(
+    trace: Trace, rank: int | None = None, on_device: bool | None = None
+) -> MeasuredRun:
     """Measure the steps of one rank.
 
     Args:
@@ -68,7 +70,7 @@ def measure_run(trace: Trace, rank: int | None = None, on_device: bool | None = 
             f"{has}"
         )
     work = _Work.of(trace, rank, steps, on_device)
-    return Run(
+    return MeasuredRun(
         source=trace.metadata.source,
         rank=rank,
         steps=steps["step"].tolist(),

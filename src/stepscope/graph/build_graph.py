@@ -11,7 +11,7 @@ from stepscope.arrays import Ids, Times
 from stepscope.graph.cpu_side import CpuSide, cut_cpu
 from stepscope.graph.cuda_graph_work import with_unlisted_work
 from stepscope.graph.device_delays import Delays, find_delays
-from stepscope.graph.device_tasks import Work, find_work
+from stepscope.graph.device_tasks import WindowWork, find_work
 from stepscope.graph.edges import COMMUNICATION, HANDOVER, LAUNCH, SYNC
 from stepscope.graph.graph import Graph
 from stepscope.graph.graph_schema import EDGE_KINDS, LINKS, THREADS
@@ -75,7 +75,7 @@ def _host_tasks(cpu: CpuSide, window: Window) -> dict[str, Any]:
     }
 
 
-def _device_tasks(trace: Trace, work: Work, delays: Delays) -> dict[str, Any]:
+def _device_tasks(trace: Trace, work: WindowWork, delays: Delays) -> dict[str, Any]:
     return {
         "duration_ns": work.end_ns - work.start_ns,
         "gap_ns": delays.gap_ns,
@@ -86,7 +86,7 @@ def _device_tasks(trace: Trace, work: Work, delays: Delays) -> dict[str, Any]:
     }
 
 
-def _links(trace: Trace, cpu: CpuSide, work: Work, delays: Delays, place: Ids) -> Table:
+def _links(trace: Trace, cpu: CpuSide, work: WindowWork, delays: Delays, place: Ids) -> Table:
     """All links; `place` is the position of the CPU's tasks, then the devices', in the graph."""
     parts = [*_device_links(trace, cpu, work, delays), *_handovers(cpu)]
     source, target, kind, lag = (
@@ -101,7 +101,7 @@ def _links(trace: Trace, cpu: CpuSide, work: Work, delays: Delays, place: Ids) -
     return Table(LINKS, columns)
 
 
-def _device_links(trace: Trace, cpu: CpuSide, work: Work, delays: Delays) -> list[Part]:
+def _device_links(trace: Trace, cpu: CpuSide, work: WindowWork, delays: Delays) -> list[Part]:
     """Links for launches, waits of CPU calls, and waits of streams."""
     first = len(cpu.pieces.track)
     communicates = trace.events.text("category").mask("communication")[work.event]

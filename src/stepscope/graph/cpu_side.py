@@ -9,7 +9,7 @@ import numpy as np
 
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Ids, Mask, Times
-from stepscope.graph.device_tasks import Work
+from stepscope.graph.device_tasks import WindowWork
 from stepscope.graph.step_window import Window
 from stepscope.graph.sync_waits import Waits, find_waits
 from stepscope.graph.thread_handover import Bursts, find_bursts
@@ -18,7 +18,7 @@ from stepscope.graph.thread_tasks import (
     MARK,
     RETURN,
     Cuts,
-    Pieces,
+    TaskPieces,
     cut_threads,
     host_events,
 )
@@ -48,7 +48,7 @@ class CpuSide:
 
     main: int
     rows: Ids
-    pieces: Pieces
+    pieces: TaskPieces
     waits: Waits
     calls: Ids
     returns: Ids
@@ -91,7 +91,7 @@ class CpuSide:
         return begins_run(self.pieces.track) & ~serves
 
 
-def cut_cpu(trace: Trace, window: Window, work: Work) -> CpuSide:
+def cut_cpu(trace: Trace, window: Window, work: WindowWork) -> CpuSide:
     """The CPU's tasks in a window, cut where steps begin and where threads wait or hand over."""
     main = _main_track(trace, window.rank)
     rows = host_events(trace, window)
@@ -140,7 +140,7 @@ def _main_track(trace: Trace, rank: int) -> int:
     return main_track(trace.with_table(trace.events.take(ranks == rank)))
 
 
-def _wait_ends(trace: Trace, waits: Waits, work: Work) -> tuple[Ids, Times]:
+def _wait_ends(trace: Trace, waits: Waits, work: WindowWork) -> tuple[Ids, Times]:
     """The distinct waiting calls, and the time at which each wait is over."""
     calls, index = np.unique(waits.call, return_inverse=True)
     start = trace.events["start_ns"][calls]

@@ -17,7 +17,7 @@ _NO_MODULE = "(no module)"
 
 
 @dataclass(frozen=True)
-class Breakdown:
+class BusySides:
     """Mean time per step in ms: only the CPU busy, only devices, both, neither."""
 
     cpu_only_ms: float
@@ -26,7 +26,7 @@ class Breakdown:
     idle_ms: float
 
 
-def breakdown(simulation: Simulation) -> Breakdown:
+def breakdown(simulation: Simulation) -> BusySides:
     """How busy times of CPU and devices overlap; the mean over ranks.
 
     The CPU is busy during tasks and gaps of the training loop's and autograd's threads, except
@@ -40,7 +40,7 @@ def breakdown(simulation: Simulation) -> Breakdown:
     cuts = np.flatnonzero(np.diff(rank[order])) + 1
     serves = _serves(graph)
     parts = [_of_rank(simulation, serves, rows) for rows in np.split(order, cuts)]
-    return Breakdown(*np.mean(parts, axis=0).tolist())
+    return BusySides(*np.mean(parts, axis=0).tolist())
 
 
 def _serves(graph: Graph) -> Mask:

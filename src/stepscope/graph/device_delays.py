@@ -13,7 +13,7 @@ import numpy as np
 
 from stepscope.arrays import Ids, Times
 from stepscope.graph.cpu_side import CpuSide
-from stepscope.graph.device_tasks import UNKNOWN, Work, launch_latency, previous_ends
+from stepscope.graph.device_tasks import UNKNOWN, WindowWork, launch_latency, previous_ends
 from stepscope.graph.stream_waits import find_stream_waits
 from stepscope.trace.trace import Trace
 
@@ -40,7 +40,7 @@ class Delays:
     wait_lag_ns: Times
 
 
-def find_delays(trace: Trace, cpu: CpuSide, work: Work, begins_ns: int) -> Delays:
+def find_delays(trace: Trace, cpu: CpuSide, work: WindowWork, begins_ns: int) -> Delays:
     """The delays of the work of a window that begins at `begins_ns`."""
     source, target = find_stream_waits(trace, cpu.rows, work)
     latency, previous = launch_latency(work, source, target), previous_ends(work)
@@ -67,7 +67,7 @@ def find_delays(trace: Trace, cpu: CpuSide, work: Work, begins_ns: int) -> Delay
     )
 
 
-def _calls(cpu: CpuSide, work: Work, latency: int) -> tuple[Ids, Times]:
+def _calls(cpu: CpuSide, work: WindowWork, latency: int) -> tuple[Ids, Times]:
     """The CPU task that launched each device operation, or -1, and when that task began.
 
     Recorders lose launches. If work without a known launch starts on an idle stream, its launch is

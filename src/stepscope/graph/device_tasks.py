@@ -19,7 +19,7 @@ UNKNOWN = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True)
-class Work:
+class WindowWork:
     """Device work of a window, sorted by stream and start.
 
     Attributes:
@@ -47,7 +47,7 @@ class Work:
         return [slice(*pair) for pair in pairwise(bounds)]
 
 
-def find_work(trace: Trace, window: Window) -> Work:
+def find_work(trace: Trace, window: Window) -> WindowWork:
     """The work launched in the window, and earlier work that still runs when it begins."""
     events = trace.events
     begin, finish = window.starts_ns[0], window.starts_ns[-1]
@@ -65,10 +65,10 @@ def find_work(trace: Trace, window: Window) -> Work:
     ends = np.where(ends_run(track), end[rows],
                     np.minimum(end[rows], np.append(begins[1:], 0)[: len(rows)]))  # fmt: skip
     launched = np.where(inside[rows], call[rows], -1)
-    return Work(rows, track, begins, ends, launched, called[rows], begins_run(track))
+    return WindowWork(rows, track, begins, ends, launched, called[rows], begins_run(track))
 
 
-def launch_latency(work: Work, source: Ids, target: Ids) -> int:
+def launch_latency(work: WindowWork, source: Ids, target: Ids) -> int:
     """The median time from a call to its work if nothing else delays the work, ns.
 
     Args:
@@ -82,7 +82,7 @@ def launch_latency(work: Work, source: Ids, target: Ids) -> int:
     return max(int(np.median(delay)), 0) if len(delay) else 0
 
 
-def previous_ends(work: Work) -> Times:
+def previous_ends(work: WindowWork) -> Times:
     """When the previous work on the same stream ended, ns; -1 for the first."""
     return np.where(work.first, -1, np.append(-1, work.end_ns[:-1])[: len(work.event)])
 

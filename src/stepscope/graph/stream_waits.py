@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from stepscope.arrays import Ids
-from stepscope.graph.device_tasks import Work, launch_latency, previous_ends
+from stepscope.graph.device_tasks import WindowWork, launch_latency, previous_ends
 from stepscope.graph.sync_waits import of_same_rank, record_time, record_times
 from stepscope.trace.trace import Trace
 
@@ -16,7 +16,7 @@ _SOON_NS = 20_000
 _WAIT_CALL = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
 
 
-def find_stream_waits(trace: Trace, rows: Ids, work: Work) -> tuple[Ids, Ids]:
+def find_stream_waits(trace: Trace, rows: Ids, work: WindowWork) -> tuple[Ids, Ids]:
     """Pairs of rows of `Work`: the awaited work, and the work that waits.
 
     `cuda_sync` events name the stream and the record. Without them, a wait call links the thread's
@@ -37,7 +37,7 @@ def _columns(pairs: Pairs) -> tuple[Ids, Ids]:
     return source, target
 
 
-def _recorded(trace: Trace, rows: Ids, work: Work) -> Pairs | None:
+def _recorded(trace: Trace, rows: Ids, work: WindowWork) -> Pairs | None:
     events = trace.events
     own = of_same_rank(trace, rows)
     sync = np.flatnonzero(own & events.text("name").mask("Stream Wait Event"))
@@ -63,7 +63,7 @@ def _recorded(trace: Trace, rows: Ids, work: Work) -> Pairs | None:
     return pairs
 
 
-def _by_order(trace: Trace, rows: Ids, work: Work) -> Pairs:
+def _by_order(trace: Trace, rows: Ids, work: WindowWork) -> Pairs:
     events = trace.events
     is_wait = events.text("name").where(lambda name: bool(_WAIT_CALL.match(name)))
     waits = rows[is_wait[rows]]
@@ -78,7 +78,7 @@ def _by_order(trace: Trace, rows: Ids, work: Work) -> Pairs:
     return pairs
 
 
-def _by_time(work: Work, latency: int) -> Pairs:
+def _by_time(work: WindowWork, latency: int) -> Pairs:
     """Work that neither its launch nor its stream delayed, right after another stream's work."""
     latest = np.maximum(work.called_ns + latency, previous_ends(work))
     late = np.flatnonzero((work.start_ns - latest > _SOON_NS) & (latest >= 0))
@@ -90,7 +90,7 @@ def _by_time(work: Work, latency: int) -> Pairs:
     return set(zip(source[soon].tolist(), late[soon].tolist(), strict=True))
 
 
-def _next_launch(trace: Trace, waits: Ids, work: Work) -> Ids:
+def _next_launch(trace: Trace, waits: Ids, work: WindowWork) -> Ids:
     """The next work that the same thread launches after each call, or -1."""
     events = trace.events
     launched = np.flatnonzero(work.call >= 0)
@@ -106,13 +106,13 @@ def _next_launch(trace: Trace, waits: Ids, work: Work) -> Ids:
     return result
 
 
-def _by_number(trace: Trace, work: Work) -> dict[object, slice]:
+def _by_number(trace: Trace, work: WindowWork) -> dict[object, slice]:
     """The rows of each stream by its number; the first of equal numbers."""
     numbers = trace["tracks"]["stream"]
     return {int(numbers[work.track[rows.start]]): rows for rows in reversed(work.streams)}
 
 
-def _launched_before(work: Work, stream: slice, time_ns: int) -> int:
+def _launched_before(work: WindowWork, stream: slice, time_ns: int) -> int:
     """The last work of a stream launched before a time; for none, the row before its first."""
     launched = np.maximum.accumulate(work.called_ns[stream])
     return int(stream.start) + int(np.searchsorted(launched, time_ns)) - 1

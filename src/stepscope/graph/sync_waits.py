@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from stepscope.arrays import Ids, Mask, Times
-from stepscope.graph.device_tasks import Work
+from stepscope.graph.device_tasks import WindowWork
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -27,7 +27,7 @@ class Waits:
     work: Ids
 
 
-def find_waits(trace: Trace, rows: Ids, work: Work) -> Waits:
+def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> Waits:
     """Pairs of a waiting call among the CPU events `rows` and the work that it waits for.
 
     A call waits for work that was launched before it and ended before it returned. A device
@@ -48,19 +48,19 @@ def find_waits(trace: Trace, rows: Ids, work: Work) -> Waits:
     return Waits(np.concatenate(calls), np.concatenate(works))
 
 
-def _copies(trace: Trace, work: Work) -> tuple[Ids, Ids]:
+def _copies(trace: Trace, work: WindowWork) -> tuple[Ids, Ids]:
     copy = trace.events.text("category").mask("memcpy")[work.event] & (work.call >= 0)
     blocking = np.flatnonzero(copy & (_ends(trace.events)[work.call] >= work.end_ns))
     return work.call[blocking], blocking
 
 
-def _every_stream(trace: Trace, calls: Ids, work: Work) -> tuple[Ids, Ids]:
+def _every_stream(trace: Trace, calls: Ids, work: WindowWork) -> tuple[Ids, Ids]:
     last = _last_per_stream(trace, calls, work)
     here, stream = np.nonzero(last >= 0)
     return calls[here], last[here, stream]
 
 
-def _one_stream(trace: Trace, calls: Ids, work: Work) -> tuple[Ids, Ids]:
+def _one_stream(trace: Trace, calls: Ids, work: WindowWork) -> tuple[Ids, Ids]:
     last = _last_per_stream(trace, calls, work)
     targets = _sync_targets(trace, calls)
     for row, call in enumerate(calls.tolist()):
@@ -73,7 +73,7 @@ def _one_stream(trace: Trace, calls: Ids, work: Work) -> tuple[Ids, Ids]:
     return calls[latest >= 0], latest[latest >= 0]
 
 
-def _last_per_stream(trace: Trace, calls: Ids, work: Work) -> Ids:
+def _last_per_stream(trace: Trace, calls: Ids, work: WindowWork) -> Ids:
     """For each call and stream, the last work launched before it and ended before its return."""
     begin, end = trace.events["start_ns"][calls], _ends(trace.events)[calls]
     columns = []
@@ -139,7 +139,7 @@ def record_time(records: Mapping[int, int], arguments: Mapping[str, object]) -> 
     return records.get(record, _NEVER) if isinstance(record, int) else _NEVER
 
 
-def _of_stream(trace: Trace, work: Work, last: Ids, stream: int, recorded_ns: int) -> Ids:
+def _of_stream(trace: Trace, work: WindowWork, last: Ids, stream: int, recorded_ns: int) -> Ids:
     """Of `last`, only the work on a stream that was launched before the record."""
     result = np.full(len(last), -1, np.int64)
     for column, rows in enumerate(work.streams):

@@ -42,7 +42,7 @@ class Cuts:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class TaskPieces:
     """Tasks of CPU threads, sorted by thread and time.
 
     Attributes:
@@ -77,7 +77,7 @@ def host_events(trace: Trace, window: Window) -> Ids:
     return np.flatnonzero(wanted & on_host(trace) & (ranks == window.rank) & inside)
 
 
-def cut_threads(trace: Trace, rows: Ids, cuts: Cuts, window: Window) -> Pieces:
+def cut_threads(trace: Trace, rows: Ids, cuts: Cuts, window: Window) -> TaskPieces:
     """The tasks of the events `rows` on CPU threads, divided at `cuts`."""
     track, time, owner, origin = _boundaries(trace, rows, cuts, window)
     owner = _fill_cuts(owner, track)
@@ -93,7 +93,7 @@ def cut_threads(trace: Trace, rows: Ids, cuts: Cuts, window: Window) -> Pieces:
     of_cut[origin[cut] - 2 * len(rows)] = where[cut]
     track, time, length, owner = track[keep], time[keep], length[keep], owner[keep]
     length[owner < 0] = 0
-    return Pieces(track, owner, time, length, _gaps(track, time, length), of_event, of_cut)
+    return TaskPieces(track, owner, time, length, _gaps(track, time, length), of_event, of_cut)
 
 
 def _boundaries(trace: Trace, rows: Ids, cuts: Cuts, window: Window) -> tuple[Ids, Times, Ids, Ids]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from stepscope.memory import memory_facts
 from stepscope.memory.memory_facts import MemoryFacts
-from stepscope.memory.shares import Share
+from stepscope.memory.shares import MemoryShare
 from stepscope.trace.trace import Trace
 
 _ALL = 1 << 30
@@ -80,7 +80,7 @@ def _compare(before: MemoryFacts, after: MemoryFacts) -> MemoryComparison:
     )
 
 
-def _rows(before: Iterable[Share], after: Iterable[Share]) -> tuple[MemoryRow, ...]:
+def _rows(before: Iterable[MemoryShare], after: Iterable[MemoryShare]) -> tuple[MemoryRow, ...]:
     old = {share.name: share.bytes for share in before}
     new = {share.name: share.bytes for share in after}
     rows = [MemoryRow(name, old.get(name, 0), new.get(name, 0)) for name in {**old, **new}]

@@ -13,7 +13,7 @@ from stepscope.errors import TraceError
 from stepscope.memory.fragmentation import Fragmentation, find_fragmentation
 from stepscope.memory.growth import Growth, find_growth
 from stepscope.memory.owners import KINDS, Owners, find_owners
-from stepscope.memory.shares import Share, shares
+from stepscope.memory.shares import MemoryShare, shares
 from stepscope.memory.usage import reserved_over_time, snapshot_lifetimes
 from stepscope.trace.trace import Trace
 
@@ -66,18 +66,18 @@ class MemoryFacts:
     peak_bytes: int
     peak_ns: int
     reserved_peak_bytes: int | None
-    kinds: tuple[Share, ...]
-    lines: tuple[Share, ...]
+    kinds: tuple[MemoryShare, ...]
+    lines: tuple[MemoryShare, ...]
     fragmentation: Fragmentation | None
     growth: tuple[Growth, ...]
     growth_lines: tuple[str, ...]
     out_of_memory: tuple[OutOfMemory, ...]
     settings: Mapping[str, Any]
     device_name: str = ""
-    stages: tuple[Share, ...] = ()
-    modules: tuple[Share, ...] = ()
-    activation_modules: tuple[Share, ...] = ()
-    activation_lines: tuple[Share, ...] = ()
+    stages: tuple[MemoryShare, ...] = ()
+    modules: tuple[MemoryShare, ...] = ()
+    activation_modules: tuple[MemoryShare, ...] = ()
+    activation_lines: tuple[MemoryShare, ...] = ()
     unassigned_bytes: int = 0
     update_line: str = ""
     has_lifetimes: bool = True

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from stepscope.memory.memory_facts import MemoryFacts
-from stepscope.memory.shares import Share
+from stepscope.memory.shares import MemoryShare
 from stepscope.summary.numbers import size
 
 _PINNED_SHARE = 0.1
@@ -108,7 +108,7 @@ def _activations(facts: MemoryFacts) -> Iterator[MemoryFinding]:
         )  # fmt: skip
 
 
-def _dominating_module(facts: MemoryFacts) -> Share | None:
+def _dominating_module(facts: MemoryFacts) -> MemoryShare | None:
     """The module whose activations and temporaries are most of the peak, and twice any other's.
 
     The whole model is none: checkpointing all of it saves nothing.
@@ -154,5 +154,5 @@ def _held(facts: MemoryFacts, kind: str) -> int:
     return sum(share.bytes for share in facts.kinds if share.name == kind)
 
 
-def _largest(shares: Sequence[Share]) -> str:
+def _largest(shares: Sequence[MemoryShare]) -> str:
     return next((share.name for share in shares if share.name), "")

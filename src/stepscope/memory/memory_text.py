@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from stepscope.memory.fragmentation import Fragmentation
 from stepscope.memory.memory_facts import MemoryFacts, OutOfMemory
 from stepscope.memory.memory_findings import MemoryFinding, find_problems
-from stepscope.memory.shares import Share
+from stepscope.memory.shares import MemoryShare
 from stepscope.summary.numbers import percent, size
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _reserved(facts: MemoryFacts) -> str:
     return f"  {size(facts.reserved_peak_bytes)} reserved at most"
 
 
-def _print_shares(console: Console, title: str, shares: Sequence[Share], whole: int) -> None:
+def _print_shares(console: Console, title: str, shares: Sequence[MemoryShare], whole: int) -> None:
     from stepscope.summary.text_tables import bar_for, plain_table
 
     counted = any(share.count for share in shares)

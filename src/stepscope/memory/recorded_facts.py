@@ -20,7 +20,7 @@ from stepscope.memory.recorded_memory import (
     recorded_memory,
     refuse_several_ranks,
 )
-from stepscope.memory.recording import Recording
+from stepscope.memory.recording import AllocationRecord
 from stepscope.memory.shares import shares
 from stepscope.memory.usage import reserved_over_time
 from stepscope.memory.usage_facts import usage_facts
@@ -89,7 +89,7 @@ def _reserved_peak(trace: Trace, device: int) -> int:
     return int(reserved_over_time(trace, device)[1].max())
 
 
-def _stages(recording: Recording) -> Ids:
+def _stages(recording: AllocationRecord) -> Ids:
     """Position in STAGES of each allocation, len(STAGES) before the recording, -1 if unknown."""
     before = np.isneginf(recording.lifetimes.start)
     return np.where(before, len(STAGES), recording.stage).astype(np.int64)

@@ -11,7 +11,7 @@ from stepscope.annotate.line_ranges import Line
 from stepscope.arrays import Ids
 from stepscope.memory.owners import KINDS
 from stepscope.memory.recorded_memory import RecordedMemory
-from stepscope.memory.recording import Recording
+from stepscope.memory.recording import AllocationRecord
 from stepscope.trace.schema import STAGES
 
 
@@ -55,14 +55,14 @@ class RecordedLines:
         return self.names[code] if code >= 0 else ""
 
 
-def _lines(recording: Recording) -> dict[Line, None]:
+def _lines(recording: AllocationRecord) -> dict[Line, None]:
     storages = recording.trace["storages"]
     made = zip(storages.text("file"), storages["line"].tolist(), strict=True)
     stacks = [stack[-1] for stack in recording.attribution.stacks if stack]
     return dict.fromkeys([*stacks, *((file or "", line) for file, line in made if line >= 0)])
 
 
-def _update_line(recording: Recording, place: Mapping[Line, int]) -> int:
+def _update_line(recording: AllocationRecord, place: Mapping[Line, int]) -> int:
     """The line that calls the optimizer, which made its state before the recording."""
     attribution = recording.attribution
     updating = attribution.stage == STAGES.index("optimizer")

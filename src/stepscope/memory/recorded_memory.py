@@ -11,7 +11,7 @@ from stepscope.arrays import Codes, Codes8, Floats, Mask
 from stepscope.errors import TraceError
 from stepscope.memory.lifetimes import Lifetimes
 from stepscope.memory.owners import KINDS
-from stepscope.memory.recording import Recording
+from stepscope.memory.recording import AllocationRecord
 from stepscope.trace.schema import STAGES
 from stepscope.trace.snapshot_schema import STORAGE_KINDS
 from stepscope.trace.trace import Trace
@@ -29,7 +29,7 @@ class RecordedMemory:
         lifetimes: of the allocations with their kinds, changed or not.
     """
 
-    recording: Recording
+    recording: AllocationRecord
     lifetimes: Lifetimes
 
     def with_lifetimes(self, lifetimes: Lifetimes) -> RecordedMemory:
@@ -94,11 +94,11 @@ def recorded_memory(
             f"{trace.metadata.source} records allocations of {chosen} without addresses, so it is "
             "unknown which release ends which allocation; record it with a newer PyTorch"
         )
-    recording = Recording.of(trace, chosen, attribution or attribute(trace))
+    recording = AllocationRecord.of(trace, chosen, attribution or attribute(trace))
     return RecordedMemory(recording, recording.lifetimes.changed(kind=_kinds(recording)))
 
 
-def _kinds(recording: Recording) -> Codes:
+def _kinds(recording: AllocationRecord) -> Codes:
     """What each recorded allocation is for."""
     code = {name: number for number, name in enumerate(KINDS)}
     life, stage = recording.lifetimes, recording.stage
@@ -131,7 +131,7 @@ def _in(stage: Codes8, *names: str) -> Mask:
     return np.isin(stage, [STAGES.index(name) for name in names])
 
 
-def _first_forward(recording: Recording) -> Floats:
+def _first_forward(recording: AllocationRecord) -> Floats:
     """When forward of the step in which each allocation begins starts; inf without one."""
     steps, events = recording.trace["steps"], recording.trace.events
     if not len(steps):

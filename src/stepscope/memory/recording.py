@@ -40,7 +40,7 @@ class Uses:
 
 
 @dataclass(frozen=True, eq=False)
-class Recording:
+class AllocationRecord:
     """The allocations of one device as they were recorded, which no change alters.
 
     Attributes:
@@ -65,7 +65,7 @@ class Recording:
     released_by: Ids
 
     @classmethod
-    def of(cls, trace: Trace, device: str, attribution: Attribution) -> Recording:
+    def of(cls, trace: Trace, device: str, attribution: Attribution) -> AllocationRecord:
         """Each allocation in the history, then what was there before it."""
         table = trace["memory"]
         chosen = table.text("device").mask(device)
@@ -224,7 +224,7 @@ def _kept_at_end(trace: Trace, device: str, table: Table, begin: Ids, end: Ids) 
 # -- uses
 
 
-def _find_uses(recording: Recording) -> Uses:
+def _find_uses(recording: AllocationRecord) -> Uses:
     table, address = recording.trace["tensor_uses"], recording.address
     rows = np.flatnonzero(table["event"] >= 0)
     times = table["time_ns"][rows]

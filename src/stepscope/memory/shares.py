@@ -11,7 +11,7 @@ from stepscope.arrays import Codes, Counts, Ids
 
 
 @dataclass(frozen=True)
-class Share:
+class MemoryShare:
     """What a kind or a line holds at the peak."""
 
     name: str
@@ -19,7 +19,7 @@ class Share:
     count: int
 
 
-def shares(size: Counts, group: Codes | Ids, names: Sequence[str]) -> tuple[Share, ...]:
+def shares(size: Counts, group: Codes | Ids, names: Sequence[str]) -> tuple[MemoryShare, ...]:
     """The groups that hold something, the largest first; what is in none is a row without a name.
 
     Args:
@@ -36,6 +36,6 @@ def shares(size: Counts, group: Codes | Ids, names: Sequence[str]) -> tuple[Shar
     count = np.bincount(place, minlength=len(keys))
     order = [row for row in np.argsort(-total, kind="stable").tolist() if total[row]]
     return tuple(
-        Share(names[keys[row]] if keys[row] >= 0 else "", int(total[row]), int(count[row]))
+        MemoryShare(names[keys[row]] if keys[row] >= 0 else "", int(total[row]), int(count[row]))
         for row in order
     )

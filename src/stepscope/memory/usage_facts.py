@@ -7,7 +7,7 @@ import numpy as np
 from stepscope.memory.memory_facts import MemoryFacts
 from stepscope.memory.owners import KINDS
 from stepscope.memory.recorded_usage import RecordedUsage
-from stepscope.memory.shares import Share
+from stepscope.memory.shares import MemoryShare
 from stepscope.trace.trace import Trace
 
 
@@ -22,7 +22,9 @@ def usage_facts(trace: Trace, device: str) -> MemoryFacts:
     levels = usage.levels()
     place = int(np.argmax(levels))
     held = usage.at(place)
-    kinds = [Share(name, int(size), 0) for name, size in zip(KINDS, held, strict=True) if size]
+    kinds = [
+        MemoryShare(name, int(size), 0) for name, size in zip(KINDS, held, strict=True) if size
+    ]
     return MemoryFacts(
         source=trace.metadata.source,
         device=int(device.rpartition(":")[2]) if ":" in device else -1,

@@ -9,12 +9,12 @@ from stepscope.roofline.rates import (
     rates_of,
     with_device,
 )
-from stepscope.roofline.work_pieces import Pieces, work_of_pieces
+from stepscope.roofline.work_pieces import WorkPieces, work_of_pieces
 from stepscope.roofline.work_rates_table import with_operations
 
 __all__ = [
-    "Pieces",
     "Work",
+    "WorkPieces",
     "data_sheets_date",
     "device_memory_gib",
     "known_gpus",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import nan, prod
 from typing import NamedTuple
 
-from stepscope.roofline.operator_shapes import Call, Tensor
+from stepscope.roofline.operator_shapes import OperatorCall, Tensor
 
 
 class Work(NamedTuple):
@@ -21,7 +21,7 @@ class Work(NamedTuple):
     bytes: float
 
 
-Formula = Callable[[Call], "Work | None"]
+Formula = Callable[[OperatorCall], "Work | None"]
 
 
 # -- products
@@ -30,7 +30,7 @@ Formula = Callable[[Call], "Work | None"]
 def _product(left: int, right: int, transposed: bool = False) -> Formula:
     """A matrix product of the arguments at two positions, batched or not."""
 
-    def formula(call: Call) -> Work | None:
+    def formula(call: OperatorCall) -> Work | None:
         a, b = call.tensor(left), call.tensor(right)
         if not a or not b or len(a.shape) < 2 or len(b.shape) < 2:
             return None
@@ -42,7 +42,7 @@ def _product(left: int, right: int, transposed: bool = False) -> Formula:
 
 
 def _matrix_vector(matrix: int) -> Formula:
-    def formula(call: Call) -> Work | None:
+    def formula(call: OperatorCall) -> Work | None:
         a = call.tensor(matrix)
         return Work(2 * a.elements, a.bytes) if a and len(a.shape) == 2 else None
 
@@ -55,7 +55,7 @@ def _recurrent(products: int) -> Formula:
     Source: PyTorch, `torch.nn.LSTM`, "Shape" and "Variables"; packed sequences have two dimensions.
     """
 
-    def formula(call: Call) -> Work | None:
+    def formula(call: OperatorCall) -> Work | None:
         x = call.tensor(0)
         matrices = [one for given in call.inputs[1:3] for one in given if len(one.shape) == 2]
         if not x or len(x.shape) not in (2, 3) or not matrices:
@@ -66,7 +66,7 @@ def _recurrent(products: int) -> Formula:
     return formula
 
 
-def _convolution(call: Call) -> Work | None:
+def _convolution(call: OperatorCall) -> Work | None:
     """Source: PyTorch, `torch.nn.Conv2d`, "Shape"."""
     x, weight = call.tensor(0), call.tensor(1)
     if not x or not weight or len(x.shape) != len(weight.shape) or len(x.shape) < 3:
@@ -80,7 +80,7 @@ def _convolution(call: Call) -> Work | None:
     return Work(2 * out * prod(weight.shape[1:]), x.bytes + weight.bytes + out * x.width)
 
 
-def _places(x: Tensor, weight: Tensor, call: Call) -> int | None:
+def _places(x: Tensor, weight: Tensor, call: OperatorCall) -> int | None:
     """The number of output positions per filter; None without stride, padding and dilation."""
     lists = [call.numbers(place) for place in (3, 4, 5)]
     known = [values for values in lists if values is not None]
@@ -95,7 +95,7 @@ def _places(x: Tensor, weight: Tensor, call: Call) -> int | None:
     return int(prod(places))
 
 
-def _convolution_backward(call: Call) -> Work | None:
+def _convolution_backward(call: OperatorCall) -> Work | None:
     """Gradients of input and weight; each costs as much as forward."""
     gradient, x, weight = (call.tensor(place) for place in range(3))
     if not gradient or not x or not weight:
@@ -106,7 +106,7 @@ def _convolution_backward(call: Call) -> Work | None:
     return Work(wanted * once, gradient.bytes + wanted * (x.bytes + weight.bytes))
 
 
-def _one_gradient(call: Call) -> Work | None:
+def _one_gradient(call: OperatorCall) -> Work | None:
     """PyTorch of 2021 has an operator for both gradients, with a nested one for the input's.
 
     So the kernels of the outer operator itself compute the weight's gradient.
@@ -117,7 +117,7 @@ def _one_gradient(call: Call) -> Work | None:
     return Work(2 * gradient.elements * prod(weight.shape[1:]), 2 * gradient.bytes + weight.bytes)
 
 
-def _known_from_gradient(call: Call) -> Work | None:
+def _known_from_gradient(call: OperatorCall) -> Work | None:
     """A library's convolution: in PyTorch of 2021, only its gradient has the shapes."""
     return None
 
@@ -132,7 +132,7 @@ def _attention(causal: int, heads_last: bool = False) -> Formula:
     Source: Dao, "FlashAttention-2", 2023, section 4.1.
     """
 
-    def formula(call: Call) -> Work | None:
+    def formula(call: OperatorCall) -> Work | None:
         query, key, value = (call.tensor(place) for place in range(3))
         if not query or not key or not value or any(len(t.shape) != 4 for t in (query, key, value)):
             return None
@@ -150,8 +150,8 @@ def _attention_backward(causal: int, heads_last: bool = False) -> Formula:
     """Five products where forward has two; the first argument is the output's gradient."""
     once = _attention(causal - 1, heads_last)
 
-    def formula(call: Call) -> Work | None:
-        forward = once(Call(call.inputs[1:], call.values[1:])) if call.tensor(0) else None
+    def formula(call: OperatorCall) -> Work | None:
+        forward = once(OperatorCall(call.inputs[1:], call.values[1:])) if call.tensor(0) else None
         return Work(2.5 * forward.flops, 2 * forward.bytes) if forward else None
 
     return formula
@@ -160,7 +160,7 @@ def _attention_backward(causal: int, heads_last: bool = False) -> Formula:
 # -- memory-bound operators
 
 
-def _embedding(call: Call) -> Work | None:
+def _embedding(call: OperatorCall) -> Work | None:
     weight, index = call.tensor(0), call.tensor(1)
     if not weight or not index or len(weight.shape) != 2:
         return None
@@ -174,7 +174,7 @@ def _elementwise(inputs: int) -> Formula:
     A tensor after the inputs is the output.
     """
 
-    def formula(call: Call) -> Work | None:
+    def formula(call: OperatorCall) -> Work | None:
         whole = _pass(call)
         sizes = [sum(tensor.bytes for tensor in tensors) for tensors in call.inputs]
         return Work(whole.flops, sum(sizes[:inputs]) + max(sizes)) if whole else None
@@ -182,26 +182,26 @@ def _elementwise(inputs: int) -> Formula:
     return formula
 
 
-def _copy(call: Call) -> Work | None:
+def _copy(call: OperatorCall) -> Work | None:
     """Reads the second tensor, writes the first."""
-    return _reduction(Call(call.inputs[:2], ()))
+    return _reduction(OperatorCall(call.inputs[:2], ()))
 
 
-def _pass(call: Call) -> Work | None:
+def _pass(call: OperatorCall) -> Work | None:
     """Reads every input, and writes as many bytes as the largest has."""
     elements = max((sum(t.elements for t in tensors) for tensors in call.inputs), default=0)
     sizes = [sum(tensor.bytes for tensor in tensors) for tensors in call.inputs]
     return Work(elements, sum(sizes) + max(sizes)) if elements else None
 
 
-def _reduction(call: Call) -> Work | None:
+def _reduction(call: OperatorCall) -> Work | None:
     """Reads every input; the output is small."""
     sizes = [tensor.bytes for tensors in call.inputs for tensor in tensors]
     elements = sum(tensor.elements for tensors in call.inputs for tensor in tensors)
     return Work(elements, sum(sizes)) if elements else None
 
 
-def _generated(call: Call) -> Work | None:
+def _generated(call: OperatorCall) -> Work | None:
     """A kernel of inductor gets its outputs as arguments too: each tensor is moved once.
 
     A tensor updated in place is moved twice, which is not recorded.
@@ -254,7 +254,7 @@ _OTHERS: tuple[tuple[str, Formula], ...] = (
 _FORMULAS = tuple((re.compile(pattern), formula) for pattern, formula in (*_PRODUCTS, *_OTHERS))
 
 
-def work_of(name: str, call: Call) -> Work | None:
+def work_of(name: str, call: OperatorCall) -> Work | None:
     """The work of an operator, None if its name or its arguments do not determine it.
 
     Example:

@@ -37,7 +37,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Call:
+class OperatorCall:
     """The recorded arguments of one operator.
 
     Attributes:
@@ -79,12 +79,12 @@ class Call:
         return second.width if second else 0
 
 
-def call_of(trace: Trace, event: int) -> Call:
+def call_of(trace: Trace, event: int) -> OperatorCall:
     """The arguments of an operator call; without inputs if shapes were not recorded."""
     return read_call(trace.event_arguments(event))
 
 
-def read_call(arguments: Mapping[str, Any]) -> Call:
+def read_call(arguments: Mapping[str, Any]) -> OperatorCall:
     """A call from an event's arguments.
 
     Source: Kineto's trace format, `Input Dims`, `Input type` and `Concrete Inputs`; inductor,
@@ -95,10 +95,10 @@ def read_call(arguments: Mapping[str, Any]) -> Call:
     flops, size_gb = (_positive(arguments.get(key)) for key in ("kernel_flop", "kernel_num_gb"))
     recorded = flops, None if size_gb is None else size_gb * 1e9
     if not isinstance(dims, list) or not isinstance(types, list):
-        return Call((), (), *recorded)
+        return OperatorCall((), (), *recorded)
     inputs = tuple(_tensors(shape, str(kind)) for shape, kind in zip(dims, types, strict=False))
     texts = tuple(map(str, values)) if isinstance(values, list) else ()
-    return Call(inputs, texts, *recorded)
+    return OperatorCall(inputs, texts, *recorded)
 
 
 def _positive(value: Any) -> float | None:

@@ -15,7 +15,7 @@ from stepscope.trace.trace import Trace
 PRODUCTS = tuple(KERNEL_KINDS.index(kind) for kind in ("gemm", "convolution", "attention"))
 
 
-class Pieces(NamedTuple):
+class WorkPieces(NamedTuple):
     """The work of kernels or operators, arrays of shape (n,).
 
     Attributes:
@@ -33,7 +33,7 @@ class Pieces(NamedTuple):
     origin: Codes8
 
 
-def work_of_pieces(trace: Trace, rows: IntArray, time_ns: Times) -> Pieces:
+def work_of_pieces(trace: Trace, rows: IntArray, time_ns: Times) -> WorkPieces:
     """The work of kernels, or of operators if there is no device.
 
     A kernel does the work of the innermost operator with known work around its launch, or of its
@@ -54,7 +54,7 @@ def work_of_pieces(trace: Trace, rows: IntArray, time_ns: Times) -> Pieces:
     own = operator[(operator >= 0) & (caller < 0)]
     around = (caller < 0) & np.isin(rows, operators.around_products(own))
     flops = np.where(around, 0, np.append(operators.flops, np.nan)[operator])
-    return Pieces(
+    return WorkPieces(
         flops * share_of_operator(operator, time, products),
         np.append(operators.bytes, np.nan)[operator] * share_of_operator(operator, time),
         np.append(operators.width, np.int8(0))[operator],

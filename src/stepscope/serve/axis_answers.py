@@ -17,7 +17,7 @@ from stepscope.serve.counter_answers import (
 )
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.timeline.axis import BINS, Area, AxisTrack, Share, TimeAxis, area_of
+from stepscope.timeline.axis import BINS, Area, AreaShare, AxisTrack, TimeAxis, area_of
 from stepscope.trace.interner import Interner
 from stepscope.trace.schema import STAGES
 
@@ -326,7 +326,7 @@ def _area_answer(
     )
 
 
-def _work_share(share: Share, name: str, module: int = -1) -> WorkShare:
+def _work_share(share: AreaShare, name: str, module: int = -1) -> WorkShare:
     return WorkShare(name, module, share.count, share.ns, share.longest)
 
 

@@ -7,8 +7,8 @@ from typing import Literal
 import msgspec
 
 from stepscope.annotate.steps.steps import ranks_with_steps, require_steps
-from stepscope.diff import Comparison, Row, Side, compare
-from stepscope.diff.step_samples import Run
+from stepscope.diff import Row, RunComparison, Side, compare
+from stepscope.diff.step_samples import MeasuredRun
 from stepscope.errors import ServeError
 from stepscope.serve.distinct_names import distinct_short_names
 from stepscope.serve.request_parameters import Query
@@ -147,7 +147,7 @@ def ranks_of(trace: Trace) -> list[int]:
     return list(ranks_with_steps(trace))
 
 
-def _answer(view: TraceView, found: Comparison, before: Trace) -> Difference:
+def _answer(view: TraceView, found: RunComparison, before: Trace) -> Difference:
     modules = {path or "(model)": id for id, path in enumerate(view.trace["modules"].text("path"))}
     kernels = distinct_short_names([row.key[0] for row in found.parts["kernels"]])
     parts = found.parts
@@ -168,7 +168,7 @@ def _answer(view: TraceView, found: Comparison, before: Trace) -> Difference:
     )
 
 
-def _run(run: Run, trace: Trace) -> ComparedRun:
+def _run(run: MeasuredRun, trace: Trace) -> ComparedRun:
     return ComparedRun(
         rank=run.rank,
         ranks=ranks_of(trace),

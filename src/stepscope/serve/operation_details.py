@@ -25,7 +25,7 @@ from stepscope.serve.selection import Selection, known, module_of, selection_of,
 from stepscope.serve.table_answers import KernelLaunch
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline import Operation
-from stepscope.timeline.known_lines import Place, frames_around, module_places, nearest_frames
+from stepscope.timeline.known_lines import KnownLine, frames_around, module_places, nearest_frames
 from stepscope.timeline.operation_costs import Costs
 from stepscope.timeline.raw_events import events_inside
 
@@ -278,7 +278,7 @@ def _sources(view: TraceView, chosen: Selection) -> list[list[SourcePlace]]:
 
 def _places(view: TraceView, module: int, frame: int) -> list[SourcePlace]:
     """The lines of a module and those around it, and of a frame and those around it."""
-    index, found = view.timeline.index, list[Place]()
+    index, found = view.timeline.index, list[KnownLine]()
     parents = view.trace["modules"]["parent"]
     while module >= 0:
         found += module_places(index, module)

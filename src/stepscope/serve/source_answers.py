@@ -14,7 +14,7 @@ import msgspec
 from stepscope.contexts import LineTotal, build_contexts, line_totals, whole_ns
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.timeline.known_lines import Place
+from stepscope.timeline.known_lines import KnownLine
 from stepscope.timeline.source_line_costs import LineCost
 
 _MS = 1e-6
@@ -174,7 +174,7 @@ def _collected(view: TraceView) -> list[LineCost]:
 
 
 def _line_cost(total: LineTotal) -> LineCost:
-    place = Place(total.file, total.line, "frame", total.function)
+    place = KnownLine(total.file, total.line, "frame", total.function)
     times = {name: getattr(total, f"{name}_ns") for name in _TIMES}
     return LineCost(place, [], 0, **{f"{name}_ns": time for name, time in times.items()})
 

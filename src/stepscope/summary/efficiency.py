@@ -8,7 +8,7 @@ import numpy as np
 
 from stepscope.annotate.modules.modules import subtree_totals
 from stepscope.arrays import Codes8, Floats, Mask
-from stepscope.roofline import Pieces, precisions, rates_of, work_of_pieces
+from stepscope.roofline import WorkPieces, precisions, rates_of, work_of_pieces
 from stepscope.roofline.instruction_work import SHAPES, XLA
 from stepscope.roofline.precision import PRECISIONS
 from stepscope.summary.facts import Device, Efficiency
@@ -30,7 +30,7 @@ class WorkBounds:
     """
 
     def __init__(self, selected: SelectedSteps, devices: list[Device]) -> None:
-        self.pieces: Pieces = work_of_pieces(selected.trace, selected.work, selected.work_ns)
+        self.pieces: WorkPieces = work_of_pieces(selected.trace, selected.work, selected.work_ns)
         self.flops: Floats = np.where(self.pieces.products, self.pieces.flops, 0)
         rates = rates_of(next((device.name for device in devices if device.name), "")) or {}
         self.gpu, self.rates = str(rates.get("name", "")), rates
@@ -115,7 +115,7 @@ def work_of_modules(selected: SelectedSteps, bounds: WorkBounds) -> ModuleWork:
     )
 
 
-def with_known_intensity(pieces: Pieces) -> Mask:
+def with_known_intensity(pieces: WorkPieces) -> Mask:
     """Pieces with known FLOPs and bytes; an operator around a product does the same work again."""
     again = pieces.products & (pieces.flops == 0)
     result: Mask = ~np.isnan(pieces.flops + pieces.bytes) & ~again

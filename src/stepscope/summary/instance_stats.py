@@ -12,7 +12,7 @@ from stepscope.trace.trace import Trace
 
 
 @dataclass(frozen=True)
-class Statistics:
+class InstanceStatistics:
     """Statistics of some durations, ns."""
 
     count: int
@@ -24,14 +24,14 @@ class Statistics:
     most_ns: int
 
 
-def statistics(durations: Times) -> Statistics:
+def statistics(durations: Times) -> InstanceStatistics:
     """Statistics of at least one duration, int64, shape (instances,), ns.
 
     Example:
         >>> statistics(np.array([1, 2, 6])).median_ns
         2
     """
-    return Statistics(
+    return InstanceStatistics(
         count=len(durations),
         total_ns=int(durations.sum()),
         mean_ns=round(durations.mean()),

@@ -43,7 +43,7 @@ class WorkOfName:
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkTable:
     """Work of the selected steps: what it is (`kernels` or `operators`), a row for each name."""
 
     are: str
@@ -51,7 +51,7 @@ class Work:
     rows: list[WorkOfName]
 
 
-def work_by_name(trace: Trace, rank: int, step: int | None = None) -> Work:
+def work_by_name(trace: Trace, rank: int, step: int | None = None) -> WorkTable:
     """The device work of one rank by name, the longest first; operators if there is none.
 
     Args:
@@ -65,7 +65,7 @@ def work_by_name(trace: Trace, rank: int, step: int | None = None) -> Work:
     selected = SelectedSteps(trace, rank, step)
     found = sorted(_rows(selected), key=lambda row: (-row.total_ms, row.name))
     are = "kernels" if selected.works_on_device else "operators"
-    return Work(are, selected.steps["step"].tolist(), found)
+    return WorkTable(are, selected.steps["step"].tolist(), found)
 
 
 def _rows(selected: SelectedSteps) -> list[WorkOfName]:

@@ -15,15 +15,15 @@ from stepscope.timeline.sections import TINY
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class LaneEvents:
     """Events of some lanes: ids in pre-order, lane by lane, and the lane of each, ascending."""
 
     rows: Ids
     lane: Ids
 
-    def take(self, chosen: Mask) -> Held:
+    def take(self, chosen: Mask) -> LaneEvents:
         """The chosen events, bool, shape (rows,)."""
-        return Held(self.rows[chosen], self.lane[chosen])
+        return LaneEvents(self.rows[chosen], self.lane[chosen])
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,16 +48,16 @@ class Collapse:
         """Note that an operation of a lane gives way to its contents."""
         self.through.setdefault(lane, {})[name] = None
 
-    def lanes(self, held: Held) -> Lanes:
+    def lanes(self, held: LaneEvents) -> Lanes:
         """These events as operations; the lanes are numbered as in the whole."""
         return self.contents.lanes(held.rows, held.lane, self.context)
 
-    def in_order(self, *parts: Held) -> Held:
+    def in_order(self, *parts: LaneEvents) -> LaneEvents:
         """Events of several parts together, in pre-order, lane by lane."""
         rows = np.concatenate([part.rows for part in parts])
         lane = np.concatenate([part.lane for part in parts])
         order = np.lexsort((self.contents.index.place[rows], lane))
-        return Held(rows[order], lane[order])
+        return LaneEvents(rows[order], lane[order])
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ def collapsed_lanes(
         operators: open operators too, not only frames, annotations and calls of modules, (lanes,).
     """
     work = Collapse(contents, context.copy(), operators, np.zeros(len(context), np.int64))
-    held = Held(rows, lane)
+    held = LaneEvents(rows, lane)
     may = collapses[lane]
     done, held = [held.take(~may)], _without_frames(work, held.take(may))
     while len(held.rows):
@@ -105,7 +105,7 @@ def collapsed_lanes(
     return Collapsed(work.lanes(work.in_order(*done)), work.passed, work.through)
 
 
-def _without_frames(work: Collapse, held: Held) -> Held:
+def _without_frames(work: Collapse, held: LaneEvents) -> LaneEvents:
     """Frames and annotations around calls of modules, replaced by what is inside them."""
     kept = [held]
     while (around := _frames_around_calls(work.contents, kept[-1].rows)).any():
@@ -115,7 +115,7 @@ def _without_frames(work: Collapse, held: Held) -> Held:
             work.open(lane, work.contents.event_name(frame))
         np.add.at(work.passed, frames.lane, 1)
         of, inner = work.contents.index.children(frames.rows)
-        kept.append(Held(inner, frames.lane[of]))
+        kept.append(LaneEvents(inner, frames.lane[of]))
     return work.in_order(*kept) if len(kept) > 1 else held
 
 
@@ -127,7 +127,7 @@ def _frames_around_calls(contents: Contents, rows: Ids) -> Mask:
     return around
 
 
-def _without_tiny_frames(work: Collapse, held: Held) -> Held:
+def _without_tiny_frames(work: Collapse, held: LaneEvents) -> LaneEvents:
     """Frames in which nothing works (`__getattr__`) left out, if all of a lane's are tiny."""
     index, rows = work.contents.index, held.rows
     first, end = index.inside(rows)
@@ -192,7 +192,7 @@ def _work_themselves(contents: Contents, events: Ids) -> Mask:
     return works
 
 
-def _opened(work: Collapse, lanes: Lanes, wrappers: Ids, held: Held) -> Held:
+def _opened(work: Collapse, lanes: Lanes, wrappers: Ids, held: LaneEvents) -> LaneEvents:
     """Lanes with one operation each replaced by what is directly inside it.
 
     The inside of a run of events is the same events, seen from its module.
@@ -207,4 +207,4 @@ def _opened(work: Collapse, lanes: Lanes, wrappers: Ids, held: Held) -> Held:
     opened[lane] = events
     of, inner = work.contents.index.children(events[single])
     left = held.take(held.rows != opened[held.lane])
-    return work.in_order(left, Held(inner, lane[single][of]))
+    return work.in_order(left, LaneEvents(inner, lane[single][of]))

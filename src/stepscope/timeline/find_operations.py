@@ -51,7 +51,7 @@ class Marks:
         return int(on_cpu.sum() + launched.sum() + self.chosen[rows[on_device]].sum())
 
 
-class Search(Marks):
+class OperationSearch(Marks):
     """The events whose recorded or short name contains a text, in any case.
 
     An operation whose own name matches, as `forward`, counts as one where no event in it does.

@@ -16,7 +16,7 @@ _NO_FILE = ("<", MODULE_FRAME, MODULE_RANGE)
 
 
 @dataclass(frozen=True)
-class Place:
+class KnownLine:
     """A line of a file.
 
     Attributes:
@@ -33,7 +33,7 @@ class Place:
 
 
 @lru_cache(maxsize=1 << 16)
-def frame_place(name: str) -> Place | None:
+def frame_place(name: str) -> KnownLine | None:
     """The source line in the name of a recorded Python frame; None for other events.
 
     Example:
@@ -43,10 +43,10 @@ def frame_place(name: str) -> Place | None:
     frame = FrameName.of(name)
     if frame is None or not frame.file.endswith(".py") or frame.file.startswith(_NO_FILE):
         return None
-    return Place(frame.file, frame.line, "frame", frame.function)
+    return KnownLine(frame.file, frame.line, "frame", frame.function)
 
 
-def module_places(index: Index, module: int) -> list[Place]:
+def module_places(index: Index, module: int) -> list[KnownLine]:
     """Where a module is called from, and where its class is written, those that are known."""
     table = index.trace["modules"]
     kind = table.text("class")[module] or ""
@@ -55,7 +55,7 @@ def module_places(index: Index, module: int) -> list[Place]:
         ("class", kind, "file", "line"),
     )
     places = [
-        Place(table.text(file)[module] or "", int(table[line][module]), what, name)
+        KnownLine(table.text(file)[module] or "", int(table[line][module]), what, name)
         for what, name, file, line in columns
     ]
     return [place for place in places if place.file and place.line > 0]
@@ -70,7 +70,7 @@ def nearest_frames(index: Index, events: Ids) -> Ids:
     return at
 
 
-def frames_around(index: Index, event: int) -> list[Place]:
+def frames_around(index: Index, event: int) -> list[KnownLine]:
     """The recorded Python frames around an event, or around its launch, the innermost first."""
     names, found = index.events.text("name"), []
     at = int(index.launch[event]) if index.on_device[event] else event

@@ -13,7 +13,7 @@ from stepscope.timeline.operation import Operation, Spread
 from stepscope.timeline.operation_costs import Costs
 from stepscope.timeline.operation_labels import range_name, summary_names
 from stepscope.timeline.repeated_patterns import whole_period
-from stepscope.timeline.sections import Operations, find_sections
+from stepscope.timeline.sections import SiblingOperations, find_sections
 
 
 def group(
@@ -28,7 +28,7 @@ def group(
         parent_ns: runtime of the operation that is opened, for each lane.
         tiny: see `find_sections`.
     """
-    facts = Operations(
+    facts = SiblingOperations(
         name=contents.name_codes(lanes),
         block=contents.blocks[lanes.module],
         cpu_ns=costs.cpu_ns,
@@ -85,7 +85,7 @@ def _ids(contents: Contents, lanes: Lanes, chosen: Ids) -> list[str]:
 
 
 def _sections(
-    contents: Contents, lanes: Lanes, facts: Operations, first: Ids, end: Ids
+    contents: Contents, lanes: Lanes, facts: SiblingOperations, first: Ids, end: Ids
 ) -> list[Operation]:
     """Sections, each of several operations, from `first` to before `end`."""
     if not len(first):
@@ -142,7 +142,7 @@ class _Inside:
     period: Ids
 
     @classmethod
-    def of(cls, facts: Operations, first: Ids, end: Ids) -> _Inside:
+    def of(cls, facts: SiblingOperations, first: Ids, end: Ids) -> _Inside:
         """The inside of the sections from each `first` to before `end`."""
         section, operation = ranges(first, end)
         begin = np.cumsum(end - first) - (end - first)

@@ -14,7 +14,7 @@ from stepscope.timeline.level import Opening
 from stepscope.timeline.operation import Operation
 
 
-class Levels(Protocol):
+class OperationOpener(Protocol):
     """What opens operations: a timeline."""
 
     index: Index
@@ -27,7 +27,7 @@ class Levels(Protocol):
 
 
 @dataclass(frozen=True)
-class Places:
+class EventPlaces:
     """Where each raw event of an operation is shown.
 
     Attributes:
@@ -70,7 +70,7 @@ def events_inside(index: Index, operations: Sequence[Operation]) -> tuple[Ids, I
     return of[order], events[order]
 
 
-def place_events(levels: Levels, path: str) -> Places:
+def place_events(levels: OperationOpener, path: str) -> EventPlaces:
     """The smallest operation that holds each raw event of an operation.
 
     Args:
@@ -89,4 +89,4 @@ def place_events(levels: Levels, path: str) -> Places:
         of, inside = events_inside(index, operations)
         of_event[inside] = of + len(paths)
         paths += [path for level in depth for path in level.every.paths]
-    return Places(events, paths, of_event[events])
+    return EventPlaces(events, paths, of_event[events])

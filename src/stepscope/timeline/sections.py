@@ -19,7 +19,7 @@ _LEAST_BLOCKS = 5  # fewer are as quickly compared side by side
 
 
 @dataclass(frozen=True)
-class Operations:
+class SiblingOperations:
     """What the rules ask of sibling operations in order of time, shapes (operations,).
 
     Attributes:
@@ -34,13 +34,15 @@ class Operations:
     cpu_ns: Times
     device_ns: Times
 
-    def part(self, first: int, end: int) -> Operations:
+    def part(self, first: int, end: int) -> SiblingOperations:
         """The operations from `first` to before `end`."""
         columns = (self.name, self.block, self.cpu_ns, self.device_ns)
-        return Operations(*(column[first:end] for column in columns))
+        return SiblingOperations(*(column[first:end] for column in columns))
 
 
-def find_sections(operations: Operations, first: Ids, parent_ns: Times, tiny: float = TINY) -> Ids:
+def find_sections(
+    operations: SiblingOperations, first: Ids, parent_ns: Times, tiny: float = TINY
+) -> Ids:
     """Cut sibling operations into sections and single operations, lane by lane.
 
     A series is tiny if each of its units, on the CPU and on the device, takes less than `tiny` of
@@ -83,7 +85,7 @@ def find_sections(operations: Operations, first: Ids, parent_ns: Times, tiny: fl
     return np.append(np.unique(np.concatenate([starts, *opened])), len(lane))
 
 
-def _pieces_of_all(operations: Operations, repeats: list[Repeat], tiny: float) -> Ids:
+def _pieces_of_all(operations: SiblingOperations, repeats: list[Repeat], tiny: float) -> Ids:
     """Where the parts of what would be one section begin: copies of a pattern, or of series."""
     count = len(operations.name)
     period = next((one.period for one in repeats if one.period * one.count == count), 1)
@@ -92,9 +94,9 @@ def _pieces_of_all(operations: Operations, repeats: list[Repeat], tiny: float) -
     return pieces
 
 
-def _summed(operations: Operations, starts: Ids) -> Operations:
+def _summed(operations: SiblingOperations, starts: Ids) -> SiblingOperations:
     """Units as operations."""
-    return Operations(
+    return SiblingOperations(
         name=operations.name[starts],
         block=operations.block[starts],
         cpu_ns=np.add.reduceat(operations.cpu_ns, starts),
@@ -102,7 +104,7 @@ def _summed(operations: Operations, starts: Ids) -> Operations:
     )
 
 
-def _joined(operations: Operations, begins: Mask, repeats: list[Repeat]) -> Mask:
+def _joined(operations: SiblingOperations, begins: Mask, repeats: list[Repeat]) -> Mask:
     """Operations that belong to one unit with the one before."""
     same = _equals_previous(operations.name) & ~begins
     copies = _equals_previous(operations.block) & (operations.block >= 0) & ~begins
@@ -125,13 +127,13 @@ def _continues(tiny: Mask) -> Mask:
     return continues
 
 
-def _runtime(operations: Operations, starts: Ids) -> Times:
+def _runtime(operations: SiblingOperations, starts: Ids) -> Times:
     """The longer side of each unit."""
     units = _summed(operations, starts)
     return np.maximum(units.cpu_ns, units.device_ns)
 
 
-def _pieces(operations: Operations, tiny: float) -> Ids:
+def _pieces(operations: SiblingOperations, tiny: float) -> Ids:
     """Where single operations begin if they are few, else series that reach the threshold."""
     count = len(operations.name)
     if count <= 2 / tiny:

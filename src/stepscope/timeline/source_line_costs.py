@@ -18,7 +18,7 @@ import numpy as np
 
 from stepscope.arrays import Ids, IntArray, Mask, Times
 from stepscope.timeline.event_index import Index, ranges
-from stepscope.timeline.known_lines import Place, frame_place, module_places
+from stepscope.timeline.known_lines import KnownLine, frame_place, module_places
 from stepscope.trace.intervals import grouped_union
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import COMPUTING, STAGES
@@ -42,7 +42,7 @@ class LineCost:
         backward_device_ns: device busy time of the same.
     """
 
-    place: Place
+    place: KnownLine
     modules: list[int]
     calls: int
     cpu_ns: int
@@ -114,13 +114,13 @@ def _computing(index: Index, chosen: Mask) -> Ids:
 
 def _of_modules(index: Index, chosen: Mask) -> Iterator[LineCost]:
     modules = index.trace["modules"]
-    called: dict[Place, list[int]] = {}
+    called: dict[KnownLine, list[int]] = {}
     for module in range(len(modules)):
         for place in module_places(index, module):
-            called.setdefault(Place(place.file, place.line, place.what, ""), []).append(module)
+            called.setdefault(KnownLine(place.file, place.line, place.what, ""), []).append(module)
     lines = _ModuleLines(index, chosen, called)
     for line, (place, inside) in enumerate(called.items()):
-        named = Place(place.file, place.line, place.what, _names(index, place, inside))
+        named = KnownLine(place.file, place.line, place.what, _names(index, place, inside))
         calls = int(modules["calls"][inside].sum())
         yield LineCost(named, inside, calls, *(column[line] for column in lines.columns()))
 
@@ -128,7 +128,7 @@ def _of_modules(index: Index, chosen: Mask) -> Iterator[LineCost]:
 class _ModuleLines:
     """The times of lines that call modules or define their classes."""
 
-    def __init__(self, index: Index, chosen: Mask, called: dict[Place, list[int]]) -> None:
+    def __init__(self, index: Index, chosen: Mask, called: dict[KnownLine, list[int]]) -> None:
         known = chosen & (index.events["module"] >= 0)
         self._index, self._backward = index, _is_backward(index)
         self._costs = _Costs(index, chosen, len(called))
@@ -166,12 +166,12 @@ class _ModuleLines:
         return lines[position], event[pair]
 
 
-def _names(index: Index, place: Place, modules: list[int]) -> str:
+def _names(index: Index, place: KnownLine, modules: list[int]) -> str:
     text = index.trace["modules"].text("class" if place.what == "class" else "path")
     return ", ".join(dict.fromkeys(text[module] or "model" for module in modules))
 
 
-def _lines_around(parent: IntArray, called: dict[Place, list[int]]) -> tuple[Ids, Ids]:
+def _lines_around(parent: IntArray, called: dict[KnownLine, list[int]]) -> tuple[Ids, Ids]:
     """For each module the lines of itself and of those around it, each once: ends, and lines."""
     own: list[set[int]] = [set() for _ in range(len(parent))]
     for line, modules in enumerate(called.values()):

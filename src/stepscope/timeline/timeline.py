@@ -15,12 +15,12 @@ from stepscope.arrays import Ids, Mask
 from stepscope.errors import TraceError
 from stepscope.timeline.chrome_export import ChromeTrace, chrome_trace
 from stepscope.timeline.expand import Opened, Path, open_operations, open_step, open_trace
-from stepscope.timeline.find_operations import Marks, Search
+from stepscope.timeline.find_operations import Marks, OperationSearch
 from stepscope.timeline.lanes import Contents
 from stepscope.timeline.level import Level, Opening
 from stepscope.timeline.operation import Operation
 from stepscope.timeline.operation_costs import Costs, measure
-from stepscope.timeline.raw_events import Places, events_of, place_events
+from stepscope.timeline.raw_events import EventPlaces, events_of, place_events
 from stepscope.timeline.sections import TINY
 from stepscope.timeline.step_id import StepId
 from stepscope.trace.trace import Trace
@@ -143,9 +143,9 @@ class Timeline:
             path = (*path, found.id)
         return "/".join(path)
 
-    def search(self, text: str) -> Search:
+    def search(self, text: str) -> OperationSearch:
         """The events whose name contains a text, to be counted in the operations of any level."""
-        return Search(self.index, text)
+        return OperationSearch(self.index, text)
 
     def marks(self, chosen: Mask) -> Marks:
         """Chosen events, bool, shape (events,), to be counted in the operations of any level."""
@@ -156,7 +156,7 @@ class Timeline:
         level, number = self.find(path)
         return events_of(self.index, level.operations[number])
 
-    def places(self, path: str) -> Places:
+    def places(self, path: str) -> EventPlaces:
         """The smallest operation that holds each raw event of an operation."""
         return place_events(self, path)
 

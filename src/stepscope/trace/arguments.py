@@ -22,7 +22,7 @@ from stepscope.trace.growing import GrowingArray
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class ArgumentBlock:
     """The arguments of some consecutive events of a file: `sources[i]` has the i-th JSON text."""
 
     sources: Ids32
@@ -30,13 +30,13 @@ class Block:
     packed: bytes | Octets
 
     @classmethod
-    def of(cls, sources: Sequence[int] | IntArray, texts: Sequence[Any]) -> Block:
+    def of(cls, sources: Sequence[int] | IntArray, texts: Sequence[Any]) -> ArgumentBlock:
         """Pack one JSON text (anything with the buffer interface) for each of `sources`."""
         ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
         return cls.joined(sources, ends, b"".join(texts))
 
     @classmethod
-    def joined(cls, sources: Sequence[int] | IntArray, ends: Times, text: bytes | Octets) -> Block:
+    def joined(cls, sources: Sequence[int] | IntArray, ends: Times, text: bytes | Octets) -> ArgumentBlock:
         """Pack the JSON texts that end at `ends` in `text`, one for each of `sources`."""
         packed = pa.compress(text, codec="lz4_raw", asbytes=True) if len(ends) else b""
         return cls(np.asarray(sources, np.int32), ends, packed)
@@ -65,16 +65,16 @@ class Block:
             )
         ]
 
-    def shifted(self, offset: int) -> Block:
+    def shifted(self, offset: int) -> ArgumentBlock:
         """The same block with all positions increased by `offset`."""
-        return Block(self.sources + np.int32(offset), self.ends, self.packed)
+        return ArgumentBlock(self.sources + np.int32(offset), self.ends, self.packed)
 
 
 @dataclass(frozen=True, eq=False)
 class Arguments:
     """Arguments by an event's position in its file (`events.source`), in blocks in that order."""
 
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[ArgumentBlock, ...] = ()
     _firsts: list[int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -120,7 +120,7 @@ class GrowingArguments:
         self._packed = GrowingArray(np.uint8)
         self._bounds = [(0, 0)]
 
-    def add(self, block: Block, offset: int) -> None:
+    def add(self, block: ArgumentBlock, offset: int) -> None:
         """Add the next block, with its positions increased by `offset`."""
         self._sources.append(block.sources + np.int32(offset))
         self._ends.append(block.ends)
@@ -133,7 +133,7 @@ class GrowingArguments:
         packed = self._packed.finished()
         return Arguments(
             tuple(
-                Block(sources[row:next_row], ends[row:next_row], packed[start:end])
+                ArgumentBlock(sources[row:next_row], ends[row:next_row], packed[start:end])
                 for (row, start), (next_row, end) in pairwise(self._bounds)
             )
         )
@@ -168,6 +168,6 @@ def parse(text: bytes) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=32)  # of about a MiB each
-def _unpack(block: Block) -> bytes:
+def _unpack(block: ArgumentBlock) -> bytes:
     size = int(block.ends[-1]) if len(block.ends) else 0
     return bytes(pa.decompress(block.packed, size, codec="lz4_raw", asbytes=True)) if size else b""

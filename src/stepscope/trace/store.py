@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from stepscope.arrays import Array
 from stepscope.errors import TraceError
-from stepscope.trace.arguments import Arguments, Block
+from stepscope.trace.arguments import ArgumentBlock, Arguments
 from stepscope.trace.arrow import arrow_numbers, arrow_octets, arrow_text, bytes_of
 from stepscope.trace.entry_folder import written
 from stepscope.trace.schema import SCHEMAS
@@ -198,7 +198,7 @@ def _arguments(batch: pa.RecordBatch | None) -> Arguments:
     packed = bytes_of(batch.column("packed"))
     return Arguments(
         tuple(
-            Block(sources[first:last], ends[first:last], content)
+            ArgumentBlock(sources[first:last], ends[first:last], content)
             for first, last, content in zip(bounds, bounds[1:], packed, strict=False)
         )
     )

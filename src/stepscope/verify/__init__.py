@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stepscope.verify.comparison import Comparison, Measured
+from stepscope.verify.comparison import MeasuredRuns, TrialComparison
 from stepscope.verify.trials import Script
-from stepscope.verify.verify import Plan, verify_change
+from stepscope.verify.verify import TrialPlan, verify_change
 
-__all__ = ["Comparison", "Measured", "Plan", "Script", "verify_change"]
+__all__ = ["MeasuredRuns", "Script", "TrialComparison", "TrialPlan", "verify_change"]

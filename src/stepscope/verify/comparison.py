@@ -12,7 +12,7 @@ from stepscope.whatif import Prediction
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredRuns:
     """A step's length over several runs.
 
     Attributes:
@@ -26,7 +26,7 @@ class Measured:
     parts_ms: Mapping[str, float]
 
     @classmethod
-    def of(cls, runs: Sequence[Mapping[str, Any]]) -> Measured:
+    def of(cls, runs: Sequence[Mapping[str, Any]]) -> MeasuredRuns:
         """From the facts of each run."""
         wall, cpu = (
             tuple(middle_mean(run[name]) / 1e6 for run in runs) for name in ("steps_ns", "cpu_ns")
@@ -89,7 +89,7 @@ def confidence_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TrialComparison:
     """Predicted against measured.
 
     Attributes:
@@ -105,8 +105,8 @@ class Comparison:
 
     script: str
     changes: tuple[str, ...]
-    before: Measured
-    after: Measured
+    before: MeasuredRuns
+    after: MeasuredRuns
     recorded_ms: float
     prediction: Prediction | None
     reason: str | None

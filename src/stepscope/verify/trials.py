@@ -39,7 +39,7 @@ class Script:
 
 
 @dataclass(frozen=True)
-class Run:
+class TrialRun:
     """One run of a script.
 
     Attributes:
@@ -77,7 +77,7 @@ def _module_file(name: str) -> str:
     return (top.origin if top else None) or str(Path("__main__.py").absolute())
 
 
-def execute(run: Run, show: Show) -> dict[str, Any]:
+def execute(run: TrialRun, show: Show) -> dict[str, Any]:
     """Run it; returns the results of the first process (`stepscope.capture.verify_trial`).
 
     Raises:
@@ -108,7 +108,7 @@ class _Child:
     """One process of a run."""
 
     def __init__(
-        self, run: Run, rank: int, result: Path, port: str, show: Show, seen: Mapping[str, Any]
+        self, run: TrialRun, rank: int, result: Path, port: str, show: Show, seen: Mapping[str, Any]
     ) -> None:
         self._run, self._rank, self._result, self._show = run, rank, result, show
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
@@ -186,7 +186,9 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> subproce
         raise CaptureError(f"cannot run {command[0]}: {error.strerror}") from error
 
 
-def _command(run: Run, rank: int, result: Path, seen: Mapping[str, Any] | None = None) -> list[str]:
+def _command(
+    run: TrialRun, rank: int, result: Path, seen: Mapping[str, Any] | None = None
+) -> list[str]:
     trial = {
         "target": run.script.target,
         "arguments": list(run.script.arguments),
@@ -209,7 +211,7 @@ def _prefix(text: str, rank: int) -> list[str]:
         raise CaptureError(f"--prefix {text!r} is not a command line: {error}") from error
 
 
-def _distributed(run: Run, rank: int, port: str) -> dict[str, str]:
+def _distributed(run: TrialRun, rank: int, port: str) -> dict[str, str]:
     """The environment variables of torchrun; MASTER_ADDR is the user's, else this machine."""
     if run.processes < 2:
         return {}
@@ -240,7 +242,7 @@ def _free_port() -> str:
         return str(listener.getsockname()[1])
 
 
-def _complete(run: Run, facts: dict[str, Any]) -> dict[str, Any]:
+def _complete(run: TrialRun, facts: dict[str, Any]) -> dict[str, Any]:
     """The results, if all steps were measured and every change was applied."""
     if facts.get("torch") is None:
         raise CaptureError(

@@ -10,12 +10,12 @@ import numpy as np
 
 from stepscope.arrays import Mask, Times
 from stepscope.graph import Graph
-from stepscope.verify.comparison import Measured
+from stepscope.verify.comparison import MeasuredRuns
 
 _ROUNDS = 60  # of halving: to the last bit of a time
 
 
-def unrecorded(graph: Graph, measured: Measured) -> Graph:
+def unrecorded(graph: Graph, measured: MeasuredRuns) -> Graph:
     """The same steps without the overhead of recording, so that predictions match unrecorded runs.
 
     Recording costs the same for every event, so small operators suffer most. The unrecorded times
@@ -36,7 +36,7 @@ def unrecorded(graph: Graph, measured: Measured) -> Graph:
     return _measured_as(graph.with_tasks(**columns), factor)
 
 
-def _parts(graph: Graph, measured: Measured) -> Iterator[tuple[Mask, float]]:
+def _parts(graph: Graph, measured: MeasuredRuns) -> Iterator[tuple[Mask, float]]:
     """Tasks of the training loop by part, with the time of the part per step, ms."""
     main = (graph.threads["main"] > 0)[graph.tasks["thread"]]
     stage = graph.tasks.text("stage")

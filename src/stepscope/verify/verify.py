@@ -17,8 +17,8 @@ from stepscope.graph import Graph, build_graph
 from stepscope.load import open as open_trace
 from stepscope.scratch import Scratch
 from stepscope.verify.change_spec import ChangeSpec, requests_of
-from stepscope.verify.comparison import Comparison, Measured
-from stepscope.verify.trials import Run, Script, Show, execute, script_scratch
+from stepscope.verify.comparison import MeasuredRuns, TrialComparison
+from stepscope.verify.trials import Script, Show, TrialRun, execute, script_scratch
 from stepscope.verify.unrecorded import unrecorded
 from stepscope.whatif import Prediction, predict
 from stepscope.whatif.parts.cpu_calibration import on_cpu
@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrialPlan:
     """How a change is measured.
 
     Attributes:
@@ -49,8 +49,8 @@ class Plan:
 
 
 def verify_change(
-    script: Script, specs: Sequence[ChangeSpec], plan: Plan, show: Show, say: Say
-) -> Comparison:
+    script: Script, specs: Sequence[ChangeSpec], plan: TrialPlan, show: Show, say: Say
+) -> TrialComparison:
     """Compare the predicted with the measured effect of changes on a script's step.
 
     Args:
@@ -87,7 +87,7 @@ def verify_change(
     return _compared(script, specs, graph, before, after, say)
 
 
-def _measured(run: Run, plan: Plan, show: Show, say: Say) -> Json:
+def _measured(run: TrialRun, plan: TrialPlan, show: Show, say: Say) -> Json:
     say(f"{run.label} of {plan.rounds}")
     return execute(run, show)
 
@@ -95,15 +95,15 @@ def _measured(run: Run, plan: Plan, show: Show, say: Say) -> Json:
 def _compared(
     script: Script, specs: Sequence[ChangeSpec], graph: Graph, before: Sequence[Json],
     after: Sequence[Json], say: Say,
-) -> Comparison:  # fmt: skip
+) -> TrialComparison:  # fmt: skip
     """The comparison of the runs with the prediction from the recorded steps."""
-    unchanged, facts = Measured.of(before), after[-1]
+    unchanged, facts = MeasuredRuns.of(before), after[-1]
     reason = next((spec.only_measured for spec in specs if spec.only_measured), None)
-    return Comparison(
+    return TrialComparison(
         script=" ".join([script.target, *script.arguments]),
         changes=tuple(spec.text for spec in specs),
         before=unchanged,
-        after=Measured.of(after),
+        after=MeasuredRuns.of(after),
         recorded_ms=_recorded_ms(graph),
         prediction=None if reason else _predicted(unrecorded(graph, unchanged), specs, say),
         reason=reason,
@@ -120,11 +120,11 @@ def _report_outside_writes(runs: Sequence[Json], say: Say) -> None:
         say(f"the script also writes outside its project, at each run: {names}{more}")
 
 
-def _recorded(script: Script, plan: Plan, scratch: Scratch, show: Show, say: Say) -> Graph:
+def _recorded(script: Script, plan: TrialPlan, scratch: Scratch, show: Show, say: Say) -> Graph:
     say("recording the unchanged script")
     with TemporaryDirectory(prefix="stepscope-") as folder:
         path = Path(folder, "unchanged.stepscope")
-        run = Run(
+        run = TrialRun(
             script, plan.warmup, plan.recorded, capture=path, label="recorded", scratch=scratch
         )
         execute(run, show)
@@ -143,11 +143,11 @@ def _predicted(graph: Graph, specs: Sequence[ChangeSpec], say: Say) -> Predictio
 
 
 def _run(
-    script: Script, specs: Sequence[ChangeSpec], plan: Plan, number: int, scratch: Scratch
-) -> Run:
+    script: Script, specs: Sequence[ChangeSpec], plan: TrialPlan, number: int, scratch: Scratch
+) -> TrialRun:
     processes = max((spec.processes for spec in specs), default=1)
     label = "+".join(spec.text for spec in specs) or "unchanged"
-    return Run(
+    return TrialRun(
         script, plan.warmup, plan.steps,
         changes=[(spec.name, spec.arguments) for spec in specs],
         processes=processes, prefix=plan.prefix if processes > 1 else "",

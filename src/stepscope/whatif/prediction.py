@@ -16,7 +16,7 @@ from stepscope.graph import (
     simulate,
     without_unexplained_delays,
 )
-from stepscope.graph.critical_path import Breakdown
+from stepscope.graph.critical_path import BusySides
 from stepscope.memory.recorded_memory import RecordedMemory
 from stepscope.whatif.change import Request
 from stepscope.whatif.memory_prediction import MemoryPrediction, predict_memory, recorded
@@ -59,7 +59,7 @@ class Prediction:
     changes: tuple[str, ...]
     basis: tuple[str, ...]
     assumptions: tuple[str, ...]
-    breakdown: dict[str, Breakdown]
+    breakdown: dict[str, BusySides]
     critical_path: dict[str, dict[str, dict[str, float]]]
     memory: MemoryPrediction | None = None
 
@@ -109,7 +109,7 @@ class Baseline:
         return 1 - _step_ms(simulate(without_unexplained_delays(self.graph))) / self.measured_ms
 
     @cached_property
-    def breakdown(self) -> Breakdown:
+    def breakdown(self) -> BusySides:
         """Which side was busy before."""
         return breakdown(self.simulation)
 

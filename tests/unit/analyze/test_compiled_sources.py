@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.analyze.compiled_sources import CompiledSources, Line
+from stepscope.analyze.compiled_sources import CompiledLine, CompiledSources
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import FRAMES, ORIGINS
 from stepscope.trace.table import Table, Text
@@ -35,17 +35,17 @@ def traced(files: list[str], source: str) -> Trace:
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        (["train.py", "model.py", LAYER], Line("model.py", 20)),
-        (["train.py", "model.py"], Line("model.py", 20)),
-        ([LAYER], Line(LAYER, 7)),
+        (["train.py", "model.py", LAYER], CompiledLine("model.py", 20)),
+        (["train.py", "model.py"], CompiledLine("model.py", 20)),
+        ([LAYER], CompiledLine(LAYER, 7)),
     ],
 )
-def test_the_innermost_line_of_the_user(files: list[str], expected: Line) -> None:
+def test_the_innermost_line_of_the_user(files: list[str], expected: CompiledLine) -> None:
     source = "model.py:20" if files[-1] == "model.py" else f"{LAYER}:7"
     assert CompiledSources(traced(files, source)).line(0) == expected
 
 
-def program(frames: list[tuple[int, str, str, int]]) -> Line:
+def program(frames: list[tuple[int, str, str, int]]) -> CompiledLine:
     """The line of the call of `step`, of one operation in the last of these frames."""
     trace = drawn_trace(
         "main | 0 5 | PjitFunction(step) | cat=runtime\n"
@@ -65,10 +65,10 @@ def test_a_program_has_the_first_line_of_its_function() -> None:
     assert program([
         (-1, "step", "train.py", 35), (0, "Net.__call__", "train.py", 8), (1, "call", LAYER, 7),
         (-1, "step", "train.py", 33),
-    ]) == Line("train.py", 33)  # fmt: skip
+    ]) == CompiledLine("train.py", 33)  # fmt: skip
 
 
 def test_a_program_without_its_function_has_a_line_of_the_users() -> None:
     """The name of what a transformation makes is JAX's own."""
     frames = [(-1, "update", "train.py", 35), (0, "call", LAYER, 7)]
-    assert program(frames) == Line("train.py", 35)
+    assert program(frames) == CompiledLine("train.py", 35)

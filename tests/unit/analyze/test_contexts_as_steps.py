@@ -15,7 +15,7 @@ from stepscope.analyze.findings_text import print_findings
 from stepscope.annotate import annotate
 from stepscope.contexts import ContextTree, build_contexts
 from stepscope.contexts.recorded_tree import with_contexts
-from stepscope.contexts.sample_stats import Stats
+from stepscope.contexts.sample_stats import SampleStats
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import CONTEXTS
 from stepscope.trace.table import Table
@@ -98,8 +98,8 @@ def sampled(reasons: dict[str, int]) -> ContextTree:
     size, first = len(rows), 4
     stalls = np.array(list(reasons.values()))
     metrics = {
-        "device_ns": Stats.of(np.array([3, size - 1]), np.array([800_000, 100_000]), size),
-        "stalls": Stats.of(np.arange(first, first + len(stalls)), stalls, size),
+        "device_ns": SampleStats.of(np.array([3, size - 1]), np.array([800_000, 100_000]), size),
+        "stalls": SampleStats.of(np.arange(first, first + len(stalls)), stalls, size),
     }
     return ContextTree(nodes, metrics).check()
 
@@ -121,7 +121,7 @@ def compiled_again(file: str) -> Trace:
             "line": [row.get("line", -1) for row in rows],
         },
     )
-    times = Stats.of(np.array([3, 3, 3]), np.full(3, 50_000_000), len(rows))
+    times = SampleStats.of(np.array([3, 3, 3]), np.full(3, 50_000_000), len(rows))
     tree = ContextTree(nodes, {"call_ns": times}).check()
     return with_contexts(Trace({}), tree).with_metadata(framework="jax")
 

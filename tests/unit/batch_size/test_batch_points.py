@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepscope.batch_size.entry_profile import make_profile
-from stepscope.batch_size.measurement import Measured, combine
+from stepscope.batch_size.measurement import MeasuredBatch, combine
 from stepscope.batch_size.sweep import sweep
 from stepscope.batch_size.sweep_points import next_batch
 from stepscope.errors import BatchError
@@ -47,8 +47,8 @@ def test_fewer_points_where_there_are_no_more() -> None:
 
 
 def measure_line(limit: int = 10**9):  # type: ignore[no-untyped-def]
-    def measure(batch: int) -> Measured | None:
-        return None if batch > limit else Measured(batch, (2.0 * batch + 10,) * 3, 100 * batch)
+    def measure(batch: int) -> MeasuredBatch | None:
+        return None if batch > limit else MeasuredBatch(batch, (2.0 * batch + 10,) * 3, 100 * batch)
 
     return measure
 
@@ -70,8 +70,8 @@ def test_a_sweep_tells_what_was_too_large() -> None:
 def faster_from(switch: int):  # type: ignore[no-untyped-def]
     """Another kernel from some batch size on, as oneDNN's for convolutions: 90 ms, then 60."""
 
-    def measure(batch: int) -> Measured:
-        return Measured(batch, (batch * (90.0 if batch < switch else 60.0) + 10,) * 3, batch)
+    def measure(batch: int) -> MeasuredBatch:
+        return MeasuredBatch(batch, (batch * (90.0 if batch < switch else 60.0) + 10,) * 3, batch)
 
     return measure
 
@@ -99,15 +99,15 @@ def test_further_points_are_measured_as_often_as_the_others() -> None:
 def test_what_noise_explains_needs_no_further_point() -> None:
     luck: dict[int, list[float]] = {}
 
-    def measure(batch: int) -> Measured:
+    def measure(batch: int) -> MeasuredBatch:
         mine = luck.setdefault(batch, [(1.0, 1.3, 0.8)[(batch + n) % 3] for n in range(3)])
-        return Measured(batch, (batch * 10.0 * mine.pop(),), batch)
+        return MeasuredBatch(batch, (batch * 10.0 * mine.pop(),), batch)
 
     assert len(sweep(measure, 16, extra=3, most_rounds=3).rounds) == 5
 
 
 def test_a_sweep_ends_after_so_many_extra_points() -> None:
-    wild = lambda batch: Measured(batch, (float(batch**2 % 97 + 10),) * 3, batch)  # noqa: E731
+    wild = lambda batch: MeasuredBatch(batch, (float(batch**2 % 97 + 10),) * 3, batch)  # noqa: E731
     assert len(sweep(wild, 32, extra=2).rounds) == 7
 
 
@@ -124,11 +124,11 @@ def test_rounds_end_once_times_are_stable() -> None:
 
 def test_rounds_go_on_while_times_change() -> None:
     times = iter([10.0 * 1.5**n for n in range(15)])
-    found = sweep(lambda batch: Measured(batch, (next(times),), batch), 8, most_rounds=3)
+    found = sweep(lambda batch: MeasuredBatch(batch, (next(times),), batch), 8, most_rounds=3)
     assert found.stable is False
 
 
 def test_a_point_is_the_median_of_its_rounds() -> None:
-    rounds = [Measured(8, (ms,), size) for ms, size in ((10, 5), (30, 7), (11, 6))]
+    rounds = [MeasuredBatch(8, (ms,), size) for ms, size in ((10, 5), (30, 7), (11, 6))]
     point = combine(rounds)
     assert (point.ms, point.bytes, point.repeats) == (11, 7, 3)

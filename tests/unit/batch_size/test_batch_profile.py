@@ -8,15 +8,15 @@ from stepscope.batch_size.batch_size_names import is_batch_size, is_evaluation
 from stepscope.batch_size.device_memory import find_capacity
 from stepscope.batch_size.entry import given_option, with_option
 from stepscope.batch_size.entry_profile import Profile, make_profile
-from stepscope.batch_size.measurement import Point
+from stepscope.batch_size.measurement import BatchPoint
 from stepscope.batch_size.suggestions import suggestions
 from stepscope.errors import BatchError
 from stepscope.roofline import device_memory_gib
 
 
 def profile(a: float = 2.0, b: float = 20.0, c: int = 1000, d: int = 50_000) -> Profile:
-    points = [Point(x, a * x + b, c * x + d, 0.0, 5) for x in (8, 12, 16)]
-    held = Point(20, a * 20 + b, c * 20 + d, 0.0, 5, held_back=True)
+    points = [BatchPoint(x, a * x + b, c * x + d, 0.0, 5) for x in (8, 12, 16)]
+    held = BatchPoint(20, a * 20 + b, c * 20 + d, 0.0, 5, held_back=True)
     return make_profile([*points, held])
 
 
@@ -33,8 +33,8 @@ def test_predictions_on_a_line_are_exact() -> None:
 
 
 def test_the_point_held_back_tells_the_error() -> None:
-    points = [Point(x, 10.0 * x, 100 * x) for x in (1, 2, 3)]
-    off = make_profile([*points, Point(4, 50.0, 400, held_back=True)])
+    points = [BatchPoint(x, 10.0 * x, 100 * x) for x in (1, 2, 3)]
+    off = make_profile([*points, BatchPoint(4, 50.0, 400, held_back=True)])
     assert off.fit_error == pytest.approx(0.2)
     assert profile().fit_error == pytest.approx(0)
 
@@ -51,7 +51,7 @@ def test_from_a_throughput_to_the_batch_size_and_from_memory_to_it() -> None:
 
 def test_the_limit_is_at_a_smaller_size_where_large_ones_are_slower() -> None:
     rates = {4: 10.0, 8: 10.0, 16: 6.0, 32: 6.0, 48: 6.0, 64: 8.0}  # ms a sample: a cache ends
-    one = make_profile([Point(x, x * ms, 100 * x) for x, ms in rates.items()])
+    one = make_profile([BatchPoint(x, x * ms, 100 * x) for x, ms in rates.items()])
     assert one.max_throughput == pytest.approx(1e3 / 6)
     assert one.suggestion() == 14  # on the way from 8 to 16
     assert one.batch_for_throughput(1e3 / 6) == 16
@@ -60,7 +60,7 @@ def test_the_limit_is_at_a_smaller_size_where_large_ones_are_slower() -> None:
 
 def test_no_limit_is_below_what_was_measured() -> None:
     """On a machine that does other work beside, a line may rise too steeply."""
-    one = make_profile([Point(x, ms, 100 * x) for x, ms in ((4, 10.0), (8, 20.0), (12, 90.0))])
+    one = make_profile([BatchPoint(x, ms, 100 * x) for x, ms in ((4, 10.0), (8, 20.0), (12, 90.0))])
     assert one.time is not None
     assert 1e3 / one.time.slope < 400
     assert one.max_throughput == pytest.approx(400)
@@ -77,8 +77,8 @@ def test_nothing_is_suggested_far_beyond_what_was_measured() -> None:
 
 
 def test_nothing_is_suggested_where_the_held_back_point_was_mispredicted() -> None:
-    points = [Point(x, 10.0 * x + 20, 100 * x) for x in (8, 12, 16)]
-    off = make_profile([*points, Point(20, 1000.0, 2000, held_back=True)])
+    points = [BatchPoint(x, 10.0 * x + 20, 100 * x) for x in (8, 12, 16)]
+    off = make_profile([*points, BatchPoint(20, 1000.0, 2000, held_back=True)])
     assert off.suggestion() is None
     assert suggestions(off, 8) == []
     assert any("no batch size is suggested" in warning for warning in off.warnings)
@@ -90,12 +90,12 @@ def test_fitting_a_device_leaves_room_for_its_context() -> None:
 
 
 def test_a_line_that_does_not_hold_is_said() -> None:
-    points = [Point(x, ms, 100 * x) for x, ms in ((1, 10.0), (2, 30.0), (3, 31.0))]
+    points = [BatchPoint(x, ms, 100 * x) for x, ms in ((1, 10.0), (2, 30.0), (3, 31.0))]
     assert any("deviates from its line" in words for words in make_profile(points).warnings)
 
 
 def test_run_time_that_does_not_grow_has_no_limit() -> None:
-    flat = make_profile([Point(x, 10.0, 100 * x) for x in (1, 2, 3)])
+    flat = make_profile([BatchPoint(x, 10.0, 100 * x) for x in (1, 2, 3)])
     assert flat.max_throughput is None
     assert flat.suggestion() is None
     assert any("does not grow" in words for words in flat.warnings)
@@ -103,7 +103,7 @@ def test_run_time_that_does_not_grow_has_no_limit() -> None:
 
 
 def test_one_point_predicts_nothing() -> None:
-    alone = make_profile([Point(1, 10.0, 100)])
+    alone = make_profile([BatchPoint(1, 10.0, 100)])
     assert alone.to_json([2])["predictions"] == [{"batch": 2, "extrapolated": True}]
     assert alone.to_json()["run_time"] is None
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.batch_size.measurement import Measured, Point, combine
+from stepscope.batch_size.measurement import BatchPoint, MeasuredBatch, combine
 
 
-def measured(watts: float | None, samples: float = 8) -> Measured:
+def measured(watts: float | None, samples: float = 8) -> MeasuredBatch:
     power = {"watts": watts, "seconds": 1.0, "source": "NVML"} if watts else None
-    return Measured(8, (20.0, 20.0), 100, {"power": power, "samples": [samples]})
+    return MeasuredBatch(8, (20.0, 20.0), 100, {"power": power, "samples": [samples]})
 
 
 def test_a_sample_takes_its_share_of_the_power() -> None:
@@ -27,4 +27,4 @@ def test_samples_count_as_observed() -> None:
 def test_rounds_without_a_reading_do_not_count() -> None:
     assert combine([measured(None), measured(200)]).watts == 200
     assert combine([measured(None)]).joules is None
-    assert Point(8, 20.0, 100).to_json()["watts"] is None
+    assert BatchPoint(8, 20.0, 100).to_json()["watts"] is None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from stepscope.batch_size.entry_profile import make_profile
-from stepscope.batch_size.measurement import Point
+from stepscope.batch_size.measurement import BatchPoint
 from stepscope.batch_size.suggestions import suggestions
 
 # 1 ms a sample and 9 ms besides; 10 bytes a sample and 100 besides.
-POINTS = [Point(batch, 1.0 * batch + 9.0, 10 * batch + 100) for batch in (8, 16, 32, 64)]
+POINTS = [BatchPoint(batch, 1.0 * batch + 9.0, 10 * batch + 100) for batch in (8, 16, 32, 64)]
 
 
 def offered(capacity=None, too_large=None):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from stepscope.cli.verify import _lines
-from stepscope.verify import Comparison, Measured
+from stepscope.verify import MeasuredRuns, TrialComparison
 
 
 def lines(before: tuple[float, ...], after: tuple[float, ...]) -> list[str]:
-    sides = (Measured(times, times, {}) for times in (before, after))
-    return _lines(Comparison("train.py", ("compile",), *sides, 2.0, None, "only measured", {}, {}))
+    sides = (MeasuredRuns(times, times, {}) for times in (before, after))
+    return _lines(
+        TrialComparison("train.py", ("compile",), *sides, 2.0, None, "only measured", {}, {})
+    )
 
 
 def test_several_rounds_have_a_spread() -> None:

@@ -6,7 +6,7 @@ from inspect import cleandoc
 
 import numpy as np
 
-from stepscope.contexts.sample_stats import Stats
+from stepscope.contexts.sample_stats import SampleStats
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.schema import CONTEXTS
 from stepscope.trace.table import Table, Text
@@ -28,10 +28,10 @@ def drawn_tree(text: str) -> ContextTree:
         samples.append([int(word) for word in words[1:]])
     node = np.repeat(np.arange(len(names)), [len(one) for one in samples])
     values = np.array([value for one in samples for value in one])
-    return tree_of(parents, names, {"cpu_ns": Stats.of(node, values, len(names))}).check()
+    return tree_of(parents, names, {"cpu_ns": SampleStats.of(node, values, len(names))}).check()
 
 
-def tree_of(parents: list[int], names: list[str], metrics: dict[str, Stats]) -> ContextTree:
+def tree_of(parents: list[int], names: list[str], metrics: dict[str, SampleStats]) -> ContextTree:
     kinds = ["root", *["kernel" if name.startswith("k") else "operator" for name in names[1:]]]
     nodes = Table(
         CONTEXTS, {"parent": parents, "kind": kinds, "via": Text.of(["call"] * len(names)),
@@ -57,8 +57,8 @@ def grown_tree(seed: int, size: int = 60) -> ContextTree:
     node = random.integers(1, size, 3 * size)
     values = random.integers(1, 1000, 3 * size)
     metrics = {
-        "cpu_ns": Stats.of(node, values, size),
-        "device_ns": Stats.of(node[::2], values[::2], size),
+        "cpu_ns": SampleStats.of(node, values, size),
+        "device_ns": SampleStats.of(node[::2], values[::2], size),
     }
     return tree_of(parents, names, metrics).check()
 

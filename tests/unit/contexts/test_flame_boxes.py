@@ -9,7 +9,7 @@ from sample_trees import drawn_tree, grown_tree, tree_of
 
 from stepscope.contexts import bottom_up, difference
 from stepscope.contexts.flame import flame
-from stepscope.contexts.sample_stats import Stats
+from stepscope.contexts.sample_stats import SampleStats
 
 TREE = drawn_tree("""
     all
@@ -137,7 +137,7 @@ def test_a_hundred_thousand_nodes_keep_their_sums() -> None:
     order = np.argsort(place)
     turned = [int(place[parents[row]]) if parents[row] >= 0 else -1 for row in order.tolist()]
     names = [f"n{row}" for row in range(size)]
-    own = Stats.of(np.arange(size), random.integers(1, 100, size), size)
+    own = SampleStats.of(np.arange(size), random.integers(1, 100, size), size)
     tree = tree_of(turned, names, {"cpu_ns": own}).check()
     data = flame(tree, "cpu", most=20_000)
     boxes = data["boxes"]

@@ -13,7 +13,7 @@ from stepscope.cli.commands import stepscope
 from stepscope.contexts import with_contexts
 from stepscope.contexts.import_frames import without_import_machinery
 from stepscope.contexts.node_labels import short_label
-from stepscope.contexts.sample_stats import Stats
+from stepscope.contexts.sample_stats import SampleStats
 from stepscope.contexts.tree import ContextTree
 from stepscope.trace.schema import CONTEXTS
 from stepscope.trace.table import Table, Text
@@ -53,7 +53,7 @@ def sampled() -> ContextTree:
         },
     )
     count = np.array([0, *(row[4] for row in SAMPLED)])
-    return ContextTree(nodes, {"work": Stats.of(np.repeat(np.arange(len(depth)), count),
+    return ContextTree(nodes, {"work": SampleStats.of(np.repeat(np.arange(len(depth)), count),
                                                 np.ones(count.sum()), len(depth))})  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def test_findings_in_sql_refer_to_the_nodes_of_the_contexts_table(
             "line": np.array([-1, 3, 1176, 690, 1, -1]),
         },
     )
-    spent = Stats.of(np.array([5, 5]), np.array([4e6, 6e6]), 6)
+    spent = SampleStats.of(np.array([5, 5]), np.array([4e6, 6e6]), 6)
     tree = ContextTree(nodes, {"call_ns": spent, "cpu_ns": spent})
     monkeypatch.setattr("stepscope.load.open", lambda *_, **__: with_contexts(Trace({}), tree))
     sql = "select name from evidence join contexts on contexts.id = evidence.context"

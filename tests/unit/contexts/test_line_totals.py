@@ -7,7 +7,7 @@ import numpy as np
 from stepscope.annotate import annotate
 from stepscope.contexts import ContextTree, LineTotal, build_contexts, line_totals, whole_ns
 from stepscope.contexts.metrics import METRICS
-from stepscope.contexts.sample_stats import Stats
+from stepscope.contexts.sample_stats import SampleStats
 from stepscope.testing import drawn_trace
 
 FRAMES = """
@@ -52,7 +52,7 @@ def test_a_caller_includes_its_callees_and_its_own_time() -> None:
 def test_samples_show_the_time_of_python_itself() -> None:
     tree = build_contexts(annotate(drawn_trace(FRAMES)))
     step = tree.search("step", kind="python")[0]
-    samples = Stats.of(np.array([step, step]), np.array([70_000, 5_000]), len(tree))
+    samples = SampleStats.of(np.array([step, step]), np.array([70_000, 5_000]), len(tree))
     metrics = {**tree.metrics, "sampled_real_ns": samples}
     known = {name: tree.metric(name) for name in tree.metrics}
     known["sampled_real_ns"] = METRICS["sampled_real_ns"]

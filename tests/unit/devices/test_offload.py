@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stepscope.annotate import annotate
 from stepscope.devices.device_work import find_device_work
-from stepscope.devices.offload import FAST, SLOW, TYPICAL, Estimate, offload
+from stepscope.devices.offload import FAST, SLOW, TYPICAL, OffloadEstimate, offload
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, build_graph, simulate
 from stepscope.roofline import known_gpus, rates_of
@@ -112,7 +112,7 @@ def test_many_launches_bind_the_step() -> None:
         for at in range(100, 5100, 100)
     )
     graph = graph_of(f"main | 0 6000 | ProfilerStep#0\n{small}")
-    moved = offload(graph, A100, 1.0, Estimate(0.0, 40_000))
+    moved = offload(graph, A100, 1.0, OffloadEstimate(0.0, 40_000))
     assert step_us(moved) == pytest.approx(50 * 40, rel=0.1)
 
 

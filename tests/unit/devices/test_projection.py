@@ -10,10 +10,10 @@ import pytest
 
 from stepscope.annotate import annotate
 from stepscope.batch_size.entry_profile import Profile, make_profile
-from stepscope.batch_size.measurement import Point
+from stepscope.batch_size.measurement import BatchPoint
 from stepscope.devices import Target, Wanted, parse_targets, read_prices
 from stepscope.devices.projection import Projection
-from stepscope.devices.step_basis import Kernels
+from stepscope.devices.step_basis import MeasuredKernels
 from stepscope.graph import Graph, build_graph
 from stepscope.testing import drawn_trace
 
@@ -35,7 +35,7 @@ def graph() -> Graph:
 
 
 def profile(**device: Any) -> Profile:
-    points = [Point(batch, ms, BYTES * batch, watts=250.0) for batch, ms in TIMES.items()]
+    points = [BatchPoint(batch, ms, BYTES * batch, watts=250.0) for batch, ms in TIMES.items()]
     return make_profile(points, device={"type": "cuda", **device})
 
 
@@ -48,17 +48,17 @@ def projection(wanted: Wanted, host_bytes: int = 0, **device: Any) -> Projection
     result: Any = SimpleNamespace(
         profile=measured, entry=SimpleNamespace(batch=16), host_bytes=host_bytes
     )
-    return Projection(result, Kernels(graph(), 16, measured), wanted)
+    return Projection(result, MeasuredKernels(graph(), 16, measured), wanted)
 
 
 def test_the_device_that_was_measured_on_takes_what_was_measured() -> None:
-    basis = Kernels(graph(), 16, profile())
+    basis = MeasuredKernels(graph(), 16, profile())
     for batch, ms in TIMES.items():
         assert basis.step_ms(target("V100"), batch).value == pytest.approx(ms, rel=1e-3)
 
 
 def test_a_step_is_scaled_like_its_kernels() -> None:
-    basis = Kernels(graph(), 16, profile())
+    basis = MeasuredKernels(graph(), 16, profile())
     found = basis.step_ms(target("A100"), 16)
     ratio = (20 + 5 + 1000 * 15.7 / 19.5) / 1025
     assert found.value == pytest.approx(ratio, rel=1e-3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stepscope.annotate import annotate
-from stepscope.diff import Comparison, Row, compare
+from stepscope.diff import Row, RunComparison, compare
 from stepscope.diff.significance import differs
 from stepscope.errors import TraceError
 from stepscope.testing import drawn_trace
@@ -30,7 +30,7 @@ def run(*steps: int, kernel: str = "sgemm", **metadata: object) -> Trace:
     return annotate(drawn_trace("\n".join(lines), **metadata))
 
 
-def row(found: Comparison, part: str, *key: str) -> Row:
+def row(found: RunComparison, part: str, *key: str) -> Row:
     return next(one for one in found.parts[part] if one.key == key)
 
 

@@ -16,14 +16,14 @@ from model_allocator import MIB, ModelAllocator, frame
 import stepscope
 from stepscope.memory.lifetimes import Lifetimes
 from stepscope.memory.over_time import stacked_levels
-from stepscope.memory.over_time.changes import Changes
+from stepscope.memory.over_time.changes import MemoryChanges
 from stepscope.memory.over_time.history import MemoryHistory, memory_histories
 from stepscope.memory.over_time.living import living_at
 from stepscope.memory.over_time.segment_state import segments_at
 from stepscope.memory.over_time.stacked_levels import OTHERS, StackedLevels
 
 
-def random_changes(seed: int, owners: int = 60, moments: int = 500) -> Changes:
+def random_changes(seed: int, owners: int = 60, moments: int = 500) -> MemoryChanges:
     """Owners of 1 to 99 bytes, some of them there before or after."""
     chance = np.random.default_rng(seed)
     start = chance.integers(-40, moments, owners).astype(float)
@@ -35,10 +35,10 @@ def random_changes(seed: int, owners: int = 60, moments: int = 500) -> Changes:
         kind=np.zeros(owners, np.int64),
         recorded=np.arange(owners),
     )
-    return Changes.of_lifetimes(life)
+    return MemoryChanges.of_lifetimes(life)
 
 
-def state_at(changes: Changes, count: int, group: np.ndarray, groups: int) -> list[int]:
+def state_at(changes: MemoryChanges, count: int, group: np.ndarray, groups: int) -> list[int]:
     """What each group holds after so many changes, added up one by one."""
     held = [0] * groups
     for owner, size in enumerate(changes.before.tolist()):

@@ -9,12 +9,14 @@ import pytest
 
 from stepscope.roofline import work_of
 from stepscope.roofline.formulas import multiplies
-from stepscope.roofline.operator_shapes import Call, Tensor, read_call
+from stepscope.roofline.operator_shapes import OperatorCall, Tensor, read_call
 
 
-def call(*shapes: list[int] | None, values: tuple[str, ...] = (), width: int = 4) -> Call:
+def call(*shapes: list[int] | None, values: tuple[str, ...] = (), width: int = 4) -> OperatorCall:
     """A call with tensors of these shapes, None for arguments that are not tensors."""
-    return Call(tuple(() if s is None else (Tensor(tuple(s), width),) for s in shapes), values)
+    return OperatorCall(
+        tuple(() if s is None else (Tensor(tuple(s), width),) for s in shapes), values
+    )
 
 
 def tensors(*shape: int) -> tuple[Tensor, ...]:
@@ -93,7 +95,7 @@ FORWARD = 2 * 2 * 2 * 16 * 16 * 8  # two products of 16 x 16 x 8 a head
         ("triton_poi_fused_add_0", call([100], [100], [100], None), 300, 4 * 300),
     ],
 )  # fmt: skip
-def test_work_by_shapes(name: str, given: Call, flops: float, moved: float) -> None:
+def test_work_by_shapes(name: str, given: OperatorCall, flops: float, moved: float) -> None:
     assert work_of(name, given) == (flops, moved)
 
 
@@ -117,7 +119,7 @@ MATRICES = tensors(24, 4), tensors(24, 6)
     ],
 )
 def test_recurrent_layers_are_products(name: str, given: tuple[Any, ...], flops: float) -> None:
-    found = work_of(name, Call(given, ()))
+    found = work_of(name, OperatorCall(given, ()))
     assert found is not None
     assert found.flops == flops
     assert multiplies(name)
@@ -147,7 +149,7 @@ def test_work_recorded_by_inductor_takes_precedence() -> None:
         ("my::operator", call([8, 4])),
     ],
 )
-def test_unknown_work(name: str, given: Call) -> None:
+def test_unknown_work(name: str, given: OperatorCall) -> None:
     assert work_of(name, given) is None
 
 
@@ -163,7 +165,7 @@ def test_arguments_are_read_as_recorded() -> None:
     assert given.inputs[3] == (Tensor((), 4),)
     assert given.numbers(1) == [1, 2]
     assert given.numbers(3) is None
-    assert read_call({}) == Call((), ())
+    assert read_call({}) == OperatorCall((), ())
 
 
 def test_products_are_distinguished_from_memory_bound_operators() -> None:

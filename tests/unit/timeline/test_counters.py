@@ -11,7 +11,7 @@ from drawings import drawn
 from stepscope.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.timeline.axis import BINS, TimeAxis
-from stepscope.timeline.axis.counter_values import CounterValues, Runs, Statistics
+from stepscope.timeline.axis.counter_values import CounterSummary, CounterValues, Runs
 from stepscope.timeline.event_index import Index
 from stepscope.trace.schema import COUNTERS, MEMORY
 from stepscope.trace.table import Table, Text
@@ -61,8 +61,8 @@ def listed(axis: TimeAxis) -> list[tuple[str, int, str, list[tuple[int, float]]]
 def test_utilization_is_the_share_of_time_in_which_any_stream_is_busy() -> None:
     (one,) = axis_with().counters.values()
     assert (one.name, one.device, one.unit) == ("device 0 utilization", 0, "share")
-    assert one.values.statistics(0, 100_000) == Statistics(None, 0.3, None)
-    assert one.values.statistics(40_000, 60_000) == Statistics(None, 0.5, None)
+    assert one.values.statistics(0, 100_000) == CounterSummary(None, 0.3, None)
+    assert one.values.statistics(40_000, 60_000) == CounterSummary(None, 0.5, None)
     assert one.values.range == (0, 1)
 
 
@@ -110,13 +110,15 @@ def test_a_recorded_counter_is_a_series_of_a_process() -> None:
 @pytest.mark.parametrize(
     ("start", "end", "expected"),
     [
-        (0, 40, Statistics(1, (10 * 1 + 20 * 5 + 10 * 2) / 40, 5)),
-        (15, 25, Statistics(5, 5, 5)),
-        (10, 11, Statistics(3, 5, 5)),  # at 10 it is 3 for a moment
-        (35, 1000, Statistics(2, 2, 2)),
+        (0, 40, CounterSummary(1, (10 * 1 + 20 * 5 + 10 * 2) / 40, 5)),
+        (15, 25, CounterSummary(5, 5, 5)),
+        (10, 11, CounterSummary(3, 5, 5)),  # at 10 it is 3 for a moment
+        (35, 1000, CounterSummary(2, 2, 2)),
     ],
 )
-def test_statistics_hold_values_until_the_next(start: int, end: int, expected: Statistics) -> None:
+def test_statistics_hold_values_until_the_next(
+    start: int, end: int, expected: CounterSummary
+) -> None:
     values = CounterValues(np.array([0, 10, 10, 30]), np.array([1.0, 3.0, 5.0, 2.0]))
     assert values.statistics(start, end) == expected
 
@@ -124,7 +126,7 @@ def test_statistics_hold_values_until_the_next(start: int, end: int, expected: S
 def test_nothing_is_known_before_the_first_value() -> None:
     values = CounterValues(np.array([10, 20]), np.array([4.0, 8.0]))
     assert values.statistics(0, 10) is None
-    assert values.statistics(0, 25) == Statistics(4, (10 * 4 + 5 * 8) / 15, 8)
+    assert values.statistics(0, 25) == CounterSummary(4, (10 * 4 + 5 * 8) / 15, 8)
     assert values.tile(0, 8 * BINS).start_ns.tolist() == [10, 20]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from drawings import drawn
 
 from stepscope.timeline import Timeline
-from stepscope.timeline.known_lines import Place, frame_place, frames_around
+from stepscope.timeline.known_lines import KnownLine, frame_place, frames_around
 from stepscope.timeline.source_line_costs import LineCost, line_costs
 
 
@@ -136,8 +136,8 @@ def test_frames_around_a_kernel_are_those_around_its_launch() -> None:
     timeline = drawn(FRAMES)
     kernel = list(timeline.trace.events.text("name")).index("sgemm")
     assert frames_around(timeline.index, kernel) == [
-        Place("model.py", 5, "frame", "forward"),
-        Place("train.py", 10, "frame", "main"),
+        KnownLine("model.py", 5, "frame", "forward"),
+        KnownLine("train.py", 10, "frame", "main"),
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.timeline.sections import Operations, find_sections
+from stepscope.timeline.sections import SiblingOperations, find_sections
 
 
 def sections(text: str, parent: int | None = None, tiny: float = 0.05) -> list[str]:
@@ -18,7 +18,7 @@ def sections(text: str, parent: int | None = None, tiny: float = 0.05) -> list[s
     names, times = zip(*(word.split(":") for word in words), strict=True)
     cpu, device = zip(*(map(int, (time + "/0").split("/")[:2]) for time in times), strict=True)
     codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
-    operations = Operations(
+    operations = SiblingOperations(
         name=np.array([codes[name] for name in names]),
         block=np.array([ord(name[0]) if name[-1].isdigit() else -1 for name in names]),
         cpu_ns=np.array(cpu),
@@ -90,8 +90,8 @@ operation = st.tuples(st.sampled_from("abc"), times, times)
 lane = st.tuples(st.lists(operation, min_size=1, max_size=90), st.integers(0, 20_000))
 
 
-def facts_of(drawn: list[tuple[str, int, int]]) -> Operations:
-    return Operations(
+def facts_of(drawn: list[tuple[str, int, int]]) -> SiblingOperations:
+    return SiblingOperations(
         name=np.array([ord(name) for name, _, _ in drawn], np.int64),
         block=np.array([1 if name == "c" else -1 for name, _, _ in drawn], np.int64),
         cpu_ns=np.array([cpu for _, cpu, _ in drawn], np.int64),

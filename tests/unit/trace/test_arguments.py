@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.trace.arguments import Arguments, Block, parse
+from stepscope.trace.arguments import ArgumentBlock, Arguments, parse
 
 objects = st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=3), max_size=3)
 
@@ -16,7 +16,7 @@ def test_each_event_gets_its_own(blocks: list[list[dict[str, object]]]) -> None:
     source, made, expected = 0, [], {}
     for block in blocks:
         sources = [source + 2 * row for row in range(len(block))]  # odd ones have none
-        made.append(Block.of(sources, [json.dumps(one).encode() for one in block]))
+        made.append(ArgumentBlock.of(sources, [json.dumps(one).encode() for one in block]))
         expected |= dict(zip(sources, block, strict=True))
         source = sources[-1] + 2
     arguments = Arguments(tuple(made))
@@ -31,7 +31,7 @@ def test_each_event_gets_its_own(blocks: list[list[dict[str, object]]]) -> None:
 
 
 def test_shifted_blocks_are_found_at_their_new_place() -> None:
-    block = Block.of([0, 2], [b'{"a": 1}', b'{"b": 2}']).shifted(10)
+    block = ArgumentBlock.of([0, 2], [b'{"a": 1}', b'{"b": 2}']).shifted(10)
     arguments = Arguments((block,))
     assert (arguments.of(2), arguments.of(10), arguments.of(12)) == ({}, {"a": 1}, {"b": 2})
 

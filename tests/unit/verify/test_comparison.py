@@ -10,7 +10,7 @@ import pytest
 from stepscope.annotate import annotate
 from stepscope.graph import Graph, build_graph, select, simulate
 from stepscope.testing import drawn_trace
-from stepscope.verify import Comparison, Measured
+from stepscope.verify import MeasuredRuns, TrialComparison
 from stepscope.verify.change_spec import parse_specs, requests_of
 from stepscope.verify.comparison import middle_mean
 from stepscope.verify.unrecorded import unrecorded
@@ -21,8 +21,8 @@ def graph_of(text: str) -> Graph:
     return build_graph(annotate(drawn_trace(text))).check()
 
 
-def comparison(before: Measured, after: Measured) -> Comparison:
-    return Comparison("train.py", ("amp",), before, after, 1.0, None, "no reason", {}, {})
+def comparison(before: MeasuredRuns, after: MeasuredRuns) -> TrialComparison:
+    return TrialComparison("train.py", ("amp",), before, after, 1.0, None, "no reason", {}, {})
 
 
 def run(step_ms: float) -> dict[str, Any]:
@@ -32,12 +32,12 @@ def run(step_ms: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def taking(step_ms: float, **parts_ms: float) -> Measured:
-    return Measured((step_ms,), (step_ms,), parts_ms)
+def taking(step_ms: float, **parts_ms: float) -> MeasuredRuns:
+    return MeasuredRuns((step_ms,), (step_ms,), parts_ms)
 
 
 def test_a_run_is_its_mean_step_and_the_answer_the_median_run() -> None:
-    measured = Measured.of([run(10), run(30), run(11)])
+    measured = MeasuredRuns.of([run(10), run(30), run(11)])
     assert measured.rounds_ms == (10, 30, 11)
     assert measured.cpu_ms == (2, 2, 2)
     assert measured.step_ms == 11
@@ -53,15 +53,17 @@ def test_short_and_long_steps_in_turn_count_alike_and_an_odd_one_does_not() -> N
 
 def test_the_speedup_is_the_ratio_of_the_steps_shown() -> None:
     # The machine was slow in the second round, for both.
-    answer = comparison(Measured((10, 30, 10), (1,) * 3, {}), Measured((5, 15, 5), (1,) * 3, {}))
+    answer = comparison(
+        MeasuredRuns((10, 30, 10), (1,) * 3, {}), MeasuredRuns((5, 15, 5), (1,) * 3, {})
+    )
     assert answer.measured_speedup == 2
     assert answer.measured_range == (pytest.approx(2), pytest.approx(2))
     assert answer.error is answer.right_sign is None
     assert answer.to_json()["no_prediction"] == "no reason"
 
 
-def sides(before: tuple[float, ...], after: tuple[float, ...]) -> tuple[Measured, Measured]:
-    return Measured(before, before, {}), Measured(after, after, {})
+def sides(before: tuple[float, ...], after: tuple[float, ...]) -> tuple[MeasuredRuns, MeasuredRuns]:
+    return MeasuredRuns(before, before, {}), MeasuredRuns(after, after, {})
 
 
 def test_a_difference_within_the_noise_is_not_judged() -> None:
@@ -86,7 +88,7 @@ def predicted(replayed_ms: float, predicted_ms: float, error: float) -> Predicti
 def test_a_clear_difference_is_held_against_the_prediction() -> None:
     before, after = sides((10.0, 10.1, 10.2), (8.0, 8.1, 8.2))
     for predicted_ms, verdict in ((8.5, "confirmed"), (12.0, "contradicted"), (9.9, "measured")):
-        answer = Comparison(
+        answer = TrialComparison(
             "train.py", ("amp",), before, after, 10.0, predicted(10.0, predicted_ms, 0.1), None,
             {}, {},
         )  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 from stepscope.errors import CaptureError
 from stepscope.verify import Script
-from stepscope.verify.trials import Run, execute
+from stepscope.verify.trials import TrialRun, execute
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from stepscope.verify.trials import Run, execute
     ],
 )
 def test_a_prefix_that_is_no_command_is_told(prefix: str, message: str) -> None:
-    run = Run(Script("train.py"), 1, 1, prefix=prefix)
+    run = TrialRun(Script("train.py"), 1, 1, prefix=prefix)
     with pytest.raises(CaptureError, match=message):
         execute(run, lambda label, line: None)
 
@@ -29,7 +29,7 @@ def test_a_script_without_torch_is_told(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("print('hi')")
     for capture in (None, tmp_path / "x.stepscope"):
-        run = Run(Script(str(script)), 1, 1, capture=capture)
+        run = TrialRun(Script(str(script)), 1, 1, capture=capture)
         with pytest.raises(
             CaptureError, match="does not train with PyTorch: it never imports torch"
         ):
@@ -43,7 +43,7 @@ def test_a_script_that_only_infers_is_told(tmp_path: Path) -> None:
         "for _ in range(9):\n    model(x)\n"
     )
     for capture in (None, tmp_path / "x.stepscope"):
-        run = Run(Script(str(script)), 1, 1, capture=capture)
+        run = TrialRun(Script(str(script)), 1, 1, capture=capture)
         with pytest.raises(CaptureError, match="no optimizer made a step in its process"):
             execute(run, lambda label, line: None)
 
@@ -62,5 +62,5 @@ def test_the_first_process_is_ended_where_the_second_cannot_start(
 
     monkeypatch.setattr("stepscope.verify.trials.subprocess.Popen", once)
     with pytest.raises(CaptureError, match="cannot run"):
-        execute(Run(Script("train.py"), 1, 1, processes=2), lambda label, line: None)
+        execute(TrialRun(Script("train.py"), 1, 1, processes=2), lambda label, line: None)
     assert started[0].returncode == -9

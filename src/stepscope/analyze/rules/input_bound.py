@@ -31,7 +31,7 @@ LIBRARIES = {
 }
 
 
-class Part(NamedTuple):
+class LoadingPart(NamedTuple):
     """A part of loading: the names of its functions and operators, and what makes it shorter."""
 
     name: str
@@ -41,45 +41,45 @@ class Part(NamedTuple):
 
 # An event counts for the first that matches.
 PARTS = (
-    Part(
+    LoadingPart(
         "starting workers",
         r"(?i)multiprocessing/|\bfork\b|popen|_MultiProcessing.*__init__",
         "Keep the workers between epochs: DataLoader(persistent_workers=True).",
     ),
-    Part(
+    LoadingPart(
         "pinning memory",
         r"(?i)pin_memory",
         "Pin fewer bytes: send integers or bytes, and convert them on the device.",
     ),
-    Part(
+    LoadingPart(
         "collating",
         r"(?i)collate|^aten::(stack|cat)$",
         "Return whole batches from the dataset (a batch sampler with batch_size=None), or collate "
         "into preallocated arrays.",
     ),
-    Part(
+    LoadingPart(
         "decoding",
         r"(?i)decode|PIL/|imread|jpeg|read_image|ImageFile|soundfile|cv2\.im|load_image",
         "Store samples smaller or already decoded, or decode on the device "
         "(torchvision.io.decode_jpeg(device='cuda'), DALI).",
     ),
-    Part(
+    LoadingPart(
         "augmenting",
         r"(?i)transforms?[/.(]|augment|resize|crop|flip|jitter|rotate|normalize",
         "Augment whole batches on the device (torchvision.transforms.v2 takes them).",
     ),
-    Part(
+    LoadingPart(
         "tokenizing",
         r"(?i)tokeniz",
         "Tokenize once, before training, and load token ids.",
     ),
-    Part(
+    LoadingPart(
         "copying to the device",
         r"(?i)^Memcpy HtoD|^(cuda|hip)Memcpy",
         "Copy the next batch while this step runs: pin_memory=True and "
         "batch.to(device, non_blocking=True).",
     ),
-    Part(
+    LoadingPart(
         "reading files",
         r"(?i)<built-in (method|function) (read|open)|\bread(_file|lines?)?$|h5py",
         "Read fewer, larger files (shards, WebDataset, memory maps), from a local disk.",
@@ -142,14 +142,14 @@ def _patch(context: RuleContext) -> Patch | None:
     return context.patch("loader", num_workers=workers, persistent_workers="True")
 
 
-def _advice(context: RuleContext, alone: bool, parts: dict[Part, float]) -> str:
+def _advice(context: RuleContext, alone: bool, parts: dict[LoadingPart, float]) -> str:
     general = context.advice(ALONE if alone else TOGETHER, jax=JAX, **LIBRARIES)
     if context.is_jax or max(parts.values(), default=0) <= LEAST_PART:
         return general
     return f"{general} {max(parts, key=lambda part: parts[part]).advice}"
 
 
-def _in_words(parts: dict[Part, float]) -> str:
+def _in_words(parts: dict[LoadingPart, float]) -> str:
     """The parts of loading, the longest first, in a sentence of its own; empty if unknown."""
     ordered = sorted(parts.items(), key=lambda one: -one[1])
     shares = [f"{part.name} ({share:.0%})" for part, share in ordered]
@@ -160,7 +160,7 @@ def _in_words(parts: dict[Part, float]) -> str:
     return f" {head} {shares[0]}{others}."
 
 
-def _parts(context: RuleContext, rows: Rows) -> dict[Part, float]:
+def _parts(context: RuleContext, rows: Rows) -> dict[LoadingPart, float]:
     """The share of loading that each part takes, without those of less than 5 %.
 
     Where a part calls another, as collating calls tokenizing, the time is the inner part's.

@@ -21,7 +21,7 @@ CLOSE_NS = 500_000
 REPEATS = 16  # a loop: so often per step the same operators run between two calls
 
 
-class Call(NamedTuple):
+class BlockingCall(NamedTuple):
     """A kind of call: its operators, its spelling in Python, and the advice."""
 
     operators: str
@@ -30,13 +30,13 @@ class Call(NamedTuple):
 
 
 CALLS = (
-    Call(
+    BlockingCall(
         r"^aten::(item|_local_scalar_dense|is_nonzero)$",
         ".item(), float(), bool() or if on a tensor",
         "Keep the value in a tensor (accumulate losses there, use torch.where for conditions), "
         "and read it only every N steps.",
     ),
-    Call(
+    BlockingCall(
         r"^aten::(nonzero|masked_select|_unique2|unique_consecutive|unique_dim|equal)$",
         "nonzero, a boolean mask as index, or unique",
         "Only the device knows the size of the result. Use torch.where, multiply by the mask, or "

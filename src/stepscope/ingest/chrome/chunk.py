@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from stepscope.arrays import Array, Codes32, Ids32, Times
-from stepscope.trace.arguments import Block
+from stepscope.trace.arguments import ArgumentBlock
 
 NO_IDENTITY = -(2**63)
 
@@ -61,4 +61,4 @@ class Chunk:
     name: Codes32
     identities: Times | list[Any]
     numbers: dict[str, Array] = field(default_factory=dict)
-    arguments: Block | None = None
+    arguments: ArgumentBlock | None = None

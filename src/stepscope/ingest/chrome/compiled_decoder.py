@@ -28,7 +28,7 @@ from stepscope.ingest.chrome.known_arguments import (
     known_of,
 )
 from stepscope.ingest.chrome.timestamps import nanoseconds
-from stepscope.trace.arguments import Block
+from stepscope.trace.arguments import ArgumentBlock
 from stepscope.trace.constant_columns import constant
 
 Decode = Callable[[bytes, int], Chunk | None]
@@ -232,12 +232,12 @@ class _Decoded:
 
     # -- arguments
 
-    def _block(self) -> Block | None:
+    def _block(self) -> ArgumentBlock | None:
         if not self._count["with_arguments"]:
             return None
         source = self._codes("arguments_source", "with_arguments").copy()
         ends = self._numbers("arguments_end", "with_arguments").astype(np.int64)
-        return Block.joined(source, ends, self._joined[: self._count["argument_bytes"]])
+        return ArgumentBlock.joined(source, ends, self._joined[: self._count["argument_bytes"]])
 
     def _known(self) -> dict[str, Array]:
         odd = self._count["odd_arguments"]

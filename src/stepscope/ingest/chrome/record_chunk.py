@@ -19,7 +19,7 @@ from stepscope.ingest.chrome.known_arguments import (
 )
 from stepscope.ingest.chrome.records import Record
 from stepscope.ingest.chrome.timestamps import nanoseconds
-from stepscope.trace.arguments import Block
+from stepscope.trace.arguments import ArgumentBlock
 from stepscope.trace.interner import Interner
 
 _PLACE = attrgetter("ph", "cat", "pid", "tid")
@@ -70,7 +70,7 @@ def _pack(chunk: Chunk, records: list[Record]) -> None:
     if not len(rows):
         return
     texts = list(filter(None, texts))
-    chunk.arguments = Block.of(chunk.source[rows], texts)
+    chunk.arguments = ArgumentBlock.of(chunk.source[rows], texts)
     chunk.numbers |= _known_columns(texts, rows, len(records))
 
 

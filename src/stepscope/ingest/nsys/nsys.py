@@ -21,7 +21,7 @@ from stepscope.ingest.byte_stream import Progress, Warn, chunks
 from stepscope.ingest.nsys.activities import ACTIVITIES, Activities, Recording
 from stepscope.ingest.nsys.database import Database
 from stepscope.ingest.warning_log import WarningLog
-from stepscope.trace.arguments import Arguments, Block
+from stepscope.trace.arguments import ArgumentBlock, Arguments
 from stepscope.trace.builder import Parts, build
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.table import Text
@@ -102,7 +102,7 @@ def _arguments(found: list[Activities]) -> Arguments:
         kept = np.flatnonzero([bool(text) for text in one.arguments])
         if len(kept):
             texts = [one.arguments[row] for row in kept.tolist()]
-            blocks.append(Block.of(first + kept, texts))
+            blocks.append(ArgumentBlock.of(first + kept, texts))
         first += len(one.start_ns)
     return Arguments(tuple(blocks))
 

@@ -28,7 +28,7 @@ from stepscope.ingest.xplane.xmemory import Allocations
 from stepscope.ingest.xplane.xnames import Naming
 from stepscope.ingest.xplane.xspace import Plane, Source, read_space
 from stepscope.ingest.xplane.xtracks import Track, Tracks
-from stepscope.trace.arguments import Arguments, Block
+from stepscope.trace.arguments import ArgumentBlock, Arguments
 from stepscope.trace.builder import Parts, build
 from stepscope.trace.interner import Interner
 from stepscope.trace.schema import CATEGORIES, KERNEL_KINDS
@@ -98,7 +98,7 @@ class _Profile:
         self._naming = Naming(self._names, source.log)
         self._memory = Allocations(self._names, self._words)
         self._arrows = ArrowEnds()
-        self._blocks: list[Block] = []
+        self._blocks: list[ArgumentBlock] = []
         self._read = 0
 
     def parts(self, hosts: Sequence[str]) -> Parts:
@@ -185,7 +185,9 @@ class _Profile:
     def _pack(self, texts: list[bytes], source: Codes) -> None:
         kept = np.flatnonzero([bool(text) for text in texts])
         if len(kept):
-            self._blocks.append(Block.of(source[kept], [texts[row] for row in kept.tolist()]))
+            self._blocks.append(
+                ArgumentBlock.of(source[kept], [texts[row] for row in kept.tolist()])
+            )
 
     def _times(self, plane: Plane, batch: Batch) -> dict[str, Codes]:
         """Start and duration, rounded to the nearest nanosecond, and the events that have them."""

@@ -13,7 +13,7 @@ from stepscope.memory.recorded_usage import RecordedUsage
 
 
 @dataclass(frozen=True, eq=False)
-class Changes:
+class MemoryChanges:
     """The changes of one device.
 
     Attributes:
@@ -30,7 +30,7 @@ class Changes:
     owner: Ids32
 
     @classmethod
-    def of_lifetimes(cls, life: Lifetimes) -> Changes:
+    def of_lifetimes(cls, life: Lifetimes) -> MemoryChanges:
         """Allocations and releases; at one moment releases come first, as in the allocator."""
         ends, begins = (
             np.flatnonzero(np.isfinite(life.end)),
@@ -44,7 +44,7 @@ class Changes:
         return cls(before, time[order], change[order], owner[order])
 
     @classmethod
-    def of_usage(cls, usage: RecordedUsage) -> Changes:
+    def of_usage(cls, usage: RecordedUsage) -> MemoryChanges:
         """Changes of kinds."""
         return cls(usage.before, usage.time_ns, usage.change, usage.kind.astype(np.int32))
 

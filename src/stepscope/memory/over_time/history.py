@@ -12,7 +12,7 @@ from stepscope.annotate.attribution import attribute
 from stepscope.arrays import Codes, Floats, Ids
 from stepscope.memory.lifetimes import Lifetimes
 from stepscope.memory.memory_facts import line_names, lines_of_owners
-from stepscope.memory.over_time.changes import Changes
+from stepscope.memory.over_time.changes import MemoryChanges
 from stepscope.memory.over_time.stacked_levels import StackedLevels
 from stepscope.memory.owners import KINDS, find_owners
 from stepscope.memory.recorded_facts import module_paths
@@ -58,7 +58,7 @@ class MemoryHistory:
     trace: Trace
     device: str
     number: int
-    changes: Changes
+    changes: MemoryChanges
     life: Lifetimes | None
     address: Ids | None
     groupings: Mapping[str, Grouping]
@@ -120,7 +120,7 @@ def _of_snapshot(trace: Trace) -> list[MemoryHistory]:
             "kind": Grouping(life.kind, list(KINDS)),
             "line": Grouping(line[life.recorded], names),
         }
-        changes = Changes.of_lifetimes(life)
+        changes = MemoryChanges.of_lifetimes(life)
         address = trace["allocations"]["address"][life.recorded]
         found.append(
             MemoryHistory(trace, f"device {device}", device, changes, life, address, groupings)
@@ -137,13 +137,13 @@ def _recorded(trace: Trace, device: str) -> MemoryHistory:
         "line": Grouping(lines.code, lines.names),
     }
     used = {by: one for by, one in groupings.items() if by == "kind" or (one.code >= 0).any()}
-    changes = Changes.of_lifetimes(life)
+    changes = MemoryChanges.of_lifetimes(life)
     address = memory.recording.address
     return MemoryHistory(trace, device, _number(device), changes, life, address, used)
 
 
 def _usage(trace: Trace, device: str) -> MemoryHistory:
-    changes = Changes.of_usage(RecordedUsage.of(trace, device))
+    changes = MemoryChanges.of_usage(RecordedUsage.of(trace, device))
     groupings = {"kind": Grouping(np.arange(len(KINDS)), list(KINDS))}
     return MemoryHistory(trace, device, _number(device), changes, None, None, groupings)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.arrays import Codes, Counts, Ids, Rows, Times
-from stepscope.memory.over_time.changes import Changes
+from stepscope.memory.over_time.changes import MemoryChanges
 
 BINS = 512
 _EXACT_CHANGES = 2 * BINS
@@ -54,7 +54,11 @@ class StackedLevels:
     """
 
     def __init__(
-        self, changes: Changes, code: Codes | Ids, names: Sequence[str], in_order: bool = False
+        self,
+        changes: MemoryChanges,
+        code: Codes | Ids,
+        names: Sequence[str],
+        in_order: bool = False,
     ) -> None:
         self._changes = changes
         self.codes = _used(changes, code) if in_order else _largest(changes, code, len(names))
@@ -124,13 +128,13 @@ class StackedLevels:
         return self._before + np.cumsum(added, axis=0) - added
 
 
-def _used(changes: Changes, code: Codes | Ids) -> list[int]:
+def _used(changes: MemoryChanges, code: Codes | Ids) -> list[int]:
     """The groups with an owner that holds something at some moment, ascending."""
     used: list[int] = np.union1d(code[changes.owner], code[changes.before > 0]).tolist()
     return used
 
 
-def _largest(changes: Changes, code: Codes | Ids, names: int) -> list[int]:
+def _largest(changes: MemoryChanges, code: Codes | Ids, names: int) -> list[int]:
     """The groups that hold most at the peak; -1 is that of no name, -2 the rest."""
     held = np.bincount(code[changes.owner[: changes.peak]] + 1, changes.change[: changes.peak],
                        names + 1)  # fmt: skip

@@ -1,6 +1,6 @@
 """The time axis: every track where it was recorded, in tiles of several levels of detail."""
 
-from stepscope.timeline.axis.area import Area, Share, area_of
+from stepscope.timeline.axis.area import Area, AreaShare, area_of
 from stepscope.timeline.axis.counters import Counter
 from stepscope.timeline.axis.time_axis import AxisTrack, TimeAxis
 from stepscope.timeline.axis.track_slices import BINS, TrackSlices
@@ -8,9 +8,9 @@ from stepscope.timeline.axis.track_slices import BINS, TrackSlices
 __all__ = [
     "BINS",
     "Area",
+    "AreaShare",
     "AxisTrack",
     "Counter",
-    "Share",
     "TimeAxis",
     "TrackSlices",
     "area_of",

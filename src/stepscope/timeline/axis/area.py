@@ -15,7 +15,7 @@ from stepscope.trace.schema import IDLE_CAUSES
 
 
 @dataclass(frozen=True)
-class Share:
+class AreaShare:
     """Work of one kind within an area.
 
     Attributes:
@@ -67,9 +67,9 @@ class Area:
     work: Ids
     inside_ns: Times
     on_device: bool
-    names: list[Share]
-    modules: list[Share]
-    stages: list[Share]
+    names: list[AreaShare]
+    modules: list[AreaShare]
+    stages: list[AreaShare]
 
 
 def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Area:
@@ -155,7 +155,7 @@ def _idle(axis: TimeAxis, start: int, end: int, rank: int, device: int) -> Idle:
     return Idle(rank, device, computing.total(), talking.total(), found)
 
 
-def _grouped(index: Index, codes: Ids, work: Ids, inside: Times) -> list[Share]:
+def _grouped(index: Index, codes: Ids, work: Ids, inside: Times) -> list[AreaShare]:
     """Work by code, the most time first."""
     if not len(work):
         return []
@@ -166,5 +166,6 @@ def _grouped(index: Index, codes: Ids, work: Ids, inside: Times) -> list[Share]:
     longest = work[by_length[np.searchsorted(group[by_length], np.arange(len(values)))]]
     order = np.argsort(-time, kind="stable")
     return [
-        Share(int(values[i]), int(count[i]), int(time[i]), int(longest[i])) for i in order.tolist()
+        AreaShare(int(values[i]), int(count[i]), int(time[i]), int(longest[i]))
+        for i in order.tolist()
     ]

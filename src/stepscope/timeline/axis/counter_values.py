@@ -35,7 +35,7 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Statistics:
+class CounterSummary:
     """A counter in an area.
 
     Attributes:
@@ -88,7 +88,7 @@ class CounterValues:
         shown = known & ~np.append(False, same)
         return Runs(False, edges[:-1][shown], least[shown], most[shown])
 
-    def statistics(self, start: int, end: int) -> Statistics | None:
+    def statistics(self, start: int, end: int) -> CounterSummary | None:
         """Least, mean and most in [start, end); None where no value is known."""
         rows = self._rows(start, end)
         time, value = self.time_ns[rows], self.value[rows]
@@ -97,8 +97,8 @@ class CounterValues:
         held = np.diff(np.append(np.maximum(time, start), end))
         mean = float((value * held).sum() / held.sum())
         if self.is_share:
-            return Statistics(None, mean, None)
-        return Statistics(float(value.min()), mean, float(value.max()))
+            return CounterSummary(None, mean, None)
+        return CounterSummary(float(value.min()), mean, float(value.max()))
 
     def _rows(self, start: int, end: int) -> slice:
         """The values that hold at some moment of [start, end)."""

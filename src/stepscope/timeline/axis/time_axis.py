@@ -13,7 +13,7 @@ from stepscope.annotate.links.launch_sides import device_work
 from stepscope.arrays import Codes8, Ids, Mask, Times
 from stepscope.timeline.axis.counter_values import Runs
 from stepscope.timeline.axis.counters import Counter, counters_of
-from stepscope.timeline.axis.track_slices import BINS, Slices, TrackSlices
+from stepscope.timeline.axis.track_slices import BINS, SortedSlices, TrackSlices
 from stepscope.timeline.event_index import Index
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import depths
@@ -92,7 +92,7 @@ class TimeAxis:
         """The zoom at which a bin is a nanosecond."""
         return (self.tile_ns // BINS).bit_length() - 1
 
-    def tile(self, track: AxisTrack, zoom: int, number: int) -> Slices:
+    def tile(self, track: AxisTrack, zoom: int, number: int) -> SortedSlices:
         """What a tile shows of a track.
 
         Args:

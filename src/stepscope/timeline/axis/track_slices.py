@@ -22,7 +22,7 @@ _FEW = 50_000  # slices that are faster looked at than searched by length
 
 
 @dataclass(frozen=True)
-class Slices:
+class SortedSlices:
     """What a tile shows of a track; times are ns since the trace's start.
 
     Attributes:
@@ -65,7 +65,7 @@ class TrackSlices:
             for first, end in pairwise(bounds.tolist())
         ]
 
-    def tile(self, start: int, end: int) -> Slices:
+    def tile(self, start: int, end: int) -> SortedSlices:
         """What the tile [start, end) shows.
 
         Args:
@@ -77,7 +77,7 @@ class TrackSlices:
         shown = [(depth.within if exact else depth.long)(start, end) for depth in self._depths]
         binned = [_no_bins() if exact else depth.bins(start, end) for depth in self._depths]
         bins, rows, cover = (np.concatenate(part) for part in zip(*binned, strict=True))
-        return Slices(
+        return SortedSlices(
             exact,
             np.concatenate(shown),
             _repeated([len(part) for part in shown]),

@@ -10,7 +10,7 @@ from stepscope.arrays import Ids
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_thread
 from stepscope.whatif.change import OURS, Change
-from stepscope.whatif.parts.collectives import Phase, all_reduces, decompose
+from stepscope.whatif.parts.collectives import CollectivePhase, all_reduces, decompose
 from stepscope.whatif.parts.network import Network
 
 
@@ -57,8 +57,8 @@ def blueconnect(
         part = graph.tasks["bytes"][tasks] / below
         channel = channels[0 if one_switch else level]
         up.append((channel, network.checked("blueconnect").gather_ns(part)))
-    scatter = [Phase("reduce-scatter", *level) for level in up]
-    gather = [Phase("all-gather", *level) for level in reversed(up)]
+    scatter = [CollectivePhase("reduce-scatter", *level) for level in up]
+    gather = [CollectivePhase("all-gather", *level) for level in reversed(up)]
     return decompose(graph, tasks, [*scatter, *gather])
 
 

@@ -16,9 +16,9 @@ from stepscope.errors import ChangeError
 from stepscope.memory.lifetimes import Lifetimes
 from stepscope.memory.owners import KINDS
 from stepscope.memory.recorded_memory import RecordedMemory
-from stepscope.memory.recording import Recording
+from stepscope.memory.recording import AllocationRecord
 from stepscope.trace.schema import STAGES
-from stepscope.whatif.memory_effects.data_flow import Operation, operations
+from stepscope.whatif.memory_effects.data_flow import FlowOperation, operations
 from stepscope.whatif.parts.autocast import kept, lowered
 
 _GRADIENTS = KINDS.index("gradients")
@@ -97,11 +97,11 @@ class _Flow:
         )
 
     @property
-    def recording(self) -> Recording:
+    def recording(self) -> AllocationRecord:
         """What no change alters."""
         return self.memory.recording
 
-    def run(self, operation: Operation) -> None:
+    def run(self, operation: FlowOperation) -> None:
         """One more operator."""
         stage = self.stage[operation.root]
         if stage in _FORWARD:
@@ -109,7 +109,7 @@ class _Flow:
         elif stage == _BACKWARD:
             self._backward(operation)
 
-    def _forward(self, operation: Operation) -> None:
+    def _forward(self, operation: FlowOperation) -> None:
         name, root = self.names[operation.root], operation.root
         reads = [one for one in operation.reads.tolist() if self.floats[one]]
         kind = self.memory.lifetimes.kind
@@ -162,7 +162,7 @@ class _Flow:
         if root in self.saved.get(one, {}):
             self.dropped.setdefault(one, set()).add(root)
 
-    def _backward(self, operation: Operation) -> None:
+    def _backward(self, operation: FlowOperation) -> None:
         """Gradients have the precision of the values that they belong to."""
         forward = int(self.recording.trace.events["forward_event"][operation.root])
         root = int(self.recording.attribution.root[forward]) if forward >= 0 else -1
@@ -234,7 +234,7 @@ class _Flow:
         )  # fmt: skip
 
 
-def _holds(recording: Recording, dtype: str) -> Mask:
+def _holds(recording: AllocationRecord, dtype: str) -> Mask:
     """Allocations whose users see a type; unseen ones count as FP32, which most are."""
     uses, table = recording.uses, recording.trace["tensor_uses"]
     seen = uses.row >= 0
@@ -245,7 +245,7 @@ def _holds(recording: Recording, dtype: str) -> Mask:
     return result & (recording.lifetimes.bytes > _SCALAR_BYTES)
 
 
-def _last_backward(recording: Recording) -> dict[int, float]:
+def _last_backward(recording: AllocationRecord) -> dict[int, float]:
     """When the last backward operator of each outermost forward operator begins."""
     forward = recording.trace.events["forward_event"]
     rows = np.flatnonzero(forward >= 0)
@@ -256,7 +256,7 @@ def _last_backward(recording: Recording) -> dict[int, float]:
     return found
 
 
-def _elements(recording: Recording) -> dict[tuple[int, int], int]:
+def _elements(recording: AllocationRecord) -> dict[tuple[int, int], int]:
     """Elements of each tensor as an outermost operator first sees it: (operator, allocation)."""
     uses, shape = recording.uses, recording.trace["tensor_uses"].text("shape")
     sizes = np.array([_product(text) for text in shape.values] + [0])
@@ -274,7 +274,7 @@ def _product(shape: str) -> int:
     return int(np.prod([int(one) for one in shape.split(",") if one], dtype=np.int64))
 
 
-def _saved(recording: Recording) -> dict[int, dict[int, float]]:
+def _saved(recording: AllocationRecord) -> dict[int, dict[int, float]]:
     """For each allocation the forward operators that keep it, until the end of their backward."""
     uses = recording.uses
     rows = np.flatnonzero(uses.saver >= 0)
@@ -289,7 +289,7 @@ def _saved(recording: Recording) -> dict[int, dict[int, float]]:
     return found
 
 
-def _last_reads(recording: Recording) -> Floats:
+def _last_reads(recording: AllocationRecord) -> Floats:
     """The end of the last forward operator that reads each recorded allocation, or makes it."""
     uses = recording.uses
     reads = recording.ends[recording.root]

@@ -8,7 +8,7 @@ from stepscope.arrays import Mask
 from stepscope.errors import ChangeError
 from stepscope.memory.owners import KINDS
 from stepscope.memory.recorded_memory import RecordedMemory
-from stepscope.memory.recording import Recording
+from stepscope.memory.recording import AllocationRecord
 from stepscope.trace.schema import STAGES
 from stepscope.whatif.memory_effects.data_flow import operations
 
@@ -62,7 +62,7 @@ def _per_channel(memory: RecordedMemory) -> Mask:
     return result
 
 
-def _vectors(recording: Recording) -> Mask:
+def _vectors(recording: AllocationRecord) -> Mask:
     """Whether every operator that uses a recorded allocation sees a vector, shape (recorded,)."""
     seen = recording.uses.row >= 0
     shape = recording.trace["tensor_uses"].text("shape").where(lambda text: "," not in text)

@@ -13,7 +13,7 @@ from stepscope.errors import ChangeError
 from stepscope.memory.lifetimes import Lifetimes
 from stepscope.memory.owners import KINDS
 from stepscope.memory.recorded_memory import RecordedMemory
-from stepscope.memory.recording import Recording
+from stepscope.memory.recording import AllocationRecord
 
 _INSTANT = 0.5  # the repeated forward takes no time on the recorded clock, which counts ns
 _RANDOM_STATE_BYTES = 5056  # of torch.get_rng_state()
@@ -56,7 +56,7 @@ def checkpointed(memory: RecordedMemory, module: str, **_: float) -> RecordedMem
     return memory
 
 
-def _calls(recording: Recording, module: str) -> list[_Call]:
+def _calls(recording: AllocationRecord, module: str) -> list[_Call]:
     events = recording.trace.events
     rows = np.flatnonzero(events.text("name").where(lambda name: _matches(name, module)))
     begin, end = recording.starts[rows], recording.ends[rows]
@@ -121,7 +121,7 @@ def _again(time: Floats, call: _Call) -> Floats:
     return call.backward - _INSTANT * (1 - share)
 
 
-def _needs(recording: Recording, call: _Call, life: Lifetimes) -> tuple[Mask, Mask, Floats]:
+def _needs(recording: AllocationRecord, call: _Call, life: Lifetimes) -> tuple[Mask, Mask, Floats]:
     """For each row: whether backward of this call, or of others, needs it; and its last read.
 
     The last read by forward is the end of that operator, or of the one that made it.
@@ -137,7 +137,7 @@ def _needs(recording: Recording, call: _Call, life: Lifetimes) -> tuple[Mask, Ma
     return marks[0][recorded], marks[1][recorded], recording.last_read[recorded]
 
 
-def _read_inside(recording: Recording, call: _Call, life: Lifetimes) -> Mask:
+def _read_inside(recording: AllocationRecord, call: _Call, life: Lifetimes) -> Mask:
     uses = recording.uses
     start = recording.starts[uses.event]
     inside = ~uses.backward & (start >= call.begin) & (start < call.end)

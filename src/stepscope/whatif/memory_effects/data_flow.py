@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.arrays import Ids
-from stepscope.memory.recording import Recording
+from stepscope.memory.recording import AllocationRecord
 
 
 @dataclass(frozen=True)
-class Operation:
+class FlowOperation:
     """One outermost operator.
 
     Attributes:
@@ -26,7 +26,7 @@ class Operation:
     makes: Ids
 
 
-def operations(recording: Recording) -> Iterator[Operation]:
+def operations(recording: AllocationRecord) -> Iterator[FlowOperation]:
     """Every outermost operator, in order of time."""
     uses = recording.uses
     root = np.append(recording.attribution.root, -1)[uses.event].astype(np.int64)
@@ -38,7 +38,7 @@ def operations(recording: Recording) -> Iterator[Operation]:
     reads = _grouped(roots, root[read], uses.allocation[read])
     makes = _grouped(roots, recording.root[made], made)
     for number, one in enumerate(roots.tolist()):
-        yield Operation(one, reads[number], makes[number])
+        yield FlowOperation(one, reads[number], makes[number])
 
 
 def _grouped(keys: Ids, key: Ids, values: Ids) -> list[Ids]:

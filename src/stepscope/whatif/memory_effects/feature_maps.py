@@ -9,7 +9,7 @@ import numpy as np
 from stepscope.arrays import Floats
 from stepscope.errors import ChangeError
 from stepscope.memory.recorded_memory import RecordedMemory
-from stepscope.memory.recording import Recording
+from stepscope.memory.recording import AllocationRecord
 
 _MAKERS = {"relu": "relu", "pool": "pool", "conv": "convolution"}
 _BITS, _INDEX = 1 / 32, 1.25  # one bit for 32; a byte of index for each value that is kept
@@ -47,7 +47,7 @@ def encoded(memory: RecordedMemory, lossy: bool = False, sparsity: float = 0.5) 
     return _between(memory, share, "gist")
 
 
-def _kept_maps(recording: Recording) -> dict[int, tuple[str, str]]:
+def _kept_maps(recording: AllocationRecord) -> dict[int, tuple[str, str]]:
     """Allocations kept for backward, with the kinds of operator that made and that keep them."""
     uses, names = recording.uses, recording.trace.events.text("name")
     rows = np.flatnonzero(uses.saver >= 0)
@@ -85,7 +85,7 @@ def _between(memory: RecordedMemory, share: Mapping[int, float], change: str) ->
     )
 
 
-def _first_read_in_backward(recording: Recording) -> Floats:
+def _first_read_in_backward(recording: AllocationRecord) -> Floats:
     """The beginning of the first backward operator that uses each allocation; inf without."""
     uses = recording.uses
     rows = np.flatnonzero(uses.backward)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.arrays import Floats, Mask
-from stepscope.calibration import Calibration, Operators, find_operators
+from stepscope.calibration import Calibration, ScriptOperators, find_operators
 from stepscope.calibration.script_operators import Operator
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
@@ -63,7 +63,7 @@ class _Autocast:
         ratio: time in 16 bits over time in 32; NaN if not measured.
     """
 
-    operators: Operators
+    operators: ScriptOperators
     effects: list[Effect]
     ratio: Floats
 
@@ -95,7 +95,7 @@ def _ratio(calibration: Calibration, call: Operator | None) -> float:
     return half / single if single and half else float("nan")
 
 
-def _effects(graph: Graph, operators: Operators) -> list[Effect]:
+def _effects(graph: Graph, operators: ScriptOperators) -> list[Effect]:
     """The effect of autocast on each operator; backward computes as its forward did."""
     events = graph.trace.events
     step = events["step"][operators.rows]
@@ -122,7 +122,7 @@ def _casts_ns(calibration: Calibration, effect: Effect) -> float:
     return down + sum(calibration.cast_ns(elements, down=False) for elements in effect.up)
 
 
-def _retimed(graph: Graph, operators: Operators, ratio: Floats, added_ns: Floats) -> Graph:
+def _retimed(graph: Graph, operators: ScriptOperators, ratio: Floats, added_ns: Floats) -> Graph:
     """Scale the tasks of each operator by its ratio, and add its casts to the first of them."""
     place = np.append(operators.around, -1)[graph.tasks["event"]]
     length = graph.tasks["duration_ns"] * np.append(ratio, 1.0)[place]

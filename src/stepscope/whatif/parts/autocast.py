@@ -18,7 +18,7 @@ from math import prod
 import numpy as np
 
 from stepscope.arrays import Ids
-from stepscope.calibration.script_operators import Operator, Operators
+from stepscope.calibration.script_operators import Operator, ScriptOperators
 from stepscope.trace.nesting import inherit
 from stepscope.trace.trace import Trace
 
@@ -84,7 +84,7 @@ def forward_effects(calls: list[Operator | None]) -> list[Effect]:
     return [Effect() if call is None else flow.effect(call) for call in calls]
 
 
-def forward_of(trace: Trace, operators: Operators) -> Ids:
+def forward_of(trace: Trace, operators: ScriptOperators) -> Ids:
     """The index of the forward operator that each backward operator differentiates, or -1.
 
     Args:

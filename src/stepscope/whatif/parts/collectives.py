@@ -29,7 +29,7 @@ def refuse_communication(graph: Graph, change: str) -> None:
 
 
 @dataclass(frozen=True)
-class Phase:
+class CollectivePhase:
     """One phase of some collectives: its name, the thread that runs it, and each one's time, ns."""
 
     name: str
@@ -37,7 +37,7 @@ class Phase:
     duration_ns: Floats
 
 
-def decompose(graph: Graph, tasks: Ids, phases: Sequence[Phase]) -> Graph:
+def decompose(graph: Graph, tasks: Ids, phases: Sequence[CollectivePhase]) -> Graph:
     """Replace some collectives by phases on threads of their own.
 
     The task itself stays as the moment at which the phases may begin; tasks that waited for it wait
