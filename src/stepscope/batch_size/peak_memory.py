@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from stepscope.annotate.attribution import Attribution
+from stepscope.trace.memory_schema import STORAGE_KINDS
 from stepscope.trace.schema import STAGES
-from stepscope.trace.snapshot_schema import STORAGE_KINDS
 from stepscope.trace.trace import Trace
 
 Json = dict[str, Any]

@@ -12,8 +12,8 @@ from stepscope.errors import TraceError
 from stepscope.memory.lifetimes import Lifetimes
 from stepscope.memory.owners import KINDS
 from stepscope.memory.recording import AllocationRecord
+from stepscope.trace.memory_schema import STORAGE_KINDS
 from stepscope.trace.schema import STAGES
-from stepscope.trace.snapshot_schema import STORAGE_KINDS
 from stepscope.trace.trace import Trace
 
 _FORWARD = ("forward", "loss")

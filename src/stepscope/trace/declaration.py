@@ -42,3 +42,8 @@ class Schema:
 def id_column(what: str) -> Column:
     """The row number of a table, which is not stored."""
     return Column("id", "i32", f"row number of the {what}")
+
+
+def rank_column() -> Column:
+    """The process that a row belongs to."""
+    return Column("rank", "i32", "rank of the process in a distributed job, 0 if there is only one")

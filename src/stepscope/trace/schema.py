@@ -2,92 +2,50 @@
 
 from __future__ import annotations
 
-from stepscope.trace.declaration import Column, Schema, id_column
-from stepscope.trace.snapshot_schema import (
+from stepscope.trace.analysis_schema import (
+    CONTEXT_METRICS,
+    CONTEXTS,
+    EVIDENCE,
+    FINDINGS,
+    OPERATIONS,
+    WARNINGS,
+)
+from stepscope.trace.declaration import Column, Schema, id_column, rank_column
+from stepscope.trace.memory_schema import (
     ALLOCATIONS,
     BLOCKS,
+    MEMORY,
     MEMORY_EVENTS,
     SEGMENTS,
     STACKS,
     STORAGES,
     TENSOR_USES,
 )
+from stepscope.trace.vocabulary import (
+    BOUNDS,
+    CATEGORIES,
+    COMPUTING,
+    CONTEXT_KINDS,
+    DEVICE_WORK,
+    FORWARD_STAGES,
+    IDLE_CAUSES,
+    INFERENCE_STAGES,
+    KERNEL_KINDS,
+    OUTSIDE_STAGES,
+    SEVERITIES,
+    STAGES,
+    TRACK_KINDS,
+    VIAS,
+)
 
-CATEGORIES = (
-    "cpu_op",
-    "python",
-    "runtime",
-    "kernel",
-    "memcpy",
-    "memset",
-    "communication",
-    "sync",
-    "annotation",
-    "other",
-)
-COMPUTING = ("kernel", "memcpy", "memset")
-DEVICE_WORK = (*COMPUTING, "communication")
-STAGES = (
-    "data_loading",
-    "transfer",
-    "forward",
-    "loss",
-    "zero_grad",
-    "backward",
-    "optimizer",
-    "prefill",
-    "decode",
-    "prefill_decode",
-    "evaluation",
-    "checkpointing",
-    "other",
-)
-INFERENCE_STAGES = ("prefill", "decode", "prefill_decode")
-FORWARD_STAGES = ("forward", "loss", *INFERENCE_STAGES)
-OUTSIDE_STAGES = ("evaluation", "checkpointing", "other")  # what does not train
-TRACK_KINDS = ("cpu", "device", "communication")
-KERNEL_KINDS = (
-    "gemm",
-    "convolution",
-    "attention",
-    "normalization",
-    "elementwise",
-    "reduction",
-    "embedding",
-    "optimizer",
-    "memcpy",
-    "memset",
-    "communication",
-    "other",
-)
-IDLE_CAUSES = ("data", "synchronization", "communication", "host", "launch")
-SEVERITIES = ("info", "warning", "critical")
-BOUNDS = ("cpu", "device", "data", "communication")
-CONTEXT_KINDS = (
-    "root",
-    "thread",
-    "step",
-    "annotation",
-    "python",
-    "module",
-    "operator",
-    "native",
-    "runtime",
-    "kernel",
-    "memcpy",
-    "memset",
-    "communication",
-    "sync",
-    "instruction",
-    "unlinked",
-    "others",
-    "other",
-)
-VIAS = ("call", "backward", "launch")
-
-
-def _rank() -> Column:
-    return Column("rank", "i32", "rank of the process in a distributed job, 0 if there is only one")
+__all__ = [
+    "ALLOCATIONS", "BLOCKS", "BOUNDS", "CATEGORIES", "COMPUTING", "CONTEXTS", "CONTEXT_KINDS",
+    "CONTEXT_METRICS", "COUNTERS", "DEVICE_WORK", "EVENTS", "EVIDENCE", "FINDINGS", "FLOWS",
+    "FORWARD_STAGES", "FRAMES", "IDLE", "IDLE_CAUSES", "INFERENCE_STAGES", "INPUTS", "INSTANTS",
+    "ITERATIONS", "KERNEL_KINDS", "LAUNCHES", "MEMORY", "MEMORY_EVENTS", "MODULES", "OPERATIONS",
+    "ORIGINS", "OUTSIDE_STAGES", "SCHEMAS", "SEGMENTS", "SEVERITIES", "STACKS", "STAGES",
+    "STAGE_RUNS", "STEPS", "STORAGES", "TENSOR_USES", "TRACKS", "TRACK_KINDS", "VIAS", "WARNINGS",
+]  # fmt: skip
 
 
 def _step() -> Column:
@@ -221,7 +179,7 @@ TRACKS = Schema(
         id_column("track"),
         Column("kind", "text", "one of " + ", ".join(TRACK_KINDS), values=TRACK_KINDS),
         Column("name", "text", "name as recorded, or built from process and thread"),
-        _rank(),
+        rank_column(),
         Column("process", "text", "process id as recorded"),
         Column("thread", "text", "thread id as recorded; the stream of a device track"),
         Column("device", "i32", "device index", nullable=True),
@@ -234,7 +192,7 @@ STEPS = Schema(
     "one training step",
     (
         _step(),
-        _rank(),
+        rank_column(),
         Column("start_ns", "i64", "start on the CPU", "ns", refers="clock"),
         Column("end_ns", "i64", "end on the CPU", "ns", refers="clock"),
         Column(
@@ -277,7 +235,7 @@ ITERATIONS = Schema(
     "iterations",
     "one iteration of an inference server or of a loop that generates tokens",
     (
-        _rank(),
+        rank_column(),
         Column("track", "i32", "tracks.id of the thread or stream", refers="tracks"),
         Column("stage", "text", "one of " + ", ".join(INFERENCE_STAGES), values=INFERENCE_STAGES),
         Column("start_ns", "i64", "start on the CPU", "ns", refers="clock"),
@@ -294,7 +252,7 @@ STAGE_RUNS = Schema(
     "one unbroken run of a stage within a step",
     (
         _step(),
-        _rank(),
+        rank_column(),
         Column("stage", "text", "one of " + ", ".join(STAGES), values=STAGES),
         Column("start_ns", "i64", "start on the CPU", "ns", refers="clock"),
         Column("end_ns", "i64", "end on the CPU", "ns", refers="clock"),
@@ -333,7 +291,7 @@ MODULES = Schema(
         Column(
             "parent", "i32", "modules.id of the module around it", nullable=True, refers="modules"
         ),
-        _rank(),
+        rank_column(),
         Column("path", "text", "path from the root, as in `state_dict`"),
         Column("name", "text", "last part of the path"),
         Column("class", "text", "class of the module"),
@@ -381,41 +339,11 @@ IDLE = Schema(
     "one gap in a step during which a device is idle, with its cause",
     (
         _step(),
-        _rank(),
+        rank_column(),
         Column("device", "i32", "device index", nullable=True),
         Column("start_ns", "i64", "start", "ns", refers="clock"),
         Column("end_ns", "i64", "end", "ns", refers="clock"),
         Column("cause", "text", "one of " + ", ".join(IDLE_CAUSES), values=IDLE_CAUSES),
-    ),
-)
-
-MEMORY = Schema(
-    "memory",
-    "one allocation or release",
-    (
-        Column("time_ns", "i64", "time", "ns", refers="clock"),
-        _rank(),
-        Column("device", "text", "cpu, cuda:0, …"),
-        Column("address", "i64", "address; PyTorch recorded none in 2021", nullable=True),
-        Column("bytes", "i64", "size; negative for a release", "B"),
-        Column(
-            "allocated_bytes", "i64", "bytes allocated on the device after it", "B", nullable=True
-        ),
-        Column(
-            "reserved_bytes",
-            "i64",
-            "bytes that the caching allocator holds on the device after it",
-            "B",
-            nullable=True,
-        ),
-        Column("category", "text", "its purpose, if known", nullable=True),
-        Column(
-            "event",
-            "i32",
-            "events.id of the innermost event around it",
-            nullable=True,
-            refers="events",
-        ),
     ),
 )
 
@@ -451,105 +379,6 @@ COUNTERS = Schema(
         Column("name", "text", "name of the counter"),
         Column("series", "text", "name of the value within the counter"),
         Column("value", "f64", "value"),
-    ),
-)
-
-OPERATIONS = Schema(
-    "operations",
-    "the floating-point operations and bytes of one piece of device work; filled for a query that "
-    "names this table",
-    (
-        Column("event", "i32", "events.id", refers="events"),
-        Column("flops", "i64", "floating-point operations of a matrix product", nullable=True),
-        Column("bytes", "i64", "minimum bytes read and written", "B", nullable=True),
-        Column(
-            "precision",
-            "text",
-            "of a matrix product: half (16 bits), tf32 or fp32",
-            nullable=True,
-            values=("half", "tf32", "fp32"),
-        ),
-    ),
-)
-
-FINDINGS = Schema(
-    "findings",
-    "one finding of an analyzer rule; filled for a query that names this table or evidence",
-    (
-        id_column("finding"),
-        Column("rule", "text", "name of the rule"),
-        Column("severity", "text", "one of " + ", ".join(SEVERITIES), values=SEVERITIES),
-        _rank(),
-        Column("what", "text", "what is slow"),
-        Column("advice", "text", "what to do"),
-        Column("gain_ns", "i64", "time that a fix could save per step", "ns"),
-        Column("share", "f64", "the same as a fraction of the step"),
-        Column("gain_by", "text", "source of the gain: a what-if change, or a bound in words"),
-        Column("changes", "text", "the what-if changes, as `stepscope whatif` takes them"),
-    ),
-)
-
-EVIDENCE = Schema(
-    "evidence",
-    "one event, or one node of the calling-context tree, that shows a finding",
-    (
-        Column("finding", "i32", "findings.id", refers="findings"),
-        Column("event", "i32", "events.id", nullable=True, refers="events"),
-        Column("context", "i32", "contexts.id", nullable=True, refers="contexts"),
-        Column("module", "text", "path of its module, empty if unknown"),
-        Column("file", "text", "file of the user's code that led to it, empty if unknown"),
-        Column("line", "i32", "its line", nullable=True),
-    ),
-)
-
-CONTEXTS = Schema(
-    "contexts",
-    "one node of the calling-context tree; filled if the capture holds one, else for a query that "
-    "names this table",
-    (
-        id_column("node"),
-        Column("parent", "i32", "contexts.id of its caller", nullable=True, refers="contexts"),
-        Column("kind", "text", "one of " + ", ".join(CONTEXT_KINDS), values=CONTEXT_KINDS),
-        Column(
-            "via",
-            "text",
-            "relation to its parent: called by it, backward of it, or launched by it",
-            values=VIAS,
-        ),
-        Column("name", "text", "function, module path, operator or kernel"),
-        Column("file", "text", "source file, empty if unknown"),
-        Column("line", "i32", "line in it", nullable=True),
-        Column("stage", "text", "its stage, if all of it is in one", nullable=True, values=STAGES),
-        Column("module", "text", "path of its module, if all of it is in one", nullable=True),
-        Column("work", "text", "kind of a kernel (events.kind)", nullable=True),
-    ),
-)
-
-CONTEXT_METRICS = Schema(
-    "context_metrics",
-    "the samples of one metric at one node of the calling-context tree",
-    (
-        Column("context", "i32", "contexts.id", refers="contexts"),
-        Column("metric", "text", "name of the metric"),
-        Column("unit", "text", "its unit; empty for a number"),
-        Column("meaning", "text", "what one sample is"),
-        Column("inclusive", "i8", "1 if the samples include the calls below the node"),
-        Column("count", "i64", "samples"),
-        Column("sum", "f64", "sum of the samples"),
-        Column("min", "f64", "smallest sample"),
-        Column("max", "f64", "largest sample"),
-        Column("squares", "f64", "sum of their squared distances from the mean"),
-    ),
-)
-
-WARNINGS = Schema(
-    "warnings",
-    "one thing that could not be read, linked or attributed",
-    (
-        _rank(),
-        Column("code", "text", "short, stable name"),
-        Column("message", "text", "description"),
-        Column("count", "i64", "number of occurrences"),
     ),
 )
 

@@ -11,7 +11,7 @@ import pytest
 from stepscope.annotate import annotate
 from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.testing import drawn_trace
-from stepscope.trace.snapshot_schema import TENSOR_USES
+from stepscope.trace.memory_schema import TENSOR_USES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 from stepscope.capture.memory import cuda_history
 from stepscope.capture.memory.out_of_memory import _NAMES, find_out_of_memory, size, verdict
-from stepscope.trace.snapshot_schema import STORAGE_KINDS
+from stepscope.trace.memory_schema import STORAGE_KINDS
 
 CUDA = (
     "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 1 has a total capacity of 79.11 GiB of "

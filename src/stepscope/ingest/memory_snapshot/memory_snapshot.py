@@ -17,7 +17,7 @@ from stepscope.ingest.memory_snapshot.lifetimes import find_allocations
 from stepscope.ingest.memory_snapshot.safe_pickle import load
 from stepscope.ingest.memory_snapshot.snapshot_columns import History, Stacks, segment_columns
 from stepscope.trace.clocks import clock_of, with_times
-from stepscope.trace.snapshot_schema import ALLOCATIONS, BLOCKS, MEMORY_EVENTS, SEGMENTS, STACKS
+from stepscope.trace.memory_schema import ALLOCATIONS, BLOCKS, MEMORY_EVENTS, SEGMENTS, STACKS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace
 

@@ -1,8 +1,38 @@
-"""The tables of a memory snapshot, and of what `stepscope run --memory` records."""
+"""The tables of memory: allocations in a trace, snapshots, and what `run --memory` records."""
 
 from __future__ import annotations
 
-from stepscope.trace.declaration import Column, Schema, id_column
+from stepscope.trace.declaration import Column, Schema, id_column, rank_column
+
+MEMORY = Schema(
+    "memory",
+    "one allocation or release",
+    (
+        Column("time_ns", "i64", "time", "ns", refers="clock"),
+        rank_column(),
+        Column("device", "text", "cpu, cuda:0, …"),
+        Column("address", "i64", "address; PyTorch recorded none in 2021", nullable=True),
+        Column("bytes", "i64", "size; negative for a release", "B"),
+        Column(
+            "allocated_bytes", "i64", "bytes allocated on the device after it", "B", nullable=True
+        ),
+        Column(
+            "reserved_bytes",
+            "i64",
+            "bytes that the caching allocator holds on the device after it",
+            "B",
+            nullable=True,
+        ),
+        Column("category", "text", "its purpose, if known", nullable=True),
+        Column(
+            "event",
+            "i32",
+            "events.id of the innermost event around it",
+            nullable=True,
+            refers="events",
+        ),
+    ),
+)
 
 SEGMENTS = Schema(
     "segments",

@@ -1,0 +1,105 @@
+"""The tables that analyses fill: operations, findings, contexts and warnings."""
+
+from __future__ import annotations
+
+from stepscope.trace.declaration import Column, Schema, id_column, rank_column
+from stepscope.trace.vocabulary import CONTEXT_KINDS, SEVERITIES, STAGES, VIAS
+
+OPERATIONS = Schema(
+    "operations",
+    "the floating-point operations and bytes of one piece of device work; filled for a query that "
+    "names this table",
+    (
+        Column("event", "i32", "events.id", refers="events"),
+        Column("flops", "i64", "floating-point operations of a matrix product", nullable=True),
+        Column("bytes", "i64", "minimum bytes read and written", "B", nullable=True),
+        Column(
+            "precision",
+            "text",
+            "of a matrix product: half (16 bits), tf32 or fp32",
+            nullable=True,
+            values=("half", "tf32", "fp32"),
+        ),
+    ),
+)
+
+FINDINGS = Schema(
+    "findings",
+    "one finding of an analyzer rule; filled for a query that names this table or evidence",
+    (
+        id_column("finding"),
+        Column("rule", "text", "name of the rule"),
+        Column("severity", "text", "one of " + ", ".join(SEVERITIES), values=SEVERITIES),
+        rank_column(),
+        Column("what", "text", "what is slow"),
+        Column("advice", "text", "what to do"),
+        Column("gain_ns", "i64", "time that a fix could save per step", "ns"),
+        Column("share", "f64", "the same as a fraction of the step"),
+        Column("gain_by", "text", "source of the gain: a what-if change, or a bound in words"),
+        Column("changes", "text", "the what-if changes, as `stepscope whatif` takes them"),
+    ),
+)
+
+EVIDENCE = Schema(
+    "evidence",
+    "one event, or one node of the calling-context tree, that shows a finding",
+    (
+        Column("finding", "i32", "findings.id", refers="findings"),
+        Column("event", "i32", "events.id", nullable=True, refers="events"),
+        Column("context", "i32", "contexts.id", nullable=True, refers="contexts"),
+        Column("module", "text", "path of its module, empty if unknown"),
+        Column("file", "text", "file of the user's code that led to it, empty if unknown"),
+        Column("line", "i32", "its line", nullable=True),
+    ),
+)
+
+CONTEXTS = Schema(
+    "contexts",
+    "one node of the calling-context tree; filled if the capture holds one, else for a query that "
+    "names this table",
+    (
+        id_column("node"),
+        Column("parent", "i32", "contexts.id of its caller", nullable=True, refers="contexts"),
+        Column("kind", "text", "one of " + ", ".join(CONTEXT_KINDS), values=CONTEXT_KINDS),
+        Column(
+            "via",
+            "text",
+            "relation to its parent: called by it, backward of it, or launched by it",
+            values=VIAS,
+        ),
+        Column("name", "text", "function, module path, operator or kernel"),
+        Column("file", "text", "source file, empty if unknown"),
+        Column("line", "i32", "line in it", nullable=True),
+        Column("stage", "text", "its stage, if all of it is in one", nullable=True, values=STAGES),
+        Column("module", "text", "path of its module, if all of it is in one", nullable=True),
+        Column("work", "text", "kind of a kernel (events.kind)", nullable=True),
+    ),
+)
+
+CONTEXT_METRICS = Schema(
+    "context_metrics",
+    "the samples of one metric at one node of the calling-context tree",
+    (
+        Column("context", "i32", "contexts.id", refers="contexts"),
+        Column("metric", "text", "name of the metric"),
+        Column("unit", "text", "its unit; empty for a number"),
+        Column("meaning", "text", "what one sample is"),
+        Column("inclusive", "i8", "1 if the samples include the calls below the node"),
+        Column("count", "i64", "samples"),
+        Column("sum", "f64", "sum of the samples"),
+        Column("min", "f64", "smallest sample"),
+        Column("max", "f64", "largest sample"),
+        Column("squares", "f64", "sum of their squared distances from the mean"),
+    ),
+)
+
+WARNINGS = Schema(
+    "warnings",
+    "one thing that could not be read, linked or attributed",
+    (
+        rank_column(),
+        Column("code", "text", "short, stable name"),
+        Column("message", "text", "description"),
+        Column("count", "i64", "number of occurrences"),
+    ),
+)
