@@ -28,7 +28,7 @@ from stepscope.batch_size.entry import Entry, open_entry
 from stepscope.batch_size.entry_profile import Profile, make_profile
 from stepscope.batch_size.measurement import MeasuredBatch
 from stepscope.batch_size.sweep import sweep
-from stepscope.batch_size.sweep_plan import SweepPlan
+from stepscope.batch_size.sweep_plan import Plan
 from stepscope.batch_size.worker_process import Worker
 from stepscope.capture.batch_size.request import Effort
 
@@ -110,7 +110,7 @@ def _start(worker: Worker, entry: Entry, start: int, quick: bool) -> Profile:
         _say(f"start {start}: batch size {batch}")
         return _measure(worker, entry, batch, effort)
 
-    plan = SweepPlan()
+    plan = Plan()
     rounds, extra = (1, 0) if quick else (plan.rounds, plan.extra)
     found = sweep(measure, start, wanted=plan.points, extra=extra, most_rounds=rounds)
     return make_profile(found.points())

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from stepscope.batch_size import Cancelled, EntryResult, ProfileSession, SweepPlan
+from stepscope.batch_size import Cancelled, Plan, Result, Session
 from stepscope.capture.batch_size.request import Effort
 from stepscope.cli.commands import stepscope
 from stepscope.devices import Wanted, parse_targets, project, read_prices
@@ -75,24 +75,24 @@ for step in range(40):
 
 WEIGHTS = 4 * (64 * 128 + 128 + 128 * 10 + 10)
 LINEAR_A = 4 * (64 * 128 + 128)
-PLAN = SweepPlan(
+PLAN = Plan(
     extra=0, rounds=1, effort=Effort(warmup=1, memory=1, least=1, most=2, seconds=0), timeout_s=300
 )
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[ProfileSession]:
+def session() -> Iterator[Session]:
     """One measuring process for all tests; a single thread, since cores may be few."""
     patch = pytest.MonkeyPatch()
     patch.setenv("OMP_NUM_THREADS", "1")
-    with ProfileSession() as one:
+    with Session() as one:
         one.warm_up()
         yield one
     patch.undo()
 
 
 @pytest.fixture(scope="module")
-def result(session: ProfileSession, tmp_path_factory: pytest.TempPathFactory) -> EntryResult:
+def result(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Result:
     """The profile of the providers."""
     entry = written(tmp_path_factory.mktemp("providers"), PROVIDERS)
     return session.profile(entry, plan=replace(PLAN, points=6))
@@ -115,7 +115,7 @@ def find(node: dict[str, Any], name: str) -> dict[str, Any]:
 # -- providers
 
 
-def test_points_are_the_users_own_and_larger_ones(result: EntryResult) -> None:
+def test_points_are_the_users_own_and_larger_ones(result: Result) -> None:
     assert [point.batch for point in result.profile.points] == [4, 8, 16, 24, 32, 40]
     assert [point.batch for point in result.profile.points if point.held_back] == [40]
     assert result.entry.site.sentence.startswith(
@@ -123,7 +123,7 @@ def test_points_are_the_users_own_and_larger_ones(result: EntryResult) -> None:
     )
 
 
-def test_memory_at_the_peak_is_told_to_the_byte(result: EntryResult) -> None:
+def test_memory_at_the_peak_is_told_to_the_byte(result: Result) -> None:
     breakdown = result.breakdown
     assert breakdown is not None
     own = next(point for point in result.profile.points if point.batch == 16)
@@ -136,7 +136,7 @@ def test_memory_at_the_peak_is_told_to_the_byte(result: EntryResult) -> None:
     assert breakdown.memory["untracked"] == 0
 
 
-def test_the_tree_holds_every_byte_and_the_whole_step(result: EntryResult) -> None:
+def test_the_tree_holds_every_byte_and_the_whole_step(result: Result) -> None:
     assert result.breakdown is not None
     tree = result.breakdown.tree
     assert tree["bytes"] == result.breakdown.peak_bytes
@@ -153,7 +153,7 @@ def test_the_tree_holds_every_byte_and_the_whole_step(result: EntryResult) -> No
     assert relu["backward_ms"] > 0
 
 
-def test_lines_have_what_their_calls_keep_and_make(result: EntryResult) -> None:
+def test_lines_have_what_their_calls_keep_and_make(result: Result) -> None:
     assert result.breakdown is not None
     lines = {line["line"]: line for line in result.breakdown.lines}
     assert lines[14]["self_activations_bytes"] == 16 * 128 * 4
@@ -165,7 +165,7 @@ def test_lines_have_what_their_calls_keep_and_make(result: EntryResult) -> None:
 
 
 def test_memory_is_a_line_until_the_peak_moves_from_the_optimizer_to_the_loss(
-    result: EntryResult,
+    result: Result,
 ) -> None:
     memory = result.profile.memory
     _, eight, *sizes = [point.bytes for point in result.profile.points]
@@ -177,7 +177,7 @@ def test_memory_is_a_line_until_the_peak_moves_from_the_optimizer_to_the_loss(
     assert any("the memory peak moves" in words for words in result.profile.warnings)
 
 
-def test_fake_tensors_estimate_what_was_measured(result: EntryResult) -> None:
+def test_fake_tensors_estimate_what_was_measured(result: Result) -> None:
     estimate = result.estimate
     assert estimate is not None
     assert estimate.error == pytest.approx(0, abs=0.02)
@@ -186,20 +186,20 @@ def test_fake_tensors_estimate_what_was_measured(result: EntryResult) -> None:
     assert by_path["a"]["weights"] == LINEAR_A
 
 
-def test_the_split_at_another_batch_size_adds_up(result: EntryResult) -> None:
+def test_the_split_at_another_batch_size_adds_up(result: Result) -> None:
     assert result.breakdown is not None
     there = result.breakdown.memory_at(64, 1_000_000)
     assert sum(there.values()) == pytest.approx(1_000_000, abs=4)
     assert there["weights"] == WEIGHTS
 
 
-def test_the_answer_is_plain_data(result: EntryResult) -> None:
+def test_the_answer_is_plain_data(result: Result) -> None:
     facts = json.loads(json.dumps(result.to_json(at=[64])))
     assert facts["predictions"][0]["batch"] == 64
     assert facts["site"]["provider"] == "stepscope_input_provider"
 
 
-def test_other_devices_are_predicted_from_the_recorded_step(result: EntryResult) -> None:
+def test_other_devices_are_predicted_from_the_recorded_step(result: Result) -> None:
     targets = parse_targets("A100,L4,MI210", read_prices())
     found = project(result, targets, Wanted((16, 8), 1000, ranks=4, bandwidth_gbps=1.0))
     assert (found.basis, found.known > 0.5) == ("operations", True)
@@ -230,7 +230,7 @@ def test_other_devices_are_predicted_from_the_recorded_step(result: EntryResult)
 
 
 def test_what_was_measured_is_shown_if_other_devices_cannot_be_predicted(
-    result: EntryResult, capsys: pytest.CaptureFixture[str]
+    result: Result, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from stepscope.cli.batch import _elsewhere
 
@@ -240,14 +240,14 @@ def test_what_was_measured_is_shown_if_other_devices_cannot_be_predicted(
     assert predicted(result) is not None
 
 
-def test_batch_sizes_for_other_devices_can_be_given(result: EntryResult) -> None:
+def test_batch_sizes_for_other_devices_can_be_given(result: Result) -> None:
     found = project(result, parse_targets("A100", read_prices()), Wanted((64, 16)))
     (row,) = found.devices
     assert [(one.batch, one.extrapolated) for one in row.predictions] == [(16, False), (64, True)]
     assert (row.ranks, found.bandwidth_gbps) == ([], None)
 
 
-def test_the_edit_of_a_result_is_undone(result: EntryResult) -> None:
+def test_the_edit_of_a_result_is_undone(result: Result) -> None:
     text = Path(result.entry.path).read_text()
     edit = result.edit(48)
     assert edit.apply(text) == text.replace("batch_size=16", "batch_size=48")
@@ -257,9 +257,7 @@ def test_the_edit_of_a_result_is_undone(result: EntryResult) -> None:
 # -- scripts
 
 
-def test_a_script_runs_with_another_number_in_memory(
-    session: ProfileSession, tmp_path: Path
-) -> None:
+def test_a_script_runs_with_another_number_in_memory(session: Session, tmp_path: Path) -> None:
     script = written(tmp_path, SCRIPT)
     result = session.profile(script, plan=PLAN)
     assert result.entry.kind == "script"
@@ -270,25 +268,23 @@ def test_a_script_runs_with_another_number_in_memory(
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
-def test_what_an_editor_holds_is_run_in_place_of_the_file(
-    session: ProfileSession, tmp_path: Path
-) -> None:
+def test_what_an_editor_holds_is_run_in_place_of_the_file(session: Session, tmp_path: Path) -> None:
     script = written(tmp_path, SCRIPT)
-    plan = SweepPlan(points=2, rounds=1, effort=PLAN.effort, breakdown=False, estimate=False)
+    plan = Plan(points=2, rounds=1, effort=PLAN.effort, breakdown=False, estimate=False)
     result = session.profile(
         script, unsaved={str(script): SCRIPT.replace("= 12", "= 6")}, plan=plan
     )
     assert [point.batch for point in result.profile.points] == [6, 9]
 
 
-def test_a_setting_is_read_from_an_edited_copy(session: ProfileSession, tmp_path: Path) -> None:
+def test_a_setting_is_read_from_an_edited_copy(session: Session, tmp_path: Path) -> None:
     script = written(
         tmp_path,
         SCRIPT.replace("batch_size = 12  # the only one", "import json\nbatch_size = "
                        "json.load(open('settings.json'))['batch_size']"),
     )  # fmt: skip
     settings = written(tmp_path, '{"batch_size": 4, "epochs": 4}', "settings.json")
-    plan = SweepPlan(points=2, rounds=1, effort=PLAN.effort, breakdown=False, estimate=False)
+    plan = Plan(points=2, rounds=1, effort=PLAN.effort, breakdown=False, estimate=False)
     result = session.profile(script, plan=plan, folder=tmp_path)
     first, second = result.profile.points
     assert (first.batch, second.batch) == (4, 6)
@@ -296,10 +292,10 @@ def test_a_setting_is_read_from_an_edited_copy(session: ProfileSession, tmp_path
     assert settings.read_text() == '{"batch_size": 4, "epochs": 4}'
 
 
-def test_the_longest_inputs_are_taken(session: ProfileSession, tmp_path: Path) -> None:
+def test_the_longest_inputs_are_taken(session: Session, tmp_path: Path) -> None:
     longest = SCRIPT.replace("batch_size, 32)", "batch_size, 32 if step % 4 == 3 else 8, 32)")
     effort = Effort(least=2, most=20, seconds=0)
-    plan = SweepPlan(points=2, rounds=1, effort=effort, breakdown=False, estimate=False)
+    plan = Plan(points=2, rounds=1, effort=effort, breakdown=False, estimate=False)
     result = session.profile(written(tmp_path, longest), plan=plan)
     assert any("the longest were taken" in words for words in result.profile.warnings)
 
@@ -307,7 +303,7 @@ def test_the_longest_inputs_are_taken(session: ProfileSession, tmp_path: Path) -
 # -- failures
 
 
-def test_an_exception_is_told_at_its_line(session: ProfileSession, tmp_path: Path) -> None:
+def test_an_exception_is_told_at_its_line(session: Session, tmp_path: Path) -> None:
     broken = PROVIDERS.replace("return self.b(x)", "return self.b(x @ x)")
     with pytest.raises(BatchError, match="RuntimeError") as caught:
         session.profile(written(tmp_path, broken), plan=PLAN)
@@ -316,7 +312,7 @@ def test_an_exception_is_told_at_its_line(session: ProfileSession, tmp_path: Pat
 
 
 def test_a_script_that_gives_up_is_told_with_its_last_words(
-    session: ProfileSession, tmp_path: Path
+    session: Session, tmp_path: Path
 ) -> None:
     text = (
         "import sys\nbatch_size = 4\nprint('usage: …', file=sys.stderr)\nsys.exit('no such --lr')\n"
@@ -328,27 +324,27 @@ def test_a_script_that_gives_up_is_told_with_its_last_words(
         session.profile(written(tmp_path, quits), plan=PLAN)
 
 
-def test_a_syntax_error_is_told_at_its_line(session: ProfileSession, tmp_path: Path) -> None:
+def test_a_syntax_error_is_told_at_its_line(session: Session, tmp_path: Path) -> None:
     with pytest.raises(BatchError, match="syntax error at") as caught:
         session.profile(written(tmp_path, "x = 1\ndef f(:\n"), plan=PLAN)
     assert caught.value.line == 2
 
 
-def test_a_hang_is_told_at_its_line(session: ProfileSession, tmp_path: Path) -> None:
+def test_a_hang_is_told_at_its_line(session: Session, tmp_path: Path) -> None:
     hung = SCRIPT.replace("    optimizer.zero_grad()", "    import time; time.sleep(1000)")
-    plan = SweepPlan(points=2, rounds=1, timeout_s=5.0, estimate=False)
+    plan = Plan(points=2, rounds=1, timeout_s=5.0, estimate=False)
     with pytest.raises(BatchError, match="timed out after") as caught:
         session.profile(written(tmp_path, hung), plan=plan)
     assert caught.value.line == 11
 
 
-def test_a_script_that_never_steps_is_told(session: ProfileSession, tmp_path: Path) -> None:
+def test_a_script_that_never_steps_is_told(session: Session, tmp_path: Path) -> None:
     idle = "import torch\nbatch_size = 4\n"
     with pytest.raises(BatchError, match="no optimizer stepped"):
         session.profile(written(tmp_path, idle), plan=PLAN)
 
 
-def test_out_of_memory_is_no_failure(session: ProfileSession, tmp_path: Path) -> None:
+def test_out_of_memory_is_no_failure(session: Session, tmp_path: Path) -> None:
     greedy = SCRIPT.replace(
         "    optimizer.zero_grad()",
         "    if batch_size > 13: raise torch.OutOfMemoryError('out of memory')\n"
@@ -360,7 +356,7 @@ def test_out_of_memory_is_no_failure(session: ProfileSession, tmp_path: Path) ->
 
 
 def test_several_batch_sizes_are_asked_about_and_nothing_runs(
-    session: ProfileSession, tmp_path: Path
+    session: Session, tmp_path: Path
 ) -> None:
     text = "raise SystemExit(9)\na = DataLoader(x, batch_size=4)\nb = DataLoader(y, batch_size=8)\n"
     with pytest.raises(AmbiguousBatchSize) as caught:
@@ -368,15 +364,13 @@ def test_several_batch_sizes_are_asked_about_and_nothing_runs(
     assert [site.value for site in caught.value.candidates] == [4, 8]
 
 
-def test_a_cancelled_profile_leaves_the_session_usable(
-    session: ProfileSession, tmp_path: Path
-) -> None:
+def test_a_cancelled_profile_leaves_the_session_usable(session: Session, tmp_path: Path) -> None:
     script = written(tmp_path, SCRIPT)
     session.cancel.set()
     with pytest.raises(Cancelled):
         session.profile(script, plan=PLAN)
     session.cancel.clear()
-    plan = SweepPlan(points=1, rounds=1, effort=PLAN.effort, breakdown=False, estimate=False)
+    plan = Plan(points=1, rounds=1, effort=PLAN.effort, breakdown=False, estimate=False)
     assert session.profile(script, plan=plan).profile.points[0].batch == 12
 
 
@@ -415,7 +409,7 @@ def test_what_cannot_be_is_said_before_anything_runs(
     assert "batch size 5 (1 of" not in found.output
 
 
-def test_the_text_says_what_a_person_asks(result: EntryResult) -> None:
+def test_the_text_says_what_a_person_asks(result: Result) -> None:
     from rich.console import Console
 
     from stepscope.cli.batch_text import print_batch

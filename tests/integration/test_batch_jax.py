@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.batch_size import EntryResult, ProfileSession, SweepPlan
+from stepscope.batch_size import Plan, Result, Session
 from stepscope.capture.batch_size.request import Effort
 from stepscope.errors import BatchError
 
 if not find_spec("jax"):
     pytest.skip("needs jax", allow_module_level=True)
 
-PLAN = SweepPlan(
+PLAN = Plan(
     extra=0, rounds=1, effort=Effort(warmup=1, memory=1, least=1, most=2, seconds=0), timeout_s=300
 )
 MODEL = """
@@ -43,23 +43,23 @@ assert "torch" not in sys.modules
 WEIGHTS = 4 * 64 * 32
 
 
-def profile(folder: Path, text: str) -> EntryResult:
+def profile(folder: Path, text: str) -> Result:
     path = folder / "train.py"
     path.write_text(text)
-    with ProfileSession() as session:
+    with Session() as session:
         return session.profile(path, plan=PLAN)
 
 
-def memory(result: EntryResult) -> dict[int, int]:
+def memory(result: Result) -> dict[int, int]:
     return {point.batch: point.bytes for point in result.profile.points}
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> EntryResult:
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Result:
     return profile(tmp_path_factory.mktemp("jax"), SCRIPT)
 
 
-def test_memory_is_the_buffer_assignment_of_xla(measured: EntryResult, tmp_path: Path) -> None:
+def test_memory_is_the_buffer_assignment_of_xla(measured: Result, tmp_path: Path) -> None:
     """Arguments, results and temporaries; a temporary holds `x @ weights` and its gradient."""
     for batch, size in memory(measured).items():
         arguments, results = WEIGHTS + 4 * batch * 64, WEIGHTS
@@ -68,7 +68,7 @@ def test_memory_is_the_buffer_assignment_of_xla(measured: EntryResult, tmp_path:
     assert measured.profile.memory.linear
 
 
-def test_it_needs_neither_torch_nor_a_breakdown(measured: EntryResult) -> None:
+def test_it_needs_neither_torch_nor_a_breakdown(measured: Result) -> None:
     assert measured.breakdown is None
     assert measured.estimate is None
     assert measured.profile.device["type"] == "cpu"
@@ -76,7 +76,7 @@ def test_it_needs_neither_torch_nor_a_breakdown(measured: EntryResult) -> None:
     assert measured.to_json([96])["predictions"][0]["bytes"] > 0
 
 
-def test_the_peak_has_kinds(measured: EntryResult) -> None:
+def test_the_peak_has_kinds(measured: Result) -> None:
     assert measured.program_memory["state"] == WEIGHTS
     assert measured.program_memory["inputs"] == 4 * 48 * 64
     assert sum(measured.program_memory.values()) == memory(measured)[48]
@@ -93,14 +93,14 @@ def test_donated_arguments_count_once(tmp_path: Path) -> None:
         assert abs(size - (memory(kept)[batch] - WEIGHTS)) < 256  # padding
 
 
-def test_arrays_that_no_program_takes_count_too(tmp_path: Path, measured: EntryResult) -> None:
+def test_arrays_that_no_program_takes_count_too(tmp_path: Path, measured: Result) -> None:
     """Such as a data set on the device."""
     larger = SCRIPT.replace("weights = jnp.ones", "data = jnp.ones(1000)\nweights = jnp.ones")
     for batch, size in memory(profile(tmp_path, larger)).items():
         assert size == memory(measured)[batch] + 4000
 
 
-def test_provider_functions_may_use_jax(tmp_path: Path, measured: EntryResult) -> None:
+def test_provider_functions_may_use_jax(tmp_path: Path, measured: Result) -> None:
     providers = f"""{MODEL}
 def stepscope_model_provider():
     return {{"weights": jnp.ones((64, 32))}}

@@ -6,11 +6,11 @@ from typing import Any
 
 from stepscope.batch_size.curve import curve
 from stepscope.batch_size.device_memory import usable_bytes
-from stepscope.batch_size.entry_result import EntryResult
+from stepscope.batch_size.entry_result import Result
 from stepscope.batch_size.suggestions import suggestions
 
 
-def batch_answer(result: EntryResult, capacity: float | None = None) -> dict[str, Any]:
+def batch_answer(result: Result, capacity: float | None = None) -> dict[str, Any]:
     """The data that the page shows for one entry file.
 
     Args:

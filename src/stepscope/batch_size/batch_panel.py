@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from stepscope.batch_size.batch_answer import batch_answer
-from stepscope.batch_size.entry_result import EntryResult
+from stepscope.batch_size.entry_result import Result
 
 
 class Prediction(msgspec.Struct):
@@ -165,7 +165,7 @@ class BatchAnswer(msgspec.Struct):
     written: int | None
 
 
-def batch_profile(result: EntryResult, capacity: float | None = None) -> BatchProfile:
+def batch_profile(result: Result, capacity: float | None = None) -> BatchProfile:
     """What the panel shows of an entry file.
 
     Args:

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class EntryResult:
+class Result:
     """The result for one entry file.
 
     Attributes:

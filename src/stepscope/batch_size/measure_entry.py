@@ -11,7 +11,7 @@ from stepscope.batch_size.entry import Entry
 from stepscope.batch_size.measurement import MeasuredBatch
 from stepscope.batch_size.memory_estimate import MemoryEstimate, estimate
 from stepscope.batch_size.sweep import Progress, Sweep
-from stepscope.batch_size.sweep_plan import SweepPlan
+from stepscope.batch_size.sweep_plan import Plan
 from stepscope.batch_size.sweep_points import POINTS
 from stepscope.batch_size.worker_process import Cancelled, Reply, Worker
 from stepscope.errors import BatchError
@@ -30,7 +30,7 @@ _ONE_BATCH = 0.01  # how far the samples of a step may be from the batch size
 class EntryMeasuring:
     """The measurements of one entry."""
 
-    def __init__(self, entry: Entry, plan: SweepPlan, worker: Worker) -> None:
+    def __init__(self, entry: Entry, plan: Plan, worker: Worker) -> None:
         self.entry, self.plan, self.worker = entry, plan, worker
         self.device: Json = {}
         self.notes: list[str] = []
@@ -153,7 +153,7 @@ def _place(error: Json, entry: Entry) -> tuple[str, int | None]:
     return error.get("file") or entry.path, error.get("line")
 
 
-def _of_steps(found: Sweep, plan: SweepPlan) -> list[str]:
+def _of_steps(found: Sweep, plan: Plan) -> list[str]:
     """Warnings from the steps: varying inputs, memory not counted, too few to time."""
     facts = [one.facts for rounds in found.rounds.values() for one in rounds]
     notes = [*_of_outside_writes(facts), *_of_samples(found)]
@@ -198,7 +198,7 @@ def _of_samples(found: Sweep) -> list[str]:
     ]
 
 
-def _of_rounds(entry: Entry, found: Sweep, plan: SweepPlan) -> list[str]:
+def _of_rounds(entry: Entry, found: Sweep, plan: Plan) -> list[str]:
     """Warnings from the sweep: times that still changed, a batch size that did not fit."""
     notes = []
     if found.stable is False:

@@ -9,16 +9,16 @@ from dataclasses import replace
 
 from stepscope.batch_size.entry import Entry, open_entry
 from stepscope.batch_size.entry_profile import make_profile
-from stepscope.batch_size.entry_result import EntryResult
+from stepscope.batch_size.entry_result import Result
 from stepscope.batch_size.measure_entry import EntryMeasuring
 from stepscope.batch_size.site import SiteChoice
 from stepscope.batch_size.sweep import NothingFits, Progress, sweep
-from stepscope.batch_size.sweep_plan import SweepPlan
+from stepscope.batch_size.sweep_plan import Plan
 from stepscope.batch_size.worker_process import Worker
 from stepscope.scratch import plan_scratch
 
 
-class ProfileSession:
+class Session:
     """Profiles entry files with one measuring process, which it keeps ready between them.
 
     Args:
@@ -44,7 +44,7 @@ class ProfileSession:
         self.cancel = threading.Event()
         self._workers: dict[bool, Worker] = {}
 
-    def __enter__(self) -> ProfileSession:
+    def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,8 +68,8 @@ class ProfileSession:
         unsaved: Mapping[str, str] | None = None,
         choice: str | SiteChoice | None = None,
         folder: str | os.PathLike[str] | None = None,
-        plan: SweepPlan | None = None,
-    ) -> EntryResult:
+        plan: Plan | None = None,
+    ) -> Result:
         """Measure an entry file at several batch sizes.
 
         Args:
@@ -90,9 +90,9 @@ class ProfileSession:
             Cancelled: `session.cancel` was set.
         """
         entry = open_entry(path, arguments, unsaved=unsaved, choice=choice, folder=folder)
-        return self.profile_entry(entry, plan or SweepPlan())
+        return self.profile_entry(entry, plan or Plan())
 
-    def profile_entry(self, entry: Entry, plan: SweepPlan) -> EntryResult:
+    def profile_entry(self, entry: Entry, plan: Plan) -> Result:
         """The same for an entry that is open already."""
         if entry.scratch is None:
             scratch = plan_scratch(entry.path, entry.folder, in_place=self.in_place)
@@ -113,7 +113,7 @@ class ProfileSession:
         notes = run.warnings(found)
         profile = make_profile(found.points(), found.too_large, run.device, notes)
         breakdown = run.breakdown(found)
-        return EntryResult(entry, profile, breakdown, estimated, run.capture, run.program_memory)
+        return Result(entry, profile, breakdown, estimated, run.capture, run.program_memory)
 
     def _worker(self, fork: bool) -> Worker:
         if fork not in self._workers:

@@ -9,7 +9,7 @@ from stepscope.capture.batch_size.request import Effort
 
 
 @dataclass(frozen=True)
-class SweepPlan:
+class Plan:
     """The extent of a sweep.
 
     Attributes:
@@ -32,7 +32,7 @@ class SweepPlan:
 
 
 # For an editor, which wants an answer while the file is still in mind.
-QUICK = SweepPlan(
+QUICK = Plan(
     points=POINTS + 1,
     extra=0,
     rounds=1,

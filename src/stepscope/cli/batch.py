@@ -15,13 +15,13 @@ from stepscope.cli.path_options import NamedPath, OutputFile
 from stepscope.cli.script_options import MeasuringCommand
 
 if TYPE_CHECKING:
-    from stepscope.batch_size import EntryResult
+    from stepscope.batch_size import Result
     from stepscope.batch_size.device_memory import Capacity
     from stepscope.batch_size.entry import Entry
     from stepscope.devices import Wanted
     from stepscope.devices.device_answer import DevicesAnswer
 
-    Elsewhere = Callable[[EntryResult], DevicesAnswer | None]
+    Elsewhere = Callable[[Result], DevicesAnswer | None]
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -142,7 +142,7 @@ def _elsewhere(devices: str | None, prices: str | None, wanted: Wanted) -> Elsew
 
     targets = parse_targets(devices, read_prices(prices)) if devices is not None else ()
 
-    def predicted(result: EntryResult) -> DevicesAnswer | None:
+    def predicted(result: Result) -> DevicesAnswer | None:
         try:
             return project(result, targets, wanted) if targets else None
         except BatchError as error:  # what was measured is worth showing
@@ -167,26 +167,26 @@ def _with_scratch(opened: Entry, in_place: bool) -> Entry:
 
 def _profiled(
     opened: Any, how: dict[str, Any], elsewhere: Elsewhere
-) -> tuple[EntryResult, DevicesAnswer | None]:
+) -> tuple[Result, DevicesAnswer | None]:
     """The result, and what it would be on other devices: the capture ends with the session."""
     from dataclasses import replace
 
-    from stepscope.batch_size import QUICK, ProfileSession, SweepPlan
+    from stepscope.batch_size import QUICK, Plan, Session
     from stepscope.cli.progress import step_progress
 
-    plan = QUICK if how["quick"] else SweepPlan(rounds=how["rounds"])
+    plan = QUICK if how["quick"] else Plan(rounds=how["rounds"])
     plan = replace(plan, timeout_s=how["timeout"])
     if how["points"]:
         plan = replace(plan, points=how["points"], extra=0)
     if not how["estimate"]:
         plan = replace(plan, estimate=False)
-    with step_progress() as tell, ProfileSession(how["python"], tell) as session:
+    with step_progress() as tell, Session(how["python"], tell) as session:
         result = session.profile_entry(opened, plan)
         return result, elsewhere(result)
 
 
 def _write_page(
-    result: EntryResult, capacities: Sequence[Capacity], out: Path, devices: DevicesAnswer | None
+    result: Result, capacities: Sequence[Capacity], out: Path, devices: DevicesAnswer | None
 ) -> None:
     from stepscope.serve.batch_page import batch_page
 

@@ -15,7 +15,7 @@ from stepscope.summary.numbers import bar, ms, percent, size
 from stepscope.summary.text_tables import plain_table
 
 if TYPE_CHECKING:
-    from stepscope.batch_size import EntryResult
+    from stepscope.batch_size import Result
 
 _KINDS = {"weights": "blue", "gradients": "magenta", "optimizer_state": "red",
           "activations": "green", "inputs": "cyan", "temporaries": "yellow",
@@ -28,7 +28,7 @@ _WIDE = 100
 
 
 def print_batch(
-    console: Console, result: EntryResult, at: Sequence[int] = (), fits: Sequence[Any] = ()
+    console: Console, result: Result, at: Sequence[int] = (), fits: Sequence[Any] = ()
 ) -> None:
     """Print the result for an entry file.
 
@@ -42,9 +42,7 @@ def print_batch(
 
 
 class _Text:
-    def __init__(
-        self, result: EntryResult, at: Sequence[int], fits: Sequence[Any], width: int
-    ) -> None:
+    def __init__(self, result: Result, at: Sequence[int], fits: Sequence[Any], width: int) -> None:
         self.result, self.at, self.asked, self.width = result, at, fits, width
         self.profile = result.profile
         self.batch = result.entry.batch

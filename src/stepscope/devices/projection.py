@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from stepscope.annotate import annotate
-from stepscope.batch_size.entry_result import EntryResult
+from stepscope.batch_size.entry_result import Result
 from stepscope.devices.device_answer import (
     CloudInstance,
     DevicePrediction,
@@ -48,7 +48,7 @@ class Wanted:
     bandwidth_gbps: float = 10.0
 
 
-def project(result: EntryResult, targets: Sequence[Target], wanted: Wanted) -> DevicesAnswer:
+def project(result: Result, targets: Sequence[Target], wanted: Wanted) -> DevicesAnswer:
     """Predict a profiled entry file on other devices.
 
     Args:
@@ -69,7 +69,7 @@ def project(result: EntryResult, targets: Sequence[Target], wanted: Wanted) -> D
         raise BatchError(f"other devices cannot be predicted: {error}") from error
 
 
-def _basis(graph: Graph, result: EntryResult) -> Basis:
+def _basis(graph: Graph, result: Result) -> Basis:
     assert result.breakdown is not None
     batch = result.breakdown.batch
     if graph.on_device.any():
@@ -87,7 +87,7 @@ class Projection:
         wanted: what to predict.
     """
 
-    result: EntryResult
+    result: Result
     basis: Basis
     wanted: Wanted
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from stepscope.batch_size.entry_result import EntryResult
+from stepscope.batch_size.entry_result import Result
 from stepscope.batch_size.site import Site, SiteChoice
 from stepscope.lsp.editor_settings import Settings
 
@@ -122,4 +122,4 @@ class Measured:
     findings: Sequence[Mapping[str, Any]] = ()
     capture: str | None = None
     settings: Sequence[str] = ()
-    result: EntryResult | None = None
+    result: Result | None = None

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from stepscope.batch_size.batch_answer import batch_answer
-from stepscope.batch_size.entry_result import EntryResult
-from stepscope.batch_size.profile_session import ProfileSession
+from stepscope.batch_size.entry_result import Result
+from stepscope.batch_size.profile_session import Session
 from stepscope.batch_size.settings_files import settings_files
 from stepscope.batch_size.source_facts import read_facts
 from stepscope.batch_size.source_text import read_text
@@ -28,7 +28,7 @@ class Measuring:
     """Measures one entry file at a time, in a process that is kept ready between them."""
 
     def __init__(self) -> None:
-        self._session = ProfileSession(on_progress=self._progress)
+        self._session = Session(on_progress=self._progress)
         self._lock = asyncio.Lock()
         self._report: Report = _ignore
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -132,7 +132,7 @@ def _settings_before(request: MeasureRequest) -> tuple[str, ...]:
         return ()
 
 
-def _measured(entry: str, result: EntryResult) -> Measured:
+def _measured(entry: str, result: Result) -> Measured:
     texts = {path: source.text for path, source in result.entry.sources.items()}
     answer = batch_answer(result)
     breakdown = answer.get("breakdown")

@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from stepscope.batch_size.entry_result import EntryResult
+from stepscope.batch_size.entry_result import Result
 from stepscope.devices import Wanted, parse_targets, project, read_prices
 from stepscope.devices.device_answer import DevicesReply
 from stepscope.errors import StepscopeError
@@ -14,7 +14,7 @@ from stepscope.errors import StepscopeError
 NOT_MEASURED = "not measured yet"
 
 
-async def predict_devices(result: EntryResult | None, devices: str, wanted: Wanted) -> DevicesReply:
+async def predict_devices(result: Result | None, devices: str, wanted: Wanted) -> DevicesReply:
     """The answer of `stepscope batch --on`, or why there is none.
 
     Args:
@@ -32,7 +32,7 @@ async def predict_devices(result: EntryResult | None, devices: str, wanted: Want
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _reply(result: EntryResult, devices: str, wanted: Wanted) -> DevicesReply:
+def _reply(result: Result, devices: str, wanted: Wanted) -> DevicesReply:
     try:
         targets = parse_targets(devices, read_prices())
         return DevicesReply(project(result, targets, wanted), None)

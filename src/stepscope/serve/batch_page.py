@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepscope.batch_size.batch_panel import batch_profile
-from stepscope.batch_size.entry_result import EntryResult
+from stepscope.batch_size.entry_result import Result
 from stepscope.devices.device_answer import DevicesAnswer
 from stepscope.serve.bundle import data_element, page_in_one
 
@@ -12,7 +12,7 @@ DEVICES_ELEMENT = "stepscope-devices"
 
 
 def batch_page(
-    result: EntryResult, capacity: float | None = None, devices: DevicesAnswer | None = None
+    result: Result, capacity: float | None = None, devices: DevicesAnswer | None = None
 ) -> str:
     """The page about batch sizes with its data, as HTML that needs nothing else.
 
