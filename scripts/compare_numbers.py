@@ -53,7 +53,7 @@ def main() -> int:
 def dump(traces: Path) -> dict[str, Any]:
     """The answers for every trace below `traces`, by file, then by command."""
     files = sorted(file for file in traces.rglob("*") if file.name.endswith(SUFFIXES))
-    folders = [folder for folder in traces.iterdir() if len(list(folder.glob("rank*"))) > 1]
+    folders = [path for path in (traces, *traces.iterdir()) if len(list(path.glob("rank*"))) > 1]
     return {str(path.relative_to(traces)): of_trace(path) for path in [*files, *folders]}
 
 

@@ -101,8 +101,6 @@ def batch(
     functions of docs/guide/batch.md. It is run a few times for a few steps, at batch sizes
     near its own. Each run sees a scratch view of the project, so nothing in the project changes.
     """
-    from msgspec import to_builtins
-
     from stepscope.batch_size import open_entry
     from stepscope.batch_size.device_memory import find_capacity
     from stepscope.batch_size.entry import module_file
@@ -121,18 +119,7 @@ def batch(
     if page:
         _write_page(result, capacities, Path(page), found)
     fits = [result.fits(capacity) for capacity in capacities]
-    if as_json:
-        facts = result.to_json(at) | ({"fits": fits} if fits else {})
-        echo_json(facts | ({"devices": to_builtins(found)} if found else {}))
-        return
-    from rich.console import Console
-
-    from stepscope.cli.batch_text import print_batch
-    from stepscope.cli.devices_text import print_devices
-
-    print_batch(Console(), result, at, fits)
-    if found:
-        print_devices(Console(), found)
+    (_print_json if as_json else _print_text)(result, at, fits, found)
 
 
 def _elsewhere(devices: str | None, prices: str | None, wanted: Wanted) -> Elsewhere:
@@ -191,6 +178,28 @@ def _write_page(
     from stepscope.serve.batch_page import batch_page
 
     write_text(out, batch_page(result, capacities[0].bytes if capacities else None, devices))
+
+
+def _print_json(
+    result: Result, at: Sequence[int], fits: Sequence[Any], devices: DevicesAnswer | None
+) -> None:
+    from msgspec import to_builtins
+
+    facts = result.to_json(at) | ({"fits": fits} if fits else {})
+    echo_json(facts | ({"devices": to_builtins(devices)} if devices else {}))
+
+
+def _print_text(
+    result: Result, at: Sequence[int], fits: Sequence[Any], devices: DevicesAnswer | None
+) -> None:
+    from rich.console import Console
+
+    from stepscope.cli.batch_text import print_batch
+    from stepscope.cli.devices_text import print_devices
+
+    print_batch(Console(), result, at, fits)
+    if devices:
+        print_devices(Console(), devices)
 
 
 def _print_sites(opened: Any, as_json: bool) -> None:
