@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from stepscope.analyze.patch import Patch
+from stepscope.analyze.call_patch import Patch
 
 LEVELS = ("info", "warning", "critical")
 WARNING, CRITICAL = 0.05, 0.20  # least gain, as a share of the step

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from stepscope.analyze.analysis import MOST_GROUPS, Analysis, Group, Heading, group_findings
+from stepscope.analyze.call_patch import Patch
 from stepscope.analyze.finding import Finding, Gain, Place
-from stepscope.analyze.patch import Patch
 from stepscope.analyze.source_places import plain_name
 from stepscope.kernel_names import short_kernel
 from stepscope.summary.numbers import ms, percent, plural, rounded

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepscope.analyze.event_search import EventSearch
-from stepscope.analyze.first_use import first_use, one_off
+from stepscope.analyze.one_off_costs import first_use, one_off
 from stepscope.annotate.device.host_idle import exposed_communication
 from stepscope.annotate.device.host_idle import python_time as intervals_of_python
 from stepscope.annotate.device.idle import windows

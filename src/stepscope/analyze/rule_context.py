@@ -8,12 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
+from stepscope.analyze.call_patch import Patch, patch_of
 from stepscope.analyze.eager_calls import EagerCalls
 from stepscope.analyze.event_search import EventSearch
 from stepscope.analyze.finding import Finding, Gain, Place
 from stepscope.analyze.gains import Gains, glob
 from stepscope.analyze.measures import Measures
-from stepscope.analyze.patch import Patch, patch_of
 from stepscope.analyze.source_places import PlaceFinder
 from stepscope.annotate.steps.steps import ranks_with_steps
 from stepscope.arrays import Rows

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from stepscope.calibration.operator_calls import prepare
 from stepscope.calibration.reducing import reducing
-from stepscope.calibration.replay import prepare
-from stepscope.calibration.sharding import sharding
+from stepscope.calibration.sharding_cost import sharding
 from stepscope.calibration.sparse_gradients import sparse_gradients
 from stepscope.calibration.timed import QUIET, Timed, least, least_share, plain, shorter
 

@@ -11,6 +11,7 @@ from stepscope.arrays import Ids
 from stepscope.memory.fragmentation import find_fragmentation
 from stepscope.memory.memory_facts import ACTIVE, MemoryFacts, OutOfMemory
 from stepscope.memory.owners import KINDS
+from stepscope.memory.recorded_allocations import AllocationRecord
 from stepscope.memory.recorded_growth import recorded_growth
 from stepscope.memory.recorded_lines import RecordedLines
 from stepscope.memory.recorded_memory import (
@@ -20,7 +21,6 @@ from stepscope.memory.recorded_memory import (
     recorded_memory,
     refuse_several_ranks,
 )
-from stepscope.memory.recording import AllocationRecord
 from stepscope.memory.shares import shares
 from stepscope.memory.usage import reserved_over_time
 from stepscope.memory.usage_facts import usage_facts

@@ -10,8 +10,8 @@ import numpy as np
 from stepscope.annotate.line_ranges import Line
 from stepscope.arrays import Ids
 from stepscope.memory.owners import KINDS
+from stepscope.memory.recorded_allocations import AllocationRecord
 from stepscope.memory.recorded_memory import RecordedMemory
-from stepscope.memory.recording import AllocationRecord
 from stepscope.trace.schema import STAGES
 
 

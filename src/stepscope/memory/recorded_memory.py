@@ -11,7 +11,7 @@ from stepscope.arrays import Codes, Codes8, Floats, Mask
 from stepscope.errors import TraceError
 from stepscope.memory.lifetimes import Lifetimes
 from stepscope.memory.owners import KINDS
-from stepscope.memory.recording import AllocationRecord
+from stepscope.memory.recorded_allocations import AllocationRecord
 from stepscope.trace.memory_schema import STORAGE_KINDS
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace

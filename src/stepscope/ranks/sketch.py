@@ -11,7 +11,7 @@ from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Floats, Ids
 from stepscope.ranks.calls import Calls, calls_of, computing_on_device, waits_of
 from stepscope.ranks.kernel_times import kernel_times, operators
-from stepscope.trace.clocks import clock_of
+from stepscope.trace.clock_mapping import clock_of
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.trace import Trace

@@ -21,8 +21,8 @@ import msgspec
 
 from stepscope.batch_size.batch_panel import BatchAnswer
 from stepscope.devices.device_answer import DevicesReply
+from stepscope.serve.answer_archive import Embedded
 from stepscope.serve.app import Failure
-from stepscope.serve.archive import Embedded
 from stepscope.serve.job_answer import JobAnswer
 from stepscope.serve.open_files import Traces
 from stepscope.serve.routes import ROUTES

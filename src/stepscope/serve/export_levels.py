@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from stepscope.serve.archive import Archive
+from stepscope.serve.answer_archive import Archive
 from stepscope.serve.export_axis import step_tiles
 from stepscope.serve.export_request import Report, request_key
 from stepscope.serve.step_answers import (

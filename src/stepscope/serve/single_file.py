@@ -13,7 +13,7 @@ from itertools import islice, takewhile
 from pathlib import Path
 
 from stepscope.errors import ServeError
-from stepscope.serve.archive import Archive
+from stepscope.serve.answer_archive import Archive
 from stepscope.serve.bundle import page_in_one
 from stepscope.serve.diff_answers import ranks_of
 from stepscope.serve.export_levels import add_step

@@ -19,7 +19,7 @@ from stepscope.summary.facts import (
     Verdict,
     WarmUp,
 )
-from stepscope.summary.iterations import iterations_of
+from stepscope.summary.iteration_facts import iterations_of
 from stepscope.summary.machine_load import core_share, under_load
 from stepscope.summary.module_costs import models_that_run, module_tree
 from stepscope.summary.run_shares import run_shares

@@ -13,7 +13,7 @@ import numpy as np
 
 from stepscope.arrays import Rows
 from stepscope.trace.arguments import Arguments
-from stepscope.trace.clocks import clock_of
+from stepscope.trace.clock_mapping import clock_of
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import SCHEMAS

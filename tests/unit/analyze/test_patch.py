@@ -11,8 +11,8 @@ from drawn_findings import found
 from rich.console import Console
 
 from stepscope.analyze.analysis import Analysis, Heading
+from stepscope.analyze.call_patch import patch_of, with_arguments
 from stepscope.analyze.findings_text import print_findings
-from stepscope.analyze.patch import patch_of, with_arguments
 from stepscope.trace.trace import Metadata
 
 CALL = "torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)"

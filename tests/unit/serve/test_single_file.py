@@ -22,8 +22,8 @@ import stepscope
 from stepscope.annotate import annotate
 from stepscope.errors import ChangeError, ServeError, TraceError
 from stepscope.serve import bundle
+from stepscope.serve.answer_archive import Archive
 from stepscope.serve.app import Failure
-from stepscope.serve.archive import Archive
 from stepscope.serve.export_levels import add_step
 from stepscope.serve.export_request import report_of, request_key
 from stepscope.serve.export_tables import tables

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepscope.analyze.call_patch import Patch
 from stepscope.analyze.finding import Finding
-from stepscope.analyze.patch import Patch
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Floats, Rows
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from stepscope.annotate.device.collectives import collective_key
 from stepscope.arrays import Times
-from stepscope.trace.clocks import clock_of
+from stepscope.trace.clock_mapping import clock_of
 from stepscope.trace.trace import Trace
 
 Ends = dict[tuple[str, ...], Times]

@@ -17,7 +17,7 @@ from stepscope.annotate.recording_cost.recorded_gaps import (
 )
 from stepscope.annotate.stages.timed_parts import with_parts_moved
 from stepscope.arrays import Rows
-from stepscope.trace.clocks import with_times
+from stepscope.trace.clock_mapping import with_times
 from stepscope.trace.concat import in_order_of_start
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import self_times

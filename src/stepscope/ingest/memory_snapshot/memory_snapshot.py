@@ -13,10 +13,10 @@ from stepscope.arrays import Array, Times
 from stepscope.errors import IngestError
 from stepscope.ingest.byte_stream import Progress
 from stepscope.ingest.memory_snapshot.compiled_history import compiled_history
-from stepscope.ingest.memory_snapshot.lifetimes import find_allocations
+from stepscope.ingest.memory_snapshot.history_lifetimes import find_allocations
 from stepscope.ingest.memory_snapshot.safe_pickle import load
 from stepscope.ingest.memory_snapshot.snapshot_columns import History, Stacks, segment_columns
-from stepscope.trace.clocks import clock_of, with_times
+from stepscope.trace.clock_mapping import clock_of, with_times
 from stepscope.trace.memory_schema import ALLOCATIONS, BLOCKS, MEMORY_EVENTS, SEGMENTS, STACKS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace

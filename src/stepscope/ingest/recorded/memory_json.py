@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from stepscope.arrays import Codes, Ids32
 from stepscope.errors import IngestError
-from stepscope.trace.clocks import clock_of
+from stepscope.trace.clock_mapping import clock_of
 from stepscope.trace.memory_schema import STORAGES, TENSOR_USES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace

@@ -10,7 +10,7 @@ from stepscope.arrays import Ids
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_thread
 from stepscope.whatif.change import OURS, Change
-from stepscope.whatif.parts.collectives import CollectivePhase, all_reduces, decompose
+from stepscope.whatif.parts.graph_collectives import CollectivePhase, all_reduces, decompose
 from stepscope.whatif.parts.network import Network
 
 

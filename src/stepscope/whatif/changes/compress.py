@@ -12,8 +12,8 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, insert, numbers_after, redirect, scale
 from stepscope.whatif.change import Application, Change
 from stepscope.whatif.parts.buckets import after_filling
-from stepscope.whatif.parts.collectives import all_reduces
 from stepscope.whatif.parts.cpu_calibration import copy_rate, on_cpu
+from stepscope.whatif.parts.graph_collectives import all_reduces
 from stepscope.whatif.parts.kernel_times import in_half, memory_rate, rates_of_graph
 
 _FLOAT = 4  # bytes

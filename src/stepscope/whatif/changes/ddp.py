@@ -7,8 +7,8 @@ from dataclasses import replace
 from stepscope.graph import Graph
 from stepscope.whatif.change import OURS, Application, Change
 from stepscope.whatif.parts.buckets import MIB, buckets_of, with_all_reduces, with_bucket_copies
-from stepscope.whatif.parts.collectives import refuse_communication
 from stepscope.whatif.parts.gradients import find_gradients
+from stepscope.whatif.parts.graph_collectives import refuse_communication
 from stepscope.whatif.parts.network import Network
 
 

@@ -13,8 +13,8 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, insert, numbers_after, redirect, scale
 from stepscope.whatif.change import OURS, Change
 from stepscope.whatif.parts.buckets import after_filling
-from stepscope.whatif.parts.collectives import all_reduces
 from stepscope.whatif.parts.cpu_calibration import on_cpu
+from stepscope.whatif.parts.graph_collectives import all_reduces
 from stepscope.whatif.parts.kernel_times import memory_rate, rates_of_graph
 
 # Lin et al., algorithm 4 and section 3, in reads and writes of the whole gradient: momentum

@@ -9,7 +9,7 @@ from typing import Any
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.whatif.change import OURS, Application, Change
-from stepscope.whatif.memory_effects.sharding import fully_sharded
+from stepscope.whatif.memory_effects.sharded_memory import fully_sharded
 from stepscope.whatif.parts.cpu_calibration import on_cpu
 from stepscope.whatif.parts.network import Network
 from stepscope.whatif.parts.sharding import SHARDING_ASSUMPTIONS, with_sharded_units

@@ -9,8 +9,8 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, append
 from stepscope.trace.row_order import inverse
 from stepscope.whatif.change import OURS, Change
-from stepscope.whatif.parts.collectives import refuse_communication
 from stepscope.whatif.parts.gradients import Gradients, find_gradients
+from stepscope.whatif.parts.graph_collectives import refuse_communication
 from stepscope.whatif.parts.layers import add_channel, begins_next
 from stepscope.whatif.parts.network import Network
 

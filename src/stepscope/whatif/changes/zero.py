@@ -11,11 +11,11 @@ import numpy as np
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, append
 from stepscope.whatif.change import Application, Change
-from stepscope.whatif.memory_effects.sharding import zero_sharded
+from stepscope.whatif.memory_effects.sharded_memory import zero_sharded
 from stepscope.whatif.parts.buckets import MIB, buckets_of
-from stepscope.whatif.parts.collectives import refuse_communication
 from stepscope.whatif.parts.cpu_calibration import on_cpu
 from stepscope.whatif.parts.gradients import Gradients, after_backward, find_gradients
+from stepscope.whatif.parts.graph_collectives import refuse_communication
 from stepscope.whatif.parts.layers import add_channel, begins_next, last_updates
 from stepscope.whatif.parts.network import Network
 from stepscope.whatif.parts.sharding import SHARDING_ASSUMPTIONS, shard_update, with_sharded_units

@@ -15,8 +15,8 @@ from stepscope.arrays import Floats, Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.memory.lifetimes import Lifetimes
 from stepscope.memory.owners import KINDS
+from stepscope.memory.recorded_allocations import AllocationRecord
 from stepscope.memory.recorded_memory import RecordedMemory
-from stepscope.memory.recording import AllocationRecord
 from stepscope.trace.schema import STAGES
 from stepscope.whatif.memory_effects.data_flow import FlowOperation, operations
 from stepscope.whatif.parts.autocast import kept, lowered

@@ -7,8 +7,8 @@ import numpy as np
 from stepscope.arrays import Mask
 from stepscope.errors import ChangeError
 from stepscope.memory.owners import KINDS
+from stepscope.memory.recorded_allocations import AllocationRecord
 from stepscope.memory.recorded_memory import RecordedMemory
-from stepscope.memory.recording import AllocationRecord
 from stepscope.trace.schema import STAGES
 from stepscope.whatif.memory_effects.data_flow import operations
 

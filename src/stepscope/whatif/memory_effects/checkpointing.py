@@ -12,8 +12,8 @@ from stepscope.arrays import Floats, Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.memory.lifetimes import Lifetimes
 from stepscope.memory.owners import KINDS
+from stepscope.memory.recorded_allocations import AllocationRecord
 from stepscope.memory.recorded_memory import RecordedMemory
-from stepscope.memory.recording import AllocationRecord
 
 _INSTANT = 0.5  # the repeated forward takes no time on the recorded clock, which counts ns
 _RANDOM_STATE_BYTES = 5056  # of torch.get_rng_state()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.arrays import Ids
-from stepscope.memory.recording import AllocationRecord
+from stepscope.memory.recorded_allocations import AllocationRecord
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import numpy as np
 
 from stepscope.arrays import Floats
 from stepscope.errors import ChangeError
+from stepscope.memory.recorded_allocations import AllocationRecord
 from stepscope.memory.recorded_memory import RecordedMemory
-from stepscope.memory.recording import AllocationRecord
 
 _MAKERS = {"relu": "relu", "pool": "pool", "conv": "convolution"}
 _BITS, _INDEX = 1 / 32, 1.25  # one bit for 32; a byte of index for each value that is kept

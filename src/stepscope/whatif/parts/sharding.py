@@ -6,9 +6,9 @@ import numpy as np
 
 from stepscope.graph import Graph, add_links, append, scale, simulate
 from stepscope.whatif.parts.buckets import MIB
-from stepscope.whatif.parts.collectives import refuse_communication
 from stepscope.whatif.parts.cpu_calibration import on_cpu
 from stepscope.whatif.parts.gradients import after_backward, find_gradients
+from stepscope.whatif.parts.graph_collectives import refuse_communication
 from stepscope.whatif.parts.layers import add_channel, last_updates, neighbor, weight_update
 from stepscope.whatif.parts.network import Network
 from stepscope.whatif.parts.sharding_on_cpu import shard_on_cpu
