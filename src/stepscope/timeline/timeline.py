@@ -51,7 +51,7 @@ class Timeline:
         self._kept: dict[tuple[Path, bool], Level] = {}
         self._keeping = RLock()
         self._whole: tuple[str, list[Opening], dict[tuple[Path, bool], Level]] = "", [], {}
-        self._whole_places: Places | None = None
+        self._whole_places: EventPlaces | None = None
 
     def level(self, path: str = "", every: bool = False) -> Level:
         """The level inside an operation.

@@ -36,7 +36,9 @@ class ArgumentBlock:
         return cls.joined(sources, ends, b"".join(texts))
 
     @classmethod
-    def joined(cls, sources: Sequence[int] | IntArray, ends: Times, text: bytes | Octets) -> ArgumentBlock:
+    def joined(
+        cls, sources: Sequence[int] | IntArray, ends: Times, text: bytes | Octets
+    ) -> ArgumentBlock:
         """Pack the JSON texts that end at `ends` in `text`, one for each of `sources`."""
         packed = pa.compress(text, codec="lz4_raw", asbytes=True) if len(ends) else b""
         return cls(np.asarray(sources, np.int32), ends, packed)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepscope.arrays import Rows, Times
-from stepscope.trace.clocks import clock_of
+from stepscope.trace.clock_mapping import clock_of
 from stepscope.trace.trace import Metadata
 
 
