@@ -45,7 +45,8 @@ def _events(job: Job, rank: int) -> Iterator[dict[str, Any]]:
     names = set(job.pieces.calls)
     for step in range(job.steps):
         call = 0
-        old, new = _edges(job, rank, step)
+        old, new, waits = _moves(job, rank, step)
+        yield from (_wait(job, step, *wait) for wait in waits)
         for event in repeated(moved(template.events, old, new), step):
             if event["cat"] == "kernel" and event["name"] in names:
                 yield _placed(job, rank, step, call, event)
@@ -61,11 +62,33 @@ def _placed(job: Job, rank: int, step: int, call: int, event: dict[str, Any]) ->
     return {**event, "ts": int(start), "dur": int(end - start), "args": arguments}
 
 
-def _edges(job: Job, rank: int, step: int) -> tuple[Times, Times]:
-    """The template's edges, and when this rank came to them in this step."""
+def _moves(job: Job, rank: int, step: int) -> tuple[Times, Times, list[tuple[int, int, int]]]:
+    """The template's edges, when this rank came to them, and its waits: edge, start and end.
+
+    A wait lies between two edges: what the CPU did before it takes no longer.
+    """
     pieces = job.pieces
     lengths = job.own_ns * job.factors[rank, step][job.classes]
-    for call, edge in enumerate(pieces.resumed.tolist()):
-        lengths[edge - 1] += job.run.waited[rank, step, call]
-    edges = job.run.begin[rank, step] + np.concatenate([[0], np.cumsum(lengths)])
-    return pieces.edges, np.rint(edges).astype(np.int64)
+    waited = np.bincount(pieces.resumed, job.run.waited[rank, step], len(pieces.edges))
+    after = job.run.begin[rank, step] + np.concatenate([[0], np.cumsum(lengths)])
+    after = np.ceil(after + np.cumsum(waited)).astype(np.int64)
+    at = np.flatnonzero(waited > 0)
+    before = np.floor(after[at] - waited[at]).astype(np.int64)
+    old = np.concatenate([pieces.edges, pieces.edges[at] - 1])
+    new = np.concatenate([after, before])
+    order = np.argsort(old, kind="stable")
+    waits = list(zip(at.tolist(), before.tolist(), after[at].tolist(), strict=True))
+    return old[order], np.maximum.accumulate(new[order]), waits
+
+
+def _wait(job: Job, step: int, edge: int, start: int, end: int) -> dict[str, Any]:
+    """The call in which the CPU waits: of the thread that launches next."""
+    at = job.pieces.edges[edge]
+    calls = [one for one in job.template.events if one["cat"] == "cuda_runtime"]
+    later = [one for one in calls if one["ts"] >= at] or calls[-1:]
+    thread = min(later, key=lambda one: one["ts"])
+    return {
+        "ph": "X", "cat": "cuda_runtime", "name": "cudaDeviceSynchronize", "pid": thread["pid"],
+        "tid": thread["tid"], "ts": start, "dur": end - start,
+        "args": {"correlation": 910_000 + edge + 1_000_000 * step},
+    }  # fmt: skip

@@ -218,8 +218,9 @@ def _pieces(trace: Trace, length: int) -> Pieces:
     middle = edges[:-1]
     is_busy, is_wait = _covers(busy, middle), _covers(waits, middle)
     loading = middle < LOADING_NS
-    gaps = _named(trace, "idle", "cause", "host", begin)
-    loads = _named(trace, "stages", "stage", "data_loading", begin)
+    gaps = _named(trace, "idle", "cause", ("host", "synchronization", "communication"), begin)
+    gaps = gaps.minus(waits)
+    loads = _named(trace, "stages", "stage", ("data_loading",), begin)
     names = events.text("name")
     kernels, stages = _kernels(trace, work, start, edges)
     return Pieces(
@@ -231,9 +232,9 @@ def _pieces(trace: Trace, length: int) -> Pieces:
     )  # fmt: skip
 
 
-def _named(trace: Trace, table: str, column: str, name: str, begin: int) -> Intervals:
+def _named(trace: Trace, table: str, column: str, names: tuple[str, ...], begin: int) -> Intervals:
     """The intervals of a table that are called so, ns since `begin`."""
-    rows = trace[table].text(column).mask(name)
+    rows = trace[table].text(column).mask(*names)
     return Intervals(trace[table]["start_ns"][rows] - begin, trace[table]["end_ns"][rows] - begin)
 
 

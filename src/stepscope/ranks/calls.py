@@ -251,8 +251,9 @@ def _device_timeline(
     has_next = before < len(work)
     begin_next = np.where(has_next, np.append(begin, 0)[following], step_ends[step])
     exposed = busy_until < end
-    needed = exposed & _waits_for(trace, work, following, has_next, end)
-    waits = Intervals(np.maximum(busy_until, start)[needed], end[needed])
+    since = np.maximum(_waiting_since(trace, work, following, has_next, end), busy_until)
+    needed = exposed & (since < end)
+    waits = Intervals(np.maximum(since, start)[needed], end[needed])
     receives = np.zeros(len(rows), np.bool_)
     receives[kept] = _is_receive(trace, rows[kept])
     resumed = np.where(needed, end, np.where(exposed | receives, begin_next, step_ends[step]))
@@ -281,19 +282,20 @@ def _ready(trace: Trace, rows: Ids, work: Ids, start: Times, end: Times) -> Time
     return result
 
 
-def _waits_for(trace: Trace, work: Ids, following: Ids, has_next: Mask, end: Times) -> Mask:
-    """Whether the next work was launched before the call ended, or the CPU waited for its end."""
+def _waiting_since(trace: Trace, work: Ids, following: Ids, has_next: Mask, end: Times) -> Times:
+    """When the CPU has launched the next work, or waits for the call: later the rank only waits."""
     events = trace.events
-    waits: Mask = ~has_next
+    since = np.where(has_next, np.iinfo(np.int64).max, 0)
     if len(work):
         caller = launch_of(trace)[work[following]]
-        launched = np.where(caller >= 0, events["start_ns"][caller], np.iinfo(np.int64).max)
-        waits = waits | (launched < end)
+        since = np.where(has_next & (caller >= 0), events["start_ns"][caller], since)
     sync = np.flatnonzero(events.text("name").where(lambda name: "Synchronize" in name))
     sync = sync[np.argsort(events["start_ns"][sync], kind="stable")]
     place = np.searchsorted(events["start_ns"][sync], end, side="right") - 1
+    begin = np.append(events["start_ns"][sync], 0)[place]
     until = np.append(events["start_ns"][sync] + events["duration_ns"][sync], 0)[place]
-    return waits | ((place >= 0) & (until >= end))
+    result: Times = np.where((place >= 0) & (until >= end), np.minimum(since, begin), since)
+    return result
 
 
 def _progress(waits: Intervals) -> Callable[[Times], Times]:

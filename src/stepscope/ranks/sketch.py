@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from stepscope.annotate.steps.warm_up import steady_steps
-from stepscope.arrays import Floats, Ids
+from stepscope.arrays import Floats, Ids, Times
 from stepscope.ranks.calls import Calls, calls_of, computing_on_device, waits_of
 from stepscope.ranks.kernel_times import kernel_times, operators
 from stepscope.trace.clock_mapping import clock_of
@@ -16,7 +16,7 @@ from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.trace import Trace
 
-VERSION = 5
+VERSION = 6
 UNKNOWN_RANK = -1
 _MOST_STEPS = 200
 
@@ -32,7 +32,8 @@ class Sketch(msgspec.Struct, frozen=True):
         length: of each step.
         work: by stage, for each step, the time in which this rank works itself: its device
             computes, or without a device its training thread does not wait for communication.
-            `host` is the time in which the device is idle since the CPU launches late.
+            `host` is the rest of its progress: the device is idle since the CPU launches late, also
+            under a collective that would not have kept this rank waiting.
         waiting: for each step the exposed communication: waiting for other ranks, or transfer.
         idle: by cause, for each step.
         kernels: the work that takes longest, by name: how many a step, and the median duration;
@@ -69,9 +70,14 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
     numbers = steps["step"][kept].astype(np.int64)
     computing = computing_on_device(trace)
     waits = waits_of(trace)
+    calls = calls_of(
+        trace, steps["window_start_ns"][kept], steps["window_end_ns"][kept],
+        clock_of(trace.metadata), computing, waits,
+    )  # fmt: skip
+    length = steps["window_end_ns"][kept] - steps["window_start_ns"][kept]
     work = (
-        _device_stages(trace, numbers, computing) if len(computing)
-        else _cpu_stages(trace, numbers, waits)
+        _device_stages(trace, numbers, computing, length - np.array(calls.own_ns, np.int64))
+        if len(computing) else _cpu_stages(trace, numbers, waits)
     )  # fmt: skip
     worked = computing if len(computing) else operators(trace)
     place = _positions(trace.events["step"][worked], numbers)
@@ -82,7 +88,7 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
         node=node or _host(trace),
         device=_device(trace, computing),
         steps=numbers.tolist(),
-        length=_ms(steps["window_end_ns"][kept] - steps["window_start_ns"][kept]),
+        length=_ms(length),
         work={stage: _ms(values) for stage, values in work.items() if values.any()},
         waiting=_ms(_exposed(trace, numbers, waits)),
         idle={
@@ -90,10 +96,7 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
         },
         kernels=kernels,
         kernel_steps=kernel_steps,
-        calls=calls_of(
-            trace, steps["window_start_ns"][kept], steps["window_end_ns"][kept],
-            clock_of(trace.metadata), computing, waits,
-        ),
+        calls=calls,
     )  # fmt: skip
 
 
@@ -104,13 +107,14 @@ def _device(trace: Trace, computing: Ids) -> str:
     return str(known.get("name", ""))
 
 
-def _device_stages(trace: Trace, numbers: Ids, computing: Ids) -> dict[str, Floats]:
+def _device_stages(trace: Trace, numbers: Ids, computing: Ids, waited: Times) -> dict[str, Floats]:
     """Device work by stage and step, data loading, and what the CPU keeps the device waiting."""
-    found = _by_step(trace, computing, numbers)
+    idle = _idle(trace, numbers)
+    late = idle["host"] + idle["synchronization"]
     return {
-        **found,
+        **_by_step(trace, computing, numbers),
         "data_loading": _loading(trace, numbers),
-        "host": _idle(trace, numbers)["host"],
+        "host": late + np.maximum(idle["communication"] - waited, 0),
     }
 
 

@@ -64,3 +64,19 @@ def test_sketches_of_files_are_those_of_the_generator(tmp_path: Path, traces: Pa
         for name in ("start_ns", "duration_ns", "sent", "received", "step"):
             first, second = (getattr(columns, name) for columns in both)
             assert first.tolist() == pytest.approx(second.tolist(), abs=10)
+
+
+def test_a_slow_device_in_files_is_not_taken_for_a_slow_machine(
+    tmp_path: Path, traces: Path
+) -> None:
+    """Ranks that wait long have less idle time that is called host bound: it runs out meanwhile."""
+    from generated_jobs.faults import faults
+    from generated_jobs.files import write_job
+    from generated_jobs.job import Job
+
+    job = Job("dlrm", step(), 8, 5, faults("slow_device", 0, 8))
+    results = sketch_files(files_at(write_job(job, tmp_path / "job")))
+    report = job_report([one.sketch for one in results if one.sketch])
+    assert [one.ranks for one in report.stragglers] == [(3,)]
+    assert "slower device (all kernels alike)" in report.stragglers[0].sentence
+    assert "host" not in report.stragglers[0].stages

@@ -35,10 +35,21 @@ def test_own_work_is_by_stage_and_communication_is_waiting() -> None:
     assert sketch.node == "node-1"
     assert sketch.work == {
         "data_loading": [0.1], "forward": [0.2], "backward": [0.3], "optimizer": [0.05],
-        "host": [0.23],  # 100-110, 330-410, 730-740, 800-910 and 980-1000
+        # 100-110, 330-410, 980-1000, and 730-910: nothing is launched before the collective ends,
+        # so without it, the device would idle as long.
+        "host": [0.29],
     }  # fmt: skip
     assert sketch.waiting == [0.06]
     assert sketch.kernels == {"sgemm": (2.0, 0.3), "adam": (1.0, 0.05)}
+
+
+def test_a_rank_waits_for_a_collective_once_its_next_work_is_launched() -> None:
+    early = STEP.replace("910  920", "770  780").replace("930  980", "810  860")
+    synchronizes = STEP + "    main     |  760  800 | cudaStreamSynchronize\n"
+    late = sketch_of(annotate(drawn_trace(STEP))).calls.own_ns
+    assert late == [1_000_000]
+    assert sketch_of(annotate(drawn_trace(early))).calls.own_ns == [1_000_000 - 30_000]
+    assert sketch_of(annotate(drawn_trace(synchronizes))).calls.own_ns == [1_000_000 - 40_000]
 
 
 def write_rank(folder: Path, rank: int, longer: int = 0) -> Path:
