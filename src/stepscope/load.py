@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,7 +152,7 @@ def _key(path: Path, options: tuple[Any, ...], packages: Iterable[str]) -> trace
     if not path.is_file():
         return None  # a pipe can be read only once
     try:
-        return trace_cache.key_of(path, repr(options).encode(), _code(packages))
+        return trace_cache.key_of(path, repr(options).encode(), _code(tuple(packages)))
     except OSError:
         return None  # reading the file will report the error
 
@@ -161,7 +161,8 @@ def _trace_key(path: Path, model: Model, as_recorded: bool) -> trace_cache.Key |
     return _key(path, (model, as_recorded), _PACKAGES)
 
 
-def _code(packages: Iterable[str]) -> bytes:
+@lru_cache
+def _code(packages: tuple[str, ...]) -> bytes:
     """A fingerprint of the code and data that compute a result: a change of them misses the cache.
 
     Compiled parts count by their sources, and modules next to the packages always do.

@@ -51,12 +51,14 @@ class RuleContext:
             calling-context tree and no events, rules search the tree: order and idle time are then
             unknown.
         rank: the rank to analyze; by default the one whose devices work longest.
+        job: all ranks of the job compared, if the trace holds only one of them.
 
     Raises:
         TraceError: if there is no such rank, or no step.
     """
 
-    def __init__(self, trace: Trace, rank: int | None = None) -> None:
+    def __init__(self, trace: Trace, rank: int | None = None, job: JobReport | None = None) -> None:
+        self._job = job
         self._bind_search(EventSearch(trace, rank))
         self._bind_measures(Measures(self.search))
         self._bind_gains(Gains(self.search, self.measures))
@@ -113,7 +115,9 @@ class RuleContext:
 
     @cached_property
     def job(self) -> JobReport | None:
-        """The ranks of the trace compared, as `stepscope ranks` does; None for a single one."""
+        """The ranks of the job compared, as `stepscope ranks` does; None for a single one."""
+        if self._job is not None:
+            return self._job
         ranks = [] if self.context_trace else ranks_with_steps(self.trace)
         if len(ranks) < 2:
             return None

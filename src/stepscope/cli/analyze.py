@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stepscope.cli.json_output import echo_json
+from stepscope.cli.many_ranks import focused
 from stepscope.cli.options import (
     TraceFile,
     ranks_without_steps,
@@ -18,6 +19,7 @@ from stepscope.cli.terminal import terminal
 
 if TYPE_CHECKING:
     from stepscope.analyze.analysis import Analysis
+    from stepscope.ranks.job import JobReport
     from stepscope.trace.trace import Trace
 
 _LEVELS = ("info", "warning", "critical")
@@ -45,7 +47,8 @@ def analyze(
     device: str | None,
 ) -> None:
     """Explain what slows the training step, what to do, and how much time it saves."""
-    analysis = _analyzed(file, rank, files, device)
+    file, many = focused(file, rank)
+    analysis = _analyzed(file, rank, files, device, many.report if many else None)
     if as_json:
         findings = [one.to_json() for one in analysis.findings]
         echo_json({"findings": findings, "notes": list(analysis.heading.notes)})
@@ -59,10 +62,14 @@ def analyze(
 
 
 def _analyzed(
-    file: TraceFile, rank: int | None, rules: tuple[str, ...], device: str | None
+    file: TraceFile,
+    rank: int | None,
+    rules: tuple[str, ...],
+    device: str | None,
+    job: JobReport | None,
 ) -> Analysis:
-    """The analysis; it is kept unless it depends on custom rules or on a device that is named."""
-    if not rules and not device:
+    """The analysis; it is kept if it depends on the file and on nothing else."""
+    if not rules and not device and job is None:
         from stepscope.cli.kept_analysis import analysis_of_file
 
         found = analysis_of_file(file, rank)
@@ -75,7 +82,7 @@ def _analyzed(
     say_ranks_without_steps(file.path, ranks_without_steps(trace))
     trace = _with_device(trace, device) if device else trace
     custom = [rule for path in rules for rule in load_rules(path)]
-    return analysis_of(RuleContext(trace, rank), [*RULES, *custom])
+    return analysis_of(RuleContext(trace, rank, job), [*RULES, *custom])
 
 
 def _with_device(trace: Trace, name: str) -> Trace:

@@ -66,7 +66,11 @@ def diff(
     """
     from stepscope.diff import compare, explain
 
-    sides = [_load(path, model, as_recorded, not no_cache) for path in (before, after)]
+    other = rank if to_rank is None else to_rank
+    sides = [
+        _load(TraceFile(path, model, as_recorded, not no_cache, which))
+        for path, which in ((before, rank), (after, other))
+    ]
     if all(trace.metadata.format in MEMORY_FORMATS for trace in sides):
         if fail_above is not None:
             raise click.UsageError(
@@ -86,8 +90,8 @@ def diff(
         _apply_limit(context, found, fail_above)
 
 
-def _load(path: str, model: str | None, as_recorded: bool, cache: bool) -> Trace:
-    trace = TraceFile(path, model, as_recorded, cache).open()
+def _load(file: TraceFile) -> Trace:
+    trace = file.open()
     say_ranks_without_steps(trace.metadata.source, ranks_without_steps(trace))
     return trace
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepscope.cli.kept_answer import AnswerKind, answer_of
 from stepscope.cli.options import TraceFile, ranks_without_steps
+from stepscope.ranks.job_findings import JobFindings
 from stepscope.summary.facts import Summary
 
 if TYPE_CHECKING:
@@ -15,10 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KeptReport:
-    """The facts of a report, by rank, and the ranks that have no recorded step."""
+    """The facts of a report.
+
+    Attributes:
+        summaries: by rank.
+        ranks_without_steps: those that have no recorded step.
+        job: the ranks compared; None for a single one.
+    """
 
     summaries: list[Summary]
     ranks_without_steps: list[int]
+    job: JobFindings | None = None
 
 
 def report_of(file: TraceFile, rank: int | None, step: int | None) -> KeptReport:
@@ -40,11 +49,22 @@ def _made(trace: Trace, rank: int | None, step: int | None) -> KeptReport:
     from stepscope.summary.report_facts import summarize
 
     ranks = ranks_with_steps(trace) if rank is None else (rank,)
-    return KeptReport([summarize(trace, one, step) for one in ranks], ranks_without_steps(trace))
+    summaries = [summarize(trace, one, step) for one in ranks]
+    return KeptReport(summaries, ranks_without_steps(trace), _compared(trace, ranks))
+
+
+def _compared(trace: Trace, ranks: Sequence[int]) -> JobFindings | None:
+    """The ranks of a joined trace compared, as those of a folder of many are."""
+    if len(ranks) < 2:
+        return None
+    from stepscope.ranks import job_report, sketch_of
+    from stepscope.trace.one_rank import one_rank
+
+    return JobFindings.of(job_report([sketch_of(one_rank(trace, rank)) for rank in ranks]))
 
 
 def _named(report: KeptReport, source: str) -> KeptReport:
     return replace(report, summaries=[replace(one, source=source) for one in report.summaries])
 
 
-_KIND = AnswerKind("report", KeptReport, ("roofline", "summary"), _named)
+_KIND = AnswerKind("report", KeptReport, ("ranks", "roofline", "summary"), _named)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -48,30 +49,62 @@ class OnlyMemory(TraceError):
 
 @dataclass(frozen=True)
 class TraceFile:
-    """FILE and the options that say how to open it."""
+    """FILE and the options that say how to open it.
+
+    Attributes:
+        rank: which to open of a folder of many ranks; by default that of `--rank`.
+    """
 
     path: str
     model: str | None
     as_recorded: bool
     cache: bool
+    rank: int | None = None
 
     def open(self) -> Trace:
         """The annotated trace, with a progress bar while it is read.
+
+        Of a folder of many ranks it is one alone, as stderr says.
 
         Raises:
             OnlyMemory: if it holds nothing that the command could use.
             StepscopeError: if it cannot be read.
         """
-        from stepscope.load import open  # loads NumPy and Arrow: not for `--help`
-
-        with progress_bar(f"reading {self.path}") as progress:
-            trace = open(
-                self.path, model=self.model, as_recorded=self.as_recorded, cache=self.cache,
-                progress=progress,
-            )  # fmt: skip
+        trace = self._one_of_many() if Path(self.path).is_dir() else None
+        trace = self._whole() if trace is None else trace
         name = click.get_current_context().command.name
         if trace.metadata.format in MEMORY_FORMATS and name not in _READ_MEMORY:
             raise OnlyMemory(trace)
+        return trace
+
+    def _whole(self) -> Trace:
+        from stepscope.load import open  # loads NumPy and Arrow: not for `--help`
+
+        with progress_bar(f"reading {self.path}") as progress:
+            return open(
+                self.path, model=self.model, as_recorded=self.as_recorded, cache=self.cache,
+                progress=progress,
+            )  # fmt: skip
+
+    def _one_of_many(self) -> Trace | None:
+        """One rank of a folder of many; None for another folder."""
+        from stepscope.cli.many_ranks import file_of_rank
+        from stepscope.ranks.folder import files_of_many
+        from stepscope.trace.one_rank import one_rank
+
+        files = files_of_many(Path(self.path))
+        if not files:
+            return None
+        rank = self.rank
+        if rank is None:
+            rank = click.get_current_context().params.get("rank")
+        trace = replace(self, path=str(file_of_rank(self, files, rank)))._whole()
+        if rank is not None:
+            return one_rank(trace, rank)
+        click.echo(
+            f"! {self.path} holds {len(files)} ranks, which are not joined: only rank "
+            f"{trace.metadata.ranks[0]} is read; stepscope ranks compares all", err=True,
+        )  # fmt: skip
         return trace
 
 

@@ -17,6 +17,7 @@ from stepscope.errors import IngestError
 if TYPE_CHECKING:
     from stepscope.ranks.job import Job, JobReport
     from stepscope.ranks.map_ranks import RankResult
+    from stepscope.serve.open_files import Workbench
 
 
 @click.command()
@@ -74,7 +75,9 @@ def ranks(
     if page:
         _write_page(page, source, job, report, results)
     if view:
-        _serve(source, job, report, results, port, not no_browser)
+        from stepscope.serve.server import serve
+
+        serve(job_workbench(source, job, report, results), port, not no_browser, None, cache=True)
 
 
 def _sketched(
@@ -113,26 +116,25 @@ def _write_page(
     write_text(Path(page), job_page(job_answer(_name(source), job, report, results)))
 
 
-def _serve(
+def job_workbench(
     source: str,
     job: Job,
     report: JobReport,
     results: Sequence[RankResult],
-    port: int | None,
-    browser: bool,
-) -> None:
+    as_recorded: bool = False,
+) -> Workbench:
+    """What serves the page about a job; traces on this machine are read when they are opened."""
     from stepscope.ranks.files import is_url
     from stepscope.serve.job_answer import job_answer
     from stepscope.serve.open_files import Workbench
-    from stepscope.serve.server import serve
 
     local = not is_url(source)
     files = [Path(one.file) for one in results if one.sketch and local]
     answer = job_answer(_name(source), job, report, results)
-    workbench = Workbench(files, job=answer)
+    workbench = Workbench(files, as_recorded, answer)
     for rank, id in zip(answer.ranks, workbench.files, strict=local):
         rank.trace = id
-    serve(workbench, port, browser, None, cache=True)
+    return workbench
 
 
 def _name(source: str) -> str:

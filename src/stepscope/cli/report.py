@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from stepscope.cli.json_output import echo_json
+from stepscope.cli.many_ranks import focused
 from stepscope.cli.memory import show_memory
 from stepscope.cli.options import OnlyMemory, TraceFile, say_ranks_without_steps, takes_file
 from stepscope.cli.output_files import write_text
@@ -56,6 +57,8 @@ def report(
 
     For a memory snapshot or timeline, show what fills the memory, as `stepscope memory` does.
     """
+    folder = file.path
+    file, many = focused(file, rank)
     if html is not None:
         from stepscope.cli.single_file import write_html
 
@@ -75,19 +78,24 @@ def report(
         return
     say_ranks_without_steps(file.path, found.ranks_without_steps)
     summaries = found.summaries
+    job = many.findings if many else found.job
     if as_json:
         facts = [summary.to_json() for summary in summaries]
-        echo_json(facts[0] if len(facts) == 1 else {"ranks": facts})
+        echo_json({"job": asdict(job), "ranks": facts} if job else facts[0])
         return
     from stepscope.summary.report_text import picture, print_report
 
     if svg is not None:
-        write_text(Path(svg), picture(summaries, depth))
+        write_text(Path(svg), picture(summaries, depth, job.slowest_rank if job else None))
         return
     from rich.text import Text
 
     console = terminal()
-    print_report(console, summaries, depth)
+    if job:
+        from stepscope.ranks.ranks_text import print_findings
+
+        print_findings(console, job, folder)
+    print_report(console, summaries, depth, job.slowest_rank if job else None)
     advice = f"\nFor causes and fixes: stepscope analyze {shlex.quote(file.path)}"
     console.print(Text(advice, "dim"), soft_wrap=True)
 

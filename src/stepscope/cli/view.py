@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from stepscope.cli.options import keeps_recorded_times
 from stepscope.cli.path_options import NamedPath
+
+if TYPE_CHECKING:
+    from stepscope.ranks.folder import ManyRanks
 
 
 @click.command()
@@ -30,11 +34,46 @@ def view(
     """Open FILE… (captures, traces, memory snapshots, folders of ranks) in the browser.
 
     Serves the page on this machine only, to anyone with the token in the printed URL. Press Ctrl-C
-    to stop.
+    to stop. For a folder of more than 16 ranks, the page compares the ranks by their sketches, and
+    reads the trace of a rank when you open it.
     """
     from stepscope.serve import bundle
     from stepscope.serve.open_files import Workbench
     from stepscope.serve.server import serve
 
+    many = _many(files, not no_cache)
+    if many:
+        from stepscope.cli.ranks import job_workbench
+
+        workbench = job_workbench(str(files[0]), many.job, many.report, many.results, as_recorded)
+        serve(workbench, port, not no_browser, model, not no_cache)
+        return
     bundle.page()
     serve(Workbench(files, as_recorded), port, not no_browser, model, not no_cache)
+
+
+def _many(files: tuple[Path, ...], cache: bool) -> ManyRanks | None:
+    """The ranks of a folder of many; None for other files.
+
+    Raises:
+        UsageError: if there are others next to such a folder.
+    """
+    from stepscope.cli.many_ranks import many_ranks
+    from stepscope.ranks.folder import files_of_many
+    from stepscope.serve import bundle
+
+    for path in files:
+        count = len(files_of_many(path))
+        if count and len(files) > 1:
+            raise click.UsageError(
+                f"{path} holds {count} ranks, too many to show next to other files; open it "
+                "alone, or name the files of some ranks"
+            )
+        if count:
+            bundle.page("ranks.html")  # before minutes of reading
+            click.echo(
+                f"! {count} ranks are compared by their sketches; traces are read when you open "
+                "them", err=True,
+            )  # fmt: skip
+            return many_ranks(path, cache)
+    return None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from stepscope.cli.job_whatif import answers, print_job
 from stepscope.cli.json_output import echo_json
+from stepscope.cli.many_ranks import many_ranks, slowest_alone
 from stepscope.cli.options import (
     TraceFile,
     ranks_without_steps,
@@ -77,6 +80,12 @@ def whatif(
 
     For example: amp, bandwidth:factor=2, scale:select=stage=backward+kind=gemm,factor=0.5.
     """
+    many = many_ranks(Path(file.path), file.cache) if rank is None else None
+    if many and not try_all and fits is None and step is None and answers(changes):
+        print_job(many, changes, as_json)
+        return
+    if many:
+        file = slowest_alone(file, many)
     if try_all and device is None:
         from stepscope.cli.kept_whatifs import ranking_of_file
 

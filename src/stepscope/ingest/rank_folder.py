@@ -119,6 +119,16 @@ def rank_of(path: Path, metadata: Metadata) -> int | None:
     """The rank of a file: as recorded, else from its name, else None."""
     if metadata.capture or isinstance(metadata.properties.get("distributedInfo"), Mapping):
         return metadata.ranks[0]
+    return named_rank(path)
+
+
+def named_rank(path: Path) -> int | None:
+    """The rank that the name of a file says, else None.
+
+    Example:
+        >>> named_rank(Path("job/rank12.json.gz")), named_rank(Path("job/trace.json"))
+        (12, None)
+    """
     found = _IN_NAME.search(path.name)
     number = int(found[1][-_DIGITS:]) if found else MOST_RANKS
     return number if number < MOST_RANKS else None  # a date or a time

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from stepscope.ranks.dataset import (
 )
 from stepscope.ranks.engines import Engine, on_this_machine
 from stepscope.ranks.files import RankFile
-from stepscope.ranks.sketch import UNKNOWN_RANK, Sketch, sketch_of
+from stepscope.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch, sketch_of
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ def sketch_files(
     engine: Engine = on_this_machine,
     finished: Callable[[str], None] = lambda file: None,
     tables: bool = False,
+    cache: bool = False,
 ) -> list[RankResult]:
     """Sketch each file.
 
@@ -54,6 +56,7 @@ def sketch_files(
         engine: where files are read; by default processes of this machine.
         finished: called with each file's path or URL when it is done.
         tables: whether to keep the tables of each trace next to its sketch, as Parquet.
+        cache: whether to use and update the cache of this machine's user.
 
     Returns:
         A result for each file, by rank; files that cannot be read are at the end, with the reason.
@@ -68,11 +71,8 @@ def sketch_files(
             keep_sketch(dataset, file, result)
         finished(file.name)
 
-    made = (
-        engine(left, partial(_sketch_file, above, dataset if tables else None), keep)
-        if left
-        else {}
-    )
+    sketch = _cached_sketch if cache else _sketch_file
+    made = engine(left, partial(sketch, above, dataset if tables else None), keep) if left else {}
     failed = {file: str(one) for file, one in made.items() if isinstance(one, IngestError)}
     sketches = {file: _on_node(one.sketch, above, file) for file, one in known.items()}
     sketches |= {file: one for file, one in made.items() if not isinstance(one, IngestError)}
@@ -110,6 +110,24 @@ def numbered(sketches: Sequence[tuple[str, Sketch]]) -> list[RankResult]:
         )
         for row in order
     ]
+
+
+def _cached_sketch(above: str, tables: Path | None, file: RankFile) -> Sketch:
+    """The sketch of a file on disk, from the cache if it was made before."""
+    from stepscope.load import key_of_text
+    from stepscope.trace.cache import fetch_text, keep_text
+
+    key = key_of_text(
+        Path(file.name), None, False, ("sketch", VERSION, _node(above, file)), ("ranks",)
+    )
+    text = fetch_text(key) if key else None
+    if text is not None:
+        with suppress(msgspec.MsgspecError):
+            return msgspec.msgpack.decode(text, type=Sketch)
+    sketch = _sketch_file(above, tables, file)
+    if key:
+        keep_text(key, msgspec.msgpack.encode(sketch))
+    return sketch
 
 
 def _sketch_file(above: str, tables: Path | None, file: RankFile) -> Sketch:

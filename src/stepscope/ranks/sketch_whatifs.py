@@ -20,23 +20,36 @@ _NOT_COMPUTING = ("host", "data_loading")
 
 def whatifs(table: JobTable, replay: Replay) -> dict[str, float]:
     """The step, ms, after each change; changes that do not apply are left out."""
-    found = {}
-    if len(table.sketches) > 1:
-        found["no_straggler"] = step_ms_without_stragglers(table, replay)
-    if replay.transfer.any():
-        found["bandwidth:factor=2"] = replay.with_transfer(replay.transfer / 2).step_ms
-    return found
+    asked = {"no_straggler": "no_straggler", "bandwidth:factor=2": "bandwidth"}
+    changed = {text: job_with(table, replay, name, 2.0) for text, name in asked.items()}
+    return {text: job.step_ms for text, job in changed.items() if job is not None}
 
 
-def step_ms_without_stragglers(table: JobTable, replay: Replay) -> float:
-    """The step, ms, if ranks that work longer than the median peer worked as long as it does.
+def job_with(table: JobTable, replay: Replay, name: str, factor: float) -> Replay | None:
+    """The job after a change to all its ranks; None for a change that sketches do not show.
+
+    Args:
+        table: the ranks.
+        replay: their job.
+        name: of the change.
+        factor: of `bandwidth`.
+    """
+    if name == "no_straggler" and len(table.sketches) > 1:
+        return without_stragglers(table, replay)
+    if name == "bandwidth" and replay.transfer.any():
+        return replay.with_transfer(replay.transfer / factor)
+    return None
+
+
+def without_stragglers(table: JobTable, replay: Replay) -> Replay:
+    """The job if ranks that work longer than the median peer worked as long as it does.
 
     Peers run the same kernels; if some rank has no peer, all ranks are compared.
     """
     computing = [stage not in _NOT_COMPUTING for stage in table.stages]
     busy = table.work[:, computing].sum(axis=(1, 2))
     factor = np.minimum(usual_of_peers(busy, _peers(table.sketches)) / np.maximum(busy, 1e-9), 1)
-    return replay.scaled(np.repeat(factor[:, None], len(table.steps), axis=1)).step_ms
+    return replay.scaled(np.repeat(factor[:, None], len(table.steps), axis=1))
 
 
 def _peers(sketches: Sequence[Sketch]) -> Ids:

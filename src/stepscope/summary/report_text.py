@@ -48,21 +48,24 @@ _EVIDENCE = {
 }
 
 
-def print_report(console: Console, summaries: Sequence[Summary], depth: int = 4) -> None:
+def print_report(
+    console: Console, summaries: Sequence[Summary], depth: int = 4, rank: int | None = None
+) -> None:
     """Print a report.
 
     Args:
         console: where to; its width decides what there is room for.
-        summaries: one per rank; the details show the rank that computes longest.
+        summaries: one per rank.
         depth: how many levels of the module tree are shown.
+        rank: whose details are shown; by default the rank that computes longest.
     """
-    console.print(Group(*_Report(summaries, depth, console.width).parts()), highlight=False)
+    console.print(Group(*_Report(summaries, depth, console.width, rank).parts()), highlight=False)
 
 
-def picture(summaries: Sequence[Summary], depth: int = 4) -> str:
+def picture(summaries: Sequence[Summary], depth: int = 4, rank: int | None = None) -> str:
     """The report as an SVG picture, as a terminal of 110 columns shows it."""
     console = Console(record=True, width=110, file=io.StringIO())
-    print_report(console, summaries, depth)
+    print_report(console, summaries, depth, rank)
     return console.export_svg(title=f"stepscope report {summaries[0].source.rpartition('/')[2]}")
 
 
@@ -88,9 +91,12 @@ def recording_cost(summary: Summary) -> str:
 
 
 class _Report:
-    def __init__(self, summaries: Sequence[Summary], depth: int, width: int) -> None:
+    def __init__(
+        self, summaries: Sequence[Summary], depth: int, width: int, rank: int | None
+    ) -> None:
         self.all, self.depth, self.width = summaries, depth, width
-        self.main = max(summaries, key=_computing)
+        chosen = [one for one in summaries if one.rank == rank]
+        self.main = max(chosen or summaries, key=_computing)
 
     def parts(self) -> Iterator[RenderableType]:
         yield self.header()

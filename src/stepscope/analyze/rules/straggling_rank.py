@@ -50,10 +50,13 @@ def _evidence(context: RuleContext, straggler: Straggler) -> Rows:
     inside = np.isin(events["step"], context.steps["step"])
     rank = context.trace["tracks"]["rank"][events["track"]]
     mine = np.isin(rank, straggler.ranks)
-    other = rank == min(set(context.trace.metadata.ranks) - set(straggler.ranks))
+    others = set(context.trace.metadata.ranks) - set(straggler.ranks)
+    other = rank == min(others, default=context.rank)
     category = events.text("category")
     works = category.mask(*COMPUTING) if context.has_device else category.mask("cpu_op")
     works |= events.text("stage").mask("data_loading")
     rows = np.flatnonzero(inside & mine & works & events.text("stage").mask(straggler.stage))
     waits = np.flatnonzero(inside & other & category.mask("communication"))
-    return context.outermost(rows) if len(rows) else waits
+    if len(rows):
+        return context.outermost(rows)
+    return waits if len(waits) else np.flatnonzero(inside & other)
