@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from stepscope.cli.kept_answer import AnswerKind, answer_of
 from stepscope.cli.options import TraceFile, ranks_without_steps
-from stepscope.ranks.job_findings import JobFindings
 from stepscope.summary.facts import Summary
+from stepscope.summary.job_findings import JobFindings
 
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
@@ -58,9 +58,10 @@ def _compared(trace: Trace, ranks: Sequence[int]) -> JobFindings | None:
     if len(ranks) < 2:
         return None
     from stepscope.ranks import job_report, sketch_of
+    from stepscope.ranks.job_findings import findings_of
     from stepscope.trace.one_rank import one_rank
 
-    return JobFindings.of(job_report([sketch_of(one_rank(trace, rank)) for rank in ranks]))
+    return findings_of(job_report([sketch_of(one_rank(trace, rank)) for rank in ranks]))
 
 
 def _named(report: KeptReport, source: str) -> KeptReport:

@@ -92,7 +92,7 @@ def report(
 
     console = terminal()
     if job:
-        from stepscope.ranks.ranks_text import print_findings
+        from stepscope.summary.job_findings import print_findings
 
         print_findings(console, job, folder)
     print_report(console, summaries, depth, job.slowest_rank if job else None)

@@ -10,8 +10,9 @@ from pathlib import Path
 from stepscope.errors import IngestError
 from stepscope.ingest.rank_folder import named_rank, trace_files
 from stepscope.ranks.job import Job, JobReport, report_of
-from stepscope.ranks.job_findings import JobFindings
+from stepscope.ranks.job_findings import findings_of
 from stepscope.ranks.map_ranks import RankResult, sketch_files
+from stepscope.summary.job_findings import JobFindings
 
 MOST_JOINED = 16  # ranks of a folder that are joined into one trace
 
@@ -50,7 +51,7 @@ class ManyRanks:
     @cached_property
     def findings(self) -> JobFindings:
         """Which ranks are slow, and which to look at first."""
-        return JobFindings.of(self.report)
+        return findings_of(self.report)
 
     def file(self, rank: int) -> Path:
         """The file of a rank.

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stepscope.ranks.group_table import GroupRow
 from stepscope.ranks.job import JobReport
-from stepscope.ranks.job_findings import JobFindings
 from stepscope.ranks.map_ranks import RankResult
+from stepscope.summary.job_findings import NONE_IS_SLOW
 from stepscope.summary.numbers import ms, percent, plural
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_NONE_IS_SLOW = "no rank is slower than the others beyond noise."
 _MOST_STRAGGLERS = 3
 _MOST_ROWS = 6
 _MOST_ERRORS = 5
@@ -50,25 +48,10 @@ def print_job(console: Console, report: JobReport, failed: Sequence[RankResult])
         _print_groups(console, report.groups)
 
 
-def print_findings(console: Console, job: JobFindings, folder: str) -> None:
-    """Print which ranks of a job are slow, above the report on one of them."""
-    from rich.text import Text
-
-    head = f"{plural(job.ranks, 'rank')} compared: "
-    if not job.findings:
-        console.print(Text(f"{head}{_NONE_IS_SLOW}", "bold"), soft_wrap=True)
-    for one in job.findings[:_MOST_STRAGGLERS]:
-        cost = f" It costs the job {ms(one.cost_ms)} ms per step."
-        console.print(Text(f"{head}{one.sentence}{cost}", "bold yellow"), soft_wrap=True)
-        head = ""
-    advice = f"All ranks, their communication and the page: stepscope ranks {shlex.quote(folder)}"
-    console.print(Text(f"{advice}\n", "dim"), soft_wrap=True)
-
-
 def verdict(report: JobReport) -> str:
     """The most expensive straggler, or that there is none."""
     if not report.stragglers:
-        return _NONE_IS_SLOW.capitalize()
+        return NONE_IS_SLOW.capitalize()
     first = report.stragglers[0]
     return f"{first.sentence.rstrip('.')}: {_share(first.cost_ms, report)}."
 
