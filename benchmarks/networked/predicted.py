@@ -20,6 +20,8 @@ from stepscope.verify.trials import Script, execute
 from stepscope.verify.trials import TrialRun as Trial
 from stepscope.verify.unrecorded import unrecorded
 from stepscope.whatif import CHANGES, Prediction, parse_request, predict
+from stepscope.whatif.change import Request
+from stepscope.whatif.prediction import Baseline
 
 WARMUP, STEPS = 5, 6
 _RECORDINGS = 3
@@ -62,9 +64,35 @@ def prediction(path: Path, point: Point, unchanged: Sequence[Run]) -> Prediction
             the cost of recording is taken off; and the processes share this machine's caches, as
             on a cluster they would not. Sharing its cores is predicted.
     """
+    return predict(_unrecorded(path, point, unchanged), _requests(point.changes))
+
+
+def predicted_parts(
+    path: Path, point: Point, unchanged: Sequence[Run]
+) -> tuple[float, float, float]:
+    """The predicted step, the CPU time of its training loop, and its waits for a core, ms."""
+    graph = _unrecorded(path, point, unchanged)
+    # The last change is `shared_cores`: what it adds to the loop are waits.
+    cpu, both = (_loop_ms(graph, changes) for changes in (point.changes[:-1], point.changes))
+    step = predict(graph, _requests(point.changes)).predicted_step_ms
+    return step, cpu, both - cpu
+
+
+def _loop_ms(graph: Graph, changes: Sequence[str]) -> float:
+    """The mean time of the tasks of the training loop and the gaps after them, ms."""
+    after = Baseline(graph).predict_time(_requests(changes))[1].graph
+    main = (after.threads["main"] > 0)[after.tasks["thread"]]
+    total = (after.tasks["duration_ns"] + after.tasks["gap_ns"])[main].sum()
+    return float(total) / len(after.window.steps) / 1e6
+
+
+def _requests(changes: Sequence[str]) -> list[Request]:
+    return [parse_request(text, CHANGES) for text in changes]
+
+
+def _unrecorded(path: Path, point: Point, unchanged: Sequence[Run]) -> Graph:
     share = max(1.0, point.topology.workers / CORES)
-    graph = unrecorded(graph_of(path), _measured(unchanged, share))
-    return predict(graph, [parse_request(text, CHANGES) for text in point.changes])
+    return unrecorded(graph_of(path), _measured(unchanged, share))
 
 
 def _measured(unchanged: Sequence[Run], share: float) -> MeasuredRuns:

@@ -7,7 +7,7 @@ import os
 import statistics
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from benchmarks.networked.job import Job
@@ -30,6 +30,8 @@ class Run:
         optimizer_ns: time in the optimizer, where that is a part of the step by itself.
         load: the machine's load average.
         date: when, UTC.
+        training_cpu_ns: CPU time of the thread that trains; empty in older files.
+        training_waited_ns: how long that thread could run but had no core.
     """
 
     model: str
@@ -43,6 +45,8 @@ class Run:
     optimizer_ns: list[int]
     load: float
     date: str
+    training_cpu_ns: list[int] = field(default_factory=list)
+    training_waited_ns: list[int] = field(default_factory=list)
 
     @property
     def step_ms(self) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,8 @@ from benchmarks.networked.trainers import Trainer, make_trainer
 
 from stepscope.calibration.timed import queued_ns
 
-Reading = tuple[int, int, int, int]
+NAMES = ("steps_ns", "cpu_ns", "waited_ns", "optimizer_ns", "training_cpu_ns", "training_waited_ns")
+Reading = tuple[int, ...]
 
 
 def answer(trainer: Trainer, request: dict[str, Any], takes_part: bool) -> dict[str, list[int]]:
@@ -39,16 +41,23 @@ def answer(trainer: Trainer, request: dict[str, Any], takes_part: bool) -> dict[
         trainer.finish()
     distributed.barrier()
     steps = list(pairwise(readings))[request["warmup"] :]
-    names = "steps_ns", "cpu_ns", "waited_ns", "optimizer_ns"
     return {
         name: [after[column] - before[column] for before, after in steps]
-        for column, name in enumerate(names)
+        for column, name in enumerate(NAMES)
     }
 
 
 def _reading(trainer: Trainer) -> Reading:
-    waited = sum(queued_ns().values())
-    return time.perf_counter_ns(), time.process_time_ns(), waited, trainer.optimizer_ns
+    """What `NAMES` says, so far."""
+    waited = queued_ns()
+    return (
+        time.perf_counter_ns(),
+        time.process_time_ns(),
+        sum(waited.values()),
+        trainer.optimizer_ns,
+        time.thread_time_ns(),
+        waited.get(threading.get_native_id(), 0),
+    )
 
 
 def main() -> None:
