@@ -45,11 +45,9 @@ def keys(model: str, topology: Topology, rounds: int) -> list[Key]:
     return result
 
 
-def measure_keys(
-    runs: Runs, model: str, topology: Topology, wanted: list[Key], arguments: argparse.Namespace
-) -> None:
+def measure(runs: Runs, model: str, topology: Topology, arguments: argparse.Namespace) -> None:
     """Measure what is missing."""
-    wanted = [key for key in wanted if not runs.has(key)]
+    wanted = [key for key in keys(model, topology, arguments.rounds) if not runs.has(key)]
     if not wanted:
         return
     with links(topology) as made:
@@ -158,8 +156,7 @@ def main() -> None:
             for model in arguments.models or MODELS:
                 recording(arguments.folder, model)
                 if not arguments.topologies or topology.name in arguments.topologies:
-                    wanted = keys(model, topology, arguments.rounds)
-                    measure_keys(runs, model, topology, wanted, arguments)
+                    measure(runs, model, topology, arguments)
     table(arguments, runs)
 
 

@@ -59,15 +59,21 @@ class BlueConnect:
 
     def average(self, bucket: distributed.GradBucket) -> Future[Tensor]:
         """A future of the bucket's average over all workers."""
-        buffer = bucket.buffer().div_(distributed.get_world_size())
-        done: Future[Tensor] = Future()
-        self._run(_Pass(buffer, done, bucket.index(), self._levels), 0)
-        return done
+        return self._sum(bucket.buffer().div_(distributed.get_world_size()), bucket.index())
+
+    def run(self, values: Tensor) -> None:
+        """Sum values over all workers, in place, and wait for it."""
+        self._sum(values, 0).wait()
 
     def close(self) -> None:
         """End the threads."""
         for thread in self._threads:
             thread.shutdown()
+
+    def _sum(self, buffer: Tensor, tag: int) -> Future[Tensor]:
+        done: Future[Tensor] = Future()
+        self._run(_Pass(buffer, done, tag, self._levels), 0)
+        return done
 
     def _run(self, one: _Pass, phase: int) -> None:
         """Queue a phase, which queues the one after it when it has ended."""

@@ -219,6 +219,16 @@ def test_where_no_core_is_free_collectives_take_time_from_the_loop() -> None:
     assert step_us(graph, fast, "shared_cores:processes=2") == pytest.approx(alone + 30, abs=0.1)
 
 
+def test_a_collective_of_more_processes_takes_cpu_time_for_all_bytes_that_each_sends() -> None:
+    # Calibrated with two, each of which sends all bytes once; of four, each sends them 1.5 times.
+    calibrate(reducing=[[1, 1, 30_000], [FLAT, 1, 30_000]])
+    graph = graph_of(REDUCED, **ON_CPU)
+    fast = "ddp:workers=4,bandwidth_gbps=1000000,latency_us=0"
+    alone = step_us(graph, fast)
+    shared = step_us(graph, fast, "shared_cores:processes=4,cores=2")
+    assert shared == pytest.approx(2 * alone + 2 * 1.5 * 30, abs=0.1)
+
+
 def test_compressing_takes_the_loops_thread_what_was_calibrated() -> None:
     rows = [[1, 40_000, 5_000], [FLAT, 40_000, 5_000]]
     calibrate(copies=[[1, 1], [FLAT, 1]], sparse_gradients=rows)

@@ -22,8 +22,8 @@ def shared_cores(graph: Graph, processes: int = 2, cores: int = 0) -> Graph:
 
     If they have more threads than there are cores, operators take longer in that proportion; if
     there are more processes than cores, so does the Python between them. If no core is left for
-    collectives, their CPU time is added to the thread that computes, unless that thread waits for
-    them.
+    collectives of these processes, their CPU time is added to the thread that computes, unless
+    that thread waits for them.
 
     Args:
         graph: of steps that a CPU computes, with or without collectives.
@@ -43,7 +43,9 @@ def shared_cores(graph: Graph, processes: int = 2, cores: int = 0) -> Graph:
     wanted = processes * int(capture.get("threads") or 1)
     alone = max(1.0, processes / cores)  # of one thread
     graph = _slowed(graph, max(1.0, wanted / cores), alone)
-    return graph if wanted < cores else _with_copying(graph, alone)
+    # Calibrated between two, of which each sends all bytes once; a ring sends them more often.
+    sent = max(1.0, 2 * (processes - 1) / processes)
+    return graph if wanted < cores else _with_copying(graph, alone * sent)
 
 
 def _slowed(graph: Graph, operators: float, python: float) -> Graph:
