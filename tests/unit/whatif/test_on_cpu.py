@@ -229,6 +229,19 @@ def test_a_collective_of_more_processes_takes_cpu_time_for_all_bytes_that_each_s
     assert shared == pytest.approx(2 * alone + 2 * 1.5 * 30, abs=0.1)
 
 
+def test_blueconnect_adds_what_a_phase_received_before_the_next_begins() -> None:
+    # Of 1 MiB half is received within a node, then a quarter between nodes. Adding reads two and
+    # writes one where a copy reads and writes, so it takes half as long again.
+    calibrate(copies=[[1, 1], [1 << 18, 80_000], [1 << 19, 160_000], [1 << 20, 320_000]])
+    graph = graph_of(REDUCED, **ON_CPU)
+    fast = "ddp:workers=4,bandwidth_gbps=1000000,latency_us=0"
+    levels = "blueconnect:factors=2x2,gbps=1000000x1000000,latency_us=0"
+    adding, rest_of_backward = 1.5 * (160 + 80), 600 - 410
+    after_backward = adding - rest_of_backward
+    expected = step_us(graph, fast) + after_backward
+    assert step_us(graph, fast, levels) == pytest.approx(expected, abs=1)
+
+
 def test_compressing_takes_the_loops_thread_what_was_calibrated() -> None:
     rows = [[1, 40_000, 5_000], [FLAT, 40_000, 5_000]]
     calibrate(copies=[[1, 1], [FLAT, 1]], sparse_gradients=rows)

@@ -6,10 +6,11 @@ from math import prod
 
 import numpy as np
 
-from stepscope.arrays import Ids
+from stepscope.arrays import Floats, Ids
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_thread
 from stepscope.whatif.change import OURS, Change
+from stepscope.whatif.parts.cpu_calibration import copy_rate, on_cpu
 from stepscope.whatif.parts.graph_collectives import CollectivePhase, all_reduces, decompose
 from stepscope.whatif.parts.network import Network
 
@@ -24,7 +25,8 @@ def blueconnect(
     """All-reduces become reduce-scatters up the network levels and all-gathers down.
 
     Each level has a channel of its own. Above the first level, the workers of a group below send
-    at the same time and share its bandwidth.
+    at the same time and share its bandwidth. On a CPU the gradients that a phase received are added
+    before the next phase begins.
 
     Args:
         graph: of steps with all-reduces, measured or added by `ddp`.
@@ -49,17 +51,26 @@ def blueconnect(
     if (graph.tasks["bytes"][tasks] < 0).any():
         raise ChangeError("blueconnect: the trace does not record the sizes of its all-reduces")
     graph, channels = _channels(graph, tasks, 1 if one_switch else len(sizes))
-    up = []
+    scatter, gather = [], []
     for level, (workers, speed) in enumerate(zip(sizes, speeds, strict=True)):
         below = prod(sizes[:level])
         speed = speed if one_switch else speed / below
         network = Network(workers, speed, latency_us, workers, speed, latency_us)
         part = graph.tasks["bytes"][tasks] / below
         channel = channels[0 if one_switch else level]
-        up.append((channel, network.checked("blueconnect").gather_ns(part)))
-    scatter = [CollectivePhase("reduce-scatter", *level) for level in up]
-    gather = [CollectivePhase("all-gather", *level) for level in reversed(up)]
-    return decompose(graph, tasks, [*scatter, *gather])
+        time = network.checked("blueconnect").gather_ns(part)
+        added = _adding_ns(graph, part * (workers - 1) / workers)
+        scatter.append(CollectivePhase("reduce-scatter", channel, time + added))
+        gather.append(CollectivePhase("all-gather", channel, time))
+    return decompose(graph, tasks, [*scatter, *reversed(gather)])
+
+
+def _adding_ns(graph: Graph, size: Floats) -> Floats:
+    """Time to add `size` received bytes: two reads and a write, where a copy reads and writes."""
+    rates = [copy_rate(graph, one) if on_cpu(graph) else None for one in size.tolist()]
+    return np.array(
+        [1.5 * one / rate if rate else 0.0 for one, rate in zip(size, rates, strict=True)]
+    )
 
 
 def _channels(graph: Graph, tasks: Ids, count: int) -> tuple[Graph, list[int]]:
@@ -94,8 +105,8 @@ CHANGE = Change(
     group="Distributed training",
     basis="a cost model of the network that you describe",
     assumptions=(
-        "network levels share no links, unless all workers are at one switch; nothing is lost "
-        "between phases",
+        "network levels share no links, unless all workers are at one switch; workers that share a "
+        "link are equally fast, and nothing else is lost between phases",
     ),
     error=0.19,
     error_source=OURS,
