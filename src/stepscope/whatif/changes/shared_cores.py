@@ -90,7 +90,7 @@ CHANGE = Change(
     is_calibrated=True,
     assumptions=(
         "work is divided evenly among the cores and would use as many cores as it has threads; "
-        "collectives take the CPU time that they took alone",
+        "collectives take the CPU time that they took alone, and get a core when they need it",
     ),
     ranked=False,
 )
