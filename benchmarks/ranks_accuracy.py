@@ -10,7 +10,9 @@ noise, and `--files` of 16 to 48 ranks through the whole map. A job is *found* i
 finding names exactly the planted ranks, an allowed stage, and the steps; *cause* says that the
 cause is right, too; *wrong* counts findings that name other ranks. The cost of all findings
 together is compared with the same job without its faults. `--kinds further` are the kinds of
-`FURTHER`; like the others, they were known when the rules were written.
+`FURTHER`; like the others, they were known when the rules were written. `--kinds blind` are those
+of `BLIND`, whose truth was written down before any rule had seen them; two of them are pipelined
+jobs of 16 ranks, through files.
 """
 
 from __future__ import annotations
@@ -23,10 +25,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from generated_jobs.faults import FURTHER, KINDS, faults
+from generated_jobs.faults import BLIND, FURTHER, KINDS, faults
 from generated_jobs.files import write_job
 from generated_jobs.job import Job
-from generated_jobs.score import score
+from generated_jobs.pipelines import PIPELINED, pipelined
+from generated_jobs.score import Score, score
 from generated_jobs.sketches import sketches
 from generated_jobs.template import Template, template
 
@@ -36,13 +39,24 @@ from stepscope.ranks.files import files_at
 _NOISE = (0.003, 0.01, 0.02)
 _STEPS = 48
 # It exchanges nothing, and its device always has work queued: its CPU is never late.
-_NOT_DDP = ("imbalanced_expert", "gc_pauses", "pauses_of_one", "slow_cpu", "brief_hiccups")
+_NOT_DDP = (
+    "imbalanced_expert",
+    "gc_pauses",
+    "pauses_of_one",
+    "slow_cpu",
+    "brief_hiccups",
+    "gc_of_some",
+)
 
 
 def cases(kinds: list[str], ranks: int, jobs: int, files: int) -> Iterator[dict[str, Any]]:
     """One row for each job."""
     templates = {"dlrm": template("dlrm", 8), "ddp": template("ddp")}
     for kind in kinds:
+        if kind in PIPELINED or kind == "healthy":
+            yield from (_of_pipelines(kind, seed) for seed in range(jobs))
+        if kind in PIPELINED:
+            continue
         for name, step in templates.items():
             if name == "ddp" and kind in _NOT_DDP:
                 continue
@@ -67,12 +81,29 @@ def _of_files(kind: str, name: str, step: Template, seed: int) -> dict[str, Any]
     return _judged(kind, job, job_report([one.sketch for one in results if one.sketch]), "files")
 
 
+def _of_pipelines(kind: str, seed: int) -> dict[str, Any]:
+    job, fault = pipelined(kind, seed, _NOISE[seed % len(_NOISE)])
+    healthy, _ = pipelined("healthy", seed, _NOISE[seed % len(_NOISE)])
+    with TemporaryDirectory() as folder:
+        files = sorted(job.write(Path(folder, "job")).iterdir())
+        report = job_report([one.sketch for one in sketch_files(files) if one.sketch])
+    judged = score([fault], report.stragglers, job.steps)
+    gain = (job.step_us - healthy.step_us) / 1e3
+    return _row(kind, "pipelined", 16, "files", judged, gain, report)
+
+
 def _judged(kind: str, job: Job, report: JobReport, source: str) -> dict[str, Any]:
     healthy = Job(job.name, job.template, job.ranks, job.steps, noise=job.noise, seed=job.seed)
     gain = float(np.diff(job.run.begin).mean() - np.diff(healthy.run.begin).mean()) / 1e6
     judged = score(job.faults, report.stragglers, job.steps)
+    return _row(kind, job.name, job.ranks, source, judged, gain, report)
+
+
+def _row(
+    kind: str, name: str, ranks: int, source: str, judged: Score, gain: float, report: JobReport
+) -> dict[str, Any]:
     return {
-        "kind": kind, "template": job.name, "ranks": job.ranks, "source": source,
+        "kind": kind, "template": name, "ranks": ranks, "source": source,
         "planted": judged.planted, "found": judged.found, "cause": judged.cause,
         "wrong": judged.wrong, "gain_ms": gain, "step_ms": report.step_ms,
         "cost_ms": report.together_ms,
@@ -86,7 +117,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         "| fault | jobs | found | cause right | wrong findings | cost, error in % of the step |",
         "|---|---|---|---|---|---|",
     ]
-    for kind in (*KINDS, *FURTHER):
+    for kind in (*KINDS, *FURTHER, *BLIND):
         mine = [row for row in rows if row["kind"] == kind]
         if not mine:
             continue
@@ -111,11 +142,12 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--files", type=int, default=1)
     parser.add_argument("--kinds", nargs="+", default=KINDS,
-                        choices=(*KINDS, *FURTHER, "further"))  # fmt: skip
+                        choices=(*KINDS, *FURTHER, *BLIND, "further", "blind"))  # fmt: skip
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path, nargs="+", help="of earlier results, --out")
     args = parser.parse_args()
-    kinds = FURTHER if args.kinds == ["further"] else args.kinds
+    named = {"further": FURTHER, "blind": BLIND}
+    kinds = [kind for one in args.kinds for kind in named.get(one, (one,))]
     if args.table:
         print(table([row for path in args.table for row in json.loads(path.read_text())]))
         return

@@ -12,13 +12,19 @@ FURTHER = (
     "slow_in_the_middle", "throttling", "throttled_node", "gc_pauses", "pauses_of_one",
     "slow_storage", "slow_cpu", "brief_hiccups", "two_faults", "half_of_the_nodes",
 )  # fmt: skip
+# Planted after the rules were written, with their truth, before any of their answers was seen.
+BLIND = (
+    "slow_nic", "throttles_midway", "node_storage", "gc_of_some", "uneven_last_stage",
+    "one_way_link",
+)  # fmt: skip
 RANKS_PER_NODE = 8
 COMPUTING = ("forward", "backward", "optimizer", "loss", "other", "zero_grad")
 _FACTORS = {
     "slow_node": 1.25, "slow_device": 1.5, "loader_stall": 60.0, "slow_link": 6.0,
     "imbalanced_expert": 2.5, "slow_in_the_middle": 1.5, "throttling": 1.8, "throttled_node": 1.6,
     "gc_pauses": 2.5, "pauses_of_one": 2.5, "slow_storage": 60.0, "slow_cpu": 1.5,
-    "brief_hiccups": 2.5, "half_of_the_nodes": 1.25,
+    "brief_hiccups": 2.5, "half_of_the_nodes": 1.25, "slow_nic": 5.0, "throttles_midway": 1.6,
+    "node_storage": 50.0, "gc_of_some": 2.5,
 }  # fmt: skip
 _WORK = {  # the classes of work, see `job`, that take longer
     "slow_node": ("busy", "host", "expert"), "slow_device": ("busy", "expert"),
@@ -27,6 +33,7 @@ _WORK = {  # the classes of work, see `job`, that take longer
     "throttled_node": ("busy", "expert"), "gc_pauses": ("host",), "pauses_of_one": ("host",),
     "slow_storage": ("loading",), "slow_cpu": ("host",), "brief_hiccups": ("host",),
     "half_of_the_nodes": ("busy", "host", "expert"),
+    "throttles_midway": ("busy", "expert"), "node_storage": ("loading",), "gc_of_some": ("host",),
 }  # fmt: skip
 
 
@@ -35,7 +42,7 @@ class Fault:
     """A fault and its truth.
 
     Attributes:
-        kind: one of `KINDS` or `FURTHER`.
+        kind: one of `KINDS`, `FURTHER` or `BLIND`.
         ranks: which ranks are at fault; of a slow link, those of both machines.
         stages: stages that may be named; empty for any.
         steps: the first and the last step (-1: of the job), None for all.
@@ -44,6 +51,8 @@ class Fault:
         period: every how many steps, else 0.
         grows: from step to step, up to the factor.
         each: in this share of the steps, drawn for each rank, else 0.
+        ramp: it reaches its factor after so many steps, and stays there.
+        together: the steps are drawn for all its ranks at once.
         is_finding: whether something is to be named.
         loose: steps by which the named ones may be off, as where a fault grows from nothing.
     """
@@ -57,6 +66,8 @@ class Fault:
     period: int = 0
     grows: bool = False
     each: float = 0.0
+    ramp: int = 0
+    together: bool = False
     is_finding: bool = True
     loose: int = 0
 
@@ -126,6 +137,20 @@ def fault(kind: str, number: int, ranks: int, steps: Sequence[int] = (20, 40)) -
         "slow_cpu": Fault(kind, rank, ("host",), cause="CPU"),
         "brief_hiccups": Fault(
             kind, tuple(range(ranks)), each=0.004, is_finding=False
+        ),
+        "slow_nic": Fault(
+            kind, tuple(sorted((rank[0], rank[0] ^ RANKS_PER_NODE))), ("communication",),
+            cause="link",
+        ),
+        "throttles_midway": Fault(
+            kind, rank, COMPUTING, (first, -1), "slower device", ramp=4, loose=5
+        ),
+        "node_storage": Fault(
+            kind, node, ("data_loading",), (0, -1), "batches arrive late", each=0.3, together=True,
+            loose=10,
+        ),
+        "gc_of_some": Fault(
+            kind, tuple(range(number % 3, ranks, 3)), ("host",), (0, -1), each=0.15, loose=12
         ),
         "half_of_the_nodes": Fault(kind, tuple(range(ranks // 2)), (*COMPUTING, "host")),
     }  # fmt: skip

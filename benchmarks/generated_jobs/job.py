@@ -125,8 +125,10 @@ class Job:
         concerned[list(fault.ranks)] = inside
         if fault.each:
             dice = np.random.default_rng(self.seed + 1000)
-            concerned &= dice.random(concerned.shape) < fault.each
-        grown = np.clip((step - first + 1) / (last - first + 1), 0, 1) if fault.grows else 1.0
+            drawn = dice.random(concerned.shape)
+            concerned &= (drawn[:1] if fault.together else drawn) < fault.each
+        rising = fault.ramp or (last - first + 1 if fault.grows else 1)
+        grown = np.clip((step - first + 1) / rising, 0, 1)
         return np.where(concerned, 1 + (fault.factor - 1) * grown, 1.0)
 
     def group(self, call: int) -> Ids:
@@ -148,9 +150,11 @@ class Job:
             kind, np.ones(self.ranks)
         )
         rate = np.full(self.ranks, _WITHIN if members == "node" else _BETWEEN)
-        slow = self.fault("slow_link")
+        slow = self.fault("slow_link") or self.fault("slow_nic")
         if slow and members == "pair":
             rate[list(slow.ranks)] /= slow.factor
+        if slow and slow.kind == "slow_nic" and members == "world":
+            rate /= slow.factor  # the ring passes through it, too
         result: Floats = _LATENCY_NS + size * wire / rate
         return result
 

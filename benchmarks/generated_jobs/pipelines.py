@@ -9,7 +9,7 @@ from pathlib import Path
 from generated_jobs.faults import HEALTHY, Fault
 
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "unit" / "graph"))
-from pipelined_job import Job  # noqa: E402
+from pipelined_job import Job
 
 PIPELINED = ("uneven_last_stage", "one_way_link")
 _STAGES, _REPLICAS, _STEPS = 4, 4, 4

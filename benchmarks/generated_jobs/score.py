@@ -61,7 +61,7 @@ def _named(fault: Fault, findings: Sequence[Straggler], steps: int) -> list[Stra
 
 def _same_ranks(fault: Fault, one: Straggler) -> bool:
     """Exactly the same; or some of several machines, or nearly all that pause now and then."""
-    if fault.is_of_nodes or (len(fault.ranks) > 1 and fault.each):
+    if fault.is_of_nodes or (len(fault.ranks) > 1 and fault.each and not fault.together):
         return set(one.ranks) <= set(fault.ranks)
     return one.ranks == fault.ranks
 

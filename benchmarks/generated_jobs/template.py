@@ -17,6 +17,7 @@ from stepscope.annotate.links.launches import launch_of
 from stepscope.arrays import Floats, Ids, Times
 from stepscope.load import open_file
 from stepscope.ranks.calls import calls_timeline, computing_on_device, waits_of
+from stepscope.ranks.late_launches import late_launches
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
@@ -207,6 +208,8 @@ def _pieces(trace: Trace, length: int) -> Pieces:
     work = computing_on_device(trace)
     step = np.array([begin]), np.array([begin + length])
     timeline = calls_timeline(trace, *step, work, waits_of(trace))
+    late = late_launches(trace, work, *step, timeline.waits)
+    gaps = Intervals(late.starts - begin, late.ends - begin)
     work = work[events["step"][work] == 1]
     busy = Intervals(start[work], start[work] + events["duration_ns"][work])
     arrival = events["start_ns"][timeline.rows] - begin
@@ -218,9 +221,7 @@ def _pieces(trace: Trace, length: int) -> Pieces:
     middle = edges[:-1]
     is_busy, is_wait = _covers(busy, middle), _covers(waits, middle)
     loading = middle < LOADING_NS
-    gaps = _named(trace, "idle", "cause", ("host", "synchronization", "communication"), begin)
-    gaps = gaps.minus(waits)
-    loads = _named(trace, "stages", "stage", ("data_loading",), begin)
+    loads = _named(trace, "stages", "stage", "data_loading", begin)
     names = events.text("name")
     kernels, stages = _kernels(trace, work, start, edges)
     return Pieces(
@@ -232,9 +233,9 @@ def _pieces(trace: Trace, length: int) -> Pieces:
     )  # fmt: skip
 
 
-def _named(trace: Trace, table: str, column: str, names: tuple[str, ...], begin: int) -> Intervals:
+def _named(trace: Trace, table: str, column: str, name: str, begin: int) -> Intervals:
     """The intervals of a table that are called so, ns since `begin`."""
-    rows = trace[table].text(column).mask(*names)
+    rows = trace[table].text(column).mask(name)
     return Intervals(trace[table]["start_ns"][rows] - begin, trace[table]["end_ns"][rows] - begin)
 
 

@@ -147,7 +147,7 @@ def waits_of(trace: Trace) -> Intervals:
 
 
 def calls_of(
-    trace: Trace, begins: Times, ends: Times, clock_ns: int, work: Ids, waits: Intervals
+    trace: Trace, begins: Times, ends: Times, clock_ns: int, work: Ids, timeline: CallTimeline
 ) -> Calls:
     """The communication of a rank.
 
@@ -157,11 +157,8 @@ def calls_of(
             than 1,200 calls, those of every second, fourth, … step are kept.
         clock_ns: the common clock at the trace's zero.
         work: as `computing_on_device` gives it.
-        waits: as `waits_of` gives it.
+        timeline: as `calls_timeline` gives it for these steps.
     """
-    if not len(begins):
-        return Calls()
-    timeline = calls_timeline(trace, begins, ends, work, waits)
     progress = _progress(timeline.waits)
     first, last = progress(begins), progress(ends)
     calls = timeline.kept
@@ -205,7 +202,7 @@ def calls_timeline(
     rows = _communication(trace, on_device)
     start = events["start_ns"][rows]
     step = np.searchsorted(begins, start, side="right") - 1
-    inside = (step >= 0) & (start < ends[np.maximum(step, 0)])
+    inside = (step >= 0) & (start < np.append(ends, 0)[np.maximum(step, 0)])
     rows, step = rows[inside], step[inside].astype(np.int64)
     kept = _thinned(step, len(begins))
     if not len(rows) or not on_device[rows[0]]:
@@ -251,9 +248,10 @@ def _device_timeline(
     has_next = before < len(work)
     begin_next = np.where(has_next, np.append(begin, 0)[following], step_ends[step])
     exposed = busy_until < end
-    since = np.maximum(_waiting_since(trace, work, following, has_next, end), busy_until)
+    alone = np.maximum(busy_until, start)
+    since = np.maximum(_waiting_since(trace, work, following, has_next, end), alone)
     needed = exposed & (since < end)
-    waits = Intervals(np.maximum(since, start)[needed], end[needed])
+    waits = Intervals(since[needed], end[needed])
     receives = np.zeros(len(rows), np.bool_)
     receives[kept] = _is_receive(trace, rows[kept])
     resumed = np.where(needed, end, np.where(exposed | receives, begin_next, step_ends[step]))

@@ -9,14 +9,21 @@ import numpy as np
 
 from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Floats, Ids, Times
-from stepscope.ranks.calls import Calls, calls_of, computing_on_device, waits_of
+from stepscope.ranks.calls import (
+    Calls,
+    calls_of,
+    calls_timeline,
+    computing_on_device,
+    waits_of,
+)
 from stepscope.ranks.kernel_times import kernel_times, operators
+from stepscope.ranks.late_launches import late_launches
 from stepscope.trace.clock_mapping import clock_of
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.trace import Trace
 
-VERSION = 6
+VERSION = 7
 UNKNOWN_RANK = -1
 _MOST_STEPS = 200
 
@@ -32,8 +39,8 @@ class Sketch(msgspec.Struct, frozen=True):
         length: of each step.
         work: by stage, for each step, the time in which this rank works itself: its device
             computes, or without a device its training thread does not wait for communication.
-            `host` is the rest of its progress: the device is idle since the CPU launches late, also
-            under a collective that would not have kept this rank waiting.
+            `host` is the time in which the device has nothing to compute since the CPU launches
+            late, see `late_launches`.
         waiting: for each step the exposed communication: waiting for other ranks, or transfer.
         idle: by cause, for each step.
         kernels: the work that takes longest, by name: how many a step, and the median duration;
@@ -70,13 +77,10 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
     numbers = steps["step"][kept].astype(np.int64)
     computing = computing_on_device(trace)
     waits = waits_of(trace)
-    calls = calls_of(
-        trace, steps["window_start_ns"][kept], steps["window_end_ns"][kept],
-        clock_of(trace.metadata), computing, waits,
-    )  # fmt: skip
-    length = steps["window_end_ns"][kept] - steps["window_start_ns"][kept]
+    begins, ends = steps["window_start_ns"][kept], steps["window_end_ns"][kept]
+    timeline = calls_timeline(trace, begins, ends, computing, waits)
     work = (
-        _device_stages(trace, numbers, computing, length - np.array(calls.own_ns, np.int64))
+        _device_stages(trace, numbers, computing, begins, ends, timeline.waits)
         if len(computing) else _cpu_stages(trace, numbers, waits)
     )  # fmt: skip
     worked = computing if len(computing) else operators(trace)
@@ -88,7 +92,7 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
         node=node or _host(trace),
         device=_device(trace, computing),
         steps=numbers.tolist(),
-        length=_ms(length),
+        length=_ms(ends - begins),
         work={stage: _ms(values) for stage, values in work.items() if values.any()},
         waiting=_ms(_exposed(trace, numbers, waits)),
         idle={
@@ -96,7 +100,7 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
         },
         kernels=kernels,
         kernel_steps=kernel_steps,
-        calls=calls,
+        calls=calls_of(trace, begins, ends, clock_of(trace.metadata), computing, timeline),
     )  # fmt: skip
 
 
@@ -107,14 +111,15 @@ def _device(trace: Trace, computing: Ids) -> str:
     return str(known.get("name", ""))
 
 
-def _device_stages(trace: Trace, numbers: Ids, computing: Ids, waited: Times) -> dict[str, Floats]:
+def _device_stages(
+    trace: Trace, numbers: Ids, computing: Ids, begins: Times, ends: Times, waits: Intervals
+) -> dict[str, Floats]:
     """Device work by stage and step, data loading, and what the CPU keeps the device waiting."""
-    idle = _idle(trace, numbers)
-    late = idle["host"] + idle["synchronization"]
+    late = late_launches(trace, computing, begins, ends, waits)
     return {
         **_by_step(trace, computing, numbers),
         "data_loading": _loading(trace, numbers),
-        "host": late + np.maximum(idle["communication"] - waited, 0),
+        "host": late.within(begins, ends).astype(np.float64),
     }
 
 

@@ -10,9 +10,10 @@ import numpy as np
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.ranks.slow_steps import PERSISTENT, SlowSteps, beyond_chance, grown, slow_steps
 
-_IN_TURN_RANKS = 0.5  # of the ranks pause now and then
+_IN_TURN_RANKS = 0.2  # of the ranks pause now and then
 _IN_TURN_STEPS = 0.01  # of the steps of all ranks
 _LEAST_RANKS = 4
+_LEAST_PAUSES = 2  # of most of them: what happens once is chance
 _ALIKE = 0.2  # of the excess: machines that differ by less are slow alike
 
 
@@ -116,13 +117,15 @@ def _joined(groups: Sequence[SlowGroup], excess: Floats, unit: Ids) -> list[Slow
 
 
 def in_turn(slow: Mask) -> bool:
-    """Whether most ranks are slow now and then, each in other steps.
+    """Whether many ranks are slow now and then, each in other steps.
 
     Args:
         slow: whether a rank is slow in a step, shape (ranks, steps).
     """
+    pauses = slow.sum(axis=1)
+    pauses = pauses[pauses > 0]
     return bool(
-        len(slow) >= _LEAST_RANKS
-        and slow.any(axis=1).mean() >= _IN_TURN_RANKS
+        len(pauses) >= max(_LEAST_RANKS, _IN_TURN_RANKS * len(slow))
+        and np.median(pauses) >= _LEAST_PAUSES
         and slow.mean() >= _IN_TURN_STEPS
     )

@@ -29,7 +29,8 @@ class Share:
     """A part of the job that is out of balance.
 
     Attributes:
-        part: `worker`, `pipeline stage`, `data-parallel rank`, `operation` or `micro-batches`.
+        part: `worker`, `machine`, `pipeline stage`, `data-parallel rank`, `operation` or
+            `micro-batches`.
         which: the rank, the number or the name; empty for micro-batches.
         step_ms: the step if only this part is left as it was.
         share: of the slowdown; parts overlap, so shares need not add up to one.
@@ -122,6 +123,9 @@ def _parts(table: JobTable, balanced: _Balanced) -> Iterator[tuple[str, str, flo
     rows = np.arange(len(ranks))
     for row in _most_uneven(excess, rows):
         yield "worker", str(ranks[row]), balanced.step_ms(only(rows == row))
+    names, machine = _machines(table)
+    for value in _most_uneven(excess, machine):
+        yield "machine", names[value], balanced.step_ms(only(machine == value))
     for part, number in pipeline_places(balanced.original.matched, len(ranks)).items():
         for value in _most_uneven(excess, number):
             yield part, str(value), balanced.step_ms(only(number == value))
@@ -133,10 +137,23 @@ def _parts(table: JobTable, balanced: _Balanced) -> Iterator[tuple[str, str, flo
         yield "micro-batches", "", balanced.step_ms(own=balanced.original.own)
 
 
+def _machines(table: JobTable) -> tuple[list[str], Ids]:
+    """The names of the machines, and that of each rank; -1 where it is the only or an unknown one.
+
+    A machine with one rank is that worker.
+    """
+    nodes = [one.node for one in table.sketches]
+    names = sorted(set(nodes))
+    if len(names) < 2:
+        return names, np.full(len(nodes), -1)
+    found = [names.index(node) if node and nodes.count(node) > 1 else -1 for node in nodes]
+    return names, np.array(found, np.int64)
+
+
 def _most_uneven(excess: Floats, group: Ids) -> list[int]:
     """The groups of ranks that are farthest from the mean; -1 is no group."""
     known = group >= 0
-    total = np.abs(np.bincount(group[known], excess[known]))
+    total = np.abs(np.bincount(group[known], excess[known])) if known.any() else np.zeros(0)
     return [int(row) for row in np.argsort(-total, kind="stable")[:_MOST_OF_A_KIND]]
 
 

@@ -58,7 +58,7 @@ def test_sketches_of_files_are_those_of_the_generator(tmp_path: Path, traces: Pa
     for of_file, drawn in zip(found, sketches(job), strict=True):
         assert of_file is not None
         assert of_file.length == pytest.approx(drawn.length, rel=1e-4)
-        for stage in ("forward", "backward", "data_loading"):
+        for stage in ("forward", "backward", "data_loading", "host"):
             assert of_file.work[stage] == pytest.approx(drawn.work[stage], rel=1e-3)
         both = (of_file.calls.columns(), drawn.calls.columns())
         for name in ("start_ns", "duration_ns", "sent", "received", "step"):

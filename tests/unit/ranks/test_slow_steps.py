@@ -60,3 +60,16 @@ def test_steps_in_words() -> None:
             steps_in_words((0, 45), 7)] == [
         "every step", "steps 2–9", "every 10th step (3–43)", "7 of the steps 0–45",
     ]  # fmt: skip
+
+
+def test_pauses_in_turn_are_of_many_ranks_more_than_once() -> None:
+    from stepscope.ranks.slow_groups import in_turn
+
+    dice = np.random.default_rng(0)
+    pauses = dice.random((60, 48)) < 0.15
+    of_a_third = pauses & (np.arange(60) % 3 == 0)[:, None]
+    of_two = pauses & (np.arange(60) < 2)[:, None]
+    assert in_turn(pauses)
+    assert in_turn(of_a_third)
+    assert not in_turn(of_two)
+    assert not in_turn(np.eye(16, 4, dtype=bool) | np.eye(16, 4, -8, dtype=bool))  # once each
