@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from stepscope.annotate.device.collectives import mark_communication
@@ -17,6 +18,7 @@ from stepscope.annotate.stages.stage_runs import find_runs
 from stepscope.annotate.stages.stages import assign_stages
 from stepscope.annotate.steps.iterations import find_iterations
 from stepscope.annotate.steps.steps import find_steps
+from stepscope.parallel import in_threads
 from stepscope.trace.trace import Trace
 
 __all__ = ["annotate"]
@@ -44,10 +46,21 @@ def annotate(
     staged = _staged(trace)
     if trace.metadata.capture and not as_recorded:
         staged = _corrected(trace, staged)
-    trace = classify_kernels(staged)
-    trace = attribute_modules(trace)
-    trace = find_runs(trace)
-    return find_idle(trace)
+    return _by_name_and_by_time(staged)
+
+
+def _by_name_and_by_time(trace: Trace) -> Trace:
+    """Kinds and modules of events, and runs of stages and idle time: neither needs the other."""
+    ways = (classify_kernels, attribute_modules), (find_runs, find_idle)
+    named, timed = in_threads(partial(_derived, trace), ways, len(trace.events))
+    columns = {name: named.events.columns()[name] for name in ("kind", "module")}
+    return timed.with_events(**columns).with_table(named["modules"])
+
+
+def _derived(trace: Trace, facts: Iterable[Callable[[Trace], Trace]]) -> Trace:
+    for fact in facts:
+        trace = fact(trace)
+    return trace
 
 
 def _corrected(recorded: Trace, staged: Trace) -> Trace:

@@ -16,7 +16,8 @@ from stepscope.annotate.stages.optimizer_closures import release_closures
 from stepscope.annotate.stages.stage_by_position import assign_by_position, work_launched
 from stepscope.annotate.steps.iterations import stages_by_iteration
 from stepscope.annotate.steps.steps import main_track
-from stepscope.arrays import Codes8, Mask
+from stepscope.arrays import Codes8, Mask, Rows
+from stepscope.parallel import in_threads
 from stepscope.trace.nesting import inherit, passed_down
 from stepscope.trace.row_order import stable_order
 from stepscope.trace.schema import INFERENCE_STAGES, STAGES
@@ -121,11 +122,14 @@ def _fill_main_thread(trace: Trace, stage: Codes8, by_scope: Codes8, wrappers: M
     busy = np.flatnonzero(work)
     order = busy[stable_order(events["step"][busy])]
     bounds = np.searchsorted(events["step"][order], np.append(trace["steps"]["step"], 2**31 - 1))
-    for first, last in pairwise(bounds.tolist()):
-        rows = order[first:last]
-        result[rows] = assign_by_position(
-            events, rows, result[rows], loop[rows], unassigned[rows], launched
-        )
+    steps = [order[first:last] for first, last in pairwise(bounds.tolist())]
+
+    def assigned(rows: Rows) -> Codes8:
+        known = stage[rows], loop[rows], unassigned[rows]
+        return assign_by_position(events, rows, *known, launched)
+
+    for rows, stages in zip(steps, in_threads(assigned, steps, len(order)), strict=True):
+        result[rows] = stages
     result = _as_called(trace, result, work & ~loop)
     elsewhere = work & (result < 0)
     result[elsewhere] = CODE["other"]

@@ -27,6 +27,7 @@ from stepscope.trace.trace import Trace
 _OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#|^## optimizer ##$")
 _REGULAR = 0.9
 _LEAST_EVENTS = 8
+_NEVER = np.iinfo(np.int64).max
 _CUT_OFF = 0.02
 _NOTABLE = 0.1
 _UNLIKE = 0.5  # a last iteration that differs by more is cut off, or includes work after the loop
@@ -269,23 +270,32 @@ def _step_of_events(trace: Trace, called: Ids32, starts: Times, ends: Times) -> 
     begin = trace.events["start_ns"]
     caller = launch_of(trace)
     device = ~on_host(trace)
-    index = np.searchsorted(starts, begin, side="right") - 1
-    inside = (index >= 0) & (begin < ends[np.maximum(index, 0)])
-    step = np.where(inside, index, -1)
+    step = _begun_in(begin, starts, ends)
     if (called != UNKNOWN).any():
         step = np.where(called >= 0, step[called], step)
         step[called == BEFORE_RECORDING] = -1
     if marked_on_devices(trace):
         return step
+    launched = np.where(caller >= 0, step[caller], -1)
     # Of what has no known launch only work has a step: a range on a device may span several.
-    alone = np.where(device_work(trace), _last_begun(index, begin, ends), -1)
-    launched = np.where(caller >= 0, step[caller], alone)
+    alone = np.flatnonzero(device_work(trace) & (caller < 0))
+    launched[alone] = _last_begun(begin[alone], starts, ends)
     launched[launched_before_recording(trace)] = -1
     return np.where(device, launched, step)
 
 
-def _last_begun(index: Rows, begin: Times, ends: Times) -> Rows:
+def _begun_in(begin: Times, starts: Times, ends: Times) -> Rows:
+    """The step in which each event begins, -1 for none; events and steps are in order of start."""
+    first = np.searchsorted(begin, starts)
+    last = np.searchsorted(begin, np.minimum(ends, np.append(starts[1:], _NEVER)))
+    edges = np.stack([first, np.maximum(last, first)], axis=1).ravel()
+    here = np.stack([np.full(len(starts), -1), np.arange(len(starts))], axis=1).ravel()
+    return np.repeat(np.append(here, -1), np.diff(edges, prepend=0, append=len(begin)))
+
+
+def _last_begun(begin: Times, starts: Times, ends: Times) -> Rows:
     """The step that began last, also for work after the end of the last step of a sequence."""
+    index = np.searchsorted(starts, begin, side="right") - 1
     after_all = index == len(ends) - 1
     inside = (index >= 0) & ((begin < ends[np.maximum(index, 0)]) | after_all)
     return np.where(inside, index, -1)

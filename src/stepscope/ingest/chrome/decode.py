@@ -14,7 +14,6 @@ Source: Trace Event Format, "JSON Object Format" and "JSON Array Format"
 
 from __future__ import annotations
 
-import os
 import re
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
@@ -31,6 +30,7 @@ from stepscope.ingest.chrome.compiled_decoder import Decode
 from stepscope.ingest.chrome.header import ArrayFinder, load, no_array, trailer
 from stepscope.ingest.chrome.records import Coercion, Record
 from stepscope.ingest.chrome.tolerant_json import MAX_PENDING_BYTES, TolerantReader, excerpt
+from stepscope.parallel import usable_cores
 
 _BORDER = re.compile(rb"\}\s*,\s*\{")
 _CLOSE = re.compile(rb"\}\s*,?\s*\]")
@@ -224,13 +224,6 @@ class EventReader:
             self._warn("not_an_event", "expected events (objects) in a repeated `traceEvents`")
         if events:
             yield [coercion.record(event) for event in events]
-
-
-def usable_cores() -> int:
-    """The number of processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def decode_records(text: bytes) -> list[Record] | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from stepscope.ingest.chrome.begin_end_pairs import Mark, pair
 from stepscope.ingest.chrome.categories import category
 from stepscope.ingest.chrome.event_columns import LONGEST_NS, EventColumns
 from stepscope.ingest.distinct_rows import distinct_rows
+from stepscope.parallel import in_threads
 from stepscope.trace.constant_columns import taken
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.spill import spilled
@@ -120,14 +122,18 @@ def event_columns(recorded: EventColumns, slices: Slices) -> dict[str, Any]:
     rows = slices.row
     columns = recorded.columns
     numbers = ("correlation", "sequence", "forward_thread", "bytes")
+    makers: dict[str, Callable[[], Any]] = {
+        "category": partial(_categories, recorded, rows),
+        "name": partial(recorded.name.take, rows),
+        "source": lambda: taken(columns.column("source"), rows),
+        **{name: lambda name=name: taken(columns.take(name), rows) for name in numbers},
+    }
+    made = in_threads(lambda make: make(), [*makers.values()], len(rows))
     return {
         "track": slices.track,
-        "name": recorded.name.take(rows),
-        "category": _categories(recorded, rows),
         "start_ns": slices.start_ns,
         "duration_ns": slices.duration_ns,
-        "source": taken(columns.column("source"), rows),
-        **{name: taken(columns.take(name), rows) for name in numbers},
+        **dict(zip(makers, made, strict=True)),
     }
 
 
