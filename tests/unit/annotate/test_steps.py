@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from facts import of_events, us, warning_codes
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stepscope.annotate import annotate
 from stepscope.annotate.links.launches import link_launches
 from stepscope.annotate.steps.step_coverage import coverage_note
-from stepscope.annotate.steps.steps import find_steps, require_steps
+from stepscope.annotate.steps.steps import _begun_in, find_steps, require_steps
 from stepscope.errors import TraceError
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import CONTEXTS
@@ -211,3 +214,21 @@ def test_a_trace_without_steps_is_refused_with_the_reason() -> None:
 def test_a_number_that_no_step_has_marks_none() -> None:
     trace = stepped(f"main | 0 98 | ProfilerStep#{'9' * 5000}\nmain | 10 20 | aten::mm")
     assert steps(trace) == [(0, 0, 98, "whole_trace")]
+
+
+@given(
+    st.lists(st.integers(0, 30), max_size=12).map(sorted),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), max_size=5).map(sorted),
+)
+def test_an_event_is_in_the_last_step_that_began_unless_it_has_ended(
+    events: list[int], steps: list[tuple[int, int]]
+) -> None:
+    found = _begun_in(
+        np.array(events, np.int64),
+        np.array([start for start, _ in steps], np.int64),
+        np.array([start + length for start, length in steps], np.int64),
+    )
+    for event, step in zip(events, found.tolist(), strict=True):
+        begun = [number for number, (start, _) in enumerate(steps) if start <= event]
+        runs = bool(begun) and event < sum(steps[begun[-1]])
+        assert step == (begun[-1] if runs else -1)

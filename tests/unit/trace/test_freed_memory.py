@@ -1,0 +1,48 @@
+"""Memory that is freed while a trace is read is there for the next array."""
+
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepscope.trace.freed_memory import _glibc, freed_memory_kept
+
+SIZE = 64 << 20  # glibc returns what is larger than 32 MiB to the kernel
+
+pytestmark = pytest.mark.skipif(_glibc() is None, reason="no glibc")
+
+
+def faults_of_array() -> int:
+    """How many pages an array of SIZE takes from the kernel."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(SIZE, np.int8)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def test_an_array_takes_the_memory_of_the_one_before_it() -> None:
+    usual = faults_of_array()
+    with freed_memory_kept():
+        first, second = faults_of_array(), faults_of_array()
+    assert first >= usual > 8
+    assert second <= 8
+
+
+def test_kept_memory_is_returned_in_the_end() -> None:
+    before = resident_bytes()
+    with freed_memory_kept():
+        faults_of_array()
+        assert resident_bytes() - before > SIZE // 2
+    assert resident_bytes() - before < SIZE // 2
+
+
+def test_it_is_returned_after_an_error_too() -> None:
+    before = resident_bytes()
+    with pytest.raises(ZeroDivisionError), freed_memory_kept():
+        faults_of_array() / 0
+    assert resident_bytes() - before < SIZE // 2
+    assert faults_of_array() > 8
