@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,12 +16,11 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def trace_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Six steps with streams, backward links and collectives of streams."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    from big_trace import write_trace
-
-    return write_trace(tmp_path / "steps.json", 3000)
+def trace_file(tmp_path: Path) -> Path:
+    """Six steps on two threads and four streams, with launches and backward links."""
+    path = tmp_path / "steps.json"
+    subprocess.run([sys.executable, ROOT / "benchmarks" / "big_trace.py", "3000", path], check=True)
+    return path
 
 
 def test_threads_derive_the_same_tables(trace_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

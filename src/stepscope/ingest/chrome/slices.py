@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.arrays import Rows, Times
+from stepscope.arrays import Array, Rows, Times
 from stepscope.ingest.chrome.begin_end_pairs import Mark, pair
 from stepscope.ingest.chrome.categories import category
 from stepscope.ingest.chrome.event_columns import LONGEST_NS, EventColumns
@@ -125,8 +125,8 @@ def event_columns(recorded: EventColumns, slices: Slices) -> dict[str, Any]:
     makers: dict[str, Callable[[], Any]] = {
         "category": partial(_categories, recorded, rows),
         "name": partial(recorded.name.take, rows),
-        "source": lambda: taken(columns.column("source"), rows),
-        **{name: lambda name=name: taken(columns.take(name), rows) for name in numbers},
+        "source": partial(_taken, columns.column, "source", rows),
+        **{name: partial(_taken, columns.take, name, rows) for name in numbers},
     }
     made = in_threads(lambda make: make(), [*makers.values()], len(rows))
     return {
@@ -135,6 +135,10 @@ def event_columns(recorded: EventColumns, slices: Slices) -> dict[str, Any]:
         "duration_ns": slices.duration_ns,
         **dict(zip(makers, made, strict=True)),
     }
+
+
+def _taken(column: Callable[[str], Array], name: str, rows: Rows) -> Array:
+    return taken(column(name), rows)
 
 
 def _categories(recorded: EventColumns, rows: Rows) -> Text:
