@@ -88,14 +88,15 @@ def outcomes(arguments: argparse.Namespace, runs: Runs) -> Iterator[Outcome]:
             yield Outcome(point, before, after, median_ms(found), spread(found))
 
 
-def row(one: Outcome, ddp: Outcome) -> str:
-    """A line of the table; gains are over DistributedDataParallel."""
-    point = one.point
-    gains = f"{ddp.predicted / one.predicted:.2f}x | {ddp.measured / one.measured:.2f}x"
+def row(one: Outcome, ddp: Outcome | None) -> str:
+    """A line of the table; gains are over DistributedDataParallel, if it was measured."""
+    point, gains = one.point, "– | –"
+    if ddp is not None and point.way != "ddp":
+        gains = f"{ddp.predicted / one.predicted:.2f}x | {ddp.measured / one.measured:.2f}x"
     return (
         f"| `{point.way}` | {point.model} | {point.topology.name} | {point.mbit} "
         f"| {one.before:.0f} | {one.predicted:.0f} | {one.measured:.0f} | {one.error:+.1%} "
-        f"| {one.spread:.0%} | {'– | –' if point.way == 'ddp' else gains} |"
+        f"| {one.spread:.0%} | {gains} |"
     )
 
 
@@ -105,10 +106,12 @@ def table(arguments: argparse.Namespace, runs: Runs) -> None:
           "| gain predicted | measured |")  # fmt: skip
     print("|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     errors: dict[str, list[float]] = defaultdict(list)
+    ddp: dict[tuple[str, str, int], Outcome] = {}
     for one in outcomes(arguments, runs):
+        place = one.point.model, one.point.topology.name, one.point.mbit
         if one.point.way == "ddp":
-            ddp = one
-        print(row(one, ddp), flush=True)
+            ddp[place] = one
+        print(row(one, ddp.get(place)), flush=True)
         for name in (one.point.way, "all"):
             errors[name].append(one.error)
     print(
