@@ -39,6 +39,9 @@ class PartTimer:
     A model that runs without gradients is `evaluation`. What follows a model that runs with them is
     `loss`, until another part begins. Calls of models are reported by `ModuleRanges`, and steps of
     optimizers, with what torch does around them, by `OptimizerWatch`.
+
+    A part begins after the timer's own work and ends before it. That work is time of the part
+    around it; `leave_itself_out` makes it time of none.
     """
 
     def __init__(self) -> None:
@@ -47,7 +50,9 @@ class PartTimer:
         self._open: list[int] = [_REST]
         self._changes: list[tuple[int, int]] = []
         self._unix_ns = time.time_ns() - time.perf_counter_ns()
-        self._since = (time.perf_counter_ns(), time.thread_time_ns())
+        self._since = _clocks()
+        self._counts_itself = True
+        self._left_out = (0, 0)  # time of the recorder that is no part's
         self._restore = [
             replace(holder, name, self._timed(getattr(holder, name), PARTS.index(part)))
             for holder, name, part in (
@@ -63,11 +68,26 @@ class PartTimer:
 
     def read(self) -> Reading:
         """The clocks now; called between two steps."""
-        self._count()
+        self._count(_clocks())
         self._open[:] = [_REST]  # an optimizer that failed has not ended
         times = zip(self._elapsed, self._cpu, strict=True)
         parts = dict(zip(PARTS, times, strict=True))
-        return Reading(*self._since, time.process_time_ns(), parts)
+        elapsed_ns, cpu_ns = (now - own for now, own in zip(self._since, self._left_out, strict=True))
+        return Reading(elapsed_ns, cpu_ns, time.process_time_ns() - self._left_out[1], parts)
+
+    def leave_itself_out(self) -> None:
+        """From now on the recorder's own work is no time of a step, as no recording runs."""
+        self._counts_itself = False
+
+    def pause(self) -> None:
+        """Other work of the recorder begins inside a step."""
+        if not self._counts_itself and threading.get_ident() == self._thread:
+            self._count(_clocks())
+
+    def resume(self) -> None:
+        """That work is done."""
+        if not self._counts_itself and threading.get_ident() == self._thread:
+            self._own_work_ends()
 
     def changes(self) -> dict[str, Any] | None:
         """When each part began until now, and which: the order of events, not only sums.
@@ -111,28 +131,40 @@ class PartTimer:
         while self._hooks:
             self._hooks.pop().remove()
 
-    def _count(self) -> None:
+    def _count(self, now: tuple[int, int]) -> None:
         """Add the time since the last change to the part that runs."""
-        now, part = (time.perf_counter_ns(), time.thread_time_ns()), self._open[-1]
+        part = self._open[-1]
         self._elapsed[part] += now[0] - self._since[0]
         self._cpu[part] += now[1] - self._since[1]
         self._since = now
 
+    def _own_work_ends(self) -> None:
+        """The recorder has worked since the last change."""
+        now = _clocks()
+        if self._counts_itself:
+            self._count(now)
+            return
+        elapsed_ns, cpu_ns = self._left_out
+        self._left_out = elapsed_ns + now[0] - self._since[0], cpu_ns + now[1] - self._since[1]
+        self._since = now
+
     def _begin(self, part: int) -> None:
-        self._count()
+        self._count(_clocks())
         if self._open[-1] == _LOSS and part not in (_FORWARD, _EVALUATION):
             self._open[-1] = _REST
+        self._own_work_ends()
         self._open.append(part)
         self._note_change()
 
     def _end(self) -> None:
-        self._count()
+        self._count(_clocks())
         if len(self._open) > 1 and self._open.pop() == _FORWARD:
             self._open[-1] = _LOSS
         self._note_change()
+        self._own_work_ends()
 
     def _note_change(self) -> None:
-        if len(self._changes) <= _MOST_CHANGES:
+        if self._counts_itself and len(self._changes) <= _MOST_CHANGES:
             self._changes.append((self._since[0], self._open[-1]))
 
     def _timed(self, function: Callable[..., Any], part: int) -> Callable[..., Any]:
@@ -163,7 +195,16 @@ class PartTimer:
             self._end()
 
 
+def _clocks() -> tuple[int, int]:
+    """Elapsed time and CPU time of this thread, ns."""
+    return time.perf_counter_ns(), time.thread_time_ns()
+
+
 for _function in (
+    _clocks,
+    PartTimer.pause,
+    PartTimer.resume,
+    PartTimer._own_work_ends,
     PartTimer.model_begins,
     PartTimer.optimizer_begins,
     PartTimer.part_ends,

@@ -36,6 +36,7 @@ from stepscope.capture.recording import Recording, detach_in_forked_children
 from stepscope.capture.step_detector import Kind, StepDetector
 from stepscope.capture.step_marks import StepMarks
 from stepscope.capture.timed_steps import FEWEST, TimedSteps
+from stepscope.capture.unrecorded_steps import UnrecordedSteps
 
 if TYPE_CHECKING:
     from stepscope.capture.run_shares.run_clock import RunClock
@@ -82,7 +83,7 @@ class Recorder:
         self._clock = clock
         self._timer: PartTimer | None = None
         self._timed: TimedSteps | None = None
-        self._unrecorded: TimedSteps | None = None
+        self._unrecorded: UnrecordedSteps | None = None
         self._running: TorchRecording | None = None
         self._early: TorchRecording | None = None
         self._main: TorchRecording | None = None
@@ -248,14 +249,26 @@ class Recorder:
         if self._timer is None:
             self._start_timing()
         if self._timer:
-            self._unrecorded = TimedSteps(self._timer)
+            self._unrecorded = self._time_steps_without_recording(self._timer)
         self._timed = None
         self._detach_from_recording()
         self._ranges.only_report()  # model calls are timed, and may end the steps
         self._on_complete(recording)
         self._release()
 
-    def _time_unrecorded(self, steps: TimedSteps, now: Reading) -> None:
+    def _time_steps_without_recording(self, timer: PartTimer) -> UnrecordedSteps:
+        timer.leave_itself_out()
+        if self._clock:
+            self._clock.leave_out_of(timer)
+        return UnrecordedSteps(timer, None if self._iterations.is_open else self._watch_calls)
+
+    def _watch_calls(self, watches: bool) -> None:
+        if watches:
+            self._ranges.only_report()
+        else:
+            self._ranges.remove()
+
+    def _time_unrecorded(self, steps: UnrecordedSteps, now: Reading) -> None:
         """A step ends `now`, and the next begins when this recorder has done its work."""
         steps.end(now)
         if steps.is_complete:
@@ -288,6 +301,8 @@ class Recorder:
     def _stop_timing(self) -> None:
         timer, self._timer, self._timed = self._timer, None, None
         self._ranges.timer = self._watch.timer = None
+        if self._clock:
+            self._clock.leave_out_of(None)
         if timer:
             with self._iterations.around_others():
                 timer.close()

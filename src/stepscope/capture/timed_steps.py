@@ -12,12 +12,15 @@ FEWEST = 3
 
 
 class TimedSteps:
-    """Reads the clocks of a timer where steps begin and end."""
+    """Reads the clocks of a timer where steps begin and end.
+
+    `steps` has the clocks at the begin and end of each.
+    """
 
     def __init__(self, timer: Timer) -> None:
         self._timer = timer
         self._begun: Reading | None = None
-        self._steps: list[tuple[Reading, Reading]] = []
+        self.steps: list[tuple[Reading, Reading]] = []
         self._queued_before = queued_ns()
 
     def begin(self) -> None:
@@ -27,24 +30,34 @@ class TimedSteps:
     def end(self, now: Reading | None = None) -> None:
         """The step that has begun, if any, ends, by default now."""
         if self._begun:
-            self._steps.append((self._begun, now or self._timer.read()))
+            self.steps.append((self._begun, now or self._timer.read()))
             self._begun = None
 
     def follow(self) -> None:
         """A step ends and the next begins, without a pause for the recorder."""
         now = self._timer.read()
         if self._begun:
-            self._steps.append((self._begun, now))
+            self.steps.append((self._begun, now))
         self._begun = now
 
     def add(self, begun: Reading, ended: Reading) -> None:
         """A step that was timed before."""
-        self._steps.append((begun, ended))
+        self.steps.append((begun, ended))
+
+    @property
+    def count(self) -> int:
+        """How many steps have been timed."""
+        return len(self.steps)
+
+    @property
+    def total_ns(self) -> int:
+        """Their elapsed time, ns."""
+        return sum(after.elapsed_ns - before.elapsed_ns for before, after in self.steps)
 
     @property
     def is_complete(self) -> bool:
         """Whether enough steps have been timed."""
-        return len(self._steps) >= MOST
+        return len(self.steps) >= MOST
 
     def describe(self) -> dict[str, Any] | None:
         """Their count, and percentiles of their times, ns; None if no step was timed.
@@ -54,35 +67,36 @@ class TimedSteps:
         `queued_ns` is how long that thread waited for a core until now, of `elapsed_ns` in all.
         Without parts, other threads do the work, and what that thread took is None.
         """
-        if not self._steps:
+        if not self.steps:
             return None
-        names = list(self._steps[0][0].parts)
-        elapsed = sorted(after.elapsed_ns - before.elapsed_ns for before, after in self._steps)
+        names = list(self.steps[0][0].parts)
+        elapsed = sorted(after.elapsed_ns - before.elapsed_ns for before, after in self.steps)
         before, now = self._queued_before, queued_ns()
         return {
-            "count": len(self._steps),
+            "count": len(self.steps),
             "median_ns": _percentile(elapsed, 0.5),
             "p10_ns": _percentile(elapsed, 0.1),
             "p90_ns": _percentile(elapsed, 0.9),
-            "cpu_ns": _median([b.cpu_ns - a.cpu_ns for a, b in self._steps]) if names else None,
-            "process_cpu_ns": _median(
-                [b.process_cpu_ns - a.process_cpu_ns for a, b in self._steps]
+            "cpu_ns": median([b.cpu_ns - a.cpu_ns for a, b in self.steps]) if names else None,
+            "process_cpu_ns": median(
+                [b.process_cpu_ns - a.process_cpu_ns for a, b in self.steps]
             ),
-            "elapsed_ns": self._steps[-1][1].elapsed_ns - self._steps[0][0].elapsed_ns,
+            "elapsed_ns": self.steps[-1][1].elapsed_ns - self.steps[0][0].elapsed_ns,
             "queued_ns": now - before if names and before is not None and now is not None else None,
-            "parts": {name: _part(self._steps, name) for name in names},
+            "parts": {name: _part(self.steps, name) for name in names},
         }
 
 
 def _part(steps: Sequence[tuple[Reading, Reading]], part: str) -> dict[str, int]:
     return {
-        name: _median([after.parts[part][clock] - before.parts[part][clock]
+        name: median([after.parts[part][clock] - before.parts[part][clock]
                        for before, after in steps])
         for clock, name in enumerate(("median_ns", "cpu_ns"))
     }  # fmt: skip
 
 
-def _median(times: Sequence[int]) -> int:
+def median(times: Sequence[int]) -> int:
+    """One of the middle values."""
     return _percentile(sorted(times), 0.5)
 
 

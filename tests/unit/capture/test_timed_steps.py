@@ -190,6 +190,36 @@ def test_models_with_and_without_gradients_are_timed(
     assert moments[:5] == [0, 100, 1100, 1111, 11_111]
 
 
+def test_the_recorders_own_work_is_no_time_of_an_unrecorded_step(
+    timer: PartTimer, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every reading of the clock takes a microsecond, and a hook inside the step 500."""
+    reads = [0]
+
+    def slow_clock() -> int:
+        reads[0] += 1
+        return clock.elapsed + 1000 * reads[0]
+
+    monkeypatch.setattr(time, "perf_counter_ns", slow_clock)
+    timer.leave_itself_out()
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1)
+    steps = TimedSteps(timer)
+    steps.follow()
+    for _ in range(3):
+        clock.run(10, 10)
+        timer.pause()
+        clock.run(500, 500)
+        timer.resume()
+        optimizer.zero_grad()
+        optimizer.step()
+        steps.follow()
+    facts = steps.describe()
+    assert facts["cpu_ns"] == 10
+    assert facts["parts"]["rest"]["cpu_ns"] == 10
+    # A part has the reading at its end, the rest those at the begin of others and of the step.
+    assert facts["median_ns"] == sum(part["median_ns"] for part in facts["parts"].values())
+
+
 def test_a_layer_that_backward_runs_again_is_backward(
     timer: PartTimer, clock: Clock, ranges: ModuleRanges
 ) -> None:

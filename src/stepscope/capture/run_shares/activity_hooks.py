@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.optim import optimizer as torch_optimizer
@@ -49,6 +49,16 @@ _RANGES = {"evaluation": "evaluation", "checkpointing": "checkpointing"}
 Function = Callable[..., Any]
 
 
+class Pausable(Protocol):
+    """Measures steps."""
+
+    def pause(self) -> None:
+        """A hook begins to work."""
+
+    def resume(self) -> None:
+        """It is done."""
+
+
 class ActivityHooks:
     """Reports the activities of the thread that made it, until closed."""
 
@@ -56,6 +66,7 @@ class ActivityHooks:
         self._log = log
         self._thread = threading.get_ident()
         self._places: dict[tuple[int, int, str], tuple[CodeType, Activity | None]] = {}
+        self.timer: Pausable | None = None  # of steps, to which the hooks' own time is foreign
         self.marks = False  # whether activities are ranges in the trace that is being recorded
         # Open blocks without gradients and their ranges, outermost first.
         self._blocks: list[tuple[Activity | None, Any]] = []
@@ -106,6 +117,17 @@ class ActivityHooks:
             if hasattr(sys.modules[module], name):
                 self._patch(sys.modules[module], name, self._saving)
 
+    def _report(self, to_log: Callable[[Any], Any], what: Any) -> None:
+        """Call a method of the log, outside of the time of steps."""
+        if self.timer is None:
+            to_log(what)
+            return
+        self.timer.pause()
+        try:
+            to_log(what)
+        finally:
+            self.timer.resume()
+
     def _is_elsewhere(self) -> bool:
         return threading.get_ident() != self._thread
 
@@ -115,28 +137,31 @@ class ActivityHooks:
         def backward(*args: Any, **kwargs: Any) -> Any:
             if self._is_elsewhere():
                 return original(*args, **kwargs)
-            self._log.begin_training(self._log.backward)
+            self._report(self._log.begin_training, self._log.backward)
             try:
                 return original(*args, **kwargs)
             finally:
-                self._log.end(self._log.backward)
+                self._report(self._log.end, self._log.backward)
 
         return backward
 
     def _optimizer_begins(self, optimizer: Any, args: object, kwargs: object) -> None:
         if torch.compiler.is_compiling() or self._is_elsewhere():
             return
-        if self._stepping == id(optimizer):
+        self._report(self._begin_step, id(optimizer))
+
+    def _begin_step(self, optimizer: int) -> None:
+        if self._stepping == optimizer:
             self._log.end(self._log.optimizer)  # its last step failed
         if self._log.begin_training(self._log.optimizer):
-            self._stepping = id(optimizer)
+            self._stepping = optimizer
 
     def _optimizer_ended(self, optimizer: Any, args: object, kwargs: object) -> None:
         if torch.compiler.is_compiling() or self._is_elsewhere():
             return
         if self._stepping == id(optimizer):
             self._stepping = None
-            self._log.end_step(id(optimizer))
+            self._report(self._log.end_step, id(optimizer))
 
     # -- data loaders
 
@@ -190,12 +215,16 @@ class ActivityHooks:
         def __enter__(block: Any) -> Any:
             result = original(block)
             if not self._is_elsewhere():
+                if timer := self.timer:
+                    timer.pause()
                 activity = None
                 if self._log.is_idle and not torch.is_grad_enabled():
                     activity = self._place("no_grad")
                 if activity:
                     self._log.begin(activity)
                 self._blocks.append((activity, self._range(activity)))
+                if timer:
+                    timer.resume()
             return result
 
         return __enter__

@@ -1,0 +1,99 @@
+"""Steps after a recording, timed with clocks that only the test advances."""
+
+import pytest
+
+from stepscope.capture.clock_readings import Reading
+from stepscope.capture.part_timer import PARTS
+from stepscope.capture.timed_steps import MOST
+from stepscope.capture.unrecorded_steps import UnrecordedSteps
+
+US, MS = 1_000, 1_000_000
+STEP = {"forward": 300 * US, "loss": 50 * US, "backward": 500 * US, "optimizer": 100 * US}
+
+
+class Program:
+    """Its steps take the times of `STEP`; a watch on calls costs `watch_ns` in each forward."""
+
+    def __init__(self, watch_ns: int = 0, can_switch: bool = True) -> None:
+        self.elapsed, self.parts = 0, dict.fromkeys(PARTS, 0)
+        self.watch_ns, self.watches, self.changes = watch_ns, True, 0
+        self.steps = UnrecordedSteps(self, self._watch if can_switch else None)
+        self.steps.begin()
+
+    def _watch(self, watches: bool) -> None:
+        self.watches, self.changes = watches, self.changes + 1
+
+    def read(self) -> Reading:
+        parts = {name: (ns, ns) for name, ns in self.parts.items()}
+        return Reading(self.elapsed, self.elapsed, self.elapsed, parts)
+
+    def run(self, count: int, factor: float = 1.0) -> None:
+        """Run steps until they are timed, at most `count`; they take `factor` times as long."""
+        for _ in range(count):
+            if self.steps.is_complete:
+                return
+            for part, ns in STEP.items():
+                self._spend(part, round(factor * ns))
+            if self.watches:
+                self._spend("forward", self.watch_ns)
+            self.steps.end(self.read())
+            self.elapsed += 7 * MS  # the recorder works
+            self.steps.begin()
+
+    def _spend(self, part: str, ns: int) -> None:
+        told_apart = self.watches or part not in ("forward", "loss")
+        self.parts[part if told_apart else "rest"] += ns
+        self.elapsed += ns
+
+
+def parts_of(facts: dict) -> dict[str, int]:
+    return {name: part["cpu_ns"] for name, part in facts["parts"].items() if part["cpu_ns"]}
+
+
+@pytest.mark.parametrize("watch_ns", [0, 20 * US, 60 * US])
+def test_the_watch_on_calls_costs_nothing_in_the_result(watch_ns: int) -> None:
+    program = Program(watch_ns)
+    program.run(1000)
+    facts = program.steps.describe()
+    assert program.steps.is_complete
+    assert parts_of(facts) == STEP
+    assert facts["median_ns"] == facts["cpu_ns"] == sum(STEP.values())
+
+
+def test_steps_that_still_become_shorter_are_not_timed() -> None:
+    program = Program()
+    for factor in (2.0, 1.8, 1.6, 1.4, 1.2, 1.1):
+        program.run(5, factor)
+    program.run(1000)
+    assert parts_of(program.steps.describe()) == STEP
+
+
+def test_waiting_ends_in_a_run_that_becomes_faster_for_ever() -> None:
+    program = Program()
+    for step in range(400):
+        program.run(1, 50.0 * 0.95**step)
+    assert program.steps.is_complete
+
+
+@pytest.mark.parametrize("count", [3, 12, 15, 19, 25])
+def test_a_run_that_ends_soon_has_its_last_steps(count: int) -> None:
+    program = Program()
+    program.run(count)
+    facts = program.steps.describe()
+    assert not program.steps.is_complete
+    assert facts["count"] == min(count, MOST)
+    assert parts_of(facts) == STEP
+
+
+def test_a_watch_that_ends_the_steps_stays_on() -> None:
+    program = Program(20 * US, can_switch=False)
+    program.run(1000)
+    assert parts_of(program.steps.describe()) == {**STEP, "forward": STEP["forward"] + 20 * US}
+    assert program.changes == 0
+
+
+def test_noise_cannot_take_away_more_than_a_third_of_the_forward_pass() -> None:
+    """Other work made the steps with a watch longer."""
+    program = Program(200 * US)
+    program.run(1000)
+    assert parts_of(program.steps.describe())["forward"] >= 0.7 * STEP["forward"]
