@@ -10,7 +10,7 @@ from stepscope.analyze.rule import Rule
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.annotate.steps.step_coverage import coverage_note
 from stepscope.errors import RuleError, StepscopeError
-from stepscope.summary.machine_load import load_warning
+from stepscope.summary.machine_load import certain_share, core_share, load_warning
 
 LEAST_SHARE = 0.01
 MOST_GROUPS = 5
@@ -148,11 +148,31 @@ def _related(main: Finding, other: Finding) -> bool:
 
 def _apply(rule: Rule, context: RuleContext) -> list[Finding]:
     try:
-        found = [replace(one, rule=rule.name, cause=rule.cause or rule.name)
-                 for one in rule.function(context)]  # fmt: skip
+        found = [
+            _under_load(context, replace(one, rule=rule.name, cause=rule.cause or rule.name))
+            for one in rule.function(context)
+        ]
     except StepscopeError:
         raise
     except Exception as error:
         raise RuleError(f"rule {rule.name} failed on {context.trace.metadata.source}: "
                         f"{type(error).__name__}: {error}") from error  # fmt: skip
     return [one for one in found if one.share >= LEAST_SHARE or rule.notice]
+
+
+def _under_load(context: RuleContext, finding: Finding) -> Finding:
+    """The finding, with a wider range where the process waited for a core.
+
+    Device work takes no longer then.
+    """
+    events = [event for place in finding.evidence for event in place.events]
+    if not finding.share or (events and context.search.device_work[events].all()):
+        return finding
+    share = core_share(context.trace.metadata.capture)
+    least = certain_share(finding.share, context.measures.summary.verdict, share)
+    if least >= finding.share:
+        return finding
+    certain = least / finding.share
+    low, high = finding.gain.range_ms or (finding.gain.ms, finding.gain.ms)
+    gain = replace(finding.gain, range_ms=(certain * low, high))
+    return replace(finding, certain=certain, gain=gain)

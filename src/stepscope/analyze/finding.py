@@ -117,6 +117,7 @@ class Finding:
         limit: the highest severity that the evidence supports.
         patch: the lines to change, where the object to change is created in one known call.
         steady_ms: the same without first-use costs and one-off delays; shares are of it.
+        certain: the part of the gain that other processes on the machine cannot explain, 0 to 1.
     """
 
     rule: str
@@ -130,6 +131,7 @@ class Finding:
     limit: str = "critical"
     steady_ms: float = 0.0
     patch: Patch | None = None
+    certain: float = 1.0
 
     @property
     def share(self) -> float:
@@ -139,8 +141,9 @@ class Finding:
 
     @property
     def severity(self) -> str:
-        """One of `LEVELS`, by the share of the step, up to `limit`."""
-        level = (self.share >= WARNING) + (self.share >= CRITICAL)
+        """One of `LEVELS`, by the certain share of the step, up to `limit`."""
+        share = self.certain * self.share
+        level = (share >= WARNING) + (share >= CRITICAL)
         return LEVELS[min(level, LEVELS.index(self.limit))]
 
     def to_json(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from stepscope.trace.nesting import inherit
 
 LONG_NS = 1_000_000
 MAIN_SHARE = 0.1  # of the time of the name with most; others only surround it
+LOOP = "the training loop"
 _NONE = -1
 _EVER = 2**62
 
@@ -110,13 +111,19 @@ def _is_step(context: RuleContext, rows: Rows) -> Mask:
     return found
 
 
+def mostly_in(context: RuleContext, rows: Rows, spent: Ids) -> str:
+    """`, mostly in NAME`; empty if the training loop itself, which the sentence names, has most."""
+    name = name_of_stall(context, rows, spent)
+    return "" if name == LOOP else f", mostly in {name}"
+
+
 def name_of_stall(context: RuleContext, rows: Rows, spent: Ids) -> str:
     """The range or frame with most of the time, and the user's function that called it."""
     names = context.events["name"][rows]
     worst = int(np.bincount(names, spent).argmax())
     name = context.events.text("name").values[worst]
-    if name.startswith("ProfilerStep"):
-        return "the training loop"
+    if plain_name(name) == LOOP:
+        return LOOP
     row = int(rows[names == worst][0])
     caller = context.place(row).removeprefix(" in ")
     is_frame = context.events.text("category")[row] == "python"

@@ -72,8 +72,9 @@ class PartTimer:
         self._open[:] = [_REST]  # an optimizer that failed has not ended
         times = zip(self._elapsed, self._cpu, strict=True)
         parts = dict(zip(PARTS, times, strict=True))
-        elapsed_ns, cpu_ns = (now - own for now, own in zip(self._since, self._left_out, strict=True))
-        return Reading(elapsed_ns, cpu_ns, time.process_time_ns() - self._left_out[1], parts)
+        left_out, cpu_left_out = self._left_out
+        elapsed_ns, cpu_ns = self._since[0] - left_out, self._since[1] - cpu_left_out
+        return Reading(elapsed_ns, cpu_ns, time.process_time_ns() - cpu_left_out, parts)
 
     def leave_itself_out(self) -> None:
         """From now on the recorder's own work is no time of a step, as no recording runs."""

@@ -78,9 +78,7 @@ class TimedSteps:
             "p10_ns": _percentile(elapsed, 0.1),
             "p90_ns": _percentile(elapsed, 0.9),
             "cpu_ns": median([b.cpu_ns - a.cpu_ns for a, b in self.steps]) if names else None,
-            "process_cpu_ns": median(
-                [b.process_cpu_ns - a.process_cpu_ns for a, b in self.steps]
-            ),
+            "process_cpu_ns": median([b.process_cpu_ns - a.process_cpu_ns for a, b in self.steps]),
             "elapsed_ns": self.steps[-1][1].elapsed_ns - self.steps[0][0].elapsed_ns,
             "queued_ns": now - before if names and before is not None and now is not None else None,
             "parts": {name: _part(self.steps, name) for name in names},

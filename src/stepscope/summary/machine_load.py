@@ -1,4 +1,4 @@
-"""How much of a core the recorded process got, and what that leaves of a verdict."""
+"""How much of a core the recorded process got, and what that leaves of verdicts and findings."""
 
 from __future__ import annotations
 
@@ -51,6 +51,24 @@ def under_load(verdict: Verdict, share: float | None) -> Verdict:
         sentence = "Cannot tell what limits the step, since other processes used the machine. "
         return Verdict("unknown", 0.0, f"{sentence}As recorded: {verdict.sentence}")
     return replace(verdict, sentence=f"{verdict.sentence} Other processes may be the cause.")
+
+
+def certain_share(part: float, verdict: Verdict, share: float | None) -> float:
+    """How much of the step a part takes at least, wherever the process waited for a core.
+
+    Without a verdict nothing is certain. A step that its device limits is no shorter on a quiet
+    machine. Else all the time without a core may have been in this part.
+
+    Args:
+        part: what it takes as recorded, a share of the step.
+        verdict: as `under_load` left it.
+        share: of a core, as `core_share` gives it.
+    """
+    if verdict.bound_by == "unknown":
+        return 0.0
+    if share is None or share >= QUIET or verdict.bound_by == "device":
+        return part
+    return max(part - (1 - share), 0.0) / share
 
 
 def load_warning(capture: Mapping[str, Any]) -> str:

@@ -169,8 +169,8 @@ def test_python_that_comes_back_in_each_step_is_told_with_its_place() -> None:
     )
     assert finding is not None
     assert finding.what == (
-        "The training loop runs Python and no operator for 35% of the step, mostly in the "
-        "training loop: 4 ms without interruption between SGD.step and aten::mm."
+        "The training loop runs Python and no operator for 35% of the step: "
+        "4 ms without interruption between SGD.step and aten::mm."
     )
     assert "stepscope run --stack" in finding.advice
     assert finding.gain.ms == pytest.approx(3.5)

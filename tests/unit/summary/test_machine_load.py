@@ -3,7 +3,7 @@
 import pytest
 
 from stepscope.summary.facts import Verdict
-from stepscope.summary.machine_load import core_share, load_warning, under_load
+from stepscope.summary.machine_load import certain_share, core_share, load_warning, under_load
 
 CPU = Verdict("cpu", 0.6, "The step is CPU-bound.")
 
@@ -52,3 +52,23 @@ def test_a_verdict_on_a_busy_machine(share: float | None, bound_by: str, text: s
 def test_a_device_that_limits_the_step_does_so_on_any_machine() -> None:
     device = Verdict("device", 0.97, "The step is device-bound.")
     assert under_load(device, 0.2) == device
+
+
+@pytest.mark.parametrize(
+    ("part", "share", "bound_by", "least"),
+    [
+        (0.4, None, "cpu", 0.4),
+        (0.4, 0.96, "cpu", 0.4),
+        (0.4, 0.8, "cpu", 0.25),
+        (0.1, 0.8, "cpu", 0.0),
+        (1.0, 0.8, "cpu", 1.0),
+        (0.4, 0.8, "device", 0.4),
+        (0.9, 0.5, "unknown", 0.0),
+    ],
+)
+def test_what_a_part_of_the_step_takes_at_least(
+    part: float, share: float | None, bound_by: str, least: float
+) -> None:
+    """Of 10 ms, 4 are in a part; the process waited for 2, so at least 2 of 8 are."""
+    found = certain_share(part, Verdict(bound_by, 0.5, ""), share)
+    assert found == pytest.approx(least)

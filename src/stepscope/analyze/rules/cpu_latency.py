@@ -10,7 +10,7 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.python_stalls import (
     PythonStalls,
     find_python_stalls,
-    name_of_stall,
+    mostly_in,
     share,
     stalled_ranges,
 )
@@ -146,8 +146,8 @@ def _python(context: RuleContext) -> Iterator[Finding]:
     frames = len(context.find(category="python", on_device=False)) > 0
     advice = context.by_framework(PYTHON, jax=PYTHON_OF_JAX)
     yield context.finding(
-        f"The training loop runs Python and no operator for {part:.0%} of the step, mostly "
-        f"in {name_of_stall(context, rows, spent)}{_between(context, found)}.",
+        f"The training loop runs Python and no operator for {part:.0%} of the step"
+        f"{mostly_in(context, rows, spent)}{_between(context, found)}.",
         advice if frames else f"{advice} {context.by_framework(NAMES, jax=NAMES_OF_JAX)}",
         rows,
         context.bound(part * context.steady_ms, "at most the time between operators"),
