@@ -68,6 +68,8 @@ class _Text:
             text.append(f"   {' · '.join(fact for fact in facts if fact)}\n", "dim")
         for name, (was, is_) in self.found.differing.items():
             text.append(f"! different {name}: {was or 'unknown'} → {is_ or 'unknown'}\n", "yellow")
+        for mark, run in (("A", self.found.before), ("B", self.found.after)):
+            text.append(f"! {mark}: {run.load}\n" if run.load else "", "yellow")
         return text
 
     def step(self) -> Text:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from stepscope.annotate.core_share import QUIET
 from stepscope.annotate.steps.steps import ranks_with_steps
 from stepscope.arrays import Floats
 from stepscope.diff.sample import Key, Sample
@@ -34,7 +35,8 @@ class Side:
 class Row:
     """One part of the step before and after.
 
-    `verdict`: `slower` or `faster`; `unclear` if the change is within step-to-step noise;
+    `verdict`: `slower` or `faster`; `unclear` if the change is within step-to-step noise, or may
+    come from other processes on the machine;
     `one_step` if a side has only one step, which says nothing about noise; `same`; `new` or `gone`
     if only one side has the part.
     """
@@ -131,18 +133,19 @@ def compare(
     if to_rank is None and first.rank in ranks_with_steps(after):
         to_rank = first.rank
     second = measure_run(after, to_rank, on_device)
+    shares = [run.core_share or 1.0 for run in (first, second)]
     return RunComparison(
         first,
         second,
-        _row(("step",), first.step_ns, second.step_ns, None, None),
-        {name: _rows(first.parts[name], second.parts[name]) for name in first.parts},
+        _row(("step",), first.step_ns, second.step_ns, None, None, shares),
+        {name: _rows(first.parts[name], second.parts[name], shares) for name in first.parts},
     )
 
 
-def _rows(before: Sample, after: Sample) -> list[Row]:
+def _rows(before: Sample, after: Sample, shares: Sequence[float]) -> list[Row]:
     rows = [
         _row(key, before.times.get(key), after.times.get(key), before.counts.get(key),
-             after.counts.get(key))
+             after.counts.get(key), shares)
         for key in dict.fromkeys([*before.times, *after.times])
     ]  # fmt: skip
     return sorted(rows, key=lambda row: -abs(row.change_ms))
@@ -154,10 +157,13 @@ def _row(
     after: Floats | None,
     calls_before: Floats | None,
     calls_after: Floats | None,
+    core_shares: Sequence[float],
 ) -> Row:
     side_a, side_b = _side(before, calls_before), _side(after, calls_after)
     was, is_ = side_a.median_ms if side_a else 0.0, side_b.median_ms if side_b else 0.0
     verdict = _verdict(before, after, is_ - was)
+    if verdict in ("slower", "faster") and _waiting_explains(was, is_, core_shares):
+        verdict = "unclear"
     return Row(key, side_a, side_b, is_ - was, is_ / was if was else None, verdict)
 
 
@@ -182,6 +188,12 @@ def _verdict(before: Floats | None, after: Floats | None, change_ms: float) -> s
         return "unclear"
     # The sign comes from the medians shown: a single slow step can pull the mean.
     return "slower" if change_ms > 0 else "faster"
+
+
+def _waiting_explains(was: float, is_: float, core_shares: Sequence[float]) -> bool:
+    """Whether the longer side may be as short as the other but for its wait for a core."""
+    longer, share = max(zip((was, is_), core_shares, strict=True))
+    return share < QUIET and share * longer <= min(was, is_)
 
 
 def _run_json(run: MeasuredRun) -> dict[str, Any]:

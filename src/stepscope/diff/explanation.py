@@ -57,6 +57,8 @@ def _step(found: RunComparison) -> str:
 
 def _doubt(found: RunComparison) -> str:
     """Few steps may leave a change uncertain that most of them show: that is no noise."""
+    if found.before.load or found.after.load:
+        return "which other processes on the machine may have caused"
     beyond, steps = found.beyond, len(found.after.steps)
     if beyond <= steps / 2:
         return "which is within noise"

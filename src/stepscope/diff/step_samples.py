@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stepscope.annotate.core_share import core_share, load_warning
 from stepscope.annotate.device.idle import busiest_device
 from stepscope.annotate.links.launch_sides import device_work, on_host
 from stepscope.annotate.links.launches import launch_of
@@ -35,6 +36,9 @@ class MeasuredRun:
         on_device: whether device work is measured, or else operators on the CPU.
         parts: samples of time use, stages, kinds of work, modules, operators and kernels.
         facts: what should be equal on both sides, by name.
+        core_share: the share of a core that the process got; None if unknown, or of no matter for
+            device work.
+        load: how other processes slowed the steps; empty if they did not.
     """
 
     source: str
@@ -45,6 +49,8 @@ class MeasuredRun:
     on_device: bool
     parts: Mapping[str, Sample]
     facts: Mapping[str, str]
+    core_share: float | None = None
+    load: str = ""
 
 
 def measure_run(
@@ -86,6 +92,8 @@ def measure_run(
             "kernels": _kernels(trace, work),
         },
         facts=_facts(trace),
+        core_share=None if work.on_device else core_share(trace.metadata.capture),
+        load=load_warning(trace.metadata.capture),
     )
 
 

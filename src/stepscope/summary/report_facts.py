@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stepscope.annotate.core_share import core_share
 from stepscope.annotate.device.host_idle import exposed_communication, python_time
 from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.annotate.steps.steps import ranks_with_steps
@@ -20,7 +21,7 @@ from stepscope.summary.facts import (
     WarmUp,
 )
 from stepscope.summary.iteration_facts import iterations_of
-from stepscope.summary.machine_load import core_share, under_load
+from stepscope.summary.machine_load import under_load
 from stepscope.summary.module_costs import models_that_run, module_tree
 from stepscope.summary.run_shares import run_shares
 from stepscope.summary.selected_steps import SelectedSteps

@@ -10,11 +10,11 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from stepscope.annotate.core_share import load_warning
 from stepscope.summary.efficiency_text import efficiency_parts
 from stepscope.summary.facts import Device, StepTimes, Summary
 from stepscope.summary.iterations_text import iterations_table
 from stepscope.summary.kernels_text import kernels_parts
-from stepscope.summary.machine_load import load_warning
 from stepscope.summary.modules_text import modules_table
 from stepscope.summary.numbers import count, ms, percent, plural, size
 from stepscope.summary.run_shares import run_lines

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from stepscope.annotate.core_share import load_warning
 from stepscope.errors import ChangeError
 from stepscope.graph import (
     Graph,
@@ -207,7 +208,10 @@ def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) 
     kept = f"{unexplained:.1%} of the step are delays without a known cause; they stay"
     known = (kept,) if abs(unexplained) >= _LEAST_UNEXPLAINED else ()
     always = (_ALWAYS, _TOGETHER if graph.window.rank < 0 else _ALIKE)
-    return (*always, *known, *(text for one in requests for text in one.change.assumed(graph)))
+    load = load_warning(graph.trace.metadata.capture)
+    busy = (f"the times of the CPU are typical, although {load}",) if load else ()
+    of_changes = (text for one in requests for text in one.change.assumed(graph))
+    return (*always, *known, *busy, *of_changes)
 
 
 def _changed(graph: Graph, requests: Sequence[Request], side: str = "") -> Graph:

@@ -10,8 +10,10 @@ from drawn_findings import found
 
 from stepscope.analyze import Finding, Rule, RuleContext, apply_rules
 from stepscope.annotate import annotate
+from stepscope.graph import build_graph
 from stepscope.summary.report_facts import summarize
 from stepscope.testing import drawn_trace
+from stepscope.whatif import CHANGES, parse_request, predict
 
 PYTHON = "\n".join(
     f"main | {start} {start + 1000} | ProfilerStep#{step}\n"
@@ -50,6 +52,14 @@ def test_a_finding_is_no_more_certain_than_the_verdict(
         assert low == pytest.approx(least_ms)
     summary = summarize(annotate(drawn_trace(PYTHON, capture=capture(core_share))))
     assert (summary.verdict.bound_by == "unknown") == (severity == "info")
+
+
+@pytest.mark.parametrize(("core_share", "says"), [(1.0, False), (0.51, True)])
+def test_a_prediction_says_that_the_machine_was_busy(core_share: float, says: bool) -> None:
+    trace = annotate(drawn_trace(PYTHON, capture=capture(core_share)))
+    change = "scale:select=name=aten::mm,factor=0.5"
+    answer = predict(build_graph(trace), [parse_request(change, CHANGES)])
+    assert any("this process got 51% of a core" in text for text in answer.assumptions) == says
 
 
 @pytest.mark.parametrize(("on_device", "certain"), [(True, 1.0), (False, 0.0)])
