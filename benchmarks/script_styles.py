@@ -28,7 +28,7 @@ import numpy as np
 import stepscope
 
 SCRIPTS = Path(__file__).with_name("script_styles")
-WARMUP, RECORDED, AFTER, TIMED = 10, 15, 25, 35
+WARMUP, RECORDED, AFTER, TIMED = 10, 15, 270, 35  # short steps are timed for up to 250 steps
 STEPS = WARMUP + RECORDED + AFTER + TIMED
 STAGES = {
     "data": ("data_loading",),

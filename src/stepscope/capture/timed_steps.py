@@ -62,8 +62,9 @@ class TimedSteps:
     def describe(self) -> dict[str, Any] | None:
         """Their count, and percentiles of their times, ns; None if no step was timed.
 
-        `median_ns`, `p10_ns` and `p90_ns` are elapsed time, `cpu_ns` is CPU time of the thread that
-        trains and `process_cpu_ns` of all threads (medians); `parts` has both medians by part.
+        `median_ns`, `p10_ns` and `p90_ns` are elapsed time, `cpu_ns` (with percentiles) is CPU time
+        of the thread that trains and `process_cpu_ns` of all threads (medians); `parts` has both
+        medians by part.
         `queued_ns` is how long that thread waited for a core until now, of `elapsed_ns` in all.
         Without parts, other threads do the work, and what that thread took is None.
         """
@@ -71,13 +72,16 @@ class TimedSteps:
             return None
         names = list(self.steps[0][0].parts)
         elapsed = sorted(after.elapsed_ns - before.elapsed_ns for before, after in self.steps)
+        cpu = sorted(after.cpu_ns - before.cpu_ns for before, after in self.steps)
         before, now = self._queued_before, queued_ns()
         return {
             "count": len(self.steps),
             "median_ns": _percentile(elapsed, 0.5),
             "p10_ns": _percentile(elapsed, 0.1),
             "p90_ns": _percentile(elapsed, 0.9),
-            "cpu_ns": median([b.cpu_ns - a.cpu_ns for a, b in self.steps]) if names else None,
+            "cpu_ns": _percentile(cpu, 0.5) if names else None,
+            "cpu_p10_ns": _percentile(cpu, 0.1) if names else None,
+            "cpu_p90_ns": _percentile(cpu, 0.9) if names else None,
             "process_cpu_ns": median([b.process_cpu_ns - a.process_cpu_ns for a, b in self.steps]),
             "elapsed_ns": self.steps[-1][1].elapsed_ns - self.steps[0][0].elapsed_ns,
             "queued_ns": now - before if names and before is not None and now is not None else None,

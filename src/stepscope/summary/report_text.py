@@ -26,6 +26,7 @@ _ROOM_FOR_BARS = 76
 _SKEWED = 0.1
 _UNEVEN = 3
 _OVERLAP = 1.005
+_NOTABLE_ERROR = 0.03  # of the median of the unrecorded steps
 _UNEXPLAINED = 0.1
 _TIME_STYLE = {
     "computing": "green", "communication": "magenta", "data": "yellow", "synchronization": "cyan",
@@ -77,7 +78,10 @@ def recording_cost(summary: Summary) -> str:
     if not cost:
         return ""
     recorded, unrecorded = (cost[name] for name in ("recorded_ns", "unrecorded_ns"))
-    steps = f"as recorded {ms(recorded / 1e6)} ms, unrecorded {ms(unrecorded / 1e6)} ms (medians)"
+    error = cost.get("unrecorded_error", 0.0)
+    noise = f" ± {error:.0%}" if error >= _NOTABLE_ERROR else ""
+    steps = f"as recorded {ms(recorded / 1e6)} ms, unrecorded {ms(unrecorded / 1e6)} ms{noise}"
+    steps += " (medians)"
     if "removed_ns" not in cost:
         return f"{steps}; times are as recorded"
     removed, events = cost["removed_ns"], cost["events"]

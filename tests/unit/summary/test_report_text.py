@@ -171,6 +171,19 @@ def timed(median_ms: int) -> dict[str, int]:
     return {"count": 20, "median_ns": median_ms * 1_000_000, "p10_ns": 0, "p90_ns": 0}
 
 
+def test_a_median_of_steps_that_vary_is_uncertain() -> None:
+    """Two standard errors of the median of 20 steps, most of which take 100 to 160 ms."""
+    times = {**timed(120), "cpu_ns": 120_000_000, "cpu_p10_ns": 100_000_000}
+    out = printed(
+        drawn(ONE, capture={"unrecorded_steps": {**times, "cpu_p90_ns": 160_000_000}}), 160
+    )
+    assert "unrecorded 120.0 ms ± 11% (medians)" in " ".join(out.split())
+    out = printed(
+        drawn(ONE, capture={"unrecorded_steps": {**times, "cpu_p90_ns": 110_000_000}}), 160
+    )
+    assert "unrecorded 120.0 ms (medians)" in " ".join(out.split())
+
+
 @pytest.mark.parametrize(
     ("unrecorded", "text"),
     [

@@ -13,6 +13,8 @@ from stepscope.trace.trace import Trace
 WHOLE = "rest"
 OTHER_WORK = 1.3  # of the CPU time of recorded steps, which holds the cost of recording, too
 _CHANCE_NS = 500_000  # so much of one step's work may run in another, as XLA's threads work behind
+_BETWEEN_PERCENTILES = 2.563  # deviations of a normal distribution from the 10th to the 90th
+_OF_MEDIAN = 1.253  # its standard error as a multiple of that of the mean
 MOST_NS = 10_000  # per event: recording costs 1 to 6 µs (benchmarks/recording_cost.py)
 
 
@@ -37,6 +39,22 @@ def part_costs(trace: Trace) -> dict[str, float]:
         for name, times in recorded["parts"].items()
         if name in unrecorded["parts"]
     }
+
+
+def error_of_median(steps: Mapping[str, Any]) -> float:
+    """How far the median of timed steps may be from that of many more, as a share of it.
+
+    Two standard errors, with the deviation of a normal distribution of these percentiles. On a
+    machine that others use it is large: the core's speed changes from step to step.
+
+    Args:
+        steps: as `unrecorded_steps` of a capture has them.
+    """
+    middle, low, high = (steps.get(name) for name in ("cpu_ns", "cpu_p10_ns", "cpu_p90_ns"))
+    if not middle or low is None or high is None:
+        return 0.0
+    deviation = (high - low) / _BETWEEN_PERCENTILES
+    return float(2 * _OF_MEDIAN * deviation / steps["count"] ** 0.5 / middle)
 
 
 def median_step_ns(trace: Trace) -> float:

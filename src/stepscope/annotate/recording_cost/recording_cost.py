@@ -9,7 +9,11 @@ import numpy as np
 from stepscope.annotate.device.idle import time_blocked
 from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.recording_cost.corrected_clocks import Clocks, corrected_clocks
-from stepscope.annotate.recording_cost.part_costs import median_step_ns, part_costs
+from stepscope.annotate.recording_cost.part_costs import (
+    error_of_median,
+    median_step_ns,
+    part_costs,
+)
 from stepscope.annotate.recording_cost.recorded_gaps import (
     removed_time,
     stretches_of,
@@ -45,6 +49,7 @@ def without_recording_cost(recorded: Trace, annotated: Trace) -> Trace:
     facts: dict[str, Any] = {
         "recorded_ns": round(median_step_ns(annotated)),
         "unrecorded_ns": capture["unrecorded_steps"]["median_ns"],
+        "unrecorded_error": round(error_of_median(capture["unrecorded_steps"]), 4),
         "removed_ns": round(float(removed.sum()) / steps),
         "events": round(float(stretches.events[stretches.part >= 0].sum()) / steps),
     }

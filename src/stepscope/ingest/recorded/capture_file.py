@@ -88,6 +88,8 @@ class TimedSteps(Struct):
     p10_ns: Duration
     p90_ns: Duration
     cpu_ns: Duration | None = None
+    cpu_p10_ns: Duration | None = None
+    cpu_p90_ns: Duration | None = None
     process_cpu_ns: Duration | None = None
     elapsed_ns: Duration | None = None
     queued_ns: Duration | None = None
