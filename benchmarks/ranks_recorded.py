@@ -50,7 +50,7 @@ def _record(fault: str, slow: int, processes: int, folder: Path) -> None:
     scripts = Path(sys.executable).parent
     subprocess.run(
         [scripts / "torchrun", "--no-python", "--nproc-per-node", str(processes),
-         "--master-port", "0", scripts / "stepscope", "run", SCRIPT, fault, str(slow)],
+         "--standalone", scripts / "stepscope", "run", SCRIPT, fault, str(slow)],
         cwd=folder, check=True, capture_output=True, timeout=300,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip

@@ -44,9 +44,11 @@ def job_with(table: JobTable, replay: Replay, name: str, factor: float) -> Repla
 def without_stragglers(table: JobTable, replay: Replay) -> Replay:
     """The job if ranks that work longer than the median peer worked as long as it does.
 
-    Peers run the same kernels; if some rank has no peer, all ranks are compared.
+    Peers run the same kernels; if some rank has no peer, all ranks are compared. Without a device,
+    all of the training thread's work counts.
     """
-    computing = [stage not in _NOT_COMPUTING for stage in table.stages]
+    on_device = any(one.device or one.idle for one in table.sketches)
+    computing = [not on_device or stage not in _NOT_COMPUTING for stage in table.stages]
     busy = table.work[:, computing].sum(axis=(1, 2))
     factor = np.minimum(usual_of_peers(busy, _peers(table.sketches)) / np.maximum(busy, 1e-9), 1)
     return replay.scaled(np.repeat(factor[:, None], len(table.steps), axis=1))

@@ -220,3 +220,11 @@ def test_the_slower_of_two_ranks_is_named(seed: int, steps: int) -> None:
     assert (first.ranks, first.stage, first.steps) == ((rank,), "forward", None)
     gain = slow.slowest_ms - job_report(job(seed, count=2, steps=steps)).slowest_ms
     assert first.cost_ms == pytest.approx(gain, rel=0.1)
+
+
+def test_late_batches_count_for_no_straggler_where_no_device_computes() -> None:
+    late = job(1, fault=slower([3], "data_loading", 30.0))
+    on_cpus = [msgspec.structs.replace(one, device="") for one in late]
+    healthy = job_report(job(1)).whatifs["no_straggler"]
+    assert job_report(on_cpus).whatifs["no_straggler"] == pytest.approx(healthy, rel=0.02)
+    assert job_report(late).whatifs["no_straggler"] > healthy + 20
