@@ -19,6 +19,7 @@ from stepscope.annotate.steps.steps import ranks_with_steps
 from stepscope.arrays import Rows
 from stepscope.contexts import ContextTree
 from stepscope.ranks import JobReport, job_report, sketch_of
+from stepscope.ranks.job_table import short_ranks
 from stepscope.summary.numbers import rounded
 from stepscope.trace.one_rank import one_rank
 from stepscope.trace.trace import Trace
@@ -121,7 +122,9 @@ class RuleContext:
         ranks = [] if self.context_trace else ranks_with_steps(self.trace)
         if len(ranks) < 2:
             return None
-        return job_report([sketch_of(one_rank(self.trace, rank)) for rank in ranks])
+        sketches = [sketch_of(one_rank(self.trace, rank)) for rank in ranks]
+        short = short_ranks(sketches)
+        return job_report([one for one in sketches if one.rank not in short])
 
     @property
     def is_jax(self) -> bool:

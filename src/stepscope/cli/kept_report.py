@@ -59,9 +59,12 @@ def _compared(trace: Trace, ranks: Sequence[int]) -> JobFindings | None:
         return None
     from stepscope.ranks import job_report, sketch_of
     from stepscope.ranks.job_findings import findings_of
+    from stepscope.ranks.job_table import short_ranks
     from stepscope.trace.one_rank import one_rank
 
-    return findings_of(job_report([sketch_of(one_rank(trace, rank)) for rank in ranks]))
+    sketches = [sketch_of(one_rank(trace, rank)) for rank in ranks]
+    short = short_ranks(sketches)
+    return findings_of(job_report([one for one in sketches if one.rank not in short]))
 
 
 def _named(report: KeptReport, source: str) -> KeptReport:

@@ -51,6 +51,14 @@ class JobTable:
         ])  # fmt: skip
 
 
+def short_ranks(sketches: Sequence[Sketch]) -> set[int]:
+    """Ranks with fewer than half of the median rank's steps: all others would be cut to theirs."""
+    if not sketches:
+        return set()
+    usual = float(np.median([len(one.steps) for one in sketches]))
+    return {one.rank for one in sketches if len(one.steps) < usual / 2}
+
+
 def job_table(sketches: Sequence[Sketch]) -> JobTable:
     """Put ranks side by side; ranks that number their steps differently by position."""
     steps = sorted(set.intersection(*(set(one.steps) for one in sketches)))

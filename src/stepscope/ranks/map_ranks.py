@@ -22,6 +22,7 @@ from stepscope.ranks.dataset import (
 )
 from stepscope.ranks.engines import Engine, on_this_machine
 from stepscope.ranks.files import RankFile
+from stepscope.ranks.job_table import short_ranks
 from stepscope.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch, sketch_of
 
 
@@ -76,10 +77,15 @@ def sketch_files(
     failed = {file: str(one) for file, one in made.items() if isinstance(one, IngestError)}
     sketches = {file: _on_node(one.sketch, above, file) for file, one in known.items()}
     sketches |= {file: one for file, one in made.items() if not isinstance(one, IngestError)}
-    results = numbered([(one.name, sketches[one]) for one in all_files if one in sketches])
+    results = _without_short(
+        numbered([(one.name, sketches[one]) for one in all_files if one in sketches])
+    )
     if dataset and tables:
         move_tables(dataset, {one.file: one.sketch.rank for one in results if one.sketch})
-    return [*results, *(RankResult(file.name, None, error) for file, error in failed.items())]
+    read = [one for one in results if one.sketch]
+    left_out = [one for one in results if not one.sketch]
+    errors = [RankResult(file.name, None, error) for file, error in failed.items()]
+    return [*read, *left_out, *errors]
 
 
 def _known(files: Sequence[RankFile], dataset: Path, tables: bool) -> dict[RankFile, Kept]:
@@ -110,6 +116,19 @@ def numbered(sketches: Sequence[tuple[str, Sketch]]) -> list[RankResult]:
         )
         for row in order
     ]
+
+
+def _without_short(results: Sequence[RankResult]) -> list[RankResult]:
+    """The results; ranks of too few steps get a reason instead of their sketch."""
+    short = short_ranks([one.sketch for one in results if one.sketch])
+    return [
+        RankResult(
+            one.file, None, f"{one.file}: rank {one.sketch.rank} has fewer than half of the steps "
+            f"of the others ({len(one.sketch.steps)}) and is left out; is its file cut off?",
+        )
+        if one.sketch and one.sketch.rank in short else one
+        for one in results
+    ]  # fmt: skip
 
 
 def _cached_sketch(above: str, tables: Path | None, file: RankFile) -> Sketch:

@@ -56,6 +56,8 @@ def _print_stragglers(console: Console, report: JobReport) -> None:
 
 def verdict(report: JobReport) -> str:
     """The most expensive straggler, or that there is none."""
+    if report.ranks == 1:
+        return "One rank: there is none to compare it with."
     if not report.stragglers:
         return NONE_IS_SLOW.capitalize()
     first = report.stragglers[0]

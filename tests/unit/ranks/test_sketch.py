@@ -201,3 +201,15 @@ def test_a_store_that_cannot_be_read_is_one_line(url: str, reason: str) -> None:
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert reason in result.stderr
     assert url in result.stderr
+
+
+def test_a_rank_whose_file_is_cut_off_is_left_out(tmp_path: Path) -> None:
+    files = [write_rank(tmp_path, rank) for rank in range(3)]
+    text = json.loads(files[1].read_text())
+    text["traceEvents"] = [event for event in text["traceEvents"] if event["ts"] < 10_000]
+    files[1].write_text(json.dumps(text))
+    results = sketch_files(files)
+    assert [one.sketch.rank for one in results if one.sketch] == [0, 2]
+    assert "rank1.json: rank 1 has fewer than half of the steps of the others (1)" in (
+        results[-1].error
+    )
