@@ -47,6 +47,7 @@ _EVIDENCE = {
     "pattern": "inferred from a repeating pattern of operators",
     "whole_trace": "not a step: this is the whole trace",
 }
+_OF_FOLDER = ("other_file", "other_run", "merged_file", "unreadable_file", "rank_missing")
 
 
 def print_report(
@@ -261,9 +262,12 @@ class _Report:
         return text
 
     def warnings(self) -> list[dict[str, Any]]:
-        """Warnings of the rank shown, without how its run ended, which the header states."""
+        """Warnings of the folder and of the rank shown, without how its run ended (see header)."""
         ended = self.main.capture.get("outcome")
-        return [warning for warning in self.main.warnings if warning["code"] != ended]
+        return [
+            warning for summary in self.all for warning in summary.warnings
+            if warning["code"] in _OF_FOLDER or (summary is self.main and warning["code"] != ended)
+        ]  # fmt: skip
 
     def bar(self, share: float, style: str) -> Text:
         return bar_for(share, style, self.width)

@@ -158,6 +158,16 @@ def test_files_that_cannot_be_read_are_reported(job: Write) -> None:
     assert "no rank can be read" in err
 
 
+def test_a_joined_folder_names_files_that_cannot_be_read_whichever_rank_is_shown(
+    job: Write,
+) -> None:
+    folder = job(8)
+    (folder / "rank7.json").write_text('{"traceEvents": [3')
+    out = call("report", str(folder))[1]
+    assert out.startswith("7 ranks compared: Rank 5: ")
+    assert "rank7.json" in out
+
+
 def test_view_takes_many_ranks_alone(job: Write, tmp_path: Path) -> None:
     folder = job(17)
     code, _, err = call("view", str(folder), str(folder / "rank0.json"), "--no-browser")
