@@ -67,7 +67,7 @@ export interface JobLateness {
 
 /** A part of the job that is out of balance. */
 export interface Share {
-  /** `worker`, `pipeline stage`, `data-parallel rank`, `operation` or `micro-batches`. */
+  /** `worker`, `machine`, `pipeline stage`, `data-parallel rank`, `operation` or `micro-batches`. */
   part: string;
   /** The rank, the number or the name; empty for micro-batches. */
   which: string;
