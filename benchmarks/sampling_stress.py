@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -76,6 +77,27 @@ def run_once(
     return outcome
 
 
+def use_sanitizers() -> None:
+    """Have the collector built and run with the compiler's checks of memory and arithmetic."""
+    libraries = [
+        subprocess.check_output(["g++", f"-print-file-name={name}"], text=True).strip()
+        for name in ("libasan.so", "libubsan.so")
+    ]
+    os.environ |= {
+        "STEPSCOPE_BUILD_FLAGS": "-g -fsanitize=address,undefined -fno-sanitize-recover=all",
+        "LD_PRELOAD": " ".join(libraries),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "PYTHONMALLOC": "malloc",
+    }
+
+
+def build_collector(python: str) -> None:
+    """Build the collector of an interpreter, so that no run has to wait for it."""
+    module = "stepscope.capture.contexts.native_build"
+    code = f"import importlib, torch; importlib.import_module({module!r}).load(torch)"
+    subprocess.run([python, "-c", code], check=True)
+
+
 def compare(outcome: Outcome, capture: Path, truth: dict[str, dict[str, float]]) -> None:
     """Fill in the errors of a run's shares."""
     content = json.loads(zipfile.ZipFile(capture).read("contexts.json"))
@@ -132,11 +154,17 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     parser.add_argument("--python", action="append", help="an interpreter; may be given again")
     parser.add_argument("--pause-while", type=Path, help="wait between runs while this exists")
+    parser.add_argument("--sanitize", action="store_true", help="with -fsanitize (needs GCC)")
     options = parser.parse_args()
+    if options.sanitize:
+        use_sanitizers()
+    pythons = options.python or [sys.executable]
+    for python in pythons:
+        build_collector(python)
     until = time.monotonic() + 60 * options.minutes
     outcomes: list[Outcome] = []
     with tempfile.TemporaryDirectory() as folder:
-        for setting in settings(options.python or [sys.executable]):
+        for setting in settings(pythons):
             while options.pause_while and options.pause_while.exists():
                 time.sleep(1)
             if time.monotonic() > until:

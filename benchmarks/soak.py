@@ -43,14 +43,16 @@ class Part:
     Args:
         name: of the command.
         server: the running server.
-        seed: of the random choices.
+        options: of the command line.
         pause_s: the longest pause of a client.
     """
 
-    def __init__(self, name: str, server: Watched, seed: int, pause_s: float) -> None:
+    def __init__(
+        self, name: str, server: Watched, options: argparse.Namespace, pause_s: float
+    ) -> None:
         self.name, self.server = name, server
         self.tally = Tally()
-        self.crowd = Crowd(self.tally, seed, pause_s)
+        self.crowd = Crowd(self.tally, options.seed, pause_s, options.pause_while)
         self.load: Callable[[], Awaitable[None]]
 
 
@@ -73,6 +75,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--slices", type=float, default=1e5, help="of the trace of the page")
     parser.add_argument("--clients", type=int, default=6, help="well-behaved ones, for each server")
     parser.add_argument("--pause", type=float, default=20.0, help="seconds between measurements")
+    parser.add_argument("--pause-while", type=Path, help="clients wait while this exists")
     return parser.parse_args()
 
 
@@ -81,7 +84,7 @@ def _page(home: Path, stack: ExitStack, options: argparse.Namespace) -> Part:
     for seed, trace in enumerate(traces):
         write_trace(trace, int(options.slices), seed)
     command = ["view", "--no-browser", *map(str, traces)]
-    part = Part("stepscope view", stack.enter_context(running(command, 1, home)), options.seed, 0.3)
+    part = Part("stepscope view", stack.enter_context(running(command, 1, home)), options, 0.3)
     browsers = Browsers(_address(part.server), part.tally)
 
     async def load() -> None:
@@ -99,7 +102,7 @@ def _page(home: Path, stack: ExitStack, options: argparse.Namespace) -> Part:
 
 def _editor(home: Path, stack: ExitStack, options: argparse.Namespace) -> Part:
     process = stack.enter_context(running(["lsp", "--port", "0"], 2, home))
-    part = Part("stepscope lsp", process, options.seed, 0.5)
+    part = Part("stepscope lsp", process, options, 0.5)
     port, token = int(process.lines[0].rpartition(":")[2]), process.lines[1].split()[-1]
     folder = home / "project"
     folder.mkdir()
@@ -120,7 +123,7 @@ def _address(server: Watched) -> Address:
 async def _soak(parts: list[Part], seconds: float) -> None:
     running = [asyncio.ensure_future(part.load()) for part in parts]
     for _ in range(_SAMPLES):
-        await asyncio.sleep(seconds / _SAMPLES)
+        await _under_load(parts[0].crowd, seconds / _SAMPLES)
         for part in parts:
             print(f"{part.name}: {part.server.look()}", file=sys.stderr, flush=True)
         for task in running:
@@ -130,6 +133,13 @@ async def _soak(parts: list[Part], seconds: float) -> None:
         part.crowd.stop.set()
     await asyncio.gather(*running)
     await asyncio.sleep(min(_SETTLE_S, seconds))
+
+
+async def _under_load(crowd: Crowd, seconds: float) -> None:
+    """Wait for some seconds in which clients are at work."""
+    while seconds > 0:
+        await asyncio.sleep(min(1, seconds))
+        seconds -= 0 if crowd.is_idle() else 1
 
 
 def _report(part: Part) -> int:

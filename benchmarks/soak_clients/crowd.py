@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from soak_clients.tally import Tally
 
@@ -19,10 +20,14 @@ class Crowd:
         tally: counts connections that broke.
         seed: of the random choices; each client has its own.
         pause_s: the longest pause between two runs of a client.
+        idle_while: no client begins again while this file exists.
     """
 
-    def __init__(self, tally: Tally, seed: int, pause_s: float) -> None:
+    def __init__(
+        self, tally: Tally, seed: int, pause_s: float, idle_while: Path | None = None
+    ) -> None:
         self.stop = asyncio.Event()
+        self._idle_while = idle_while
         self._tally, self._seed, self._pause_s = tally, seed, pause_s
         self._flood = asyncio.Lock()
 
@@ -45,3 +50,9 @@ class Crowd:
                 if not self._flood.locked():
                     self._tally.wrong(f"{client.__qualname__}: {type(error).__name__} {error}")
             await asyncio.sleep(choose.uniform(0.1, 1) * self._pause_s)
+            while self.is_idle():
+                await asyncio.sleep(1)
+
+    def is_idle(self) -> bool:
+        """Whether clients wait for the file to go."""
+        return self._idle_while is not None and self._idle_while.exists()

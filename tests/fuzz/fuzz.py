@@ -26,6 +26,7 @@ from targets import TARGETS
 
 WORKER = Path(__file__).with_name("fuzz_worker.py")
 HANG_S = 10
+LOOK_S = 0.5
 STUCK_S = 300  # of elapsed time: it waits for something
 MOST_MB = 2048
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -55,37 +56,39 @@ def run_turn(name: str, folder: Path, seconds: float, seed: int) -> dict[str, An
 
 def watch(worker: subprocess.Popen[bytes], state: Path) -> str:
     """Wait for a worker; returns why it had to be ended, if it had to."""
+    before = b""
+    same = 0  # looks at one input; counted, as both processes may be stopped for a while
     while worker.poll() is None:
-        time.sleep(0.5)
+        time.sleep(LOOK_S)
         try:
-            why = trouble(worker.pid, state)
+            header = state.read_bytes()[: HEADER.size]
+            same = same + 1 if header == before else 0
+            why = "stuck" if same * LOOK_S > STUCK_S else trouble(worker.pid, header)
         except (OSError, IndexError, ValueError):
             continue  # it is just ending
+        before = header
         if why:
             worker.kill()
             return why
     return ""
 
 
-def trouble(pid: int, state: Path) -> str:
+def trouble(pid: int, header: bytes) -> str:
     """What is wrong with the input at work, if anything."""
-    with state.open("rb") as file:
-        _, cpu_ns, elapsed_ns, _ = HEADER.unpack(file.read(HEADER.size))
-    if not elapsed_ns:
+    executions, cpu_ns, _ = HEADER.unpack(header)
+    if not executions:
         return ""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
     if (int(fields[11]) + int(fields[12])) / _TICK - cpu_ns / 1e9 > HANG_S:
         return "hang"
-    if (time.monotonic_ns() - elapsed_ns) / 1e9 > STUCK_S:
-        return "stuck"
     return "memory" if resident > MOST_MB << 20 else ""
 
 
 def keep_input(folder: Path, state: Path, why: str) -> None:
     """Write the input that a worker was ended for."""
     content = state.read_bytes()
-    length = HEADER.unpack(content[: HEADER.size])[3]
+    length = HEADER.unpack(content[: HEADER.size])[2]
     data = content[HEADER.size : HEADER.size + length]
     name = f"{why.split()[0]}-{hashlib.sha1(data).hexdigest()[:12]}"
     (folder / "findings" / name).write_bytes(data)

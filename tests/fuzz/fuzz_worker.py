@@ -25,7 +25,7 @@ from mutations import LONGEST_BYTES
 from reached_lines import PACKAGE, ReachedLines, files_of, lines_of
 from targets import TARGETS, Target, mutations
 
-HEADER = struct.Struct("<QQQQ")  # executions, CPU ns and elapsed ns at the start, input's length
+HEADER = struct.Struct("<QQQ")  # executions, CPU ns at the start, input's length
 STATE_BYTES = HEADER.size + 2 * LONGEST_BYTES
 
 
@@ -40,9 +40,9 @@ class State:
     def begin(self, data: bytes) -> None:
         """An input is about to run."""
         self._memory[HEADER.size : HEADER.size + len(data)] = data
-        now = (time.process_time_ns(), time.monotonic_ns())
-        self._memory[: HEADER.size] = HEADER.pack(self.executions, *now, len(data))
         self.executions += 1
+        header = HEADER.pack(self.executions, time.process_time_ns(), len(data))
+        self._memory[: HEADER.size] = header
 
 
 class Worker:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lsprotocol import types as lsp
 from pygls import uris
+from pygls.exceptions import JsonRpcInvalidParams
 
 from stepscope.batch_size.site import SiteChoice
 from stepscope.batch_size.source_text import read_text
@@ -20,7 +21,10 @@ from stepscope.lsp.text_document import BYTE_ORDER_MARK, Document
 
 def path_of(uri: str) -> str:
     """The file of a document, with symbolic links resolved, so that each file has one name."""
-    return str(Path(uris.to_fs_path(uri) or uri).resolve())
+    try:
+        return str(Path(uris.to_fs_path(uri) or uri).resolve())
+    except ValueError as error:  # a lone surrogate, or a null character
+        raise JsonRpcInvalidParams(f"no file can have the URI {uri!r}") from error
 
 
 @dataclass(frozen=True)

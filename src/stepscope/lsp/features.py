@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -229,15 +230,15 @@ def _cancel(server: StepscopeServer, uri: str) -> bool:
 def _own_messages(server: StepscopeServer) -> None:
     @server.feature("stepscope/measure")
     async def measure(params: Any) -> None:
-        _begin(server, params.uri)
+        _begin(server, _uri(params))
 
     @server.feature("stepscope/cancel")
     async def cancel(params: Any) -> bool:
-        return _cancel(server, params.uri)
+        return _cancel(server, _uri(params))
 
     @server.feature("stepscope/answer")
     async def answer(params: Any) -> dict[str, Any]:
-        path = path_of(params.uri)
+        path = path_of(_uri(params))
         entry = server.documents.entry_of(path) or path
         measured = server.documents.measured.get(entry)
         problem = server.documents.problems.get(entry)
@@ -249,26 +250,43 @@ def _own_messages(server: StepscopeServer) -> None:
 
     @server.feature("stepscope/devices")
     async def devices(params: Any) -> dict[str, Any]:
-        path = path_of(params.uri)
+        path = path_of(_uri(params))
         measured = server.documents.measured.get(server.documents.entry_of(path) or path)
         result = measured.result if measured else None
-        try:
-            ranks, bandwidth = max(int(params.ranks), 1), float(params.bandwidth)
-        except (TypeError, ValueError) as error:
-            raise JsonRpcInvalidParams(f"expected numbers of ranks and Gbit/s: {error}") from error
-        wanted = Wanted(ranks=ranks, bandwidth_gbps=bandwidth)
-        reply = await predict_devices(result, str(params.on), wanted)
+        ranks, bandwidth = _number(params, "ranks"), _number(params, "bandwidth")
+        wanted = Wanted(ranks=max(int(ranks), 1), bandwidth_gbps=bandwidth)
+        reply = await predict_devices(result, str(getattr(params, "on", "")), wanted)
         found: dict[str, Any] = msgspec.to_builtins(reply)
         return found
 
     @server.feature("stepscope/batchEdit")
     async def edit(params: Any) -> dict[str, Any]:
+        uri, batch = _uri(params), int(_number(params, "value"))
         try:
-            return _edit_answer(await server.batch_edit(params.uri, int(params.value)))
+            return _edit_answer(await server.batch_edit(uri, batch))
         except DocumentNotOpen as error:
             return {"problem": str(error), "open": server.documents.uri_of(error.path)}
         except BatchError as error:
             return {"problem": str(error)}
+
+
+def _uri(params: Any) -> str:
+    uri = getattr(params, "uri", None)
+    if not isinstance(uri, str):
+        raise JsonRpcInvalidParams(f"expected the URI of a document, found {uri!r}")
+    return uri
+
+
+def _number(params: Any, name: str) -> float:
+    """A finite number; an editor may send its text."""
+    value = getattr(params, name, None)
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise JsonRpcInvalidParams(f"expected a number for {name}, found {value!r}")
+    return number
 
 
 def _edit_answer(edit: DocumentEdit) -> dict[str, Any]:

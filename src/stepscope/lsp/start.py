@@ -12,6 +12,7 @@ from stepscope.errors import ServeError
 from stepscope.lsp.features import language_server
 from stepscope.lsp.language_server import StepscopeServer
 from stepscope.lsp.measuring import Measuring
+from stepscope.lsp.server_log import log_own_faults
 from stepscope.lsp.tcp import new_token, serve_tcp
 
 
@@ -22,6 +23,7 @@ def new_server() -> StepscopeServer:
 
 def start_on_streams() -> None:
     """Serve one editor on standard input and output until it leaves; nothing else writes there."""
+    log_own_faults()
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as stream, redirect_stdout(sys.stderr):
         new_server().start_io(stdout=stream)
 
@@ -47,6 +49,7 @@ def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
         async with server:
             await server.serve_forever()
 
+    log_own_faults()
     try:
         with suppress(asyncio.CancelledError):
             asyncio.run(serve())

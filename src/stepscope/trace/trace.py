@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,6 +83,11 @@ class Metadata:
         return cls(**{**data, "devices": tuple(data["devices"]), "ranks": tuple(data["ranks"])})
 
 
+@cache  # traces share them: one is made for each fact that is added
+def _empty_table(name: str) -> Table:
+    return Table(SCHEMAS[name], {})
+
+
 class Trace:
     """An immutable set of tables (see `docs/reference/schema.md`), with metadata.
 
@@ -103,7 +109,7 @@ class Trace:
         arguments: Arguments | None = None,
     ) -> None:
         self._tables = {
-            name: tables.get(name) or Table(schema, {}) for name, schema in SCHEMAS.items()
+            name: tables[name] if name in tables else _empty_table(name) for name in SCHEMAS
         }
         self.metadata = metadata or Metadata()
         self.arguments = arguments or Arguments()

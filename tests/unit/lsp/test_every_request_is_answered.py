@@ -11,6 +11,7 @@ from reference_client import Buffer, Client
 
 OWN = ("stepscope/measure", "stepscope/cancel", "stepscope/answer", "stepscope/batchEdit",
        "stepscope/devices")  # fmt: skip
+INTERNAL_ERROR = -32603
 COMMANDS = ("measureFile", "cancelFile", "chooseBatchSize", "noSuchCommand")
 ASKED = (
     "textDocument/codeAction",
@@ -37,11 +38,16 @@ def odd_parameters(uri: str) -> list[Any]:
         {"uri": uri},
         {"uri": uri, "value": "many"},
         {"uri": uri, "value": -3},
+        {"uri": uri, "value": "\ud800"},
+        {"uri": uri, "value": 1e400, "ranks": 1e400, "bandwidth": 1},
+        {"uri": "file:///\ud800.py", "value": 3},
+        {"uri": "file:///%00.py", "value": 3},
         {"uri": "untitled:Untitled-1", "value": 3},
         here,
         here | {"context": {"diagnostics": []}},
         here | {"textDocument": {"uri": "file:///no/such/file.py"}, "context": {"diagnostics": []}},
         here | {"context": {"diagnostics": [], "only": ["quickfix"]}},
+        here | {"textDocument": {"uri": "file:///\ud800.py"}, "context": {"diagnostics": []}},
     ]
 
 
@@ -58,6 +64,7 @@ async def _ask_oddly(method: str, folder: Path) -> None:
     for parameters in odd_parameters(entry.uri):
         answer = await client.answer_to(method, parameters)
         assert ("result" in answer) != ("error" in answer), answer
+        assert answer.get("error", {}).get("code") != INTERNAL_ERROR, answer
     assert "result" in await client.answer_to("textDocument/hover", _hover(entry))
 
 

@@ -7,6 +7,7 @@ import importlib.machinery
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 SOURCES = Path(__file__).parent.parent / "native"
 FOLDER_VARIABLE = "STEPSCOPE_BUILDS"
+FLAGS_VARIABLE = "STEPSCOPE_BUILD_FLAGS"  # also for the linker, such as -fsanitize=address
 _NAME = "_contexts"
 _OURS = re.compile(r"[0-9a-f]{16}")
 _loaded: dict[str, ModuleType] = {}
@@ -82,6 +84,8 @@ def make_recipe(torch: Any = None) -> Recipe:
         raise BuildError(f"no Python.h in {include}; install Python's headers (python3-dev)")
     flags = ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", f"-I{include}"]
     link = ["-shared", "-ldl", "-lpthread", "-lrt"]
+    for command in (flags, link):
+        command += shlex.split(os.environ.get(FLAGS_VARIABLE, ""))
     files = sorted(SOURCES.glob("*.cpp"))
     if torch is None:
         files.remove(SOURCES / "pytorch.cpp")

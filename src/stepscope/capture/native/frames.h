@@ -1,8 +1,8 @@
 // The Python stack of this thread, read from the interpreter's memory without locks or new objects.
 //
 // While a thread runs an operator, its Python frames do not change. The layouts are those of CPython
-// 3.10 to 3.13 (Include/internal/pycore_frame.h); later versions and free-threaded builds have no
-// Python frames until their layouts are added here.
+// 3.10 to 3.14 (Include/internal/pycore_frame.h; in 3.14 pycore_interpframe_structs.h); later versions
+// and free-threaded builds have no Python frames until their layouts are added here.
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -12,17 +12,17 @@
 
 namespace stepscope {
 
-#if defined(Py_GIL_DISABLED) || PY_VERSION_HEX >= 0x030E0000
+#if defined(Py_GIL_DISABLED) || PY_VERSION_HEX >= 0x030F0000
 #define STEPSCOPE_NO_FRAMES 1
 struct Frame {};
-#elif PY_VERSION_HEX >= 0x030D0000
+#elif PY_VERSION_HEX >= 0x030E0000
 struct Frame {
   PyObject* executable;
   Frame* previous;
   PyObject *function, *globals, *builtins, *locals;
   PyFrameObject* object;
   const void* position;
-  int stacktop;
+  void* stack_pointer;
   uint16_t return_offset;
   char owner;
   PyObject* locals_and_stack[1];
@@ -66,7 +66,14 @@ inline bool is_shim(Frame*) { return true; }
 inline int line_of(PyCodeObject*, uintptr_t) { return 0; }
 #elif PY_VERSION_HEX >= 0x030B0000
 constexpr bool kReadsFrames = true;
-constexpr char kOwnedByCStack = 3;  // 3.12 and later: not a Python frame
+// Owners from the first on have no Python code (3.12 and later); the second is the greatest.
+constexpr char kOwnedByInterpreter = 3;
+constexpr char kLastOwner = PY_VERSION_HEX >= 0x030E0000 ? 4 : 3;
+// From 3.14 on a reference in a frame has its kind in its low bits.
+constexpr uintptr_t kTagBits = PY_VERSION_HEX >= 0x030E0000 ? 3 : 0;
+inline PyObject* without_tag(PyObject* reference) {
+  return reinterpret_cast<PyObject*>(reinterpret_cast<uintptr_t>(reference) & ~kTagBits);
+}
 inline Frame* top_frame(PyThreadState* state) {
 #if PY_VERSION_HEX >= 0x030D0000
   return reinterpret_cast<Frame*>(state->current_frame);
@@ -76,13 +83,13 @@ inline Frame* top_frame(PyThreadState* state) {
 }
 inline Frame* back(Frame* frame) { return frame->previous; }
 inline PyCodeObject* code_of(Frame* frame) {
-  return reinterpret_cast<PyCodeObject*>(frame->executable);
+  return reinterpret_cast<PyCodeObject*>(without_tag(frame->executable));
 }
 // The frame's position in its code; code objects that are alive never share positions.
 inline uintptr_t position_of(Frame* frame) { return reinterpret_cast<uintptr_t>(frame->position); }
-inline PyObject* first_argument(Frame* frame) { return frame->locals_and_stack[0]; }
+inline PyObject* first_argument(Frame* frame) { return without_tag(frame->locals_and_stack[0]); }
 inline bool is_shim(Frame* frame) {
-  return PY_VERSION_HEX >= 0x030C0000 && frame->owner == kOwnedByCStack;
+  return PY_VERSION_HEX >= 0x030C0000 && frame->owner >= kOwnedByInterpreter;
 }
 inline int line_of(PyCodeObject* code, uintptr_t position) {
   return PyCode_Addr2Line(code, int(position - reinterpret_cast<uintptr_t>(code->co_code_adaptive)));

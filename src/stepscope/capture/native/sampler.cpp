@@ -181,23 +181,25 @@ bool Sampler::locate(Target& target, NodeId& node) {
   Position position;
   uint32_t version;
   uint64_t cpu = 0;
-  bool has_position = false, is_moving = false;
+  NodeId fallback = kRoot;
+  bool has_fallback = false, is_moving = false;
   target.cpu_time(cpu);
   for (int i = 0; i < kTries; i++) {
     if (!target.read(position, version)) continue;
-    has_position = true;
+    if (position.until || !has_fallback) fallback = position.node;
+    has_fallback = true;
     if (cpu == target.seen_cpu && version == target.seen_version) {
       node = target.seen_node;  // it has not run since then
       return true;
     }
-    if (find_node(target, position, version, node)) {
+    if (find_node(target, position, node)) {
       target.seen_cpu = cpu, target.seen_version = version, target.seen_node = node;
       return true;
     }
     is_moving = !target.has_version(version);
   }
-  if (has_position && is_moving) {  // operators change faster than stacks can be read
-    node = position.node;
+  if (has_fallback && is_moving) {  // operators change faster than stacks can be read
+    node = fallback;  // an operator, if there was one
     return true;
   }
   std::lock_guard<std::mutex> lock(mutex_);
@@ -205,12 +207,16 @@ bool Sampler::locate(Target& target, NodeId& node) {
   return false;
 }
 
-bool Sampler::find_node(const Target& target, const Position& position, uint32_t version,
-                        NodeId& node) {
+// A stack counts if the thread is at the same position before and after it is read. Operators may have
+// begun and ended meanwhile: short ones do in most reads, and would never be seen between two of them.
+bool Sampler::find_node(const Target& target, const Position& position, NodeId& node) {
   node = position.node;
   if (!position.state) return true;
   StackResult result = reader_.read(position.state, target.thread_id, position.until);
-  if (!target.has_version(version) || result == StackResult::torn) return false;
+  Position afterward;
+  uint32_t version;
+  if (result == StackResult::torn || !target.read(afterward, version)) return false;
+  if (!(afterward == position)) return false;
   if (position.until && !reader_.has_met_until()) return true;
   node = descend(position);
   return true;

@@ -35,6 +35,7 @@ struct Position {
   const void* until = nullptr;           // the frame that called the operator
   NodeId node = kRoot;
   KeyId inside = kNoKey;  // the module that called it
+  bool operator==(const Position&) const = default;
 };
 
 // A sampled thread; shared by the thread and the sampler.
@@ -86,7 +87,7 @@ class Sampler {
   void sample_all(bool cpu, bool real);
   void sample(Target& target, bool cpu, bool real);
   bool locate(Target& target, NodeId& node);
-  bool find_node(const Target& target, const Position& position, uint32_t version, NodeId& node);
+  bool find_node(const Target& target, const Position& position, NodeId& node);
   NodeId descend(const Position& position);
   KeyId key_of(const SampledFrame& frame);
   void count(Target& target, uint64_t interval, NodeId node, bool is_cpu);

@@ -105,7 +105,7 @@ bool begins_stack(const char* frame) { return (uintptr_t(frame) - 4 * sizeof(voi
 
 const void* code_in(const Frame& frame) {
 #if PY_VERSION_HEX >= 0x030B0000
-  return frame.executable;
+  return without_tag(frame.executable);
 #else
   return frame.f_code;
 #endif
@@ -113,7 +113,7 @@ const void* code_in(const Frame& frame) {
 
 intptr_t offset_in(const Frame& frame) {
 #if PY_VERSION_HEX >= 0x030B0000
-  return intptr_t(address_of(frame.position) - address_of(frame.executable)) -
+  return intptr_t(address_of(frame.position) - address_of(code_in(frame))) -
          intptr_t(offsetof(PyCodeObject, co_code_adaptive));
 #else
   return intptr_t(frame.f_lasti) * 2;
@@ -130,7 +130,7 @@ bool is_on_stack(const Frame& frame) {
 
 bool is_frame(const Frame& frame) {
 #if PY_VERSION_HEX >= 0x030B0000
-  return frame.owner >= 0 && frame.owner <= kOwnedByCStack;
+  return frame.owner >= 0 && frame.owner <= kLastOwner;
 #else
   return Py_TYPE(reinterpret_cast<const PyObject*>(&frame)) == &PyFrame_Type;
 #endif

@@ -11,6 +11,7 @@ from stepscope.arrays import Ids, Ids32
 
 _BITS = 24
 _MASK = (1 << _BITS) - 1
+_LAST_DEVICE = np.iinfo(np.int32).max  # a damaged file may say any number
 
 
 def process_of(identity: Ids) -> Ids:
@@ -43,7 +44,8 @@ class Tracks:
 
     def streams(self, process: Ids, device: Ids, stream: Ids) -> Ids32:
         """The tracks of the streams of processes, int32, shape (n,)."""
-        keys = np.stack([process, np.maximum(device, 0), stream], axis=1)
+        device = np.clip(device, 0, _LAST_DEVICE)
+        keys = np.stack([process, device, stream], axis=1)
         known, place = np.unique(keys, axis=0, return_inverse=True)
         numbers = [self._stream(*key) for key in known.tolist()]
         return np.array(numbers, np.int32)[place.reshape(-1)]
