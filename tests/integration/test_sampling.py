@@ -213,6 +213,22 @@ def test_cpu_time_counts_where_it_is_spent_not_where_the_thread_sleeps(tmp_path)
     assert shares[0] < 0.3 < 0.5 < shares[1], shares
 
 
+def test_short_operators_count_where_they_are_called(tmp_path):
+    """Nearly no stack is read without an operator's begin or end meanwhile."""
+
+    def operate():
+        until = time.thread_time() + 0.5
+        while time.thread_time() < until:
+            torch.sum(torch.ones(4))
+
+    run = collect(operate, tmp_path, sample=5000)
+    inside = [c for c in run.contexts if any(p.name.endswith("operate") for p in c.path)]
+    threads = {c.path[1].name for c in inside}
+    own = [c for c in run.contexts if len(c.path) > 1 and c.path[1].name in threads]
+    metric = "sampled_cpu_ns"
+    assert total(inside, metric) > 0.9 * total(own, metric)
+
+
 def test_no_signal_reaches_the_program(tmp_path):
     seen = []
     before = signal.signal(signal.SIGPROF, lambda *_: seen.append(1))

@@ -54,3 +54,18 @@ def test_a_failed_compilation_names_the_error(tmp_path):
     command = ["sh", "-c", "echo 'x.cpp:1: error: no such thing' >&2; exit 1"]
     with pytest.raises(BuildError, match=r"compiler failed: x\.cpp:1: error: no such thing"):
         native_build._execute([["true"], command, ["sleep", "60"]])
+
+
+def test_a_build_removes_what_a_killed_one_left(tmp_path, monkeypatch):
+    left = tmp_path / "key.partial"
+    left.mkdir()
+    (left / "sampler.o").write_bytes(b"half of it")
+    recipe = native_build.Recipe("g++", (), (), (), "")
+    monkeypatch.setattr(native_build, "_execute", _fail)
+    with pytest.raises(BuildError, match="no such thing"):
+        native_build._build(recipe, tmp_path / "key" / "_contexts.so")
+    assert not list(tmp_path.iterdir())
+
+
+def _fail(commands):
+    raise BuildError("no such thing")

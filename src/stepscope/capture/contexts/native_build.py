@@ -13,7 +13,6 @@ import stat
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -155,8 +154,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _build(recipe: Recipe, result: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=result.parent.parent) as scratch:
-        here = Path(scratch)
+    here = result.parent.with_suffix(".partial")
+    shutil.rmtree(here, ignore_errors=True)  # of a build that was killed
+    here.mkdir(mode=0o700)
+    try:
         objects = [here / f"{file.stem}.o" for file in recipe.files]
         _execute(
             [recipe.compiler, *recipe.compile_flags, "-c", str(file), "-o", str(target)]
@@ -167,6 +168,8 @@ def _build(recipe: Recipe, result: Path) -> None:
         result.parent.mkdir(exist_ok=True, mode=0o755)
         built.chmod(0o755)
         built.replace(result)
+    finally:
+        shutil.rmtree(here, ignore_errors=True)
 
 
 def _execute(commands: Iterable[Sequence[str]]) -> None:
