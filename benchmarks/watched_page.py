@@ -227,6 +227,14 @@ seconds => new Promise(done => {
 """
 
 
+def whole_trace(page: Page) -> Page:
+    """The page with all steps on its time axis, painted."""
+    page.evaluate("window.painted = []; location.hash = '#path='")
+    wait(page, "window.painted.some(one => one.path === '')")
+    page.wait_for_timeout(2000)  # for the slices of its tracks
+    return page
+
+
 def moving_frames(page: Page, seconds: float) -> dict[str, float]:
     """Frame times while the wheel zooms in, pans and zooms out, one event a frame.
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from stepscope.arrays import Ids
 from stepscope.serve.trace_view import TraceView
+from stepscope.timeline.event_index import values_at
 from stepscope.timeline.level import Level
 from stepscope.timeline.operation import Operation
 from stepscope.timeline.operation_costs import Costs
@@ -229,7 +230,7 @@ def operation_columns(
 def _stages(view: TraceView, operations: list[Operation]) -> list[int]:
     """The stage of each operation: of its first event; a step has none, a stage its own."""
     first = np.array([one.rows[0] if len(one.rows) else -1 for one in operations], np.int64)
-    of_events = np.append(view.trace.events["stage"], -1)[first].tolist()
+    of_events = values_at(view.trace.events["stage"], first).tolist()
     return [
         STAGES.index(one.name)
         if one.kind == "stage" and one.name in STAGES

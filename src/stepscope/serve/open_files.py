@@ -146,7 +146,12 @@ def _warmed(view: TraceView) -> TraceView:
 def _first_answers(view: TraceView) -> list[tuple[str, dict[str, str]]]:
     if not view.start and holds_memory(view.trace):
         return [("overview", {}), ("memory", {}), ("memory_tile", {})]
-    return [("overview", {}), ("levels", {"path": view.start})]
+    asked = [("overview", {}), ("levels", {"path": view.start}), ("axis", {})]
+    inside = view.timeline.level(view.start)
+    if not view.start or not len(inside):
+        return asked
+    longest = inside.operations[int(inside.costs.runtime_ns.argmax())]
+    return [*asked, ("level", {"path": f"{view.start}/{longest.id}"})]
 
 
 class Workbench:

@@ -26,6 +26,9 @@ HOST = "127.0.0.1"
 FIRST_PORT = 8765
 _TRIED = 20
 _SHUTDOWN_S = 2
+# A long answer in Python, as of the analyzer, leaves the interpreter to a short one this often. A
+# short answer needs it some twenty times, once after each call of NumPy that releases it.
+_SWITCH_S = 0.0005
 _HEADERS_S = 10.0
 _IDLE_S = 60
 _MAX_CONNECTIONS = 128
@@ -111,6 +114,7 @@ def serve(
     Raises:
         ServeError: if the port is taken.
     """
+    sys.setswitchinterval(_SWITCH_S)
     token, listening = Token(), listen(port)
     number = listening.getsockname()[1]
     base = f"http://{HOST}:{number}/"

@@ -14,7 +14,7 @@ import numpy as np
 
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.range_names import MODULE_FRAME, MODULE_RANGE
-from stepscope.arrays import Ids, Mask
+from stepscope.arrays import Codes8, Ids, Mask
 from stepscope.trace.row_order import inverse
 from stepscope.trace.trace import Trace
 
@@ -162,7 +162,7 @@ class Index:
         """The first backward event of anything inside each of `rows`, or -1, shape (rows,)."""
         places, backward = self._backward
         first, end = (np.searchsorted(places, at) for at in self.inside(rows))
-        return np.where(end > first, np.append(backward, -1)[np.minimum(first, len(backward))], -1)
+        return values_at(backward, np.where(end > first, first, -1))
 
     @cached_property
     def _forward_places(self) -> Ids:
@@ -172,9 +172,8 @@ class Index:
         """The forward event of the first backward one inside each of `rows`, or -1, (rows,)."""
         places = self._forward_places
         first, end = (np.searchsorted(places, at) for at in self.inside(rows))
-        found = np.append(self.order[places], -1)[np.where(end > first, first, -1)]
-        forward: Ids = np.append(self.events["forward_event"], -1)[found].astype(np.int64)
-        return forward
+        place = values_at(places, np.where(end > first, first, -1))
+        return values_at(self.events["forward_event"], values_at(self.order, place))
 
     def outermost(self, mask: Mask) -> Ids:
         """Chosen events that do not lie directly in a chosen one, in pre-order."""
@@ -187,6 +186,21 @@ class Index:
         """Events in pre-order, track by track."""
         rows = np.asarray(rows, np.int64)
         return rows[np.argsort(self.place[rows], kind="stable")]
+
+
+def values_at(column: Ids | Codes8, rows: Ids) -> Ids:
+    """The values of some rows of a column; -1 where the row is -1.
+
+    It takes as long as there are `rows`, however long the column.
+
+    Example:
+        >>> values_at(np.array([7, 9]), np.array([1, -1, 0])).tolist()
+        [9, -1, 7]
+    """
+    found = np.full(len(rows), -1, np.int64)
+    known = rows >= 0
+    found[known] = column[rows[known]]
+    return found
 
 
 def ranges(first: Ids, end: Ids) -> tuple[Ids, Ids]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from stepscope.arrays import Ids, Mask
 from stepscope.timeline.collapse_wrappers import Collapsed, collapsed_lanes
-from stepscope.timeline.event_index import Index
+from stepscope.timeline.event_index import Index, values_at
 from stepscope.timeline.lanes import Contents
 from stepscope.timeline.level import Level, alignments, span_ends
 from stepscope.timeline.operation import Operation, the_trace
@@ -258,7 +258,7 @@ def _levels(
     partners = (
         _first_known(index.forward_of, listed.operations),
         _first_known(index.backward_of, listed.operations),
-        np.append(index.launch, -1)[event],
+        values_at(index.launch, event),
     )
     bounds = np.searchsorted(listed.level, np.arange(len(opened) + 1))
     columns = [np.split(one, bounds[1:-1]) for one in partners]
