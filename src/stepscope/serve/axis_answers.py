@@ -130,6 +130,7 @@ class DeviceShare(msgspec.Struct):
 
     Attributes:
         computing_ns: time that it computes.
+        copying_ns: time that it only copies or fills memory.
         communicating_ns: time that it only communicates.
         idle_ns: idle time by cause, also `outside_steps`.
     """
@@ -137,6 +138,7 @@ class DeviceShare(msgspec.Struct):
     rank: int
     device: int
     computing_ns: int
+    copying_ns: int
     communicating_ns: int
     idle_ns: dict[str, int]
 
@@ -221,7 +223,7 @@ def slices(view: TraceView, query: Query) -> Slices:
     shown = found.tile(track, zoom, tile)
     length = found.tile_ns >> zoom
     strings: Interner[str] = Interner()
-    start, duration = (column[shown.row] for column in found.spans(track))
+    start, duration = found.spans(track, shown.row)
     labels = found.labels(track, shown.row)
     columns = SliceColumns(
         depth=shown.depth.tolist(),
@@ -306,7 +308,14 @@ def _area_answer(
         flops_per_s=rate,
         known=known,
         devices=[
-            DeviceShare(one.rank, one.device, one.computing_ns, one.communicating_ns, one.idle_ns)
+            DeviceShare(
+                one.rank,
+                one.device,
+                one.computing_ns,
+                one.copying_ns,
+                one.communicating_ns,
+                one.idle_ns,
+            )
             for one in found.devices
         ],
         threads=[

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from stepscope.annotate.device.idle import working_devices
+import numpy as np
+
+from stepscope.annotate.device.idle import copy_times, working_devices
+from stepscope.annotate.links.launch_sides import device_work
+from stepscope.arrays import Mask
 from stepscope.summary.facts import Device
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.trace.intervals import Intervals
@@ -34,6 +38,7 @@ def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
         name=str(selected.trace.metadata.device(device).get("name", "")),
         window_ms=window,
         computing_ms=window - sum(causes.values()),
+        copying_ms=_copying_ms(selected, device),
         idle_ms=causes,
         communication_ms=communication,
         overlapped_ms=max(0.0, communication - causes["communication"]),
@@ -42,11 +47,24 @@ def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
 
 def _communication_ms(selected: SelectedSteps, device: int) -> float:
     """Time in which any communication runs on the device, within the steps' windows."""
-    events, tracks = selected.trace.events, selected.trace["tracks"]
-    here = (tracks["device"] == device) & (tracks["rank"] == selected.rank)
-    rows = here[events["track"]] & events.text("category").mask("communication")
+    events = selected.trace.events
+    rows = _here(selected, device) & events.text("category").mask("communication")
     start = events["start_ns"][rows]
-    communication = Intervals(start, start + events["duration_ns"][rows])
-    return (
-        sum(communication.clip(*span).total() for span in selected.windows) * _MS / selected.count
-    )
+    return _inside_ms(selected, Intervals(start, start + events["duration_ns"][rows]))
+
+
+def _copying_ms(selected: SelectedSteps, device: int) -> float:
+    """Time in which the device only copies or fills memory, within the steps' windows."""
+    work = np.flatnonzero(_here(selected, device) & device_work(selected.trace))
+    return _inside_ms(selected, copy_times(selected.trace, work))
+
+
+def _here(selected: SelectedSteps, device: int) -> Mask:
+    tracks = selected.trace["tracks"]
+    here: Mask = (tracks["device"] == device) & (tracks["rank"] == selected.rank)
+    return here[selected.trace.events["track"]]
+
+
+def _inside_ms(selected: SelectedSteps, time: Intervals) -> float:
+    """A time within the steps' windows, a mean per step."""
+    return sum(time.clip(*span).total() for span in selected.windows) * _MS / selected.count

@@ -8,6 +8,8 @@ from typing import Any
 
 from stepscope.summary.plain_data import plain_data
 
+_NOTED_COPIES = 0.01  # of the window
+
 
 @dataclass(frozen=True)
 class WarmUp:
@@ -59,6 +61,8 @@ class Device:
 
     Attributes:
         window_ms: from its first work of the step to its last.
+        computing_ms: time of other work than communication.
+        copying_ms: the part of it in which only copies and fills of memory run.
         idle_ms: idle time by cause.
         communication_ms: exposed communication: collectives run and nothing computes.
         overlapped_ms: communication hidden under computation.
@@ -68,9 +72,17 @@ class Device:
     name: str
     window_ms: float
     computing_ms: float
+    copying_ms: float
     idle_ms: dict[str, float]
     communication_ms: float
     overlapped_ms: float
+
+    @property
+    def parts_ms(self) -> dict[str, float]:
+        """What it does: `computing`, `copying` from 1 % of the window on, and idle by cause."""
+        copying = self.copying_ms if self.copying_ms >= _NOTED_COPIES * self.window_ms else 0.0
+        parts = {"computing": self.computing_ms - copying, **self.idle_ms}
+        return parts | {"copying": copying} if copying else parts
 
 
 @dataclass(frozen=True)

@@ -29,18 +29,22 @@ _OVERLAP = 1.005
 _NOTABLE_ERROR = 0.03  # of the median of the unrecorded steps
 _UNEXPLAINED = 0.1
 _TIME_STYLE = {
-    "computing": "green", "communication": "magenta", "data": "yellow", "synchronization": "cyan",
-    "host": "red", "launch": "bright_black",
+    "computing": "green", "copying": "blue", "communication": "magenta", "data": "yellow",
+    "synchronization": "cyan", "host": "red", "launch": "bright_black",
 }  # fmt: skip
 _TIME_WORDS = {
     "computing": "computing",
+    "copying": "only copying",
     "communication": "exposed communication",
     "data": "idle, waiting for data",
     "synchronization": "idle, synchronization",
     "host": "idle, host bound",
     "launch": "idle, launch latency",
 }
-_TIME_HEADS = ("computing", "comm. only", "data", "sync", "host", "launch")
+_TIME_HEADS = {
+    "computing": "computing", "copying": "copies only", "communication": "comm. only",
+    "data": "data", "synchronization": "sync", "host": "host", "launch": "launch",
+}  # fmt: skip
 _SIDE = {"cpu": "CPU"}
 _EVIDENCE = {
     "iteration": "a step is one iteration",
@@ -182,12 +186,14 @@ class _Report:
         return f"{summary.rank} ▼" if summary is self.main else str(summary.rank)
 
     def devices_of_ranks(self) -> Table:
-        heads = (f"{head}>" for head in ("step", *_TIME_HEADS))
+        copies = any("copying" in one.parts_ms for summary in self.all for one in summary.devices)
+        shown = {key: head for key, head in _TIME_HEADS.items() if key != "copying" or copies}
+        heads = (f"{head}>" for head in ("step", *shown.values()))
         table = _table("Ranks, ms per step", "rank", *heads)
         for summary in self.all:
             device = max(summary.devices, key=lambda device: device.computing_ms, default=None)
             times = _times(device) if device else {}
-            cells = (ms(times.get(key, 0.0)) if device else "–" for key in _TIME_STYLE)
+            cells = (ms(times.get(key, 0.0)) if device else "–" for key in shown)
             table.add_row(self.marked(summary), ms(summary.steps.mean_ms), *cells)
         table.caption = Text("data, sync, host, launch: idle. ▼ details below", "dim")
         table.caption_justify = "left"
@@ -283,5 +289,4 @@ def _computing(summary: Summary) -> float:
 
 
 def _times(device: Device) -> dict[str, float]:
-    times = {"computing": device.computing_ms, **device.idle_ms}
-    return {key: times.get(key, 0.0) for key in _TIME_STYLE}
+    return {key: device.parts_ms.get(key, 0.0) for key in _TIME_STYLE}

@@ -10,6 +10,8 @@ from stepscope.arrays import Ids, Mask, Times
 from stepscope.timeline.event_index import Index
 from stepscope.timeline.operation_costs import Costs
 
+_AS_BUSY = 0.9  # of the busiest device's time: as busy, give or take
+
 
 @dataclass(frozen=True)
 class Resource:
@@ -73,7 +75,8 @@ def find_resources(index: Index, level: Ids, track: Ids, costs: Costs, every: bo
     """The threads and streams of some operations; of each kind the longest is shown, or all.
 
     The longest thread is the one whose operators and calls take longest: one that waits for it is
-    inside a frame all the while. Of equals it is the first.
+    inside a frame all the while. Of equals it is the first. Devices that share a step's work are
+    busy for about as long as each other: of these it is the first device, the same in each step.
 
     Args:
         index: of the trace.
@@ -112,12 +115,26 @@ def _longest(index: Index, level: Ids, track: Ids, work: Times, busy: Times) -> 
     """Which are the longest of their kind in their level."""
     _, kind = np.unique(kinds_of_tracks(index), return_inverse=True)
     kind = kind[track]
-    order = np.lexsort((track, -busy, -work, kind, level))
+    first = _first_busy_device(index, level, track, kind, work)
+    order = np.lexsort((track, -busy, -work, ~first, kind, level))
     group = np.stack([level, kind])[:, order]
     fresh = np.append(np.ones(min(len(order), 1), np.bool_), (group[:, 1:] != group[:, :-1]).any(0))
     shown = np.zeros(len(order), np.bool_)
     shown[order[fresh]] = True
     return shown
+
+
+def _first_busy_device(index: Index, level: Ids, track: Ids, kind: Ids, work: Times) -> Mask:
+    """Which are on the first device of their level and kind that is about as busy as any."""
+    _, group = np.unique(np.stack([level, kind]), axis=1, return_inverse=True)
+    group, device = group.ravel(), index.trace["tracks"]["device"][track].astype(np.int64)
+    most = np.zeros(group.max(initial=-1) + 1, np.int64)
+    np.maximum.at(most, group, work)
+    busy = work >= _AS_BUSY * most[group]
+    first = np.full(len(most), np.iinfo(np.int64).max)
+    np.minimum.at(first, group[busy], device[busy])
+    chosen: Mask = device == first[group]
+    return chosen
 
 
 def kinds_of_tracks(index: Index) -> list[str]:

@@ -81,6 +81,32 @@ def test_a_devices_times_fill_its_window() -> None:
     assert device.idle_ms["data"] == pytest.approx(0.06)
 
 
+def test_time_in_which_a_device_only_copies_is_told_apart_from_computing() -> None:
+    text = """
+        main     |  0 100 | ProfilerStep#1
+        main     |  1   2 | cudaMemcpyAsync  | corr=1
+        main     |  2   3 | cudaLaunchKernel | corr=2
+        main     |  3   4 | cudaMemsetAsync  | corr=3
+        stream 7 | 10  60 | Memcpy HtoD      | corr=1
+        stream 8 | 40  80 | sgemm            | corr=2
+        stream 7 | 80 100 | Memset (Device)  | corr=3
+    """
+    (device,) = summary(text).devices
+    assert device.copying_ms == pytest.approx(0.03 + 0.02)
+    assert device.computing_ms == pytest.approx(0.09)
+    assert sum(device.parts_ms.values()) == pytest.approx(device.window_ms)
+    assert device.parts_ms["computing"] == pytest.approx(0.04)
+    assert device.parts_ms["copying"] == pytest.approx(0.05)
+
+
+def test_hardly_any_copying_is_no_part_of_its_own() -> None:
+    text = TWO_STEPS.replace("stream 7 |  50  60 | sgemm      ", "stream 7 |  50  51 | Memcpy HtoD")
+    (device,) = summary(text).devices
+    assert device.copying_ms > 0
+    assert "copying" not in device.parts_ms
+    assert sum(device.parts_ms.values()) == pytest.approx(device.window_ms)
+
+
 def test_kernels_are_counted_by_name_with_the_stage_that_they_mostly_serve() -> None:
     found = [(k.name, k.kind, k.stage, k.count, round(k.total_ms, 6)) for k in summary().kernels]
     assert found == [

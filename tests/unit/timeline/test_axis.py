@@ -89,6 +89,22 @@ def test_what_an_area_holds_is_cut_at_its_edges() -> None:
     assert work == {"gemm": (1, 20_000), "add_kernel": (1, 10_000)}
 
 
+def test_an_area_has_computing_copying_and_communicating_one_at_a_time() -> None:
+    axis = axis_of("""
+        main      |  0 100 | ProfilerStep#1
+        main      |  1   2 | cudaMemcpyAsync  | corr=1
+        main      |  2   3 | cudaLaunchKernel | corr=2
+        main      |  3   4 | cudaLaunchKernel | corr=3
+        stream 7  | 10  60 | Memcpy HtoD            | corr=1
+        stream 8  | 40  80 | sgemm                  | corr=2
+        stream 20 | 50  95 | ncclDevKernel_AllReduce | corr=3
+    """)
+    (device,) = area_of(axis, 0, 100_000, list(axis.tracks.values())).devices
+    busy = (device.computing_ns, device.copying_ns, device.communicating_ns)
+    assert busy == (40_000, 30_000, 15_000)
+    assert sum(busy) + sum(device.idle_ns.values()) == 100_000
+
+
 def test_without_a_device_operators_have_their_own_time() -> None:
     axis = axis_of("""
         thread 1 | 0 100 | aten::linear

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from drawings import drawn, names, opened, rows
 
@@ -205,6 +206,27 @@ def test_of_each_kind_the_longest_is_shown() -> None:
         ("stream 2", "device", False),
     ]
     assert names(level) == ["aten::conv2d"]
+
+
+@pytest.mark.parametrize(("busy", "shown"), [((49, 50), 0), ((50, 49), 0), ((40, 50), 1)])
+def test_of_devices_that_are_busy_for_as_long_the_first_is_shown(
+    busy: tuple[int, int], shown: int
+) -> None:
+    trace = drawn_trace(f"""
+        main     |  0 100 | ProfilerStep#1
+        main     |  0  90 | ## forward ##
+        main     |  1   2 | cudaLaunchKernel | corr=1
+        main     |  3   4 | cudaLaunchKernel | corr=2
+        stream 1 | 10 {10 + busy[0]} | sgemm | corr=1
+        stream 2 | 10 {10 + busy[1]} | sgemm | corr=2
+    """)
+    tracks = trace["tracks"]
+    number = np.array([{"stream 2": 1, "main": -1}.get(name or "", 0)
+                       for name in tracks.text("name")])  # fmt: skip
+    timeline = Timeline(annotate(trace.with_table(tracks.with_columns(device=number))))
+    level = opened(timeline, "step 1", "forward")
+    listed = [one.name for one in level.resources if one.kind == "device" and one.shown]
+    assert listed == [f"stream {shown + 1}"]
 
 
 def test_the_others_are_shown_when_asked_for() -> None:

@@ -73,7 +73,10 @@ export interface Device {
   name: string;
   /** From its first work of the step to its last. */
   window_ms: number;
+  /** Time of other work than communication. */
   computing_ms: number;
+  /** The part of it in which only copies and fills of memory run. */
+  copying_ms: number;
   /** Idle time by cause. */
   idle_ms: Record<string, number>;
   /** Exposed communication: collectives run and nothing computes. */
@@ -476,6 +479,8 @@ export interface DeviceShare {
   device: number;
   /** Time that it computes. */
   computing_ns: number;
+  /** Time that it only copies or fills memory. */
+  copying_ns: number;
   /** Time that it only communicates. */
   communicating_ns: number;
   /** Idle time by cause, also `outside_steps`. */

@@ -89,6 +89,9 @@ function Device(props: { store: Store; share: DeviceShare; length: number }): JS
   return (
     <Shares title={`${ranks > 1 ? `Rank ${share.rank}, device` : "Device"} ${share.device}`}>
       <Row name="computing" count={null} ns={share.computing_ns} length={length} />
+      {share.copying_ns > 0 && (
+        <Row name="only copying" count={null} ns={share.copying_ns} length={length} />
+      )}
       {share.communicating_ns > 0 && (
         <Row name="only communicating" count={null} ns={share.communicating_ns} length={length} />
       )}

@@ -238,22 +238,18 @@ function Device({ device }: { device: Device }): JSX.Element {
   const order = Object.keys(CAUSES);
   const idle = Object.entries(device.idle_ms)
     .sort(([a], [b]) => order.indexOf(a) - order.indexOf(b))
-    .map(([cause, ms], i): Piece => ({
+    .map(([cause, ms]): Part => ({
       name: cause === "communication" ? causeName(cause) : `idle, ${causeName(cause)}`,
-      value: ms,
-      color: partColor(i + 1),
-      text: milliseconds(ms),
+      ms,
       hint: CAUSES[cause]?.[1] ?? "",
     }));
-  const pieces: Piece[] = [
-    {
-      name: "computing",
-      value: device.computing_ms,
-      color: partColor(0),
-      text: milliseconds(device.computing_ms),
-    },
-    ...idle,
-  ];
+  const pieces = [...busyParts(device), ...idle].map(({ name, ms, hint }, i): Piece => ({
+    name,
+    value: ms,
+    color: partColor(i),
+    text: milliseconds(ms),
+    hint,
+  }));
   return (
     <>
       <h2 class="pane-heading" title="each step until its device work ends">
@@ -268,6 +264,23 @@ function Device({ device }: { device: Device }): JSX.Element {
       )}
     </>
   );
+}
+
+/** From this share of the window on, copies are listed by themselves. */
+const NOTED_COPIES = 0.01;
+
+interface Part {
+  name: string;
+  ms: number;
+  hint: string;
+}
+
+/** What a device computes, and what it only copies. */
+function busyParts({ computing_ms, copying_ms, window_ms }: Device): Part[] {
+  const hint = "copies and fills of memory run, and no kernel";
+  const copying = copying_ms >= NOTED_COPIES * window_ms ? copying_ms : 0;
+  const computing = { name: "computing", ms: computing_ms - copying, hint: "" };
+  return copying ? [computing, { name: "only copying", ms: copying, hint }] : [computing];
 }
 
 function Kinds({ facts }: { facts: Facts }): JSX.Element {

@@ -132,6 +132,19 @@ def busy_times(trace: Trace, work: Rows) -> tuple[Intervals, Intervals]:
     return computing, Intervals(start[communicates], end[communicates]).minus(computing)
 
 
+def copy_times(trace: Trace, work: Rows) -> Intervals:
+    """When some work of one device copies or fills memory, and does nothing else.
+
+    Args:
+        trace: any trace.
+        work: the device's work, events.id.
+    """
+    events = trace.events
+    copies = events.text("category").mask("memcpy", "memset")[work]
+    start, end = events["start_ns"][work], (events["start_ns"] + events["duration_ns"])[work]
+    return Intervals(start[copies], end[copies]).minus(Intervals(start[~copies], end[~copies]))
+
+
 def _gap_causes(trace: Trace, work: Rows, busy: Intervals, spans: Spans) -> dict[str, Intervals]:
     if not spans or not len(busy):
         return {}

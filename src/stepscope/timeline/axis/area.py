@@ -38,6 +38,7 @@ class Idle:
     Attributes:
         rank, device: which.
         computing_ns: time that it computes.
+        copying_ns: time that it only copies or fills memory.
         communicating_ns: time that it only communicates.
         idle_ns: idle time by cause; `outside_steps` if no step is there.
     """
@@ -45,6 +46,7 @@ class Idle:
     rank: int
     device: int
     computing_ns: int
+    copying_ns: int
     communicating_ns: int
     idle_ns: dict[str, int]
 
@@ -143,16 +145,20 @@ def _devices(tracks: list[AxisTrack]) -> list[tuple[int, int]]:
 
 def _idle(axis: TimeAxis, start: int, end: int, rank: int, device: int) -> Idle:
     idle = axis.index.trace["idle"]
-    computing, talking = (part.clip(start, end) for part in axis.device_time(rank, device))
+    spent = axis.device_time(rank, device)
+    computing, copying, communicating = (
+        part.clip(start, end).total()
+        for part in (spent.computing, spent.copying, spent.communicating)
+    )
     rows = (idle["rank"] == rank) & (idle["device"] == device)
     part = np.minimum(idle["end_ns"], end) - np.maximum(idle["start_ns"], start)
     rows &= (part > 0) & (idle["cause"] != IDLE_CAUSES.index("communication"))
     causes = np.bincount(idle["cause"][rows], part[rows], len(IDLE_CAUSES)).astype(np.int64)
     found = {IDLE_CAUSES[code]: int(causes[code]) for code in np.flatnonzero(causes).tolist()}
-    rest = end - start - computing.total() - talking.total() - sum(found.values())
+    rest = end - start - computing - copying - communicating - sum(found.values())
     if rest > 0:
         found["outside_steps"] = rest
-    return Idle(rank, device, computing.total(), talking.total(), found)
+    return Idle(rank, device, computing, copying, communicating, found)
 
 
 def _grouped(index: Index, codes: Ids, work: Ids, inside: Times) -> list[AreaShare]:

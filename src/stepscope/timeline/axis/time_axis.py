@@ -8,7 +8,7 @@ from threading import RLock
 
 import numpy as np
 
-from stepscope.annotate.device.idle import busy_times
+from stepscope.annotate.device.idle import busy_times, copy_times
 from stepscope.annotate.links.launch_sides import device_work
 from stepscope.arrays import Codes8, Ids, Mask, Times
 from stepscope.timeline.axis.counter_values import Runs
@@ -21,6 +21,7 @@ from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table
 
+_ALL = slice(None)
 KINDS = ("stages", "cpu", "device", "communication", "idle")
 
 
@@ -48,6 +49,26 @@ class AxisTrack:
     rows: Ids
     depth: Ids
     busy_ns: int
+
+
+@dataclass(frozen=True)
+class DeviceTime:
+    """When a device is busy: three things that it does one at a time.
+
+    Attributes:
+        computing: kernels run.
+        copying: only copies and fills of memory run.
+        communicating: only communication runs.
+    """
+
+    computing: Intervals
+    copying: Intervals
+    communicating: Intervals
+
+    @property
+    def busy(self) -> Intervals:
+        """When it does any of them."""
+        return self.computing.union(self.copying).union(self.communicating)
 
 
 @dataclass(frozen=True)
@@ -84,7 +105,7 @@ class TimeAxis:
         self.tile_ns = BINS << max((self.end_ns - 1) // BINS, 0).bit_length()
         self.tracks = {track.id: track for track in _in_order(self._all_tracks())}
         self._slices: dict[str, TrackSlices] = {}
-        self._device_time: dict[tuple[int, int], tuple[Intervals, Intervals]] = {}
+        self._device_time: dict[tuple[int, int], DeviceTime] = {}
         self._lock = RLock()
 
     @property
@@ -121,8 +142,7 @@ class TimeAxis:
         return counter.values.tile(number * length, (number + 1) * length)
 
     def _busy_time(self, rank: int, device: int) -> Intervals:
-        computing, communicating = self.device_time(rank, device)
-        return computing.union(communicating)
+        return self.device_time(rank, device).busy
 
     def labels(self, track: AxisTrack, rows: Ids) -> Labels:
         """What some slices of a track say; `rows` are of `track.rows`, shape (n,)."""
@@ -136,16 +156,17 @@ class TimeAxis:
             return Labels(np.full(len(at), -1), none, [IDLE_CAUSES[code] for code in causes])
         return Labels(at, self.index.events["stage"][at], None)
 
-    def spans(self, track: AxisTrack) -> tuple[Times, Times]:
-        """Starts and durations of a track's slices, shapes (rows,)."""
+    def spans(self, track: AxisTrack, rows: Ids | slice = _ALL) -> tuple[Times, Times]:
+        """Starts and durations of slices of a track; `rows` are of `track.rows`, shapes (n,)."""
+        at = track.rows[rows]
         if track.kind in ("stages", "idle"):
             table = self.index.trace[track.kind]
-            start = table["start_ns"][track.rows]
-            return start, table["end_ns"][track.rows] - start
-        return self.index.start[track.rows], self.index.duration[track.rows]
+            start = table["start_ns"][at]
+            return start, table["end_ns"][at] - start
+        return self.index.start[at], self.index.duration[at]
 
-    def device_time(self, rank: int, device: int) -> tuple[Intervals, Intervals]:
-        """When a device computes, and when it only communicates."""
+    def device_time(self, rank: int, device: int) -> DeviceTime:
+        """When a device is busy, and with what."""
         with self._lock:
             if (rank, device) not in self._device_time:
                 self._device_time[rank, device] = _device_time(self.index, rank, device)
@@ -200,11 +221,13 @@ class TimeAxis:
         ]
 
 
-def _device_time(index: Index, rank: int, device: int) -> tuple[Intervals, Intervals]:
+def _device_time(index: Index, rank: int, device: int) -> DeviceTime:
     tracks = index.trace["tracks"]
     here = ((tracks["device"] == device) & (tracks["rank"] == rank))[index.track]
     work = np.flatnonzero(device_work(index.trace) & here)
-    return busy_times(index.trace, work)
+    busy, communicating = busy_times(index.trace, work)
+    copying = copy_times(index.trace, work).minus(communicating)
+    return DeviceTime(busy.minus(copying), copying, communicating)
 
 
 def _track_of_table(
