@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browsing import Workbench
+from served_page import ROOT, serving
 
-_ROOT = Path(__file__).parents[2]
 _PATIENCE_MS = 120_000
-_URL = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
 # Each answer to the page comes late by up to so many ms, in any order: no test may mind.
 _LATE_MS = int(os.environ.get("STEPSCOPE_LATE_ANSWERS", "0"))
 _LATE = f"""
@@ -61,29 +58,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("browser")
 
 
-@contextmanager
-def serving(home: Path, *arguments: str) -> Iterator[str]:
-    """`stepscope view` in a process of its own; gives the URL that it prints."""
-    environment = os.environ | {"STEPSCOPE_CACHE": str(home / "cache"), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "stepscope", "view", "--no-browser", *arguments]
-    process = subprocess.Popen(
-        command, cwd=_ROOT, env=environment, text=True, stdout=subprocess.PIPE
-    )
-    try:
-        assert process.stdout is not None
-        lines = iter(process.stdout.readline, "")
-        yield next(found[0] for line in lines if (found := _URL.search(line)))
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
-
-
-def single_file_of(capture: Path, source_root: Path = _ROOT) -> Path:
+def single_file_of(capture: Path, source_root: Path = ROOT) -> Path:
     """What `stepscope report --html` writes of a capture, with the source in a folder."""
     out = capture.with_suffix(".html")
     command = [sys.executable, "-m", "stepscope", "report", str(capture), "--html", str(out)]
     command += ["--source-root", str(source_root)]
-    subprocess.run(command, cwd=_ROOT, check=True, capture_output=True)
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     return out
 
 
@@ -103,7 +83,7 @@ def capture(home: Path) -> Path:
     script = ["examples/train_tiny.py", "--steps", "4", "--batch", "8"]
     command = [sys.executable, "-m", "stepscope", *record, *script]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}  # many threads on two busy cores crawl
-    subprocess.run(command, cwd=_ROOT, env=environment, check=True, capture_output=True)
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
     return file
 
 

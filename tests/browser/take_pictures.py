@@ -11,17 +11,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-_ROOT = Path(__file__).parents[2]
-_TRACES = Path(os.environ.get("STEPSCOPE_TRACES", _ROOT.parent / "shared" / "traces"))
-_URL = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
+from served_page import ROOT, serving
+
+_TRACES = Path(os.environ.get("STEPSCOPE_TRACES", ROOT.parent / "shared" / "traces"))
 # Width and height of the window in CSS pixels, and device pixels for each.
 _SIZES = {
     "390": (390, 844, 1),
@@ -53,29 +50,12 @@ _RECORDED = {
 }
 
 
-@contextmanager
-def serving(arguments: list[str], cache: Path) -> Iterator[str]:
-    """`stepscope view` of some files; gives its URL."""
-    command = [sys.executable, "-m", "stepscope", "view", "--no-browser", *arguments]
-    environment = os.environ | {"STEPSCOPE_CACHE": str(cache), "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(
-        command, cwd=_ROOT, env=environment, text=True, stdout=subprocess.PIPE
-    )
-    try:
-        assert process.stdout is not None
-        lines = iter(process.stdout.readline, "")
-        yield next(found[0] for line in lines if (found := _URL.search(line)))
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
-
-
 def record(name: str, folder: Path) -> list[str]:
     """A run of examples/train_resnet.py as one of the captures."""
     file = folder / f"{name}.stepscope"
     if not file.exists():
         command = [sys.executable, "-m", "stepscope", "run", *_RECORDED[name], "-o", str(file)]
-        subprocess.run([*command, "examples/train_resnet.py"], cwd=_ROOT, check=True)
+        subprocess.run([*command, "examples/train_resnet.py"], cwd=ROOT, check=True)
     return [str(file)]
 
 
@@ -127,7 +107,7 @@ def all_pictures(
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     program = os.environ.get("STEPSCOPE_CHROMIUM", "/usr/bin/chromium")
-    with serving(arguments, out / "cache") as url, sync_playwright() as playwright:
+    with serving(out, *arguments) as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=program, args=["--no-sandbox", "--disable-gpu"]
         )

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from browsing import Workbench
-from conftest import serving, single_file_of
+from conftest import single_file_of
+from served_page import serving
 
 _SOURCE = "import torch\n\ndef step():\n    return linear(x)\n\nstep()\n"
 _MANIFEST = {
@@ -147,6 +148,21 @@ def contexts_file(home: Path) -> Path:
     capture = home / "sorting.stepscope"
     _write(capture, _contexts(str(source), "aten::sort"))
     return single_file_of(capture, home)
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_its_first_finding_is_at_the_top_and_leads_to_its_line(
+    workbench: Workbench, home: Path, contexts_file: Path, width: int
+) -> None:
+    workbench.page.set_viewport_size({"width": width, "height": 844})
+    with serving(home, str(contexts_file.with_suffix(".stepscope"))) as url:
+        workbench.open(url, shown=".flame-frame canvas")
+        first = workbench.page.locator(".headline .first-finding")
+        first.locator("b").wait_for()
+        assert workbench.ask("findings")["findings"][0]["what"] in first.inner_text()
+        assert first.bounding_box()["y"] < workbench.page.locator(".dock").bounding_box()["y"]
+        workbench.click(".headline-actions button")
+        workbench.page.locator('tr.marked[data-line="4"]').wait_for()
 
 
 def test_the_single_file_shows_flame_graph_findings_and_source(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from browsing import Workbench
-from conftest import serving
 from patched import CALL, WHERE, write_patched_capture
+from served_page import serving
 
 
 def test_findings_are_listed_with_the_worst_first(workbench: Workbench, resnet_url: str) -> None:

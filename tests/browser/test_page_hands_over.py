@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from browsing import Workbench
-from conftest import serving
+from served_page import serving
 
 _ROOT = Path(__file__).parents[2]
 # What Perfetto's own engine holds of the trace that it shows: names and times of all slices.

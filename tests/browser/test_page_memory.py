@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from browsing import Workbench
-from conftest import serving
+from served_page import serving
 from test_page_accessibility import _VIOLATIONS, axe
 
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "memory"))

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 from browsing import Workbench
-from conftest import serving, single_file_of
+from conftest import single_file_of
+from served_page import serving
 
 import stepscope
 from stepscope.trace.intervals import Intervals
@@ -459,6 +460,39 @@ def test_the_answers_are_there_in_any_window(start: Workbench, size: tuple[int, 
     start.click('button:has-text("kernel ↓")')
     start.page.locator(".details .pairs").first.wait_for()
     assert is_in_sight(start, ".details h2")
+
+
+@pytest.mark.parametrize("size", [(720, 450), (390, 844), (700, 900)])
+def test_what_is_chosen_covers_nothing_else_where_there_is_little_room(
+    start: Workbench, size: tuple[int, int]
+) -> None:
+    start.page.set_viewport_size({"width": size[0], "height": size[1]})
+    start.click('button:has-text("kernel ↓")')
+    start.page.locator(".details .pairs").first.wait_for()
+    start.pane("findings")
+    assert is_in_sight(start, "#tab-findings")
+    left, details = (start.page.locator(one).bounding_box() for one in (".left", ".details"))
+    assert left["y"] + left["height"] <= details["y"] + 1
+    assert left["height"] > details["height"]
+    assert details["y"] + details["height"] <= size[1] + 1
+
+
+@pytest.mark.parametrize("size", [(720, 450), (390, 844), (1024, 768), (1920, 1080)])
+@pytest.mark.parametrize("trace", ["rank0_act_checkpoint", "dlrm_8rank_v100"])
+def test_long_names_and_many_ranks_fit_into_any_window(
+    workbench: Workbench, several_url: str, trace: str, size: tuple[int, int]
+) -> None:
+    workbench.page.set_viewport_size({"width": size[0], "height": size[1]})
+    workbench.open(several_url, f"#trace={trace}")
+    workbench.page.locator(".track").first.wait_for()
+    for part in ("html", ".header", ".headline", ".timeline-tools"):
+        assert overhang(workbench, part) <= 0, part
+    cut = workbench.page.evaluate(
+        "[...document.querySelectorAll('.counter-name .row-which, .track-device .row-which, "
+        ".counter-scale')].filter(one => one.offsetParent && one.scrollWidth > "
+        "(one.closest('.counter-name, .track-name')).clientWidth).map(one => one.innerText)"
+    )
+    assert cut == []
 
 
 def is_in_sight(bench: Workbench, selector: str) -> bool:

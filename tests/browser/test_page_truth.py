@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from browsing import Workbench
-from conftest import serving
+from served_page import serving
 
 
 def test_a_killed_server_leaves_everything_on_screen(

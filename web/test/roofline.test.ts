@@ -1,6 +1,14 @@
 import { describe, expect, it } from "vitest";
 import type { KernelRow } from "../src/api/types";
-import { decadesOf, dotsOf, mainStage, ridgeOf, roofLines } from "../src/model/roofline";
+import {
+  above,
+  decadesOf,
+  dotsOf,
+  freeShare,
+  mainStage,
+  ridgeOf,
+  roofLines,
+} from "../src/model/roofline";
 
 function kernel(given: Partial<KernelRow>): KernelRow {
   const none = { tflops: null, gbytes: null, intensity: null, of_peak: null, limit: null };
@@ -65,5 +73,23 @@ describe("the roofs", () => {
     expect(
       roofLines({ ...V100, tflops: {} }, decadesOf(dots, null)).map((one) => one.name),
     ).toEqual(["memory"]);
+  });
+});
+
+describe("the names of roofs", () => {
+  const disk = { x: 50, y: 100, r: 10 };
+
+  it("move up until they are above every dot that they would cover", () => {
+    expect(above([], 0, 60, 100)).toBe(100);
+    expect(above([disk], 0, 60, 100)).toBe(88);
+    expect(above([disk, { x: 20, y: 85, r: 6 }], 0, 60, 100)).toBe(77);
+    expect(above([disk], 70, 90, 100)).toBe(100);
+    expect(above([disk], 0, 60, 140)).toBe(140);
+  });
+
+  it("stay in the middle of a slope unless dots are there", () => {
+    const along = (share: number): [number, number] => [500 * share, 300];
+    expect(freeShare([], along)).toBe(0.5);
+    expect(freeShare([{ x: 250, y: 300, r: 4 }], along)).toBe(0.35);
   });
 });

@@ -29,6 +29,10 @@ export function mainStage(row: { stages: Record<string, number> }): string {
   return most?.[0] ?? "";
 }
 
+/** Height of a text, and how far dots should be from the middle of one, px. */
+const TEXT_PX = 11;
+const FREE_PX = 30;
+
 /** Powers of ten around both axes: operations per byte, and TFLOP/s. */
 export interface Decades {
   intensity: [number, number];
@@ -62,6 +66,33 @@ export interface Roof {
   name: string;
   from: [number, number];
   to: [number, number];
+}
+
+/** A dot as it is drawn, px. */
+export interface Disk {
+  x: number;
+  y: number;
+  r: number;
+}
+
+/** The baseline of a text between two places, moved up until it is above all dots there. */
+export function above(disks: readonly Disk[], from: number, to: number, baseline: number): number {
+  const there = disks.filter(({ x, r }) => x + r > from && x - r < to);
+  const byHeight = there.sort((a, b) => b.y - a.y);
+  return byHeight.reduce((at, { y, r }) => {
+    const covers = y + r > at - TEXT_PX && y - r < at + 1;
+    return covers ? y - r - 2 : at;
+  }, baseline);
+}
+
+/** The share along a slope around which there are the fewest dots, the middle of equals. */
+export function freeShare(disks: readonly Disk[], at: (share: number) => [number, number]): number {
+  const near = (share: number): number => {
+    const [x, y] = at(share);
+    return disks.filter((one) => Math.hypot(one.x - x, one.y - y) < one.r + FREE_PX).length;
+  };
+  const shares = [0.5, 0.35, 0.65, 0.2, 0.8];
+  return shares.reduce((best, one) => (near(one) < near(best) ? one : best));
 }
 
 /** The roofs inside the decades: the bandwidth as a slope, each peak as a level right of it. */

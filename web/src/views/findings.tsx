@@ -5,6 +5,7 @@ import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { ShareBar } from "../widgets/bars";
+import { Coded } from "../widgets/coded";
 import { CopyButton } from "../widgets/copy";
 import type { Pane } from "./pane";
 import { showLine } from "./source";
@@ -52,11 +53,6 @@ function Card({ store, finding }: { store: Store; finding: Finding }): JSX.Eleme
   const { subject } = store.view.value;
   const chosen = subject !== null && "finding" in subject && subject.finding === finding.id;
   const place = chosen && "place" in subject ? subject.place : undefined;
-  const choose = (index?: number): void => {
-    if (store.stepless.value) return showPlace(store, finding.evidence[index ?? 0]!);
-    const which = index === undefined ? {} : { place: index };
-    void store.choosePart({ finding: finding.id, ...which });
-  };
   return (
     <li class={`finding severity-${finding.severity}`} data-rule={finding.rule}>
       <button
@@ -64,7 +60,7 @@ function Card({ store, finding }: { store: Store; finding: Finding }): JSX.Eleme
         class="finding-head"
         aria-pressed={chosen && place === undefined}
         title={store.stepless.value ? "Show where it is" : "Mark its evidence everywhere"}
-        onClick={() => choose()}
+        onClick={() => showFinding(store, finding)}
       >
         <span class="severity">{finding.severity}</span>
         <span class="finding-what">{finding.what}</span>
@@ -74,9 +70,15 @@ function Card({ store, finding }: { store: Store; finding: Finding }): JSX.Eleme
           {percent(finding.share)}
         </span>
       </button>
-      <p>{finding.advice}</p>
+      <p>
+        <Coded text={finding.advice} />
+      </p>
       {finding.patch && <Patch patch={finding.patch} />}
-      <Evidence finding={finding} chosen={place} onChoose={choose} />
+      <Evidence
+        finding={finding}
+        chosen={place}
+        onChoose={(index) => showFinding(store, finding, index)}
+      />
       <Gain store={store} finding={finding} />
     </li>
   );
@@ -145,6 +147,15 @@ function Evidence(props: {
       {places > evidence.length && <li class="dim">and in {places - evidence.length} more</li>}
     </ul>
   );
+}
+
+/** Shows a finding, or one place of it: in the timeline, else where its time went. */
+export function showFinding(store: Store, finding: Finding, index?: number): void {
+  const place = finding.evidence[index ?? 0];
+  if (!store.stepless.value) {
+    const which = index === undefined ? {} : { place: index };
+    void store.choosePart({ finding: finding.id, ...which });
+  } else if (place) showPlace(store, place);
 }
 
 /** Without a timeline to mark: a line leads to the source, all else to its boxes. */

@@ -3,16 +3,21 @@ import type { JSX } from "preact";
 import type { KernelRow, Kernels, Roofs } from "../../api/types";
 import { milliseconds, percent, significant, words } from "../../base/format";
 import {
+  above,
   decadesOf,
   dotsOf,
+  freeShare,
   mainStage,
   rateOf,
   roofLines,
   type Decades,
+  type Disk,
   type Dot,
   type Roof,
 } from "../../model/roofline";
 import { STAGES } from "../../model/stages";
+import { textMeasure } from "../../render/canvas2d";
+import { FONT_SMALL } from "../../render/fitted";
 import type { Store } from "../../state/store";
 import { TableBody } from "../../widgets/table/body";
 import { numberColumn, type Column } from "../../widgets/table/column";
@@ -27,6 +32,8 @@ const TOP = 16;
 const BOTTOM = 38;
 const SMALLEST_PX = 3.5;
 const LARGEST_PX = 16;
+/** The highest baseline of a name that is whole. */
+const HIGHEST_PX = 11;
 
 const COLUMNS: Column<KernelRow>[] = [
   NAME,
@@ -78,6 +85,11 @@ function Plot(props: { store: Store; value: Kernels; dots: Dot[]; decades: Decad
   const marked = store.marks.value.kernels;
   const longest = dots.reduce((most, dot) => Math.max(most, dot.row.total_ms), 0);
   const lines = value.roofs ? roofLines(value.roofs, decades) : [];
+  const disks = dots.map(({ row, intensity, rate }): Disk => ({
+    x: scale.x(intensity),
+    y: scale.y(rate),
+    r: radius(row.total_ms / longest),
+  }));
   const reachable = dots.find((dot) => dot.row.name === current.value) ?? dots[0];
   return (
     <figure ref={box} class="roofline-plot">
@@ -93,14 +105,14 @@ function Plot(props: { store: Store; value: Kernels; dots: Dot[]; decades: Decad
         {lines.map((roof) => (
           <RoofLine key={roof.name} roof={roof} scale={scale} />
         ))}
-        {dots.map((dot) => (
+        {dots.map((dot, i) => (
           <circle
             key={dot.row.name}
             class={marked.has(dot.row.name) ? "dot marked" : "dot"}
             style={{ fill: `var(--stage-${colorOf(dot)})` }}
-            cx={scale.x(dot.intensity)}
-            cy={scale.y(dot.rate)}
-            r={radius(dot.row.total_ms / longest)}
+            cx={disks[i]!.x}
+            cy={disks[i]!.y}
+            r={disks[i]!.r}
             role="button"
             aria-label={described(dot)}
             aria-pressed={marked.has(dot.row.name)}
@@ -117,7 +129,13 @@ function Plot(props: { store: Store; value: Kernels; dots: Dot[]; decades: Decad
         ))}
         {value.roofs &&
           lines.map((roof) => (
-            <RoofName key={roof.name} roof={roof} roofs={value.roofs!} scale={scale} />
+            <RoofName
+              key={roof.name}
+              roof={roof}
+              roofs={value.roofs!}
+              scale={scale}
+              disks={disks}
+            />
           ))}
       </svg>
       <p class="roofline-readout" aria-hidden="true">
@@ -190,18 +208,30 @@ function RoofLine({ roof, scale }: { roof: Roof; scale: Scale }): JSX.Element {
   return <line class="roof" {...endsOf(roof, scale)} />;
 }
 
-/** The rate of a roof, written above the dots: along the slope, or at the end of a level. */
-function RoofName(props: { roof: Roof; roofs: Roofs; scale: Scale }): JSX.Element {
-  const { roof, roofs, scale } = props;
+/** The rate of a roof, clear of the dots: along the slope, or above the end of a level. */
+function RoofName(props: {
+  roof: Roof;
+  roofs: Roofs;
+  scale: Scale;
+  disks: readonly Disk[];
+}): JSX.Element {
+  const { roof, roofs, scale, disks } = props;
   const { x1, y1, x2, y2 } = endsOf(roof, scale);
-  if (roof.name !== "memory")
+  if (roof.name !== "memory") {
+    const text = `${precision(roof.name)} ${significant(roof.from[1])} TFLOP/s`;
+    const y = above(disks, x2 - textMeasure(FONT_SMALL)(text), x2, y2 - 5);
     return (
-      <text class="roof-name" x={x2} y={y2 - 5} text-anchor="end">
-        {`${precision(roof.name)} ${significant(roof.from[1])} TFLOP/s`}
+      <text class="roof-name" x={x2} y={Math.max(y, HIGHEST_PX)} text-anchor="end">
+        {text}
       </text>
     );
+  }
+  const along = (share: number): [number, number] => [
+    x1 + (x2 - x1) * share,
+    y1 + (y2 - y1) * share - 5,
+  ];
   const angle = (Math.atan2(y2 - y1, x2 - x1) * 180) / Math.PI;
-  const place = `translate(${(x1 + x2) / 2} ${(y1 + y2) / 2 - 5}) rotate(${angle})`;
+  const place = `translate(${along(freeShare(disks, along)).join(" ")}) rotate(${angle})`;
   return (
     <text class="roof-name" text-anchor="middle" transform={place}>
       {`${significant(roofs.gbytes!)} GB/s`}
@@ -249,16 +279,24 @@ function powers([low, high]: [number, number]): number[] {
   return Array.from({ length: high - low + 1 }, (_, index) => 10 ** (low + index));
 }
 
-/** `0.01`, `100`; far from one as a power. */
+/** `0.01`, `100`; far from one `10⁻⁴`. */
 function power(value: number): string {
   const exponent = Math.round(Math.log10(value));
-  return Math.abs(exponent) > 3 ? `1e${exponent}` : String(10 ** exponent);
+  return Math.abs(exponent) > 3 ? `10${superscript(exponent)}` : String(10 ** exponent);
 }
 
-/** Three significant digits; far from one with an exponent. */
+/** Three significant digits; far from one `8.0×10⁻⁵`. */
 function scientific(value: number): string {
   if (value === 0 || Math.abs(value) >= 0.01) return significant(value);
-  return value < 1e-4 ? value.toExponential(1) : value.toPrecision(2);
+  if (value >= 1e-4) return value.toPrecision(2);
+  const [digits, exponent] = value.toExponential(1).split("e");
+  return `${digits}×10${superscript(Number(exponent))}`;
+}
+
+/** `⁻⁴` of −4. */
+function superscript(exponent: number): string {
+  const digits = [...String(Math.abs(exponent))].map((one) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(one)]);
+  return (exponent < 0 ? "⁻" : "") + digits.join("");
 }
 
 /** The arrow keys walk the dots by time, Enter and the space bar choose one. */

@@ -3,6 +3,7 @@ import type { Memory, MemoryDevice, MemoryVerdict } from "../../api/types";
 import { bytes, grouped, words } from "../../base/format";
 import { memoryOf, type MemoryState } from "../../state/memory";
 import type { Store } from "../../state/store";
+import { Coded } from "../../widgets/coded";
 import { WithAnswer } from "../../widgets/answer";
 import type { Pane } from "../pane";
 import { Areas } from "./areas";
@@ -109,13 +110,13 @@ function Verdict(props: { value: MemoryVerdict; device: MemoryDevice }): JSX.Ele
   return (
     <section class="memory-verdict" aria-label="Memory verdict">
       <p>
-        Peak {bytes(device.peak_bytes)} in use. {value.sentence}
+        Peak {bytes(device.peak_bytes)} in use. <Coded text={value.sentence} />
       </p>
       {value.findings.length > 0 && (
         <ul aria-label="Advice">
           {value.findings.map((one) => (
             <li key={one.rule} title={one.place || undefined}>
-              <b>{one.what}</b> {one.advice}{" "}
+              <b>{one.what}</b> <Coded text={one.advice} />{" "}
               <span class="dim">
                 could free {bytes(one.gain_bytes)} at most ({words(one.rule)})
               </span>

@@ -1,7 +1,10 @@
 import type { JSX } from "preact";
 import { milliseconds, percent } from "../../base/format";
 import type { Store } from "../../state/store";
-import { findingsOf } from "../findings";
+import { findingsOf, showFinding } from "../findings";
+
+const SHOW_EVENT = "Mark its evidence and go to the longest";
+const SHOW_PLACE = "Show the line, or its boxes in the flame graph";
 
 /** What bounds the step, and the finding that would gain most: where it is, and to try it. */
 export function Headline({ store }: { store: Store }): JSX.Element | null {
@@ -15,7 +18,7 @@ export function Headline({ store }: { store: Store }): JSX.Element | null {
   );
 }
 
-function FirstFinding({ store }: { store: Store }): JSX.Element | null {
+export function FirstFinding({ store }: { store: Store }): JSX.Element | null {
   const { value, loading } = findingsOf(store).value;
   const first = value?.findings[0];
   if (!value) return loading ? <p class="dim first-finding">Looking for findings…</p> : null;
@@ -34,8 +37,8 @@ function FirstFinding({ store }: { store: Store }): JSX.Element | null {
       <span class="headline-actions">
         <button
           type="button"
-          onClick={() => void store.choosePart({ finding: first.id })}
-          title="Mark its evidence and go to the longest"
+          onClick={() => showFinding(store, first)}
+          title={store.stepless.value ? SHOW_PLACE : SHOW_EVENT}
         >
           Show me
         </button>

@@ -11,7 +11,7 @@ import { Warnings } from "../overview";
 import { hasSide, Side } from "../side";
 import { Timeline } from "../timeline/timeline";
 import { Header } from "./header";
-import { Headline } from "./headline";
+import { FirstFinding, Headline } from "./headline";
 import { Help } from "./help";
 import { pressed } from "./keys";
 import { Waiting } from "./waiting";
@@ -73,6 +73,11 @@ function WithoutSteps({ store, value }: { store: Store; value: Overview }): JSX.
               </>
             )}
           </p>
+          {value.has.contexts && (
+            <section class="headline" aria-label="First finding">
+              <FirstFinding store={store} />
+            </section>
+          )}
           <Warnings warnings={value.warnings} />
           <Dock store={store} />
         </>

@@ -5,13 +5,29 @@ import type { TrackRow } from "../../api/types";
 import type { Level } from "../../model/level";
 import type { SliceHit } from "../../model/tiles";
 import { textMeasure } from "../../render/canvas2d";
+import { FONT_SMALL } from "../../render/fitted";
 import type { Palette } from "../../render/palette";
 import type { Scene } from "../../render/renderer";
 
 /** Room on the left for the names of threads and streams, px; less where the page is narrow. */
 export const gutter = signal(124);
-export const WIDE_GUTTER = 124;
-export const NARROW_GUTTER = 64;
+const LEAST_GUTTER = 124;
+const MOST_GUTTER = 176;
+const MOST_GUTTER_SHARE = 0.16;
+const NARROW_GUTTER = 76;
+/** A page narrower than this has less room for names, px. */
+const NARROW_PX = 640;
+/** What a label needs besides its text: a twist before it, padding and gaps. */
+const LABEL_RIM_PX = 30;
+
+/** As much room for names as the longest needs, but no large part of the page. */
+export function gutterFor(page: number, labels: readonly string[]): number {
+  if (page < NARROW_PX) return NARROW_GUTTER;
+  const measure = textMeasure(FONT_SMALL);
+  const longest = labels.reduce((most, label) => Math.max(most, measure(label)), 0);
+  const room = Math.min(longest + LABEL_RIM_PX, MOST_GUTTER, page * MOST_GUTTER_SHARE);
+  return Math.round(Math.max(room, LEAST_GUTTER));
+}
 
 /** What the pointer is on, as the overlay and the tooltip need it. */
 export interface Hover {

@@ -8,14 +8,14 @@ import type { Level } from "../../model/level";
 import { launchesOf } from "../../model/launches";
 import { listedCounters } from "../../model/counters";
 import type { Span } from "../../model/span";
-import { listed, unlisted, type Listing } from "../../model/tracks";
+import { listed, shortNameOf, sideOf, unlisted, type Listing } from "../../model/tracks";
 import { readPalette, type Palette } from "../../render/palette";
 import type { Scene } from "../../render/renderer";
 import { axisOf, type AxisState } from "../../state/axis";
 import type { Store } from "../../state/store";
 import { theme } from "../../state/theme";
 import { ErrorLine } from "../../widgets/answer";
-import { CounterLane } from "./counters";
+import { CounterLane, counterSide } from "./counters";
 import { useGestures } from "./gestures";
 import { walk } from "./keys";
 import { Legend } from "./legend";
@@ -24,15 +24,13 @@ import { Arrows, arrowsOf, launchArrows, openedIn, type Arrow, type Shown } from
 import { NoteLane, NoteLines } from "./note_lane";
 import { OverviewStrip } from "./overview_strip";
 import { Ruler } from "./ruler";
-import { gutter, made, NARROW_GUTTER, pixelRatio, WIDE_GUTTER, type Made } from "./scene";
+import { gutter, gutterFor, made, pixelRatio, type Made } from "./scene";
 import { LevelTables } from "./table";
 import { sentence, Tooltip } from "./tooltip";
 import { TimelineTools } from "./tools";
 import { TrackView } from "./tracks";
 
 const NO_LEVELS: Level[] = [];
-/** A page narrower than this has less room for names, px. */
-const NARROW_PX = 640;
 
 /** One time axis: the levels down to the one that is open, and the tracks as they were recorded. */
 export function Timeline({ store }: { store: Store }): JSX.Element {
@@ -75,11 +73,12 @@ function Stack({ store }: { store: Store }): JSX.Element {
   const scenes = useScenes(store, levels, width.value, window, palette);
   const gestures = useGestures(store, axis, width.value);
   const about = axis.about.value.value;
-  useLayoutEffect(() => followSize(frame.current!, width), []);
   const [place, partners] = [store.place.value, store.partners.value.value];
   const details = place ? store.details.value.value : null;
   const rank = stepOf(store.view.value.path ?? "")?.rank ?? store.overview.value.value?.rank ?? 0;
   const { every } = store.view.value;
+  const labels = about ? labelsOf(store, about, { rank, every, pinned: axis.pinned.value }) : [];
+  useLayoutEffect(() => followSize(frame.current!, width, labels), [labels.join()]);
   const [pinned, folded, arrived] = [axis.pinned.value, axis.folded.value, axis.arrived.value];
   useLayoutEffect(() => {
     const shown = place ? measure(frame.current!, scenes, levels) : [];
@@ -231,11 +230,26 @@ function useScenes(
   return kept.current.map((one) => one.scene);
 }
 
+/** What stands before the tracks and the counters. */
+function labelsOf(store: Store, about: Axis, listing: Listing): string[] {
+  const device = deviceChip(store);
+  return [
+    ...listed(about, listing).map(
+      (one) => `${sideOf(one.kind, one.device, device)} ${shortNameOf(one.name)}`,
+    ),
+    ...listedCounters(about, listing).map((one) => `${counterSide(one, device)} ${one.short}`),
+  ];
+}
+
 /** Tells the room for bars now and whenever it changes, once a frame. */
-function followSize(frame: HTMLElement, width: Signal<number>): () => void {
+function followSize(
+  frame: HTMLElement,
+  width: Signal<number>,
+  labels: readonly string[],
+): () => void {
   const observer = new ResizeObserver(() => {
     pixelRatio.value = devicePixelRatio;
-    gutter.value = frame.clientWidth < NARROW_PX ? NARROW_GUTTER : WIDE_GUTTER;
+    gutter.value = gutterFor(frame.clientWidth, labels);
     width.value = Math.max(Math.floor(frame.clientWidth - gutter.value - 16), 50);
   });
   observer.observe(frame);
