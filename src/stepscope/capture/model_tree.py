@@ -63,6 +63,12 @@ class Node:
             yield node
             stack.extend(reversed(node.children))
 
+    def take_apart(self) -> None:
+        """Remove the references between nodes, which are cycles, and to modules."""
+        for node in list(self.walk()):
+            node.module = node.parent = None
+            node.children, node.resolved = [], {}
+
     def is_below(self, other: Node) -> bool:
         """Whether `other` is an ancestor of this node, or the node itself."""
         node: Node | None = self

@@ -51,10 +51,14 @@ class ModuleRegistry:
         for old in roots:
             if id(old.module) not in inner:
                 self._rebuild(old)
+        for old in roots:
+            old.take_apart()
         self._set_paths()
 
     def clear(self) -> None:
-        """Release all modules."""
+        """Release all modules, also where the garbage collector is off."""
+        for root in self.roots:
+            root.take_apart()
         self.roots.clear()
         self._index.clear()
         self.top_level.resolved.clear()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,19 @@ import torch
 
 from stepscope.capture.module_registry import profiler_runs
 from stepscope.capture.options import RecordOptions
+from stepscope.capture.patch import replace
+from stepscope.capture.standard_error import without_lines
 from stepscope.errors import CaptureError
 
 _record_function: Any = torch.autograd.profiler.record_function
+
+OTHER_PROFILER = (
+    "cannot start torch.profiler: the script runs its own profiler; give that one "
+    "on_trace_ready=stepscope.trace_handler() instead of using stepscope run"
+)
+_Profile: Any = torch.autograd.profiler.profile
+_OF_KINETO = b"External init callback must run in same thread"
+_abandoned: list[Any] = []  # torch writes warnings as it deletes a profiler that runs
 
 
 class ProfilerWindow:
@@ -24,15 +36,18 @@ class ProfilerWindow:
     profiler's start and opens the first range before recording begins.
     """
 
-    def __init__(self, options: RecordOptions, first: int, boundary: Any) -> None:
+    def __init__(
+        self,
+        options: RecordOptions,
+        first: int,
+        boundary: Any,
+        on_other_profiler: Callable[[], object] = lambda: None,
+    ) -> None:
         self.boundary = boundary
         self.complete: list[int] = []
         self._next = first
         if profiler_runs():
-            raise CaptureError(
-                "cannot start torch.profiler: the script runs its own profiler; give that one "
-                "on_trace_ready=stepscope.trace_handler() instead of using stepscope run"
-            )
+            raise CaptureError(OTHER_PROFILER)
         self._profiler = torch.profiler.profile(
             record_shapes=options.shapes,
             profile_memory=options.memory,
@@ -43,6 +58,8 @@ class ProfilerWindow:
         self._profiler.start_trace()
         self._running = True
         self._range: Any = None
+        self._on_other_profiler = on_other_profiler
+        self._restore = _watch_profilers(self._notice)
 
     @property
     def profiler(self) -> Any:
@@ -68,23 +85,63 @@ class ProfilerWindow:
         """
         if self._running:
             self._running = False
+            self._restore()
             self._profiler.stop_trace()
             if self._range is not None:
                 self._range.__exit__(None, None, None)
+
+    def abandon(self) -> None:
+        """Leave the profiler running, for good: nothing of it can be exported."""
+        self._running = False
+        self._restore()
+        self.complete.clear()
+        _abandoned.append(self._profiler)
+
+    def _notice(self) -> None:
+        if self._running:
+            self._on_other_profiler()
 
     def export(self, path: Path) -> None:
         """Write torch.profiler's JSON to `path`."""
         self._profiler.export_chrome_trace(str(path))
 
 
+def _watch_profilers(notice: Callable[[], None]) -> Callable[[], None]:
+    """Call `notice` before another profiler starts; returns what ends that."""
+    if not hasattr(_Profile, "_prepare_trace"):
+        return lambda: None
+    original = _Profile._prepare_trace
+
+    @functools.wraps(original)
+    def prepare(profiler: Any, *args: Any, **kwargs: Any) -> Any:
+        notice()
+        return original(profiler, *args, **kwargs)
+
+    return replace(_Profile, "_prepare_trace", prepare)
+
+
 @contextmanager
 def _quiet_kineto() -> Iterator[None]:
-    """Keep the profiler's own log off the script's stderr; it reads this variable only once."""
-    name = "KINETO_LOG_LEVEL"
+    """Keep the profiler's own log off the script's stderr.
+
+    It reads this variable only once. The line that it writes on its first start in a thread other
+    than the main one has no level.
+    """
+    with _variable("KINETO_LOG_LEVEL", "99"):
+        if threading.current_thread() is threading.main_thread():
+            yield
+        else:
+            with without_lines(_OF_KINETO):
+                yield
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable, unless it is set."""
     if name in os.environ:
         yield
         return
-    os.environ[name] = "99"
+    os.environ[name] = value
     try:
         yield
     finally:

@@ -15,9 +15,11 @@ larger loop. While either is possible, there is no early window, and the main on
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from stepscope.capture.clock_readings import Reading
 from stepscope.capture.creations import CreationWatch
@@ -36,7 +38,9 @@ from stepscope.capture.recording import Recording, detach_in_forked_children
 from stepscope.capture.step_detector import Kind, StepDetector
 from stepscope.capture.step_marks import StepMarks
 from stepscope.capture.timed_steps import FEWEST, TimedSteps
+from stepscope.capture.training_thread import TrainingThread
 from stepscope.capture.unrecorded_steps import UnrecordedSteps
+from stepscope.errors import CaptureError
 
 if TYPE_CHECKING:
     from stepscope.capture.run_shares.run_clock import RunClock
@@ -88,6 +92,7 @@ class Recorder:
         self._early: TorchRecording | None = None
         self._main: TorchRecording | None = None
         self._ranges = ModuleRanges(self.registry)
+        self._thread = TrainingThread()
         self.memory: MemoryRecorder | None = None
         self._watch = OptimizerWatch(self._stepped)
         self._marks = StepMarks(self._marked)
@@ -181,13 +186,16 @@ class Recorder:
 
     def _iteration_ended(self, thing: object, kind: Kind) -> None:
         """The program must continue whatever happens in the recorder."""
-        with self._clock.excluding() if self._clock else nullcontext():
-            try:
-                now = self._timer.read() if self._timer and self._unrecorded else None
-                self._advance(thing, kind, now)
-            except Exception as error:
-                self._note(error)
-                self.close()
+        with self._thread.turn(kind, is_recording=self._running is not None) as counts:
+            if not counts:
+                return
+            with self._clock.excluding() if self._clock else nullcontext(), _unseen():
+                try:
+                    now = self._timer.read() if self._timer and self._unrecorded else None
+                    self._advance(thing, kind, now)
+                except Exception as error:
+                    self._note(error)
+                    self.close()
 
     def _note(self, error: Exception) -> None:
         self.failure = self.failure or f"{type(error).__name__}: {error}"
@@ -312,18 +320,23 @@ class Recorder:
         self._ranges.install()
         if self.memory:
             self.memory.start()
-        window = ProfilerWindow(self._options, first, self.detector.boundary)
+        window = ProfilerWindow(
+            self._options, first, self.detector.boundary, self._other_profiler_starts
+        )
         self._open_ranges.profiler_starts()
         self._stop_timing()
         if self._clock:
             self._clock.mark_activities(True)
         self._running = TorchRecording(window=window, wanted=wanted, early=early)
+        self._thread.at_its_end(self._close_window)
         self._begin_recorded_step(self._running)
         return self._running
 
     def _close_window(self) -> None:
         recording, self._running = self._running, None
-        if recording:
+        if recording and not self._thread.is_current():
+            self._abandon(recording)
+        elif recording:
             if not self._iterations.is_open:
                 self._ranges.remove()
             if self._clock:
@@ -338,6 +351,17 @@ class Recorder:
             recording.modules = describe_registry(self.registry)
             recording.loaders = self._loader_watch.describe()
             recording.created = self._creations.describe()
+
+    def _other_profiler_starts(self) -> None:
+        """torch has one profiler at a time: the script's own comes first; complete steps stay."""
+        self._close_window()
+        if self._main and not self._main.steps:
+            self._main = None  # another may be opened once that profiler has stopped
+
+    def _abandon(self, recording: TorchRecording) -> None:
+        """Only the thread of a profiler can stop it, and that thread still runs at the end."""
+        recording.window.abandon()
+        self._note(CaptureError("the thread that trains still ran as the program ended"))
 
     def _release(self) -> None:
         """The run may last for days: keep neither its models nor the recordings alive."""
@@ -372,3 +396,12 @@ class Recorder:
         self.is_over = False
         self._attach()
         self._on_resume()
+
+
+def _unseen() -> ExitStack:
+    """What the recorder does with tensors is no event for modes and subclasses of the script."""
+    stack = ExitStack()
+    for name in ("DisableTorchFunction", "_DisableTorchDispatch"):
+        if guard := getattr(torch._C, name, None):
+            stack.enter_context(guard())
+    return stack
