@@ -68,12 +68,8 @@ def run_program(
         run.detach()
         raise
     except BaseException as error:
-        sys.settrace(None)  # a trace function that the program left must see no calls of ours
-        sys.setprofile(None)
         code = run.finish_after(error)
     else:
-        sys.settrace(None)
-        sys.setprofile(None)
         run.finish(Ending(), 0)
         code = 0
     raise SystemExit(code)
@@ -90,9 +86,9 @@ def _run_unrecorded(program: Program) -> NoReturn:
         raise
     except BaseException as error:
         code = show(error)
-        if isinstance(error, KeyboardInterrupt) and code == 1:
+        if type(error) is KeyboardInterrupt and code == 1:
             exits.by_interrupt()
-        raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else code) from None
+        raise SystemExit(130 if type(error) is KeyboardInterrupt else code) from None
     raise SystemExit(0)
 
 
@@ -131,8 +127,9 @@ class _Run:
         self._explain(error)
         code = show(error)
         if isinstance(error, KeyboardInterrupt):
-            self.finish(Ending("interrupted", "was interrupted"), 130)
-            if code == 1:
+            is_signal = type(error) is KeyboardInterrupt  # a subclass ends Python with 1
+            self.finish(Ending("interrupted", "was interrupted"), 130 if is_signal else code)
+            if is_signal and code == 1:
                 exits.by_interrupt()
         else:
             self.finish(Ending("raised", f"raised {type(error).__name__}"), code)

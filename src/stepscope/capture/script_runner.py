@@ -9,6 +9,7 @@ import runpy
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -77,19 +78,31 @@ class Program:
         main = _replace_main(path, importlib.machinery.SourceFileLoader("__main__", path))
         with io.open_code(path) as source:
             code = compile(source.read(), original_path(path), "exec", dont_inherit=True)
-        exec(code, main.__dict__)
+        try:
+            exec(code, main.__dict__)
+        finally:
+            _stop_profiling()
+            _stop_tracing()
 
     def _execute_module(self) -> None:
         _set_first_import_folder(str(Path.cwd()))
         sys.argv[0] = "-m"
         _check_module(self.target)
         _replace_main(None, importlib.machinery.BuiltinImporter)
-        _run_as_main(self.target, True)
+        try:
+            _run_as_main(self.target, True)
+        finally:
+            _stop_profiling()
+            _stop_tracing()
 
     def _execute_application(self) -> None:
         sys.path[0:1] = [self.target]
         _replace_main(None, importlib.machinery.BuiltinImporter)
-        _run_as_main("__main__", False)
+        try:
+            _run_as_main("__main__", False)
+        finally:
+            _stop_profiling()
+            _stop_tracing()
 
 
 _runpy: Any = runpy
@@ -111,6 +124,10 @@ def _set_first_import_folder(folder: str) -> None:
         sys.path[0:1] = [folder]
 
 
+# A trace or profile function that the program left must see no call of ours, nor these.
+_stop_profiling, _stop_tracing = partial(sys.setprofile, None), partial(sys.settrace, None)
+
+
 def _replace_main(path: str | None, loader: object) -> ModuleType:
     """A fresh `__main__`, which stays: threads, atexit and pickle may look it up."""
     main = ModuleType("__main__")
@@ -119,5 +136,7 @@ def _replace_main(path: str | None, loader: object) -> ModuleType:
         main.__dict__.update(__file__=path, __cached__=None)
     if sys.version_info < (3, 14):
         main.__annotations__ = {}
+    if sys.modules.get("__mp_main__") is sys.modules["__main__"]:
+        sys.modules["__mp_main__"] = main  # by which spawned children name its classes
     sys.modules["__main__"] = main
     return main
