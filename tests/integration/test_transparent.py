@@ -1,7 +1,6 @@
-"""Scripts that use the interpreter in unusual ways do the same under `stepscope run` as without.
+"""Packages, archives and broken surroundings: `stepscope run` ends as the program would.
 
-Each is a file of `unusual_scripts/`. Output, exit code and written files must be identical, and
-stderr but for stepscope's own lines.
+`test_unusual_scripts.py` has scripts.
 """
 
 import os
@@ -11,11 +10,9 @@ import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-SCRIPTS = sorted((Path(__file__).parent / "unusual_scripts").glob("*.py"))
 RUN = [sys.executable, "-m", "stepscope", "run"]
 
 
@@ -29,12 +26,10 @@ class Outcome:
     files: dict[str, bytes]
 
 
-def outcome(command: list[str], folder: Path, script: Path | None) -> Outcome:
-    """Run a command in a folder made afresh, with the script in it."""
+def outcome(command: list[str], folder: Path) -> Outcome:
+    """Run a command in a folder made afresh."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    if script:
-        shutil.copy(script, folder / "script.py")
     done = subprocess.run(
         command, cwd=folder, capture_output=True, timeout=60, check=False, input=b"typed in",
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
@@ -60,26 +55,6 @@ def assert_same(plain: Outcome, recorded: Outcome) -> None:
     assert recorded.files == plain.files
 
 
-# What is known to differ, and why.
-DIFFER = {
-    "recursion_uncaught": "a few frames of stepscope are below those of the script",
-    "null_bytes": "compile() does not name the file in this one error",
-}
-
-
-def marked(script: Path) -> Any:
-    reason = DIFFER.get(script.stem)
-    marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
-    return pytest.param(script, id=script.stem, marks=marks)
-
-
-@pytest.mark.parametrize("script", [marked(script) for script in SCRIPTS])
-def test_a_script_does_the_same(script: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "work"
-    plain = outcome([sys.executable, "script.py"], folder, script)
-    assert_same(plain, outcome([*RUN, "script.py"], folder, script))
-
-
 PACKAGE = {
     "__init__.py": "print('package', __name__)\n",
     "__main__.py": "import sys\nfrom tool import part\nprint(__name__, __package__, sys.argv)\n"
@@ -96,8 +71,8 @@ def write_package(folder: Path) -> None:
 
 def both(tmp_path: Path, *words: str) -> tuple[Outcome, Outcome]:
     folder = tmp_path / "work"
-    plain = outcome([sys.executable, *words], folder, None)
-    return plain, outcome([*RUN, *words], folder, None)
+    plain = outcome([sys.executable, *words], folder)
+    return plain, outcome([*RUN, *words], folder)
 
 
 def test_a_package_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

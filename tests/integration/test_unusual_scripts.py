@@ -1,0 +1,117 @@
+"""Scripts that use the interpreter in unusual ways do the same under `stepscope run` as without.
+
+Each is a file of `unusual_scripts/`. Output, exit code and written files with their permissions
+must be identical, and stderr but for stepscope's own lines. A script may begin with such lines:
+
+    # flags: -O -X dev          options of Python
+    # environment: TZ=UTC A=B   variables set
+    # input: continue\n         what it reads
+    # needs: gevent             a package without which it is skipped
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = sorted((Path(__file__).parent / "unusual_scripts").glob("*.py"))
+MODES = {"run": ["run"], "run --contexts": ["run", "--contexts"]}
+
+# What is known to differ, and why.
+_FRAMES = "frames of stepscope are below those of the script, as with `python -m`"
+DIFFER = {
+    "recursion_uncaught": (_FRAMES, set(MODES)),
+    "asyncio_origin": (_FRAMES, set(MODES)),
+    "torch_anomaly": (_FRAMES, set(MODES)),
+    "torch_warning_levels": ("a frame is between `backward` and its engine", {"run"}),
+    "null_bytes": ("compile() names no file in this one error", set(MODES)),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a script did."""
+
+    code: int
+    out: str
+    err: str
+    files: dict[str, tuple[bytes, int]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a script wants to be run."""
+
+    flags: list[str]
+    environment: dict[str, str]
+    typed: bytes
+    needs: list[str]
+
+    @classmethod
+    def of(cls, script: Path) -> "Settings":
+        lines = re.findall(r"^# (flags|environment|input|needs): (.*)", script.read_text(), re.M)
+        found = dict(lines)
+        return cls(
+            found.get("flags", "").split(),
+            dict(word.split("=", 1) for word in found.get("environment", "").split()),
+            found.get("input", "typed in").replace("\\n", "\n").encode(),
+            found.get("needs", "").split(),
+        )
+
+
+def outcome(stepscope: list[str], folder: Path, script: Path) -> Outcome:
+    """Run a script in a folder made afresh, under the words of a command or without."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    shutil.copyfile(script, folder / "script.py")
+    settings = Settings.of(script)
+    words = ["-m", "stepscope", *stepscope] if stepscope else []
+    done = subprocess.run(
+        [sys.executable, *settings.flags, *words, "script.py"],
+        cwd=folder, capture_output=True, timeout=300, check=False, input=settings.typed,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **settings.environment},
+    )  # fmt: skip
+    files = {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mode)
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".stepscope"
+    }
+    return Outcome(
+        done.returncode, shown(done.stdout), own_lines_removed(shown(done.stderr)), files
+    )
+
+
+def shown(output: bytes) -> str:
+    """Without what differs between any two runs: addresses, and a line that Kineto logs."""
+    text = output.decode("utf-8", "surrogateescape")
+    return re.sub(r"0x[0-9a-f]{6,}|^USDT:.*\n", "", text, flags=re.M)
+
+
+def own_lines_removed(stderr: str) -> str:
+    """A line of ours may follow one that the script did not end."""
+    return "".join(line.partition("stepscope: ")[0] for line in stderr.splitlines(True))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_a_script_does_the_same(
+    script: Path, mode: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    missing = [name for name in Settings.of(script).needs if not importlib.util.find_spec(name)]
+    if missing:
+        pytest.skip(f"{missing[0]} is not installed")
+    reason, modes = DIFFER.get(script.stem, ("", set()))
+    if mode in modes:
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+    plain = outcome([], tmp_path / "work", script)
+    recorded = outcome(MODES[mode], tmp_path / "work", script)
+    assert recorded.code == plain.code, recorded.err
+    assert recorded.out == plain.out
+    assert recorded.err == plain.err
+    assert recorded.files == plain.files

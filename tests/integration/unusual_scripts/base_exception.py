@@ -1,0 +1,2 @@
+class Stop(BaseException): pass
+raise Stop("not an Exception")

@@ -1,0 +1,3 @@
+# input: 1 + 1\nraise ValueError("typed")\nimport sys; sys.exit(5)\n
+import code
+code.interact(banner="hello", exitmsg="", local={})

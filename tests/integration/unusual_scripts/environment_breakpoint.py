@@ -1,0 +1,2 @@
+# environment: PYTHONBREAKPOINT=builtins.print
+breakpoint("a hook")

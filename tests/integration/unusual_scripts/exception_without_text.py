@@ -1,0 +1,3 @@
+class Odd(Exception):
+    def __str__(self): raise RuntimeError("no text")
+raise Odd()

@@ -1,0 +1,3 @@
+# flags: -bb
+print(b"a" == b"a")
+print(b"a" == "a")

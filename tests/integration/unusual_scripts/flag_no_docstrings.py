@@ -1,0 +1,4 @@
+# flags: -OO
+"""A docstring."""
+def work(): "Another one."
+print(__doc__, work.__doc__)

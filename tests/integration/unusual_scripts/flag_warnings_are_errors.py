@@ -1,0 +1,4 @@
+# flags: -W error
+import warnings
+print("still runs")
+warnings.warn("look here")

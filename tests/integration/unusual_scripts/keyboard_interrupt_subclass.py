@@ -1,0 +1,2 @@
+class Interrupted(KeyboardInterrupt): pass
+raise Interrupted("by hand")

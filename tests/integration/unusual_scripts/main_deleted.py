@@ -1,0 +1,3 @@
+import sys
+kept = sys.modules.pop("__main__")
+print("no main", "__main__" in sys.modules)

@@ -1,0 +1,4 @@
+import os, sys
+sys.stdin.close()
+os.close(0)
+print(os.open(os.devnull, os.O_RDONLY))
