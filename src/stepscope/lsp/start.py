@@ -13,7 +13,8 @@ from stepscope.lsp.features import language_server
 from stepscope.lsp.language_server import StepscopeServer
 from stepscope.lsp.measuring import Measuring
 from stepscope.lsp.server_log import log_own_faults
-from stepscope.lsp.tcp import new_token, serve_tcp
+from stepscope.lsp.tcp import new_token, say_on_stderr, serve_tcp
+from stepscope.repeated_errors import limit_log
 
 
 def new_server() -> StepscopeServer:
@@ -24,6 +25,7 @@ def new_server() -> StepscopeServer:
 def start_on_streams() -> None:
     """Serve one editor on standard input and output until it leaves; nothing else writes there."""
     log_own_faults()
+    limit_log(say_on_stderr)
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as stream, redirect_stdout(sys.stderr):
         new_server().start_io(stdout=stream)
 
@@ -39,6 +41,8 @@ def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
     Raises:
         ServeError: the port cannot be listened on.
     """
+
+    limit_log(say_on_stderr)
 
     async def serve() -> None:
         token = new_token()

@@ -62,11 +62,12 @@ async def serve_tcp(
             connections.discard(writer)
             writer.close()
 
-    asyncio.get_running_loop().set_exception_handler(AcceptErrors(_say))
+    asyncio.get_running_loop().set_exception_handler(AcceptErrors(say_on_stderr))
     return await asyncio.start_server(connected, host, port, backlog=_MOST_CONNECTIONS // 2)
 
 
-def _say(line: str) -> None:
+def say_on_stderr(line: str) -> None:
+    """Show a line of the log."""
     print(f"stepscope lsp: {line}", file=sys.stderr, flush=True)
 
 

@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stepscope.accept_errors import AcceptErrors
 from stepscope.errors import ServeError
+from stepscope.repeated_errors import limit_log
 from stepscope.serve.app import make_app
 from stepscope.serve.guard import Token
 from stepscope.serve.open_files import Workbench
@@ -128,11 +129,13 @@ def serve(
 
     TimedProtocol.most_connections = most = most_connections()
     config = uvicorn.Config(
-        make_app(workbench, token, number), log_level="warning", access_log=False, lifespan="off",
+        make_app(workbench, token, number), log_config=None, log_level="warning",
+        access_log=False, lifespan="off",
         server_header=False, timeout_graceful_shutdown=_SHUTDOWN_S, http=TimedProtocol,
         timeout_keep_alive=_IDLE_S, backlog=most // 2,
         h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
     )  # fmt: skip
+    limit_log(_say)
     workbench.load(model, cache)
     # Ctrl-C is the usual way to stop a server, so it is no failure.
     with suppress(KeyboardInterrupt):

@@ -1,0 +1,94 @@
+"""A log of a server that clients cannot fill: the first error of a kind, then every tenfold."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+
+_MOST_KINDS = 100
+_OTHERS = "errors of further kinds"
+_Kind = tuple[str, str, str]
+
+
+class RepeatedErrors(logging.Handler):
+    """Shows the first warning or error of a kind in full, and the 10th, 100th, … in one line.
+
+    Of one kind are messages of one logger that differ in numbers only, with the same type of
+    exception. After 100 kinds, all others are one kind.
+
+    Args:
+        say: shows a text to the user.
+
+    Example:
+        >>> log = logging.Logger("server")
+        >>> log.addHandler(RepeatedErrors(print))
+        >>> for client in range(20):
+        ...     log.warning("client %d sent no JSON", client)
+        client 0 sent no JSON
+        10 times so far: client 9 sent no JSON
+    """
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        super().__init__(logging.WARNING)
+        self._say = say
+        self._counts: Counter[_Kind] = Counter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count a message, and show it if it is the first or a tenfold of its kind."""
+        kind = self._kind(record)
+        self._counts[kind] += 1
+        count = self._counts[kind]
+        if not _is_power_of_ten(count):
+            return
+        with suppress(OSError):  # where nobody reads the log, the server goes on
+            self._say(self._whole(record) if count == 1 else _again(record, kind, count))
+
+    def _whole(self, record: logging.LogRecord) -> str:
+        try:
+            return self.format(record)
+        except (TypeError, ValueError):  # arguments that do not fit the message
+            return _first_line(record)
+
+    def _kind(self, record: logging.LogRecord) -> _Kind:
+        kind = (record.name, _without_numbers(_first_line(record)), _exception_name(record))
+        if kind in self._counts or len(self._counts) < _MOST_KINDS:
+            return kind
+        return ("", _OTHERS, "")
+
+
+def limit_log(say: Callable[[str], object]) -> None:
+    """Let all loggers of this process write through one `RepeatedErrors`.
+
+    Args:
+        say: shows a text to the user.
+    """
+    logging.getLogger().addHandler(RepeatedErrors(say))
+
+
+def _again(record: logging.LogRecord, kind: _Kind, count: int) -> str:
+    error = record.exc_info[1] if record.exc_info else None
+    detail = f" ({type(error).__name__}: {error})".partition("\n")[0] if error else ""
+    shown = _OTHERS if kind[1] == _OTHERS else f"{_first_line(record)}{detail}"
+    return f"{count:,} times so far: {shown}"
+
+
+def _first_line(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage().partition("\n")[0]
+    except (TypeError, ValueError):
+        return str(record.msg).partition("\n")[0]
+
+
+def _exception_name(record: logging.LogRecord) -> str:
+    return type(record.exc_info[1]).__name__ if record.exc_info else ""
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"0x[0-9a-f]+|\d+", "#", text)[:200]
+
+
+def _is_power_of_ten(count: int) -> bool:
+    return str(count).strip("0") == "1"
