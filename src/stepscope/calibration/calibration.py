@@ -19,6 +19,7 @@ from stepscope.calibration.timed import QUIET
 from stepscope.errors import ChangeError
 from stepscope.trace.cache_folder import cache_folder
 from stepscope.trace.trace import Metadata
+from stepscope.unfinished_files import unfinished
 
 VERSION = 5
 _FILE = re.compile(r"(calibration-[0-9a-f]{16}\.json|\.calibration-[0-9a-f]{16}\.json\.\d+)")
@@ -173,7 +174,7 @@ def keep_calibration(calibration: Calibration) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        partial = unfinished(path)
         partial.write_text(json.dumps(calibration.to_json()), "utf-8")
         partial.replace(path)
     except OSError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from stepscope.errors import CaptureError
+from stepscope.unfinished_files import unfinished
 
 FORMAT = "stepscope capture"
 VERSION = 1
@@ -46,8 +46,8 @@ def write_capture(
         publish: moves the complete file, which it is given, to its final place.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    trace = path.with_name(f".{path.name}.{os.getpid()}.{member}")
+    partial = unfinished(path)
+    trace = unfinished(path, member)
     try:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=_QUICK) as archive:
             archive.writestr("modules.json", json.dumps(modules))
@@ -70,7 +70,7 @@ def _add_member(archive: zipfile.ZipFile, path: Path, name: str, content: Member
     if not callable(content):
         archive.writestr(name, json.dumps(content))
         return
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{name}")
+    partial = unfinished(path, name)
     try:
         content(partial)
         _add_file(archive, partial, name)
@@ -88,7 +88,7 @@ def replace_manifest(path: Path, changes: dict[str, Any]) -> None:
     Raises:
         OSError: the file cannot be written; it is unchanged.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = unfinished(path)
     try:
         shutil.copyfile(path, partial)
         with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED, compresslevel=_QUICK) as archive:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from stepscope.capture.capture_file import CaptureFile
@@ -16,6 +18,7 @@ from stepscope.capture.module_registry import ModuleRegistry
 from stepscope.capture.modules_json import describe_registry
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.output_path import Rank
+from stepscope.unfinished_files import unfinished
 
 _CHUNK_BYTES = 1 << 20
 _STEP = re.compile(rb'"ProfilerStep#(\d+)"')
@@ -37,8 +40,8 @@ class TraceHandler:
         self._remove_ranges_after(profiler)
         path = self._next_path()
         path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=path.parent, prefix=".stepscope-") as folder:
-            trace = Path(folder, "trace.json")
+        with _folder_next_to(path) as folder:
+            trace = folder / "trace.json"
             profiler.export_chrome_trace(str(trace))
             manifest = build_manifest(
                 Run(sys.argv, _options_of(profiler)), _result_of(recorded_steps(trace))
@@ -63,6 +66,16 @@ class TraceHandler:
 def _result_of(steps: list[int]) -> Result:
     message = "recorded by the script's own torch.profiler"
     return Result("complete", message, steps_seen=len(steps), steps_recorded=steps)
+
+
+@contextmanager
+def _folder_next_to(path: Path) -> Iterator[Path]:
+    folder = unfinished(path, "folder")
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _options_of(profiler: Any) -> RecordOptions:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from tempfile import mkstemp
 
 from stepscope.errors import ServeError
+from stepscope.unfinished_files import unfinished
 
 
 def write_text(out: Path, text: str) -> None:
@@ -20,22 +20,37 @@ def write_text(out: Path, text: str) -> None:
     try:
         if out.exists() and not out.is_file():
             out.write_text(text, "utf-8")
-            return
-        handle, name = mkstemp(dir=out.parent, prefix=f".{out.name}.")
+        else:
+            _write_whole(out, text.encode())
     except OSError as error:
         raise ServeError(f"{out}: cannot be written: {error.strerror}") from error
+
+
+def _write_whole(out: Path, content: bytes) -> None:
+    """The file gets its name when it is whole: until then a kill leaves nothing, where possible."""
+    name = unfinished(out)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o666 & ~_umask())  # what it would have had without the detour
-        Path(name).replace(out)
-    except OSError as error:
+        if not _write_without_name(out.parent, name, content):
+            name.write_bytes(content)
+        name.replace(out)
+    finally:  # also after Ctrl-C
         with suppress(OSError):
-            Path(name).unlink()
-        raise ServeError(f"{out}: cannot be written: {error.strerror}") from error
+            name.unlink()
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _write_without_name(folder: Path, name: Path, content: bytes) -> bool:
+    """Name a file only once it is written; False where the system or the disk has no such files."""
+    if not hasattr(os, "O_TMPFILE"):
+        return False
+    try:
+        handle = os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o666)
+    except OSError:
+        return False
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        try:
+            os.link(f"/proc/self/fd/{handle}", name, follow_symlinks=True)
+        except OSError:  # no /proc, or a disk that does not allow it
+            return False
+    return True

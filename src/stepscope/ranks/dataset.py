@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
@@ -14,6 +15,7 @@ from stepscope.ranks.files import RankFile
 from stepscope.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch
 from stepscope.trace.query import arrow_table
 from stepscope.trace.trace import Trace
+from stepscope.unfinished_files import unfinished
 
 _SKETCHES = "**/rank=*/sketch-*.msgpack"
 _LAST_TABLE = "steps"  # written last: where it is, the others are
@@ -114,11 +116,13 @@ def _id(file: str) -> str:
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file whole or not at all."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    name = unfinished(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(unfinished)
-        unfinished.replace(path)
+        write(name)
+        name.replace(path)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise IngestError(f"{path.parent}: cannot write {path.name}: {error.strerror}") from error
+    finally:  # also after Ctrl-C
+        with suppress(OSError):
+            name.unlink()

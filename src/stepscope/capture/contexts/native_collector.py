@@ -15,6 +15,7 @@ from stepscope.capture.contexts.adapter import Adapter, PyTorchAdapter
 from stepscope.capture.contexts.context_options import SOURCES, ContextOptions
 from stepscope.capture.contexts.flush_plan import NO_MODULES, FlushPlan
 from stepscope.capture.contexts.sampling_permission import permission_missing
+from stepscope.unfinished_files import unfinished
 
 # Frames to leave out: torch's own of a module call (the module has a frame), the compiler's, JAX's.
 _HIDDEN = [
@@ -119,7 +120,7 @@ class NativeCollector:
         self._flushed = plan.file
         target = plan.file.flush_target()
         path = target.path
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        partial = unfinished(path)
         paths = [os.fsencode(one or "") for one in (path, partial, target.kept, target.base)]
         manifest, modules = (json.dumps(part).encode() for part in (plan.manifest, NO_MODULES))
         self._extension.flush_regularly(

@@ -1,0 +1,80 @@
+"""Names of files that are being written, so that what a killed process left is found and removed.
+
+A process that gets SIGKILL, or loses its power, cannot clean up. The next that writes the same file
+does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from zlib import crc32
+
+_MARK = "unfinished"
+_LONGEST_BYTES = 150
+
+
+def unfinished(path: Path, part: str = "file") -> Path:
+    """The name under which this process writes `path` until it is whole.
+
+    Removes what processes of this machine that have ended left of the same file.
+
+    Args:
+        path: the file or folder to be written.
+        part: what is written, where several files become one.
+
+    Returns:
+        A hidden name in the same folder, which does not exist.
+
+    Example:
+        >>> unfinished(Path("run.stepscope")).parent == Path("run.stepscope").parent
+        True
+    """
+    prefix = f".{_short(path.name)}.{_machine()}-"
+    for left in _left_by_others(path.parent, prefix):
+        _remove(left)
+    return path.with_name(f"{prefix}{os.getpid()}.{part}.{_MARK}")
+
+
+def _left_by_others(folder: Path, prefix: str) -> list[Path]:
+    name = re.compile(rf"{re.escape(prefix)}(\d+)\..*\.{_MARK}")
+    try:
+        found = [(entry, name.fullmatch(entry.name)) for entry in folder.iterdir()]
+    except OSError:
+        return []
+    return [entry for entry, match in found if match and not _runs(int(match[1]))]
+
+
+def _remove(left: Path) -> None:
+    with suppress(OSError):
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
+
+
+def _runs(process: int) -> bool:
+    if os.name != "posix":  # os.kill would end it
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _short(name: str) -> str:
+    """A name of the greatest length would not fit."""
+    given = os.fsencode(name)
+    return name if len(given) <= _LONGEST_BYTES else f"{crc32(given):08x}"
+
+
+def _machine() -> str:
+    """Processes of other machines, which may share the folder, cannot be looked up."""
+    name = os.uname().nodename if hasattr(os, "uname") else ""
+    return re.sub(r"[^\w]", "_", name)[:32]
