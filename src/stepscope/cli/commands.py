@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import shlex
 import sys
@@ -118,6 +119,15 @@ class Commands(click.Group):
             formatter.write_dl([(name.ljust(width), entry.help) for name, entry in group.items()])
             formatter.dedent()
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the command line; `--help` and `--version` print before `invoke`."""
+        try:
+            return super().main(*args, **options)
+        except OSError as error:
+            _drop_output()
+            Refusal(StepscopeError(_reason(error))).show()
+            sys.exit(StepscopeError.exit_code)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Call a subcommand; errors that users can cause end without a traceback."""
         try:
@@ -191,6 +201,8 @@ def _drop_output() -> None:
 def _reason(error: OSError) -> str:
     """What the system refused: a full disk, a missing folder, no permission."""
     what = error.strerror or str(error)
+    if error.errno == errno.ENOSPC and not error.filename:
+        return f"the output cannot be written: {what}"
     return f"{error.filename}: {what}" if error.filename else what
 
 

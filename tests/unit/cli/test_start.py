@@ -91,13 +91,17 @@ def test_letters_that_a_terminal_lacks_are_question_marks(odd_name: str) -> None
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
-def test_a_full_disk_is_one_line(odd_name: str) -> None:
+@pytest.mark.parametrize(
+    "words", [["query", "{}", "select name from events"], ["--help"], ["--version"], ["cache"]]
+)
+def test_a_full_disk_is_one_line(odd_name: str, words: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-c", MAIN, "query", odd_name, "select name from events"],
+            [sys.executable, "-c", MAIN, *(odd_name if word == "{}" else word for word in words)],
             stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
-    assert (done.returncode, done.stderr) == (2, "Error: No space left on device\n")
+    line = "Error: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, line)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such shell")
