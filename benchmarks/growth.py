@@ -11,8 +11,10 @@ import argparse
 import contextlib
 import io
 import json
+import shutil
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ LIMIT = 1.15
 _POINTS = (1.0, 2.15, 4.64, 10.0)
 _MIN_SECONDS = 0.02  # shorter times are noise
 Event = dict[str, Any]
+Files = Iterator[tuple[str, bytes]]
 
 
 # -- events
@@ -245,14 +248,70 @@ DIMENSIONS: dict[str, tuple[Callable[[int], Any], int]] = {
 }
 
 
+# -- files that are no trace events
+
+
+def ranks(n: int) -> Files:
+    """A folder of n ranks, each with five steps and a collective in each."""
+    for rank in range(n):
+        events = [*collectives(5), *_in_steps(lambda i: _launched(100 + i, i * 10), 20)]
+        content = {"distributedInfo": {"rank": rank, "world_size": n}, "traceEvents": events}
+        yield f"job/rank{rank}.json", json.dumps(content).encode()
+
+
+def contexts(n: int) -> Files:
+    """A capture with n contexts, in paths of ten."""
+    count = 10 * n + 2
+    parents = [-1, 0, *(1 if row % 10 == 0 else row + 1 for row in range(10 * n))]
+    names = ["", "main", *(f"f{row % 997}" for row in range(10 * n))]
+    strings = sorted(set(names) | {"train.py"})
+    places = {text: place for place, text in enumerate(strings)}
+    leaves = list(range(11, count, 10))
+    columns = {name: [value] * len(leaves) for name, value in (("count", 3), ("sum", 300),
+               ("min", 90), ("max", 110), ("squares", 200.0))}  # fmt: skip
+    tree = {
+        "format": "stepscope contexts", "version": 1, "collector": "native", "lacks": [],
+        "started_unix_ns": 0, "elapsed_ns": 10**9, "complete": True, "sources": ["python"],
+        "strings": strings, "kinds": ["root", "thread", "python", "operator"],
+        "nodes": {
+            "parent": parents, "relation": [0] * count,
+            "kind": [0, 1, *(3 if row % 10 == 9 else 2 for row in range(10 * n))],
+            "name": [places[name] for name in names],
+            "file": [places["train.py"]] * count, "line": [row % 5000 for row in range(count)],
+            "class": [places[""]] * count,
+        },
+        "metrics": {"cpu_ns": {"unit": "ns", "nesting": "inclusive", "meaning": "time",
+                               "node": leaves, **columns}},
+        "totals": {"cpu_ns": 300 * n}, "dropped": {}, "notes": [],
+    }  # fmt: skip
+    manifest = {"format": "stepscope capture", "version": 1, "outcome": "complete", "message": ""}
+    yield "run.stepscope", _zipped(manifest, tree)
+
+
+def _zipped(manifest: dict[str, Any], tree: dict[str, Any]) -> bytes:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        archive.writestr("modules.json", json.dumps({"roots": []}))
+        archive.writestr("contexts.json", json.dumps(tree))
+        archive.writestr("manifest.json", json.dumps(manifest))
+    return target.getvalue()
+
+
+OTHER_DIMENSIONS: dict[str, tuple[Callable[[int], Files], int, str, tuple[str, ...]]] = {
+    "ranks": (ranks, 6, "job", ("report", "analyze", "ranks")),
+    "contexts": (contexts, 2000, "run.stepscope", ("contexts", "contexts, bottom up")),
+}
+
+
 # -- commands
 
 
-def _run(*arguments: str) -> None:
+def _run(*arguments: str, cache: bool = True) -> None:
     from stepscope.cli.commands import stepscope
 
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        stepscope.main([*arguments, "--no-cache"], standalone_mode=False)
+        options = ["--no-cache"] if cache else []
+        stepscope.main([*arguments, *options], standalone_mode=False)
 
 
 COMMANDS: dict[str, Callable[[Path], None]] = {
@@ -262,7 +321,11 @@ COMMANDS: dict[str, Callable[[Path], None]] = {
     "whatif": lambda path: _run("whatif", str(path), "--all"),
     "contexts": lambda path: _run("contexts", str(path)),
     "diff": lambda path: _run("diff", str(path), str(path)),
+    "report --html": lambda path: _run("report", str(path), "--html", f"{path}.html"),
+    "contexts, bottom up": lambda path: _run("contexts", str(path), "--bottom-up"),
+    "ranks": lambda path: _run("ranks", str(path), cache=False),
 }
+_FIRST_COMMANDS = tuple(COMMANDS)[:6]
 
 
 def seconds(command: str, path: Path) -> float:
@@ -295,14 +358,34 @@ def measure(
     return exponent(sizes, times), max(times) + fixed
 
 
+def _print_other(dimension: str, scale: float, folder: Path) -> None:
+    """A line for each command that reads such files: dimension, size, exponent and seconds."""
+    make, base, name, commands = OTHER_DIMENSIONS[dimension]
+    sizes = [1, *(round(scale * base * point) for point in _POINTS)]
+    for command in commands:
+        times = []
+        for size in sizes:
+            shutil.rmtree(folder / "job", ignore_errors=True)
+            for inner, content in make(size):
+                (folder / inner).parent.mkdir(exist_ok=True)
+                (folder / inner).write_bytes(content)
+            seconds(command, folder / name) if size == 1 else None  # imports
+            times.append(seconds(command, folder / name))
+        slope = exponent(sizes[1:], [time - times[0] for time in times[1:]])
+        mark = " !" * (slope > LIMIT)
+        print(f"| {dimension} | {sizes[-1]:,} | {command} | {slope:.2f}{mark} | {times[-1]:.2f} |",
+              flush=True)  # fmt: skip
+
+
 def main() -> None:
     """Print the table of the dimensions and commands asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("dimensions", nargs="*", default=list(DIMENSIONS), metavar="DIMENSION")
+    parser.add_argument("dimensions", nargs="*", metavar="DIMENSION",
+                        default=[*DIMENSIONS, *OTHER_DIMENSIONS])  # fmt: skip
     parser.add_argument("--scale", type=float, default=1, help="multiplies every size")
     parser.add_argument("--command", action="append", choices=COMMANDS)
     options = parser.parse_args()
-    commands = options.command or list(COMMANDS)
+    commands = options.command or list(_FIRST_COMMANDS)
     print("| dimension | size | " + " | ".join(f"{name}, exponent | s" for name in commands) + " |")
     print("|---|---:|" + "---:|---:|" * len(commands), flush=True)
     with tempfile.TemporaryDirectory() as name:
@@ -313,6 +396,9 @@ def main() -> None:
             seconds(command, folder / "least.json")  # imports
             fixed[command] = seconds(command, folder / "least.json")
         for dimension in options.dimensions:
+            if dimension in OTHER_DIMENSIONS:
+                _print_other(dimension, options.scale, folder)
+                continue
             size = round(options.scale * DIMENSIONS[dimension][1] * _POINTS[-1])
             cells = [dimension, f"{size:,}"]
             for command in commands:
