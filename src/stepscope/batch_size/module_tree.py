@@ -76,7 +76,8 @@ class _Tree:
         left = step_ms - self.root["ms"]
         if left > 1e-6 * step_ms:
             # On a device: the time in which it does nothing of what is known.
-            self.root["children"].append({**_node("idle", "stage"), "ms": left, "self_ms": left})
+            idle = {**_node("idle", "stage"), "ms": left, "self_ms": left, "self_bytes": 0}
+            self.root["children"].append(idle)
             self.root["ms"] = step_ms
         _sort(self.root)
         return self.root
