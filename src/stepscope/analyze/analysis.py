@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from stepscope.analyze.finding import LEVELS, Finding, Gain
 from stepscope.analyze.rule import Rule
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.core_share import core_share, load_warning
 from stepscope.annotate.steps.step_coverage import coverage_note
 from stepscope.errors import RuleError, StepscopeError
 from stepscope.summary.machine_load import certain_share
+from stepscope.trace.core_share import core_share, load_warning
 
 LEAST_SHARE = 0.01
 MOST_GROUPS = 5

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.annotate.core_share import core_share, load_warning
 from stepscope.annotate.device.idle import busiest_device
 from stepscope.annotate.links.launch_sides import device_work, on_host
 from stepscope.annotate.links.launches import launch_of
@@ -16,6 +15,7 @@ from stepscope.annotate.steps.steps import ranks_with_steps, require_steps
 from stepscope.arrays import Floats, Ids, Times
 from stepscope.diff.sample import Key, Sample, sample
 from stepscope.errors import TraceError
+from stepscope.trace.core_share import core_share, load_warning
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace

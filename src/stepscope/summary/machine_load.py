@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stepscope.annotate.core_share import QUIET
 from stepscope.summary.facts import Verdict
+from stepscope.trace.core_share import QUIET
 
 CANNOT_TELL = 0.6
 

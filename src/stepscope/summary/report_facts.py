@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.annotate.core_share import core_share
 from stepscope.annotate.device.host_idle import exposed_communication, python_time
 from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.annotate.steps.steps import ranks_with_steps
@@ -28,6 +27,7 @@ from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.summary.stage_places import places_of
 from stepscope.summary.top_kernels import kernels_of, time_by_kind
 from stepscope.summary.verdict import verdict
+from stepscope.trace.core_share import core_share
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace

@@ -10,7 +10,6 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.annotate.core_share import load_warning
 from stepscope.summary.efficiency_text import efficiency_parts
 from stepscope.summary.facts import Device, StepTimes, Summary
 from stepscope.summary.iterations_text import iterations_table
@@ -21,6 +20,7 @@ from stepscope.summary.run_shares import run_lines
 from stepscope.summary.stage_places_text import places_text
 from stepscope.summary.text_tables import STAGE_STYLE, bar_for, stage_words
 from stepscope.summary.text_tables import plain_table as _table
+from stepscope.trace.core_share import load_warning
 
 _ROOM_FOR_BARS = 76
 _SKEWED = 0.1

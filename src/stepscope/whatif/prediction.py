@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from stepscope.annotate.core_share import load_warning
 from stepscope.errors import ChangeError
 from stepscope.graph import (
     Graph,
@@ -19,6 +18,7 @@ from stepscope.graph import (
 )
 from stepscope.graph.critical_path import BusySides
 from stepscope.memory.recorded_memory import RecordedMemory
+from stepscope.trace.core_share import load_warning
 from stepscope.whatif.change import Request
 from stepscope.whatif.memory_prediction import MemoryPrediction, predict_memory, recorded
 

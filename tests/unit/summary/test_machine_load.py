@@ -2,9 +2,9 @@
 
 import pytest
 
-from stepscope.annotate.core_share import core_share, load_warning
 from stepscope.summary.facts import Verdict
 from stepscope.summary.machine_load import certain_share, under_load
+from stepscope.trace.core_share import core_share, load_warning
 
 CPU = Verdict("cpu", 0.6, "The step is CPU-bound.")
 
