@@ -12,6 +12,7 @@ import pytest
 
 from stepscope.batch_size import Plan, Result, Session
 from stepscope.capture.batch_size.request import Effort
+from stepscope.devices import Wanted, parse_targets, project, read_prices
 from stepscope.errors import BatchError
 
 if not find_spec("jax"):
@@ -19,6 +20,9 @@ if not find_spec("jax"):
 
 PLAN = Plan(
     extra=0, rounds=1, effort=Effort(warmup=1, memory=1, least=1, most=2, seconds=0), timeout_s=300
+)
+LONGER = Plan(
+    extra=0, rounds=1, effort=Effort(warmup=2, memory=1, least=3, most=6, seconds=0), timeout_s=300
 )
 MODEL = """
 import sys
@@ -43,11 +47,11 @@ assert "torch" not in sys.modules
 WEIGHTS = 4 * 64 * 32
 
 
-def profile(folder: Path, text: str) -> Result:
+def profile(folder: Path, text: str, plan: Plan = PLAN) -> Result:
     path = folder / "train.py"
     path.write_text(text)
     with Session() as session:
-        return session.profile(path, plan=PLAN)
+        return session.profile(path, plan=plan)
 
 
 def memory(result: Result) -> dict[int, int]:
@@ -66,6 +70,107 @@ def test_memory_is_the_buffer_assignment_of_xla(measured: Result, tmp_path: Path
         assert arguments + results < size <= arguments + results + 3 * 4 * batch * 32 + WEIGHTS
     assert measured.profile.memory is not None
     assert measured.profile.memory.linear
+
+
+def test_other_devices_are_predicted_from_its_operations(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    targets = parse_targets("H100,L4", read_prices(None))
+    with Session() as session:
+        answer = project(session.profile(path, plan=PLAN), targets, Wanted((48, 480)))
+    assert [row.name for row in answer.devices] == ["H100", "L4"]
+    assert answer.known > 0.9
+    for row in answer.devices:
+        small, large = row.predictions
+        assert 0 < small.ms.value <= large.ms.value
+        assert large.bytes is not None
+        assert large.bytes.value > 4 * 480 * 64
+
+
+@pytest.mark.parametrize(
+    ("taken", "samples"),
+    [
+        ("jnp.ones((batch_size, 64))", 1),
+        ("jnp.ones((3 * batch_size, 64))", 3),
+        ("np.ones((batch_size, 64), np.float32)", 1),
+        ("np.ones((100, 64), np.float32)", 1),  # no batch is seen
+    ],
+)
+def test_samples_are_those_in_the_arguments(tmp_path: Path, taken: str, samples: int) -> None:
+    text = SCRIPT.replace("jnp.ones((batch_size, 64))", taken)
+    result = profile(tmp_path, text.replace("import sys\n", "import sys\nimport numpy as np\n"))
+    assert result.profile.samples_per_batch == samples
+
+
+ACCUMULATION = {
+    "python_loop": ("""
+gradient = jax.jit(jax.grad(loss))
+
+@jax.jit
+def update(weights, total):
+    return weights - 0.1 * total
+
+weights = jnp.ones((64, 32))
+for step in range(40):
+    total = jnp.zeros((64, 32))
+    for _ in range(4):
+        total = total + gradient(weights, jnp.ones((batch_size, 64)))
+    weights = update(weights, total)
+""", 4),
+    "scan_over_parts_of_a_batch": ("""
+@jax.jit
+def update(weights, parts):
+    add = lambda total, x: (total + jax.grad(loss)(weights, x), None)
+    return weights - 0.1 * jax.lax.scan(add, jnp.zeros_like(weights), parts)[0]
+
+weights = jnp.ones((64, 32))
+for step in range(40):
+    weights = update(weights, np.ones((4, batch_size // 4, 64), np.float32))
+""", 1),
+    "scan_over_micro_batches": ("""
+@jax.jit
+def update(weights, inputs, targets):
+    def add(total, batch):
+        x, y = batch
+        gradient = jax.grad(lambda w: ((x @ w).sum(1) - y).sum())(weights)
+        return total + gradient, None
+    return weights - 0.1 * jax.lax.scan(add, jnp.zeros_like(weights), (inputs, targets))[0]
+
+weights = jnp.ones((64, 32))
+for step in range(40):
+    inputs = np.ones((4, batch_size, 64), np.float32)
+    weights = update(weights, inputs, np.ones((4, batch_size), np.float32))
+""", 4),
+    "counter_in_the_state": ("""
+@jax.jit
+def update(state, x):
+    weights, total, count = state
+    total = total + jax.grad(loss)(weights, x)
+    now = count % 4 == 3
+    weights = jnp.where(now, weights - 0.1 * total, weights)
+    return weights, jnp.where(now, 0, total), count + 1
+
+state = jnp.ones((64, 32)), jnp.zeros((64, 32)), 0
+for step in range(40):
+    state = update(state, np.ones((batch_size, 64), np.float32))
+""", 1),
+    "data_set_on_the_device": ("""
+@jax.jit
+def update(weights, data, rows):
+    return weights - 0.1 * jax.grad(loss)(weights, data[rows])
+
+weights, data = jnp.ones((64, 32)), jnp.ones((480, 64))
+for step in range(40):
+    weights = update(weights, data, np.arange(batch_size))
+""", 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("loop", "samples"), ACCUMULATION.values(), ids=ACCUMULATION)
+def test_micro_batches_of_a_step_add_up(tmp_path: Path, loop: str, samples: int) -> None:
+    """Of a counter in the state, as that of `optax.MultiSteps`, each call is a step."""
+    model = SCRIPT[: SCRIPT.index("@jax.jit")].replace("import sys\n", "import numpy as np\n")
+    assert profile(tmp_path, model + loop, LONGER).profile.samples_per_batch == samples
 
 
 def test_it_needs_neither_torch_nor_a_breakdown(measured: Result) -> None:

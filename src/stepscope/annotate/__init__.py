@@ -12,7 +12,7 @@ from stepscope.annotate.device.kernel_kinds import classify_kernels
 from stepscope.annotate.links.forward_of_backward import link_backward
 from stepscope.annotate.links.launches import link_launches
 from stepscope.annotate.modules.modules import attribute_modules
-from stepscope.annotate.recording_cost.part_costs import compared, why_unknown
+from stepscope.annotate.recording_cost.part_costs import why_unknown
 from stepscope.annotate.recording_cost.recording_cost import without_recording_cost
 from stepscope.annotate.stages.stage_runs import find_runs
 from stepscope.annotate.stages.stages import assign_stages
@@ -69,8 +69,6 @@ def _corrected(recorded: Trace, staged: Trace) -> Trace:
         return staged
     if why := why_unknown(recorded.metadata.capture, recorded.metadata.world_size):
         return staged.with_metadata(recording_cost={"unknown": why})
-    if facts := compared(find_runs(staged)):
-        return staged.with_metadata(recording_cost=facts)
     return _staged(without_recording_cost(recorded, find_runs(staged)))
 
 

@@ -27,6 +27,7 @@ class Result:
         breakdown: what a step at the entry's own batch size is made of; None if not asked for.
         estimate: memory estimated with fake tensors; None if not asked for or not possible.
         capture: the steps that were recorded; the file is gone once the session is closed.
+        captured_batch: the batch size that they were recorded at.
         program_memory: of JAX, the peak at the entry's own batch size by kind, bytes:
             `parameters` and `optimizer_state`, or both as `state`; `inputs`; `results` in memory of
             their own; `temporaries`, activations included; `others` on the device.
@@ -37,6 +38,7 @@ class Result:
     breakdown: StepBreakdown | None = None
     estimate: MemoryEstimate | None = None
     capture: Path | None = None
+    captured_batch: int | None = None
     program_memory: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self, at: Sequence[int] = ()) -> Json:

@@ -80,8 +80,15 @@ class EntryMeasuring:
         """The recorded steps; gone after the session is closed or the entry measured again."""
         return next(iter(self._captures.values()), None)
 
+    @property
+    def captured_batch(self) -> int | None:
+        """The batch size of these steps."""
+        return next(iter(self._captures), None)
+
     def breakdown(self, found: Sweep) -> StepBreakdown | None:
-        """The breakdown of the recorded batch size."""
+        """The breakdown of the recorded batch size; None in JAX, whose memory XLA assigns."""
+        if self._is_jax:
+            return None
         for batch, capture in self._captures.items():
             ms = next(point.ms for point in found.points() if point.batch == batch)
             return read_breakdown(capture, batch, ms)

@@ -113,7 +113,10 @@ class Session:
         notes = run.warnings(found)
         profile = make_profile(found.points(), found.too_large, run.device, notes)
         breakdown = run.breakdown(found)
-        return Result(entry, profile, breakdown, estimated, run.capture, run.program_memory)
+        return Result(
+            entry, profile, breakdown, estimated, run.capture, run.captured_batch,
+            run.program_memory,
+        )  # fmt: skip
 
     def _worker(self, fork: bool) -> Worker:
         if fork not in self._workers:

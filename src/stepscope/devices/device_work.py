@@ -8,6 +8,8 @@ from math import inf
 
 import numpy as np
 
+from stepscope.annotate.links.program_runs import calls_of_host_work
+from stepscope.annotate.names.compiled_calls import is_wait
 from stepscope.arrays import Floats, Ids, Ids32, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
@@ -27,6 +29,7 @@ _DISPATCH_NS = 20_000  # of an operator that computes nothing
 _MOST_NS_PER_BYTE = 10.0  # a tenth of a GB a second, far less than any operator's
 _COMPUTES_NOTHING = re.compile(r"^(torch::)?autograd::|Backward\d+$|^stepscope\.")
 _OPERATIONS_PER_BYTE = 20  # that take a device about as long
+_RUNS = "ThunkExecutor::"  # XLA's, on a CPU
 _CONVOLUTION = KERNEL_KINDS.index("convolution")
 
 
@@ -35,7 +38,8 @@ class LaunchedKernels:
     """Kernels in the order of their launches, arrays of shape (kernels,).
 
     Attributes:
-        launch: tasks.id of the last task of its operator, which becomes its launch.
+        task: tasks.id of the last task of its operator.
+        launch: tasks.id of its launch: the same, or in JAX the call of its program.
         event: events.id of its operator; the first, if one kernel serves several.
         flops, bytes: float64.
         precision: of products: `half`, `tf32` or `fp32`.
@@ -44,6 +48,7 @@ class LaunchedKernels:
         known: share of the training stages' CPU time whose work is known.
     """
 
+    task: Ids
     launch: Ids
     event: Ids
     flops: Floats
@@ -57,6 +62,23 @@ class LaunchedKernels:
 def training_tasks(graph: Graph) -> Mask:
     """Tasks of the stages whose tensors would be on the device."""
     found: Mask = graph.tasks.text("stage").mask(*TRAINING) & (graph.tasks["mark"] == 0)
+    return found
+
+
+def replaced_tasks(graph: Graph) -> Mask:
+    """Tasks of work that would be on the device: training, and what XLA's threads do for it.
+
+    XLA's threads run programs, start and meet each other, and the loop waits for them.
+    """
+    event, tasks = graph.tasks["event"], graph.tasks
+    names = graph.trace.events.text("name")
+    compiled = np.append(graph.trace.events["scope"] >= 0, False)[event]
+    if not compiled.any():
+        return training_tasks(graph)
+    own = np.isin(tasks["thread"], np.unique(tasks["thread"][compiled]))
+    own &= graph.threads["main"][tasks["thread"]] == 0
+    waits = np.append(names.where(lambda name: is_wait(name) or name.startswith(_RUNS)), False)
+    found: Mask = training_tasks(graph) | ((own | waits[event]) & (tasks["mark"] == 0))
     return found
 
 
@@ -81,15 +103,16 @@ def find_device_work(graph: Graph) -> LaunchedKernels:
         )
     rows = np.flatnonzero(task_owner >= 0)
     event, last = np.unique(task_owner[rows][::-1], return_index=True)
-    launch = rows[::-1][last]
+    task = rows[::-1][last]
     order = np.argsort(events["start_ns"][event], kind="stable")
-    event, launch = event[order], launch[order]
-    group, first = _kernels(graph, event, launch)
+    event, task = event[order], task[order]
+    group, first = _kernels(graph, event, task)
     count = len(first)
     kind = events["kind"][event[first]]
     names = events.text("name").take(event[first])
     return LaunchedKernels(
-        launch[first],
+        task[first],
+        _launches(graph, event[first], task[first]),
         event[first],
         _totals(group, operators.flops[event], count),
         _totals(group, operators.bytes[event], count),
@@ -100,6 +123,15 @@ def find_device_work(graph: Graph) -> LaunchedKernels:
     )
 
 
+def _launches(graph: Graph, event: Ids, task: Ids) -> Ids:
+    """The task that launches each operator: the call of its program, if it has one; else itself."""
+    call = calls_of_host_work(graph.trace)[event].astype(np.int64)
+    tasks_of, first = np.unique(graph.tasks["event"], return_index=True)
+    place = np.minimum(np.searchsorted(tasks_of, call), len(tasks_of) - 1)
+    known = (call >= 0) & (tasks_of[place] == call)
+    return np.where(known, first[place], task)
+
+
 def _workers(graph: Graph, operators: Operators) -> Ids:
     """The event itself for operators that do known work themselves, else -1.
 
@@ -108,7 +140,7 @@ def _workers(graph: Graph, operators: Operators) -> Ids:
     """
     events = graph.trace.events
     rows = events["id"].astype(np.int64)
-    around = operators.known_around(rows)
+    around = operators.of_work(rows, np.full(len(rows), -1))
     known = np.flatnonzero(around == rows)
     cost = np.fmax(operators.flops / _OPERATIONS_PER_BYTE, operators.bytes)[known]
     outer = np.append(around, -1)[events["parent"][known]]
@@ -120,11 +152,11 @@ def _workers(graph: Graph, operators: Operators) -> Ids:
     return found
 
 
-def _kernels(graph: Graph, event: Ids, launch: Ids) -> tuple[Ids, Ids]:
+def _kernels(graph: Graph, event: Ids, task: Ids) -> tuple[Ids, Ids]:
     """The kernel of each operator, and the first operator of each kernel, in launch order."""
-    stage = graph.tasks.text("stage").take(launch)
+    stage = graph.tasks.text("stage").take(task)
     name = graph.trace.events["name"][event].astype(np.int64)
-    step = graph.tasks["step"][launch].astype(np.int64)
+    step = graph.tasks["step"][task].astype(np.int64)
     alone = -1 - np.arange(len(event))
     batched = name * (step.max(initial=0) + 1) + step
     key = np.where(stage.mask(*BATCHED), batched, alone)

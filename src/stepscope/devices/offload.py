@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.arrays import Floats
-from stepscope.devices.device_work import LaunchedKernels, find_device_work, training_tasks
+from stepscope.devices.device_work import LaunchedKernels, find_device_work, replaced_tasks
 from stepscope.graph import Graph, add_links, add_thread, append
 from stepscope.whatif.parts.kernel_times import peak_rate
 from stepscope.whatif.parts.other_device import FIXED_NS, Rates
@@ -57,10 +57,10 @@ def offload(
         ChangeError: if the operations of half of the step or more are unknown.
     """
     work = find_device_work(graph)
-    stage = graph.tasks.text("stage").take(work.launch)
+    stage = graph.tasks.text("stage").take(work.task)
     growth = np.where(stage.mask(*_PER_SAMPLE), samples, 1.0)
     time = kernels_ns(work, rates, growth) * estimate.longer / work.known
-    columns = {name: graph.tasks[name][work.launch].astype(np.int64) for name in ("step", "module")}
+    columns = {name: graph.tasks[name][work.task].astype(np.int64) for name in ("step", "module")}
     kinds = graph.trace.events.text("kind").take(work.event)
     names = [str(name) for name in graph.trace.events.text("name").take(work.event)]
     host = _with_launches(graph, work, samples, estimate.launch_ns)
@@ -99,9 +99,9 @@ def _peaks(work: LaunchedKernels, rates: Rates) -> Floats:
 
 def _with_launches(graph: Graph, work: LaunchedKernels, samples: float, launch_ns: int) -> Graph:
     """The CPU's tasks: launches in the training stages, the others as they were."""
-    training = training_tasks(graph)
+    training = replaced_tasks(graph)
     loading = np.where(graph.tasks.text("stage").mask("data_loading"), samples, 1.0)
     duration = np.where(training, 0, np.rint(graph.tasks["duration_ns"] * loading))
-    duration[work.launch] = launch_ns
+    duration[work.launch] = np.maximum(duration[work.launch], launch_ns)
     gap = np.where(training, 0, graph.tasks["gap_ns"])
     return graph.with_tasks(duration_ns=duration.astype(np.int64), gap_ns=gap)

@@ -59,7 +59,7 @@ def project(result: Result, targets: Sequence[Target], wanted: Wanted) -> Device
     Raises:
         BatchError: if no step was recorded, or too few of its operations are known.
     """
-    if result.capture is None or result.breakdown is None or result.profile.time is None:
+    if result.capture is None or result.profile.time is None:
         raise BatchError("other devices cannot be predicted: no step was recorded")
     graph = build_graph(annotate(read(result.capture)))
     try:
@@ -70,8 +70,7 @@ def project(result: Result, targets: Sequence[Target], wanted: Wanted) -> Device
 
 
 def _basis(graph: Graph, result: Result) -> Basis:
-    assert result.breakdown is not None
-    batch = result.breakdown.batch
+    batch = result.captured_batch or result.entry.batch
     if graph.on_device.any():
         return MeasuredKernels(graph, batch, result.profile)
     return CountedOperations(graph, batch)

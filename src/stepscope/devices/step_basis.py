@@ -72,9 +72,9 @@ class CountedOperations:
         self.known = find_device_work(graph).known
         self.sentence = (
             f"The step ran on a CPU. Its operations (known for {self.known:.0%} of its time) are "
-            "counted, at half of the device's peak rates, plus 10 us of CPU time per kernel. The "
-            f"range is the largest error in real traces: kernels {COUNTING_ERROR} times as long or "
-            "as short; and 5 to 40 us per launch."
+            "counted, at half of the device's peak rates, plus 10 us of CPU time per kernel, or "
+            "per call of a function under jax.jit. The range is the largest error in real traces: "
+            f"kernels {COUNTING_ERROR} times as long or as short; and 5 to 40 us per launch."
         )
 
     def step_ms(self, target: Target, batch: int) -> RangedValue:

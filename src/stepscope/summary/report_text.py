@@ -87,8 +87,6 @@ def recording_cost(summary: Summary) -> str:
     noise = f" ± {error:.0%}" if error >= _NOTABLE_ERROR else ""
     steps = f"as recorded {ms(recorded / 1e6)} ms, unrecorded {ms(unrecorded / 1e6)} ms{noise}"
     steps += " (medians)"
-    if "removed_ns" not in cost:
-        return f"{steps}; times are as recorded"
     removed, events = cost["removed_ns"], cost["events"]
     if not removed:
         return f"{steps}; no cost of recording to remove"

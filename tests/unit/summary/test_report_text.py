@@ -148,10 +148,10 @@ def test_steps_that_differ_widely_are_said_to(end: int, said: bool) -> None:
     assert ("the longest step takes 5 times as long" in printed(trace, 120)) == said
 
 
-def test_steps_of_jax_are_shown_next_to_unrecorded_ones() -> None:
+def test_steps_of_jax_are_corrected_too() -> None:
     capture = {"unrecorded_steps": timed(120), "recorded_steps": timed(130)}
     out = printed(drawn(ONE, capture=capture, framework="jax"), 160)
-    assert "unrecorded 120.0 ms (medians); times are as recorded" in out
+    assert "unrecorded 120.0 ms (medians); recording's cost is removed" in out
 
 
 def test_a_step_that_warms_up_is_told_beside_the_mean() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.names.compiled_calls import is_wait
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Mask, Rows, Times
 from stepscope.trace.intervals import Intervals
@@ -20,7 +21,6 @@ from stepscope.trace.trace import Trace
 Spans = list[tuple[int, int, int]]
 _WAITS = re.compile(
     r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue"
-    r"|BlockHostUntilReady|Buffer::Await$"
 )
 _LEAST_NS = 1
 
@@ -187,7 +187,7 @@ def time_blocked(trace: Trace, work: Rows) -> Intervals:
     events = trace.events
     end = events["start_ns"] + events["duration_ns"]
     waits = events.text("category").mask("runtime") & events.text("name").where(
-        lambda name: bool(_WAITS.search(name))
+        lambda name: is_wait(name) or bool(_WAITS.search(name))
     )
     caller = launch_of(trace)[work]
     copy = (caller >= 0) & events.text("category").mask("memcpy")[work]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 CALL = re.compile(r"^PjitFunction\((.*)\)$", re.DOTALL)
+_GRADIENT = "stepscope.gradient"  # as our recorder marks it
+_WAIT = re.compile(r"BlockHostUntilReady|Buffer::Await$|^wait: ")
 
 
 def is_compiled_call(name: str) -> bool:
@@ -17,6 +19,16 @@ def is_compiled_call(name: str) -> bool:
     return CALL.match(name) is not None
 
 
+def is_training_call(name: str) -> bool:
+    """Whether it is a call that can begin a step: compiled, or a gradient outside of `jax.jit`.
+
+    Example:
+        >>> is_training_call("stepscope.gradient")
+        True
+    """
+    return is_compiled_call(name) or name == _GRADIENT
+
+
 def called_function(name: str) -> str:
     """The function that a call calls; a name that is no call is returned as it is.
 
@@ -25,3 +37,13 @@ def called_function(name: str) -> str:
         'update'
     """
     return CALL.sub(r"\1", name)
+
+
+def is_wait(name: str) -> bool:
+    """Whether the program waits for a result of XLA in an event of this name.
+
+    Example:
+        >>> is_wait("CommonPjRtBuffer::Await"), is_wait("wait: float(x)")
+        (True, True)
+    """
+    return _WAIT.search(name) is not None

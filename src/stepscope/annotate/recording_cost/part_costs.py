@@ -24,11 +24,14 @@ def part_costs(trace: Trace) -> dict[str, float]:
     Parts, such as `forward` and `backward`, were timed in the same process with and without
     recording. On a CPU the difference is of CPU time, which grows no longer where another
     process preempts this one; with a device it is of elapsed time, since a step that waits for
-    the device may cost nothing more. Captures of earlier versions have only the whole step.
+    the device may cost nothing more. Of JAX, and of captures of earlier versions, only the whole
+    step is known.
 
     Args:
         trace: an annotated trace of a capture with unrecorded steps.
     """
+    if in_jax(trace):
+        return {WHOLE: _cost_in_jax(trace)}
     recorded = trace.metadata.capture.get("recorded_steps")
     unrecorded = trace.metadata.capture["unrecorded_steps"]
     if not recorded or not recorded.get("parts") or not unrecorded.get("parts"):
@@ -58,25 +61,29 @@ def error_of_median(steps: Mapping[str, Any]) -> float:
 
 
 def median_step_ns(trace: Trace) -> float:
-    """The median length of the steps on the CPU, ns."""
-    return float(np.median(trace["steps"]["end_ns"] - trace["steps"]["start_ns"]))
+    """The median length of the steps, ns: on the CPU, or where threads of XLA end their work."""
+    steps = trace["steps"]
+    first, last = ("window_start_ns", "window_end_ns") if in_jax(trace) else ("start_ns", "end_ns")
+    return float(np.median(steps[last] - steps[first]))
 
 
-def compared(annotated: Trace) -> dict[str, Any]:
-    """Recorded and unrecorded steps of JAX, whose times stay as recorded, ns; else empty.
+def in_jax(trace: Trace) -> bool:
+    """Whether a capture is of JAX, whose threads do the work of a step and record it."""
+    return trace.metadata.framework == "jax"
 
-    XLA's threads do the work and record it, a few events per ms. What that costs a step is less
-    than what steps differ by (`benchmarks/capture_jax.py`).
+
+def _cost_in_jax(trace: Trace) -> float:
+    """How much longer recorded steps of JAX are, ns; no more than their CPU time grew.
+
+    Recorded steps wait for each other, so a loop that runs ahead of its devices may be slower for
+    another reason than recording. Recording itself takes CPU time.
     """
-    capture = annotated.metadata.capture
-    if annotated.metadata.framework != "jax":
-        return {}
-    steps = annotated["steps"]
-    return {
-        "recorded_ns": round(float(np.median(steps["window_end_ns"] - steps["window_start_ns"]))),
-        "unrecorded_ns": capture["unrecorded_steps"]["median_ns"],
-        "unrecorded_steps": capture["unrecorded_steps"]["count"],
-    }
+    recorded = trace.metadata.capture.get("recorded_steps") or {}
+    unrecorded = trace.metadata.capture["unrecorded_steps"]
+    longer = median_step_ns(trace) - float(unrecorded["median_ns"])
+    before, after = (one.get("process_cpu_ns") for one in (unrecorded, recorded))
+    grew = longer if before is None or after is None else after - before
+    return max(min(longer, float(grew)), 0.0)
 
 
 def why_unknown(capture: Mapping[str, Any], ranks: int) -> str:

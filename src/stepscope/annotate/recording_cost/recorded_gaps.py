@@ -1,7 +1,8 @@
 """Where recording takes its time: in the gaps before an operator starts and after it ends.
 
 torch.profiler reads the clock last when an operator starts, and first when it ends. So its work is
-not part of the operator, but of whatever is around it.
+not part of the operator, but of whatever is around it. XLA's events cost time at the same places,
+on all threads that do the work of a step.
 
 Source: PyTorch, torch/csrc/profiler/collection.cpp (`begin_op`) and
 torch/csrc/autograd/profiler_kineto.cpp (`onFunctionExit`).
@@ -14,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.links.launch_sides import on_host
+from stepscope.annotate.links.launch_sides import device_work, on_host
 from stepscope.annotate.names.range_names import is_step
-from stepscope.annotate.recording_cost.part_costs import MOST_NS, WHOLE
+from stepscope.annotate.recording_cost.part_costs import MOST_NS, WHOLE, in_jax
 from stepscope.annotate.stages.timed_parts import timed_parts
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Floats, Mask, Rows, Times
@@ -67,10 +68,12 @@ def stretches_of(trace: Trace, costs: Sequence[str]) -> Stretches:
     marks = trace.events.text("name").take(rows).where(is_step)
     outside = Intervals(start[marks], end[marks]).within(bounds[:-1], bounds[1:]) == 0
     stage = _stages_at(trace, bounds[:-1])
-    between = outside & (stage >= 0) if marks.any() else np.zeros(size - 1, np.bool_)
+    has_ranges = marks.any() and not in_jax(trace)  # JAX's marks lie within a step
+    between = outside & (stage >= 0) if has_ranges else np.zeros(size - 1, np.bool_)
     names, code = (parts.names, parts.at(bounds[:-1])) if parts else (list(STAGES), stage)
     part = np.where((stage >= 0) & ~between, _positions(names, costs)[code], -1)
-    step = np.searchsorted(trace["steps"]["start_ns"], bounds[:-1], side="right") - 1
+    begins = trace["steps"]["window_start_ns" if in_jax(trace) else "start_ns"]
+    step = np.searchsorted(begins, bounds[:-1], side="right") - 1
     return Stretches(bounds, _BEFORE * before + _AFTER * after, part, step, between)
 
 
@@ -82,8 +85,13 @@ def _positions(names: Sequence[str], costs: Sequence[str]) -> Rows:
 
 
 def loop_events(trace: Trace) -> Mask:
-    """Events of the thread of the training loop, and of backward on other threads."""
+    """Events of the thread of the training loop, and of other threads that do a step's work.
+
+    In PyTorch these run backward, in JAX on a CPU all compiled operations.
+    """
     events = trace.events
+    if in_jax(trace) and not device_work(trace).any():
+        return on_host(trace) & (events["step"] >= 0)
     backward = on_host(trace) & (events["stage"] == STAGES.index("backward"))
     inside = events["step"] >= 0
     result: Mask = inside & ((events["track"] == main_track(trace)) | backward)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from stepscope.annotate.links.program_runs import calls_of_host_work
 from stepscope.annotate.names.autograd_marks import is_backward
 from stepscope.annotate.names.compiled_calls import called_function, is_compiled_call
 from stepscope.annotate.names.named_scopes import Scope, scope_of
 from stepscope.annotate.names.optimizer_frames import in_optimizer
-from stepscope.annotate.names.range_names import CODE
+from stepscope.annotate.names.range_names import CODE, stage_of_names
 from stepscope.annotate.stages.compiled_evaluation import in_evaluation
 from stepscope.annotate.stages.gradient_sums import sums_gradients
 from stepscope.arrays import Codes8, IntArray, Mask
+from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
@@ -27,7 +29,8 @@ def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
     its calls and to what the compiler added; one that runs what others differentiate is evaluation.
     The rest of a program is assigned by position:
     `other` before the forward pass, `optimizer` after the first gradient. If nothing is
-    differentiated, everything else that was compiled is forward.
+    differentiated, everything else that was compiled is forward. Operations outside of `jax.jit`
+    have the stage of the range in which they were called.
 
     Returns:
         int8 and bool, shape (events,) each.
@@ -39,13 +42,29 @@ def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
     scopes = [scope_of(value) for value in text.values]
     stage = _table([CODE[scope.stage] if scope.stage else _NONE for scope in scopes])[text.codes]
     stage[(stage == _NONE) & in_optimizer(trace)] = CODE["optimizer"]
+    called = np.where((stage == _NONE) & (text.codes >= 0), _stages_of_callers(trace), _NONE)
     stage[(stage == _NONE) & sums_gradients(trace)] = CODE["backward"]
     again = _table([int(scope.recompute) for scope in scopes])[text.codes] > 0
     if (stage == CODE["backward"]).any() or is_backward(events).any():
         stage = _with_rest_of_programs(trace, stage, scopes)
-    else:
+    elif not (called == CODE["backward"]).any():
         stage[(stage == _NONE) & (text.codes >= 0)] = CODE["forward"]
-    return stage.astype(np.int8), again
+    return np.where(called >= 0, called, stage).astype(np.int8), again
+
+
+def _stages_of_callers(trace: Trace) -> Codes8:
+    """The stage of the range in which each operation's program was called, -1 without one.
+
+    Outside of `jax.jit` each operation is a program of its own.
+    """
+    events = trace.events
+    annotations = events.text("category").mask("annotation")
+    if not annotations.any():
+        return np.full(len(events), _NONE, np.int8)
+    own = stage_of_names(events.text("name"), events.text("category")).codes
+    around = inherit(events["parent"], np.where(annotations, own, _NONE))
+    result: Codes8 = np.append(around, _NONE)[np.maximum(calls_of_host_work(trace), _NONE)]
+    return result.astype(np.int8)
 
 
 def _with_rest_of_programs(trace: Trace, stage: IntArray, scopes: list[Scope]) -> IntArray:

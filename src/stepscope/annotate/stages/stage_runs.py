@@ -6,6 +6,7 @@ import numpy as np
 
 from stepscope.annotate.links.launch_sides import device_work, on_host
 from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.names.compiled_calls import is_compiled_call, is_wait
 from stepscope.annotate.stages.timed_parts import TimedParts, timed_parts
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Codes, Codes8, Ids, Ids32, Mask, Rows, Times
@@ -77,12 +78,14 @@ def _timeline(trace: Trace) -> tuple[Times, Codes]:
     edges += [parts.times] if parts else []
     moments = distinct(np.concatenate([times, *edges]))
     here = _value_at(times, stages, moments)
-    idle = here == _NONE
-    idle |= (here == _OTHER) & compiled.any()  # the call that runs it and waits for it
+    runs_it = (here == _OTHER) & compiled.any()  # the call of a program, and the wait for it
+    idle = runs_it | (here == _NONE)
     for stage, span in spans.items():
         if not len(span):
             continue
-        here[idle & (span.within(moments, moments + 1) > 0)] = stage
+        here[idle & _covers(span, moments)] = stage
+    if compiled.any():
+        _fill_pauses(here, runs_it, *_calls_and_waits(trace, main, moments))
     return moments, _with_parts(moments, here, parts) if parts else here
 
 
@@ -105,6 +108,41 @@ def _with_parts(moments: Times, stage: Codes, parts: TimedParts) -> Codes:
     between &= np.isin(before, _UNTIL_UPDATE) & np.isin(after, _AFTER_FORWARD)
     between[:1] = between[-1:] = False
     return np.where(between, after, result)
+
+
+def _covers(span: Intervals, moments: Times) -> Mask:
+    result: Mask = span.within(moments, moments + 1) > 0
+    return result
+
+
+def _calls_and_waits(trace: Trace, main: int, moments: Times) -> tuple[Mask, Mask]:
+    """When the thread of the training loop calls a program, and when it waits for one."""
+    names, here = trace.events.text("name"), trace.events["track"] == main
+    calls, waits = (here & names.where(is_one) for is_one in (is_compiled_call, is_wait))
+    return tuple(_covers(_spans(trace.events, rows), moments) for rows in (calls, waits))  # type: ignore[return-value]
+
+
+def _fill_pauses(stages: Codes, runs_it: Mask, calls: Mask, waits: Mask) -> None:
+    """Give pauses of the threads that run a program to the stage that they pause in.
+
+    Threads start, meet each other and wake up the thread that waits for them: none of this is an
+    event. A pause belongs to the stage before it, if the thread of the loop waits, or to the one
+    after it, if that is the first; in a call, which also prepares a program, only to both.
+    """
+    runs_it = runs_it & (calls | waits)
+    place = np.arange(len(stages))
+    known = runs_it & (stages != _OTHER)
+    begin = np.maximum.accumulate(np.where(~runs_it, place + 1, 0))
+    end = np.minimum.accumulate(np.where(~runs_it, place, len(place))[::-1])[::-1]
+    before = np.maximum.accumulate(np.where(known, place, -1))
+    after = np.minimum.accumulate(np.where(known, place, len(place))[::-1])[::-1]
+    before = np.where(before >= begin, before, -1)
+    after = np.where(after < end, after, -1)
+    around = np.append(stages, _NONE)
+    chosen = np.where(before >= 0, around[before], around[after])
+    belongs = waits | (around[before] == around[after])
+    pause = runs_it & ~known & (chosen != _NONE) & belongs
+    stages[pause] = chosen[pause]
 
 
 def _spans(events: Table, rows: Mask) -> Intervals:

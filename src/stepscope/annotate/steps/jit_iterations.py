@@ -13,7 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.annotate.names.compiled_calls import called_function, is_compiled_call
+from stepscope.annotate.names.compiled_calls import (
+    called_function,
+    is_compiled_call,
+    is_training_call,
+)
 from stepscope.annotate.names.named_scopes import scope_of
 from stepscope.arrays import Mask, Rows, Times
 from stepscope.trace.nesting import inherit
@@ -57,7 +61,7 @@ def call_starts(trace: Trace, rows: Rows) -> Times:
     call separates the work of one step from the next.
     """
     events = trace.events
-    called = np.append(events.text("name").where(is_compiled_call), False)
+    called = np.append(events.text("name").where(is_training_call), False)
     begin = events["start_ns"][rows].copy()
     around = events["parent"][rows]
     while (around >= 0).any():

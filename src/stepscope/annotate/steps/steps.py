@@ -93,6 +93,8 @@ def _with_steps(
     """The trace with steps: their numbers, starts and ends."""
     numbers, starts, ends = steps
     trace = trace.with_events(step=np.where(step < 0, -1, numbers[step]))
+    operations = trace.events.text("category").mask("cpu_op", "communication")
+    called = np.where(operations, called, UNKNOWN)  # what runs them may end when it is scheduled
     work = (device_work(trace) | (called >= 0)) & (step >= 0)
     last = _last_ends(trace, work, step, len(numbers))
     before = _end_of_earlier_work(trace, called, starts)

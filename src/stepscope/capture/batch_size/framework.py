@@ -19,7 +19,13 @@ class Peak(NamedTuple):
 
 
 class Framework(Protocol):
-    """Memory, time and device of training steps; one implementation for each framework."""
+    """Memory, time and device of training steps; one implementation for each framework.
+
+    Attributes:
+        least_memory_steps: steps in which memory must be watched at least.
+    """
+
+    least_memory_steps: int
 
     def begin_memory(self, step: int) -> None:
         """Watch memory from now on, where step number `step` begins."""

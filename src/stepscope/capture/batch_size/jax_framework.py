@@ -4,6 +4,8 @@ Memory is XLA's buffer assignment of each program that a step calls, known witho
 the arrays that the program holds besides: such as the optimizer's state while gradients are made.
 JAX returns before the work is done. While steps are timed, each waits for the results of the
 previous one, so a step takes as long as it does on average and the loop still runs ahead of it.
+
+The steps in which memory is looked at can be recorded, for predictions of other devices.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from jax import tree_util
 from stepscope.capture.batch_size.assigned_memory import ProgramMemory, size_on_device
 from stepscope.capture.batch_size.energy_counters import PowerMeter, cpu_counters
 from stepscope.capture.batch_size.framework import Peak, main_memory
+from stepscope.capture.batch_size.recorded_programs import RecordedPrograms
+from stepscope.capture.batch_size.request import Request
 from stepscope.capture.batch_size.step_clock import StepClock
 from stepscope.capture.jax.jit_calls import JitCall
 from stepscope.capture.jax.run_ahead import RunAhead
@@ -24,9 +28,15 @@ Json = dict[str, Any]
 
 
 class JaxFramework:
-    """Measures what XLA assigns to the programs of a step."""
+    """Measures what XLA assigns to the programs of a step.
 
-    def __init__(self) -> None:
+    Args:
+        request: whether to record the memory steps as a capture; by default not.
+    """
+
+    def __init__(self, request: Request | None = None) -> None:
+        self._recording = RecordedPrograms(request) if request and request.capture else None
+        self.least_memory_steps = 2 if self._recording else 1  # it begins within the first
         self._ahead = RunAhead()
         self._bytes = 0
         self._is_watching = False
@@ -43,10 +53,14 @@ class JaxFramework:
     def step_ended(self, outputs: Any) -> None:
         """Keep the loop from running further ahead."""
         self._ahead.step_ended(outputs)
+        if self._recording:
+            self._recording.step_ended(outputs, is_last=not self._is_watching)
 
     def begin_memory(self, step: int) -> None:
         """Look at the programs that are called from now on."""
         self._is_watching = True
+        if self._recording:
+            self._recording.start(step)
 
     def end_memory_step(self, *, last: bool) -> None:
         """A step whose programs are looked at ends here."""

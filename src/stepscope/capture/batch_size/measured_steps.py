@@ -54,6 +54,16 @@ class Steps:
         self._power: PowerMeter | None = None
         self._first_timed = 0
 
+    @property
+    def unsure_steps(self) -> int:
+        """How much longer to warm up, since what ends may not be whole steps."""
+        return 0
+
+    @property
+    def is_timing(self) -> bool:
+        """Whether steps are timed now: nothing else should take time."""
+        return self._clock is not None
+
     def begin_iterations(self, model: Any, inputs: Any) -> None:
         """Iterations of this model on these inputs follow; whoever makes them calls `ended`."""
         self.detects = False
@@ -63,6 +73,12 @@ class Steps:
         if not self._is_watching and self._clock is None:
             self.count = 0
 
+    def forget_measured(self) -> None:
+        """Measure again from the warm-up on."""
+        if self._is_watching:
+            self._framework.end_memory_step(last=True)
+        self._watched, self._is_watching, self._clock, self._power = 0, False, None, None
+
     def ended(self) -> None:
         """A training step ends here."""
         self.count += 1
@@ -71,7 +87,7 @@ class Steps:
             self._time(self._clock)
         elif self._is_watching:
             self._watch()
-        elif self.count >= self.request.effort.warmup:
+        elif self.count >= self.request.effort.warmup + self.unsure_steps:
             self._counts.forget()
             self._is_watching = True
             self._framework.begin_memory(self.count)
@@ -100,7 +116,8 @@ class Steps:
     def _watch(self) -> None:
         self._watched += 1
         varied = self._counts.varied
-        last = self._watched >= (_VARIED_STEPS if varied else self.request.effort.memory)
+        wanted = max(self.request.effort.memory, self._framework.least_memory_steps)
+        last = self._watched >= (_VARIED_STEPS if varied else wanted)
         self._framework.end_memory_step(last=last)
         if last:
             self._is_watching = False

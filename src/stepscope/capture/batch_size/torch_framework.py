@@ -40,6 +40,8 @@ class TorchFramework:
         counts: gets the samples and inputs of each step.
     """
 
+    least_memory_steps = 1
+
     def __init__(self, request: Request, counts: StepCounts) -> None:
         self._table = CpuTable()
         self._table.start()

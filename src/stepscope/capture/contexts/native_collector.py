@@ -32,7 +32,7 @@ _BARRIERS = [str(Path(script_runner.__file__))]
 # A range is opened in these files and goes on when they have returned.
 _ANNOTATORS = ["torch/autograd/profiler.py", "torch/_ops.py", "/contextlib.py",
                "stepscope/capture/contexts/monitor.py", compiled.ANNOTATOR,
-               "stepscope/capture/contexts/jax/jax_waits.py"]  # fmt: skip
+               "stepscope/capture/jax/jax_waits.py"]  # fmt: skip
 
 
 class NativeCollector:

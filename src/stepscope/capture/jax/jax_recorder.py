@@ -16,7 +16,7 @@ from typing import Any
 
 from stepscope.capture.clock_readings import WholeSteps
 from stepscope.capture.jax import MEMBER, OTHER_PROFILER
-from stepscope.capture.jax.jax_step_detector import JaxStepDetector
+from stepscope.capture.jax.jax_step_detector import UNSURE_STEPS, JaxStepDetector
 from stepscope.capture.jax.jax_window import RUN_IN, JaxWindow, require_session
 from stepscope.capture.jax.jit_calls import CompilationCounter, JitCall, JitCallWatch
 from stepscope.capture.jax.run_ahead import catch_up
@@ -26,7 +26,6 @@ from stepscope.capture.recording import Recording, detach_in_forked_children
 from stepscope.capture.timed_steps import FEWEST, TimedSteps
 from stepscope.errors import CaptureError
 
-_UNSURE_STEPS = 20  # more warm-up steps where a function may not be the training step
 _LEAD = 1  # steps by which the window opens early, for programs that end soon
 _PATIENCE = 100  # steps after which a program that never stops compiling is recorded anyway
 
@@ -157,7 +156,7 @@ class JaxRecorder:
 
     def _warm_steps_left(self, done: int) -> int:
         """Steps until the window must open; the run-in is part of the warm-up."""
-        wanted = self._options.warmup - RUN_IN + (0 if self.detector.is_sure else _UNSURE_STEPS)
+        wanted = self._options.warmup - RUN_IN + (0 if self.detector.is_sure else UNSURE_STEPS)
         return max(min(wanted - self._warm, wanted + _PATIENCE - done), 0)
 
     def _end_recorded_step(self, recording: JaxRecording, outputs: Any) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from jax import tree_util
 
+UNSURE_STEPS = 20  # more warm-up steps where a function may not be the training step
 _INSPECTED = 4  # the first calls of a function show what it does
 _LARGE = 0.5
 _PATIENCE = 100  # a function not called for as many iterations of all others has left the loop

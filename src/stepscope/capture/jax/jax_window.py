@@ -13,6 +13,7 @@ from jax._src import profiler as jax_profiler
 from jax._src.lib import _profiler
 
 from stepscope.capture.jax import OTHER_PROFILER
+from stepscope.capture.jax.jax_waits import watch_waits
 from stepscope.capture.jax.run_ahead import RunAhead
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.patch import replace
@@ -43,7 +44,7 @@ class JaxWindow:
         if jax_profiler._profile_state.profile_session is not None:
             raise CaptureError(OTHER_PROFILER)
         self._ahead = RunAhead()
-        self._loading = LoadingRanges()
+        self._ranges = (LoadingRanges(), WaitRanges())
         self._session: Any = _profiler.ProfilerSession(_options(options))
         self._original = _profiler.ProfilerSession
         _profiler.ProfilerSession = self._for_the_program
@@ -69,7 +70,8 @@ class JaxWindow:
             return
         if drain:
             self._ahead.drain()
-        self._loading.close()
+        for ranges in self._ranges:
+            ranges.close()
         _profiler.ProfilerSession = self._original
         session, self._session = self._session, None
         self._space = session.stop()
@@ -87,6 +89,31 @@ class JaxWindow:
         self.was_preempted = True
         self.close(drain=False)
         return self._original(*options)
+
+
+class WaitRanges:
+    """A range around each wait of the program for a result, until closed.
+
+    XLA marks only some of them: none for an array that several devices hold.
+    """
+
+    def __init__(self) -> None:
+        self._restore, _ = watch_waits(self, transfers=False)
+
+    def close(self) -> None:
+        """Leave JAX as it was."""
+        while self._restore:
+            self._restore.pop()()
+
+    def begin_whole(self, name: str) -> Any:
+        """A wait begins."""
+        opened = jax.profiler.TraceAnnotation(f"stepscope.{name}")
+        opened.__enter__()
+        return opened
+
+    def end(self, token: Any) -> None:
+        """It is over."""
+        token.__exit__(None, None, None)
 
 
 class LoadingRanges:

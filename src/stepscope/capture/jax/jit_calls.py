@@ -1,10 +1,11 @@
-"""Reports each return of a compiled function of the program, and counts compilations.
+"""Reports each return of a function of the program that JAX runs, and counts compilations.
 
 JAX calls one hook after each call that needed no compilation; `jax_debug_nans` uses it. The hook is
 not part of JAX's public interface (jax/_src/api.py, `_post_hook_state`); where it is missing,
 `public_profiler` records instead. It costs a few microseconds per call, and nothing after removal.
 Functions with effects (`jax.debug.print`, callbacks) bypass the hook: JAX runs them from Python
-each time, where they are wrapped, if that is possible; else they are not seen.
+each time, where they are wrapped, if that is possible; else they are not seen. Gradients outside of
+compiled functions are reported as calls too (`eager_gradients`).
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from jax import monitoring
 from jax._src import api
 from jax._src.interpreters import pxla
 
+from stepscope.capture.jax.eager_gradients import watch_gradients
 from stepscope.capture.jax.listeners import unregister_duration_listener
 from stepscope.capture.patch import replace
 from stepscope.errors import CaptureError
 
 _PMAP = "jax._src.pmap"
+_PART_OF_GRADIENT = "call_impl_cache_miss"  # of a jitted function that is differentiated
 _OF_JAX = ("jax", "jaxlib")
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _EFFECTS = ("has_host_callbacks", "has_unordered_effects")
@@ -70,11 +73,16 @@ class JitCallWatch:
         self._restore: Callable[[], None] = lambda: None
         if (programs := getattr(pxla, "ExecuteReplicated", None)) is not None:
             self._restore = replace(programs, "__call__", self._around(programs.__call__))
+        self._restore_gradients = watch_gradients(self._gradient_returned)
 
     def close(self) -> None:
         """Leave JAX as it was."""
         api.jax_jit.set_post_hook_state(self._jax_state)
         self._restore()
+        self._restore_gradients()
+
+    def _gradient_returned(self, name: str, inputs: Any, outputs: Any) -> None:
+        self._notify(JitCall(name, inputs, outputs, _no_program))
 
     def _returned(
         self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], outputs: Any
@@ -110,10 +118,19 @@ def _memory_of(program: Any) -> Any:
     return program.xla_executable.get_compiled_memory_stats()
 
 
+def _no_program() -> Any:
+    raise ValueError("an operation outside of jax.jit has no program of its own")
+
+
 def name_of(function: Any) -> str | None:
-    """The name of a function of the program; None for JAX's own functions."""
+    """The name of a function of the program; None for JAX's own functions.
+
+    What `jit(f).lower(…).compile()` returns has no name. Nor have the parts of a gradient that JAX
+    computes one by one, which are no calls of the program.
+    """
     if not vars(function):
-        return "compiled"  # what `jit(f).lower(…).compile()` returns has no name
+        made_by = getattr(getattr(function, "_cache_miss", None), "__name__", "")
+        return None if made_by == _PART_OF_GRADIENT else "compiled"
     module = getattr(function, "__module__", None)
     if module == _PMAP:
         return "pmap"  # runs the program's function in one of JAX

@@ -10,9 +10,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from jax._src import array as jax_array
+
 from stepscope.capture.jax.jax_step_detector import arrays_in
 
 _KEPT = 4
+_ARRAY: Any = getattr(jax_array, "ArrayImpl", None)
+# As it is before waits of the program are watched: ours are none of the program's.
+_BLOCK = getattr(_ARRAY, "block_until_ready", None)
 
 
 class RunAhead:
@@ -48,6 +53,6 @@ def _wait(arrays: list[Any]) -> bool:
     """Wait for the first array that still exists; False if none does."""
     for array in arrays:
         if not array.is_deleted():
-            array.block_until_ready()
+            _BLOCK(array) if _BLOCK and isinstance(array, _ARRAY) else array.block_until_ready()
             return True
     return False

@@ -29,6 +29,7 @@ _RUNTIME = re.compile(
     r"\w*(Executable|Executor|Thunk|Transfer\w*Device)\w*( \(.*\))?)$"
 )
 _WAIT = re.compile(r" \(wait for completion\)$")
+_OUR_WAIT = "stepscope.wait: "  # of the program for a result, which our recorder marks
 _PYTHON = re.compile(r"^\$(?:(.+\.py):(\d{1,9}) )?(.*)$", re.DOTALL)
 _CONTROL = re.compile(r"^(while|conditional|call)(\.\d+)*$")
 _COPY = re.compile(r"^Memcpy|^copy-(start|done)(\.\d+)*$")  # a TPU's are named by the compiler
@@ -63,6 +64,8 @@ class Naming:
             file, line, function = found.groups()
             written = str(FrameName(file, int(line), function)) if file else function
             return self._names[written], _CODE["python"]
+        if name.startswith(_OUR_WAIT):
+            return self._names[name.removeprefix("stepscope.")], _CODE["runtime"]
         return self._names[name], _CODE[_category(name, role, claim)]
 
     def _recorded_name(self, plane: Plane, kind: int) -> str:

@@ -1,4 +1,4 @@
-"""Where a JAX program waits for results, and where it moves data: contexts of their own.
+"""Where a JAX program waits for results, and where it moves data: ranges of their own.
 
 JAX returns from a call before its work is done. The program waits where it asks for a value:
 explicitly (`block_until_ready`), or by using one (`float(x)`, `print(x)`).
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 
@@ -23,25 +23,39 @@ _VALUE_USES = {
 }  # fmt: skip
 
 
-def watch_waits(extension: Any) -> tuple[list[Callable[[], None]], list[str]]:
-    """Put a context around each wait and each transfer.
+class Ranges(Protocol):
+    """Receives the begin and the end of each range."""
+
+    def begin_whole(self, name: str) -> Any:
+        """A range begins; what is returned identifies it."""
+
+    def end(self, token: Any) -> None:
+        """It ends."""
+
+
+def watch_waits(
+    ranges: Ranges, transfers: bool = True
+) -> tuple[list[Callable[[], None]], list[str]]:
+    """Put a range around each wait and each transfer.
 
     Args:
-        extension: the collector.
+        ranges: gets them.
+        transfers: whether transfers count.
 
     Returns:
         Functions that undo it, and the names of what this version of JAX lacks.
     """
     restore: list[Callable[[], None]] = []
     missing: list[str] = []
-    for name, holder, attribute in _places():
+    places = [place for place in _places() if transfers or place[0].startswith("wait: ")]
+    for name, holder, attribute in places:
         original = getattr(holder, attribute, None)
         if original is None:
             missing.append(name)
         elif isinstance(original, property):
-            restore.append(replace(holder, attribute, _watched_value(extension, original)))
+            restore.append(replace(holder, attribute, _watched_value(ranges, original)))
         else:
-            restore.append(replace(holder, attribute, _watched(extension, name, original)))
+            restore.append(replace(holder, attribute, _watched(ranges, name, original)))
     return restore, missing
 
 
@@ -63,8 +77,8 @@ def _places() -> list[tuple[str, Any, str]]:
     ]
 
 
-def _watched(extension: Any, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    begin, end = extension.begin_whole, extension.end
+def _watched(ranges: Ranges, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    begin, end = ranges.begin_whole, ranges.end
 
     @functools.wraps(function, assigned=_named(function))
     def watched(*arguments: Any, **keywords: Any) -> Any:
@@ -83,9 +97,9 @@ def _named(function: Callable[..., Any]) -> list[str]:
     return [name for name in names if isinstance(getattr(function, name, None), str)]
 
 
-def _watched_value(extension: Any, original: property) -> property:
+def _watched_value(ranges: Ranges, original: property) -> property:
     """The property that every conversion of an array reads; its value is kept once it is known."""
-    begin, end, read = extension.begin_whole, extension.end, original.fget
+    begin, end, read = ranges.begin_whole, ranges.end, original.fget
     assert read
 
     def watched(array: Any) -> Any:

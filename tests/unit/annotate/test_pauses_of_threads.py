@@ -1,0 +1,60 @@
+"""Pauses of the threads that run a compiled program belong to the stage that they pause in."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepscope.annotate import annotate
+from stepscope.testing import drawn_trace
+
+STEP = "main | 0 1000 | train#step_num=0 | cat=annotation\n"
+FORWARD = "hlo__op=dot scope=jit(step)/jvp(Net)/dot"
+BACKWARD = "hlo__op=dot scope=jit(step)/transpose(jvp(Net))/dot"
+UPDATE = "hlo__op=dot scope=jit(step)/sub"
+
+
+def run(start: int, end: int, of: str) -> str:
+    return f"pool | {start} {end} | dot.{start} | cat=cpu_op corr=1 {of}\n"
+
+
+def main(start: int, end: int, name: str, category: str = "runtime") -> str:
+    return f"main | {start} {end} | {name} | cat={category}\n"
+
+
+def stages(text: str) -> list[tuple[str, int, int]]:
+    trace = annotate(drawn_trace(STEP + text, framework="jax"))
+    return [(row["stage"], row["start_ns"] // 1000, row["end_ns"] // 1000)
+            for row in trace["stages"].rows()]  # fmt: skip
+
+
+CALL = main(0, 100, "PjitFunction(step)")
+WORK = run(200, 300, FORWARD) + run(400, 500, BACKWARD) + run(600, 700, BACKWARD)
+
+
+@pytest.mark.parametrize("wait", ["CommonPjRtBuffer::Await", "wait: block_until_ready"])
+def test_a_wait_is_of_the_work_that_it_waits_for(wait: str) -> None:
+    """Starting the threads, their meeting, and waking up the thread that waits."""
+    assert stages(CALL + WORK + main(100, 800, wait) + main(800, 1000, "log", "annotation")) == [
+        ("other", 0, 100), ("forward", 100, 400), ("backward", 400, 800), ("other", 800, 1000),
+    ]  # fmt: skip
+
+
+def test_in_a_call_only_a_pause_within_one_stage_is_known() -> None:
+    """What follows prepares the next program."""
+    assert stages(WORK + main(0, 1000, "PjitFunction(step)")) == [
+        ("other", 0, 200), ("forward", 200, 300), ("other", 300, 400), ("backward", 400, 700),
+        ("other", 700, 1000),
+    ]  # fmt: skip
+
+
+def test_a_wait_in_which_nothing_runs_stays_other() -> None:
+    found = stages(
+        CALL + WORK + main(100, 700, "wait: float(x)") + main(800, 950, "wait: float(x)")
+    )
+    assert ("other", 700, 1000) in found
+
+
+def test_what_the_program_does_meanwhile_is_not_part_of_a_pause() -> None:
+    """The loop logs while threads work, and goes on when they are done."""
+    found = stages(CALL + WORK + main(150, 950, "log metrics", "annotation"))
+    assert ("other", 700, 1000) in found
