@@ -102,7 +102,7 @@ class Guard:
         await respond(scope, receive, _marking(send))
 
     def _refusal(self, request: Request) -> Response | None:
-        for check in (_method, _body, _host, _origin):
+        for check in (_bytes, _method, _body, _host, _origin):
             if (response := check(request)) is not None:
                 return response
         return None
@@ -131,6 +131,13 @@ class Guard:
             samesite="strict",
         )
         return response
+
+
+def _bytes(request: Request) -> Response | None:
+    """Some HTTP parsers let any byte pass; a browser sends ASCII."""
+    if request.scope["query_string"].isascii():
+        return None
+    return _refuse("expected an ASCII query; encode other characters with %", 400)
 
 
 def _method(request: Request) -> Response | None:

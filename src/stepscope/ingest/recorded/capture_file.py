@@ -131,7 +131,7 @@ class Manifest(Struct):
     framework: str | None = None
     framework_version: str | None = None
     devices: list[dict[str, Any]] = []
-    rank: Annotated[int, Meta(lt=MOST_RANKS)] = 0
+    rank: Annotated[int, Meta(ge=-1, lt=MOST_RANKS)] = 0
     world_size: Annotated[int, Meta(le=MOST_RANKS)] = 1
     cwd: str | None = None
     created_unix_ns: int | None = None
