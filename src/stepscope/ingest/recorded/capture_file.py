@@ -168,7 +168,7 @@ def read_capture(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
         with zipfile.ZipFile(file) as archive:
             _check_members(archive)
             return _read(archive, progress)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeError) as error:
         raise IngestError(
             f"the .stepscope capture is damaged or truncated ({error}); {_AGAIN}"
         ) from error
