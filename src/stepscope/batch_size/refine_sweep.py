@@ -24,8 +24,8 @@ def refine(points: Sequence[BatchPoint]) -> int | None:
         A batch size between two of them; None where the models predict what was measured.
 
     Example:
-        >>> points = [Point(x, 80.0 * x, 0) for x in (8, 12)]
-        >>> points += [Point(x, 60.0 * x, 0) for x in (16, 24, 32, 40)]
+        >>> points = [BatchPoint(x, 80.0 * x, 0) for x in (8, 12)]
+        >>> points += [BatchPoint(x, 60.0 * x, 0) for x in (16, 24, 32, 40)]
         >>> refine(points)  # the other kernel begins between 12 and 16
         14
     """

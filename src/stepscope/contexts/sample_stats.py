@@ -41,7 +41,7 @@ class SampleStats:
         """Statistics of `values` in `groups` 0 to `size` - 1, both of shape (samples,).
 
         Example:
-            >>> Stats.of(np.array([0, 1, 0]), np.array([2, 5, 4]), 2).mean.tolist()
+            >>> SampleStats.of(np.array([0, 1, 0]), np.array([2, 5, 4]), 2).mean.tolist()
             [3.0, 5.0]
         """
         value = values.astype(np.float64)

@@ -29,7 +29,7 @@ def shares(size: Counts, group: Codes | Ids, names: Sequence[str]) -> tuple[Memo
 
     Example:
         >>> shares(np.array([1, 2, 4]), np.array([0, 1, 0]), ("weights", "inputs"))[0]
-        Share(name='weights', bytes=5, count=2)
+        MemoryShare(name='weights', bytes=5, count=2)
     """
     keys, place = np.unique(group, return_inverse=True)
     total = np.bincount(place, size, len(keys)).astype(np.int64)

@@ -259,7 +259,7 @@ def work_of(name: str, call: OperatorCall) -> Work | None:
 
     Example:
         >>> a = Tensor((8, 4), 4)
-        >>> work_of("aten::mm", Call(((a,), (Tensor((4, 2), 4),)), ()))
+        >>> work_of("aten::mm", OperatorCall(((a,), (Tensor((4, 2), 4),)), ()))
         Work(flops=128, bytes=224)
     """
     formula = _formula(name)

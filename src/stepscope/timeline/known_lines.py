@@ -38,7 +38,7 @@ def frame_place(name: str) -> KnownLine | None:
 
     Example:
         >>> frame_place("train.py(12): step")
-        Place(file='train.py', line=12, what='frame', name='step')
+        KnownLine(file='train.py', line=12, what='frame', name='step')
     """
     frame = FrameName.of(name)
     if frame is None or not frame.file.endswith(".py") or frame.file.startswith(_NO_FILE):

@@ -60,7 +60,8 @@ def find_sections(
         shape (sections + 1,).
 
     Example:
-        >>> few = Operations(*(np.array(x) for x in ([1, 2, 3], [-1] * 3, [1, 1, 90], [0] * 3)))
+        >>> columns = [1, 2, 3], [-1] * 3, [1, 1, 90], [0] * 3
+        >>> few = SiblingOperations(*map(np.array, columns))
         >>> find_sections(few, np.array([0, 3]), np.array([100])).tolist()
         [0, 2, 3]
     """

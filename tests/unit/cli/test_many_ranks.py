@@ -165,7 +165,7 @@ def test_a_joined_folder_names_files_that_cannot_be_read_whichever_rank_is_shown
     (folder / "rank7.json").write_text('{"traceEvents": [3')
     out = call("report", str(folder))[1]
     assert out.startswith("7 ranks compared: Rank 5: ")
-    assert "rank7.json" in out
+    assert "rank7.json" in "".join(out.split())  # long paths are wrapped
 
 
 def test_view_takes_many_ranks_alone(job: Write, tmp_path: Path) -> None:

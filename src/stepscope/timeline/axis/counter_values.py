@@ -58,7 +58,7 @@ class CounterValues:
 
     Example:
         >>> CounterValues(np.array([0, 10]), np.array([4.0, 8.0])).statistics(5, 20)
-        Statistics(least=4.0, mean=6.666666666666667, most=8.0)
+        CounterSummary(least=4.0, mean=6.666666666666667, most=8.0)
     """
 
     def __init__(self, time_ns: Times, value: Floats, *, is_share: bool = False) -> None:
