@@ -75,7 +75,7 @@ class UnrecordedSteps:
         facts = steps.describe()
         if facts and others.count >= FEWEST:
             for clock, name in enumerate(_CLOCKS):
-                cost_ns = _not_told_apart(steps, clock) - _not_told_apart(others, clock)
+                cost_ns = _merged_ns(steps, clock) - _merged_ns(others, clock)
                 _remove(facts, name, cost_ns)
         return facts
 
@@ -103,7 +103,7 @@ def _is_steady(steps: TimedSteps) -> bool:
     return len(before) == _RECENT and median(recent) >= _STILL_FALLING * median(before)
 
 
-def _not_told_apart(steps: TimedSteps, clock: int) -> int:
+def _merged_ns(steps: TimedSteps, clock: int) -> int:
     """The median time per step in parts that only a watch on calls tells apart, ns."""
     return median(
         [sum(after.parts[name][clock] - before.parts[name][clock] for name in _MERGED)

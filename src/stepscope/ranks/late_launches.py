@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from stepscope.annotate.device.idle import data_loading_times
 from stepscope.annotate.links.launches import launch_of
 from stepscope.arrays import Ids, Times
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
 
@@ -36,7 +36,7 @@ def late_launches(
     late = Intervals(since, np.clip(launched, since, np.maximum(until, since)))
     unknown = Intervals(since[~is_known], np.maximum(until, since)[~is_known])
     late = late.minus(unknown.intersect(_communication(trace)))
-    return late.minus(waits).minus(_data_loading(trace))
+    return late.minus(waits).minus(data_loading_times(trace))
 
 
 def _communication(trace: Trace) -> Intervals:
@@ -45,9 +45,3 @@ def _communication(trace: Trace) -> Intervals:
     rows = np.flatnonzero(events.text("category").mask("communication") & on_device)
     start = events["start_ns"][rows]
     return Intervals(start, start + events["duration_ns"][rows])
-
-
-def _data_loading(trace: Trace) -> Intervals:
-    runs = trace["stages"]
-    loading = runs["stage"] == STAGES.index("data_loading")
-    return Intervals(runs["start_ns"][loading], runs["end_ns"][loading])

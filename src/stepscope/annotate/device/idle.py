@@ -153,7 +153,7 @@ def _gap_causes(trace: Trace, work: Rows, busy: Intervals, spans: Spans) -> dict
     launch_call = np.clip(launched, gaps.starts, gaps.ends)
     before_call = Intervals(gaps.starts, launch_call)
     launch = Intervals(launch_call, gaps.ends)
-    data = before_call.intersect(_data_loading(trace))
+    data = before_call.intersect(data_loading_times(trace))
     drained = _drained(gaps, time_blocked(trace, work))
     waits = Intervals(gaps.starts[drained], launch_call[drained]).minus(data)
     host = before_call.minus(data).minus(waits)
@@ -171,7 +171,12 @@ def _launch_calls(trace: Trace, work: Rows, gaps: Intervals) -> Times:
     return np.where(known, trace.events["start_ns"][caller[index]], gaps.ends)
 
 
-def _data_loading(trace: Trace) -> Intervals:
+def data_loading_times(trace: Trace) -> Intervals:
+    """When the training loop loads data.
+
+    Args:
+        trace: a trace with stages.
+    """
     runs = trace["stages"]
     loading = runs["stage"] == STAGES.index("data_loading")
     return Intervals(runs["start_ns"][loading], runs["end_ns"][loading])
