@@ -22,13 +22,14 @@ def matrix(workbench: Workbench, several_url: str) -> Workbench:
 
 
 def arrivals(traces: Path) -> list[dict[str, int]]:
-    """Of each collective in order the rank with the shortest and the one with the longest call."""
+    """Of each collective the first rank with the shortest and the first with the longest call."""
     calls = stepscope.open(traces / "dlrm_8rank_v100").query(
         "with calls as (select rank, events.name, start_ns, duration_ns, row_number() over "
         "(partition by rank, events.name order by start_ns) as nth from events join tracks on "
         "tracks.id = track where category = 'communication' and device >= 0) "
-        "select arg_min(rank, duration_ns) as last, arg_max(rank, duration_ns) as waits from calls "
-        "group by name, nth order by min(start_ns)"
+        "select first(rank order by duration_ns, rank) as last, "
+        "first(rank order by duration_ns desc, rank) as waits "
+        "from calls group by name, nth order by min(start_ns)"
     )
     return calls.to_pylist()
 
