@@ -1,4 +1,7 @@
-"""All dependencies of a graph as one compressed table, including the order within threads."""
+"""All dependencies of a graph as one compressed table, including the order within threads.
+
+Which tasks depend on which is sorted once; graphs that only differ in times share it.
+"""
 
 from __future__ import annotations
 
@@ -14,40 +17,59 @@ PROGRAM, STREAM, LAUNCH, SYNC, COMMUNICATION, HANDOVER = range(len(EDGE_KINDS))
 
 
 @dataclass(frozen=True)
-class Edges:
-    """Dependencies by source: task u has rows `first[u]` to `first[u + 1] - 1`.
+class Topology:
+    """Which tasks wait for which, by source: task u has rows `first[u]` to `first[u + 1] - 1`.
 
     Attributes:
         first: int64, shape (tasks + 1,).
         source, target: int32, shape (edges,), tasks.id.
         kind: int8, index into `EDGE_KINDS`.
-        delay_ns: int64, from the start of the source to the earliest start of the target.
+        link: int32, the row of the graph's links, or -1 for neighbors on a thread.
     """
 
     first: Ids
     source: Ids32
     target: Ids32
     kind: Codes8
+    link: Ids32
+
+
+@dataclass(frozen=True)
+class Edges(Topology):
+    """Dependencies with their delays.
+
+    Attributes:
+        delay_ns: int64, from the start of the source to the earliest start of the target.
+    """
+
     delay_ns: Times
 
 
-def all_edges(tasks: Table, links: Table, threads: Table) -> Edges:
-    """The links, and an edge between neighbors on each ordered thread.
+def topology(tasks: Table, links: Table, threads: Table) -> Topology:
+    """The links, and an edge between neighbors on each ordered thread."""
+    thread = tasks["thread"]
+    follows = (thread[1:] == thread[:-1]) & (threads["ordered"][thread[1:]] > 0)
+    before = np.flatnonzero(follows).astype(np.int32)
+    order = np.where(threads["device"][thread[before]] < 0, PROGRAM, STREAM)
+    source = np.concatenate([before, links["source"]])
+    target = np.concatenate([before + 1, links["target"]]).astype(np.int32)
+    kind = np.concatenate([order, links["kind"]]).astype(np.int8)
+    link = np.concatenate([np.full(len(before), -1), np.arange(len(links))]).astype(np.int32)
+    sorting = np.argsort(source, kind="stable")
+    first = np.searchsorted(source[sorting], np.arange(len(tasks) + 1))
+    return Topology(first, source[sorting], target[sorting], kind[sorting], link[sorting])
+
+
+def with_delays(known: Topology, tasks: Table, links: Table) -> Edges:
+    """The edges of a topology with the delays of these tasks and links.
 
     The delay of a launch counts from the start of the call, since work may begin before the call
     returns. Other links count from the end of their source, and the order within a thread from the
     end of the gap after the source.
     """
-    thread = tasks["thread"]
-    follows = (thread[1:] == thread[:-1]) & (threads["ordered"][thread[1:]] > 0)
-    before = np.flatnonzero(follows).astype(np.int32)
-    order = np.where(threads["device"][thread[before]] < 0, PROGRAM, STREAM)
-    occupied = tasks["duration_ns"] + tasks["gap_ns"]
-    source = np.concatenate([before, links["source"]])
-    target = np.concatenate([before + 1, links["target"]]).astype(np.int32)
-    kind = np.concatenate([order, links["kind"]]).astype(np.int8)
-    length = np.where(links["kind"] == LAUNCH, 0, tasks["duration_ns"][links["source"]])
-    delay = np.concatenate([occupied[before], np.maximum(links["lag_ns"] + length, 0)])
-    sorting = np.argsort(source, kind="stable")
-    first = np.searchsorted(source[sorting], np.arange(len(tasks) + 1))
-    return Edges(first, source[sorting], target[sorting], kind[sorting], delay[sorting])
+    duration = tasks["duration_ns"][known.source]
+    delay = duration + tasks["gap_ns"][known.source]
+    linked = known.link >= 0
+    length = np.where(known.kind[linked] == LAUNCH, 0, duration[linked])
+    delay[linked] = np.maximum(links["lag_ns"][known.link[linked]] + length, 0)
+    return Edges(**vars(known), delay_ns=delay)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepscope.arrays import Mask, Times
 from stepscope.errors import GraphError
-from stepscope.graph.edges import Edges, all_edges
+from stepscope.graph.edges import Edges, Topology, topology, with_delays
 from stepscope.graph.step_window import Window
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
@@ -51,7 +51,10 @@ class Graph:
 
     def with_tasks(self, **columns: ArrayLike | Text) -> Graph:
         """The graph with some columns of its tasks replaced."""
-        return replace(self, tasks=self.tasks.with_columns(**columns))
+        changed = replace(self, tasks=self.tasks.with_columns(**columns))
+        if "topology" in vars(self) and "thread" not in columns:
+            vars(changed)["topology"] = self.topology  # the same tasks wait for the same ones
+        return changed
 
     def with_schedule(self, schedule: Schedule) -> Graph:
         """The graph with another order of ready tasks.
@@ -61,9 +64,14 @@ class Graph:
         return replace(self, schedule=schedule)
 
     @cached_property
+    def topology(self) -> Topology:
+        """Which tasks wait for which, including the order within threads."""
+        return topology(self.tasks, self.links, self.threads)
+
+    @cached_property
     def edges(self) -> Edges:
-        """All dependencies, including the order within threads."""
-        return all_edges(self.tasks, self.links, self.threads)
+        """All dependencies with their delays."""
+        return with_delays(self.topology, self.tasks, self.links)
 
     @cached_property
     def start_ns(self) -> Times:
