@@ -26,6 +26,7 @@ def serving(home: Path, *arguments: str) -> Iterator[str]:
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
         yield next(found[0] for line in lines if (found := _URL.search(line)))
+        assert process.poll() is None, f"the server ended by itself: {process.returncode}"
     finally:
         process.terminate()
         process.communicate(timeout=60)

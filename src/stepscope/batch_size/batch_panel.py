@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from stepscope.batch_size.batch_answer import batch_answer
 from stepscope.batch_size.entry_result import Result
+from stepscope.typed_data import convert
 
 
 class Prediction(msgspec.Struct):
@@ -192,7 +193,7 @@ def _profile(answer: Mapping[str, Any]) -> BatchProfile:
     device = {key: value for key, value in answer["device"].items() if value is not None}
     shown = {"now": now[0] if now else None, "suggestions": suggestions, "curve": curve}
     shown["device"] = device
-    return msgspec.convert({**answer, **shown}, BatchProfile)
+    return convert({**answer, **shown}, BatchProfile)
 
 
 def _is_known(prediction: dict[str, Any]) -> bool:

@@ -79,11 +79,12 @@ def _fetch(kind: AnswerKind[Answer], key: Key, source: str) -> Answer | None:
     import msgspec
 
     from stepscope.trace.cache import fetch_text
+    from stepscope.typed_data import decode
 
     if (text := fetch_text(key)) is None:
         return None
     try:
-        return kind.named(msgspec.json.decode(text, type=kind.type), source)
+        return kind.named(decode(text, kind.type), source)
     except (msgspec.MsgspecError, RecursionError):
         return None
 
@@ -93,10 +94,11 @@ def _keep(kind: AnswerKind[Answer], key: Key, found: Answer) -> None:
     import msgspec
 
     from stepscope.trace.cache import keep_text
+    from stepscope.typed_data import decode
 
     try:
         text = msgspec.json.encode(found)
-        whole = msgspec.json.decode(text, type=kind.type) == found
+        whole = decode(text, kind.type) == found
     except (msgspec.MsgspecError, TypeError, RecursionError):
         return
     if whole:

@@ -10,6 +10,7 @@ import msgspec
 
 from stepscope.errors import BatchError
 from stepscope.roofline import rates_of
+from stepscope.typed_data import decode
 
 
 class RentedInstance(msgspec.Struct, frozen=True):
@@ -72,7 +73,7 @@ def read_prices(path: str | None = None) -> PriceTable:
     """
     try:
         data = Path(path).read_bytes() if path else _packaged()
-        table = msgspec.json.decode(data, type=PriceTable)
+        table = decode(data, PriceTable)
     except (OSError, msgspec.MsgspecError) as error:
         raise BatchError(f"cannot read prices from {path}: {error}") from error
     for one in table.instances:

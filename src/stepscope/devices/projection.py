@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from stepscope.annotate import annotate
 from stepscope.batch_size.entry_result import Result
 from stepscope.devices.device_answer import (
@@ -25,6 +23,7 @@ from stepscope.errors import BatchError, ChangeError
 from stepscope.graph import Graph, build_graph
 from stepscope.ingest import read
 from stepscope.roofline import data_sheets_date
+from stepscope.typed_data import convert
 from stepscope.whatif.changes.ddp import CHANGE as DDP
 
 _MS_PER_HOUR = 3.6e6
@@ -118,7 +117,7 @@ class Projection:
             target.name,
             target.watts,
             target.usable_bytes,
-            msgspec.convert(instance, CloudInstance, from_attributes=True) if instance else None,
+            convert(instance, CloudInstance, from_attributes=True) if instance else None,
             [self._prediction(target, batch) for batch in self._batches()],
             ranks,
             problem,

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct, field
 
 from stepscope.errors import IngestError
 from stepscope.ingest.chrome.json_text import parse_json
+from stepscope.typed_data import convert
 
 
 class Module(Struct):
@@ -61,7 +62,7 @@ def parse_model(text: bytes) -> dict[str, Any]:
     try:
         tree = parse_json(text.decode(json.detect_encoding(text)))
         if isinstance(tree, dict):
-            msgspec.convert(tree, ModuleRoots if "roots" in tree else Module)
+            convert(tree, ModuleRoots if "roots" in tree else Module)
             return tree
         found = f"a JSON {type(tree).__name__}"
     except (ValueError, msgspec.ValidationError) as error:

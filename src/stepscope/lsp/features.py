@@ -34,6 +34,7 @@ from stepscope.lsp.hover import hover_text
 from stepscope.lsp.language_server import Measure, StepscopeServer
 from stepscope.lsp.other_devices import predict_devices
 from stepscope.lsp.text_document import split_lines
+from stepscope.typed_data import convert
 
 _ASKED_S = 1.0  # to wait for a long script that is being parsed, if a person asked for actions
 _AUTOMATIC_S = 0.03  # if the editor asks by itself, after each movement
@@ -195,7 +196,7 @@ def _commands(server: StepscopeServer) -> None:
     @server.command(CHOOSE_COMMAND)
     async def choose(uri: str, choice: Any) -> None:
         try:
-            server.choose(path_of(uri), msgspec.convert(choice, SiteChoice))
+            server.choose(path_of(uri), convert(choice, SiteChoice))
         except msgspec.ValidationError as error:
             raise JsonRpcInvalidParams(f"no choice of a batch size: {error}") from error
 

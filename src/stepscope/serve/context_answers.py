@@ -27,6 +27,7 @@ from stepscope.serve.finding_answers import (
 )
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
+from stepscope.typed_data import convert
 
 _MAX_BOXES = 40_000
 
@@ -167,7 +168,7 @@ def contexts(view: TraceView, query: Query) -> Flame:
         "notes": [note.message for note in whole.notes],
     }
     found = [_measure(whole, name) for name in measures(whole)]
-    return msgspec.structs.replace(msgspec.convert(graph, Flame), measures=found)
+    return msgspec.structs.replace(convert(graph, Flame), measures=found)
 
 
 def context_findings(view: TraceView, query: Query) -> ContextFindings:

@@ -14,6 +14,7 @@ from stepscope.serve.distinct_names import distinct_short_names
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.trace.trace import Trace
+from stepscope.typed_data import convert
 
 Verdict = Literal["slower", "faster", "unclear", "one_step", "same", "new", "gone"]
 
@@ -191,7 +192,7 @@ def _row(row: Row, *, short: str | None = None, module: int = -1) -> ComparedRow
         after=_time(row.after),
         change_ms=row.change_ms,
         ratio=row.ratio,
-        verdict=msgspec.convert(row.verdict, Verdict),
+        verdict=convert(row.verdict, Verdict),
     )
 
 

@@ -14,6 +14,7 @@ from stepscope.errors import ServeError
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.operation_labels import short_name
+from stepscope.typed_data import convert
 
 Severity = Literal["info", "warning", "critical"]
 _MAX_PLACES = 12
@@ -164,7 +165,7 @@ def _find(
 def _finding(view: TraceView, number: int, finding: analyze.Finding) -> Finding:
     places = [_place(view, place) for place in finding.evidence[:_MAX_PLACES]]
     shown = {**finding.facts(), "id": number, "evidence": [], "places": len(finding.evidence)}
-    return msgspec.structs.replace(msgspec.convert(shown, Finding), evidence=places)
+    return msgspec.structs.replace(convert(shown, Finding), evidence=places)
 
 
 def _place(view: TraceView, place: analyze.Place) -> FindingPlace:

@@ -25,6 +25,7 @@ from stepscope.summary.facts import (
 )
 from stepscope.summary.report_facts import summarize
 from stepscope.timeline.step_id import StepId
+from stepscope.typed_data import convert
 
 
 class StepRow(msgspec.Struct):
@@ -167,7 +168,7 @@ def overview(view: TraceView, query: Query) -> Overview:
         ),
         facts=facts,
         why=why,
-        warnings=msgspec.convert(warnings, list[Warning]),
+        warnings=convert(warnings, list[Warning]),
     )
 
 
@@ -178,7 +179,7 @@ def _facts(view: TraceView, query: Query) -> tuple[Facts | None, str]:
         if len(view.trace["steps"]):
             raise
         return None, str(error)
-    return msgspec.convert(summary, Facts, from_attributes=True), ""
+    return convert(summary, Facts, from_attributes=True), ""
 
 
 def summary_of(view: TraceView, query: Query) -> Summary:

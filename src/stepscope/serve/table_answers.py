@@ -14,6 +14,7 @@ from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.summary.facts import Kernel, Node, Summary
 from stepscope.summary.work_table import WorkOfName, work_by_name
+from stepscope.typed_data import convert
 
 _CONFIGURATION = {
     "grid": "grid",
@@ -202,9 +203,7 @@ def kernel_launch(arguments: Mapping[str, Any]) -> KernelLaunch | None:
     found["occupancy"] = percent / 100 if isinstance(percent, (int, float)) else None
     if all(value is None for value in found.values()):
         return None
-    return msgspec.convert(
-        {name: _checked(name, value) for name, value in found.items()}, KernelLaunch
-    )
+    return convert({name: _checked(name, value) for name, value in found.items()}, KernelLaunch)
 
 
 def _checked(name: str, value: Any) -> Any:

@@ -9,6 +9,7 @@ import msgspec
 from stepscope.errors import ChangeError, GraphError
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
+from stepscope.typed_data import convert
 from stepscope.whatif.whatif_pane import Pane
 
 _DEFAULT_RECTANGLES, _MAX_RECTANGLES = 2000, 20_000
@@ -176,7 +177,7 @@ def changes(view: TraceView, query: Query) -> Changes:
     """
     pane = _pane(view, query)
     return view.cached(
-        ("changes", *_scope(query)), lambda: Changes(msgspec.convert(pane.changes, list[Change]))
+        ("changes", *_scope(query)), lambda: Changes(convert(pane.changes, list[Change]))
     )
 
 
@@ -194,7 +195,7 @@ def whatif(view: TraceView, query: Query) -> WhatIf | Refused:
     most = min(query.number("most") or _DEFAULT_RECTANGLES, _MAX_RECTANGLES)
     pane = _pane(view, query)
     try:
-        return msgspec.convert(pane.answer(asked, most), WhatIf)
+        return convert(pane.answer(asked, most), WhatIf)
     except (ChangeError, GraphError) as refusal:
         return Refused(None, None, str(refusal))
 

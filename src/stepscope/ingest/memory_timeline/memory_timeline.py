@@ -22,6 +22,7 @@ from stepscope.ingest.warning_log import WarningLog
 from stepscope.trace.schema import MEMORY
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace
+from stepscope.typed_data import decode
 
 _HEAD = re.compile(rb"\[\s*\[\s*-?\d")
 # PyTorch's categories by number: the last but one is the inside of backward.
@@ -56,7 +57,7 @@ def read_memory_timeline(file: BinaryIO, gzipped: bool, progress: Progress) -> T
 def _decoded(text: bytes) -> _Levels | _Raw:
     for form in (_Levels, _Raw):
         with suppress(msgspec.MsgspecError, RecursionError):
-            found: _Levels | _Raw = msgspec.json.decode(text, type=form)
+            found: _Levels | _Raw = decode(text, form)
             return found
     raise IngestError(
         "expected a memory timeline of PyTorch ([times, sizes by category], or "

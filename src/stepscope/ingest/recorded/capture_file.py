@@ -26,6 +26,7 @@ from stepscope.ingest.recorded.memory_json import with_memory
 from stepscope.ingest.xplane.xplane import LONGEST_BYTES, read_xplane
 from stepscope.trace.trace import Metadata, Trace
 from stepscope.trace.trace_rank import of_rank
+from stepscope.typed_data import convert
 
 VERSION = 1
 _MANIFEST, _MODULES, _CONTEXTS = "manifest.json", "modules.json", "contexts.json"
@@ -242,7 +243,7 @@ def _warnings(manifest: Manifest, members: list[str]) -> list[tuple[str, str, in
 def _manifest(text: bytes) -> tuple[dict[str, Any], Manifest]:
     try:
         recorded = parse_json(text.decode("utf-8"))
-        manifest = msgspec.convert(recorded, Manifest)
+        manifest = convert(recorded, Manifest)
     except (ValueError, msgspec.ValidationError) as error:
         raise IngestError(f"the capture's {_MANIFEST} is not valid: {error}; {_AGAIN}") from error
     if manifest.version > VERSION:

@@ -16,6 +16,7 @@ from stepscope.errors import IngestError
 from stepscope.trace.schema import CONTEXT_KINDS, CONTEXT_METRICS, CONTEXTS, VIAS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import WarningRow
+from stepscope.typed_data import decode
 
 VERSION = 1
 _WORK = ("kernel", "memcpy", "memset", "communication")
@@ -85,7 +86,7 @@ def parse_contexts(text: bytes) -> RecordedContexts:
         IngestError: if it has another form than docs/reference/contexts_format.md describes.
     """
     try:
-        found = msgspec.json.decode(text, type=Contexts)
+        found = decode(text, Contexts)
         _check(found)
         return RecordedContexts(_contexts(found), _metrics(found), list(_warnings(found)))
     except (ValueError, IndexError, RecursionError, OverflowError) as error:

@@ -14,6 +14,7 @@ from stepscope.trace.clock_mapping import clock_of
 from stepscope.trace.memory_schema import STORAGES, TENSOR_USES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
+from stepscope.typed_data import decode
 
 _VERSION = 1
 
@@ -79,7 +80,7 @@ def with_memory(trace: Trace, text: bytes) -> Trace:
         IngestError: if it has another form than docs/reference/capture_format.md describes.
     """
     try:
-        found = msgspec.json.decode(text, type=Memory)
+        found = decode(text, Memory)
         _check(found)
         trace = trace.with_table(_storages(found.storages)).with_table(_uses(found.uses, trace))
     except (ValueError, IndexError, RecursionError, OverflowError) as error:

@@ -1,0 +1,77 @@
+"""Data of declared types, from JSON or from plain values, in any thread."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+T = TypeVar("T")
+_lock = Lock()
+_known: set[Any] = set()
+
+
+@overload
+def convert(value: Any, kind: type[T], *, from_attributes: bool = False) -> T: ...
+@overload
+def convert(value: Any, kind: Any, *, from_attributes: bool = False) -> Any: ...
+
+
+def convert(value: Any, kind: Any, *, from_attributes: bool = False) -> Any:
+    """A value as a declared type.
+
+    Args:
+        value: of dictionaries, lists, numbers and texts.
+        kind: a `msgspec.Struct`, or a type of them such as `list[Struct]`.
+        from_attributes: take fields from attributes of objects, too.
+
+    Raises:
+        msgspec.ValidationError: if the value does not have this type.
+
+    Example:
+        >>> class Point(msgspec.Struct):
+        ...     x: int
+        >>> convert({"x": 1}, Point)
+        Point(x=1)
+    """
+    _learn(kind)
+    return msgspec.convert(value, kind, from_attributes=from_attributes)
+
+
+@overload
+def decode(text: bytes | str, kind: type[T]) -> T: ...
+@overload
+def decode(text: bytes | str, kind: Any) -> Any: ...
+
+
+def decode(text: bytes | str, kind: Any) -> Any:
+    """A JSON text as a declared type.
+
+    Args:
+        text: JSON.
+        kind: as of `convert`.
+
+    Raises:
+        msgspec.DecodeError: if the text is not JSON.
+        msgspec.ValidationError: if it does not have this type.
+
+    Example:
+        >>> decode("[1, 2]", list[int])
+        [1, 2]
+    """
+    _learn(kind)
+    return msgspec.json.decode(text, type=kind)
+
+
+def _learn(kind: Any) -> None:
+    """Let one thread alone have msgspec work out the fields of a type, and of those inside it.
+
+    msgspec 0.22 publishes what it knows of a Struct before it knows its fields. Another thread that
+    needs the Struct meanwhile reads a null pointer, and the process crashes.
+    """
+    if kind in _known:
+        return
+    with _lock:
+        msgspec.json.Decoder(kind)
+        _known.add(kind)
