@@ -15,6 +15,7 @@ from benchmarks.networked.runs import Run, median_ms
 import stepscope
 from stepscope.calibration import calibrate
 from stepscope.graph import Graph, build_graph
+from stepscope.trace.cache_folder import FOLDER_VARIABLE
 from stepscope.verify.comparison import MeasuredRuns, middle_mean
 from stepscope.verify.trials import Script, execute
 from stepscope.verify.trials import TrialRun as Trial
@@ -27,20 +28,24 @@ WARMUP, STEPS = 5, 6
 _RECORDINGS = 3
 
 
+@cache
 def recording(folder: Path, model: str) -> Path:
-    """A capture of plain training, made unless it is there; the shortest of a few."""
+    """A capture of plain training, and a calibration; both are made unless they are there."""
     path = folder / f"{model}.stepscope"
-    if path.exists():
-        return path
-    os.environ.update(ENVIRONMENT)
+    os.environ.update(ENVIRONMENT, **{FOLDER_VARIABLE: str(folder.resolve())})
+    if not path.exists():
+        _record(folder, model, path)
+    calibrate(stepscope.open(path, cache=False))
+    return path
+
+
+def _record(folder: Path, model: str, path: Path) -> None:
     script = Script(str(Path(__file__).with_name("train.py")), [model])
     made = [folder / f"{model}-{number}.stepscope" for number in range(_RECORDINGS)]
     for capture in made:
         execute(Trial(script, WARMUP, STEPS, capture=capture, label=model), lambda *_: None)
     shortest = min(made, key=lambda one: recorded_ms(graph_of(one)))
     shortest.rename(path)
-    calibrate(stepscope.open(path, cache=False))
-    return path
 
 
 @cache

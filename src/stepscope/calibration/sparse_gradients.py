@@ -18,7 +18,7 @@ _LARGEST_STRIDE, _LEAST_FOUND = 100, 10  # of the sample; in the sample, above t
 
 
 def sparse_gradients() -> list[list[Any]]:
-    """Rows of elements, time to compress them, and time to add one worker's share."""
+    """Rows of elements, and the times to compress, to add one worker's share, and to empty."""
     return [_row(elements) for elements in _SIZES]
 
 
@@ -31,7 +31,8 @@ def _row(elements: int) -> list[Any]:
 
     values, places = compress()
     total = torch.zeros(elements)
-    return [float(elements), *least([compress, lambda: total.index_add_(0, places, values)])]
+    times = least([compress, lambda: total.index_add_(0, places, values), total.zero_])
+    return [float(elements), *times]
 
 
 def take_largest(

@@ -219,6 +219,18 @@ def test_where_no_core_is_free_collectives_take_time_from_the_loop() -> None:
     assert step_us(graph, fast, "shared_cores:processes=2") == pytest.approx(alone + 30, abs=0.1)
 
 
+def test_while_the_loop_computes_a_collective_gets_its_core_half_of_the_time() -> None:
+    # 1 MiB takes 400 µs. Backward goes on for 190 of them, and for 30 more as the collective uses
+    # its core; so long the collective waits as much as it computes.
+    calibrate(reducing=[[1, 1, 30_000], [FLAT, 1, 30_000]])
+    graph = graph_of(REDUCED, **ON_CPU)
+    network = f"ddp:workers=2,bandwidth_gbps={8 * 2**20 / 400e3},latency_us=0"
+    waits = 30 * (600 - 410 + 30) / 400
+    expected = step_us(graph, network) + waits
+    shared = step_us(graph, network, "shared_cores:processes=2")
+    assert shared == pytest.approx(expected, abs=0.1)
+
+
 def test_a_collective_of_more_processes_takes_cpu_time_for_all_bytes_that_each_sends() -> None:
     # Calibrated with two, each of which sends all bytes once; of four, each sends them 1.5 times.
     calibrate(reducing=[[1, 1, 30_000], [FLAT, 1, 30_000]])
@@ -243,7 +255,7 @@ def test_blueconnect_adds_what_a_phase_received_before_the_next_begins() -> None
 
 
 def test_compressing_takes_the_loops_thread_what_was_calibrated() -> None:
-    rows = [[1, 40_000, 5_000], [FLAT, 40_000, 5_000]]
+    rows = [[1, 40_000, 5_000, 3_000], [FLAT, 40_000, 5_000, 3_000]]
     calibrate(copies=[[1, 1], [FLAT, 1]], sparse_gradients=rows)
     graph = graph_of(REDUCED, **ON_CPU)
     fast = "ddp:workers=2,bandwidth_gbps=1000000,latency_us=0"

@@ -84,11 +84,11 @@ def _times(graph: Graph, size: Floats, workers: int) -> tuple[Floats, Floats]:
     if found is None or not found.sparse_gradients:
         pass_ns = size / _rate(graph)
         return _COMPRESS_PASSES * pass_ns, _DECOMPRESS_PASSES * pass_ns
-    packed, added = (
+    packed, added, emptied = (
         np.array([between(found.sparse_gradients, one / _FLOAT, column) for one in size.tolist()])
-        for column in (1, 2)
+        for column in (1, 2, 3)
     )
-    return packed, workers * added
+    return packed, emptied + workers * added
 
 
 def _rate(graph: Graph) -> float:
@@ -114,6 +114,6 @@ CHANGE = Change(
         "the weight update takes as long as before, though momentum is no longer its own",
     ),
     is_calibrated=True,
-    error=0.21,
+    error=0.23,
     error_source=OURS,
 )

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from stepscope.arrays import Floats, Ids, Times
 from stepscope.calibration import find_calibration
 from stepscope.calibration.calibration import between
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, insert
+from stepscope.graph import Graph, Simulation, insert, numbers_after, simulate
+from stepscope.trace.intervals import Intervals
 from stepscope.trace.row_order import ends_run
 from stepscope.whatif.change import Change
 from stepscope.whatif.parts.blocking_collectives import blocks_its_caller
 from stepscope.whatif.parts.cpu_calibration import on_cpu
-
-Ids = NDArray[np.int64]
 
 
 def shared_cores(graph: Graph, processes: int = 2, cores: int = 0) -> Graph:
@@ -23,7 +22,7 @@ def shared_cores(graph: Graph, processes: int = 2, cores: int = 0) -> Graph:
     If they have more threads than there are cores, operators take longer in that proportion; if
     there are more processes than cores, so does the Python between them. If no core is left for
     collectives of these processes, their CPU time is added to the thread that computes, unless
-    that thread waits for them.
+    that thread waits for them; while it computes, they wait for the core as long as they use it.
 
     Args:
         graph: of steps that a CPU computes, with or without collectives.
@@ -76,11 +75,39 @@ def _with_copying(graph: Graph, slower: float) -> Graph:
     last = order[ends_run(target[order])]
     sizes = graph.tasks["bytes"][target[last]]
     cost = slower * np.array([between(calibration.reducing, size, 2) for size in sizes.tolist()])
-    graph, _ = insert(
+    graph, new = insert(
         graph, source[last], ["sharing the core with a collective"] * len(last),
         duration_ns=np.rint(cost), category="other",
     )  # fmt: skip
-    return graph
+    return _in_turn(graph, numbers_after(len(graph), new)[target[last]], cost)
+
+
+def _in_turn(graph: Graph, collectives: Ids, cost: Floats) -> Graph:
+    """Lengthen collectives by their waits for a core, of which a thread that computes has half.
+
+    Where that thread computes all the time, a collective waits as long as it computes itself.
+    """
+    simulation = simulate(graph)
+    start, end = simulation.start_ns, _ends(simulation)
+    computes = graph.of_main_threads & (simulation.end_ns > start)
+    busy = Intervals(start[computes], (simulation.end_ns + graph.tasks["gap_ns"])[computes])
+    shared = busy.within(start[collectives], end[collectives])
+    part = shared / np.maximum(end[collectives] - start[collectives], 1)
+    duration = graph.tasks["duration_ns"].copy()
+    duration[collectives] += np.rint(part * cost).astype(np.int64)
+    return graph.with_tasks(duration_ns=duration)
+
+
+def _ends(simulation: Simulation) -> Times:
+    """When each task ends, a collective with the phases after it, int64, shape (tasks,)."""
+    links, end = simulation.graph.links, simulation.end_ns.copy()
+    collective = simulation.graph.tasks.text("category").mask("communication")
+    phases = collective[links["source"]] & collective[links["target"]]
+    source, target = links["source"][phases], links["target"][phases]
+    order = np.argsort(-simulation.start_ns[target], kind="stable")  # the last phases first
+    for row in order.tolist():
+        end[source[row]] = max(end[source[row]], end[target[row]])
+    return end
 
 
 CHANGE = Change(
@@ -90,7 +117,8 @@ CHANGE = Change(
     is_calibrated=True,
     assumptions=(
         "work is divided evenly among the cores and would use as many cores as it has threads; "
-        "collectives take the CPU time that they took alone, and get a core when they need it",
+        "collectives take the CPU time that they took alone, and share a core evenly with what "
+        "computes",
     ),
     ranked=False,
 )
