@@ -28,6 +28,8 @@ _FORWARD, _EVALUATION, _LOSS, _OPTIMIZER = (
     PARTS.index(part) for part in ("forward", "evaluation", "loss", "optimizer")
 )
 _REST = len(PARTS) - 1
+_OWN = len(PARTS)
+OWN_WORK = "recorder"  # what runs inside a step and is no part of it
 _MOST_CHANGES = 20_000
 
 
@@ -40,19 +42,19 @@ class PartTimer:
     `loss`, until another part begins. Calls of models are reported by `ModuleRanges`, and steps of
     optimizers, with what torch does around them, by `OptimizerWatch`.
 
-    A part begins after the timer's own work and ends before it. That work is time of the part
-    around it; `leave_itself_out` makes it time of none.
+    Other work of the recorder, between `pause` and `resume`, is time of no part. A part begins
+    after the timer's own work and ends before it. That work is time of the part around it;
+    `leave_itself_out` makes it time of none.
     """
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
-        self._elapsed, self._cpu = [0] * len(PARTS), [0] * len(PARTS)
+        self._elapsed, self._cpu = [0] * (_OWN + 1), [0] * (_OWN + 1)
         self._open: list[int] = [_REST]
         self._changes: list[tuple[int, int]] = []
         self._unix_ns = time.time_ns() - time.perf_counter_ns()
         self._since = _clocks()
         self._counts_itself = True
-        self._left_out = (0, 0)  # time of the recorder that is no part's
         self._restore = [
             replace(holder, name, self._timed(getattr(holder, name), PARTS.index(part)))
             for holder, name, part in (
@@ -69,12 +71,12 @@ class PartTimer:
     def read(self) -> Reading:
         """The clocks now; called between two steps."""
         self._count(_clocks())
-        self._open[:] = [_REST]  # an optimizer that failed has not ended
-        times = zip(self._elapsed, self._cpu, strict=True)
+        is_paused = self._open[-1] == _OWN
+        self._open[:] = [_REST, _OWN] if is_paused else [_REST]  # an optimizer may have failed
+        *times, (own_ns, own_cpu_ns) = zip(self._elapsed, self._cpu, strict=True)
         parts = dict(zip(PARTS, times, strict=True))
-        left_out, cpu_left_out = self._left_out
-        elapsed_ns, cpu_ns = self._since[0] - left_out, self._since[1] - cpu_left_out
-        return Reading(elapsed_ns, cpu_ns, time.process_time_ns() - cpu_left_out, parts)
+        elapsed_ns, cpu_ns = self._since[0] - own_ns, self._since[1] - own_cpu_ns
+        return Reading(elapsed_ns, cpu_ns, time.process_time_ns() - own_cpu_ns, parts)
 
     def leave_itself_out(self) -> None:
         """From now on the recorder's own work is no time of a step, as no recording runs."""
@@ -82,13 +84,17 @@ class PartTimer:
 
     def pause(self) -> None:
         """Other work of the recorder begins inside a step."""
-        if not self._counts_itself and threading.get_ident() == self._thread:
+        if threading.get_ident() == self._thread:
             self._count(_clocks())
+            self._open.append(_OWN)
+            self._note_change()
 
     def resume(self) -> None:
         """That work is done."""
-        if not self._counts_itself and threading.get_ident() == self._thread:
-            self._own_work_ends()
+        if threading.get_ident() == self._thread and self._open[-1] == _OWN:
+            self._count(_clocks())
+            self._open.pop()
+            self._note_change()
 
     def changes(self) -> dict[str, Any] | None:
         """When each part began until now, and which: the order of events, not only sums.
@@ -101,7 +107,7 @@ class PartTimer:
             return None
         first = self._changes[0][0]
         return {
-            "parts": list(PARTS),
+            "parts": [*PARTS, OWN_WORK],
             "since_unix_ns": first + self._unix_ns,
             "after_ns": [moment - first for moment, _ in self._changes],
             "part": [part for _, part in self._changes],
@@ -132,9 +138,9 @@ class PartTimer:
         while self._hooks:
             self._hooks.pop().remove()
 
-    def _count(self, now: tuple[int, int]) -> None:
-        """Add the time since the last change to the part that runs."""
-        part = self._open[-1]
+    def _count(self, now: tuple[int, int], part: int | None = None) -> None:
+        """Add the time since the last change to a part, by default the one that runs."""
+        part = self._open[-1] if part is None else part
         self._elapsed[part] += now[0] - self._since[0]
         self._cpu[part] += now[1] - self._since[1]
         self._since = now
@@ -142,12 +148,7 @@ class PartTimer:
     def _own_work_ends(self) -> None:
         """The recorder has worked since the last change."""
         now = _clocks()
-        if self._counts_itself:
-            self._count(now)
-            return
-        elapsed_ns, cpu_ns = self._left_out
-        self._left_out = elapsed_ns + now[0] - self._since[0], cpu_ns + now[1] - self._since[1]
-        self._since = now
+        self._count(now, self._open[-1] if self._counts_itself else _OWN)
 
     def _begin(self, part: int) -> None:
         self._count(_clocks())

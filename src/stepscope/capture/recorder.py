@@ -14,8 +14,8 @@ larger loop. While either is possible, there is no early window, and the main on
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -186,7 +186,10 @@ class Recorder:
 
     def _iteration_ended(self, thing: object, kind: Kind) -> None:
         """The program must continue whatever happens in the recorder."""
-        with self._thread.turn(kind, is_recording=self._running is not None) as counts:
+        with (
+            self._own_work(),
+            self._thread.turn(kind, is_recording=self._running is not None) as counts,
+        ):
             if not counts:
                 return
             with self._clock.excluding() if self._clock else nullcontext(), _unseen():
@@ -196,6 +199,18 @@ class Recorder:
                 except Exception as error:
                     self._note(error)
                     self.close()
+
+    @contextmanager
+    def _own_work(self) -> Iterator[None]:
+        """What runs inside is no time of the step that runs."""
+        timer = self._timer
+        if timer:
+            timer.pause()
+        try:
+            yield
+        finally:
+            if timer:
+                timer.resume()
 
     def _note(self, error: Exception) -> None:
         self.failure = self.failure or f"{type(error).__name__}: {error}"

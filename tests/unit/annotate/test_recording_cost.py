@@ -497,6 +497,41 @@ def test_each_part_loses_what_its_own_events_cost(seed: int) -> None:
         assert found == pytest.approx(truth.parts[part], rel=0.01, abs=1), part
 
 
+def drawn_parts(spans: list[tuple[str, float]]) -> dict[str, object]:
+    """`changes` of parts that follow each other from 0 on, µs each."""
+    names = list(dict(spans))
+    after = np.cumsum([0, *(1000 * length for _, length in spans[:-1])]).astype(int).tolist()
+    part = [names.index(name) for name, _ in spans]
+    return {"parts": names, "since_unix_ns": 0, "after_ns": after, "part": part}
+
+
+@pytest.mark.parametrize("optimizers", [1, 2, 3])
+def test_work_of_the_recorder_between_optimizers_is_removed(optimizers: int) -> None:
+    """It looks whether the step has ended, for 80 µs after each optimizer of 100 µs."""
+    lines, spans, now = ["main | 100 300 | stepscope.module: net"], [("rest", 90.0)], 300
+    spans += [("forward", 210.0)]
+    for _ in range(optimizers):
+        spans += [("rest", 2.0), ("optimizer", 100.0), ("rest", 1.0), ("recorder", 80.0)]
+        lines.append(f"main | {now + 4} {now + 100} | Optimizer.step#SGD.step")
+        now += 183
+    end = now - 80  # the last work is that between two steps
+    lines.insert(0, f"main | 0 {end} | ProfilerStep#0")
+    times = {
+        name: 1000 * sum(t for n, t in spans if n == name) for name in ("forward", "optimizer")
+    }
+    parts = {name: {"median_ns": ns, "cpu_ns": ns} for name, ns in {**times, "rest": 0}.items()}
+    steps = {"count": 20, "median_ns": 1000 * end, "p10_ns": 0, "p90_ns": 0, "parts": parts}
+    capture = {
+        "outcome": "complete",
+        "recorded_steps": {**steps, "changes": drawn_parts(spans)},
+        "unrecorded_steps": steps,
+    }
+    runs = annotate(drawn_trace("\n".join(lines), capture=capture))["stages"]
+    found = float(runs["cpu_ns"][runs.text("stage").mask("optimizer")].sum()) / 1000
+    assert found == pytest.approx(102 * optimizers, rel=0.05)
+    assert found >= 100 * optimizers - 1
+
+
 def test_python_of_a_call_before_and_after_its_operators_is_of_its_stage() -> None:
     lines = """
         main | 0 200 | ProfilerStep#0

@@ -221,6 +221,28 @@ def test_the_recorders_own_work_is_no_time_of_an_unrecorded_step(
     assert facts["median_ns"] == sum(part["median_ns"] for part in facts["parts"].values())
 
 
+@pytest.mark.parametrize("records", [True, False])
+def test_other_work_of_the_recorder_is_part_of_no_step(
+    timer: PartTimer, clock: Clock, records: bool
+) -> None:
+    """Steps may end, and readings be taken, while it works."""
+    if not records:
+        timer.leave_itself_out()
+    steps = TimedSteps(timer)
+    for _ in range(4):
+        clock.run(20, 20)
+        timer.pause()
+        clock.run(300, 300)
+        steps.follow()
+        clock.run(500, 500)
+        timer.resume()
+        clock.run(9, 9)
+    facts, changes = steps.describe(), timer.changes()
+    assert (facts["median_ns"], facts["parts"]["rest"]["median_ns"]) == (29, 29)
+    names = [changes["parts"][part] for part in changes["part"]] if changes else []
+    assert names == (["recorder", "rest"] * 4 if records else [])
+
+
 def test_a_layer_that_backward_runs_again_is_backward(
     timer: PartTimer, clock: Clock, ranges: ModuleRanges
 ) -> None:

@@ -39,14 +39,14 @@ class Stretches(NamedTuple):
         events: recorded events whose cost falls in each, shape (n,).
         part: position among the parts whose cost is known, -1 outside of them, shape (n,).
         step: index of the step that began last, -1 before the first, shape (n,).
-        between_steps: whether the recorder itself ran, after one step and before the next.
+        own_work: whether the recorder itself ran: between two steps, and where it noted so.
     """
 
     bounds: Times
     events: Floats
     part: Rows
     step: Rows
-    between_steps: Mask
+    own_work: Mask
 
 
 def stretches_of(trace: Trace, costs: Sequence[str]) -> Stretches:
@@ -69,12 +69,14 @@ def stretches_of(trace: Trace, costs: Sequence[str]) -> Stretches:
     outside = Intervals(start[marks], end[marks]).within(bounds[:-1], bounds[1:]) == 0
     stage = _stages_at(trace, bounds[:-1])
     has_ranges = marks.any() and not in_jax(trace)  # JAX's marks lie within a step
-    between = outside & (stage >= 0) if has_ranges else np.zeros(size - 1, np.bool_)
+    own = outside & (stage >= 0) if has_ranges else np.zeros(size - 1, np.bool_)
+    if parts:
+        own |= parts.own_work_at(bounds[:-1]) & (stage >= 0)
     names, code = (parts.names, parts.at(bounds[:-1])) if parts else (list(STAGES), stage)
-    part = np.where((stage >= 0) & ~between, _positions(names, costs)[code], -1)
+    part = np.where((stage >= 0) & ~own, _positions(names, costs)[code], -1)
     begins = trace["steps"]["window_start_ns" if in_jax(trace) else "start_ns"]
     step = np.searchsorted(begins, bounds[:-1], side="right") - 1
-    return Stretches(bounds, _BEFORE * before + _AFTER * after, part, step, between)
+    return Stretches(bounds, _BEFORE * before + _AFTER * after, part, step, own)
 
 
 def _positions(names: Sequence[str], costs: Sequence[str]) -> Rows:
@@ -141,8 +143,8 @@ def _sums(stretches: Stretches, values: Floats | Times, costs: Mapping[str, floa
 def removed_time(stretches: Stretches, costs: Mapping[str, float], steps: int) -> Floats:
     """How much of each stretch of time recording took, ns, shape (n,).
 
-    Between steps it took all. Within a part all events cost the same, but a stretch
-    has no more to give than its length. What the gaps of a step cannot give, since
+    Where the recorder itself ran, it took all. Within a part all events cost the same, but a
+    stretch has no more to give than its length. What the gaps of a step cannot give, since
     recording also slows operators, is taken from all its time alike. Costs are medians, thus of a
     step with the median number of events: one that begins with a rollout has more events and costs
     more. A part that few steps have costs what the events of the others cost.
@@ -164,7 +166,7 @@ def removed_time(stretches: Stretches, costs: Mapping[str, float], steps: int) -
             events = stretches.events[here]
             total = min(each, MOST_NS) * float(events.sum())
             removed[here] = _shared(events, room[here], total)
-    return np.where(stretches.between_steps, room, removed)
+    return np.where(stretches.own_work, room, removed)
 
 
 def _typical_events(stretches: Stretches, chosen: Mask, steps: int) -> float:

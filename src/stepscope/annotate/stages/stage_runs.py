@@ -90,7 +90,18 @@ def _timeline(trace: Trace) -> tuple[Times, Codes]:
 
 
 def _with_parts(moments: Times, stage: Codes, parts: TimedParts) -> Codes:
-    """The stages with gaps given to the part in which they lie.
+    """The stages with gaps given to the part in which they lie, as if the recorder did not work."""
+    step_runs = ~parts.own_work_at(moments)
+    step_runs[:1] = True
+    rows = np.flatnonzero(step_runs)
+    length = np.diff(moments, append=moments[-1:])
+    found = _with_gaps_filled(moments[rows], length[rows], stage[rows], parts)
+    result: Codes = found[np.cumsum(step_runs) - 1]
+    return result
+
+
+def _with_gaps_filled(moments: Times, length: Times, stage: Codes, parts: TimedParts) -> Codes:
+    """The stage at each moment, until `length` later.
 
     Short gaps between the calls of the training loop are Python of the calls: of the loss after a
     model, else of the call that follows.
@@ -101,7 +112,7 @@ def _with_parts(moments: Times, stage: Codes, parts: TimedParts) -> Codes:
     for name in _CALLED:
         inside = part == position.get(name, _NO_PART)
         result[inside & (stage == _NONE)] = STAGES.index(name)
-    short = (result == _NONE) & (np.diff(moments, append=moments[-1:]) <= _SHORT_PYTHON_NS)
+    short = (result == _NONE) & (length <= _SHORT_PYTHON_NS)
     result[short & (part == position.get("loss", _NO_PART))] = STAGES.index("loss")
     between = short & (part == position.get(_BETWEEN, _NO_PART))
     before, after = np.roll(result, 1), np.roll(result, -1)

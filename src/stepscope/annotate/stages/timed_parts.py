@@ -11,16 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.arrays import Rows, Times
+from stepscope.arrays import Mask, Rows, Times
 from stepscope.trace.clock_mapping import clock_of
 from stepscope.trace.trace import Metadata
+
+OWN_WORK = "recorder"  # the recorder's own work inside a step
 
 
 class TimedParts(NamedTuple):
     """When each part began.
 
     Attributes:
-        names: of parts: stages, and `rest`.
+        names: of parts: stages, `rest`, and `recorder`.
         times: on the trace's clock, int64, ns, ascending, shape (n,).
         part: what began, a position in `names`, shape (n,).
     """
@@ -32,6 +34,12 @@ class TimedParts(NamedTuple):
     def at(self, moments: Times) -> Rows:
         """The part at each moment, -1 before the first, the shape of `moments`."""
         return np.append(self.part, -1)[np.searchsorted(self.times, moments, side="right") - 1]
+
+    def own_work_at(self, moments: Times) -> Mask:
+        """Whether the recorder itself works at each moment, the shape of `moments`."""
+        own = self.names.index(OWN_WORK) if OWN_WORK in self.names else len(self.names)
+        result: Mask = self.at(moments) == own
+        return result
 
 
 def timed_parts(metadata: Metadata) -> TimedParts | None:
