@@ -4,11 +4,13 @@
 
 Each script of `jax_scripts/` is recorded as it is, by `stepscope run`, twice a round: with its step
 as one compiled function, and with forward, backward and optimizer as three, each of which it times
-by hand (`jax_scripts/training.py`). The first table has the medians of these timers in ms, and by
-how much the report's stages differ; a step without its data loading is `update`. The second table
-has shares of the time of compiled operations of the first kind of run: with a module (of both
-passes, and of all), with a line of the user's below which it was traced; and by how many ns the
-parts of fused operations differ from them in the calling contexts.
+by hand (`jax_scripts/training.py`). A step without its data loading is `update`. The first table
+has the medians of these timers in ms over the recorded steps, and by how much the stages differ as
+recorded. The second table has the medians over steps that nothing records any more, and by how much
+the report differs, which has removed the cost of recording. The third has shares of the time of
+compiled operations of the first kind of run: with a module (of both passes, and of all), with a
+line of the user's below which it was traced; and by how many ns the parts of fused operations
+differ from them in the calling contexts.
 
 Python needs flax, equinox, dm-haiku and optax.
 """
@@ -21,18 +23,19 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-import stepscope
+from stepscope import load
 from stepscope.annotate.names.origin_frames import frames_of_events, is_users
 from stepscope.contexts.event_forest import build_forest
 from stepscope.trace.trace import Trace
 
 SCRIPTS = Path(__file__).with_name("jax_scripts")
 HAND_TIMERS = Path(__file__).with_name("script_styles")
-WARMUP, RECORDED, STEPS = 10, 15, 40
+WARMUP, RECORDED, STEPS = 10, 15, 90
+UNRECORDED = 40  # the last steps: the recorder is done by then
 STAGES = {
     "data": ("data_loading",),
     "forward": ("forward", "loss"),
@@ -43,10 +46,19 @@ STAGES = {
 TIMERS = {stage: (stage,) for stage in STAGES} | {"update": ("update", "other")}
 IN_STAGES = ("data", "forward", "backward", "optimizer")
 Times = dict[str, float]
+Differences = dict[str, dict[str, tuple[float, float]]]
 
 
-def recorded(script: Path, python: str, mode: str, folder: Path) -> tuple[Trace, list[Times]]:
-    """The capture of a run, and the timers of all its steps, ms."""
+class Run(NamedTuple):
+    """A run's capture, as reported and as recorded, and the timers of all its steps, ms."""
+
+    reported: Trace
+    as_recorded: Trace
+    timers: list[Times]
+
+
+def recorded(script: Path, python: str, mode: str, folder: Path) -> Run:
+    """Run a script under `stepscope run`."""
     capture, times = folder / f"{mode}.stepscope", folder / "times.json"
     environment = {
         **os.environ,
@@ -61,25 +73,33 @@ def recorded(script: Path, python: str, mode: str, folder: Path) -> tuple[Trace,
     ended = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
     if ended.returncode:
         raise SystemExit(f"{script.name}: {ended.stderr.strip().splitlines()[-1]}")
-    return stepscope.open(capture, cache=False), json.loads(times.read_text())
+    reported = load.open(capture, cache=False)
+    as_recorded = load.open(capture, cache=False, as_recorded=True)
+    return Run(reported, as_recorded, json.loads(times.read_text()))
 
 
-def differences(trace: Trace, timers: list[Times], stages: tuple[str, ...]) -> dict[str, Times]:
-    """By hand and reported, ms: medians over the recorded steps."""
-    steps = trace["steps"]["step"]
-    same = timers[int(steps[0]) : int(steps[-1]) + 1]
+def differences(run: Run, stages: tuple[str, ...]) -> Differences:
+    """By hand and by stepscope, ms: of recorded steps, and of unrecorded ones."""
+    steps = run.as_recorded["steps"]["step"]
+    same = run.timers[int(steps[0]) : int(steps[-1]) + 1]
     return {
         stage: {
-            "by_hand": statistics.median(
-                sum(step[name] for name in TIMERS[stage]) for step in same
+            "recorded": (by_hand(same, stage), stage_ms(run.as_recorded, STAGES[stage])),
+            "unrecorded": (
+                by_hand(run.timers[-UNRECORDED:], stage),
+                stage_ms(run.reported, STAGES[stage]),
             ),
-            "reported": reported(trace, STAGES[stage]),
         }
         for stage in stages
     }
 
 
-def reported(trace: Trace, stages: tuple[str, ...]) -> float:
+def by_hand(timers: list[Times], stage: str) -> float:
+    """Median over steps of the timers of a stage, ms."""
+    return statistics.median(sum(step[name] for name in TIMERS[stage]) for step in timers)
+
+
+def stage_ms(trace: Trace, stages: tuple[str, ...]) -> float:
     """Median over the steps of some stages on the CPU, ms."""
     runs = trace["stages"]
     chosen = runs.text("stage").mask(*stages)
@@ -123,50 +143,60 @@ def fused_difference(trace: Trace) -> float:
     return float(np.abs(found - time)[rows].max(initial=0))
 
 
-def measured(script: Path, python: str) -> dict[str, Any]:
-    """One round of a script."""
+def measured(script: Path, python: str) -> tuple[Differences, Times]:
+    """One round of a script: how its stages differ, and its shares."""
     with tempfile.TemporaryDirectory() as folder:
-        whole, timers = recorded(script, python, "whole", Path(folder))
-        found = differences(whole, timers, ("update",)) | {"shares": shares(whole)}
-        apart, timers = recorded(script, python, "stages", Path(folder))
-        return found | differences(apart, timers, IN_STAGES)
+        whole = recorded(script, python, "whole", Path(folder))
+        apart = recorded(script, python, "stages", Path(folder))
+    found = differences(whole, ("update",)) | differences(apart, IN_STAGES)
+    return found, shares(whole.reported)
 
 
-def cell(rounds: list[dict[str, Any]], stage: str) -> str:
-    """The timer, and by how much the report differs: medians over the rounds."""
-    by_hand = statistics.median(found[stage]["by_hand"] for found in rounds)
-    ratio = statistics.median(
-        found[stage]["reported"] / found[stage]["by_hand"] for found in rounds
-    )
-    return f"{by_hand:.2f} {ratio - 1:+.1%}"
+def cell(rounds: list[Differences], stage: str, steps: str) -> str:
+    """The timer, and by how much stepscope differs: medians over the rounds."""
+    pairs = [found[stage][steps] for found in rounds]
+    timer = statistics.median(by_hand for by_hand, _ in pairs)
+    return f"{timer:.2f} {statistics.median(ours / by_hand for by_hand, ours in pairs) - 1:+.1%}"
+
+
+def show_stages(results: dict[str, list[Differences]], steps: str) -> None:
+    """The table of the recorded or of the unrecorded steps."""
+    columns = ("update", *IN_STAGES)
+    print(f"| {steps} | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|", sep="\n")
+    for name, rounds in results.items():
+        print(f"| {name} | " + " | ".join(cell(rounds, stage, steps) for stage in columns) + " |")
+    print()
+
+
+def show_shares(results: dict[str, list[Times]]) -> None:
+    """The least share of any round, and the largest difference."""
+    print("| script | module, of both passes | module, of all | line | fused, ns |")
+    print("|---" * 5 + "|")
+    for name, rounds in results.items():
+        worst = {key: min(found[key] for found in rounds) for key in rounds[0]}
+        worst["fused"] = max(found["fused"] for found in rounds)
+        row = "| {} | {of_passes:.1%} | {of_all:.1%} | {line:.1%} | {fused:.0f} |"
+        print(row.format(name, **worst))
 
 
 def main() -> None:
-    """Measure, and print two tables in Markdown."""
+    """Measure, and print three tables in Markdown."""
     known = sorted(path.stem for path in SCRIPTS.glob("*.py") if path.stem != "training")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--only", nargs="+", choices=known, default=known)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    results: dict[str, list[dict[str, Any]]] = {name: [] for name in options.only}
+    stages: dict[str, list[Differences]] = {name: [] for name in options.only}
+    of_operations: dict[str, list[Times]] = {name: [] for name in options.only}
     for _ in range(options.rounds):
-        for name, found in results.items():
-            found.append(measured(SCRIPTS / f"{name}.py", options.python))
-    columns = ("update", *IN_STAGES)
-    print("| script | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|", sep="\n")
-    for name, found in results.items():
-        print(f"| {name} | " + " | ".join(cell(found, stage) for stage in columns) + " |")
-    print("\n| script | module, of both passes | module, of all | line | fused, ns |")
-    print("|---" * 5 + "|")
-    for name, found in results.items():
-        least = {key: min(one["shares"][key] for one in found) for key in found[0]["shares"]}
-        least["fused"] = max(one["shares"]["fused"] for one in found)
-        print(
-            "| {} | {of_passes:.1%} | {of_all:.1%} | {line:.1%} | {fused:.0f} |".format(
-                name, **least
-            )
-        )
+        for name in options.only:
+            found, shared = measured(SCRIPTS / f"{name}.py", options.python)
+            stages[name].append(found)
+            of_operations[name].append(shared)
+    show_stages(stages, "recorded")
+    show_stages(stages, "unrecorded")
+    show_shares(of_operations)
 
 
 if __name__ == "__main__":

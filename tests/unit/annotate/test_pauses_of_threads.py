@@ -58,3 +58,44 @@ def test_what_the_program_does_meanwhile_is_not_part_of_a_pause() -> None:
     """The loop logs while threads work, and goes on when they are done."""
     found = stages(CALL + WORK + main(150, 950, "log metrics", "annotation"))
     assert ("other", 700, 1000) in found
+
+
+APPLY = "hlo__op=sub scope=jit(apply_gradients)/optimizer/sub"
+SUM_FORWARD = "hlo__op=dot scope=jit(accumulate)/jvp(Net)/dot"
+SUM_BACKWARD = "hlo__op=dot scope=jit(accumulate)/transpose(jvp(Net))/dot"
+
+
+def accumulated(calls: int, until: int) -> str:
+    """Gradients of some calls are summed; the call that applies them waits for the sum."""
+    text = "".join(main(10 * call, 10 * call + 10, "PjitFunction(accumulate)")
+                   for call in range(calls))  # fmt: skip
+    text += main(10 * calls, until, "PjitFunction(apply_gradients)")
+    for call in range(calls):
+        begin = 100 * (call + 1)
+        text += run(begin, begin + 40, SUM_FORWARD) + run(begin + 40, begin + 100, SUM_BACKWARD)
+    return text + run(100 * calls + 100, 100 * calls + 130, APPLY)
+
+
+@pytest.mark.parametrize("calls", [1, 2, 4, 8])
+def test_a_call_that_waits_for_earlier_work_is_that_work(calls: int) -> None:
+    """Such as one whose donated arguments are not ready: its own stage is the optimizer."""
+    end = 100 * (calls + 1)
+    found = stages(accumulated(calls, end + 20))
+    assert sum(stop - start for stage, start, stop in found if stage == "forward") == 40 * calls
+    assert sum(stop - start for stage, start, stop in found if stage == "backward") == 60 * calls
+
+
+def test_a_call_in_a_range_with_a_name_is_that_range() -> None:
+    """The batch is prepared while the program of the step before still runs."""
+    loading = main(0, 350, "load_batch", "annotation") + main(10, 340, "PjitFunction(crop)")
+    found = stages(loading + WORK + main(350, 800, "wait: float(x)"))
+    assert found[0] == ("data_loading", 0, 350)
+
+
+def test_a_program_that_the_loop_runs_itself_is_not_a_wait() -> None:
+    """A small program runs in its call, while another's threads work."""
+    own = main(100, 400, "PjitFunction(apply_gradients)") + (
+        f"main | 200 400 | sub.1 | cat=cpu_op corr=2 {APPLY}\n"
+    )
+    found = stages(own + run(0, 350, FORWARD) + run(400, 500, BACKWARD))
+    assert found[:2] == [("forward", 0, 200), ("optimizer", 200, 400)]

@@ -35,7 +35,8 @@ def find_runs(trace: Trace) -> Trace:
     """Fill the table `stages`: the thread of the training loop, split where its stage changes.
 
     While that thread waits, threads that run autograd or compiled code decide, also after the
-    thread has gone on to the next step: then a step is its window. A gap between two
+    thread has gone on to the next step: then a step is its window. It waits in the call of a
+    program too, for programs that were called before. A gap between two
     runs belongs to the next run if it is short (1 % of the step), else it is a run of `other`. A
     stage that only runs on the device, as in a compiled step, is a run of length 0 on the CPU.
     Where the recorder timed the parts of steps, gaps within a part belong to its stage: the Python
@@ -73,19 +74,20 @@ def _timeline(trace: Trace) -> tuple[Times, Codes]:
     rows_of = {stage: compiled & (events["stage"] == stage) for stage in _COMPILED_STAGES}
     rows_of[_BACKWARD] = other_threads & (events["stage"] == _BACKWARD)
     spans = {stage: _spans(events, rows) for stage, rows in rows_of.items()}
-    edges = [edge for span in spans.values() for edge in (span.starts, span.ends)]
+    of_loop = _calls_waits_and_work(trace, main)
+    edges = [edge for span in (*spans.values(), *of_loop) for edge in (span.starts, span.ends)]
     parts = timed_parts(trace.metadata)
     edges += [parts.times] if parts else []
     moments = distinct(np.concatenate([times, *edges]))
     here = _value_at(times, stages, moments)
-    runs_it = (here == _OTHER) & compiled.any()  # the call of a program, and the wait for it
-    idle = runs_it | (here == _NONE)
+    calls, waits, works = (_covers(span, moments) for span in of_loop)
+    runs_it = ((here == _OTHER) | ((calls | waits) & ~works)) & compiled.any()
+    idle, decided = runs_it | (here == _NONE), np.zeros(len(moments), np.bool_)
     for stage, span in spans.items():
-        if not len(span):
-            continue
-        here[idle & _covers(span, moments)] = stage
-    if compiled.any():
-        _fill_pauses(here, runs_it, *_calls_and_waits(trace, main, moments))
+        if len(span):
+            covered = idle & _covers(span, moments)
+            here[covered], decided = stage, decided | covered
+    _fill_pauses(here, runs_it, decided, calls, waits)
     return moments, _with_parts(moments, here, parts) if parts else here
 
 
@@ -126,14 +128,21 @@ def _covers(span: Intervals, moments: Times) -> Mask:
     return result
 
 
-def _calls_and_waits(trace: Trace, main: int, moments: Times) -> tuple[Mask, Mask]:
-    """When the thread of the training loop calls a program, and when it waits for one."""
-    names, here = trace.events.text("name"), trace.events["track"] == main
-    calls, waits = (here & names.where(is_one) for is_one in (is_compiled_call, is_wait))
-    return tuple(_covers(_spans(trace.events, rows), moments) for rows in (calls, waits))  # type: ignore[return-value]
+def _calls_waits_and_work(trace: Trace, main: int) -> tuple[Intervals, Intervals, Intervals]:
+    """When the thread of the training loop calls a program, waits for one, and runs one itself.
+
+    Calls in a range whose name tells their stage are part of that range.
+    """
+    events = trace.events
+    names, here = events.text("name"), events["track"] == main
+    outer = np.where(events["parent"] >= 0, events["stage"][events["parent"]], _NONE)
+    named = (outer >= 0) & (outer != _OTHER) & ~names.where(is_compiled_call)[events["parent"]]
+    calls = here & names.where(is_compiled_call) & ~named
+    waits, works = here & names.where(is_wait), here & (events["scope"] >= 0)
+    return _spans(events, calls), _spans(events, waits), _spans(events, works)
 
 
-def _fill_pauses(stages: Codes, runs_it: Mask, calls: Mask, waits: Mask) -> None:
+def _fill_pauses(stages: Codes, runs_it: Mask, decided: Mask, calls: Mask, waits: Mask) -> None:
     """Give pauses of the threads that run a program to the stage that they pause in.
 
     Threads start, meet each other and wake up the thread that waits for them: none of this is an
@@ -142,7 +151,7 @@ def _fill_pauses(stages: Codes, runs_it: Mask, calls: Mask, waits: Mask) -> None
     """
     runs_it = runs_it & (calls | waits)
     place = np.arange(len(stages))
-    known = runs_it & (stages != _OTHER)
+    known = runs_it & decided
     begin = np.maximum.accumulate(np.where(~runs_it, place + 1, 0))
     end = np.minimum.accumulate(np.where(~runs_it, place, len(place))[::-1])[::-1]
     before = np.maximum.accumulate(np.where(known, place, -1))
