@@ -19,12 +19,18 @@ Read = Callable[[str], int]
 
 
 def stepscope() -> Read:
-    """From the file to annotated tables."""
+    """From the file to annotated tables, as the commands read it."""
     import stepscope
+    from stepscope.trace.freed_memory import freed_memory_kept
 
     for module in ("annotate", "ingest", "load", "trace.cache"):
         import_module(f"stepscope.{module}")
-    return lambda path: len(stepscope.open(path, cache=False).events)
+
+    def read(path: str) -> int:
+        with freed_memory_kept():
+            return len(stepscope.open(path, cache=False).events)
+
+    return read
 
 
 def in_python() -> Read:

@@ -75,11 +75,9 @@ def open_file(
 ) -> Trace:
     """Read and annotate one file; depends on the file alone, so any process can run it."""
     from stepscope.ingest import read
-    from stepscope.trace.freed_memory import freed_memory_kept
 
     key = _trace_key(path, model, as_recorded) if cache else None
-    with freed_memory_kept():
-        trace = _annotated(read(path, _byte_counter([path], progress)), model, as_recorded)
+    trace = _annotated(read(path, _byte_counter([path], progress)), model, as_recorded)
     if key and key == _trace_key(
         path, model, as_recorded
     ):  # else the file changed while it was read

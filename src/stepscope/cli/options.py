@@ -79,8 +79,9 @@ class TraceFile:
 
     def _whole(self) -> Trace:
         from stepscope.load import open  # loads NumPy and Arrow: not for `--help`
+        from stepscope.trace.freed_memory import freed_memory_kept
 
-        with progress_bar(f"reading {self.path}") as progress:
+        with progress_bar(f"reading {self.path}") as progress, freed_memory_kept():
             return open(
                 self.path, model=self.model, as_recorded=self.as_recorded, cache=self.cache,
                 progress=progress,

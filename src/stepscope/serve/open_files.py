@@ -20,6 +20,7 @@ from stepscope.memory.memory_comparison import holds_memory
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.routes import answer
 from stepscope.serve.trace_view import TraceView, no_other_trace
+from stepscope.trace.freed_memory import freed_memory_kept
 from stepscope.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -94,10 +95,11 @@ class TraceFile:
         """Read the file; errors are reported by `state` and `message`."""
         self.state, self.message = "loading", "reading"
         try:
-            trace = open_trace(
-                self.path, model=model, cache=cache, progress=self._report,
-                as_recorded=self._as_recorded,
-            )  # fmt: skip
+            with freed_memory_kept():
+                trace = open_trace(
+                    self.path, model=model, cache=cache, progress=self._report,
+                    as_recorded=self._as_recorded,
+                )  # fmt: skip
             self.message = "building the timeline"
             self._view = _warmed(TraceView(trace, other))
         except StepscopeError as error:

@@ -2,7 +2,8 @@
 
 Each derived column takes and frees several arrays as long as the trace. glibc returns arrays of 32
 MiB and more to the kernel, which clears their pages when the next one needs them: a third of the
-time to read 4 GB of JSON.
+time to read 4 GB of JSON. The allocator belongs to the whole process, so only stepscope's commands
+use this; `stepscope.open` leaves the allocator of a user's program as it is.
 """
 
 from __future__ import annotations

@@ -5,7 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+import stepscope
+from stepscope.cli import commands
+from stepscope.trace import freed_memory
 from stepscope.trace.freed_memory import _glibc, freed_memory_kept
 
 SIZE = 64 << 20  # glibc returns what is larger than 32 MiB to the kernel
@@ -45,3 +49,16 @@ def test_it_is_returned_after_an_error_too() -> None:
         faults_of_array() / 0
     assert resident_bytes() - before < SIZE // 2
     assert faults_of_array() > 8
+
+
+def test_commands_keep_freed_memory_and_the_api_leaves_the_allocator_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    changes: list[object] = []
+    monkeypatch.setattr(freed_memory, "_set", lambda library, values: changes.append(values))
+    file = tmp_path / "trace.json"
+    file.write_text('[{"ph": "X", "name": "mm", "cat": "cpu_op", "ts": 1, "dur": 1}]')
+    stepscope.open(file, cache=False)
+    assert not changes
+    CliRunner().invoke(commands.stepscope, ["report", "--no-cache", str(file)])
+    assert changes
