@@ -20,6 +20,7 @@ SOURCES = (  # each next to its twin in Python
     PACKAGE / "ingest" / "chrome" / "native" / "decode_events.cpp",
     PACKAGE / "ingest" / "memory_snapshot" / "native" / "decode_history.cpp",
     PACKAGE / "ranks" / "native" / "longest_path.cpp",
+    PACKAGE / "roofline" / "native" / "equal_calls.cpp",
     PACKAGE / "trace" / "native" / "columns.cpp",
     PACKAGE / "trace" / "native" / "nesting.cpp",
     PACKAGE / "trace" / "native" / "start_order.cpp",

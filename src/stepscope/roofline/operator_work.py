@@ -12,33 +12,18 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from msgspec import MsgspecError, Raw, Struct, field
-from msgspec.json import Decoder
 
-from stepscope.arrays import Ids32, IntArray
+from stepscope.arrays import Ids, Ids32, IntArray
+from stepscope.roofline.equal_calls import Key, first_equal_calls, key_of
 from stepscope.roofline.formulas import Work, has_formula, multiplies, work_of
 from stepscope.roofline.instruction_work import instruction_work
 from stepscope.roofline.operator_shapes import read_call
-from stepscope.trace.arguments import parse
+from stepscope.trace.arguments import ArgumentBlock, parse
 from stepscope.trace.nesting import inherit
 from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
 
-_NOTHING = Raw(b"")
 _CONVOLUTION_BACKWARD = re.compile(r"aten::(cudnn_)?convolution_backward")
-
-
-class _WorkArguments(Struct, gc=False):
-    """The arguments that determine the work of a call; the others differ from call to call."""
-
-    dims: Raw = field(name="Input Dims", default=_NOTHING)
-    types: Raw = field(name="Input type", default=_NOTHING)
-    values: Raw = field(name="Concrete Inputs", default=_NOTHING)
-    flops: Raw = field(name="kernel_flop", default=_NOTHING)
-    size: Raw = field(name="kernel_num_gb", default=_NOTHING)
-
-
-_DECODER = Decoder(_WorkArguments)
 
 
 class _CallWork(NamedTuple):
@@ -67,7 +52,7 @@ class Operators:
         self.width = np.zeros(len(events), np.int8)
         self._seen = np.zeros(len(events), np.bool_)
         self._known: list[_CallWork] = []
-        self._index: dict[tuple[object, ...], int] = {}  # in `_known`
+        self._index: dict[Key, int] = {}  # in `_known`
         self.origin = np.zeros(len(events), np.int8)
         self._execution = self._add_instructions(trace)
 
@@ -133,27 +118,37 @@ class Operators:
         fresh = distinct(rows[~self._seen[rows]])
         self._seen[fresh] = True
         fresh = fresh[np.argsort(self._events["source"][fresh], kind="stable")]
-        texts = self._arguments.texts(self._events["source"][fresh])
-        names = self._names.codes[fresh].tolist()
-        index = [self._lookup(name, text) for name, text in zip(names, texts, strict=True)]
+        index = self._indices(self._events["source"][fresh], self._names.codes[fresh])
         known = np.array(self._known, np.float64).reshape(-1, len(_CallWork._fields))[index]
         self.flops[fresh], self.bytes[fresh], self.width[fresh], strides = known.T
         for row in fresh[np.isnan(self.flops[fresh]) & (strides == 0)].tolist():
             if row in self._by_gradient:
                 self.flops[row], self.bytes[row] = self._by_gradient[row]
 
+    def _indices(self, sources: IntArray, names: IntArray) -> Ids:
+        """The index in `_known` of the work of calls at ascending positions in the file."""
+        parts = list(self._arguments.parts(sources))
+        index = np.empty(len(sources), np.int64)
+        without = slice(parts[0][1].start if parts else len(sources))
+        index[without] = [self._lookup(name, b"{}") for name in names[without].tolist()]
+        for block, part in parts:
+            index[part] = self._in_block(block, sources[part], names[part])
+        return index
+
+    def _in_block(self, block: ArgumentBlock, sources: IntArray, names: IntArray) -> Ids:
+        """The same of calls whose arguments are in one block; equal ones are looked up once."""
+        first = first_equal_calls(block.text(), *block.spans(sources), names)
+        rows = distinct(first)
+        calls = zip(names[rows].tolist(), block.find_all(sources[rows]), strict=True)
+        index = np.empty(len(sources), np.int64)
+        index[rows] = [self._lookup(name, text) for name, text in calls]
+        return index[first]
+
     def _lookup(self, name: int, text: bytes) -> int:
         """The index of a call's work in `_known`; equal calls are evaluated once."""
-        if b'"Input Dims"' not in text and b'"kernel_' not in text:
-            key: tuple[object, ...] = (name,)
-        else:
-            try:
-                given = _DECODER.decode(text)
-            except MsgspecError:
-                return self._add(name, text)
-            flops, size = given.flops, given.size
-            key = (name, bytes(given.dims), bytes(given.types), bytes(given.values))
-            key += (bytes(flops), bytes(size)) if flops or size else ()
+        key = key_of(name, text)
+        if key is None:
+            return self._add(name, text)
         if key not in self._index:
             self._index[key] = self._add(name, text)
         return self._index[key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,8 +14,11 @@ from stepscope.serve.json_encoding import encode
 from stepscope.serve.open_files import Traces
 
 _BUFFERED_BYTES = 1 << 16  # what the compressor may hold back
-_TRIES = 5
-_CAREFULLY = 0.9  # half as large an answer takes more than half the room
+_TRIES = 6
+_FIRST = 5000  # parts that are tried first: all of a large step take long to make and rarely fit
+_CAREFULLY = 0.95  # of the room
+_PART = 4  # of a size that does not fit, this part comes next: a few parts may take most of it
+_WORTH_A_TRY = 1.3  # times as large as what fits
 _EFFORT = 6  # 9 takes four times as long for 3 % less
 
 
@@ -31,6 +34,13 @@ class Embedded(msgspec.Struct):
     answers: dict[str, Any]
     left_out: list[str]
     traces: Traces
+
+
+class _Tried(NamedTuple):
+    """A size of an answer, and its share of the room."""
+
+    size: int
+    share: float
 
 
 class Archive:
@@ -57,15 +67,14 @@ class Archive:
         if self.share(*texts, reserve=reserve) > 1:
             return False
         for text in texts:
-            self._write(self._comma + text)
-            self._comma = b","
+            self._add(text)
         return True
 
     def share(self, *texts: bytes, reserve: int = 0) -> float:
         """At most how much of the room some answers take; above 1 they may not fit."""
         room = self.room - reserve - _BUFFERED_BYTES
-        if sum(map(len, texts)) <= room:
-            return 1.0
+        if (plain := sum(map(len, texts))) <= room:
+            return plain / room
         # An upper bound: after similar answers they compress better than alone.
         return len(zlib.compress(b"".join(texts), 1)) / room if room > 0 else inf
 
@@ -80,20 +89,29 @@ class Archive:
             most: its full size.
             reserve: bytes to keep free for what comes later.
         """
+        size, fits, too_large, kept = min(most, _FIRST), _Tried(0, 0.0), None, b""
         for _ in range(_TRIES):
-            if most < 1:
+            if size <= fits.size * _WORTH_A_TRY:
                 break
-            keyed = (key, answer(most))
-            share = self.share(_text(keyed), reserve=reserve)
-            if share <= 1 and self.add(keyed, reserve=reserve):
-                return most
-            most = int(most / share * _CAREFULLY)
-        return 0
+            text = _text((key, answer(size)))
+            tried = _Tried(size, self.share(text, reserve=reserve))
+            if tried.share <= 1:
+                fits, kept = tried, text
+            else:
+                too_large = tried
+            size = min(most, _next_size(fits, too_large))
+        if fits.size:
+            self._add(kept)
+        return fits.size
 
     def close(self, left_out: list[str], traces: Traces) -> bytes:
         """All of it."""
         self._write(b'},"left_out":' + encode(left_out) + b',"traces":' + encode(traces) + b"}")
         return b"".join([*self._pieces, self._compressor.flush()])
+
+    def _add(self, text: bytes) -> None:
+        self._write(self._comma + text)
+        self._comma = b","
 
     def _write(self, data: bytes) -> None:
         piece = self._compressor.compress(data)
@@ -110,3 +128,12 @@ def _text(keyed: KeyedAnswer) -> bytes:
     """An answer as a member of a JSON object."""
     key, value = keyed
     return encode(key) + b":" + encode(value)
+
+
+def _next_size(fits: _Tried, too_large: _Tried | None) -> int:
+    """The size that about fills the room; part of an answer may be as large at any size."""
+    if too_large is None:
+        return int(fits.size / fits.share * _CAREFULLY)
+    slope = (too_large.size - fits.size) / (too_large.share - fits.share)
+    size = fits.size + slope * (_CAREFULLY - fits.share)
+    return int(size if fits.size else min(size, too_large.size / _PART))

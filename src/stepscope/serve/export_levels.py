@@ -12,11 +12,7 @@ import msgspec
 from stepscope.serve.answer_archive import Archive
 from stepscope.serve.export_axis import step_tiles
 from stepscope.serve.export_request import Report, request_key
-from stepscope.serve.step_answers import (
-    costliest,
-    details_of_levels,
-    step_of_levels,
-)
+from stepscope.serve.step_answers import by_cost, details_of_levels, step_of_levels
 from stepscope.serve.trace_view import TraceView
 from stepscope.timeline.level import Opening
 from stepscope.timeline.step_id import StepId
@@ -33,10 +29,11 @@ def add_step(archive: Archive, report: Report, step: str) -> list[str]:
     """
     view, title, left_out = report.view, _title(step), list[str]()
     openings = view.timeline.open_all(step)
+    costliest = by_cost(openings)
 
     def add(request: str, make: Make, share: float) -> int:
         def answer(most: int) -> msgspec.Struct:
-            return make(view, step, costliest(openings, most))
+            return make(view, step, [openings[row] for row in sorted(costliest[:most])])
 
         reserve = round(archive.room * (1 - share))
         key = request_key(request, path=step)

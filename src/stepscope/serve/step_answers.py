@@ -186,16 +186,18 @@ def step_details(view: TraceView, query: Query) -> DetailColumns:
 
 def costliest(openings: Sequence[Opening], most: int) -> list[Opening]:
     """The levels inside the costliest operations, and those around them, in order."""
-    if most >= len(openings):
-        return list(openings)
+    return [openings[row] for row in sorted(by_cost(openings)[:most])]
+
+
+def by_cost(openings: Sequence[Opening]) -> list[int]:
+    """The numbers of levels, those inside the costliest operations first."""
     cost = {openings[0].every.path: float("inf")}
     for opening in openings:
         level = opening.every
         for operation, time in zip(level.operations, level.costs.runtime_ns.tolist(), strict=True):
             cost[(*level.path, operation.id)] = min(cost[level.path], time)
     # An operation costs no more than the one around it, which comes first among equals.
-    kept = sorted(range(len(openings)), key=lambda row: -cost[openings[row].every.path])[:most]
-    return [openings[row] for row in sorted(kept)]
+    return sorted(range(len(openings)), key=lambda row: -cost[openings[row].every.path])
 
 
 def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> StepAnswer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -57,15 +57,16 @@ class ArgumentBlock:
 
     def find_all(self, sources: IntArray) -> list[bytes]:
         """The JSON texts of the events at `sources`, `{}` for an event without arguments."""
+        starts, ends = self.spans(sources)
+        spans, text = zip(starts.tolist(), ends.tolist(), strict=True), self.text()
+        return [text[start:end] if end > start else b"{}" for start, end in spans]
+
+    def spans(self, sources: IntArray) -> tuple[Times, Times]:
+        """Where in `text` those of the events at `sources` begin and end; at 0 where none is."""
         rows = np.minimum(self.sources.searchsorted(sources), len(self.sources) - 1)
-        starts = np.append(0, self.ends[:-1])[rows].tolist()
-        found, text = (self.sources[rows] == sources).tolist(), self.text()
-        return [
-            text[start:end] if has_arguments else b"{}"
-            for start, end, has_arguments in zip(
-                starts, self.ends[rows].tolist(), found, strict=True
-            )
-        ]
+        found = self.sources[rows] == sources
+        starts = np.append(0, self.ends[:-1])[rows]
+        return np.where(found, starts, 0), np.where(found, self.ends[rows], 0)
 
     def shifted(self, offset: int) -> ArgumentBlock:
         """The same block with all positions increased by `offset`."""
@@ -98,12 +99,24 @@ class Arguments:
         Args:
             sources: positions in the file, ascending, shape (n,).
         """
-        first = np.searchsorted(sources, self._firsts).tolist()
-        borders = [*first, len(sources)]
-        found = [b"{}"] * borders[0]
-        for block, start, end in zip(self.blocks, borders, borders[1:], strict=False):
-            found += block.find_all(sources[start:end]) if end > start else []
+        parts = list(self.parts(sources))
+        found = [b"{}"] * (parts[0][1].start if parts else len(sources))
+        for block, part in parts:
+            found += block.find_all(sources[part])
         return found
+
+    def parts(self, sources: IntArray) -> Iterator[tuple[ArgumentBlock, slice]]:
+        """The blocks that may hold arguments of events, each with its part of `sources`.
+
+        Events before the first block have none.
+
+        Args:
+            sources: positions in the file, ascending, shape (n,).
+        """
+        borders = [*np.searchsorted(sources, self._firsts).tolist(), len(sources)]
+        for block, start, end in zip(self.blocks, borders, borders[1:], strict=False):
+            if end > start:
+                yield block, slice(start, end)
 
     def items(self) -> Iterable[tuple[int, bytes]]:
         """Every (position, JSON text), block by block."""

@@ -269,6 +269,26 @@ def test_answers_are_written_all_or_none() -> None:
     }
 
 
+@pytest.mark.parametrize("fixed", [0, 20_000, 60_000])
+def test_the_largest_answer_with_room_for_it_is_written(fixed: int) -> None:
+    """Also where most of the room goes to what answers of all sizes have."""
+    random = Random(1)
+    noise = random.randbytes(fixed).hex()
+    sizes: list[int] = []
+
+    def answer(size: int) -> Failure:
+        sizes.append(size)
+        return Failure(noise + "".join(random.randbytes(25).hex() for _ in range(size)))
+
+    archive = Archive(room=150_000)
+    found = archive.add_largest("a", answer, 94_488, reserve=0)
+    compressed = 1.15  # hexadecimal digits of random bytes, of their bytes
+    largest = (150_000 - (1 << 16) - compressed * fixed) / (compressed * 25)
+    assert largest / 3 < found <= largest * 1.05
+    assert len(archive.close([], Traces("1", None, []))) <= 150_000
+    assert max(sizes) <= 5000
+
+
 def test_source_text_is_there_where_it_was_agreed_to(tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     file.write_text("secret = 1\n")

@@ -1,0 +1,78 @@
+"""Calls of one operator with equal arguments are found by the compiled code as by the decoder."""
+
+import json
+from random import Random
+
+import numpy as np
+import pytest
+
+from stepscope.arrays import Ids
+from stepscope.compiled.library import function
+from stepscope.roofline.equal_calls import (
+    compiled_equal_calls,
+    equal_calls_in_python,
+    first_equal_calls,
+)
+
+needs_library = pytest.mark.skipif(
+    function("stepscope_equal_calls") is None, reason="the compiled library is off"
+)
+Calls = tuple[bytes, Ids, Ids, Ids]
+
+
+def calls_of(texts: list[str], names: list[int]) -> Calls:
+    """Texts of arguments end to end, as `first_equal_calls` takes them."""
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([len(text) for text in encoded])
+    starts = ends - np.array([len(text) for text in encoded])
+    return b"".join(encoded), starts, ends, np.array(names)
+
+
+def test_calls_of_one_name_with_the_same_dims_are_equal_whatever_else_differs() -> None:
+    texts = ['{"Input Dims": [[2]], "External id": 1}', '{"External id": 2, "Input Dims": [[2]]}',
+             '{"Input Dims": [[3]], "External id": 1}', '{"Input Dims": [[2]]}']  # fmt: skip
+    assert first_equal_calls(*calls_of(texts, [7, 7, 7, 8])).tolist() == [0, 0, 2, 3]
+
+
+def test_without_dims_the_name_alone_counts() -> None:
+    texts = ["", "{}", '{"Concrete Inputs": ["1"]}', '{"kernel_flop": 8}']
+    assert first_equal_calls(*calls_of(texts, [1, 1, 1, 1])).tolist() == [0, 0, 0, 3]
+
+
+def random_text(random: Random) -> str:
+    """One object as recorders write it: odd strings, nesting and spaces among its values."""
+    choices = {
+        "Input Dims": [[], [[2, 3], []], [[2, 3], [3, 4]]],
+        "Input type": [["float"], ["c10::Half", 'a"]}\\']],
+        "Concrete Inputs": [["1", "[2, {]"], []],
+        "kernel_flop": [8, 8.5, None],
+        "kernel_num_gb": [0.25],
+        "External id": [*range(20)],
+        'od"d, {key': [{"Input Dims": [1]}, "Input Dims", True],
+    }
+    keys = random.sample(list(choices), random.randrange(len(choices) + 1))
+    values = {key: random.choice(choices[key]) for key in keys}
+    spaces = random.choice([(",", ":"), (", ", ": "), (" ,\n", "\t:")])
+    return json.dumps(values, separators=spaces, ensure_ascii=random.random() < 0.5)
+
+
+@needs_library
+@pytest.mark.parametrize("seed", range(20))
+def test_the_compiled_code_agrees_with_the_decoder(seed: int) -> None:
+    random = Random(seed)
+    texts = [random_text(random) for _ in range(300)]
+    calls = calls_of(texts, [random.randrange(3) for _ in texts])
+    found = compiled_equal_calls(*calls)
+    assert found is not None
+    assert found.tolist() == equal_calls_in_python(*calls).tolist()
+
+
+@needs_library
+@pytest.mark.parametrize("text", [
+    "[1]", "null", "{", '{"a"', '{"a":', '{"a":}', '{"a":1', '{"a":1,}', '{"a":1}x', '{"a" 1}',
+    '{"a\\u0020": 1}', '{"a":"b', '{"a":"b\\', "{1:2}", " ",
+])  # fmt: skip
+def test_text_that_is_no_plain_object_is_left_to_the_decoder(text: str) -> None:
+    calls = calls_of(["{}", text], [1, 1])
+    assert compiled_equal_calls(*calls) is None
+    assert len(first_equal_calls(*calls)) == 2
