@@ -333,3 +333,26 @@ def test_training_that_begins_while_iterations_are_timed_is_recorded(tmp_path):
     _, capture = record(tmp_path, "train.py")
     assert capture.manifest["step_ends_after"] == "SGD.step"
     assert capture.manifest["unrecorded_steps"]["count"] == 20
+
+
+def test_an_optimizer_that_steps_in_hooks_of_gradients_is_recorded(tmp_path):
+    write(tmp_path, NET + """
+optimizers = {p: torch.optim.AdamW([p]) for p in net.parameters()}
+def update(p):
+    optimizers[p].step()
+    optimizers[p].zero_grad()
+for p in net.parameters():
+    p.register_post_accumulate_grad_hook(update)
+for step in range(15):
+    loss = ((net(torch.ones(2, 4)) - 1) ** 2).mean()
+    loss.backward()
+print(loss.item())
+""")  # fmt: skip
+
+    _, capture = same_with_and_without(tmp_path, "train.py")
+
+    assert capture.manifest["steps_recorded"] == [5, 6, 7]
+    for step in capture.steps():
+        assert events_in(capture, step, "Optimizer.step#AdamW.step") == 4
+        assert events_in(capture, step, "autograd::engine::evaluate_function: MeanBackward0") == 1
+    assert {"forward", "backward", "optimizer"} <= stages_of(tmp_path / "train.stepscope")

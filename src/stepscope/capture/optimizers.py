@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim import optimizer as torch_optimizer
 
+from stepscope.capture.backward_steps import BackwardSteps
+
 if TYPE_CHECKING:
     from stepscope.capture.part_timer import PartTimer
 
@@ -25,12 +27,15 @@ _Optimizer: Any = torch_optimizer.Optimizer
 class OptimizerWatch:
     """Calls `on_step(optimizer)` after every optimizer step, until closed.
 
+    Steps within a backward pass count once for the pass, when it is over.
+
     `has_seen_one` is whether an optimizer has been created, which may step later. `timer` measures
     steps with what torch does around them.
     """
 
     def __init__(self, on_step: Callable[[Any], None]) -> None:
         self._on_step = on_step
+        self._within_backward = BackwardSteps(on_step)
         self._open = True
         self.has_seen_one = False
         self.timer: PartTimer | None = None
@@ -48,6 +53,7 @@ class OptimizerWatch:
             return
         self._open = False
         self._hook.remove()
+        self._within_backward.close()
         _Optimizer.profile_hook_step = staticmethod(self._profile_hook_step)
         for cls, ours, original in self._wrapped:
             if vars(cls).get("step") is ours:
@@ -89,7 +95,7 @@ class OptimizerWatch:
                 self._running.discard(id(optimizer))
                 if timer is not None and timed:
                     timer.part_ends()
-            self._on_step(optimizer)
+            self._report(optimizer)
             return result
 
         return watched
@@ -97,6 +103,10 @@ class OptimizerWatch:
     def _after_step(self, optimizer: Any, args: object, kwargs: object) -> None:
         if id(optimizer) not in self._running:
             self._wrap_replaced_step(optimizer)
+            self._report(optimizer)
+
+    def _report(self, optimizer: Any) -> None:
+        if not self._within_backward.takes(optimizer):
             self._on_step(optimizer)
 
     def _wrap_replaced_step(self, optimizer: Any) -> None:

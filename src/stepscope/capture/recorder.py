@@ -301,11 +301,12 @@ class Recorder:
 
     def _end_timing(self) -> None:
         """Keep the watch of optimizers where none has stepped: training may begin yet."""
-        if not self._iterations.is_open:
-            self._watch.close()
-            self._marks.close()
+        trained = not self._iterations.is_open
         self._detach_from_iterations()
         self._stop_timing()
+        if trained:
+            self._watch.close()
+            self._marks.close()
         self._report_unrecorded()
 
     def _report_unrecorded(self) -> None:

@@ -121,3 +121,58 @@ def test_closing_leaves_torch_as_it_was():
     assert torch.optim.SGD.step is before[0]
     assert torch.optim.Optimizer.profile_hook_step is before[1]
     assert vars(optimizer).keys() == before[2].keys()
+
+
+def updating_in_hooks(weights):
+    """An optimizer for each weight, which steps as soon as its gradient is there."""
+    optimizers = {weight: torch.optim.SGD([weight], lr=0.1) for weight in weights}
+    for weight in weights:
+        weight.register_post_accumulate_grad_hook(lambda weight: optimizers[weight].step())
+    return list(optimizers.values())
+
+
+def test_steps_within_a_backward_pass_count_once_when_it_is_over(seen):
+    weights = [nn.Parameter(torch.ones(2)) for _ in range(3)]
+    optimizers = updating_in_hooks(weights)
+    within = []
+    weights[0].register_post_accumulate_grad_hook(lambda weight: within.append(len(seen)))
+    for _ in range(4):  # the first pass is not reported
+        sum(weights).sum().backward()
+
+    assert within == [0, 0, 1, 2]
+    assert len(seen) == 3
+    assert len(set(seen)) == 1
+    assert seen[0] in optimizers
+
+
+def test_each_model_updated_in_its_backward_pass_has_steps_of_its_own(seen):
+    critic, generator = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    of_critic, of_generator = updating_in_hooks([critic, generator])
+    for _ in range(3):
+        critic.sum().backward()
+        generator.sum().backward()
+
+    assert seen == [of_generator, *[of_critic, of_generator] * 2]
+
+
+def test_a_backward_pass_that_fails_reports_no_steps_later(seen):
+    weight, other = nn.Parameter(torch.ones(2)), torch.ones(2, requires_grad=True)
+    updating_in_hooks([weight])
+    weight.sum().backward()
+    other.register_hook(lambda gradient: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        (weight * 2 + other).sum().backward()
+    (torch.ones(2, requires_grad=True)).sum().backward()
+
+    assert seen == []
+
+
+def test_passes_are_no_longer_watched_after_closing():
+    before = torch.autograd._engine_run_backward
+    watch = OptimizerWatch(lambda optimizer: None)
+    weight = nn.Parameter(torch.ones(2))
+    updating_in_hooks([weight])
+    weight.sum().backward()
+    assert torch.autograd._engine_run_backward is not before
+    watch.close()
+    assert torch.autograd._engine_run_backward is before
