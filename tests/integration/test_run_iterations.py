@@ -1,6 +1,7 @@
 """`stepscope run` on scripts that no optimizer of torch.optim steps, and on some where one does."""
 
 import itertools
+import sys
 
 import pytest
 import torch
@@ -356,3 +357,28 @@ print(loss.item())
         assert events_in(capture, step, "Optimizer.step#AdamW.step") == 4
         assert events_in(capture, step, "autograd::engine::evaluate_function: MeanBackward0") == 1
     assert {"forward", "backward", "optimizer"} <= stages_of(tmp_path / "train.stepscope")
+
+
+def test_an_optimizer_that_steps_in_a_compiled_function_is_recorded(tmp_path):
+    write(tmp_path, NET + """
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+@torch.compile(backend="eager")
+def update():
+    optimizer.step()
+for step in range(15):
+    loss = ((net(torch.ones(2, 4)) - 1) ** 2).mean()
+    loss.backward()
+    update()
+    optimizer.zero_grad()
+print(loss.item())
+""")  # fmt: skip
+
+    plain = run_warm([sys.executable, "train.py"], tmp_path)
+    done, capture = record(tmp_path, "train.py")
+
+    assert (done.returncode, done.stdout) == (0, plain.stdout)
+    assert "a step is one forward and backward pass, until the next forward pass" in done.stderr
+    assert capture.manifest["steps_recorded"] == [5, 6, 7]
+    for step in capture.steps():
+        assert events_in(capture, step, "autograd::engine::evaluate_function: MeanBackward0") == 1
+    assert {"forward", "backward"} <= stages_of(tmp_path / "train.stepscope")

@@ -29,15 +29,16 @@ class OptimizerWatch:
 
     Steps within a backward pass count once for the pass, when it is over.
 
-    `has_seen_one` is whether an optimizer has been created, which may step later. `timer` measures
-    steps with what torch does around them.
+    `has_seen_one` is whether an optimizer has been created, which may step later; `traced_one`
+    whether one steps in a function that torch.compile has compiled, which nothing reports. `timer`
+    measures steps with what torch does around them.
     """
 
     def __init__(self, on_step: Callable[[Any], None]) -> None:
         self._on_step = on_step
         self._within_backward = BackwardSteps(on_step)
         self._open = True
-        self.has_seen_one = False
+        self.has_seen_one = self.traced_one = False
         self.timer: PartTimer | None = None
         self._running: set[int] = set()
         self._wrapped: list[tuple[type, Step, Step]] = []
@@ -81,10 +82,17 @@ class OptimizerWatch:
                 self._wrapped.append((cls, ours, step))
 
     def _wrap(self, step: Any) -> Step:
+        @torch.compiler.assume_constant_result  # Dynamo calls it while it traces
+        def note_traced() -> None:
+            self.traced_one = True
+
         @functools.wraps(step)
         def watched(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             # A subclass may call super().step(): only the outermost call counts.
-            if torch.compiler.is_compiling() or not self._open or id(optimizer) in self._running:
+            if torch.compiler.is_compiling():
+                note_traced()
+                return step(optimizer, *args, **kwargs)
+            if not self._open or id(optimizer) in self._running:
                 return step(optimizer, *args, **kwargs)
             self._running.add(id(optimizer))
             timer = self.timer
@@ -101,7 +109,7 @@ class OptimizerWatch:
         return watched
 
     def _after_step(self, optimizer: Any, args: object, kwargs: object) -> None:
-        if id(optimizer) not in self._running:
+        if not torch.compiler.is_compiling() and id(optimizer) not in self._running:
             self._wrap_replaced_step(optimizer)
             self._report(optimizer)
 

@@ -183,7 +183,7 @@ class PartTimer:
         return functools.wraps(function)(timed)
 
     def _optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
-        if threading.get_ident() != self._thread:
+        if torch.compiler.is_compiling() or threading.get_ident() != self._thread:
             return None
         self._begin(_OPTIMIZER)
         if callable(kwargs.get("closure")):
@@ -193,7 +193,9 @@ class PartTimer:
         return None
 
     def _optimizer_ended(self, optimizer: Any, args: object, kwargs: object) -> None:
-        if threading.get_ident() == self._thread and self._open[-1] not in (_LOSS, _REST):
+        if torch.compiler.is_compiling() or threading.get_ident() != self._thread:
+            return
+        if self._open[-1] not in (_LOSS, _REST):
             self._end()
 
 

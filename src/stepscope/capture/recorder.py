@@ -174,7 +174,7 @@ class Recorder:
         self._creations.remove()
 
     def _may_train(self) -> bool:
-        return self._watch.has_seen_one
+        return self._watch.has_seen_one and not self._watch.traced_one
 
     def _stepped(self, optimizer: Any) -> None:
         if self.memory:
