@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from stepscope.arrays import Floats, Ids, IntArray, Mask, Rows
+from stepscope.compiled.build import LIBRARY
+from stepscope.compiled.library import function
 from stepscope.graph.graph import Graph
 from stepscope.graph.simulate import Simulation
 from stepscope.trace.intervals import Intervals
@@ -80,11 +83,24 @@ def critical_path(simulation: Simulation) -> Ids:
     counts = simulation.graph.on_device | (simulation.graph.tasks["mark"] > 0)
     if not counts.any():
         return np.zeros(0, np.int64)
-    cause = _cause(simulation).tolist()
-    task = int(np.argmax(np.where(counts, simulation.end_ns, -1)))
-    path = [task]
-    while (task := cause[task]) >= 0:
-        path.append(task)
+    last = int(np.argmax(np.where(counts, simulation.end_ns, -1)))
+    cause = _cause(simulation)
+    path = compiled_causes(cause, last)
+    return causes_in_python(cause, last) if path is None else path
+
+
+def compiled_causes(cause: Ids, last: int, library: Path = LIBRARY) -> Ids | None:
+    """The same as `causes_in_python` by `native/simulate.cpp`, None where that is missing."""
+    follow = function("stepscope_causes", library)
+    path = np.empty(len(cause), np.int64)
+    return path[: follow(len(cause), cause, last, path)][::-1] if follow else None
+
+
+def causes_in_python(cause: Ids, last: int) -> Ids:
+    """A task, the cause of it, the cause of that and so on, first to last."""
+    path, causes = [last], cause.tolist()
+    while (last := causes[last]) >= 0:
+        path.append(last)
     return np.array(path[::-1])
 
 

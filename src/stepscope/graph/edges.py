@@ -11,6 +11,7 @@ import numpy as np
 
 from stepscope.arrays import Codes8, Ids, Ids32, Times
 from stepscope.graph.graph_schema import EDGE_KINDS
+from stepscope.trace.row_order import grouped
 from stepscope.trace.table import Table
 
 PROGRAM, STREAM, LAUNCH, SYNC, COMMUNICATION, HANDOVER = range(len(EDGE_KINDS))
@@ -55,8 +56,7 @@ def topology(tasks: Table, links: Table, threads: Table) -> Topology:
     target = np.concatenate([before + 1, links["target"]]).astype(np.int32)
     kind = np.concatenate([order, links["kind"]]).astype(np.int8)
     link = np.concatenate([np.full(len(before), -1), np.arange(len(links))]).astype(np.int32)
-    sorting = np.argsort(source, kind="stable")
-    first = np.searchsorted(source[sorting], np.arange(len(tasks) + 1))
+    sorting, first = grouped(source, len(tasks))
     return Topology(first, source[sorting], target[sorting], kind[sorting], link[sorting])
 
 

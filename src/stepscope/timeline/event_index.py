@@ -15,7 +15,7 @@ import numpy as np
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.range_names import MODULE_FRAME, MODULE_RANGE
 from stepscope.arrays import Codes8, Ids, Mask
-from stepscope.trace.row_order import inverse
+from stepscope.trace.row_order import grouped, inverse, stable_order
 from stepscope.trace.trace import Trace
 
 
@@ -40,7 +40,7 @@ class Index:
         self.duration: Ids = self.events["duration_ns"]
         self.track: Ids = self.events["track"].astype(np.int64)
         self.parent: Ids = self.events["parent"].astype(np.int64)
-        self.order: Ids = np.argsort(self.track, kind="stable")
+        self.order: Ids = stable_order(self.track)
         self.place = inverse(self.order)
         self.last = self._last_inside()
         self.launch: Ids = launch_of(trace).astype(np.int64)
@@ -67,8 +67,8 @@ class Index:
     def _children(self) -> tuple[Ids, Ids]:
         """Events that lie in another, by that and in pre-order, and where each one's begin."""
         inner = self.order[self.parent[self.order] >= 0]
-        inner = inner[np.argsort(self.parent[inner], kind="stable")]
-        return inner, np.searchsorted(self.parent[inner], np.arange(len(self.order) + 1))
+        order, first = grouped(self.parent[inner], len(self.order))
+        return inner[order], first
 
     def children(self, events: Ids) -> tuple[Ids, Ids]:
         """The events directly inside each of `events`: index into these, and ids, in order."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.arrays import IntArray, Mask, Rows
+from stepscope.arrays import Ids, IntArray, Mask, Rows
+from stepscope.compiled.build import LIBRARY
+from stepscope.compiled.library import function
 
 _SHORT = np.dtype(np.uint16)
 
@@ -48,6 +52,43 @@ def stable_order(keys: IntArray) -> Rows:
         if int(most) - int(least) <= np.iinfo(_SHORT).max:
             keys = (keys - least).astype(_SHORT)
     return np.argsort(keys, kind="stable")
+
+
+def grouped(keys: IntArray, groups: int) -> tuple[IntArray, Ids]:
+    """The rows of each group.
+
+    Args:
+        keys: the group of each row, 0 to `groups` - 1, shape (n,).
+        groups: how many there are.
+
+    Returns:
+        The rows by group, those of one as they are, int32 or int64, shape (n,); and where each
+        group begins in these and the last one ends, int64, shape (groups + 1,).
+
+    Example:
+        >>> [part.tolist() for part in grouped(np.array([2, 0, 2]), 3)]
+        [[1, 0, 2], [0, 1, 1, 3]]
+    """
+    found = compiled_grouped(keys, groups)
+    return grouped_in_python(keys, groups) if found is None else found
+
+
+def compiled_grouped(
+    keys: IntArray, groups: int, library: Path = LIBRARY
+) -> tuple[IntArray, Ids] | None:
+    """The same by `native/columns.cpp`, None where that is missing or cannot do it."""
+    group = function("stepscope_grouped", library)
+    if group is None or len(keys) > np.iinfo(np.int32).max:
+        return None
+    first, order = np.empty(groups + 1, np.int64), np.empty(len(keys), np.int32)
+    done = group(len(keys), np.ascontiguousarray(keys, np.int32), groups, first, order)
+    return (order, first) if done else None
+
+
+def grouped_in_python(keys: IntArray, groups: int) -> tuple[IntArray, Ids]:
+    """The same."""
+    order = np.argsort(keys, kind="stable")
+    return order, np.searchsorted(keys[order], np.arange(groups + 1))
 
 
 def begins_run(keys: IntArray) -> Mask:

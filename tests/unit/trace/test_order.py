@@ -10,7 +10,15 @@ from hypothesis.extra import numpy as arrays
 
 from stepscope.arrays import IntArray
 from stepscope.trace.interner import Interner
-from stepscope.trace.row_order import begins_run, ends_run, inverse, stable_order
+from stepscope.trace.row_order import (
+    begins_run,
+    compiled_grouped,
+    ends_run,
+    grouped,
+    grouped_in_python,
+    inverse,
+    stable_order,
+)
 
 BOUNDS = st.sampled_from([-(2**63), 2**16, 2**63 - 1])
 
@@ -23,6 +31,20 @@ def test_the_inverse_of_an_order_tells_where_each_row_went() -> None:
 @given(arrays.arrays(np.int64, st.integers(0, 30), elements=st.integers(-3, 3) | BOUNDS))
 def test_equal_keys_keep_their_order(keys: IntArray) -> None:
     assert stable_order(keys).tolist() == sorted(range(len(keys)), key=keys.tolist().__getitem__)
+
+
+@given(arrays.arrays(np.int64, st.integers(0, 30), elements=st.integers(0, 6)), st.integers(7, 9))
+def test_rows_of_a_group_keep_their_order(keys: IntArray, groups: int) -> None:
+    order, first = grouped(keys, groups)
+    parts = [order[first[group] : first[group + 1]].tolist() for group in range(groups)]
+    assert parts == [np.flatnonzero(keys == group).tolist() for group in range(groups)]
+    in_python = grouped_in_python(keys, groups)
+    assert [part.tolist() for part in (order, first)] == [part.tolist() for part in in_python]
+
+
+@pytest.mark.parametrize("key", [-1, 3])
+def test_a_key_that_is_no_group_is_left_to_python(key: int) -> None:
+    assert compiled_grouped(np.array([0, key]), 3) is None
 
 
 @pytest.mark.parametrize(

@@ -112,3 +112,11 @@ EXPORTED int stepscope_simulate(Number tasks, Number threads, const Number* thre
         return 0;
     }
 }
+
+// path: a task, the cause of it, the cause of that and so on; `cause` is -1 for none.
+// Returns how many there are, at most as many as tasks.
+EXPORTED int stepscope_causes(Number tasks, const Number* cause, Number last, Number* path) {
+    Number count = 0;
+    for (; last >= 0 && count < tasks; last = cause[last]) path[count++] = last;
+    return int(count);
+}

@@ -1,5 +1,5 @@
-// Columns by rows and by codes; `trace/gather.py` and `trace/sets.py` call it, and their functions
-// in Python are the specification.
+// Columns by rows, by codes and by groups; `trace/gather.py`, `trace/sets.py` and
+// `trace/row_order.py` call it, and their functions in Python are the specification.
 
 #include <cstdint>
 
@@ -66,4 +66,25 @@ EXPORTED int stepscope_members(Number width, Number count, const void* codes, Nu
         case 8: return members<std::int64_t>(count, codes, size, chosen, found);
         default: return 0;
     }
+}
+
+// first: `groups + 1`; where the rows of each group begin in `order`, and where the last one ends.
+// order: the `count` rows by key, those of one key as they are.
+// Returns 1, or 0 where a key is no group.
+EXPORTED int stepscope_grouped(Number count, const std::int32_t* keys, Number groups, Number* first,
+                               std::int32_t* order) {
+    for (Number group = 0; group <= groups; ++group) first[group] = 0;
+    for (Number row = 0; row < count; ++row) {
+        if (std::uint64_t(Number(keys[row])) >= std::uint64_t(groups)) return 0;
+        ++first[keys[row]];
+    }
+    for (Number group = 0, before = 0; group <= groups; ++group) {
+        const Number size = first[group];
+        first[group] = before;
+        before += size;
+    }
+    for (Number row = 0; row < count; ++row) order[first[keys[row]]++] = std::int32_t(row);
+    for (Number group = groups; group > 0; --group) first[group] = first[group - 1];
+    first[0] = 0;
+    return 1;
 }
