@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from builder import Builder
 
@@ -117,3 +118,8 @@ def overlapping(b: Builder, step: int) -> None:
 def sleeping(b: Builder, step: int) -> None:
     """Python that keeps the loop."""
     b.python(4000, "train.py(40): main", "<built-in function sleep>")
+
+
+def changed(**changes: Any) -> Callable[[Builder], None]:
+    """A step with these changes."""
+    return lambda b: JaxStep(**changes).run(b)
