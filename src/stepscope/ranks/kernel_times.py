@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from stepscope.annotate.names.communication_names import is_communication_wait
+from stepscope.annotate.names.communication_names import (
+    is_communication_call,
+    is_communication_wait,
+)
 from stepscope.arrays import Floats, Ids
 from stepscope.trace.trace import Trace
 
@@ -95,7 +98,11 @@ def by_step(kernels: Mapping[str, tuple[float, float]], packed: bytes) -> dict[s
 
 
 def operators(trace: Trace) -> Ids:
-    """The operators of the CPU's threads; those that wait for communication do not work."""
+    """The operators of the CPU's threads, without those that communicate or wait for it."""
     events = trace.events
-    waits = events.text("name").where(is_communication_wait)
-    return np.flatnonzero(events.text("category").mask("cpu_op") & ~waits)
+    communicates = events.text("name").where(_communicates)
+    return np.flatnonzero(events.text("category").mask("cpu_op") & ~communicates)
+
+
+def _communicates(name: str) -> bool:
+    return is_communication_call(name) or is_communication_wait(name)

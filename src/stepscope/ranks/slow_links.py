@@ -69,7 +69,7 @@ def find_slow_links(table: JobTable, matched: Matched) -> list[Straggler]:
         values = np.array([one.transfer_ms for one in members])
         usual = np.median(values, axis=0)
         excess = values - usual
-        slow = (values > _LEAST_RATIO * usual) & (excess > threshold(excess, table.step_ms))
+        slow = (values > _LEAST_RATIO * usual) & (excess > threshold(values, excess, table.step_ms))
         rate = float(np.median([one.rate for one in members]))
         certain = beyond_chance(slow)
         for row, group in enumerate(members):

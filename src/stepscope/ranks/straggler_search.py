@@ -61,6 +61,8 @@ def find_stragglers(table: JobTable, pipeline_stage: Ids | None = None) -> list[
         slow[[row for one in found for row in one.rows]] = False
         if in_turn(slow):
             turns.append((stage, slow))
+    known = [row for _, one in groups for row in one.rows]
+    groups += search.groups_by_all_work(units, known)
     search = _Search(table, without=[row for _, one in groups for row in one.rows])
     distinct = search.distinct(_merged(groups))
     return [*(search.found(*one) for one in distinct), *(search.in_turn(*one) for one in turns)]
@@ -139,9 +141,28 @@ class _Search:
 
     def slow(self, stage: str) -> Mask:
         """Whether a rank is slow in a step, shape (ranks, steps)."""
-        excess = self.excess[stage]
-        slow: Mask = excess > threshold(excess[self._others[stage]], self.table.step_ms)
+        excess, others = self.excess[stage], self._others[stage]
+        values = self.table.work[others, self.table.stages.index(stage)]
+        slow: Mask = excess > threshold(values, excess[others], self.table.step_ms)
         return slow
+
+    def groups_by_all_work(
+        self, units: Sequence[Ids], known: Sequence[int]
+    ) -> list[tuple[str, SlowGroup]]:
+        """Groups with the stage that is longest: all work is steadier than that of one stage.
+
+        Args:
+            units: as for `groups_of`.
+            known: ranks that are slow in some stage, by position.
+        """
+        table = self.table
+        slow = self._own > threshold(table.own_ms, self._own, table.step_ms)
+        slow[known] = False
+        return [(self._longest(one), one) for one in groups_of(slow, self._own, units)]
+
+    def _longest(self, group: SlowGroup) -> str:
+        """The stage in which these ranks take longer by most."""
+        return max(self.excess, key=lambda stage: self._typical(self.excess[stage], group))
 
     def found(self, group: SlowGroup, stages: Sequence[str]) -> Found:
         """What a group of ranks is, and does more."""

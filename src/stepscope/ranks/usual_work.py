@@ -46,17 +46,37 @@ def faster_half(values: Floats, step_ms: float) -> Mask:
     return result
 
 
-def threshold(excess: Floats, step_ms: float) -> Floats:
+def threshold(values: Floats, excess: Floats, step_ms: float) -> Floats:
     """Above which a rank is slow in a step: a share of the step, and far beyond the others.
 
-    Of two ranks, where none shows the spread of the others, far beyond the changes from step to
-    step.
+    Of two ranks, none shows the spread of the others. There it is far beyond the changes from step
+    to step, of the steadier rank or of what they differ by: a slow rank may be unsteady, and the
+    work of both may change.
+
+    Args:
+        values: what each rank takes, shape (ranks, steps).
+        excess: how much more that is than usual, same shape.
+        step_ms: the length of a step.
+
+    Returns:
+        ms, shape (steps,).
     """
-    around = excess if len(excess) > _PAIR else excess - np.median(excess, axis=1, keepdims=True)
-    each = spread(around, axis=0)
-    noise = np.maximum(each, np.median(each))
+    noise = _between(excess) if len(excess) > _PAIR else _over_time(values)
     result: Floats = np.maximum(_LEAST_SHARE * step_ms, LEAST_SPREADS * noise)
     return result
+
+
+def _between(excess: Floats) -> Floats:
+    """The spread of ranks in each step, at least that of the median step."""
+    each = spread(excess, axis=0)
+    return np.maximum(each, np.median(each))
+
+
+def _over_time(values: Floats) -> Floats:
+    """The spread over the steps of the steadier rank or of what ranks differ by, for each step."""
+    changes = np.concatenate([values, np.diff(values, axis=0)])
+    around = changes - np.median(changes, axis=1, keepdims=True)
+    return np.full(values.shape[1], spread(around, axis=1).min())
 
 
 def spread(values: Floats, axis: int) -> Floats:

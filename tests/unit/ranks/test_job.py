@@ -163,6 +163,7 @@ def test_without_a_device_operators_are_named() -> None:
             main | {at}      {at + 100}            | ProfilerStep#{step}
             main | {at + 5}  {at + 5 + each}       | aten::mm
             main | {at + 35} {at + 35 + each}      | aten::mm
+            main | {at + 62} {at + 62 + each}      | c10d::allreduce_
             gloo | {at + 35 + each} {at + 90}      | gloo:all_reduce
         """ for step, at in enumerate(range(0, 500, 100))))), number)
         for number, each in enumerate((10, 25))
@@ -220,6 +221,34 @@ def test_the_slower_of_two_ranks_is_named(seed: int, steps: int) -> None:
     assert (first.ranks, first.stage, first.steps) == ((rank,), "forward", None)
     gain = slow.slowest_ms - job_report(job(seed, count=2, steps=steps)).slowest_ms
     assert first.cost_ms == pytest.approx(gain, rel=0.1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_two_ranks_the_slow_one_may_be_unsteady(seed: int) -> None:
+    """Its backward takes 1.2 to 2.8 times as long, that of the other 1 % more or less."""
+
+    def plant(work: dict[int, dict[str, list[float]]], kernels: object) -> None:
+        chance = random.Random(seed)
+        work[1]["backward"] = [value * chance.uniform(1.2, 2.8) for value in work[1]["backward"]]
+
+    (only,) = job_report(job(seed, count=2, steps=20, fault=plant)).stragglers
+    assert (only.ranks, only.stage, only.steps) == ((1,), "backward", None)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_rank_is_slow_where_no_stage_alone_shows_it(seed: int, count: int) -> None:
+    """8 ms move between forward and backward, to and fro. Rank 1 works 15 ms longer."""
+
+    def plant(work: dict[int, dict[str, list[float]]], kernels: object) -> None:
+        for rank, stages in work.items():
+            for step in range(6):
+                moved = 8 * (-1) ** (rank + step)
+                stages["forward"][step] -= moved
+                stages["backward"][step] += moved + (15 if rank == 1 else 0)
+
+    (only,) = job_report(job(seed, count=count, steps=6, fault=plant)).stragglers
+    assert (only.ranks, only.stage, only.steps) == ((1,), "backward", None)
 
 
 def test_late_batches_count_for_no_straggler_where_no_device_computes() -> None:
