@@ -155,10 +155,11 @@ class _Search:
             units: as for `groups_of`.
             known: ranks that are slow in some stage, by position.
         """
-        table = self.table
-        slow = self._own > threshold(table.own_ms, self._own, table.step_ms)
+        values = self.table.work.sum(axis=1)
+        excess = values - usual(values)
+        slow = excess > threshold(values, excess, self.table.step_ms)
         slow[known] = False
-        return [(self._longest(one), one) for one in groups_of(slow, self._own, units)]
+        return [(self._longest(one), one) for one in groups_of(slow, excess, units)]
 
     def _longest(self, group: SlowGroup) -> str:
         """The stage in which these ranks take longer by most."""
