@@ -21,6 +21,7 @@ from stepscope.whatif.prediction import Baseline
 
 UNUSUAL = 1.5  # a step that is longer than this many medians is not typical
 MIN_STEPS = 3
+_ALIKE = 0.1  # gains that differ by less, as a share, are of the same fix
 
 
 class Gains:
@@ -81,6 +82,21 @@ class Gains:
         ms = self._saved_ms(edit(self.graph))
         gain = Gain(max(ms, 0.0), note, edit=self._number(edit))
         return gain.at_most(self._measures.cost_ms(rows))
+
+    def reproduced(self, gain: Gain, *changes: str) -> Gain:
+        """A simulated gain with changes of `stepscope whatif` that save as much, to be tried.
+
+        Without them where they save another time: they may also select work of other ranks, or
+        outside the analyzed events.
+
+        Args:
+            gain: of `scaled`.
+            changes: as for `whatif`.
+        """
+        found = self.whatif(*changes) if gain.edit is not None else None
+        if found is None or abs(found.ms - gain.ms) > _ALIKE * gain.ms:
+            return gain
+        return replace(gain, changes=changes)
 
     def bound(self, ms: float, why: str, doubt_ms: float = 0.0) -> Gain:
         """An upper bound, for fixes that no change simulates.

@@ -267,6 +267,31 @@ def test_the_gain_of_loading_in_time_is_that_of_the_what_if_engine() -> None:
     assert finding.severity == "critical"
 
 
+def test_a_hotspot_names_the_what_if_that_saves_as_much() -> None:
+    finding = found("hotspot", SOFTMAX, devices=V100)
+    assert finding is not None
+    assert finding.gain.changes == ("scale:select=name=cunn_SoftMaxForward,factor=0.5",)
+    assert finding.gain.ms == pytest.approx(0.150)
+
+
+def test_a_gain_names_no_what_if_that_saves_another_time() -> None:
+    context = RuleContext(annotate(drawn_trace(SOFTMAX, devices=V100)))
+    half = context.scaled(context.find("SoftMax", on_device=True), 0.5)
+    assert half.ms == pytest.approx(0.150)
+    of_all_kernels = "scale:select=category=kernel,factor=0.5"
+    assert context.reproduced(half, of_all_kernels).changes == ()
+    assert context.reproduced(half, "scale:select=name=cunn*,factor=0.5").changes != ()
+
+
+def test_slow_launches_of_a_runtime_without_graphs_can_be_tried_too() -> None:
+    text = lines("main | 0 1000 | ProfilerStep#0", launches(10, "fc-dtype_Float", 10, 5, 90))
+    finding = found("cpu_latency", text.replace("cudaLaunchKernel", "runFunction"), devices=V100)
+    assert finding is not None
+    assert finding.gain.changes == ("cuda_graphs",)
+    assert finding.gain.words == "what-if cuda_graphs, if it were launched as fast as by a graph"
+    assert "CUDA graphs" not in finding.advice
+
+
 def test_a_copy_from_pageable_memory_costs_what_the_device_waits_for_its_call() -> None:
     finding = found(
         "pageable_copies",

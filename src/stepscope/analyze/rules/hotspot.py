@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.gains import glob
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
 from stepscope.kernel_names import short_kernel
@@ -114,14 +115,18 @@ def hotspot(context: RuleContext) -> Iterator[Finding]:
             f"{context.times(chosen)} per step{context.main_place(chosen)}.",
             _advice(context, name, chosen),
             chosen,
-            _gain(context, chosen),
+            _gain(context, chosen, name),
         )  # fmt: skip
 
 
-def _gain(context: RuleContext, rows: Rows) -> Gain:
+def _gain(context: RuleContext, rows: Rows, name: str) -> Gain:
     """The gain if they took half as long; at most all of the calls that they are part of."""
     gone = context.scaled(rows, 0.0).ms
-    half = context.scaled(rows, 0.5, "if it took half as long")
+    key = "name" if context.has_device else "operator"
+    half = context.reproduced(
+        context.scaled(rows, 0.5, "if it took half as long"),
+        f"scale:select={key}={glob(name)},factor=0.5",
+    )
     if not context.has_device:
         gone = min(context.eager.ms(context.eager.around(rows)), context.steady_ms)
     return replace(half, range_ms=(0.0, max(gone, half.ms)))
