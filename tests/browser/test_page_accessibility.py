@@ -1,4 +1,4 @@
-"""axe-core finds nothing to object to in any pane, in both themes."""
+"""axe-core finds nothing to object to in any pane, in both themes, on wide and narrow windows."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ def axe() -> str:
     return _AXE.read_text("utf-8")
 
 
+@pytest.mark.parametrize("width", [390, 1440])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_panes_of_several_ranks_are_accessible(
-    workbench: Workbench, several_url: str, axe: str, theme: str
+    workbench: Workbench, several_url: str, axe: str, theme: str, width: int
 ) -> None:
+    workbench.page.set_viewport_size({"width": width, "height": 900})
     workbench.page.emulate_media(color_scheme=theme)
     workbench.open(several_url, "#trace=dlrm_8rank_v100")
     workbench.page.evaluate(axe)
@@ -35,14 +37,16 @@ def test_panes_of_several_ranks_are_accessible(
         assert workbench.page.evaluate(_VIOLATIONS) == [], pane
 
 
+@pytest.mark.parametrize("width", [390, 1440])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_pane_is_accessible(
-    workbench: Workbench, resnet_url: str, axe: str, theme: str
+    workbench: Workbench, resnet_url: str, axe: str, theme: str, width: int
 ) -> None:
     def violations() -> Any:
         workbench.settle()
         return workbench.page.evaluate(_VIOLATIONS)
 
+    workbench.page.set_viewport_size({"width": width, "height": 900})
     workbench.page.emulate_media(color_scheme=theme)
     workbench.open(resnet_url)
     workbench.page.evaluate(axe)

@@ -41,6 +41,10 @@ describe("a comparison in a sentence", () => {
       "Within noise: the step takes 1.10 times as long (10.0\u202fms → 11.0\u202fms), but its times overlap.",
     ],
     [
+      row(10, 10.01, { verdict: "one_step" }),
+      "The step takes the same time: 10.0\u202fms → 10.0\u202fms.",
+    ],
+    [
       row(10, 10, { verdict: "same" }),
       "The step takes the same time: 10.0\u202fms → 10.0\u202fms.",
     ],

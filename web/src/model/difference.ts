@@ -29,7 +29,8 @@ export function sentence({ step, beyond, cause, before, after }: Difference): st
     ratio >= 1
       ? `takes ${ratio.toFixed(2)} times as long`
       : `is ${(1 / ratio).toFixed(2)} times as fast`;
-  if (step.verdict === "same" || (step.verdict === "unclear" && ratio.toFixed(2) === "1.00")) {
+  const alike = ratio.toFixed(2) === "1.00";
+  if (step.verdict === "same" || (alike && ["unclear", "one_step"].includes(step.verdict))) {
     const most = cause
       ? `; the largest change: ${partName(cause)} (${change(cause.change_ms)})`
       : "";

@@ -22,6 +22,9 @@ import { Term } from "../widgets/term";
 import type { Pane } from "./pane";
 import { FactList } from "../widgets/fact_list";
 
+/** More than these are summed up in one row. */
+const MANY_DEVICES = 3;
+
 export const overview: Pane = {
   id: "overview",
   title: "Overview",
@@ -83,12 +86,22 @@ function Numbers({ facts }: { facts: Facts }): JSX.Element {
   if (facts.efficiency) rows.push(...operations(facts.efficiency));
   if (facts.parameters !== null) rows.push(["Parameters", grouped(facts.parameters)]);
   if (facts.parameter_bytes !== null) rows.push(["Parameter memory", bytes(facts.parameter_bytes)]);
-  const peaks = Object.entries(facts.peak_memory_bytes);
-  peaks.sort(([a], [b]) => a.localeCompare(b, undefined, { numeric: true }));
-  for (const [device, peak] of peaks) {
-    rows.push([`Peak memory, ${sideName(device)}`, bytes(peak)]);
-  }
+  rows.push(...peakMemory(facts.peak_memory_bytes));
   return <FactList class="numbers" facts={rows} />;
+}
+
+/** A row for each device, or one for many. */
+function peakMemory(peaks: Record<string, number>): [string, string][] {
+  const all = Object.entries(peaks);
+  all.sort(([a], [b]) => a.localeCompare(b, undefined, { numeric: true }));
+  const each = all.map(([device, peak]): [string, string] => [
+    `Peak memory, ${sideName(device)}`,
+    bytes(peak),
+  ]);
+  if (all.length <= MANY_DEVICES) return each;
+  const [least, most] = [Math.min, Math.max].map((of) => bytes(of(...Object.values(peaks))));
+  const range = least === most ? `${most} each` : `${least} – ${most}`;
+  return [[`Peak memory of ${all.length} devices`, range]];
 }
 
 /** `training steps 71 %, evaluation 24 %`. */

@@ -44,8 +44,15 @@ export const query: Pane = {
     ),
 };
 
+/** A query that finds something in this trace. */
+function firstQuery(store: Store): string {
+  const { facts, has } = store.overview.value.value ?? {};
+  if (facts || !has) return "select * from steps";
+  return `select * from ${has.contexts ? "contexts" : "memory"}`;
+}
+
 function Live({ store }: { store: Store }): JSX.Element {
-  const text = useSignal(store.view.value.sql || "select * from steps");
+  const text = useSignal(store.view.value.sql || firstQuery(store));
   const run = (): void => {
     store.set({ sql: text.value.trim() });
     runsOf(store).value++;

@@ -188,8 +188,8 @@ function Lines({ store, value }: { store: Store; value: Source }): JSX.Element {
           </caption>
           <thead>
             <tr>
-              {columns.map(({ title, hint }) => (
-                <th key={title} scope="col" class="number" title={hint}>
+              {columns.map(({ key, title, hint }) => (
+                <th key={title} scope="col" class={costClass(key)} title={hint}>
                   {title}
                 </th>
               ))}
@@ -239,7 +239,7 @@ function SourceRow(props: {
       onClick={cost ? choose : undefined}
     >
       {props.columns.map(({ key }) => (
-        <td key={key} class={key.startsWith("backward") ? "number backward" : "number"}>
+        <td key={key} class={costClass(key)}>
           {cost && cost[key] > 0 ? milliseconds(cost[key]) : ""}
         </td>
       ))}
@@ -249,6 +249,12 @@ function SourceRow(props: {
       <td class="code">{text}</td>
     </tr>
   );
+}
+
+/** What a narrow window leaves out, and what runs elsewhere. */
+function costClass(key: CostColumn["key"]): string {
+  const [kind] = key.split("_");
+  return kind === "own" || kind === "backward" ? `number ${kind}` : "number";
 }
 
 function chosenLine(store: Store, file: string): ReadonlySet<number> | undefined {
