@@ -81,7 +81,9 @@ class TraceFile:
         from stepscope.load import open  # loads NumPy and Arrow: not for `--help`
         from stepscope.trace.freed_memory import freed_memory_kept
 
-        with progress_bar(f"reading {self.path}") as progress, freed_memory_kept():
+        # Until the command ends: what it derives takes and frees as large arrays as reading does.
+        click.get_current_context().find_root().with_resource(freed_memory_kept())
+        with progress_bar(f"reading {self.path}") as progress:
             return open(
                 self.path, model=self.model, as_recorded=self.as_recorded, cache=self.cache,
                 progress=progress,

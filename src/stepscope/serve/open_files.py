@@ -100,8 +100,8 @@ class TraceFile:
                     self.path, model=model, cache=cache, progress=self._report,
                     as_recorded=self._as_recorded,
                 )  # fmt: skip
-            self.message = "building the timeline"
-            self._view = _warmed(TraceView(trace, other))
+                self.message = "building the timeline"
+                self._view = _warmed(TraceView(trace, other))
         except StepscopeError as error:
             self._fail(str(error))
         except Exception as error:
