@@ -248,15 +248,30 @@ params, x = jnp.stack([params] * 4), x.reshape(4, 64, 64)
 for step in range(30):
     params = update(params, x)
 """
+PMAPPED_TWICE = """
+def train_step(params, x):
+    return params - 0.1 * mean_gradients(params, x)
+
+def eval_step(params, x):
+    return loss_of(params, x)
+
+update, evaluate = (jax.pmap(each, axis_name="devices") for each in (train_step, eval_step))
+params, x = jnp.stack([params] * 4), x.reshape(4, 64, 64)
+for step in range(30):
+    params = update(params, x)
+    for _ in range(2):
+        evaluate(params, x)
+"""
 
 
 @pytest.mark.parametrize(
     ("loop", "ends_after", "wanted"),
     [
         (SHARDED, "apply", {"mean_gradients": (2, 4), "accumulate": (2, 4), "apply": (1, 4)}),
-        (PMAPPED, "pmap", {"_fun": (1, 4)}),
+        (PMAPPED, "<lambda>", {"_fun": (1, 4)}),
+        (PMAPPED_TWICE, "train_step", {"_fun": (3, 4)}),
     ],
-    ids=["shard_map", "pmap"],
+    ids=["shard_map", "pmap", "pmap with evaluation"],
 )
 def test_on_several_devices_each_step_holds_its_own_executions(tmp_path, loop, ends_after, wanted):
     """With `shard_map`, accumulated gradients, and evaluation between steps; and with `pmap`."""

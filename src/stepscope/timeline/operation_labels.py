@@ -30,7 +30,7 @@ _RULES: tuple[_Rule, ...] = (
     (re.compile(r"^stepscope\.(?:evaluation|checkpointing|block): (.*) \(.*\)$"),
      lambda found: found[1]),
     (re.compile(r"^Optimizer\.\w+#(.+)$"), lambda found: found[1]),
-    (re.compile(r"^enumerate\(DataLoader\)#.*$"), lambda found: "enumerate(DataLoader)"),
+    (re.compile(r"^(enumerate\((?:DataLoader|grain|tf\.data)\))#.*$"), lambda found: found[1]),
     (re.compile(r"^#+ *(.*?) *#+$"), lambda found: found[1]),
 )  # fmt: skip
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from facts import of_events
 from traced_steps import SITE, traced
 
 from stepscope.annotate import annotate
+from stepscope.annotate.names.named_scopes import scope_of
+from stepscope.annotate.stages.compiled_evaluation import with_evaluation
 from stepscope.testing import drawn_trace
+from stepscope.trace.schema import STAGES
 
 STEP = ["train.py:20 step"]
 OPTAX = f"{SITE}/optax/_src/transform.py:9 scale_by_adam.<locals>.update_fn"
@@ -73,6 +78,49 @@ def test_a_program_that_runs_what_another_differentiates_is_evaluation() -> None
         "mean": "evaluation",
         "augment": "other",
     }
+
+
+ROLLOUT = ("dot.3", "jit(rollout)/dot_general", ["train.py:50 rollout", "train.py:3 loss"])
+TAKES = {"jit_step": {"takes": ["64x4:32", "64:32", "256x10:32"], "makes": ["4x4:32"]}}
+
+
+@pytest.mark.parametrize(
+    ("makes", "stage"),
+    [
+        (["64x4:32", "64:32"], "forward"),
+        (["64x4:32", "64:8"], "forward"),
+        (["10:32"], "evaluation"),
+        ([], "evaluation"),
+    ],
+    ids=["what it trains with", "a part of it", "metrics", "a scalar"],
+)
+def test_a_program_that_makes_what_training_takes_is_forward(makes: list[str], stage: str) -> None:
+    """Such as a rollout, or a teacher's targets; it runs in the only step."""
+    made = {"jit_rollout": {"takes": ["4x4:32"], "makes": makes}}
+    found = of_events(traced(*TRAINED, ROLLOUT, shapes={**TAKES, **made}), "stage")
+    assert found["dot.3"] == stage
+
+
+@pytest.mark.parametrize(
+    ("makes", "stage"), [(["256x10:32"], "evaluation"), (["64x4:32", "64:32"], "forward")]
+)
+def test_results_shaped_like_labels_are_an_evaluation_now_and_then(
+    makes: list[str], stage: str
+) -> None:
+    """Its logits have the shape of the labels that training takes; it runs in one step of two."""
+    drawn = traced(*TRAINED, ROLLOUT)
+    again = annotate(drawn_trace("main | 0 450 | train#step_num=0 | cat=annotation\n"
+                                 "main | 450 500 | train#step_num=1 | cat=annotation"))  # fmt: skip
+    stages_ = drawn.events.text("stage").codes.astype(np.int64)
+    program = np.array([["step", "rollout"].index(scope_of(text).program) if text else -1
+                        for text in drawn.events.text("scope")])  # fmt: skip
+    stages_[program != 0] = -1
+    made = {"jit_rollout": {"takes": [], "makes": makes}}
+    trace = drawn.with_table(again["steps"]).with_metadata(
+        properties={"program_shapes": {**TAKES, **made}}
+    )
+    found = with_evaluation(trace, stages_, program, ["step", "rollout"])
+    assert STAGES[found[program == 1][0]] == stage
 
 
 def test_functions_of_libraries_and_the_compiled_function_itself_show_no_evaluation() -> None:

@@ -24,6 +24,7 @@ def traced(
     *operations: tuple[str, str, list[str]],
     inputs: Mapping[str, Sequence[str]] = MappingProxyType({}),
     arguments: Sequence[Argument] = (),
+    shapes: Mapping[str, Mapping[str, Sequence[str]]] = MappingProxyType({}),
 ) -> Trace:
     """One step of operations, each with its name, scope and stack of `FILE:LINE FUNCTION`.
 
@@ -31,6 +32,7 @@ def traced(
         operations: as they run one after the other.
         inputs: what the operation of each name takes: names of arguments, and other operations.
         arguments: of the program, as the reader of profiles has them.
+        shapes: what each program takes and makes, as the reader of profiles has them.
     """
     numbers: dict[tuple[int, str], int] = {}
     rows, text = [], ["main | 0 500 | PjitFunction(step) | cat=runtime"]
@@ -63,7 +65,9 @@ def traced(
     trace = trace.with_table(Table(ORIGINS, origins)).with_table(Table(FRAMES, frames))
     of_name = {operations[index][0]: rows[index] for index in range(len(operations))}
     trace = trace.with_table(_inputs(of_name, inputs))
-    properties = {**trace.metadata.properties, "arguments": list(arguments)}
+    properties = {
+        **trace.metadata.properties, "arguments": list(arguments), "program_shapes": shapes,
+    }  # fmt: skip
     return annotate(trace.with_metadata(properties=properties))
 
 

@@ -10,7 +10,7 @@ from stepscope.annotate.names.compiled_calls import called_function, is_compiled
 from stepscope.annotate.names.named_scopes import Scope, scope_of
 from stepscope.annotate.names.optimizer_frames import in_optimizer
 from stepscope.annotate.names.range_names import CODE, stage_of_names
-from stepscope.annotate.stages.compiled_evaluation import in_evaluation
+from stepscope.annotate.stages.compiled_evaluation import with_evaluation
 from stepscope.annotate.stages.gradient_sums import sums_gradients
 from stepscope.arrays import Codes8, IntArray, Mask
 from stepscope.trace.nesting import inherit
@@ -26,7 +26,8 @@ def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
 
     Transformations identify the operations of a differentiated function, and stacks those of an
     optimizer. A program all of one stage, such as a backward pass compiled by itself, gives it to
-    its calls and to what the compiler added; one that runs what others differentiate is evaluation.
+    its calls and to what the compiler added; one that runs what others differentiate is evaluation,
+    or forward if these take what it makes.
     The rest of a program is assigned by position:
     `other` before the forward pass, `optimizer` after the first gradient. If nothing is
     differentiated, everything else that was compiled is forward. Operations outside of `jax.jit`
@@ -70,13 +71,13 @@ def _stages_of_callers(trace: Trace) -> Codes8:
 def _with_rest_of_programs(trace: Trace, stage: IntArray, scopes: list[Scope]) -> IntArray:
     """Assign what its own scope does not, from the rest of its program."""
     codes = trace.events.text("scope").codes
-    number = {name: code for code, name in enumerate(sorted({one.program for one in scopes}))}
+    functions = sorted({one.program for one in scopes})
+    number = {name: code for code, name in enumerate(functions)}
     program = _table([number[scope.program] for scope in scopes], np.int32)[codes]
     single = _single_stages(stage, program, len(number))
     added = _table([scope.primitive.startswith(_BY_COMPILER) for scope in scopes])[codes] > 0
     stage = np.where((stage == _NONE) & added, single[program], stage)
-    evaluates = in_evaluation(trace, stage, program)
-    stage = np.where(evaluates, CODE["evaluation"], stage)
+    stage = with_evaluation(trace, stage, program, functions)
     single = _single_stages(stage, program, len(number))
     _assign_by_position(trace, stage, program)
     stage = np.where(stage == _NONE, single[program], stage)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +11,9 @@ from jax._src.lib import _profiler
 
 from stepscope.capture.jax import OTHER_PROFILER
 from stepscope.capture.jax.jax_waits import watch_waits
+from stepscope.capture.jax.loading_ranges import LoadingRanges
 from stepscope.capture.jax.run_ahead import RunAhead
 from stepscope.capture.options import RecordOptions
-from stepscope.capture.patch import replace
 from stepscope.errors import CaptureError
 
 MARK = "stepscope.step"
@@ -114,30 +111,6 @@ class WaitRanges:
     def end(self, token: Any) -> None:
         """It is over."""
         token.__exit__(None, None, None)
-
-
-class LoadingRanges:
-    """Ranges around each request for a batch, named as torch.profiler names them, until closed."""
-
-    def __init__(self) -> None:
-        module = sys.modules.get("torch.utils.data.dataloader")
-        iterator: Any = getattr(module, "_BaseDataLoaderIter", None)
-        self._restore: Callable[[], None] = lambda: None
-        if iterator is not None:
-            self._restore = replace(iterator, "__next__", self._around(iterator.__next__))
-
-    def close(self) -> None:
-        """Leave torch as it was."""
-        self._restore()
-
-    def _around(self, original: Any) -> Any:
-        @functools.wraps(original)
-        def watched(iterator: Any) -> Any:
-            name = f"enumerate(DataLoader)#{type(iterator).__name__}.__next__"
-            with jax.profiler.TraceAnnotation(name):
-                return original(iterator)
-
-        return watched
 
 
 def require_session() -> None:

@@ -11,6 +11,7 @@ compiled functions are reported as calls too (`eager_gradients`).
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -133,11 +134,25 @@ def name_of(function: Any) -> str | None:
         return None if made_by == _PART_OF_GRADIENT else "compiled"
     module = getattr(function, "__module__", None)
     if module == _PMAP:
-        return "pmap"  # runs the program's function in one of JAX
+        return _name_under_pmap(function)
     if not module or module.partition(".")[0] in _OF_JAX:
         return None
     name: str = function.__qualname__.rpartition("<locals>.")[2]
     return name
+
+
+def _name_under_pmap(function: Any) -> str:
+    """The name of the function that a function of JAX runs on each device; "pmap" if unknown.
+
+    JAX compiles a function of its own that has the program's in its closure (jax/_src/pmap.py).
+    """
+    try:
+        compiled = inspect.unwrap(function)
+        place = compiled.__code__.co_freevars.index("fun")
+        mapped = compiled.__closure__[place].cell_contents.f
+        return str(mapped.__qualname__).rpartition("<locals>.")[2]
+    except (AttributeError, TypeError, ValueError):
+        return "pmap"
 
 
 class CompilationCounter:

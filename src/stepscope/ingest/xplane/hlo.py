@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.ingest.xplane.hlo_buffers import arguments_of, buffers_of
+from stepscope.ingest.xplane.hlo_buffers import arguments_of, buffers_of, shapes_of
 from stepscope.ingest.xplane.hlo_inputs import Argument, Input, Inputs
 from stepscope.ingest.xplane.hlo_lenders import lenders_of
 from stepscope.ingest.xplane.hlo_origins import (
@@ -54,6 +54,7 @@ class Programs:
     Attributes:
         buffers: sizes of the arguments of each program that was read, by name; of programs with
             the same name the largest.
+        shapes: what each of these programs takes and makes, as `shapes_of` has it.
         arguments: those of the program that has most bytes of them under names, such as
             `params['Dense_0']`, or else most bytes.
         frames: the Python frames to which the origins of instructions refer.
@@ -65,6 +66,7 @@ class Programs:
         self._by_name: dict[str, Span] = {}
         self._read: dict[Span, dict[str, Instruction]] = {}
         self.buffers: dict[str, dict[str, int]] = {}
+        self.shapes: dict[str, dict[str, list[str]]] = {}
         self.arguments: list[Argument] = []
         self.frames: SourceFrames = Interner()
         for plane in planes:
@@ -102,6 +104,7 @@ class Programs:
             found = buffers_of(self._source, module)
             if found["argument_bytes"] >= self.buffers.get(name, {}).get("argument_bytes", 0):
                 self.buffers[name] = found
+                self.shapes[name] = shapes_of(self._source, module)
 
 
 def _named_bytes(arguments: list[Argument]) -> tuple[int, int]:

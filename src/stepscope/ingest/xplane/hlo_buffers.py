@@ -7,6 +7,7 @@ and HloInputOutputAliasProto.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from stepscope.ingest.xplane.hlo_shapes import Array, Shapes
 from stepscope.ingest.xplane.protobuf import Span
@@ -39,6 +40,22 @@ def buffers_of(source: Source, module: Span) -> dict[str, int]:
         name: round(sum(array.bytes for array in arrays))
         for name, arrays in zip(names, sizes, strict=True)
     }
+
+
+def shapes_of(source: Source, module: Span) -> dict[str, list[str]]:
+    """Shapes by which the programs of a profile can be seen to hand data to each other.
+
+    Returns:
+        `takes`: shapes of its arguments; `makes`: shapes of results that no argument has. As
+        `64x128:32`, with the bits of an element; no scalars; each once.
+    """
+    arguments, results = _program_shape(source, module, Shapes(source))
+    return {"takes": _texts(arguments), "makes": _texts(set(results) - set(arguments))}
+
+
+def _texts(arrays: Iterable[Array]) -> list[str]:
+    shaped = {array for array in arrays if array.elements > 1}
+    return sorted(f"{'x'.join(map(str, array.dimensions))}:{array.bits}" for array in shaped)
 
 
 def arguments_of(source: Source, module: Span) -> list[tuple[str, int, int]]:

@@ -147,6 +147,7 @@ class _Profile:
             properties={
                 "hostnames": list(hosts),
                 "programs": self._programs.buffers,
+                "program_shapes": self._programs.shapes,
                 "arguments": self._programs.arguments,
                 "planes": {
                     name: {

@@ -1,0 +1,86 @@
+"""Requests for batches have ranges while steps are recorded; run by `test_with_jax.py`."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import contextmanager
+from types import ModuleType
+
+import jax
+import pytest
+
+from stepscope.annotate.names.range_names import stage_of_range
+from stepscope.capture.jax.loading_ranges import LoadingRanges
+
+
+class DatasetIterator:
+    """As grain's: each kind of iterator asks the one below it."""
+
+    def __next__(self):
+        raise NotImplementedError
+
+
+class Elements(DatasetIterator):
+    def __init__(self):
+        self.left = 7
+
+    def __next__(self):
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return self.left
+
+
+class Batches(DatasetIterator):
+    def __init__(self, below):
+        self.below = below
+
+    def __next__(self):
+        return [next(self.below) for _ in range(3)]
+
+
+ORIGINAL = {kind: vars(kind)["__next__"] for kind in (DatasetIterator, Elements, Batches)}
+
+
+@pytest.fixture
+def ranges(monkeypatch):
+    """The names of the ranges, while grain's iterators are watched."""
+    names = []
+
+    @contextmanager
+    def annotation(name):
+        names.append(name)
+        yield
+
+    monkeypatch.setattr(jax.profiler, "TraceAnnotation", annotation)
+    module = ModuleType("grain")
+    module.DatasetIterator = DatasetIterator
+    monkeypatch.setitem(sys.modules, "grain._src.python.dataset.dataset", module)
+    watching = LoadingRanges()
+    yield names
+    watching.close()
+    assert {kind: vars(kind)["__next__"] for kind in ORIGINAL} == ORIGINAL
+
+
+def test_each_request_of_the_loop_is_one_range(ranges):
+    batches = Batches(Elements())
+    assert [next(batches), next(batches)] == [[6, 5, 4], [3, 2, 1]]
+    assert ranges == ["enumerate(grain)#Batches.__next__"] * 2
+    assert {stage_of_range(name) for name in ranges} == {"data_loading"}
+
+
+def test_the_end_of_the_data_is_passed_on(ranges):
+    batches = Batches(Elements())
+    with pytest.raises(StopIteration):
+        for _ in range(3):
+            next(batches)
+    next(Elements())
+    assert len(ranges) == 4  # the request that failed is over
+
+
+def test_threads_that_load_ahead_have_none(ranges):
+    loading = threading.Thread(target=next, args=(Batches(Elements()),))
+    loading.start()
+    loading.join()
+    assert ranges == []
