@@ -11,7 +11,8 @@ from stepscope.annotate import annotate
 from stepscope.annotate.names.named_scopes import scope_of
 from stepscope.annotate.stages.compiled_evaluation import with_evaluation
 from stepscope.testing import drawn_trace
-from stepscope.trace.schema import STAGES
+from stepscope.trace.schema import KERNEL_KINDS, STAGES
+from stepscope.trace.table import Text
 
 STEP = ["train.py:20 step"]
 OPTAX = f"{SITE}/optax/_src/transform.py:9 scale_by_adam.<locals>.update_fn"
@@ -170,3 +171,21 @@ def test_in_a_whole_step_the_copies_of_the_compiler_are_assigned_by_position() -
         "stage",
     )
     assert (found["PjitFunction(step)"], found["copy.1"]) == ("other", "forward")
+
+
+@pytest.mark.parametrize("kind", ["convolution", "gemm", "elementwise"])
+@pytest.mark.parametrize("name", ["adam/mul", "cond/branch_0_fun/mul", "adam/dot_general", "sub"])
+def test_a_product_that_xla_gave_the_name_of_its_factor_is_a_gradient(kind: str, name: str) -> None:
+    """An update that multiplies matrices itself, as Shampoo does, has products of its own name."""
+    drawn = traced(*TRAINED, ("product", f"jit(step)/{name}", ["train.py:9 step", OPTAX]))
+    is_product = drawn.events.text("name").mask("product")
+    kinds = Text(np.where(is_product, KERNEL_KINDS.index(kind), -1).astype(np.int8), KERNEL_KINDS)
+    found = of_events(annotate(drawn.with_events(kind=kinds)), "stage")
+    merged = kind != "elementwise" and not name.endswith("dot_general")
+    assert found["product"] == ("backward" if merged else "optimizer")
+
+
+def test_without_a_backward_pass_a_product_is_no_gradient() -> None:
+    drawn = traced(("product", "jit(predict)/mul", ["train.py:9 predict"]))
+    kinds = Text(np.full(len(drawn.events), KERNEL_KINDS.index("gemm"), np.int8), KERNEL_KINDS)
+    assert of_events(annotate(drawn.with_events(kind=kinds)), "stage")["product"] == "forward"

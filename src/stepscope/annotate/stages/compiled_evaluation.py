@@ -15,10 +15,9 @@ import numpy as np
 from stepscope.annotate.names.origin_frames import frames_of_events, is_users
 from stepscope.annotate.names.range_names import CODE
 from stepscope.annotate.names.traced_frames import frames_below_call
-from stepscope.arrays import Ids, IntArray, Mask
+from stepscope.arrays import Ids, IntArray
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
-
 
 _PROGRAM = "jit_{}"  # XLA's name for the program of a function
 _SHAPES_OF_DATA = 2  # rollouts have several; one alone may be that of labels

@@ -11,6 +11,7 @@ from stepscope.annotate.names.named_scopes import Scope, scope_of
 from stepscope.annotate.names.optimizer_frames import in_optimizer
 from stepscope.annotate.names.range_names import CODE, stage_of_names
 from stepscope.annotate.stages.compiled_evaluation import with_evaluation
+from stepscope.annotate.stages.gradient_products import merged_gradients
 from stepscope.annotate.stages.gradient_sums import sums_gradients
 from stepscope.arrays import Codes8, IntArray, Mask
 from stepscope.trace.nesting import inherit
@@ -78,6 +79,8 @@ def _with_rest_of_programs(trace: Trace, stage: IntArray, scopes: list[Scope]) -
     added = _table([scope.primitive.startswith(_BY_COMPILER) for scope in scopes])[codes] > 0
     stage = np.where((stage == _NONE) & added, single[program], stage)
     stage = with_evaluation(trace, stage, program, functions)
+    differentiates = np.isin(program, np.unique(program[stage == CODE["backward"]]))
+    stage[differentiates & merged_gradients(trace)] = CODE["backward"]
     single = _single_stages(stage, program, len(number))
     _assign_by_position(trace, stage, program)
     stage = np.where(stage == _NONE, single[program], stage)

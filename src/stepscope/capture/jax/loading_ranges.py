@@ -61,7 +61,7 @@ class LoadingRanges:
         return watched
 
 
-def _with_derived(base: type) -> Iterator[type]:
+def _with_derived(base: type[Any]) -> Iterator[type[Any]]:
     """A class and all classes derived from it."""
     yield base
     for derived in base.__subclasses__():
