@@ -12,11 +12,15 @@ EXPLAINS = ("host", "synchronization")
 LEAST = 0.05
 _NAMES = (
     r"(?i)torch/serialization\.py\(\d+\): _?save$|^torch\.save|safetensors.*: save_file"
-    r"|(?<![a-z])_?save_(checkpoint|pretrained|model|state)"
+    r"|(?<![a-z])_?save_(checkpoint|pretrained|model|state)|^stepscope\.checkpointing: "
 )
 ADVICE = (
     "Save less often, and in the background: copy the state to pinned memory and write it in "
     "another thread (torch.distributed.checkpoint.async_save)."
+)
+JAX = (
+    "Save less often, and in the background: orbax.checkpoint.AsyncCheckpointer copies the state "
+    "to the host and writes it in another thread."
 )
 LIBRARIES = {
     "transformers": "Raise save_steps in TrainingArguments, or set save_only_model=True.",
@@ -38,7 +42,7 @@ def checkpoint_in_loop(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         f"Saving a checkpoint takes {rounded(spent)} ms per step, while training "
         f"waits{context.main_place(rows)}.",
-        context.advice(ADVICE, **LIBRARIES),
+        context.advice(ADVICE, jax=JAX, **LIBRARIES),
         rows,
         context.bound(spent, "at most this time"),
         recurs=False,

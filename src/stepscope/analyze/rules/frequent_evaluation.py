@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
 
 EXPLAINS = ("host", "synchronization")
@@ -15,6 +16,7 @@ _NAMES = (
     r"|validate|validation(_loop|_step|_epoch)?|eval_(step|epoch|loop))(?![a-z])"
 )
 ADVICE = "Evaluate less often, on fewer batches, and under torch.inference_mode()."
+JAX = "Evaluate less often, or on fewer batches."
 LIBRARIES = {
     "transformers": "Raise eval_steps in TrainingArguments.",
     "lightning": "Raise val_check_interval or check_val_every_n_epoch, or lower limit_val_batches.",
@@ -25,10 +27,13 @@ LIBRARIES = {
 def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
     """Evaluation that takes 20 % or more of the recorded time.
 
-    Silent if no function or range has such a name.
+    Silent if no function or range has such a name; programs of JAX that run what is trained,
+    without differentiating it, need no name.
     """
     ranges = context.find(_NAMES, category=("python", "annotation"), on_device=False)
     rows = context.outermost(ranges)
+    if not len(rows) and context.is_jax:
+        rows = _compiled(context)
     spent = context.longer_side_ms(rows)
     if not len(rows) or spent < LEAST * context.steady_ms:
         return
@@ -36,8 +41,16 @@ def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
         f"Evaluation takes {spent / context.steady_ms:.0%} of the recorded time, {rounded(spent)} "
         "ms "
         f"per step{context.main_place(rows)}.",
-        context.advice(ADVICE, **LIBRARIES),
+        context.advice(ADVICE, jax=JAX, **LIBRARIES),
         rows,
         context.bound(spent, "at most this time"),
         recurs=False,
     )
+
+
+def _compiled(context: RuleContext) -> Rows:
+    """The operations of compiled programs that evaluate."""
+    on_device = context.find(stage="evaluation", on_device=True)
+    if len(on_device):
+        return on_device
+    return context.outermost(context.find(stage="evaluation", category="cpu_op", on_device=False))

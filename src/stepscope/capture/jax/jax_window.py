@@ -11,7 +11,7 @@ from jax._src.lib import _profiler
 
 from stepscope.capture.jax import OTHER_PROFILER
 from stepscope.capture.jax.jax_waits import watch_waits
-from stepscope.capture.jax.loading_ranges import LoadingRanges
+from stepscope.capture.jax.library_ranges import LibraryRanges
 from stepscope.capture.jax.run_ahead import RunAhead
 from stepscope.capture.options import RecordOptions
 from stepscope.errors import CaptureError
@@ -41,7 +41,7 @@ class JaxWindow:
         if jax_profiler._profile_state.profile_session is not None:
             raise CaptureError(OTHER_PROFILER)
         self._ahead = RunAhead()
-        self._ranges = (LoadingRanges(), WaitRanges())
+        self._ranges = (LibraryRanges(), WaitRanges())
         self._session: Any = _profiler.ProfilerSession(_options(options))
         self._original = _profiler.ProfilerSession
         _profiler.ProfilerSession = self._for_the_program

@@ -1,17 +1,19 @@
-"""Requests for batches have ranges while steps are recorded; run by `test_with_jax.py`."""
+"""Batches and checkpoints of libraries have ranges while steps are recorded; run by `test_with_jax.py`."""
 
 from __future__ import annotations
 
+import pickle
 import sys
 import threading
 from contextlib import contextmanager
 from types import ModuleType
 
 import jax
+import numpy as np
 import pytest
 
 from stepscope.annotate.names.range_names import stage_of_range
-from stepscope.capture.jax.loading_ranges import LoadingRanges
+from stepscope.capture.jax.library_ranges import LibraryRanges
 
 
 class DatasetIterator:
@@ -57,7 +59,7 @@ def ranges(monkeypatch):
     module = ModuleType("grain")
     module.DatasetIterator = DatasetIterator
     monkeypatch.setitem(sys.modules, "grain._src.python.dataset.dataset", module)
-    watching = LoadingRanges()
+    watching = LibraryRanges()
     yield names
     watching.close()
     assert {kind: vars(kind)["__next__"] for kind in ORIGINAL} == ORIGINAL
@@ -84,3 +86,15 @@ def test_threads_that_load_ahead_have_none(ranges):
     loading.start()
     loading.join()
     assert ranges == []
+
+
+def test_a_checkpoint_is_a_range_of_its_stage(ranges, tmp_path):
+    with open(tmp_path / "params.pkl", "wb") as file:
+        pickle.dump({"w": np.ones(3)}, file)
+    np.savez(tmp_path / "params.npz", w=np.ones(3))
+    assert ranges == [
+        "stepscope.checkpointing: pickle.dump ()",
+        "stepscope.checkpointing: numpy.savez ()",
+    ]
+    assert {stage_of_range(name) for name in ranges} == {"checkpointing"}
+    assert np.load(tmp_path / "params.npz")["w"].tolist() == [1, 1, 1]

@@ -1,0 +1,109 @@
+"""A JAX script with each defect that a CPU can show: the rule has its line, and is silent without.
+
+The script is recorded once without any defect, and once with each. Rules that need a quiet machine
+or a device are tested on a recorded profile (`tests/golden/jax`) and on drawn steps.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import stepscope
+from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
+
+if not find_spec("jax"):
+    pytest.skip("needs jax", allow_module_level=True)
+
+SCRIPT = """
+import io
+import pickle
+import sys
+import time
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+(DEFECT,) = sys.argv[1:]
+
+
+def load_batch():
+    with jax.profiler.TraceAnnotation("load_batch"):
+        if DEFECT == "input_bound":
+            time.sleep(0.2)
+        return np.ones((64, 512), np.float32)
+
+
+def loss_of(params, x):
+    loss = ((jnp.tanh(x @ params["a"]) @ params["b"]) ** 2).mean()  # frequent_evaluation
+    if DEFECT == "host_callbacks":
+        jax.debug.callback(lambda value: None, loss)  # host_callbacks
+    return loss
+
+
+def train_step(params, x):
+    loss, gradients = jax.value_and_grad(loss_of)(params, x)  # missing_donation
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), loss
+
+
+@jax.jit
+def evaluate(params, x):
+    return loss_of(params, x)
+
+
+step = jax.jit(train_step, donate_argnums=() if DEFECT == "missing_donation" else 0)
+params = {"a": jnp.ones((512, 512)), "b": jnp.ones((512, 512))}
+for number in range(24):
+    x = load_batch()
+    params, loss = step(params, x)
+    loss.block_until_ready()
+    if DEFECT == "frequent_evaluation":
+        for _ in range(6):
+            evaluate(params, np.ones((512, 512), np.float32)).block_until_ready()
+    if DEFECT == "checkpoint_in_loop":
+        for _ in range(20):
+            pickle.dump(jax.device_get(params), io.BytesIO())
+"""
+DEFECTS = (
+    "checkpoint_in_loop",
+    "frequent_evaluation",
+    "host_callbacks",
+    "input_bound",
+    "missing_donation",
+)
+
+
+def findings(folder: Path, defect: str) -> dict[str, Finding]:
+    script, capture = folder / "train.py", folder / f"{defect}.stepscope"
+    script.write_text(SCRIPT)
+    subprocess.run(
+        [sys.executable, "-m", "stepscope", "run", "--warmup", "4", "--steps", "4",
+         "-o", capture, script, defect],
+        cwd=folder, check=True, capture_output=True,
+    )  # fmt: skip
+    context = RuleContext(stepscope.open(capture, cache=False))
+    return {found.rule: found for found in apply_rules(context, RULES)}
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
+    return findings(tmp_path_factory.mktemp("clean"), "none")
+
+
+@pytest.mark.parametrize("rule", DEFECTS)
+def test_the_rule_fires_with_its_line(rule: str, tmp_path: Path) -> None:
+    found = findings(tmp_path, rule)
+    marked = [number for number, line in enumerate(SCRIPT.splitlines(), 1) if f"# {rule}" in line]
+    assert rule in found, sorted(found)
+    if marked:
+        lines = [one.line for one in found[rule].evidence if one.file.endswith("train.py")]
+        assert marked[0] in lines
+
+
+@pytest.mark.parametrize("rule", DEFECTS)
+def test_the_rule_is_silent_without_the_defect(rule: str, clean: dict[str, Finding]) -> None:
+    assert rule not in clean
