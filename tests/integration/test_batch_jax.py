@@ -117,18 +117,6 @@ for step in range(40):
         total = total + gradient(weights, jnp.ones((batch_size, 64)))
     weights = update(weights, total)
 """, 4),
-    "sum_in_a_jitted_function": ("""
-@jax.jit
-def accumulate(weights, total, x):
-    return total + jax.grad(loss)(weights, x)
-
-weights = jnp.ones((64, 32))
-for step in range(40):
-    total = jnp.zeros((64, 32))
-    for _ in range(4):
-        total = accumulate(weights, total, jnp.ones((batch_size, 64)))
-    weights = weights - 0.1 * total
-""", 4),
     "scan_over_parts_of_a_batch": ("""
 @jax.jit
 def update(weights, parts):

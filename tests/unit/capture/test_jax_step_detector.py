@@ -89,54 +89,6 @@ def test_of_two_called_equally_often_the_last_in_the_turn_ends_the_step() -> Non
     assert loop.ended[-3:] == ["generator_step"] * 3
 
 
-def summed(loop: Loop, lengths: list[int]) -> None:
-    """Steps that sum gradients in a function, from zeros, and apply the sum outside of any."""
-    for length in lengths:
-        params, total = Array(1000), Array(1000)
-        for _ in range(length):
-            total, _ = loop.call("accumulate", [params, total], (Array(1000), Array(4)))
-
-
-@pytest.mark.parametrize("length", [2, 3, 4, 9, 64])
-def test_a_sum_that_begins_again_is_a_step(length: int) -> None:
-    """Known from the third sum on: a step begins where its first call begins."""
-    loop = Loop()
-    summed(loop, [length] * 2)
-    loop.ended.clear()
-    summed(loop, [length] * 10)
-    assert loop.ended == ["accumulate"] * 10
-    assert (loop.detector.steps, loop.detector.is_sure) == (12, True)
-
-
-@pytest.mark.parametrize("lengths", [[5, 3, 4, 6, 2, 5, 9], [70] * 4, [1] * 30], ids=str)
-def test_sums_of_irregular_lengths_show_no_steps(lengths: list[int]) -> None:
-    """Each call is one, as if the state had been loaded from a checkpoint now and then."""
-    loop = Loop()
-    summed(loop, lengths)
-    assert loop.ended == ["accumulate"] * sum(lengths)
-
-
-def test_a_sum_that_another_function_applies_is_part_of_its_step() -> None:
-    loop, params = Loop(), Array(1000)
-    for _ in range(10):
-        total = Array(1000)
-        for _ in range(4):
-            total = loop.call("accumulate", [params, total], Array(1000))
-        params = loop.call("apply", [params, total], Array(1000))
-    assert loop.ended[-8:] == ["apply"] * 8
-
-
-def test_metrics_that_begin_again_do_not_end_steps() -> None:
-    """Parameters go on from call to call; their mean loss begins with zero at each log."""
-    loop, params, mean = Loop(), [Array(1000) for _ in range(20)], Array(8)
-    for step in range(60):
-        mean = Array(8) if step % 5 == 0 else mean
-        params, mean = loop.call(
-            "update", [params, mean], ([Array(1000) for _ in params], Array(8))
-        )
-    assert loop.ended == ["update"] * 60
-
-
 def test_where_nothing_carries_state_the_largest_ends_the_step_and_is_not_sure() -> None:
     loop = Loop()
     for _ in range(3):
