@@ -1,4 +1,4 @@
-"""Batches and checkpoints of libraries have ranges while steps are recorded; run by `test_with_jax.py`."""
+"""Batches and checkpoints of libraries have ranges during steps; run by `test_with_jax.py`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_threads_that_load_ahead_have_none(ranges):
 
 
 def test_a_checkpoint_is_a_range_of_its_stage(ranges, tmp_path):
-    with open(tmp_path / "params.pkl", "wb") as file:
+    with (tmp_path / "params.pkl").open("wb") as file:
         pickle.dump({"w": np.ones(3)}, file)
     np.savez(tmp_path / "params.npz", w=np.ones(3))
     assert ranges == [
