@@ -30,7 +30,7 @@ def training_step(tasks: int) -> Graph:
         Table(LINKS, {"source": source, "target": target, "kind": launch}),
         Table(THREADS, {"name": ["t"] * 6, "device": [-1] * 2 + [0] * 4, "ordered": [1] * 6}),
         Trace({}),
-        Window(0, (0,), np.zeros(2, np.int64), 0),
+        Window(0, (0,), np.zeros(2, np.int64), 0, 0),
     )
 
 

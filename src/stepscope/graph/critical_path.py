@@ -60,7 +60,9 @@ def _of_rank(simulation: Simulation, serves: Mask, rows: Rows) -> tuple[float, .
     start, end = simulation.start_ns[rows], simulation.end_ns[rows]
     host, device_work = serves[rows], graph.on_device[rows]
     marks = graph.tasks["mark"][rows] > 0
-    begin = int(start[marks].min()) if marks.any() else 0
+    own_rank = int(graph.threads["rank"][graph.tasks["thread"][rows[0]]])
+    begun = int(start[marks].min()) if marks.any() else 0
+    begin = max(begun, int(simulation.earlier_end_ns[own_rank]))
     last = int(end[device_work | marks].max(initial=0))
     cpu = Intervals(start[host], (end + graph.tasks["gap_ns"][rows])[host]).clip(begin, last)
     device = Intervals(start[device_work], end[device_work]).clip(begin, last)
@@ -113,7 +115,9 @@ def critical_ms(simulation: Simulation) -> dict[str, dict[str, float]]:
     if not len(path):
         return {"stages": {}, "modules": {}}
     until = np.append(simulation.start_ns[path[1:]], simulation.end_ns[path[-1]])
-    spent = (until - simulation.start_ns[path]) / (1e6 * len(graph.window.steps))
+    begin = int(simulation.earlier_end_ns.min())  # what comes before is no part of the steps
+    spent = np.maximum(until - np.maximum(simulation.start_ns[path], begin), 0)
+    spent = spent / (1e6 * len(graph.window.steps))
     stages = graph.tasks.text("stage").take(path)
     paths = Text.of(path or "(root)" for path in graph.trace["modules"].text("path"))
     module = graph.tasks["module"][path]

@@ -31,11 +31,24 @@ class Simulation:
         counts = self.graph.on_device | (self.graph.tasks["mark"] > 0)
         return int(self.end_ns[counts].max(initial=0))
 
+    @cached_property
+    def earlier_end_ns(self) -> Times:
+        """When the device work of earlier steps has ended, by rank, int64, shape (ranks,), ns."""
+        tasks, window = self.graph.tasks, self.graph.window
+        rank = self.graph.threads["rank"][tasks["thread"]]
+        last = np.zeros(int(rank.max(initial=0)) + 1, np.int64)
+        if window.waits_for_earlier_work:
+            earlier = (tasks["step"] >= 0) & (tasks["step"] < window.steps[0])
+            earlier &= self.graph.on_device
+            np.maximum.at(last, rank[earlier], self.end_ns[earlier])
+        return last
+
     @property
     def step_ns(self) -> Times:
         """The length of each step: until the next begins, or its device work ends (last step).
 
-        With several ranks, the mean over the ranks.
+        The first begins when the work of earlier steps has ended too. With several ranks, the mean
+        over the ranks.
         """
         rank = self.graph.threads["rank"][self.graph.tasks["thread"]]
         marked = np.flatnonzero(self.graph.tasks["mark"] > 0)
@@ -46,6 +59,7 @@ class Simulation:
         np.maximum.at(last, rank[counts], self.end_ns[counts])
         ranks, place = np.unique(rank[marked], return_inverse=True)
         begins = self.start_ns[marked[np.argsort(place, kind="stable")]].reshape(len(ranks), -1)
+        begins[:, 0] = np.maximum(begins[:, 0], self.earlier_end_ns[ranks])
         ends = np.append(begins[:, 1:-1], last[ranks][:, None], axis=1)
         length: Times = np.mean(ends - begins[:, :-1], axis=0).astype(np.int64)
         return length

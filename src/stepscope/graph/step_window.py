@@ -15,6 +15,7 @@ from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 _MAX_GAP = 0.05
+_COLUMNS = "step", "start_ns", "end_ns", "device_end_ns", "window_start_ns"
 
 
 @dataclass(frozen=True)
@@ -26,19 +27,25 @@ class Window:
         steps: step numbers.
         starts_ns: when each step begins on the CPU, and when the last ends there; int64, shape
             (steps + 1,).
+        begin_ns: when the work of earlier steps has ended too, and the first step's window begins.
         end_ns: when the last step's device work has ended too.
     """
 
     rank: int
     steps: tuple[int, ...]
     starts_ns: Times
+    begin_ns: int
     end_ns: int
 
     @property
     def measured_ns(self) -> Times:
         """Measured length of each step: until the next begins; the last, until its work ends."""
-        ends = np.append(self.starts_ns[1:-1], self.end_ns)
-        return ends - self.starts_ns[:-1]
+        return np.diff([self.begin_ns, *self.starts_ns[1:-1], self.end_ns])
+
+    @property
+    def waits_for_earlier_work(self) -> bool:
+        """Whether the first step's window begins after the step begins on the CPU."""
+        return self.begin_ns > int(self.starts_ns[0])
 
 
 class _Step(NamedTuple):
@@ -48,6 +55,7 @@ class _Step(NamedTuple):
     start_ns: int
     end_ns: int
     device_end_ns: int
+    window_start_ns: int
 
 
 def find_window(
@@ -73,7 +81,8 @@ def find_window(
     last = run[-1]
     starts = np.array([*(step.start_ns for step in run), last.end_ns], np.int64)
     numbers = tuple(step.number for step in run)
-    window = Window(rank, numbers, starts, max(last.device_end_ns, last.end_ns))
+    end_ns = max(last.device_end_ns, last.end_ns)
+    window = Window(rank, numbers, starts, run[0].window_start_ns, end_ns)
     if not window.measured_ns.all():
         raise TraceError(f"{trace.metadata.source}: a step has no length")
     return window
@@ -96,7 +105,7 @@ def _contains(run: list[_Step], first: int, last: int) -> bool:
 def _runs(steps: Table, rank: int) -> list[list[_Step]]:
     """Runs of consecutive steps; each step lasts until the next begins."""
     table = steps.take(steps["rank"] == rank)
-    columns = (table[name].tolist() for name in ("step", "start_ns", "end_ns", "device_end_ns"))
+    columns = (table[name].tolist() for name in _COLUMNS)
     runs: list[list[_Step]] = []
     for step in map(_Step, *columns):
         last = runs[-1][-1] if runs else None

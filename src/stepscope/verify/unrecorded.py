@@ -83,8 +83,8 @@ def _measured_as(graph: Graph, factor: float) -> Graph:
     """The graph with the measured times of its steps scaled."""
     window, begin = graph.window, graph.window.starts_ns[0]
     starts = begin + _times(window.starts_ns - begin, factor)
-    end = int(begin + _times(window.end_ns - begin, factor))
-    return replace(graph, window=replace(window, starts_ns=starts, end_ns=end))
+    first, end = (int(begin + _times(at - begin, factor)) for at in (window.begin_ns, window.end_ns))
+    return replace(graph, window=replace(window, starts_ns=starts, begin_ns=first, end_ns=end))
 
 
 def _times(values: Any, factor: float) -> Times:

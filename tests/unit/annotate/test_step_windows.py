@@ -12,6 +12,8 @@ from facts import us
 from stepscope.annotate import annotate
 from stepscope.diff import compare
 from stepscope.graph.build_graph import build_graph
+from stepscope.graph.critical_path import breakdown
+from stepscope.graph.simulate import simulate
 from stepscope.summary.report_facts import summarize
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
@@ -87,7 +89,37 @@ def test_a_warm_up_step_and_a_pause_begin_new_sequences() -> None:
         """)
     )
     windows = us(trace, "steps", "window_start_ns", "window_end_ns", "device_busy_ns")
-    assert windows == [(0, 400, 5), (400, 500, 50), (500, 650, 55), (700, 850, 55)]
+    assert windows == [(0, 450, 55), (450, 500, 0), (500, 650, 55), (700, 850, 55)]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_first_step_holds_no_work_of_earlier_steps(seed: int) -> None:
+    """A warm-up step, steady ones, a pause shorter than the backlog, and steady ones."""
+    random = np.random.default_rng(seed)
+    lengths = [600, *random.integers(90, 110, 3), *random.integers(90, 110, 3)]
+    gaps = [0, 0, 0, int(random.integers(10, 60)), 0, 0, 0]
+    backlog = random.integers(1, 80)  # work that each step leaves for after it
+    lines, clock, last = [], 0, 0
+    ends = []
+    for step, (length, gap) in enumerate(zip(lengths, gaps, strict=True)):
+        launch, begin, end = clock + length - 9, max(last, clock + length - 8), clock + length
+        last = end + int(backlog)
+        lines += [f"main | {clock} {end} | ProfilerStep#{step + 4 * (step > 3)}",
+                  f"main | {launch} {launch + 1} | cudaLaunchKernel | corr={step + 1}",
+                  f"stream 7 | {begin} {last} | kernel | corr={step + 1}"]  # fmt: skip
+        ends.append(last)
+        clock = end + gap
+    trace = annotate(drawn_trace("\n".join(lines)))
+    found = us(trace, "steps", "window_start_ns", "window_end_ns")
+    starts = np.maximum(ends[:-1], np.cumsum(np.add(lengths, gaps))[:-1]).tolist()
+    assert found == list(zip([0, *starts], ends, strict=True))
+    windows = dict(zip(trace["steps"]["step"].tolist(), found, strict=True))
+    for first, last in ((1, 3), (2, 3), (8, 10), (9, 9)):
+        graph = build_graph(trace, steps=(first, last))
+        length = 1000 * (windows[last][1] - windows[first][0])
+        assert graph.window.measured_ns.sum() == simulate(graph).step_ns.sum() == length
+        sides = breakdown(simulate(graph))
+        assert sum(vars(sides).values()) * 1e6 * (last - first + 1) == pytest.approx(length)
 
 
 def test_a_step_whose_work_outlasts_the_next_one_keeps_its_range_on_the_cpu() -> None:

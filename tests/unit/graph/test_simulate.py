@@ -21,7 +21,7 @@ from stepscope.graph.step_window import Window
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
-EMPTY = Window(0, (0,), np.array([0, 0]), 0)
+EMPTY = Window(0, (0,), np.array([0, 0]), 0, 0)
 
 
 def made_graph(

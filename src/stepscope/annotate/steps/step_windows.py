@@ -3,9 +3,9 @@
 The device runs behind the CPU: while the CPU is in one step, the device may still complete the step
 before. A step is over when the CPU has left it and its device work has ended, so in a sequence of
 steps a window lasts from the end of the previous window to that moment; the first begins when its
-step begins on the CPU. Windows do not overlap and cover a sequence without gaps. A step's length is
-the length of its window, and device time is busy or idle within it, whichever step launched the
-work.
+step begins on the CPU and the work of earlier steps has ended. Windows do not overlap and cover a
+sequence without gaps. A step's length is the length of its window, and device time is busy or idle
+within it, whichever step launched the work.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def step_windows(steps: Table) -> tuple[Times, Times]:
     window_start, window_end = starts.copy(), ends.copy()
     first = np.append(np.flatnonzero(~follows(steps)), len(steps)).tolist()
     for begin, end in pairwise(first):
-        bounds = np.append(starts[begin], completed[begin:end])
+        earlier = completed[:begin].max(initial=starts[begin])
+        bounds = np.append(max(starts[begin], earlier), completed[begin:end])
         if (np.diff(bounds) <= 0).any():  # a later step had nothing left to do
             bounds = np.concatenate([starts[begin:end], completed[end - 1 : end]])
-        if end < len(starts):
-            bounds = np.minimum(bounds, starts[end])
+            np.minimum(window_end[:begin], starts[begin], out=window_end[:begin])
         window_start[begin:end], window_end[begin:end] = bounds[:-1], bounds[1:]
     return window_start, window_end
 
