@@ -82,9 +82,12 @@ class OptimizerWatch:
                 self._wrapped.append((cls, ours, step))
 
     def _wrap(self, step: Any) -> Step:
-        @torch.compiler.assume_constant_result  # Dynamo calls it while it traces
         def note_traced() -> None:
             self.traced_one = True
+
+        # As torch.compiler.assume_constant_result, which imports Dynamo: it is called once, while
+        # Dynamo traces.
+        vars(note_traced)["_dynamo_marked_constant"] = True
 
         @functools.wraps(step)
         def watched(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
