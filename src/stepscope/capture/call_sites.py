@@ -13,6 +13,7 @@ import torch
 from stepscope.capture.internal_files import is_internal
 
 _DEEPEST = 40  # frames that are searched for the model whose method runs
+_LARGEST = 1000  # a list or dict in which a module is searched
 _OWN_REFERENCES = 3  # of the frame, the variable, and the call that counts them
 
 
@@ -42,12 +43,34 @@ def call_site(frame: FrameType | None) -> tuple[str, int] | None:
 
 def name_in(frame: FrameType | None, module: Any) -> str | None:
     """The variable of `frame`, or the attribute of its `self`, that holds `module`."""
+    return next((name for name, held in _variables(frame) if held is module), None)
+
+
+def holder_in(frame: FrameType | None, module: Any) -> tuple[Any, str | None]:
+    """What holds `module` in a variable of `frame`, or in an attribute of its `self`.
+
+    Returns:
+        A module with its variable, such as an `nn.ModuleDict`; or `module` itself with its place
+        in a list or dict (`heads.0`); or `module` and None.
+    """
+    for name, held in _variables(frame):
+        if isinstance(held, torch.nn.Module) and _holds(held, module):
+            return held, name
+        if isinstance(held, (dict, list, tuple)) and len(held) <= _LARGEST:
+            parts = held.items() if isinstance(held, dict) else enumerate(held)
+            if found := [key for key, part in parts if part is module]:
+                return module, f"{name}.{found[0]}"
+    return module, None
+
+
+def _variables(frame: FrameType | None) -> list[tuple[str, Any]]:
+    """The variables of `frame` and the attributes of its `self`, innermost scope first."""
     if frame is None:
-        return None
+        return []
     local = _local_variables(frame)
-    scopes = [local, _attributes(local.get("self")), frame.f_globals]
-    names = (name for scope in scopes for name, held in scope.items() if held is module)
-    return next((name for name in names if name.strip("_") and name != "self"), None)
+    scopes = [local, _attributes(local.get("self")), dict(frame.f_globals)]
+    pairs = (pair for scope in scopes for pair in scope.items())
+    return [pair for pair in pairs if pair[0].strip("_") and pair[0] != "self"]
 
 
 def owner_of(frame: FrameType | None, module: Any) -> tuple[Any, FrameType | None]:

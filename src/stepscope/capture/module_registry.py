@@ -10,6 +10,7 @@ import torch
 from stepscope.capture.call_sites import (
     call_site,
     calling_frame,
+    holder_in,
     is_library,
     name_in,
     owner_of,
@@ -68,7 +69,7 @@ class ModuleRegistry:
         node = self._find(parent, unwrap(module))
         frame = calling_frame() if node is None or node.site is None else None
         if node is None and parent is self.top_level:
-            node = self._in_owner(frame, module) or self._root_for(module, name_in(frame, module))
+            node = self._in_owner(frame, module) or self._in_variable(frame, module)
         if node is None:
             return None
         node.site = node.site or call_site(frame)
@@ -101,6 +102,20 @@ class ModuleRegistry:
         known = caller is not None and not is_library(caller.f_code.co_filename)
         self.add_root(owner, name_in(caller, owner) if known else None)
         return self._find(self.top_level, unwrap(module))
+
+    def _in_variable(self, frame: FrameType | None, module: Any) -> Node | None:
+        """The root that a variable names, or the node in what a variable holds.
+
+        A second module in the same variable, as in a loop over layers, is known by its place.
+        """
+        name, inner = name_in(frame, module), unwrap(module)
+        if not is_bare(module) and (name is None or self._unused(name) != name):
+            holder, place = holder_in(frame, inner)
+            name = place or name
+            if holder is not inner:
+                self.add_root(holder, name)
+                return self._find(self.top_level, inner)
+        return self._root_for(module, name)
 
     def _root_for(self, module: Any, name: str | None) -> Node:
         """Loss modules are often created for each call: those of one class share a root."""

@@ -341,3 +341,46 @@ def test_a_class_that_a_function_made_has_the_name_that_it_was_given(registry):
 
     (root,) = describe_registry(registry)["roots"]
     assert root["class"].rpartition(".")[2] == "MyLinear"
+
+
+def paths(registry):
+    """Of all nodes that a call may mean."""
+    registry.refresh()
+    return [node.path for root in registry.roots for node in root.walk()]
+
+
+@pytest.mark.parametrize("container", [nn.ModuleDict, dict])
+def test_parts_of_a_container_that_is_never_called_are_named_by_it(registry, container):
+    trunk = nn.Linear(2, 2)
+    heads = container({"seg": nn.Linear(2, 2), "depth": nn.Linear(2, 1)})
+    for name in ("seg", "depth"):
+        heads[name](trunk(torch.ones(1, 2)))
+
+    assert {"trunk", "heads.seg", "heads.depth"} <= set(paths(registry))
+
+
+@pytest.mark.parametrize(
+    ("container", "expected"),
+    [(nn.ModuleList, ["0", "1", "2"]), (list, ["layer", "layers.1", "layers.2"])],
+)
+def test_the_layers_of_a_loop_are_named_by_their_places(registry, container, expected):
+    layers = container([nn.Linear(2, 2) for _ in range(3)])
+    x = torch.ones(1, 2)
+    for _ in range(2):
+        for layer in layers:
+            x = layer(x)
+
+    assert [path for path in paths(registry) if path] == expected
+
+
+def test_parts_of_a_model_that_only_the_script_calls_are_named_by_it(registry):
+    class Learner:
+        def __init__(self):
+            self.model = Translator()
+
+        def train(self):
+            return self.model.decoder(self.model.encoder.embedding(WORDS).long()[:, 0])
+
+    Learner().train()
+
+    assert {"encoder.embedding", "decoder", "decoder.layers.1"} <= set(paths(registry))
