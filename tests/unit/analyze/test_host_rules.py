@@ -27,6 +27,23 @@ def test_clipping_gradients_is_no_part_of_the_update() -> None:
     assert finding.gain.ms == pytest.approx(0.78)  # all of Optimizer.step
 
 
+def test_an_optimizer_of_sparse_gradients_has_no_faster_form_and_does_not_count() -> None:
+    text = UPDATE.format(name="SparseAdam") + calls("aten::mul_", 100, 130)
+    assert found("optimizer_loop", text) is None
+    also = f"main | 905 990 | Optimizer.step#AdamW.step\n{calls('aten::add_', 40, 906, 2)}"
+    finding = found("optimizer_loop", f"{text}\n{also}")
+    assert finding is not None
+    assert finding.what.startswith("AdamW ")
+    assert "40 operators" in finding.what
+
+
+def test_an_update_by_hand_has_no_optimizer_to_compile() -> None:
+    text = UPDATE.format(name="AdamW").replace("Optimizer.step#AdamW.step", "## optimizer ##")
+    finding = found("optimizer_loop", text + calls("aten::sub_", 100, 130))
+    assert finding is not None
+    assert "optimizer.step" not in finding.advice
+
+
 def test_lbfgs_works_on_one_vector_and_not_on_parameter_after_parameter() -> None:
     text = UPDATE.format(name="LBFGS") + calls("aten::mul_", 100, 130)
     assert found("optimizer_loop", text) is None

@@ -16,7 +16,7 @@ MANY = 30
 _FUSED = r"_fused_|[Ff]used_?(Adam|SGD|LAMB|Adagrad|adam|sgd)|FusedOptimizer"
 _FOREACH = r"^aten::_foreach_"
 _STEP = r"^Optimizer\.step#"
-_UPDATE = rf"{_STEP}(?!LBFGS\.)"
+_UPDATE = rf"{_STEP}(?!LBFGS\.|SparseAdam\.)"
 _CLASS = re.compile(r"^Optimizer\.step#(\w+)\.step")
 # What torch.optim takes for each class: PyTorch 2.x, `help(torch.optim.Adam)` and so on.
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
@@ -36,8 +36,9 @@ def optimizer_loop(context: RuleContext) -> Iterator[Finding]:
 
     Silent if a fused optimizer runs, if the optimizer calls fewer than 30 operators per step (on a
     device: launches fewer kernels), if nothing marks the optimizer, and if its class has no faster
-    implementation. Gradient clipping does not count if the update itself is marked, nor does LBFGS,
-    which updates all parameters as one vector.
+    implementation. Gradient clipping does not count if the update itself is marked, nor do LBFGS,
+    which updates all parameters as one vector, and SparseAdam, for whose gradients there is no
+    other.
     """
     updates = context.find(_UPDATE)
     marked = len(context.find(_STEP)) > 0
@@ -93,7 +94,12 @@ def _advice(context: RuleContext, name: str, looped: bool) -> str:
         if looped and context.has_device:
             return f"Create the optimizer with foreach=True: torch.optim.{name}(..., foreach=True)."
         return ""  # on a CPU foreach is a loop too
-    if name and not looped:
+    if not name:
+        return (
+            "Use Adam, AdamW, SGD or Adagrad of torch.optim with fused=True, or compile the "
+            "function that updates the weights with torch.compile."
+        )
+    if not looped:
         return ""
     return (
         "Compile the step of the optimizer: step = torch.compile(optimizer.step); or use Adam, "
