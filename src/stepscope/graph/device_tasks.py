@@ -55,7 +55,8 @@ def find_work(trace: Trace, window: Window) -> WindowWork:
     call = launch_of(trace).astype(np.int64)
     called = np.where(call >= 0, start[call], UNKNOWN)
     inside = (called >= begin) & (called < finish)
-    left_over = (called < begin) & (end > begin) & (start < finish)
+    until = np.where(call >= 0, window.end_ns, finish)  # the CPU may be steps ahead of the device
+    left_over = (called < begin) & (end > begin) & (start < until)
     wanted = _outermost(trace) & (inside | left_over)
     wanted &= trace["tracks"]["rank"][events["track"]] == window.rank
     rows = np.flatnonzero(wanted)

@@ -122,6 +122,19 @@ def test_a_first_step_holds_no_work_of_earlier_steps(seed: int) -> None:
         assert sum(vars(sides).values()) * 1e6 * (last - first + 1) == pytest.approx(length)
 
 
+def test_each_step_replays_alone_where_the_cpu_is_steps_ahead_of_the_device() -> None:
+    lines = []
+    for step in range(5):
+        lines += [f"main | {20 * step} {20 * step + 20} | ProfilerStep#{step}",
+                  f"main | {20 * step + 5} {20 * step + 6} | cudaLaunchKernel | corr={step + 1}",
+                  f"stream 7 | {100 * step + 10} {100 * step + 105} | kernel | corr={step + 1}"]  # fmt: skip
+    trace = annotate(drawn_trace("\n".join(lines)))
+    for step in range(1, 5):
+        graph = build_graph(trace, steps=(step, step))
+        assert graph.window.measured_ns.tolist() == [100_000]
+        assert simulate(graph).step_ns.tolist() == [100_000]
+
+
 def test_a_step_whose_work_outlasts_the_next_one_keeps_its_range_on_the_cpu() -> None:
     trace = annotate(
         drawn_trace("""
