@@ -125,10 +125,10 @@ def test_a_first_step_holds_no_work_of_earlier_steps(seed: int) -> None:
 def test_each_step_replays_alone_where_the_cpu_is_steps_ahead_of_the_device() -> None:
     lines = []
     for step in range(5):
-        cpu, device = 20 * step, 100 * step
+        cpu, begin = 20 * step, 100 * step + 10
         lines += [f"main | {cpu} {cpu + 20} | ProfilerStep#{step}",
                   f"main | {cpu + 5} {cpu + 6} | cudaLaunchKernel | corr={step + 1}",
-                  f"stream 7 | {device + 10} {device + 105} | kernel | corr={step + 1}"]  # fmt: skip
+                  f"stream 7 | {begin} {begin + 95} | kernel | corr={step + 1}"]  # fmt: skip
     trace = annotate(drawn_trace("\n".join(lines)))
     for step in range(1, 5):
         graph = build_graph(trace, steps=(step, step))
