@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -96,9 +97,18 @@ class Place:
     @property
     def code(self) -> str:
         """The line, such as `train.py:12 in step`; empty if unknown."""
+        return self._code(self.file)
+
+    @property
+    def short(self) -> str:
+        """For sentences: the line, of a long path the last two parts; else the module."""
+        parts = re.split(r"[/\\]", self.file)
+        return self._code("/".join(parts[-2:])) or self.module
+
+    def _code(self, file: str) -> str:
         line = f":{self.line}" if self.line is not None else ""
-        code = f"{self.file}{line}" + (f" in {self.function}" if self.function else "")
-        return code if self.file else ""
+        code = f"{file}{line}" + (f" in {self.function}" if self.function else "")
+        return code if file else ""
 
 
 @dataclass(frozen=True)

@@ -267,16 +267,14 @@ class RuleContext:
     def place(self, row: int) -> str:
         """The source of an event, such as ` in net.py:12`, else its module; empty if unknown."""
         first = self._places.of(np.array([row]), 1)[0]
-        where = first.code or first.module
-        return f" in {where}" if where else ""
+        return f" in {first.short}" if first.short else ""
 
     def main_place(self, rows: Rows) -> str:
         """The source of most of the time of `rows`, in the form of `place`."""
         first, *others = self._places.of(np.asarray(rows), 1)
-        where = first.code or first.module
-        if not where:
+        if not first.short:
             return ""
-        return f", most in {where}" if others else f" in {where}"
+        return f", most in {first.short}" if others else f" in {first.short}"
 
 
 def _measured(tree: ContextTree, node: int) -> tuple[float, float]:

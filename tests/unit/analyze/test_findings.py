@@ -213,3 +213,18 @@ def test_a_rule_that_fails_is_named() -> None:
 
     with pytest.raises(RuleError, match=r"rule broken failed on .*KeyError: 'x'"):
         apply_rules(RuleContext(annotate(drawn_trace(LOADING))), [Rule(broken)])
+
+
+@pytest.mark.parametrize(
+    ("file", "short"),
+    [
+        ("/workspace/traces/train.py", "traces/train.py:23 in step"),
+        ("C:\\Users\\me\\src\\train.py", "src/train.py:23 in step"),
+        ("src/train.py", "src/train.py:23 in step"),
+        ("train.py", "train.py:23 in step"),
+        ("", "layer1"),
+    ],
+)
+def test_a_sentence_shortens_the_path_of_a_file_or_names_the_module(file: str, short: str) -> None:
+    place = Place("aten::mm", "forward", "layer1", file, 23, "step", 1.0, 1.0)
+    assert place.short == short
