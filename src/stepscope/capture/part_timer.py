@@ -54,7 +54,7 @@ class PartTimer:
         self._changes: list[tuple[int, int]] = []
         self._unix_ns = time.time_ns() - time.perf_counter_ns()
         self._since = _clocks()
-        self._counts_itself = True
+        self._counts_itself = self._tells_parts = True
         self._restore = [
             replace(holder, name, self._timed(getattr(holder, name), PARTS.index(part)))
             for holder, name, part in (
@@ -81,6 +81,10 @@ class PartTimer:
     def leave_itself_out(self) -> None:
         """From now on the recorder's own work is no time of a step, as no recording runs."""
         self._counts_itself = False
+
+    def tell_parts(self, tells: bool) -> None:
+        """Whether parts are timed from now on, between two steps; else all time is `rest`."""
+        self._tells_parts = tells
 
     def pause(self) -> None:
         """Other work of the recorder begins inside a step."""
@@ -115,14 +119,14 @@ class PartTimer:
 
     def model_begins(self) -> bool:
         """A model is called that no other module calls; whether its time is a part of its own."""
-        if threading.get_ident() != self._thread or self._open[-1] not in (_LOSS, _REST):
+        if not self._times_this() or self._open[-1] not in (_LOSS, _REST):
             return False
         self._begin(_FORWARD if torch.is_grad_enabled() else _EVALUATION)
         return True
 
     def optimizer_begins(self) -> bool:
         """An optimizer is asked for a step; whether its time is a part of its own."""
-        if threading.get_ident() != self._thread:
+        if not self._times_this():
             return False
         self._begin(_OPTIMIZER)
         return True
@@ -171,7 +175,7 @@ class PartTimer:
 
     def _timed(self, function: Callable[..., Any], part: int) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != self._thread:
+            if not self._times_this():
                 return function(*args, **kwargs)
             self._begin(part)
             try:
@@ -183,7 +187,7 @@ class PartTimer:
         return functools.wraps(function)(timed)
 
     def _optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or threading.get_ident() != self._thread:
+        if torch.compiler.is_compiling() or not self._times_this():
             return None
         self._begin(_OPTIMIZER)
         if callable(kwargs.get("closure")):
@@ -193,10 +197,14 @@ class PartTimer:
         return None
 
     def _optimizer_ended(self, optimizer: Any, args: object, kwargs: object) -> None:
-        if torch.compiler.is_compiling() or threading.get_ident() != self._thread:
+        if torch.compiler.is_compiling() or not self._times_this():
             return
         if self._open[-1] not in (_LOSS, _REST):
             self._end()
+
+    def _times_this(self) -> bool:
+        """Whether a part that begins here is timed."""
+        return self._tells_parts and threading.get_ident() == self._thread
 
 
 def _clocks() -> tuple[int, int]:
@@ -215,6 +223,7 @@ for _function in (
     PartTimer._begin,
     PartTimer._end,
     PartTimer._count,
+    PartTimer._times_this,
     PartTimer._note_change,
 ):
     hide_from_compiler(_function.__code__)

@@ -39,7 +39,7 @@ from stepscope.capture.step_detector import Kind, StepDetector
 from stepscope.capture.step_marks import StepMarks
 from stepscope.capture.timed_steps import FEWEST, TimedSteps
 from stepscope.capture.training_thread import TrainingThread
-from stepscope.capture.unrecorded_steps import UnrecordedSteps
+from stepscope.capture.unrecorded_steps import Detail, UnrecordedSteps
 from stepscope.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -283,10 +283,12 @@ class Recorder:
         timer.leave_itself_out()
         if self._clock:
             self._clock.leave_out_of(timer)
-        return UnrecordedSteps(timer, None if self._iterations.is_open else self._watch_calls)
+        return UnrecordedSteps(timer, None if self._iterations.is_open else self._time_in)
 
-    def _watch_calls(self, watches: bool) -> None:
-        if watches:
+    def _time_in(self, detail: Detail) -> None:
+        if self._timer:
+            self._timer.tell_parts(detail >= Detail.PARTS)
+        if detail is Detail.CALLS:
             self._ranges.only_report()
         else:
             self._ranges.remove()

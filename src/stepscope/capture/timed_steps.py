@@ -64,7 +64,7 @@ class TimedSteps:
 
         `median_ns`, `p10_ns` and `p90_ns` are elapsed time, `cpu_ns` (with percentiles) is CPU time
         of the thread that trains and `process_cpu_ns` of all threads (medians); `parts` has both
-        medians by part.
+        medians and percentiles of elapsed time by part.
         `queued_ns` is how long that thread waited for a core until now, of `elapsed_ns` in all.
         Without parts, other threads do the work, and what that thread took is None.
         """
@@ -90,11 +90,16 @@ class TimedSteps:
 
 
 def _part(steps: Sequence[tuple[Reading, Reading]], part: str) -> dict[str, int]:
+    elapsed, cpu = (
+        sorted(after.parts[part][clock] - before.parts[part][clock] for before, after in steps)
+        for clock in (0, 1)
+    )
     return {
-        name: median([after.parts[part][clock] - before.parts[part][clock]
-                       for before, after in steps])
-        for clock, name in enumerate(("median_ns", "cpu_ns"))
-    }  # fmt: skip
+        "median_ns": _percentile(elapsed, 0.5),
+        "p10_ns": _percentile(elapsed, 0.1),
+        "p90_ns": _percentile(elapsed, 0.9),
+        "cpu_ns": _percentile(cpu, 0.5),
+    }
 
 
 def median(times: Sequence[int]) -> int:

@@ -1,14 +1,16 @@
 """Times steps after the recording, once they are as fast as they will be.
 
 After a recording, caches, the allocator and the clock rate of the core settle, so steps become
-shorter for a while. Then steps are timed in turns, with and without a watch on the calls of models.
-The watch makes every module call longer, by 1 µs and more where caches are cold. What the steps
-with it took longer is removed.
+shorter for a while. Then blocks of steps are timed in turns, in more and less detail: with parts
+and a watch on the calls of models, with parts only, and as a whole. The watch makes every module
+call longer, by 1 µs and more where caches are cold; timing the parts takes caches from what runs
+next. What steps in more detail took longer than those in less is removed from the parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any
 
 from stepscope.capture.clock_readings import Reading, Timer
@@ -17,13 +19,21 @@ from stepscope.capture.timed_steps import FEWEST, MOST, TimedSteps, median
 _RECENT = 5  # steps that are compared with as many before them
 _STILL_FALLING = 0.98
 _LONGEST_WAIT_NS, _MOST_WAITED = 1_000_000_000, 50
-_BLOCK, _SKIPPED = 10, 2  # steps between two changes of the watch, and after one
-_SHORTEST_NS, _LONGEST_NS, _MOST_TIMED = 500_000_000, 10_000_000_000, 100
+_BLOCK, _SKIPPED = 10, 2  # steps between two changes of the detail, and after one
+_SHORTEST_NS, _LONGEST_NS, _MOST_TIMED = 500_000_000, 10_000_000_000, 90
 _MOST_COST = 0.3  # of a part
 _CALLED = "forward", "evaluation"
 _MERGED = *_CALLED, "loss", "rest"  # parts that only a watch on calls tells apart
-_OF_CPU = "cpu_ns", "cpu_p10_ns", "cpu_p90_ns"
-_CLOCKS = "median_ns", "cpu_ns"
+_OF_STEP = ("median_ns", "p10_ns", "p90_ns"), ("cpu_ns", "cpu_p10_ns", "cpu_p90_ns")
+_OF_PART = ("median_ns", "p10_ns", "p90_ns"), ("cpu_ns",)
+
+
+class Detail(IntEnum):
+    """What is timed of a step."""
+
+    STEP = 0
+    PARTS = 1
+    CALLS = 2  # parts, and which of them are calls of models
 
 
 class UnrecordedSteps:
@@ -31,15 +41,15 @@ class UnrecordedSteps:
 
     Args:
         timer: reads the clocks.
-        watch_calls: turns the watch on calls of models on or off; None if it must stay on.
+        time_in: changes the detail; None if everything must be timed.
     """
 
-    def __init__(self, timer: Timer, watch_calls: Callable[[bool], None] | None) -> None:
-        self._timer, self._watch_calls = timer, watch_calls
+    def __init__(self, timer: Timer, time_in: Callable[[Detail], None] | None) -> None:
+        self._timer, self._time_in = timer, time_in
         self._begun: Reading | None = None
         self._waited, self._is_waiting = TimedSteps(timer), True
-        self._watched, self._unwatched = TimedSteps(timer), TimedSteps(timer)
-        self._in_block, self._watches = _SKIPPED, True
+        self._timed = {detail: TimedSteps(timer) for detail in Detail}
+        self._in_block, self._detail = _SKIPPED, Detail.CALLS
 
     def begin(self) -> None:
         """A step begins."""
@@ -58,25 +68,23 @@ class UnrecordedSteps:
     @property
     def is_complete(self) -> bool:
         """Whether enough steps have been timed."""
-        timed_ns = self._watched.total_ns + self._unwatched.total_ns
-        if not self._watched.is_complete:
+        timed_ns = sum(steps.total_ns for steps in self._timed.values())
+        if not self._timed[Detail.CALLS].is_complete:
             return False
-        if not self._watch_calls or timed_ns > _LONGEST_NS:
+        if not self._time_in or timed_ns > _LONGEST_NS:
             return True
-        fewest = min(self._watched.count, self._unwatched.count)
+        fewest = min(steps.count for steps in self._timed.values())
         return fewest >= _MOST_TIMED or (fewest >= MOST and timed_ns > _SHORTEST_NS)
 
     def describe(self) -> dict[str, Any] | None:
-        """As `TimedSteps.describe`, without the cost of watching calls."""
-        steps, others = self._watched, self._unwatched
+        """As `TimedSteps.describe`, without the cost of timing parts and watching calls."""
+        steps = self._timed[Detail.CALLS]
         if not steps.is_complete:  # the run has ended
             steps = self._waited
-            steps.steps = [*steps.steps, *self._watched.steps][-MOST:]
+            steps.steps = [*steps.steps, *self._timed[Detail.CALLS].steps][-MOST:]
         facts = steps.describe()
-        if facts and others.count >= FEWEST:
-            for clock, name in enumerate(_CLOCKS):
-                cost_ns = _merged_ns(steps, clock) - _merged_ns(others, clock)
-                _remove(facts, name, cost_ns)
+        if facts:
+            self._remove_cost(facts, steps)
         return facts
 
     def _wait(self, begun: Reading, now: Reading) -> None:
@@ -84,16 +92,26 @@ class UnrecordedSteps:
         steps.add(begun, now)
         if steps.total_ns > _LONGEST_WAIT_NS or steps.count >= _MOST_WAITED or _is_steady(steps):
             self._is_waiting = False
-            self._watched = TimedSteps(self._timer)
+            self._timed[Detail.CALLS] = TimedSteps(self._timer)
 
     def _time(self, begun: Reading, now: Reading) -> None:
         self._in_block += 1
         if self._in_block > _SKIPPED:
-            (self._watched if self._watches else self._unwatched).add(begun, now)
-        if self._in_block == _BLOCK + _SKIPPED and self._watch_calls:
+            self._timed[self._detail].add(begun, now)
+        if self._in_block == _BLOCK + _SKIPPED and self._time_in:
             self._in_block = 0
-            self._watches = not self._watches
-            self._watch_calls(self._watches)
+            self._detail = Detail((self._detail - 1) % len(Detail))
+            self._time_in(self._detail)
+
+    def _remove_cost(self, facts: dict[str, Any], watched: TimedSteps) -> None:
+        parts, whole = self._timed[Detail.PARTS], self._timed[Detail.STEP]
+        for clock in range(2):
+            if parts.count >= FEWEST:
+                cost_ns = _merged_ns(watched, clock) - _merged_ns(parts, clock)
+                _remove_from_calls(facts, clock, cost_ns)
+            if parts.count >= FEWEST and whole.count >= FEWEST:
+                kept = _step_ns(whole, clock) / max(_step_ns(parts, clock), 1)
+                _shorten(facts, clock, min(max(kept, 1 - _MOST_COST), 1.0))
 
 
 def _is_steady(steps: TimedSteps) -> bool:
@@ -111,12 +129,29 @@ def _merged_ns(steps: TimedSteps, clock: int) -> int:
     )  # fmt: skip
 
 
-def _remove(facts: dict[str, Any], clock: str, cost_ns: int) -> None:
+def _step_ns(steps: TimedSteps, clock: int) -> int:
+    """The median time per step, ns."""
+    return median([after[clock] - before[clock] for before, after in steps.steps])
+
+
+def _remove_from_calls(facts: dict[str, Any], clock: int, cost_ns: int) -> None:
     """Take the cost of watching calls from the parts with calls and from the step."""
-    called = sum(facts["parts"][name][clock] for name in _CALLED)
+    middle = _OF_PART[clock][0]
+    called = sum(facts["parts"][name][middle] for name in _CALLED)
     removed = min(max(cost_ns, 0), round(_MOST_COST * called))
     for name in _CALLED:
         part = facts["parts"][name]
-        part[clock] -= round(removed * part[clock] / max(called, 1))
-    for name in ("median_ns", "p10_ns", "p90_ns") if clock == "median_ns" else _OF_CPU:
-        facts[name] -= removed
+        share = part[middle] / max(called, 1)
+        for key in _OF_PART[clock]:
+            part[key] = max(part[key] - round(removed * share), 0)
+    for key in _OF_STEP[clock]:
+        facts[key] -= removed
+
+
+def _shorten(facts: dict[str, Any], clock: int, kept: float) -> None:
+    """Keep this share of the step and of each of its parts."""
+    for key in _OF_STEP[clock]:
+        facts[key] = round(kept * facts[key])
+    for part in facts["parts"].values():
+        for key in _OF_PART[clock]:
+            part[key] = round(kept * part[key])

@@ -60,7 +60,7 @@ def test_lengths_are_described_by_percentiles(timer: PartTimer, clock: Clock) ->
         "cpu_p10_ns": 2, "cpu_p90_ns": 10,
         "process_cpu_ns": 12,
     }  # fmt: skip
-    assert parts["rest"] == {"median_ns": 60, "cpu_ns": 6}
+    assert parts["rest"] == {"median_ns": 60, "p10_ns": 20, "p90_ns": 100, "cpu_ns": 6}
 
 
 def test_no_step_says_nothing(timer: PartTimer, clock: Clock) -> None:
@@ -241,6 +241,27 @@ def test_other_work_of_the_recorder_is_part_of_no_step(
     assert (facts["median_ns"], facts["parts"]["rest"]["median_ns"]) == (29, 29)
     names = [changes["parts"][part] for part in changes["part"]] if changes else []
     assert names == (["recorder", "rest"] * 4 if records else [])
+
+
+def test_parts_are_told_apart_on_request(
+    timer: PartTimer, clock: Clock, ranges: ModuleRanges
+) -> None:
+    ranges.only_report()
+    layer = Slow(clock, 10)
+    optimizer, steps = torch.optim.SGD(layer.parameters(), lr=0.1), TimedSteps(timer)
+    for tells in (True, False):
+        timer.tell_parts(tells)
+        steps.begin()
+        layer(torch.ones(2)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        steps.end()
+    before, after = (
+        {name: times[0] - begun.parts[name][0] for name, times in ended.parts.items()}
+        for begun, ended in steps.steps
+    )
+    assert before["forward"] == after["rest"] == 10
+    assert after["forward"] == before["rest"] == 0
 
 
 def test_a_layer_that_backward_runs_again_is_backward(

@@ -44,6 +44,22 @@ def part_costs(trace: Trace) -> dict[str, float]:
     }
 
 
+def unrecorded_spreads(trace: Trace) -> dict[str, float]:
+    """From the 10th to the 90th percentile of unrecorded steps, ns, by part; known ones only.
+
+    Args:
+        trace: as for `part_costs`. With a device, parts vary by how long they wait for it.
+    """
+    if in_jax(trace) or device_work(trace).any():
+        return {}
+    parts = trace.metadata.capture["unrecorded_steps"].get("parts") or {}
+    return {
+        name: float(times["p90_ns"] - times["p10_ns"])
+        for name, times in parts.items()
+        if "p90_ns" in times
+    }
+
+
 def error_of_median(steps: Mapping[str, Any]) -> float:
     """How far the median of timed steps may be from that of many more, as a share of it.
 

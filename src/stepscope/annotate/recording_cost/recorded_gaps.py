@@ -140,7 +140,9 @@ def _sums(stretches: Stretches, values: Floats | Times, costs: Mapping[str, floa
     return sums.astype(np.float64)
 
 
-def removed_time(stretches: Stretches, costs: Mapping[str, float], steps: int) -> Floats:
+def removed_time(
+    stretches: Stretches, costs: Mapping[str, float], spreads: Mapping[str, float], steps: int
+) -> Floats:
     """How much of each stretch of time recording took, ns, shape (n,).
 
     Where the recorder itself ran, it took all. Within a part all events cost the same, but a
@@ -152,27 +154,55 @@ def removed_time(stretches: Stretches, costs: Mapping[str, float], steps: int) -
     Args:
         stretches: of the trace.
         costs: per step and part, ns, as `part_costs` gives them.
+        spreads: of unrecorded steps, ns, as `unrecorded_spreads` gives them.
         steps: how many steps there are.
     """
     room = (1 - _KEPT) * np.diff(stretches.bounds).astype(np.float64)
     removed = np.zeros(len(room))
     typical = [_typical_events(stretches, stretches.part == n, steps) for n in range(len(costs))]
     rate = sum(costs.values()) / max(sum(typical), 1.0)
-    for part, cost in enumerate(costs.values()):
-        chosen = stretches.part == part
+    for part, (name, cost) in enumerate(costs.items()):
+        chosen = (stretches.part == part) & (stretches.step >= 0)
         each = cost / typical[part] if typical[part] else rate
-        for step in np.unique(stretches.step[chosen]).tolist():
+        events = _by_step(stretches, chosen, stretches.events, steps)
+        total = min(each, MOST_NS) * events
+        if cost and typical[part] and name in spreads:
+            spent = _by_step(stretches, chosen, np.diff(stretches.bounds), steps)
+            total += _varying_cost(spent, events / typical[part], spreads[name])
+        for step in np.flatnonzero(total > 0).tolist():
             here = np.flatnonzero(chosen & (stretches.step == step))
-            events = stretches.events[here]
-            total = min(each, MOST_NS) * float(events.sum())
-            removed[here] = _shared(events, room[here], total)
+            removed[here] = _shared(stretches.events[here], room[here], float(total[step]))
     return np.where(stretches.own_work, room, removed)
+
+
+def _varying_cost(spent: Floats, share: Floats, spread: float) -> Floats:
+    """By how much recording a part cost more than usual in each step, ns, shape (steps,).
+
+    Recording also varies: memory for its events is now and then allocated. Steps that vary more
+    than unrecorded ones are brought closer to the median, until they vary as much as those. What
+    is far off is something else, and stays.
+
+    Args:
+        spent: time in the part, ns, shape (steps,).
+        share: events in it, of those in a typical step, shape (steps,).
+        spread: from the 10th to the 90th percentile of unrecorded steps, ns.
+    """
+    excess = spent - float(np.median(spent)) * share
+    low, high = np.percentile(excess, [10, 90])
+    width = float(high - low)
+    kept = min(spread / width, 1.0) if width else 1.0
+    return (1 - kept) * np.clip(excess, -width, width)
+
+
+def _by_step(stretches: Stretches, chosen: Mask, values: Floats | Times, steps: int) -> Floats:
+    """The sum of a value of chosen stretches, float64, shape (steps,)."""
+    sums = np.bincount(stretches.step[chosen], values[chosen], minlength=steps)
+    return sums.astype(np.float64)
 
 
 def _typical_events(stretches: Stretches, chosen: Mask, steps: int) -> float:
     """The median over the steps of the events in chosen stretches."""
-    chosen = chosen & (stretches.step >= 0)
-    each = np.bincount(stretches.step[chosen], stretches.events[chosen], minlength=steps)
+    each = _by_step(stretches, chosen & (stretches.step >= 0), stretches.events, steps)
     return float(np.median(each))
 
 

@@ -13,6 +13,7 @@ from stepscope.annotate.recording_cost.part_costs import (
     error_of_median,
     median_step_ns,
     part_costs,
+    unrecorded_spreads,
 )
 from stepscope.annotate.recording_cost.recorded_gaps import (
     removed_time,
@@ -44,7 +45,7 @@ def without_recording_cost(recorded: Trace, annotated: Trace) -> Trace:
     steps, work = len(annotated["steps"]), np.flatnonzero(device_work(annotated))
     blocked = time_blocked(annotated, work)
     costs = with_hidden_cost(stretches, costs, blocked, steps)
-    removed = removed_time(stretches, costs, steps)
+    removed = removed_time(stretches, costs, unrecorded_spreads(annotated), steps)
     clocks = corrected_clocks(stretches.bounds, removed, _intervals(annotated, work), blocked)
     facts: dict[str, Any] = {
         "recorded_ns": round(median_step_ns(annotated)),
