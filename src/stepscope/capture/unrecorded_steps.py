@@ -131,7 +131,9 @@ def _merged_ns(steps: TimedSteps, clock: int) -> int:
 
 def _step_ns(steps: TimedSteps, clock: int) -> int:
     """The median time per step, ns."""
-    return median([after[clock] - before[clock] for before, after in steps.steps])
+    if clock:
+        return median([after.cpu_ns - before.cpu_ns for before, after in steps.steps])
+    return median([after.elapsed_ns - before.elapsed_ns for before, after in steps.steps])
 
 
 def _remove_from_calls(facts: dict[str, Any], clock: int, cost_ns: int) -> None:

@@ -28,6 +28,7 @@ from stepscope.trace.trace import Trace
 
 _BEFORE, _AFTER = 0.7, 0.3  # of the cost: shapes and names are collected before the start
 _KEPT = 0.05  # of each stretch of time, so that the order of events holds
+_BY_TIMING = 2  # events that cost as much as the clocks read where a part begins and ends
 _ROUNDS = 60  # of halving: to the last bit of a time
 
 
@@ -160,12 +161,11 @@ def removed_time(
     room = (1 - _KEPT) * np.diff(stretches.bounds).astype(np.float64)
     removed = np.zeros(len(room))
     typical = [_typical_events(stretches, stretches.part == n, steps) for n in range(len(costs))]
-    rate = sum(costs.values()) / max(sum(typical), 1.0)
+    each = _cost_of_event(list(costs.values()), typical)
     for part, (name, cost) in enumerate(costs.items()):
         chosen = (stretches.part == part) & (stretches.step >= 0)
-        each = cost / typical[part] if typical[part] else rate
         events = _by_step(stretches, chosen, stretches.events, steps)
-        total = min(each, MOST_NS) * events
+        total = each[part] * events
         if cost and typical[part] and name in spreads:
             spent = _by_step(stretches, chosen, np.diff(stretches.bounds), steps)
             total += _varying_cost(spent, events / typical[part], spreads[name])
@@ -173,6 +173,22 @@ def removed_time(
             here = np.flatnonzero(chosen & (stretches.step == step))
             removed[here] = _shared(stretches.events[here], room[here], float(total[step]))
     return np.where(stretches.own_work, room, removed)
+
+
+def _cost_of_event(costs: Sequence[float], typical: Sequence[float]) -> list[float]:
+    """What an event of each part costs, ns: no more than recording can cost.
+
+    A part with few events may cost more for each, since it is also timed; a step may not.
+    """
+    events = sum(typical)
+    most = [MOST_NS * (count + _BY_TIMING) if count else 0.0 for count in typical]
+    allowed = [min(pair) for pair in zip(costs, most, strict=True)]
+    share = min(MOST_NS * events / max(sum(allowed), 1e-9), 1.0)
+    rate = min(sum(costs) / max(events, 1.0), MOST_NS)
+    return [
+        share * cost / count if count else rate
+        for cost, count in zip(allowed, typical, strict=True)
+    ]
 
 
 def _varying_cost(spent: Floats, share: Floats, spread: float) -> Floats:
