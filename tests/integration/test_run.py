@@ -486,7 +486,8 @@ for step in range(40):
     }  # fmt: skip
     assert expected.items() <= unrecorded.items()
     assert unrecorded["parts"]["rest"] == {
-        "median_ns": lengths[10], "cpu_ns": pytest.approx(lengths[10] / 2, abs=1),
+        "median_ns": lengths[10], "p10_ns": lengths[2], "p90_ns": lengths[17],
+        "cpu_ns": pytest.approx(lengths[10] / 2, abs=1),
     }  # fmt: skip
     assert (recorded["count"], recorded["median_ns"]) == (3, 1006)
     report = start([sys.executable, "-m", "stepscope", "report", "train.stepscope"], tmp_path)

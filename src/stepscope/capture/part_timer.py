@@ -30,7 +30,7 @@ _FORWARD, _EVALUATION, _LOSS, _OPTIMIZER = (
 _REST = len(PARTS) - 1
 _OWN = len(PARTS)
 OWN_WORK = "recorder"  # what runs inside a step and is no part of it
-_MOST_CHANGES = 20_000
+_MOST_CHANGES = 40_000
 
 
 class PartTimer:
@@ -42,9 +42,8 @@ class PartTimer:
     `loss`, until another part begins. Calls of models are reported by `ModuleRanges`, and steps of
     optimizers, with what torch does around them, by `OptimizerWatch`.
 
-    Other work of the recorder, between `pause` and `resume`, is time of no part. A part begins
-    after the timer's own work and ends before it. That work is time of the part around it;
-    `leave_itself_out` makes it time of none.
+    A part begins after the timer's own work and ends before it. That work is time of no part, and
+    neither is other work of the recorder, between `pause` and `resume`.
     """
 
     def __init__(self) -> None:
@@ -54,7 +53,7 @@ class PartTimer:
         self._changes: list[tuple[int, int]] = []
         self._unix_ns = time.time_ns() - time.perf_counter_ns()
         self._since = _clocks()
-        self._counts_itself = self._tells_parts = True
+        self._notes_changes = self._tells_parts = True
         self._restore = [
             replace(holder, name, self._timed(getattr(holder, name), PARTS.index(part)))
             for holder, name, part in (
@@ -78,9 +77,9 @@ class PartTimer:
         elapsed_ns, cpu_ns = self._since[0] - own_ns, self._since[1] - own_cpu_ns
         return Reading(elapsed_ns, cpu_ns, time.process_time_ns() - own_cpu_ns, parts)
 
-    def leave_itself_out(self) -> None:
-        """From now on the recorder's own work is no time of a step, as no recording runs."""
-        self._counts_itself = False
+    def stop_noting_changes(self) -> None:
+        """The recording has ended."""
+        self._notes_changes = False
 
     def tell_parts(self, tells: bool) -> None:
         """Whether parts are timed from now on, between two steps; else all time is `rest`."""
@@ -91,14 +90,14 @@ class PartTimer:
         if threading.get_ident() == self._thread:
             self._count(_clocks())
             self._open.append(_OWN)
-            self._note_change()
+            self._note_change(self._since[0], _OWN)
 
     def resume(self) -> None:
         """That work is done."""
         if threading.get_ident() == self._thread and self._open[-1] == _OWN:
             self._count(_clocks())
             self._open.pop()
-            self._note_change()
+            self._note_change(self._since[0], self._open[-1])
 
     def changes(self) -> dict[str, Any] | None:
         """When each part began until now, and which: the order of events, not only sums.
@@ -149,29 +148,30 @@ class PartTimer:
         self._cpu[part] += now[1] - self._since[1]
         self._since = now
 
-    def _own_work_ends(self) -> None:
-        """The recorder has worked since the last change."""
-        now = _clocks()
-        self._count(now, self._open[-1] if self._counts_itself else _OWN)
-
     def _begin(self, part: int) -> None:
         self._count(_clocks())
         if self._open[-1] == _LOSS and part not in (_FORWARD, _EVALUATION):
             self._open[-1] = _REST
-        self._own_work_ends()
         self._open.append(part)
-        self._note_change()
+        self._own_work_ends()
 
     def _end(self) -> None:
         self._count(_clocks())
         if len(self._open) > 1 and self._open.pop() == _FORWARD:
             self._open[-1] = _LOSS
-        self._note_change()
         self._own_work_ends()
 
-    def _note_change(self) -> None:
-        if self._counts_itself and len(self._changes) <= _MOST_CHANGES:
-            self._changes.append((self._since[0], self._open[-1]))
+    def _own_work_ends(self) -> None:
+        """The timer has worked since the last change; what is open now begins."""
+        begun = self._since[0]
+        self._count(_clocks(), _OWN)
+        if self._since[0] > begun:
+            self._note_change(begun, _OWN)
+        self._note_change(self._since[0], self._open[-1])
+
+    def _note_change(self, moment: int, part: int) -> None:
+        if self._notes_changes and len(self._changes) <= _MOST_CHANGES:
+            self._changes.append((moment, part))
 
     def _timed(self, function: Callable[..., Any], part: int) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:

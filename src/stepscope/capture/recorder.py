@@ -280,7 +280,7 @@ class Recorder:
         self._release()
 
     def _time_steps_without_recording(self, timer: PartTimer) -> UnrecordedSteps:
-        timer.leave_itself_out()
+        timer.stop_noting_changes()
         if self._clock:
             self._clock.leave_out_of(timer)
         return UnrecordedSteps(timer, None if self._iterations.is_open else self._time_in)

@@ -202,7 +202,7 @@ def test_the_recorders_own_work_is_no_time_of_an_unrecorded_step(
         return clock.elapsed + 1000 * reads[0]
 
     monkeypatch.setattr(time, "perf_counter_ns", slow_clock)
-    timer.leave_itself_out()
+    timer.stop_noting_changes()
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1)
     steps = TimedSteps(timer)
     steps.follow()
@@ -227,7 +227,7 @@ def test_other_work_of_the_recorder_is_part_of_no_step(
 ) -> None:
     """Steps may end, and readings be taken, while it works."""
     if not records:
-        timer.leave_itself_out()
+        timer.stop_noting_changes()
     steps = TimedSteps(timer)
     for _ in range(4):
         clock.run(20, 20)
