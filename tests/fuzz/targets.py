@@ -246,11 +246,18 @@ class _Unmeasured:
 class _Discarded:
     """A connection whose other end reads everything."""
 
+    def __init__(self) -> None:
+        self.transport = self
+
     def write(self, data: bytes) -> None: ...
 
     def close(self) -> None: ...
 
-    async def drain(self) -> None: ...
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return False
 
 
 def check_messages(data: bytes) -> None:
@@ -260,7 +267,7 @@ def check_messages(data: bytes) -> None:
 
 async def _serve_messages(data: bytes) -> None:
     from stepscope.lsp.features import language_server
-    from stepscope.lsp.tcp import _Connection
+    from stepscope.lsp.tcp import Connection, Places
 
     failures: list[Any] = []
     loop = asyncio.get_running_loop()
@@ -268,8 +275,9 @@ async def _serve_messages(data: bytes) -> None:
     reader = asyncio.StreamReader()
     reader.feed_data(data)
     reader.feed_eof()
-    server = language_server(_Unmeasured())
-    await _Connection(server, "token", reader, _Discarded()).serve()  # type: ignore[arg-type]
+    writer: Any = _Discarded()
+    make = partial(language_server, _Unmeasured())
+    await Connection(make, "token", reader, writer, Places()).serve()
     for _ in range(3):
         await asyncio.sleep(0)
     for context in failures:

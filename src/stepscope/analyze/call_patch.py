@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stepscope.syntax_trees import parse_source
 from stepscope.trace.trace import Metadata
 
 _LIBRARY = re.compile(r"(^|/)(site-packages|dist-packages|lib/python3[^/]*)/")
@@ -105,7 +106,7 @@ def _passes(call: str, name: str, value: str | None) -> bool:
     if node is None:
         return False
     found = [ast.unparse(one.value) for one in node.keywords if one.arg == name]
-    return found == ([] if value is None else [ast.unparse(ast.parse(value, mode="eval"))])
+    return found == ([] if value is None else [ast.unparse(parse_source(value, mode="eval"))])
 
 
 def _changed(call: str, known: ast.keyword, value: str | None) -> str:
@@ -129,7 +130,7 @@ def _added(call: str, node: ast.Call, argument: str) -> str:
 
 def _parsed(call: str) -> ast.Call | None:
     try:
-        node = ast.parse(call, mode="eval").body
+        node = parse_source(call, mode="eval").body
     except SyntaxError:
         return None
     return node if isinstance(node, ast.Call) else None

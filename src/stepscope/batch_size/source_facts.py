@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from stepscope.batch_size.ast_nodes import keyword, last_name, positional, text_of
 from stepscope.errors import BatchError
+from stepscope.syntax_trees import parse_source
 
 Scope = tuple[str, ...]
 PROVIDERS = ("stepscope_input_provider", "skyline_input_provider", "deepview_input_provider")
@@ -114,7 +115,7 @@ def parse_python(text: str, path: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the user's code, which is not run
-            return ast.parse(text, path)
+            return parse_source(text, path)
     except SyntaxError as error:
         line = error.lineno or 1
         raise BatchError(f"syntax error at {path}:{line}: {error.msg}", path, line) from error

@@ -74,7 +74,7 @@ def call_at(file: str, line: int, name: str) -> dict[str, str]:
     text = "".join(linecache.getlines(file))
     try:
         nodes = list(ast.walk(ast.parse(text)))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError):
         nodes = []
     calls = [
         node

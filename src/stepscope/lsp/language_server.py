@@ -23,7 +23,7 @@ from stepscope.lsp.diagnostics import past_indentation
 from stepscope.lsp.documents import Documents, OpenDocuments, path_of
 from stepscope.lsp.editor_settings import Settings
 from stepscope.lsp.measured_costs import Measured, MeasureRequest, Problem
-from stepscope.lsp.protocol import AnsweringProtocol
+from stepscope.lsp.protocol import AnsweringProtocol, shared_converter
 from stepscope.lsp.text_document import (
     BYTE_ORDER_MARK,
     Document,
@@ -76,7 +76,12 @@ class StepscopeServer(LanguageServer):
     """
 
     def __init__(self, measure: Measure) -> None:
-        super().__init__("stepscope", __version__, protocol_cls=AnsweringProtocol)
+        super().__init__(
+            "stepscope",
+            __version__,
+            protocol_cls=AnsweringProtocol,
+            converter_factory=shared_converter,
+        )
         self.measure = measure
         self.settings = Settings()
         self.documents = Documents()

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from cattrs import Converter
 from lsprotocol.types import EXIT
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidRequest
-from pygls.protocol import LanguageServerProtocol
+from pygls.protocol import LanguageServerProtocol, default_converter
+
+
+@cache
+def shared_converter() -> Converter:
+    """Between messages and objects: it compiles functions for each type, once for all editors."""
+    return default_converter()
 
 
 @dataclass(frozen=True)

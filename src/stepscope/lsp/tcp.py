@@ -1,33 +1,38 @@
 """The language server on a socket, for an editor elsewhere; the first message must hold a token.
 
-Every connection is served by a server of its own, so editors may come and go.
+Every connection is served by a server of its own, so editors may come and go. That server is made
+once the token was given: a connection without it costs next to nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
+from io import BytesIO
 from threading import Event
 from typing import Any
 
 from lsprotocol import types as lsp
-from pygls.exceptions import JsonRpcInvalidRequest
 from pygls.io_ import run_async
 
 from stepscope.accept_errors import AcceptErrors
+from stepscope.lsp.handshake import WRONG_TOKEN, has_token, read_initialize, refusal
 from stepscope.lsp.language_server import StepscopeServer
 
 _LOG = logging.getLogger(__name__)
-_REFUSAL_S = 0.1  # for the refusal to be sent
+_REFUSAL_S = 0.1  # for the refusal to arrive
 _TOKEN_S = 30.0  # for the token to arrive
-_MOST_CONNECTIONS = 32
-_MOST_BYTES_BEFORE_TOKEN = 1 << 20  # of a message; `initialize` has a client's capabilities
+_MOST_EDITORS = 32
+_MOST_WITHOUT_TOKEN = 32
 _MOST_BYTES = 1 << 26
+_FULL = f"{_MOST_EDITORS} editors are connected already; close one of them"
+# A line or a message that is too long or cannot be read, or a connection that breaks.
+_BROKEN = (ValueError, EOFError, OSError, RecursionError, asyncio.LimitOverrunError,
+           asyncio.TimeoutError)  # fmt: skip
 
 
 def new_token() -> str:
@@ -49,21 +54,13 @@ async def serve_tcp(
     Returns:
         The listening server; its sockets have the port.
     """
-    connections: set[asyncio.StreamWriter] = set()
+    places = Places()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(connections) >= _MOST_CONNECTIONS:
-            writer.close()
-            return
-        connections.add(writer)
-        try:
-            await _Connection(make(), token, reader, writer).serve()
-        finally:
-            connections.discard(writer)
-            writer.close()
+        await Connection(make, token, reader, writer, places).serve()
 
     asyncio.get_running_loop().set_exception_handler(AcceptErrors(say_on_stderr))
-    return await asyncio.start_server(connected, host, port, backlog=_MOST_CONNECTIONS // 2)
+    return await asyncio.start_server(connected, host, port, backlog=_MOST_WITHOUT_TOKEN)
 
 
 def say_on_stderr(line: str) -> None:
@@ -71,74 +68,125 @@ def say_on_stderr(line: str) -> None:
     print(f"stepscope lsp: {line}", file=sys.stderr, flush=True)
 
 
-class _Connection:
-    """One editor: nobody is answered, nor much read, before the token was given."""
+class Places:
+    """The open connections, so many at most.
+
+    A new one without a token takes the place of the oldest one, so that clients which only connect
+    cannot keep an editor out.
+    """
+
+    def __init__(self) -> None:
+        self._without_token: dict[asyncio.StreamWriter, None] = {}  # oldest first
+        self._editors: set[asyncio.StreamWriter] = set()
+
+    def enter(self, writer: asyncio.StreamWriter) -> None:
+        """A connection begins."""
+        if len(self._without_token) >= _MOST_WITHOUT_TOKEN:
+            oldest = next(iter(self._without_token))
+            del self._without_token[oldest]
+            oldest.transport.abort()
+        self._without_token[writer] = None
+
+    def accept(self, writer: asyncio.StreamWriter) -> bool:
+        """A connection has given the token; whether there is a place for another editor."""
+        if len(self._editors) >= _MOST_EDITORS:
+            return False
+        self._without_token.pop(writer, None)
+        self._editors.add(writer)
+        return True
+
+    def leave(self, writer: asyncio.StreamWriter) -> None:
+        """A connection ends."""
+        self._without_token.pop(writer, None)
+        self._editors.discard(writer)
+
+
+class Connection:
+    """One connection: nothing is done for it, nor much read, before the token was given.
+
+    Args:
+        make: a new language server.
+        token: that an editor must send.
+        reader: of the connection.
+        writer: of the connection.
+        places: of all connections.
+    """
 
     def __init__(
         self,
-        server: StepscopeServer,
+        make: Callable[[], StepscopeServer],
         token: str,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        places: Places,
     ) -> None:
-        self._server, self._token = server, token
+        self._make, self._token, self._places = make, token, places
         self._reader, self._writer = reader, writer
-        self._accepted = False
-        features, protocol = server.protocol.fm.features, server.protocol
-        self._initialize, self._handle = features[lsp.INITIALIZE], protocol.handle_message
-        features[lsp.INITIALIZE] = self._check_token
-        protocol.handle_message = self._gate  # type: ignore[method-assign]
-        protocol.set_writer(writer)
+        self._first = BytesIO()  # `initialize`, for the server to read once more
 
     async def serve(self) -> None:
         """Answer until the editor leaves, or sends what no editor sends."""
-        deadline = asyncio.get_running_loop().call_later(_TOKEN_S, self._give_up)
-        # A line or a message that is too long, or a connection that breaks within one.
-        broken = (ValueError, EOFError, OSError)
+        self._places.enter(self._writer)
+        server: StepscopeServer | None = None
         try:
-            with suppress(*broken):
-                await run_async(
-                    stop_event=Event(),
-                    reader=self,
-                    protocol=self._server.protocol,
-                    logger=_LOG,
-                    error_handler=self._server.report_server_error,
-                )
+            with suppress(*_BROKEN):
+                if await self._is_accepted():
+                    server = self._make()
+                    await self._answer(server)
         finally:
-            deadline.cancel()
-            await self._server.close()
+            self._places.leave(self._writer)
+            self._writer.close()
+            if server is not None:
+                await server.close()
 
     async def readline(self) -> bytes:
         """One line of a header; raises ValueError if it is too long."""
-        return await self._reader.readline()
+        return self._first.readline() or await self._reader.readline()
 
     async def readexactly(self, count: int) -> bytes:
         """The body of a message; raises ValueError if it is too long."""
-        most = _MOST_BYTES if self._accepted else _MOST_BYTES_BEFORE_TOKEN
-        if count > most:
-            raise ValueError(f"a message of {count} bytes; at most {most} are read")
-        body = await self._reader.readexactly(count)
+        if count > _MOST_BYTES:
+            raise ValueError(f"a message of {count} bytes; at most {_MOST_BYTES} are read")
+        body = self._first.read(count) or await self._reader.readexactly(count)
         body.decode()  # what is not UTF-8 ends the connection, as whatever follows may be misread
         return body
 
-    async def _check_token(self, params: lsp.InitializeParams) -> None:
-        options = params.initialization_options
-        given = options.get("token") if isinstance(options, Mapping) else None
-        sent = str(given).encode(errors="surrogatepass")
-        self._accepted = hmac.compare_digest(sent, self._token.encode())
-        if not self._accepted:
-            asyncio.get_running_loop().call_later(_REFUSAL_S, self._writer.close)
-            raise JsonRpcInvalidRequest(
-                "wrong token: send the printed one as initializationOptions.token"
-            )
-        await self._initialize(params)
+    def write(self, data: bytes) -> None:
+        """Send to the editor; nothing to one that has gone, and one that never reads is cut off."""
+        transport = self._writer.transport
+        if transport.get_write_buffer_size() > _MOST_BYTES:
+            transport.abort()
+        elif not transport.is_closing():
+            self._writer.write(data)
 
-    def _gate(self, message: Any) -> None:
-        if getattr(message, "method", None) == lsp.EXIT:
-            self._writer.close()  # one editor leaves: pygls would end the process, for all of them
-        elif self._accepted or getattr(message, "method", None) == lsp.INITIALIZE:
-            self._handle(message)
+    def close(self) -> None:
+        """End the connection."""
+        self._writer.close()
 
-    def _give_up(self) -> None:
-        if not self._accepted:
-            self._writer.close()
+    async def _is_accepted(self) -> bool:
+        first, message = await asyncio.wait_for(read_initialize(self._reader), _TOKEN_S)
+        self._first = BytesIO(first)
+        reason = "" if has_token(message, self._token) else WRONG_TOKEN
+        if not reason and not self._places.accept(self._writer):
+            reason = _FULL
+        if reason:
+            self.write(refusal(message, reason))
+            await asyncio.sleep(_REFUSAL_S)
+        return not reason
+
+    async def _answer(self, server: StepscopeServer) -> None:
+        protocol = server.protocol
+        handle = protocol.handle_message
+
+        def handle_message(message: Any) -> None:
+            if getattr(message, "method", None) == lsp.EXIT:
+                self._writer.close()  # pygls would end the process, for all editors
+            else:
+                handle(message)
+
+        protocol.handle_message = handle_message  # type: ignore[method-assign]
+        protocol.set_writer(self)
+        await run_async(
+            stop_event=Event(), reader=self, protocol=protocol, logger=_LOG,
+            error_handler=server.report_server_error,
+        )  # fmt: skip

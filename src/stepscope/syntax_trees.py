@@ -1,0 +1,36 @@
+"""Syntax trees of Python source, one at a time.
+
+CPython 3.11 counts the depth of all trees that are being made in one number (python/cpython#106905):
+a thread that continues while another is in the middle of its tree gets a `SystemError`.
+"""
+
+from __future__ import annotations
+
+import ast
+from threading import RLock
+from typing import Literal, overload
+
+_ONE_AT_A_TIME = RLock()  # a finalizer of the same thread may parse, too
+
+
+@overload
+def parse_source(text: str, file: str = ..., mode: Literal["exec"] = ...) -> ast.Module: ...
+@overload
+def parse_source(text: str, file: str = ..., *, mode: Literal["eval"]) -> ast.Expression: ...
+def parse_source(text: str, file: str = "<unknown>", mode: str = "exec") -> ast.AST:
+    """`ast.parse`, from any thread.
+
+    Args:
+        text: Python source.
+        file: its name, for errors.
+        mode: `"exec"` for statements, `"eval"` for one expression.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: as `ast.parse`.
+
+    Example:
+        >>> parse_source("1 + 1", mode="eval").body.op.__class__.__name__
+        'Add'
+    """
+    with _ONE_AT_A_TIME:
+        return ast.parse(text, file, mode)
