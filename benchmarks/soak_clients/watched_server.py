@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+_EXPECTED = ("Press Ctrl-C to stop.", "Invalid HTTP request received.")
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -64,9 +66,9 @@ class Watched:
         return [int(one) for task in tasks for one in task.read_text().split()]
 
     def complaints(self) -> list[str]:
-        """What it wrote to standard error, but for how to stop it."""
+        """What it wrote to standard error, but for how to stop it and requests that are no HTTP."""
         lines = self.log.read_text("utf-8", "replace").splitlines()
-        return [line for line in lines if line and line != "Press Ctrl-C to stop."]
+        return [line for line in lines if line and not line.endswith(_EXPECTED)]
 
 
 @contextmanager

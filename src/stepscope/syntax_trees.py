@@ -1,7 +1,7 @@
 """Syntax trees of Python source, one at a time.
 
-CPython 3.11 counts the depth of all trees that are being made in one number (python/cpython#106905):
-a thread that continues while another is in the middle of its tree gets a `SystemError`.
+CPython 3.11 counts the depth of all trees that are being made in one number: a thread that goes on
+while another is in the middle of its tree gets a `SystemError` (as in python/cpython#106905).
 """
 
 from __future__ import annotations

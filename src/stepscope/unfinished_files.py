@@ -40,7 +40,8 @@ def unfinished(path: Path, part: str = "file") -> Path:
 
 
 def _left_by_others(folder: Path, prefix: str) -> list[Path]:
-    name = re.compile(rf"{re.escape(prefix)}(\d+)\..*\.{_MARK}")
+    # PyTorch writes a trace under a name of its own first: the one that it was given and `.tmp`.
+    name = re.compile(rf"{re.escape(prefix)}(\d+)\..*\.{_MARK}(\.tmp)?")
     try:
         found = [(entry, name.fullmatch(entry.name)) for entry in folder.iterdir()]
     except OSError:

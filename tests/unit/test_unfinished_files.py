@@ -29,6 +29,7 @@ def test_what_ended_processes_left_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     file, folder = name_in_ended_process(path), name_in_ended_process(path, "folder")
     file.write_text("half")
+    file.with_name(f"{file.name}.tmp").write_text("half, of PyTorch")
     folder.mkdir()
     (folder / "inside").touch()
     unfinished(path)

@@ -32,7 +32,9 @@ async def read_initialize(reader: asyncio.StreamReader) -> tuple[bytes, dict[str
         head = await reader.readuntil(b"\r\n\r\n")
         length = _LENGTH.search(head)
         if length is None or int(length[1]) > _MOST_BYTES:
-            raise ValueError(f"expected a message of up to {_MOST_BYTES} bytes, found {head[:80]!r}")
+            raise ValueError(
+                f"expected a message of up to {_MOST_BYTES} bytes, found {head[:80]!r}"
+            )
         body = await reader.readexactly(int(length[1]))
         message = json.loads(body.decode())
         if isinstance(message, dict) and message.get("method") == "initialize":

@@ -153,8 +153,8 @@ def step(view: TraceView, query: Query) -> StepAnswer:
         most: number of levels, the costliest; by default all.
     """
     path, most = _step_path(query), query.number("most")
-    openings = view.timeline.open_all(path)
-    return step_of_levels(view, path, costliest(openings, len(openings) if most is None else most))
+    with view.whole_steps:
+        return step_of_levels(view, path, _kept(view, path, most))
 
 
 def _step_path(query: Query) -> str:
@@ -176,9 +176,13 @@ def step_details(view: TraceView, query: Query) -> DetailColumns:
         most: number of levels, as asked of `step`.
     """
     path, most = _step_path(query), query.number("most")
+    with view.whole_steps:
+        return details_of_levels(view, path, _kept(view, path, most))
+
+
+def _kept(view: TraceView, path: str, most: int | None) -> list[Opening]:
     openings = view.timeline.open_all(path)
-    kept = costliest(openings, len(openings) if most is None else most)
-    return details_of_levels(view, path, kept)
+    return costliest(openings, len(openings) if most is None else most)
 
 
 # -- parts of a single file

@@ -5,7 +5,8 @@ Source: HOTLINE sections 4.5 and 5, appendix C.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from threading import RLock
 
 import numpy as np
@@ -26,6 +27,30 @@ from stepscope.timeline.step_id import StepId
 from stepscope.trace.trace import Trace
 
 _KEPT_LEVELS = 256
+
+
+@dataclass(frozen=True, eq=False)
+class _Whole:
+    """The levels below one operation, all of them; never changed, as threads share it.
+
+    Attributes:
+        path: of the operation; None if none was opened yet.
+        openings: each level before those inside it.
+        levels: by path, and whether all threads are shown.
+        places: the smallest operation of these levels that holds each event, once known.
+    """
+
+    path: str | None = None
+    openings: Sequence[Opening] = ()
+    levels: Mapping[tuple[Path, bool], Level] = field(default_factory=dict)
+    places: EventPlaces | None = None
+
+    @classmethod
+    def of(cls, path: str, openings: Sequence[Opening]) -> _Whole:
+        """The levels of some openings."""
+        levels = {(one.shown.path, False): one.shown for one in openings}
+        levels |= {(one.every.path, True): one.every for one in openings}
+        return cls(path, openings, levels)
 
 
 class Timeline:
@@ -50,8 +75,8 @@ class Timeline:
         self.index = self.contents.index
         self._kept: dict[tuple[Path, bool], Level] = {}
         self._keeping = RLock()
-        self._whole: tuple[str, list[Opening], dict[tuple[Path, bool], Level]] = "", [], {}
-        self._whole_places: EventPlaces | None = None
+        self._opening = RLock()
+        self._whole = _Whole()
 
     def level(self, path: str = "", every: bool = False) -> Level:
         """The level inside an operation.
@@ -80,8 +105,9 @@ class Timeline:
         """
         shown, every = (self.level(path, threads) for threads in (False, True))
         opened = [Opening(shown, every if shown.hides else shown)]
-        if self._whole[0] == path:
-            yield self._whole[1]
+        known = self._whole
+        if known.path == path:
+            yield list(known.openings)
             return
         while opened:
             yield opened
@@ -96,13 +122,12 @@ class Timeline:
         Raises:
             TraceError: if no operation has this path.
         """
-        if self._whole[0] != path:
-            openings = [one for depth in self.below(path) for one in depth]
-            levels = {(one.shown.path, False): one.shown for one in openings}
-            levels |= {(one.every.path, True): one.every for one in openings}
-            self._whole = path, openings, levels
-            self._whole_places = place_events(self, path)
-        return self._whole[1]
+        with self._opening:  # of several threads, each gets the operation that it asked for
+            if self._whole.path != path:
+                openings = [one for depth in self.below(path) for one in depth]
+                self._whole = _Whole.of(path, openings)
+                self._whole = replace(self._whole, places=place_events(self, path))
+            return list(self._whole.openings)
 
     def start(self) -> str:
         """The path to begin with: the slowest step of the rank whose steps take longest.
@@ -135,7 +160,7 @@ class Timeline:
         Args:
             event: id of an event, on a thread or on a stream.
         """
-        known = self._whole_places
+        known = self._whole.places
         if known and (place := known.path_of(event)) is not None:
             return place
         path: Path = ()
@@ -190,8 +215,8 @@ class Timeline:
 
     def _level(self, path: Path, every: bool) -> Level:
         key = (path, every)
-        if key in self._whole[2]:
-            return self._whole[2][key]
+        if (opened := self._whole.levels.get(key)) is not None:
+            return opened
         with self._keeping:  # a server asks from several threads
             level = self._kept.pop(key, None)
             if level is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from drawings import drawn, names, opened, rows
@@ -517,3 +519,20 @@ def test_all_threads_are_shown_only_if_asked_for() -> None:
     assert stage.shown.hides
     assert not stage.every.hides
     assert (names(stage.shown), names(stage.every)) == (["aten::mm"], ["aten::mm", "aten::add"])
+
+
+def test_threads_that_open_different_steps_at_once_each_get_their_own() -> None:
+    steps = range(1, 9)
+    timeline = drawn("".join(f"""
+        main | {n}00 {n}99 | ProfilerStep#{n}
+        main | {n}10 {n}90 | aten::linear
+        main | {n}20 {n}40 | aten::mm
+        main | {n}50 {n}70 | aten::add
+    """ for n in steps))  # fmt: skip
+    paths = [f"s{n}.0" for n in steps] * 20
+
+    def opened_paths(path: str) -> set[str]:
+        return {"/".join(one.every.path[:1]) for one in timeline.open_all(path)}
+
+    with ThreadPoolExecutor(len(steps)) as threads:
+        assert list(threads.map(opened_paths, paths)) == [{path} for path in paths]
