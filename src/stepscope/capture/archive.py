@@ -111,8 +111,9 @@ def _change_last_member(archive: zipfile.ZipFile, changes: dict[str, Any]) -> No
 
 def _remove(temporary: Path) -> None:
     """An error on the way here must not be hidden by one of the cleanup."""
-    with suppress(OSError):
-        temporary.unlink(missing_ok=True)
+    for left in (temporary, temporary.with_name(f"{temporary.name}.tmp")):  # PyTorch writes there
+        with suppress(OSError):
+            left.unlink(missing_ok=True)
 
 
 def _move_to(path: Path) -> Callable[[Path], object]:

@@ -21,6 +21,11 @@ class WarningLog:
             first, before = self._found.get(code, (message, 0))
             self._found[code] = (first, before + count)
 
+    def add(self, other: WarningLog) -> None:
+        """Take over the warnings of another log, after those of this one."""
+        for code, message, count in other.rows():
+            self(code, message, count)
+
     def rows(self) -> list[tuple[str, str, int]]:
         """(code, first message, count) in order of first appearance."""
         return [(code, message, count) for code, (message, count) in self._found.items()]

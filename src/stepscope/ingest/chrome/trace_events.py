@@ -38,14 +38,15 @@ def read_trace_events(file: BinaryIO, gzipped: bool, progress: Progress) -> Trac
 
 
 def _read_parts(file: BinaryIO, gzipped: bool, progress: Progress) -> Parts:
-    log, columns = WarningLog(), RecordColumns()
+    log, damage, columns = WarningLog(), WarningLog(), RecordColumns()
     # Both are closed at once, also after an error: left to the garbage collector, their threads
     # could be joined from a thread that is just starting, which would deadlock.
-    with closing(chunks(file, gzipped, log, progress)) as text:
+    with closing(chunks(file, gzipped, damage, progress)) as text:
         reader = EventReader(text, log, compiled_decoder())
         with closing(iter(reader)) as batches:
             for batch in batches:
                 columns.add(batch if isinstance(batch, Chunk) else chunk_of(batch))
+    log.add(damage)  # where the data end; found earlier if reading is ahead of decoding
     return _parts(EventColumns(columns, log), reader.properties)
 
 
