@@ -253,6 +253,10 @@ class _Discarded:
 
     def close(self) -> None: ...
 
+    def abort(self) -> None: ...
+
+    async def wait_closed(self) -> None: ...
+
     def get_write_buffer_size(self) -> int:
         return 0
 

@@ -112,3 +112,25 @@ def test_what_no_editor_sends_ends_the_connection_and_nothing_else():
     rests, (answer, _) = asyncio.run(scenario())
     assert not any(b'"result"' in rest for rest in rests)
     assert answer["result"]["serverInfo"]["name"] == "stepscope"
+
+
+def test_clients_that_only_connect_keep_no_editor_out():
+    made: list[object] = []
+
+    def make():
+        made.append(server := language_server(Nothing()))
+        return server
+
+    async def scenario():
+        server = await serve_tcp(make, "127.0.0.1", 0, "s3cret")
+        port = server.sockets[0].getsockname()[1]
+        async with server:
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
+            answer, _ = await ask(port, "s3cret")
+            for _, writer in silent:
+                writer.close()
+            return answer
+
+    answer = asyncio.run(scenario())
+    assert answer["result"]["serverInfo"]["name"] == "stepscope"
+    assert len(made) == 1  # nothing is made for a connection without the token

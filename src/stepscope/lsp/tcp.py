@@ -26,6 +26,7 @@ from stepscope.lsp.language_server import StepscopeServer
 _LOG = logging.getLogger(__name__)
 _REFUSAL_S = 0.1  # for the refusal to arrive
 _TOKEN_S = 30.0  # for the token to arrive
+_END_S = 5.0  # for the last answer to be sent
 _MOST_EDITORS = 32
 _MOST_WITHOUT_TOKEN = 32
 _MOST_BYTES = 1 << 26
@@ -129,13 +130,14 @@ class Connection:
         self._places.enter(self._writer)
         server: StepscopeServer | None = None
         try:
-            with suppress(*_BROKEN):
-                if await self._is_accepted():
-                    server = self._make()
-                    await self._answer(server)
+            if await self._is_accepted():
+                server = self._make()
+                await self._answer(server)
+        except _BROKEN as error:
+            error.__traceback__ = None  # the reader keeps the error, and so whatever frames hold
         finally:
             self._places.leave(self._writer)
-            self._writer.close()
+            await self._end()
             if server is not None:
                 await server.close()
 
@@ -173,6 +175,13 @@ class Connection:
             self.write(refusal(message, reason))
             await asyncio.sleep(_REFUSAL_S)
         return not reason
+
+    async def _end(self) -> None:
+        """Close the connection, also to one who reads no more."""
+        self._writer.close()
+        with suppress(OSError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._writer.wait_closed(), _END_S)
+        self._writer.transport.abort()
 
     async def _answer(self, server: StepscopeServer) -> None:
         protocol = server.protocol
