@@ -1,16 +1,19 @@
 """Syntax trees of Python source, one at a time.
 
 CPython 3.11 counts the depth of all trees that are being made in one number: a thread that goes on
-while another is in the middle of its tree gets a `SystemError` (as in python/cpython#106905).
+while another is in the middle of its tree gets a `SystemError` (as in python/cpython#106905). The
+other may be one of the standard library, which parses lines to show a traceback.
 """
 
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from threading import RLock
 from typing import Literal, overload
 
 _ONE_AT_A_TIME = RLock()  # a finalizer of the same thread may parse, too
+_TRIES = 10
 
 
 @overload
@@ -33,4 +36,7 @@ def parse_source(text: str, file: str = "<unknown>", mode: str = "exec") -> ast.
         'Add'
     """
     with _ONE_AT_A_TIME:
+        for _ in range(_TRIES - 1):
+            with suppress(SystemError):
+                return ast.parse(text, file, mode)
         return ast.parse(text, file, mode)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -35,10 +37,10 @@ def threads_switch_in_trees() -> Iterator[None]:
     gc.unfreeze()
 
 
-def parse_at_depth(depth: int) -> int:
+def parse_at_depth(depth: int, parse: Callable[[str], ast.AST] = parse_source) -> int:
     if depth:
-        return parse_at_depth(depth - 1)
-    return sum(len(parse_source(NESTED).body) for _ in range(PARSES))
+        return parse_at_depth(depth - 1, parse)
+    return sum(len(list(ast.iter_child_nodes(parse(NESTED)))) for _ in range(PARSES))
 
 
 @pytest.mark.usefixtures("threads_switch_in_trees")
@@ -46,3 +48,16 @@ def test_threads_at_different_depths_parse_at_once():
     with ThreadPoolExecutor(6) as threads:
         counts = list(threads.map(parse_at_depth, range(0, 42, 7)))
     assert counts == [PARSES * 60] * 6
+
+
+@pytest.mark.usefixtures("threads_switch_in_trees")
+def test_other_parsers_of_the_process_do_not_disturb():
+    def of_another_library(depth: int) -> None:
+        with suppress(SystemError):
+            parse_at_depth(depth, ast.parse)
+
+    with ThreadPoolExecutor(6) as threads:
+        others = threads.map(of_another_library, range(0, 42, 14))
+        counts = list(threads.map(parse_at_depth, range(7, 42, 14)))
+        list(others)
+    assert counts == [PARSES * 60] * 3
