@@ -131,7 +131,8 @@ def check_target(path: Path) -> None:
     Raises:
         CaptureError: the folder is missing or read-only, or the file is not an earlier capture.
     """
-    if path.exists() and not is_capture(path):
+    # A device such as /dev/zero has no end to look at.
+    if path.exists() and not (path.is_file() and is_capture(path)):
         raise CaptureError(
             f"cannot write the capture to {path}: the file exists and is not a capture; "
             "choose another file with -o"

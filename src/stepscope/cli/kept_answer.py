@@ -90,7 +90,7 @@ def _fetch(kind: AnswerKind[Answer], key: Key, source: str) -> Answer | None:
 
 
 def _keep(kind: AnswerKind[Answer], key: Key, found: Answer) -> None:
-    """Keep an answer, but not one that JSON cannot hold: a number that is not finite."""
+    """Keep an answer, but not one that JSON cannot hold: numbers not finite, names not UTF-8."""
     import msgspec
 
     from stepscope.trace.cache import keep_text
@@ -99,7 +99,7 @@ def _keep(kind: AnswerKind[Answer], key: Key, found: Answer) -> None:
     try:
         text = msgspec.json.encode(found)
         whole = decode(text, kind.type) == found
-    except (msgspec.MsgspecError, TypeError, RecursionError):
+    except (msgspec.MsgspecError, TypeError, RecursionError, UnicodeEncodeError):
         return
     if whole:
         keep_text(key, text)

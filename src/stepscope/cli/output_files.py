@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -16,12 +17,16 @@ def write_text(out: Path, text: str) -> None:
     Raises:
         ServeError: if it cannot be written.
     """
-    out = out.resolve()
+    out = Path(os.path.realpath(out))
     try:
+        if out.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         if out.exists() and not out.is_file():
-            out.write_text(text, "utf-8")
+            out.write_text(text, "utf-8", "backslashreplace")
         else:
-            _write_whole(out, text.encode())
+            _write_whole(
+                out, text.encode("utf-8", "backslashreplace")
+            )  # a file's name is any bytes
     except OSError as error:
         raise ServeError(f"{out}: cannot be written: {error.strerror}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -22,7 +23,7 @@ from stepscope.lsp.text_document import BYTE_ORDER_MARK, Document
 def path_of(uri: str) -> str:
     """The file of a document, with symbolic links resolved, so that each file has one name."""
     try:
-        return str(Path(uris.to_fs_path(uri) or uri).resolve())
+        return os.path.realpath(uris.to_fs_path(uri) or uri)  # also of links in a circle
     except ValueError as error:  # a lone surrogate, or a null character
         raise JsonRpcInvalidParams(f"no file can have the URI {uri!r}") from error
 
@@ -38,7 +39,7 @@ class OpenDocuments:
 
     def get(self, path: str) -> Document | None:
         """The open document of a file."""
-        return self.documents.get(path) or self.documents.get(str(Path(path).resolve()))
+        return self.documents.get(path) or self.documents.get(os.path.realpath(path))
 
     def text(self, path: str) -> str:
         """The client's text of a file, else what is on disk; without byte order mark.

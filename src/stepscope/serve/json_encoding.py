@@ -14,11 +14,21 @@ _limits = Lock()  # the limit of recursion and the size of stacks are the whole 
 
 
 def encode(value: Any) -> bytes:
-    """JSON in UTF-8; NaN and infinity become null."""
+    r"""JSON in UTF-8; NaN and infinity become null, bytes of names that are not UTF-8 `\udcff`."""
     try:
         return msgspec.json.encode(value)
     except RecursionError:
         return _encode_deep(value)
+    except UnicodeEncodeError:  # the name of a file can be any bytes
+        return msgspec.json.encode(_escaped(msgspec.to_builtins(value)))
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_escaped(key): _escaped(one) for key, one in value.items()}
+    return [_escaped(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _encode_deep(value: Any) -> bytes:

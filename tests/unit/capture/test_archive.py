@@ -1,6 +1,7 @@
 """Where a capture goes and what its manifest says."""
 
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -81,6 +82,14 @@ def test_an_earlier_capture_may_be_overwritten_and_nothing_else(tmp_path):
         check_target(tmp_path)
     with pytest.raises(CaptureError, match="is not writable"):
         check_target(thesis / "run.stepscope")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_what_has_no_end_is_refused_without_reading_it(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(CaptureError, match="choose another file"):
+        check_target(pipe)
 
 
 @pytest.mark.parametrize(
