@@ -14,12 +14,10 @@ from typing import Any
 
 import torch
 
+from stepscope.capture.autograd_engine import AUTOGRAD, ENGINE
 from stepscope.capture.module_ranges import hide_from_compiler
 from stepscope.capture.patch import replace
 
-_Autograd: Any = torch.autograd
-# torch before 2.2 calls the engine itself.
-_ENGINE = "_engine_run_backward" if hasattr(_Autograd, "_engine_run_backward") else "backward"
 _pass: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 
 
@@ -53,7 +51,7 @@ class BackwardSteps:
             self._restore()
 
     def _watch(self) -> None:
-        engine = getattr(_Autograd, _ENGINE)
+        engine = getattr(AUTOGRAD, ENGINE)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             self._stepped = [] if _pass() < 0 else self._stepped  # an earlier pass may have failed
@@ -63,7 +61,7 @@ class BackwardSteps:
             return result
 
         hide_from_compiler(watched.__code__)
-        self._restore = replace(_Autograd, _ENGINE, functools.wraps(engine)(watched))
+        self._restore = replace(AUTOGRAD, ENGINE, functools.wraps(engine)(watched))
 
     def _report(self) -> None:
         stepped, self._stepped = self._stepped, []

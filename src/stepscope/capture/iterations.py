@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils.data import dataloader
 
+from stepscope.capture.autograd_engine import AUTOGRAD, ENGINE
 from stepscope.capture.data_loaders import LoaderWatch
 from stepscope.capture.model_tree import unwrap
 from stepscope.capture.module_ranges import CompilerPaused, ModuleRanges, hide_from_compiler
@@ -26,9 +27,7 @@ from stepscope.capture.patch import replace
 from stepscope.capture.step_detector import Kind, StepDetector
 
 _Batches: Any = dataloader._BaseDataLoaderIter
-_Autograd: Any = torch.autograd
 # `backward` and `grad` both call it; torch before 2.2 does not have it.
-_ENGINE = "_engine_run_backward" if hasattr(_Autograd, "_engine_run_backward") else "backward"
 
 
 class DataLoading:
@@ -93,7 +92,7 @@ class IterationWatch:
     def _watch_calls(self) -> None:
         self._restore = [
             replace(_Batches, "__next__", self._around(_Batches.__next__, before=self._on_request)),
-            replace(_Autograd, _ENGINE, self._around(_engine(), after=self._after_backward)),
+            replace(AUTOGRAD, ENGINE, self._around(_engine(), after=self._after_backward)),
         ]
 
     def _leave_calls(self) -> None:
@@ -172,7 +171,7 @@ class IterationWatch:
 
 
 def _engine() -> Callable[..., Any]:
-    engine: Callable[..., Any] = getattr(_Autograd, _ENGINE)
+    engine: Callable[..., Any] = getattr(AUTOGRAD, ENGINE)
     return engine
 
 

@@ -12,14 +12,12 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import dataloader
 
+from stepscope.capture.autograd_engine import AUTOGRAD, ENGINE
 from stepscope.capture.clock_readings import Reading
 from stepscope.capture.module_ranges import hide_from_compiler
 from stepscope.capture.patch import replace
 
 _Batches: Any = dataloader._BaseDataLoaderIter
-_Autograd: Any = torch.autograd
-# torch before 2.2 calls the engine itself.
-_ENGINE = "_engine_run_backward" if hasattr(_Autograd, "_engine_run_backward") else "backward"
 
 PARTS = (
     "data_loading", "forward", "evaluation", "loss", "zero_grad", "backward", "optimizer", "rest",
@@ -58,7 +56,7 @@ class PartTimer:
             replace(holder, name, self._timed(getattr(holder, name), PARTS.index(part)))
             for holder, name, part in (
                 (_Batches, "__next__", "data_loading"),
-                (_Autograd, _ENGINE, "backward"),
+                (AUTOGRAD, ENGINE, "backward"),
                 (torch_optimizer.Optimizer, "zero_grad", "zero_grad"),
             )
         ]

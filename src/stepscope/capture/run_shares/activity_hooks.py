@@ -19,6 +19,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils import _contextlib
 from torch.utils.data import dataloader
 
+from stepscope.capture.autograd_engine import AUTOGRAD, ENGINE
 from stepscope.capture.call_sites import user_frame
 from stepscope.capture.import_hooks import AfterImport
 from stepscope.capture.internal_files import is_internal
@@ -36,8 +37,6 @@ from stepscope.capture.run_shares.duration_histogram import DurationHistogram
 from stepscope.capture.run_shares.run_shares import stage_of
 
 _Batches: Any = dataloader._BaseDataLoaderIter
-_Autograd: Any = torch.autograd
-_ENGINE = "_engine_run_backward" if hasattr(_Autograd, "_engine_run_backward") else "backward"
 _DECORATOR = _contextlib.__file__
 _MOST_PLACES = 500
 # Functions that save, by the module that defines them. Packages re-export them under other names.
@@ -73,7 +72,7 @@ class ActivityHooks:
         self._stepping: int | None = None
         self._switching = False
         self._restore: list[Callable[[], None]] = []
-        self._patch(_Autograd, _ENGINE, self._backward)
+        self._patch(AUTOGRAD, ENGINE, self._backward)
         self._patch(_Batches, "__next__", self._batch)
         self._patch(_Batches, "__init__", self._loader)
         self._patch(torch.nn.Module, "train", self._mode)
