@@ -34,7 +34,7 @@ from stepscope.trace.trace import Metadata, Trace
 _US = 1000
 _OPTIONS = {"corr": "correlation", "seq": "sequence", "fwd": "forward_thread", "bytes": "bytes"}
 _BY_NAME = (
-    (re.compile(r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader\)|##|stepscope\.(module|evaluation|checkpointing|block):)"),
+    (re.compile(r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader\)|##|stepscope\.(module|optimizer|evaluation|checkpointing|block):)"),
      "annotation"),
     (re.compile(r"#step_num=\d+$"), "annotation"),
     (re.compile(r"^(cuda|hip)[A-Z]|^cuLaunch"), "runtime"),

@@ -34,7 +34,10 @@ _INTERNAL = tuple(
         (r"^torch::autograd::CopyBackwards$", "the gradient of a copy"),
     )
 )
-_PREFIX = re.compile(r"^(autograd::engine::evaluate_function: |Optimizer\.\w+#|nn\.Module: |#+ )")
+_PREFIX = re.compile(
+    r"^(autograd::engine::evaluate_function: |stepscope\.optimizer: |Optimizer\.\w+#|nn\.Module: "
+    r"|#+ )"
+)
 _ACTIVITY = re.compile(r"^stepscope\.(?:(evaluation|checkpointing)|block): (\S+) \(.*\)$")
 _MOST_EVENTS = 100_000
 

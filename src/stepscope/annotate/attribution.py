@@ -11,7 +11,6 @@ from functools import cached_property
 import numpy as np
 
 from stepscope.annotate.line_ranges import LINES_RANGE, Line, parse_lines
-from stepscope.annotate.names.range_names import MODULE_RANGE
 from stepscope.arrays import Ids32, IntArray, Mask
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import STAGES
@@ -94,7 +93,7 @@ class _Attributing:
 
     @cached_property
     def _is_range(self) -> Mask:
-        return self.names.where(lambda name: name.startswith((LINES_RANGE, MODULE_RANGE)))
+        return self.names.where(lambda name: name.startswith("stepscope."))
 
     def _lines(self) -> tuple[Ids32, list[tuple[Line, ...]]]:
         """Each range of lines as the position of its stack."""

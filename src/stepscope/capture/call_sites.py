@@ -43,7 +43,7 @@ def call_site(frame: FrameType | None) -> tuple[str, int] | None:
 
 def name_in(frame: FrameType | None, module: Any) -> str | None:
     """The variable of `frame`, or the attribute of its `self`, that holds `module`."""
-    return next((name for name, held in _variables(frame) if held is module), None)
+    return next((name for name, held in variables(frame) if held is module), None)
 
 
 def holder_in(frame: FrameType | None, module: Any) -> tuple[Any, str | None]:
@@ -53,7 +53,7 @@ def holder_in(frame: FrameType | None, module: Any) -> tuple[Any, str | None]:
         A module with its variable, such as an `nn.ModuleDict`; or `module` itself with its place
         in a list or dict (`heads.0`); or `module` and None.
     """
-    for name, held in _variables(frame):
+    for name, held in variables(frame):
         if isinstance(held, torch.nn.Module) and _holds(held, module):
             return held, name
         if isinstance(held, (dict, list, tuple)) and len(held) <= _LARGEST:
@@ -63,7 +63,7 @@ def holder_in(frame: FrameType | None, module: Any) -> tuple[Any, str | None]:
     return module, None
 
 
-def _variables(frame: FrameType | None) -> list[tuple[str, Any]]:
+def variables(frame: FrameType | None) -> list[tuple[str, Any]]:
     """The variables of `frame` and the attributes of its `self`, innermost scope first."""
     if frame is None:
         return []

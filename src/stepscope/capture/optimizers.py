@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,9 +19,11 @@ from torch.optim import optimizer as torch_optimizer
 from stepscope.capture.backward_steps import BackwardSteps
 
 if TYPE_CHECKING:
+    from stepscope.capture.optimizer_names import OptimizerNames
     from stepscope.capture.part_timer import PartTimer
 
 Step = Callable[..., Any]
+_NO_RANGE = nullcontext()
 _Optimizer: Any = torch_optimizer.Optimizer
 
 
@@ -31,7 +34,7 @@ class OptimizerWatch:
 
     `has_seen_one` is whether an optimizer has been created, which may step later; `traced_one`
     whether one steps in a function that torch.compile has compiled, which nothing reports. `timer`
-    measures steps with what torch does around them.
+    measures steps with what torch does around them, and `names` has the range of each in a trace.
     """
 
     def __init__(self, on_step: Callable[[Any], None]) -> None:
@@ -40,6 +43,7 @@ class OptimizerWatch:
         self._open = True
         self.has_seen_one = self.traced_one = False
         self.timer: PartTimer | None = None
+        self.names: OptimizerNames | None = None
         self._running: set[int] = set()
         self._wrapped: list[tuple[type, Step, Step]] = []
         self._replaced: list[tuple[Any, Step, Step]] = []
@@ -101,7 +105,8 @@ class OptimizerWatch:
             timer = self.timer
             timed = timer is not None and timer.optimizer_begins()
             try:
-                result = step(optimizer, *args, **kwargs)
+                with self._range_of(optimizer):
+                    result = step(optimizer, *args, **kwargs)
             finally:
                 self._running.discard(id(optimizer))
                 if timer is not None and timed:
@@ -110,6 +115,13 @@ class OptimizerWatch:
             return result
 
         return watched
+
+    def _range_of(self, optimizer: Any) -> Any:
+        """The range around a step; the step must go on whatever happens here."""
+        try:
+            return self.names.range_of(optimizer) if self.names else _NO_RANGE
+        except Exception:
+            return _NO_RANGE
 
     def _after_step(self, optimizer: Any, args: object, kwargs: object) -> None:
         if not torch.compiler.is_compiling() and id(optimizer) not in self._running:

@@ -30,6 +30,7 @@ from stepscope.capture.module_ranges import ModuleRanges
 from stepscope.capture.module_registry import ModuleRegistry
 from stepscope.capture.modules_json import describe_registry
 from stepscope.capture.open_ranges import OpenRanges
+from stepscope.capture.optimizer_names import OptimizerNames
 from stepscope.capture.optimizers import OptimizerWatch
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.part_timer import PartTimer
@@ -158,6 +159,7 @@ class Recorder:
         self._open_ranges = OpenRanges()
         self._loader_watch = LoaderWatch()
         self._ranges.install()
+        self._watch.names = OptimizerNames()
 
     def _detach_from_loop(self) -> None:
         """Remove every hook but those of the optimizers."""
@@ -172,6 +174,7 @@ class Recorder:
         self._open_ranges.close()
         self._loader_watch.remove()
         self._creations.remove()
+        self._watch.names = None
 
     def _may_train(self) -> bool:
         return self._watch.has_seen_one and not self._watch.traced_one

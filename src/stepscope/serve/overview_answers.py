@@ -21,6 +21,7 @@ from stepscope.summary.facts import (
     StagePlace,
     StepTimes,
     Summary,
+    Update,
     Verdict,
 )
 from stepscope.summary.report_facts import summarize
@@ -76,6 +77,7 @@ class Facts(msgspec.Struct):
         run: the whole run by stage, null where it was not measured.
         iterations: of a server or a generating loop, by kind.
         places: where work outside of training begins, the longest first.
+        updates: by optimizer, where the loop has several.
     """
 
     source: str
@@ -100,6 +102,7 @@ class Facts(msgspec.Struct):
     run: RunShares | None
     iterations: list[Iterations]
     places: list[StagePlace]
+    updates: list[Update]
     warnings: list[Warning]
 
 

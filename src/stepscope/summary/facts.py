@@ -282,6 +282,46 @@ class StagePlace:
 
 
 @dataclass(frozen=True)
+class UpdateStage:
+    """A stage of an update: its mean time per step."""
+
+    stage: str
+    cpu_ms: float
+    device_ms: float
+
+
+@dataclass(frozen=True)
+class UpdatedModel:
+    """A model that runs in an update: its mean time per step."""
+
+    path: str
+    forward_cpu_ms: float
+    forward_device_ms: float
+    backward_cpu_ms: float
+    backward_device_ms: float
+
+
+@dataclass(frozen=True)
+class Update:
+    """What leads to the steps of one optimizer, or of several that share their passes.
+
+    Attributes:
+        optimizer: its name, or the names of several.
+        count: how often it happens per step of the loop.
+        cpu_ms: mean per step of the loop.
+        device_ms: device busy time of its work.
+        models: that run in it, the longest first.
+    """
+
+    optimizer: str
+    count: float
+    cpu_ms: float
+    device_ms: float
+    stages: list[UpdateStage]
+    models: list[UpdatedModel]
+
+
+@dataclass(frozen=True)
 class Summary:
     """Everything that a report says about one rank; `to_json` returns plain data."""
 
@@ -309,6 +349,7 @@ class Summary:
     run: RunShares | None = None
     iterations: list[Iterations] = field(default_factory=list)
     places: list[StagePlace] = field(default_factory=list)
+    updates: list[Update] = field(default_factory=list)
     warnings: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from stepscope.summary.run_shares import run_shares
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.summary.stage_places import places_of
 from stepscope.summary.top_kernels import kernels_of, time_by_kind
+from stepscope.summary.updates import updates_of
 from stepscope.summary.verdict import verdict
 from stepscope.trace.core_share import core_share
 from stepscope.trace.schema import STAGES
@@ -68,6 +69,7 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         run=run_shares(trace.metadata.capture),
         iterations=iterations_of(selected),
         places=places_of(selected),
+        updates=updates_of(selected),
         stages=stages,
         devices=devices,
         efficiency=efficiency_of(selected, bounds, devices),

@@ -20,6 +20,7 @@ from stepscope.summary.run_shares import run_lines
 from stepscope.summary.stage_places_text import places_text
 from stepscope.summary.text_tables import STAGE_STYLE, bar_for, stage_words
 from stepscope.summary.text_tables import plain_table as _table
+from stepscope.summary.updates_text import updates_table
 from stepscope.trace.core_share import load_warning
 
 _ROOM_FOR_BARS = 76
@@ -115,6 +116,8 @@ class _Report:
         yield self.stages()
         if lines := places_text(self.main.places):
             yield lines
+        if self.main.updates:
+            yield updates_table(self.main)
         if self.main.iterations:
             yield iterations_table(self.main.iterations)
         yield from (self.device(device) for device in self.main.devices)

@@ -29,6 +29,7 @@ _RULES: tuple[_Rule, ...] = (
     (re.compile(r"^stepscope\.module: ?(.*)$"), lambda found: found[1] or "model"),
     (re.compile(r"^stepscope\.(?:evaluation|checkpointing|block): (.*) \(.*\)$"),
      lambda found: found[1]),
+    (re.compile(r"^stepscope\.optimizer: (.+)$"), lambda found: found[1]),
     (re.compile(r"^Optimizer\.\w+#(.+)$"), lambda found: found[1]),
     (re.compile(r"^(enumerate\((?:DataLoader|grain|tf\.data)\))#.*$"), lambda found: found[1]),
     (re.compile(r"^#+ *(.*?) *#+$"), lambda found: found[1]),

@@ -254,6 +254,12 @@ STAGE_RUNS = Schema(
         _step(),
         rank_column(),
         Column("stage", "text", "one of " + ", ".join(STAGES), values=STAGES),
+        Column(
+            "optimizer",
+            "text",
+            "the optimizer whose step this run is or leads to, by the user's name or its class",
+            nullable=True,
+        ),
         Column("start_ns", "i64", "start on the CPU", "ns", refers="clock"),
         Column("end_ns", "i64", "end on the CPU", "ns", refers="clock"),
         Column("cpu_ns", "i64", "duration on the CPU", "ns"),

@@ -162,6 +162,37 @@ export interface StagePlace {
   calls: number;
 }
 
+/** A stage of an update: its mean time per step. */
+export interface UpdateStage {
+  stage: string;
+  cpu_ms: number;
+  device_ms: number;
+}
+
+/** A model that runs in an update: its mean time per step. */
+export interface UpdatedModel {
+  path: string;
+  forward_cpu_ms: number;
+  forward_device_ms: number;
+  backward_cpu_ms: number;
+  backward_device_ms: number;
+}
+
+/** What leads to the steps of one optimizer, or of several that share their passes. */
+export interface Update {
+  /** Its name, or the names of several. */
+  optimizer: string;
+  /** How often it happens per step of the loop. */
+  count: number;
+  /** Mean per step of the loop. */
+  cpu_ms: number;
+  /** Device busy time of its work. */
+  device_ms: number;
+  stages: UpdateStage[];
+  /** That run in it, the longest first. */
+  models: UpdatedModel[];
+}
+
 /** Something that could not be read, linked or attributed. */
 export interface Warning {
   rank: number;
@@ -205,6 +236,8 @@ export interface Facts {
   iterations: Iterations[];
   /** Where work outside of training begins, the longest first. */
   places: StagePlace[];
+  /** By optimizer, where the loop has several. */
+  updates: Update[];
   warnings: Warning[];
 }
 

@@ -1,5 +1,13 @@
 import type { JSX } from "preact";
-import type { Device, Efficiency, Facts, Iterations, Overview, Warning } from "../api/types";
+import type {
+  Device,
+  Efficiency,
+  Facts,
+  Iterations,
+  Overview,
+  Update,
+  Warning,
+} from "../api/types";
 import { causeName, CAUSES } from "../base/causes";
 import {
   bytes,
@@ -14,6 +22,7 @@ import {
 } from "../base/format";
 import { prefixes } from "../base/path";
 import { Level } from "../model/level";
+import { STAGES } from "../model/stages";
 import { spot, type Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { ShareBar, Stacked, type Piece } from "../widgets/bars";
@@ -51,6 +60,7 @@ function Whole(props: { store: Store; value: Overview; facts: Facts }): JSX.Elem
         ))}
         <Kinds facts={facts} />
       </section>
+      <Updates facts={facts} />
       <Warnings warnings={facts.warnings} />
     </div>
   );
@@ -222,6 +232,84 @@ function Stages({ store, facts }: { store: Store; facts: Facts }): JSX.Element {
       </table>
     </section>
   );
+}
+
+/** The updates of several optimizers; columns are stages, in device time where there is a device. */
+function Updates({ facts }: { facts: Facts }): JSX.Element {
+  const side = facts.devices.length ? "device_ms" : "cpu_ms";
+  const there = new Set(facts.updates.flatMap((one) => one.stages.map(({ stage }) => stage)));
+  const stages = STAGES.filter((stage) => there.has(stage));
+  if (!facts.updates.length) return <></>;
+  return (
+    <section aria-label="Updates" class="updates">
+      <table class="table stages">
+        <caption class="pane-heading">
+          <Term name="Update">Updates</Term> of a step, {sideName(side.replace("_ms", ""))} time
+        </caption>
+        <thead>
+          <tr>
+            <th scope="col">optimizer</th>
+            <th scope="col" class="number">
+              times
+            </th>
+            {stages.map((stage) => (
+              <th key={stage} scope="col" class="number">
+                <span class={`swatch c-${stage}`} aria-hidden="true" /> {words(stage)}
+              </th>
+            ))}
+            <th scope="col" class="number">
+              share
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {facts.updates.flatMap((update) => [
+            <tr key={update.optimizer}>
+              <td>{update.optimizer}</td>
+              <td class="number">{Number(update.count.toPrecision(3))}</td>
+              {stages.map((stage) => {
+                const spent = update.stages.find((one) => one.stage === stage);
+                return (
+                  <td key={stage} class="number">
+                    {spent && milliseconds(spent[side])}
+                  </td>
+                );
+              })}
+              <td class="number">{percent(update[side] / (facts.steps.mean_ms || 1))}</td>
+            </tr>,
+            ...modelRows(update, stages, side),
+          ])}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+/** The passes of each model in an update, where there are several. */
+function modelRows(
+  update: Update,
+  stages: readonly string[],
+  side: "cpu_ms" | "device_ms",
+): JSX.Element[] {
+  if (update.models.length < 2) return [];
+  return update.models.map((model) => {
+    const spent: Record<string, number> = {
+      forward: model[`forward_${side}`],
+      backward: model[`backward_${side}`],
+    };
+    return (
+      <tr key={`${update.optimizer}/${model.path}`} class="dim">
+        <td class="inner">{model.path}</td>
+        <td />
+        {stages.map((stage) => (
+          <td key={stage} class="number">
+            {spent[stage] ? milliseconds(spent[stage]) : ""}
+          </td>
+        ))}
+        <td />
+      </tr>
+    );
+  });
 }
 
 /** Which side holds an operation up; a word beside the color. */

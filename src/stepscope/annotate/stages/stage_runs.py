@@ -7,6 +7,11 @@ import numpy as np
 from stepscope.annotate.links.launch_sides import device_work, on_host
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.compiled_calls import is_compiled_call, is_wait
+from stepscope.annotate.stages.optimizers import (
+    name_optimizers,
+    optimizer_calls,
+    split_by_optimizer,
+)
 from stepscope.annotate.stages.timed_parts import TimedParts, timed_parts
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Codes, Codes8, Ids, Ids32, Mask, Rows, Times
@@ -40,7 +45,8 @@ def find_runs(trace: Trace) -> Trace:
     runs belongs to the next run if it is short (1 % of the step), else it is a run of `other`. A
     stage that only runs on the device, as in a compiled step, is a run of length 0 on the CPU.
     Where the recorder timed the parts of steps, gaps within a part belong to its stage: the Python
-    of `loss.backward()` before its first operator and after its last.
+    of `loss.backward()` before its first operator and after its last. Runs of two optimizers are
+    two, also where nothing lies between them.
     """
     times, stages = _timeline(trace)
     pieces = [
@@ -53,7 +59,10 @@ def find_runs(trace: Trace) -> Trace:
         for part in range(3)
     )
     step = np.repeat(trace["steps"]["step"], count)
-    return trace.with_table(_table(trace, *_with_device_only(trace, step, starts, ends, stage)))
+    calls = optimizer_calls(trace, trace.events["track"] == main_track(trace))
+    runs = split_by_optimizer(calls, step, starts, ends, stage)
+    table = _table(trace, *_with_device_only(trace, *runs))
+    return trace.with_table(name_optimizers(calls, table))
 
 
 def _bounds(trace: Trace) -> tuple[Times, Times]:

@@ -40,7 +40,7 @@ _PATTERNS = (
 # for the fast ranges that stepscope's recorder uses.
 _RANGE = re.compile(
     r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader\)|##|PyTorch Profiler"
-    r"|stepscope\.(module|evaluation|checkpointing|block):)"
+    r"|stepscope\.(module|optimizer|evaluation|checkpointing|block):)"
 )
 # MTIA records its copies among its kernels.
 _COPY = re.compile(r"^dma_request\b")

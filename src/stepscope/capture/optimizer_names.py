@@ -1,0 +1,84 @@
+"""Ranges that name the optimizer which steps, as the user names it.
+
+torch names the range of a step by the class alone, which is the same for both optimizers of a GAN.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from types import FrameType
+from typing import Any
+
+from stepscope.capture.call_sites import is_library, user_frame, variables
+from stepscope.capture.module_ranges import Range
+
+OPTIMIZER_RANGE = "stepscope.optimizer: "
+_DEEPEST = 40  # frames that are searched
+_LARGEST = 100  # a container in which an optimizer is searched
+_WRAPS = ("optimizer", "_optimizer")  # as accelerate and Lightning hold the optimizer they wrap
+
+
+class OptimizerNames:
+    """The name of each optimizer: that of a variable that holds it, else its class.
+
+    A variable that holds two of them in turn, as in a loop over optimizers or in a function that
+    steps any, names neither. Among others that of the outermost caller counts, and of one caller's
+    the longest, which says most.
+    """
+
+    def __init__(self) -> None:
+        self._names: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
+        self._labels: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+    def range_of(self, optimizer: Any) -> Any:
+        """The range of a step of this optimizer, a context manager."""
+        if optimizer not in self._labels:
+            self._names[optimizer] = list(_names(optimizer))
+            self._name_all()
+        return Range(self._labels[optimizer])
+
+    def _name_all(self) -> None:
+        """Name every optimizer again: one more may show that a name is shared."""
+        held = Counter(name for names in self._names.values() for name in set(names))
+        seen: Counter[str] = Counter()
+        for optimizer, names in list(self._names.items()):
+            own = next((name for name in names if held[name] == 1), type(optimizer).__name__)
+            seen[own] += 1
+            label = own if seen[own] == 1 else f"{own}_{seen[own]}"
+            self._labels[optimizer] = OPTIMIZER_RANGE + label
+
+
+def _names(optimizer: Any) -> Iterator[str]:
+    """The variables that hold the optimizer, the best name first."""
+    frame: FrameType | None = user_frame(sys._getframe(1))
+    callers: list[list[str]] = []
+    for _ in range(_DEEPEST):
+        if frame is None:
+            break
+        if not is_library(frame.f_code.co_filename):
+            found = [name for pair in variables(frame) for name in _places(*pair, optimizer)]
+            callers.append(sorted(found, key=lambda name: ("." in name, -len(name))))
+        frame = user_frame(frame.f_back)
+    return chain.from_iterable(reversed(callers))
+
+
+def _places(name: str, held: Any, optimizer: Any) -> Iterator[str]:
+    """Where a variable holds the optimizer: itself, in a wrapper, or in a container."""
+    if _is_or_wraps(held, optimizer):
+        yield name
+    elif isinstance(held, (dict, list, tuple)) and len(held) <= _LARGEST:
+        parts = held.items() if isinstance(held, dict) else enumerate(held)
+        yield from (f"{name}.{key}" for key, part in parts if _is_or_wraps(part, optimizer))
+
+
+def _is_or_wraps(held: Any, optimizer: Any) -> bool:
+    if held is optimizer:
+        return True
+    attributes = getattr(type(held), "__dict__", None) and getattr(held, "__dict__", None)
+    if type(attributes) is not dict:
+        return False
+    return any(attributes.get(name) is optimizer for name in _WRAPS)
