@@ -12,12 +12,14 @@ time of a step, and its ratio to steps with no tool in the same round: median an
     over           after it has recorded
 
 And what calls cost: of the smallest compiled function while the recorder waits, and of a Python
-function with --stack.
+function with --stack. And what recording one event costs, in programs with many: the difference of
+recorded calls and calls that nothing records, which alternate, by the number of events.
 """
 
 import argparse
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,12 +31,14 @@ import numpy as np
 from stepscope.capture.jax.jax_recorder import JaxRecorder
 from stepscope.capture.jax.jax_window import JaxWindow
 from stepscope.capture.options import RecordOptions
+from stepscope.ingest import read
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from train_jax import init, load_batch, update
 
 NEVER = 10**9
 CALLS = 20_000
+GOES, REPEATS = 25, 40
 
 
 class Training:
@@ -111,6 +115,56 @@ def python_call_ns(stack: bool = False) -> float:
     return min(times)
 
 
+def programs() -> dict[str, Callable[[], object]]:
+    """Programs with many events: one by one, on one thread, in a loop, in XLA's thread pool."""
+    x, wide, weights = jnp.ones((16, 16)), jnp.ones((256, 512)), jnp.ones((512, 512)) / 512
+
+    def eager() -> None:
+        y = x
+        for _ in range(30):
+            y = y * 0.9
+        y.block_until_ready()
+
+    def repeated(w: jax.Array, times: int) -> Callable[[jax.Array], jax.Array]:
+        return jax.jit(lambda y: [y := jnp.tanh(y @ w) for _ in range(times)][-1])
+
+    scanned = jax.jit(
+        lambda y: jax.lax.scan(lambda c, _: (jnp.tanh(c @ x), None), y, None, length=200)[0]
+    )
+    small, pool = repeated(x, 100), repeated(weights, 20)
+    return {
+        "30 operations outside jit": eager,
+        "100 small products": lambda: small(x).block_until_ready(),
+        "the same in lax.scan": lambda: scanned(x).block_until_ready(),
+        "20 products on all cores": lambda: pool(wide).block_until_ready(),
+    }
+
+
+def event_cost(call: Callable[[], object]) -> tuple[float, float]:
+    """Events of a call, and what recording one of them costs, ns."""
+    differences, events = [], 0.0
+    for _ in range(GOES):
+        plain = median_ns(call)
+        window = JaxWindow(RecordOptions(), 0, None, run_in=0)
+        differences.append(median_ns(call) - plain)
+        window.close(drain=False)
+        if not events:
+            with tempfile.TemporaryDirectory() as folder:
+                window.export(profile := Path(folder) / "events.xplane.pb")
+                events = len(read(profile).events) / (REPEATS + 1)
+    return events, statistics.median(differences) / events
+
+
+def median_ns(call: Callable[[], object]) -> float:
+    call()
+    times = []
+    for _ in range(REPEATS):
+        begin = time.perf_counter_ns()
+        call()
+        times.append(time.perf_counter_ns() - begin)
+    return statistics.median(times)
+
+
 def attached() -> Callable[[], None]:
     one = recorder(NEVER)
     return one.detach
@@ -145,6 +199,9 @@ def main() -> None:
     plain_call, framed = python_call_ns(), python_call_ns(stack=True)
     print(f"a call of a Python function: {plain_call:.0f} ns, {framed:.0f} ns with --stack")
     print(f"a call: {without:.0f} ns, {with_hook:.0f} ns while the recorder waits")
+    for name, call in programs().items():
+        events, cost = event_cost(call)
+        print(f"{name}: {cost:.0f} ns for each of {events:.0f} events")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
 
 Time: steps of one process, taken in turn so that a busy machine slows all alike; CPU time and
 elapsed time of a step that reads its loss (`float(loss)`), and their ratios to steps with no tool
-in the same round: median and quartiles. `own` is the collector's time as it measures it, in percent
-of the step.
+in the same round: median, quartiles, and a 95 % confidence interval of the median. `own` is the
+collector's time as it measures it, in percent of the step.
 
     no tool        twice: what the two differ by is the noise
     --contexts     as `stepscope run --contexts` collects them
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -114,20 +115,36 @@ def interleave(training: Training, rounds: int, steps: int) -> dict[str, list[Co
 
 def show(costs: dict[str, list[Cost]]) -> None:
     plain = costs["no tool"]
-    print(f"{'':16}{'ms/step':>9}   {'CPU time, ratio':26}{'elapsed, ratio':26}own, %")
+    print(f"{'':16}{'ms/step':>9}   {'CPU time, ratio':44}{'elapsed, ratio':44}own, %")
     for name, measured in costs.items():
-        cpu = spread(cost.cpu / base.cpu for cost, base in zip(measured, plain, strict=True))
-        elapsed = spread(
-            cost.elapsed / base.elapsed for cost, base in zip(measured, plain, strict=True)
-        )
+        pairs = list(zip(measured, plain, strict=True))
+        cpu = spread([cost.cpu / base.cpu for cost, base in pairs])
+        elapsed = spread([cost.elapsed / base.elapsed for cost, base in pairs])
         step = 1e3 * statistics.median(cost.elapsed for cost in measured)
         own = statistics.median(100 * cost.own / cost.elapsed for cost in measured)
-        print(f"{name:16}{step:9.2f}   {cpu:26}{elapsed:26}{own:.2f}")
+        print(f"{name:16}{step:9.2f}   {cpu:44}{elapsed:44}{own:.2f}")
 
 
-def spread(ratios: Iterator[float]) -> str:
+def spread(ratios: list[float]) -> str:
+    """Median, quartiles, and the 95 % confidence interval of the median."""
     low, middle, high = statistics.quantiles(ratios, n=4)
-    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
+    least, most = interval_of_median(ratios)
+    return f"{middle:.3f} ({low:.3f} to {high:.3f}), 95 % {least:.3f} to {most:.3f}"
+
+
+def interval_of_median(values: list[float]) -> tuple[float, float]:
+    """The order statistics that hold the median with a confidence of at least 95 %.
+
+    Each value is below the median as often as above it, whatever the distribution. From fewer than
+    six values there is no such interval, and the least and the largest are returned.
+
+    Source: H. A. David and H. N. Nagaraja, "Order Statistics", section 7.1.
+    """
+    ordered, below, place = sorted(values), 0.0, 0
+    while (below := below + math.comb(len(ordered), place) / 2 ** len(ordered)) <= 0.025:
+        place += 1
+    place = max(place - 1, 0)
+    return ordered[place], ordered[-1 - place]
 
 
 def least_us(call: Callable[[], object]) -> float:

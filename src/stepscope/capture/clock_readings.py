@@ -10,17 +10,24 @@ import time
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+try:
+    import resource
+except ImportError:  # of Unix only
+    resource = None  # type: ignore[assignment]
+
 
 class Reading(NamedTuple):
     """Clocks at one moment, ns: elapsed time, CPU time of the thread, of the process, and parts.
 
-    `parts` has elapsed time and CPU time of the thread so far in each part of a step, by its name.
+    `parts` has elapsed time and CPU time of the thread so far in each part of a step, by its name;
+    `page_faults` is how often the process has got a page of memory, None if that is not counted.
     """
 
     elapsed_ns: int
     cpu_ns: int
     process_cpu_ns: int
     parts: dict[str, tuple[int, int]]
+    page_faults: int | None = None
 
 
 class Timer(Protocol):
@@ -35,9 +42,13 @@ class WholeSteps:
 
     def read(self) -> Reading:
         """The clocks now."""
-        return Reading(
-            time.perf_counter_ns(), time.thread_time_ns(), time.process_time_ns(), {}
-        )  # fmt: skip
+        clocks = (time.perf_counter_ns(), time.thread_time_ns(), time.process_time_ns())
+        return Reading(*clocks, {}, page_faults())
+
+
+def page_faults() -> int | None:
+    """How often the process has got a page of memory without reading it; None if not known."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt if resource else None
 
 
 def queued_ns() -> int | None:

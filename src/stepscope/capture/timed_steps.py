@@ -65,6 +65,7 @@ class TimedSteps:
         `median_ns`, `p10_ns` and `p90_ns` are elapsed time, `cpu_ns` (with percentiles) is CPU time
         of the thread that trains and `process_cpu_ns` of all threads (medians); `parts` has both
         medians and percentiles of elapsed time by part.
+        `page_faults` is the median of those that the process had, None if they are not counted.
         `queued_ns` is how long that thread waited for a core until now, of `elapsed_ns` in all.
         Without parts, other threads do the work, and what that thread took is None.
         """
@@ -83,6 +84,7 @@ class TimedSteps:
             "cpu_p10_ns": _percentile(cpu, 0.1) if names else None,
             "cpu_p90_ns": _percentile(cpu, 0.9) if names else None,
             "process_cpu_ns": median([b.process_cpu_ns - a.process_cpu_ns for a, b in self.steps]),
+            "page_faults": _page_faults(self.steps),
             "elapsed_ns": self.steps[-1][1].elapsed_ns - self.steps[0][0].elapsed_ns,
             "queued_ns": now - before if names and before is not None and now is not None else None,
             "parts": {name: _part(self.steps, name) for name in names},
@@ -100,6 +102,15 @@ def _part(steps: Sequence[tuple[Reading, Reading]], part: str) -> dict[str, int]
         "p90_ns": _percentile(elapsed, 0.9),
         "cpu_ns": _percentile(cpu, 0.5),
     }
+
+
+def _page_faults(steps: Sequence[tuple[Reading, Reading]]) -> int | None:
+    found = [
+        after.page_faults - before.page_faults
+        for before, after in steps
+        if before.page_faults is not None and after.page_faults is not None
+    ]
+    return median(found) if found else None
 
 
 def median(times: Sequence[int]) -> int:

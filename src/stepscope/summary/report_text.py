@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -28,6 +28,7 @@ _SKEWED = 0.1
 _UNEVEN = 3
 _OVERLAP = 1.005
 _NOTABLE_ERROR = 0.03  # of the median of the unrecorded steps
+_MANY_PAGE_FAULTS = 500  # 2 MB, about half a millisecond
 _UNEXPLAINED = 0.1
 _TIME_STYLE = {
     "computing": "green", "copying": "blue", "communication": "magenta", "data": "yellow",
@@ -94,8 +95,16 @@ def recording_cost(summary: Summary) -> str:
     each = f"{removed / max(events, 1) / 1e3:.1f} µs per event for {count(events)} events"
     text = f"{steps}; recording's cost is removed: {each}"
     if recorded - removed - unrecorded > _UNEXPLAINED * unrecorded:
-        text += "; the rest of the difference has another cause"
+        text += f"; the rest of the difference {_other_cause(cost)}"
     return text
+
+
+def _other_cause(cost: Mapping[str, Any]) -> str:
+    """Why recorded steps are longer than their events cost."""
+    recorded, later = (cost.get(f"{kind}_page_faults", 0) for kind in ("recorded", "unrecorded"))
+    if recorded < later + _MANY_PAGE_FAULTS:
+        return "has another cause"
+    return f"is due to memory: {count(recorded)} page faults per recorded step, {count(later)} later"
 
 
 class _Report:

@@ -1,7 +1,8 @@
 """Captures of JAX without the cost of recording: generated runs whose true times are known.
 
 A step calls one program, whose operations run on the threads of one to four devices of the host and
-meet after each; what XLA records takes the same time for each event, on its own thread.
+meet after each; what XLA records takes the same time for each event, on its own thread: 0.1 to
+0.3 us, as measured by benchmarks/capture_jax.py.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
 STEPS = 6
+TICK = 0.05  # us
 SCOPES = {
     "forward": "jit(step)/jvp(Net)/dot_general",
     "backward": "jit(step)/transpose(jvp(Net))/dot_general",
@@ -27,10 +29,10 @@ SCOPES = {
 
 
 class Host:
-    """Runs the same steps with and without recording them; times in us."""
+    """Runs the same steps with and without recording them; times in ticks."""
 
-    def __init__(self, cost: int, devices: int, seed: int) -> None:
-        self.cost, self.devices = cost, devices
+    def __init__(self, cost: int, devices: int, seed: int, new_pages: int = 0) -> None:
+        self.cost, self.devices, self.new_pages = cost, devices, new_pages
         self.random = random.Random(seed)
         self.lines: list[str] = []
         self.begins: list[int] = []
@@ -50,36 +52,42 @@ class Host:
 
     def _step(self, step: int, now: int, lengths: dict[str, list[int]]) -> int:
         call = now + 10
-        self.lines.append(f"main | {call} {call + 20} | PjitFunction(step) | cat=runtime")
+        self._draw("main", call, call + 20, "PjitFunction(step) | cat=runtime")
         now = call + 20
         for stage, scope in SCOPES.items():
             begin = now
+            pages = self.new_pages if stage == "optimizer" else 0
             for length in lengths[stage]:
-                now = self._operation(now, length, step + 1, scope)
+                now = self._operation(now, length + pages, step + 1, scope)
             self.stages[stage] += now - begin
-        self.lines.append(f"main | {call + 20} {now} | CommonPjRtBuffer::Await | cat=runtime")
+        self._draw("main", call + 20, now, "CommonPjRtBuffer::Await | cat=runtime")
         return now + 30
 
     def _operation(self, begin: int, length: int, run: int, scope: str) -> int:
         for device in range(self.devices):
             end = begin + length + (device * 7) % 11
-            self.lines.append(
-                f"pool {device} | {begin} {end} | dot | cat=cpu_op corr={run} scope={scope}"
-            )
+            self._draw(f"pool {device}", begin, end, f"dot | cat=cpu_op corr={run} scope={scope}")
             self.cpu += length + self.cost
         return begin + length + self.cost + max((one * 7) % 11 for one in range(self.devices))
+
+    def _draw(self, track: str, begin: int, end: int, event: str) -> None:
+        self.lines.append(f"{track} | {TICK * begin} {TICK * end} | {event}")
 
     def times(self) -> dict[str, object]:
         median = float(np.median([after - before for before, after in pairwise(self.begins)]))
         return {
-            "count": STEPS, "median_ns": round(1000 * median), "parts": {},
-            "process_cpu_ns": 1000 * self.cpu // STEPS,
+            "count": STEPS, "median_ns": round(1000 * TICK * median), "parts": {},
+            "process_cpu_ns": round(1000 * TICK * self.cpu / STEPS),
         }  # fmt: skip
 
 
-def run_of(cost: int, devices: int, seed: int) -> tuple[Trace, Host]:
-    """A capture before annotation, and the same run without recording."""
-    slow, fast = (Host(each, devices, seed).run() for each in (cost, 0))
+def run_of(cost: int, devices: int, seed: int, new_pages: int = 0) -> tuple[Trace, Host]:
+    """A capture before annotation, and the same run without recording.
+
+    Each operation of a recorded optimizer is longer by `new_pages`, besides its cost.
+    """
+    slow = Host(cost, devices, seed, new_pages).run()
+    fast = Host(0, devices, seed).run()
     capture = {
         "outcome": "complete",
         "recorded_steps": slow.times(),
@@ -88,13 +96,13 @@ def run_of(cost: int, devices: int, seed: int) -> tuple[Trace, Host]:
     return drawn_trace("\n".join(slow.lines), capture=capture, framework="jax"), fast
 
 
-def stage_us(trace: Trace, stage: str) -> float:
+def stage_ticks(trace: Trace, stage: str) -> float:
     runs = trace["stages"]
-    return float(runs["cpu_ns"][runs.text("stage").mask(stage)].sum()) / 1000
+    return float(runs["cpu_ns"][runs.text("stage").mask(stage)].sum()) / 1000 / TICK
 
 
 @pytest.mark.parametrize("devices", [1, 2, 4])
-@pytest.mark.parametrize("cost", [2, 4, 8])
+@pytest.mark.parametrize("cost", [2, 4, 6])
 @pytest.mark.parametrize("seed", range(4))
 def test_steps_and_stages_are_as_long_as_unrecorded(cost: int, devices: int, seed: int) -> None:
     recorded, truth = run_of(cost, devices, seed)
@@ -102,12 +110,12 @@ def test_steps_and_stages_are_as_long_as_unrecorded(cost: int, devices: int, see
     true_ms = truth.times()["median_ns"]
     assert float(np.median(step_lengths(corrected["steps"]))) == pytest.approx(true_ms, rel=0.01)
     for stage, time in truth.stages.items():
-        assert stage_us(corrected, stage) == pytest.approx(time, rel=0.03)
-        assert stage_us(raw, stage) > stage_us(corrected, stage)
+        assert stage_ticks(corrected, stage) == pytest.approx(time, rel=0.03)
+        assert stage_ticks(raw, stage) > stage_ticks(corrected, stage)
 
 
 def test_order_and_nesting_hold() -> None:
-    recorded, _ = run_of(8, 4, 1)
+    recorded, _ = run_of(6, 4, 1)
     corrected = annotate(recorded)
     assert (corrected.events["duration_ns"] >= 0).all()
     for track in range(len(corrected["tracks"])):
@@ -127,15 +135,27 @@ def limited(recorded: Trace, cpu_ns: int) -> Trace:
 
 @pytest.mark.parametrize(
     ("change", "removed_ns"),
-    [(lambda trace: limited(trace, 40_000), 40_000), (lambda trace: limited(trace, -5_000), 0)],
-    ids=["its steps took 40 us more CPU time", "they took less"],
+    [(lambda trace: limited(trace, 2_000), 2_000), (lambda trace: limited(trace, -5_000), 0)],
+    ids=["its steps took 2 us more CPU time", "they took less"],
 )
 def test_no_more_is_removed_than_cpu_time_grew(
     change: Callable[[Trace], Trace], removed_ns: int
 ) -> None:
     """A loop that may not run ahead while it is recorded is slower for another reason."""
-    found = annotate(change(run_of(8, 2, 1)[0]))
+    found = annotate(change(run_of(6, 2, 1)[0]))
     assert found.metadata.recording_cost["removed_ns"] == pytest.approx(removed_ns, rel=0.01)
+
+
+@pytest.mark.parametrize("new_pages", [100, 400, 2000])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_events_cannot_have_cost_stays_where_it_is(new_pages: int, seed: int) -> None:
+    """Memory is new to recorded steps, so their optimizer is longer; other stages are not."""
+    recorded, truth = run_of(4, 1, seed, new_pages)
+    corrected, raw = annotate(recorded), annotate(recorded, as_recorded=True)
+    for stage in ("forward", "backward"):
+        assert stage_ticks(corrected, stage) == pytest.approx(truth.stages[stage], rel=0.04)
+    left = stage_ticks(corrected, "optimizer") / stage_ticks(raw, "optimizer")
+    assert 0.95 < left < 1
 
 
 def test_a_gpu_works_as_long_as_it_did() -> None:

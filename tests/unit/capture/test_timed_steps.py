@@ -58,7 +58,7 @@ def test_lengths_are_described_by_percentiles(timer: PartTimer, clock: Clock) ->
     assert facts == {
         "count": 11, "median_ns": 60, "p10_ns": 20, "p90_ns": 100, "cpu_ns": 6,
         "cpu_p10_ns": 2, "cpu_p90_ns": 10,
-        "process_cpu_ns": 12,
+        "process_cpu_ns": 12, "page_faults": None,
     }  # fmt: skip
     assert parts["rest"] == {"median_ns": 60, "p10_ns": 20, "p90_ns": 100, "cpu_ns": 6}
 

@@ -200,3 +200,19 @@ def test_what_recording_costs_is_said(unrecorded: dict[str, int] | None, text: s
     assert text in out
     assert ("rest of the difference has another cause" in out) == (unrecorded == timed(120))
     assert "recording" not in printed(drawn(ONE), 160)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "cause"),
+    [
+        (6144, 20, "is due to memory: 6.1 k page faults per recorded step, 20 later"),
+        (6144, 6000, "has another cause"),
+    ],
+)
+def test_memory_that_recorded_steps_got_anew_is_said(before: int, after: int, cause: str) -> None:
+    capture = {
+        "recorded_steps": {"page_faults": before},
+        "unrecorded_steps": {**timed(100), "page_faults": after},
+    }
+    out = " ".join(printed(drawn(ONE, capture=capture), 160).split())
+    assert f"the rest of the difference {cause}" in out

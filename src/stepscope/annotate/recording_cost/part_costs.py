@@ -15,7 +15,9 @@ OTHER_WORK = 1.3  # of the CPU time of recorded steps, which holds the cost of r
 _CHANCE_NS = 500_000  # so much of one step's work may run in another, as XLA's threads work behind
 _BETWEEN_PERCENTILES = 2.563  # deviations of a normal distribution from the 10th to the 90th
 _OF_MEDIAN = 1.253  # its standard error as a multiple of that of the mean
+_CPU_TIMES = ("cpu_ns", "cpu_p10_ns", "cpu_p90_ns")
 MOST_NS = 10_000  # per event: recording costs 1 to 6 µs (benchmarks/recording_cost.py)
+_MOST_NS_OF_XLA = 300  # XLA's own on a CPU: 0.1 to 0.3 µs (benchmarks/capture_jax.py)
 
 
 def part_costs(trace: Trace) -> dict[str, float]:
@@ -64,12 +66,15 @@ def error_of_median(steps: Mapping[str, Any]) -> float:
     """How far the median of timed steps may be from that of many more, as a share of it.
 
     Two standard errors, with the deviation of a normal distribution of these percentiles. On a
-    machine that others use it is large: the core's speed changes from step to step.
+    machine that others use it is large: the core's speed changes from step to step. It is of CPU
+    time, and in JAX, where other threads do the work, of elapsed time.
 
     Args:
         steps: as `unrecorded_steps` of a capture has them.
     """
-    middle, low, high = (steps.get(name) for name in ("cpu_ns", "cpu_p10_ns", "cpu_p90_ns"))
+    by_other_threads = steps.get("cpu_ns", 0) is None
+    names = ("median_ns", "p10_ns", "p90_ns") if by_other_threads else _CPU_TIMES
+    middle, low, high = (steps.get(name) for name in names)
     if not middle or low is None or high is None:
         return 0.0
     deviation = (high - low) / _BETWEEN_PERCENTILES
@@ -100,6 +105,25 @@ def _cost_in_jax(trace: Trace) -> float:
     before, after = (one.get("process_cpu_ns") for one in (unrecorded, recorded))
     grew = longer if before is None or after is None else after - before
     return max(min(longer, float(grew)), 0.0)
+
+
+def most_of_event(trace: Trace) -> float:
+    """What recording one event can cost, ns; a step that differs by more has another cause.
+
+    In JAX on a CPU that is usual: while the profiler keeps events, and after it has freed them, the
+    allocator of the process takes other amounts of memory from the system, and a page that is
+    new costs as much as several events.
+    """
+    return _MOST_NS_OF_XLA if in_jax(trace) and not device_work(trace).any() else MOST_NS
+
+
+def page_faults(capture: Mapping[str, Any]) -> dict[str, int]:
+    """Page faults per recorded and per unrecorded step, where they were counted."""
+    found = {
+        f"{kind}_page_faults": (capture.get(f"{kind}_steps") or {}).get("page_faults")
+        for kind in ("recorded", "unrecorded")
+    }
+    return {} if None in found.values() else found
 
 
 def why_unknown(capture: Mapping[str, Any], ranks: int) -> str:

@@ -142,7 +142,11 @@ def _sums(stretches: Stretches, values: Floats | Times, costs: Mapping[str, floa
 
 
 def removed_time(
-    stretches: Stretches, costs: Mapping[str, float], spreads: Mapping[str, float], steps: int
+    stretches: Stretches,
+    costs: Mapping[str, float],
+    spreads: Mapping[str, float],
+    steps: int,
+    most_ns: float = MOST_NS,
 ) -> Floats:
     """How much of each stretch of time recording took, ns, shape (n,).
 
@@ -157,11 +161,12 @@ def removed_time(
         costs: per step and part, ns, as `part_costs` gives them.
         spreads: of unrecorded steps, ns, as `unrecorded_spreads` gives them.
         steps: how many steps there are.
+        most_ns: of one event, as `most_of_event` gives it.
     """
     room = (1 - _KEPT) * np.diff(stretches.bounds).astype(np.float64)
     removed = np.zeros(len(room))
     typical = [_typical_events(stretches, stretches.part == n, steps) for n in range(len(costs))]
-    each = _cost_of_event(list(costs.values()), typical)
+    each = _cost_of_event(list(costs.values()), typical, most_ns)
     for part, (name, cost) in enumerate(costs.items()):
         chosen = (stretches.part == part) & (stretches.step >= 0)
         events = _by_step(stretches, chosen, stretches.events, steps)
@@ -175,16 +180,18 @@ def removed_time(
     return np.where(stretches.own_work, room, removed)
 
 
-def _cost_of_event(costs: Sequence[float], typical: Sequence[float]) -> list[float]:
+def _cost_of_event(
+    costs: Sequence[float], typical: Sequence[float], most_ns: float
+) -> list[float]:
     """What an event of each part costs, ns: no more than recording can cost.
 
     A part with few events may cost more for each, since it is also timed; a step may not.
     """
     events = sum(typical)
-    most = [MOST_NS * (count + _BY_TIMING) if count else 0.0 for count in typical]
+    most = [most_ns * (count + _BY_TIMING) if count else 0.0 for count in typical]
     allowed = [min(pair) for pair in zip(costs, most, strict=True)]
-    share = min(MOST_NS * events / max(sum(allowed), 1e-9), 1.0)
-    rate = min(sum(costs) / max(events, 1.0), MOST_NS)
+    share = min(most_ns * events / max(sum(allowed), 1e-9), 1.0)
+    rate = min(sum(costs) / max(events, 1.0), most_ns)
     return [
         share * cost / count if count else rate
         for cost, count in zip(allowed, typical, strict=True)

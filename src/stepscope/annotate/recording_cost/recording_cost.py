@@ -12,6 +12,8 @@ from stepscope.annotate.recording_cost.corrected_clocks import Clocks, corrected
 from stepscope.annotate.recording_cost.part_costs import (
     error_of_median,
     median_step_ns,
+    most_of_event,
+    page_faults,
     part_costs,
     unrecorded_spreads,
 )
@@ -45,7 +47,8 @@ def without_recording_cost(recorded: Trace, annotated: Trace) -> Trace:
     steps, work = len(annotated["steps"]), np.flatnonzero(device_work(annotated))
     blocked = time_blocked(annotated, work)
     costs = with_hidden_cost(stretches, costs, blocked, steps)
-    removed = removed_time(stretches, costs, unrecorded_spreads(annotated), steps)
+    spreads, most_ns = unrecorded_spreads(annotated), most_of_event(annotated)
+    removed = removed_time(stretches, costs, spreads, steps, most_ns)
     clocks = corrected_clocks(stretches.bounds, removed, _intervals(annotated, work), blocked)
     facts: dict[str, Any] = {
         "recorded_ns": round(median_step_ns(annotated)),
@@ -53,6 +56,7 @@ def without_recording_cost(recorded: Trace, annotated: Trace) -> Trace:
         "unrecorded_error": round(error_of_median(capture["unrecorded_steps"]), 4),
         "removed_ns": round(float(removed.sum()) / steps),
         "events": round(float(stretches.events[stretches.part >= 0].sum()) / steps),
+        **page_faults(capture),
     }
     return _on_clocks(recorded, clocks).with_metadata(
         recording_cost=facts, capture=with_parts_moved(recorded.metadata, clocks.on_cpu)

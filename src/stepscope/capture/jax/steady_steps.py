@@ -78,6 +78,7 @@ def _between(before: Reading, after: Reading, part: float) -> Reading:
         at(before.cpu_ns, after.cpu_ns),
         at(before.process_cpu_ns, after.process_cpu_ns),
         {},
+        at(before.page_faults or 0, after.page_faults or 0) if before.page_faults else None,
     )
 
 
