@@ -61,6 +61,9 @@ for number in range(24):
     x = load_batch()
     params, loss = step(params, x)
     loss.block_until_ready()
+    if DEFECT == "small_programs":
+        for _ in range(60):
+            loss = loss * 0.9  # small_programs
     if DEFECT == "frequent_evaluation":
         for _ in range(6):
             evaluate(params, np.ones((512, 512), np.float32)).block_until_ready()
@@ -74,6 +77,7 @@ DEFECTS = (
     "host_callbacks",
     "input_bound",
     "missing_donation",
+    "small_programs",
 )
 
 

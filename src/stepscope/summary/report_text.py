@@ -101,10 +101,10 @@ def recording_cost(summary: Summary) -> str:
 
 def _other_cause(cost: Mapping[str, Any]) -> str:
     """Why recorded steps are longer than their events cost."""
-    recorded, later = (cost.get(f"{kind}_page_faults", 0) for kind in ("recorded", "unrecorded"))
-    if recorded < later + _MANY_PAGE_FAULTS:
+    before, later = (cost.get(f"{kind}_page_faults", 0) for kind in ("recorded", "unrecorded"))
+    if before < later + _MANY_PAGE_FAULTS:
         return "has another cause"
-    return f"is due to memory: {count(recorded)} page faults per recorded step, {count(later)} later"
+    return f"is due to memory: {count(before)} page faults per recorded step, {count(later)} later"
 
 
 class _Report:

@@ -180,9 +180,7 @@ def removed_time(
     return np.where(stretches.own_work, room, removed)
 
 
-def _cost_of_event(
-    costs: Sequence[float], typical: Sequence[float], most_ns: float
-) -> list[float]:
+def _cost_of_event(costs: Sequence[float], typical: Sequence[float], most_ns: float) -> list[float]:
     """What an event of each part costs, ns: no more than recording can cost.
 
     A part with few events may cost more for each, since it is also timed; a step may not.
