@@ -7,7 +7,8 @@ as one compiled function, and with forward, backward and optimizer as three, eac
 by hand (`jax_scripts/training.py`). A step without its data loading is `update`. The first table
 has the medians of these timers in ms over the recorded steps, and by how much the stages differ as
 recorded. The second table has the medians over steps that nothing records any more, and by how much
-the report differs, which has removed the cost of recording. The third has shares of the time of
+the report differs, which has removed the cost of recording; the third has the same for steps of a
+run without stepscope. The fourth has shares of the time of
 compiled operations of the first kind of run: with a module (of both passes, and of all), with a
 line of the user's below which it was traced; and by how many ns the parts of fused operations
 differ from them in the calling contexts.
@@ -50,16 +51,30 @@ Differences = dict[str, dict[str, tuple[float, float]]]
 
 
 class Run(NamedTuple):
-    """A run's capture, as reported and as recorded, and the timers of all its steps, ms."""
+    """A run's capture, as reported and as recorded, and the timers of all its steps, ms.
+
+    `plain` has the timers of another run, without stepscope.
+    """
 
     reported: Trace
     as_recorded: Trace
     timers: list[Times]
+    plain: list[Times]
 
 
 def recorded(script: Path, python: str, mode: str, folder: Path) -> Run:
-    """Run a script under `stepscope run`."""
-    capture, times = folder / f"{mode}.stepscope", folder / "times.json"
+    """Run a script under `stepscope run`, and without it."""
+    capture = folder / f"{mode}.stepscope"
+    options = ["--warmup", str(WARMUP), "--steps", str(RECORDED), "-o", str(capture)]
+    plain = timers([python, str(script), mode], folder)
+    own = timers([python, "-m", "stepscope", "run", *options, str(script), mode], folder)
+    reported = load.open(capture, cache=False)
+    return Run(reported, load.open(capture, cache=False, as_recorded=True), own, plain)
+
+
+def timers(command: list[str], folder: Path) -> list[Times]:
+    """The times that a script measured by hand, ms, of each of its steps."""
+    times = folder / "times.json"
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
@@ -68,18 +83,15 @@ def recorded(script: Path, python: str, mode: str, folder: Path) -> Run:
         "STYLE_CLOCK": "elapsed",
         "PYTHONPATH": os.pathsep.join([str(HAND_TIMERS), os.environ.get("PYTHONPATH", "")]),
     }
-    command = [python, "-m", "stepscope", "run", "--warmup", str(WARMUP), "--steps", str(RECORDED),
-               "-o", str(capture), str(script), mode]  # fmt: skip
     ended = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
     if ended.returncode:
-        raise SystemExit(f"{script.name}: {ended.stderr.strip().splitlines()[-1]}")
-    reported = load.open(capture, cache=False)
-    as_recorded = load.open(capture, cache=False, as_recorded=True)
-    return Run(reported, as_recorded, json.loads(times.read_text()))
+        raise SystemExit(f"{' '.join(command)}: {ended.stderr.strip().splitlines()[-1]}")
+    found: list[Times] = json.loads(times.read_text())
+    return found
 
 
 def differences(run: Run, stages: tuple[str, ...]) -> Differences:
-    """By hand and by stepscope, ms: of recorded steps, and of unrecorded ones."""
+    """By hand and by stepscope, ms: of recorded steps, of unrecorded ones, and without it."""
     steps = run.as_recorded["steps"]["step"]
     same = run.timers[int(steps[0]) : int(steps[-1]) + 1]
     return {
@@ -87,6 +99,10 @@ def differences(run: Run, stages: tuple[str, ...]) -> Differences:
             "recorded": (by_hand(same, stage), stage_ms(run.as_recorded, STAGES[stage])),
             "unrecorded": (
                 by_hand(run.timers[-UNRECORDED:], stage),
+                stage_ms(run.reported, STAGES[stage]),
+            ),
+            "without stepscope": (
+                by_hand(run.plain[WARMUP:], stage),
                 stage_ms(run.reported, STAGES[stage]),
             ),
         }
@@ -180,7 +196,7 @@ def show_shares(results: dict[str, list[Times]]) -> None:
 
 
 def main() -> None:
-    """Measure, and print three tables in Markdown."""
+    """Measure, and print four tables in Markdown."""
     known = sorted(path.stem for path in SCRIPTS.glob("*.py") if path.stem != "training")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", default=sys.executable)
@@ -196,6 +212,7 @@ def main() -> None:
             of_operations[name].append(shared)
     show_stages(stages, "recorded")
     show_stages(stages, "unrecorded")
+    show_stages(stages, "without stepscope")
     show_shares(of_operations)
 
 

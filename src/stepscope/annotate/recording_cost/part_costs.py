@@ -119,11 +119,9 @@ def most_of_event(trace: Trace) -> float:
 
 def page_faults(capture: Mapping[str, Any]) -> dict[str, int]:
     """Page faults per recorded and per unrecorded step, where they were counted."""
-    found = {
-        f"{kind}_page_faults": (capture.get(f"{kind}_steps") or {}).get("page_faults")
-        for kind in ("recorded", "unrecorded")
-    }
-    return {} if None in found.values() else found
+    steps = {kind: capture.get(f"{kind}_steps") or {} for kind in ("recorded", "unrecorded")}
+    counted = all(isinstance(times.get("page_faults"), int) for times in steps.values())
+    return {f"{kind}_page_faults": times["page_faults"] for kind, times in steps.items() if counted}
 
 
 def why_unknown(capture: Mapping[str, Any], ranks: int) -> str:
