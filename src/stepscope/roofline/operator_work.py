@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from functools import cached_property
 from math import nan, prod
+from threading import Lock
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -53,6 +54,7 @@ class Operators:
         self._seen = np.zeros(len(events), np.bool_)
         self._known: list[_CallWork] = []
         self._index: dict[Key, int] = {}  # in `_known`
+        self._evaluating = Lock()
         self.origin = np.zeros(len(events), np.int8)
         self._execution = self._add_instructions(trace)
 
@@ -68,9 +70,10 @@ class Operators:
     @classmethod
     def of(cls, trace: Trace) -> Operators:
         """The operators of a trace, cached as long as the trace lives."""
-        if trace not in _kept:
-            _kept[trace] = cls(trace)
-        return _kept[trace]
+        with _keeping:
+            if trace not in _kept:
+                _kept[trace] = cls(trace)
+            return _kept[trace]
 
     def of_work(self, rows: IntArray, caller: IntArray) -> IntArray:
         """The operator whose work each kernel, or operator without a device, does; or -1.
@@ -115,6 +118,11 @@ class Operators:
         return distinct(np.concatenate(found))
 
     def _evaluate(self, rows: IntArray) -> None:
+        """Find the work of operators; a thread waits for what another one is finding."""
+        with self._evaluating:
+            self._evaluate_alone(rows)
+
+    def _evaluate_alone(self, rows: IntArray) -> None:
         fresh = distinct(rows[~self._seen[rows]])
         self._seen[fresh] = True
         fresh = fresh[np.argsort(self._events["source"][fresh], kind="stable")]
@@ -182,3 +190,4 @@ class Operators:
 
 # Weak keys: a strong reference would keep the trace alive.
 _kept: WeakKeyDictionary[Trace, Operators] = WeakKeyDictionary()
+_keeping = Lock()

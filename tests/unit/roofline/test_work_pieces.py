@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
@@ -146,3 +149,33 @@ def test_cached_operators_are_freed_with_their_trace() -> None:
     del trace
     gc.collect()
     assert operators() is None
+
+
+def test_threads_that_ask_at_once_get_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = annotate(
+        drawn_trace(f"""
+        main | 0 60  | ProfilerStep#0
+        main | 10 30 | aten::mm | Input_Dims=[[8,4],[4,2]] {FLOATS}
+    """)
+    )
+    operators, rows = Operators(trace), np.arange(len(trace.events))
+    asked, answered, find = Event(), Event(), Operators._indices
+
+    def found_late(*arguments: Any) -> Any:
+        if not asked.is_set():
+            asked.set()
+            answered.wait(0.2)  # so that the second thread asks before there is an answer
+        return find(*arguments)
+
+    def second() -> Any:
+        asked.wait()
+        known = operators.known_around(rows).tolist()
+        answered.set()
+        return known
+
+    monkeypatch.setattr(Operators, "_indices", found_late)
+    with ThreadPoolExecutor(2) as pool:
+        later = pool.submit(second)
+        first = operators.known_around(rows).tolist()
+        assert later.result() == first
+    assert max(first) >= 0
