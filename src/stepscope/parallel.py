@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
 from typing import TypeVar
 
@@ -48,6 +48,28 @@ def in_threads(work: Callable[[Item], Result], items: Sequence[Item], rows: int)
         return list(map(work, items))
     with ThreadPoolExecutor(threads, "stepscope-rows") as pool:
         return list(pool.map(work, items))
+
+
+def in_background(work: Callable[[], Result], rows: int) -> Callable[[], Result]:
+    """Start work in a thread if there are many rows and a second core.
+
+    Args:
+        work: arithmetic on arrays, which runs without the interpreter's lock.
+        rows: how long the arrays are.
+
+    Returns:
+        A function that returns the result of `work` once it is done, and raises what it raises.
+
+    Example:
+        >>> in_background(lambda: 2, rows=1 << 20)()
+        2
+    """
+    if usable_cores() < 2 or rows < _MIN_ROWS:
+        return cache(work)
+    pool = ThreadPoolExecutor(1, "stepscope-background")
+    future = pool.submit(work)
+    pool.shutdown(wait=False)
+    return future.result
 
 
 def on_each(

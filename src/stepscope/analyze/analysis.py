@@ -79,6 +79,7 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
     Raises:
         RuleError: if a rule fails.
     """
+    context.gains.prepare()
     findings = tuple(apply_rules(context, rules))
     heading = Heading(
         context.trace.metadata.source,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -22,7 +22,10 @@ from stepscope.contexts import ContextTree, build_contexts
 from stepscope.errors import TraceError
 from stepscope.trace.arguments import parse
 from stepscope.trace.nesting import inherit
+from stepscope.trace.row_order import inverse
 from stepscope.trace.trace import Trace
+
+Made = TypeVar("Made")
 
 _PARTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -160,27 +163,31 @@ class EventSearch:
 
     def argument(self, rows: Rows, name: str) -> list[Any]:
         """One recorded argument of each event, None where it is missing; equal ones are shared."""
-        known: dict[bytes, Any] = {}
-        return [
-            known[text] if text in known else known.setdefault(text, _parsed(text))
-            for text in self._argument_texts(rows, name)
-        ]
+        return self.each_argument(rows, name, lambda value: value)
 
     def shapes(self, rows: Rows) -> list[list[list[int]]]:
-        """The input shapes of each operator, empty where not recorded."""
-        known: dict[bytes, list[list[int]]] = {}
-        return [
-            known[text] if text in known else known.setdefault(text, _shapes(_parsed(text)))
-            for text in self._argument_texts(rows, "Input Dims")
-        ]
+        """The input shapes of each operator, empty where not recorded; equal ones are shared."""
+        return self.each_shapes(rows, lambda shapes: shapes)
 
-    def _argument_texts(self, rows: Rows, name: str) -> Iterator[bytes]:
-        """The JSON text of one argument of each event, empty where it is missing."""
+    def each_argument(self, rows: Rows, name: str, made: Callable[[Any], Made]) -> list[Made]:
+        """What a function makes of one argument of each event, called once for equal ones.
+
+        Args:
+            rows: events.id.
+            name: of the argument.
+            made: of its value, which is None where it is missing.
+        """
         sources = self.events["source"][rows]
         order = np.argsort(sources, kind="stable")
         texts = self.trace.arguments.texts(sources[order])
-        place = np.argsort(order, kind="stable").tolist()
-        return (_part(texts[one], name) for one in place)
+        parts = {text: _part(text, name) for text in dict.fromkeys(texts)}
+        values = {part: made(_parsed(part)) for part in dict.fromkeys(parts.values())}
+        found = {text: values[part] for text, part in parts.items()}
+        return [found[texts[place]] for place in inverse(order).tolist()]
+
+    def each_shapes(self, rows: Rows, made: Callable[[list[list[int]]], Made]) -> list[Made]:
+        """The same for the input shapes of each operator, empty where not recorded."""
+        return self.each_argument(rows, "Input Dims", lambda dims: made(_shapes(dims)))
 
     @property
     def excludes_warm_up(self) -> bool:

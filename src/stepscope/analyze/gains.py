@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from stepscope.analyze.measures import Measures
 from stepscope.arrays import Floats, Rows, Times
 from stepscope.errors import StepscopeError
 from stepscope.graph import Graph, build_graph, build_ranks, scale, simulate
+from stepscope.parallel import in_background
 from stepscope.whatif import CHANGES, parse_request
 from stepscope.whatif.prediction import Baseline
 
@@ -32,6 +33,11 @@ class Gains:
         self._measures = measures
         self._known: dict[tuple[str, ...], Gain | None] = {}
         self._edits: list[Callable[[Graph], Graph]] = []
+
+    def prepare(self) -> None:
+        """Start to build the graph, which takes long, while rules do what needs none."""
+        if not self._search.context_trace:
+            _ = self._built
 
     def whatif(self, *changes: str) -> Gain | None:
         """Simulate changes of `stepscope whatif`; None if they do not apply.
@@ -126,14 +132,18 @@ class Gains:
 
         It covers all ranks, unless the caller chose one.
         """
-        one = self._search.requested_rank is not None
-        if one or len(self._search.trace.metadata.ranks) == 1:
-            graph = build_graph(self._search.recorded, self._search.rank)
-        else:
-            graph = build_ranks(self._search.recorded)
+        graph = self._built()
         excluded = np.union1d(self._measures.first_use, self._measures.noise)
         chosen = np.isin(graph.tasks["event"], excluded)
         return scale(graph, chosen, 0.0) if chosen.any() else graph
+
+    @cached_property
+    def _built(self) -> Callable[[], Graph]:
+        """The graph as it was recorded, built in the background."""
+        search = self._search
+        one = search.requested_rank is not None or len(search.trace.metadata.ranks) == 1
+        build = partial(build_graph, rank=search.rank) if one else build_ranks
+        return in_background(lambda: build(search.recorded), len(search.recorded.events))
 
     @cached_property
     def _baseline(self) -> Baseline:

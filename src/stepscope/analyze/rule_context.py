@@ -75,7 +75,8 @@ class RuleContext:
         self.outermost, self.is_range = search.outermost, search.is_range
         self.innermost_operators, self.operator_of = search.innermost_operators, search.operator_of
         self.arguments, self.argument = search.arguments, search.argument
-        self.shapes = search.shapes
+        self.shapes, self.each_shapes = search.shapes, search.each_shapes
+        self.each_argument = search.each_argument
 
     def _bind_measures(self, measures: Measures) -> None:
         self.measures = measures

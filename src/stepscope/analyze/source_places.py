@@ -17,6 +17,7 @@ from stepscope.annotate.names.range_names import MODULE_RANGE
 from stepscope.arrays import Floats, Ids, Ids32, IntArray
 from stepscope.trace.frame_name import FrameName
 from stepscope.trace.nesting import inherit
+from stepscope.trace.row_order import begins_run
 from stepscope.trace.trace import Trace
 
 _LIBRARY = re.compile(
@@ -62,15 +63,15 @@ class PlaceFinder:
         events = self._trace.events
         frame = self._frame[rows]
         code = np.where(frame >= 0, events["name"][frame], -1)
-        keys = (self._name[rows], events["stage"][rows], events["module"][rows], code)
-        key = np.stack([column.astype(np.int64) for column in keys], axis=1)
-        groups, number = np.unique(key, axis=0, return_inverse=True)
-        number = number.reshape(-1)
-        time = np.bincount(number, events["duration_ns"][rows], len(groups)) / 1e6 / steps
-        weight = None if calls is None else calls[rows]
-        count = np.bincount(number, weight, len(groups)) / steps
-        order = np.argsort(number, kind="stable")
-        parts = np.split(rows[order], np.cumsum(np.bincount(number))[:-1]) if len(rows) else []
+        keys = self._name[rows], events["stage"][rows], events["module"][rows], code
+        order = np.lexsort(keys[::-1])
+        begins = np.any([begins_run(key[order]) for key in keys], axis=0)
+        number, firsts = np.cumsum(begins) - 1, np.flatnonzero(begins)
+        ordered = rows[order]
+        weight = None if calls is None else calls[ordered]
+        time = np.bincount(number, events["duration_ns"][ordered], len(firsts)) / 1e6 / steps
+        count = np.bincount(number, weight, len(firsts)) / steps
+        parts = np.split(ordered, firsts[1:]) if len(rows) else []
         places = [
             self._place(part, float(time[index]), float(count[index]))
             for index, part in enumerate(parts)

@@ -17,7 +17,8 @@ from stepscope.graph.graph import Graph
 from stepscope.graph.graph_schema import EDGE_KINDS, LINKS, THREADS
 from stepscope.graph.step_window import Window, find_window
 from stepscope.graph.task_facts import task_table
-from stepscope.trace.row_order import inverse
+from stepscope.trace.gather import gathered
+from stepscope.trace.row_order import begins_run, inverse, stable_order
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -48,10 +49,11 @@ def build_graph(
     delays = find_delays(trace, cpu, work, int(window.starts_ns[0]))
     host, device = _host_tasks(cpu, window), _device_tasks(trace, work, delays)
     track = np.concatenate([cpu.pieces.track, work.track])
-    order = np.argsort(track, kind="stable")
-    place = inverse(order)
-    tracks, thread = np.unique(track[order], return_inverse=True)
-    columns = {name: np.concatenate([host[name], device[name]])[order] for name in host}
+    order = stable_order(track)
+    place, track = inverse(order), track[order]
+    begins = begins_run(track)
+    tracks, thread = track[begins], np.cumsum(begins, dtype=np.int32) - np.int32(1)
+    columns = {name: gathered(np.concatenate([host[name], device[name]]), order) for name in host}
     tasks = task_table(trace.events, thread, columns)
     links = _links(trace, cpu, work, delays, place)
     graph = Graph(tasks, links, _threads(trace, tracks, cpu.main), trace, window)

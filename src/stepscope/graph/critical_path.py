@@ -10,9 +10,11 @@ import numpy as np
 from stepscope.arrays import Floats, Ids, IntArray, Mask, Rows
 from stepscope.compiled.build import LIBRARY
 from stepscope.compiled.library import function
+from stepscope.graph.fast_simulation import library_arguments
 from stepscope.graph.graph import Graph
 from stepscope.graph.simulate import Simulation
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.row_order import stable_order
 from stepscope.trace.table import Text
 
 _NO_STAGE = "none"
@@ -38,12 +40,18 @@ def breakdown(simulation: Simulation) -> BusySides:
     Source: DAYDREAM section 6.2 and figure 6.
     """
     graph = simulation.graph
-    rank = graph.threads["rank"][graph.tasks["thread"]]
-    order = np.argsort(rank, kind="stable")
-    cuts = np.flatnonzero(np.diff(rank[order])) + 1
     serves = _serves(graph)
-    parts = [_of_rank(simulation, serves, rows) for rows in np.split(order, cuts)]
+    parts = [_of_rank(simulation, serves, rows) for rows in _rows_by_rank(graph)]
     return BusySides(*np.mean(parts, axis=0).tolist())
+
+
+def _rows_by_rank(graph: Graph) -> list[Rows | slice]:
+    """The tasks of each rank that has some."""
+    if len(graph.ranks) == 1:
+        return [slice(None)]
+    rank = graph.threads["rank"][graph.tasks["thread"]]
+    order = stable_order(rank)
+    return [*np.split(order, np.flatnonzero(np.diff(rank[order])) + 1)]
 
 
 def _serves(graph: Graph) -> Mask:
@@ -54,13 +62,13 @@ def _serves(graph: Graph) -> Mask:
     return serves[graph.tasks["thread"]]
 
 
-def _of_rank(simulation: Simulation, serves: Mask, rows: Rows) -> tuple[float, ...]:
+def _of_rank(simulation: Simulation, serves: Mask, rows: Rows | slice) -> tuple[float, ...]:
     """The breakdown of a rank, given its tasks."""
     graph = simulation.graph
     start, end = simulation.start_ns[rows], simulation.end_ns[rows]
     host, device_work = serves[rows], graph.on_device[rows]
     marks = graph.tasks["mark"][rows] > 0
-    own_rank = int(graph.threads["rank"][graph.tasks["thread"][rows[0]]])
+    own_rank = int(graph.threads["rank"][graph.tasks["thread"][rows][0]])
     begun = int(start[marks].min()) if marks.any() else 0
     begin = max(begun, int(simulation.earlier_end_ns[own_rank]))
     last = int(end[device_work | marks].max(initial=0))
@@ -86,24 +94,38 @@ def critical_path(simulation: Simulation) -> Ids:
     if not counts.any():
         return np.zeros(0, np.int64)
     last = int(np.argmax(np.where(counts, simulation.end_ns, -1)))
-    cause = _cause(simulation)
-    path = compiled_causes(cause, last)
-    return causes_in_python(cause, last) if path is None else path
+    path = compiled_path(simulation, last)
+    return path_in_python(simulation, last) if path is None else path
 
 
-def compiled_causes(cause: Ids, last: int, library: Path = LIBRARY) -> Ids | None:
-    """The same as `causes_in_python` by `native/simulate.cpp`, None where that is missing."""
-    follow = function("stepscope_causes", library)
-    path = np.empty(len(cause), np.int64)
-    return path[: follow(len(cause), cause, last, path)][::-1] if follow else None
+def compiled_path(simulation: Simulation, last: int, library: Path = LIBRARY) -> Ids | None:
+    """The same as `path_in_python` by `native/simulate.cpp`, None where that is missing."""
+    follow = function("stepscope_critical_path", library)
+    if follow is None:
+        return None
+    path = np.empty(len(simulation.graph), np.int64)
+    start = np.ascontiguousarray(simulation.start_ns)
+    count = follow(*library_arguments(simulation.graph), start, last, path)
+    return path[:count][::-1] if count else None
 
 
-def causes_in_python(cause: Ids, last: int) -> Ids:
-    """A task, the cause of it, the cause of that and so on, first to last."""
-    path, causes = [last], cause.tolist()
+def path_in_python(simulation: Simulation, last: int) -> Ids:
+    """A task, the one whose end started it, the one whose end started that, first to last."""
+    path, causes = [last], _causes(simulation).tolist()
     while (last := causes[last]) >= 0:
         path.append(last)
     return np.array(path[::-1])
+
+
+def _causes(simulation: Simulation) -> Ids:
+    """For each task, a task whose end started it, or -1."""
+    edges, start = simulation.graph.edges, simulation.start_ns
+    binding = start[edges.source] + edges.delay_ns == start[edges.target]
+    # Dependencies that took time come first, so that the path cannot run in a cycle.
+    order = np.argsort(edges.delay_ns[binding], kind="stable")
+    cause = np.full(len(start), -1, np.int64)
+    cause[edges.target[binding][order]] = edges.source[binding][order]
+    return cause
 
 
 def critical_ms(simulation: Simulation) -> dict[str, dict[str, float]]:
@@ -115,7 +137,8 @@ def critical_ms(simulation: Simulation) -> dict[str, dict[str, float]]:
     if not len(path):
         return {"stages": {}, "modules": {}}
     until = np.append(simulation.start_ns[path[1:]], simulation.end_ns[path[-1]])
-    begin = int(simulation.earlier_end_ns.min())  # what comes before is no part of the steps
+    # What comes before is no part of the steps.
+    begin = int(simulation.earlier_end_ns[graph.ranks].min())
     spent = np.maximum(until - np.maximum(simulation.start_ns[path], begin), 0)
     spent = spent / (1e6 * len(graph.window.steps))
     stages = graph.tasks.text("stage").take(path)
@@ -133,21 +156,10 @@ def critical_ms(simulation: Simulation) -> dict[str, dict[str, float]]:
     return result
 
 
-def _cause(simulation: Simulation) -> Ids:
-    """For each task, a task whose end started it, or -1."""
-    edges, start = simulation.graph.edges, simulation.start_ns
-    binding = start[edges.source] + edges.delay_ns == start[edges.target]
-    # Dependencies that took time come first, so that the path cannot run in a cycle.
-    order = np.argsort(edges.delay_ns[binding], kind="stable")
-    cause = np.full(len(start), -1, np.int64)
-    cause[edges.target[binding][order]] = edges.source[binding][order]
-    return cause
-
-
 def _summed(codes: IntArray, names: list[str], spent: Floats) -> dict[str, float]:
     """Totals by name, largest first; code -1 is the last name."""
-    places = codes.astype(np.int64) % len(names)
+    places = np.where(codes < 0, len(names) - 1, codes)
     totals = np.bincount(places, spent, len(names))
     order = np.argsort(-totals, kind="stable")
-    met = np.isin(order, places)
+    met = np.bincount(places, minlength=len(names))[order] > 0
     return {names[place]: float(totals[place]) for place in order[met].tolist()}

@@ -29,7 +29,9 @@ def with_unlisted_work(graph: Graph) -> Graph:
     the next work on the stream, if that is longer than a launch. The replay is unchanged.
     """
     calls = _graph_launches(graph)
-    before = _work_before_gaps(graph) if len(calls) else calls
+    if not len(calls):
+        return graph
+    before = _work_before_gaps(graph)
     call = _launch_between(graph, calls, before)
     before, call = before[call >= 0], call[call >= 0]
     _, lag = typical_launch(graph)
@@ -70,8 +72,6 @@ def _launch_between(graph: Graph, calls: Ids, before: Ids) -> Ids:
     cause[graph.links["target"][launch]] = graph.links["source"][launch]
     left, right = cause[before], cause[before + 1]
     left = np.where(left < 0, right, left)
-    if not len(calls):
-        return left
     first = calls[np.minimum(np.searchsorted(calls, left), len(calls) - 1)]
     thread = graph.tasks["thread"]
     between = (left >= 0) & (first >= left) & (first <= right) & (thread[left] == thread[right])

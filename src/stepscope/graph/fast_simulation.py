@@ -7,42 +7,14 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.arrays import Times
+from stepscope.arrays import Array, Times
 from stepscope.compiled.build import LIBRARY
 from stepscope.compiled.library import function
+from stepscope.graph.edges import LAUNCH
 from stepscope.graph.graph import Graph
-
-
-class _Columns(NamedTuple):
-    """What the simulation needs of a graph, as int64."""
-
-    thread: Times
-    occupied: Times
-    earliest: Times
-    priority: Times
-    is_ordered: Times
-    first: Times
-    target: Times
-    delay: Times
-
-    @classmethod
-    def of(cls, graph: Graph) -> _Columns:
-        edges, tasks = graph.edges, graph.tasks
-        columns = (
-            tasks["thread"],
-            tasks["duration_ns"] + tasks["gap_ns"],
-            tasks["earliest_ns"],
-            tasks["priority"],
-            graph.threads["ordered"] > 0,
-            edges.first,
-            edges.target,
-            edges.delay_ns,
-        )
-        return cls(*(np.ascontiguousarray(column, np.int64) for column in columns))
 
 
 def fast_start_times(graph: Graph) -> Times:
@@ -54,20 +26,61 @@ def fast_start_times(graph: Graph) -> Times:
 def compiled_start_times(graph: Graph, library: Path = LIBRARY) -> Times | None:
     """The same by `native/simulate.cpp`, None where that is missing."""
     simulate = function("stepscope_simulate", library)
+    if simulate is None:
+        return None
     start = np.empty(len(graph), np.int64)
-    if simulate and simulate(len(graph), len(graph.threads), *_Columns.of(graph), start):
-        return start
-    return None
+    return start if simulate(*library_arguments(graph), start) else None
+
+
+def library_arguments(graph: Graph) -> list[Array | int]:
+    """A graph as the functions of `native/simulate.cpp` take it."""
+    sizes = len(graph), len(graph.threads), len(graph.links)
+    return [*sizes, *_of_tasks(graph), *_of_links(graph), LAUNCH]
+
+
+def _of_tasks(graph: Graph) -> list[Array]:
+    """The columns of tasks and threads that the library reads."""
+    tasks = graph.tasks
+    columns = (
+        (tasks["thread"], np.int32),
+        (tasks["duration_ns"], np.int64),
+        (tasks["gap_ns"], np.int64),
+        (tasks["earliest_ns"], np.int64),
+        (tasks["priority"], np.int32),
+        (graph.threads["ordered"], np.int8),
+    )
+    return [np.ascontiguousarray(column, kind) for column, kind in columns]
+
+
+def _of_links(graph: Graph) -> list[Array]:
+    """The columns of links that the library reads, and their rows by source."""
+    links = graph.links
+    rows, first = graph.links_by_source
+    columns = (
+        (first, np.int64),
+        (rows, np.int32),
+        (links["target"], np.int32),
+        (links["kind"], np.int8),
+        (links["lag_ns"], np.int64),
+    )
+    return [np.ascontiguousarray(column, kind) for column, kind in columns]
 
 
 def start_times_in_python(graph: Graph) -> Times:
     """The same as `native/simulate.cpp`, which explains it."""
-    columns = _Columns.of(graph)
-    thread, occupied, ready_at, priority, _, first, target, delay = map(np.ndarray.tolist, columns)
-    is_ordered = (columns.is_ordered[columns.thread] > 0).tolist()
+    edges, tasks = graph.edges, graph.tasks
+    ordered = (graph.threads["ordered"] > 0)[tasks["thread"]]
+    occupied = (tasks["duration_ns"] + tasks["gap_ns"]).tolist()
+    thread, ready_at, priority, is_ordered, first, target, delay = (
+        column.tolist()
+        for column in (
+            tasks["thread"], tasks["earliest_ns"], tasks["priority"], ordered,
+            edges.first, edges.target, edges.delay_ns,
+        )
+    )  # fmt: skip
     order = [(-rank, task) for task, rank in enumerate(priority)]
     progress = [0] * len(graph.threads)
-    waits_for = np.bincount(columns.target, minlength=len(thread)).tolist()
+    waits_for = np.bincount(edges.target, minlength=len(thread)).tolist()
     start = [-1] * len(thread)
     ready = [task for task, count in enumerate(waits_for) if not count]
     heap = [(ready_at[task], *order[task]) for task in ready if is_ordered[task]]

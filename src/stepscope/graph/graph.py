@@ -9,10 +9,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepscope.arrays import Mask, Times
+from stepscope.arrays import Ids, Ids32, IntArray, Mask, Times
 from stepscope.errors import GraphError
 from stepscope.graph.edges import Edges, Topology, topology, with_delays
 from stepscope.graph.step_window import Window
+from stepscope.trace.gather import gathered
+from stepscope.trace.row_order import grouped
+from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -52,8 +55,9 @@ class Graph:
     def with_tasks(self, **columns: ArrayLike | Text) -> Graph:
         """The graph with some columns of its tasks replaced."""
         changed = replace(self, tasks=self.tasks.with_columns(**columns))
-        if "topology" in vars(self) and "thread" not in columns:
-            vars(changed)["topology"] = self.topology  # the same tasks wait for the same ones
+        known = ("links_by_source",) if "thread" in columns else ("links_by_source", "topology")
+        for name in vars(self).keys() & set(known):  # the same tasks wait for the same ones
+            vars(changed)[name] = vars(self)[name]
         return changed
 
     def with_schedule(self, schedule: Schedule) -> Graph:
@@ -62,6 +66,11 @@ class Graph:
         Source: DAYDREAM section 4.4, "Schedule".
         """
         return replace(self, schedule=schedule)
+
+    @cached_property
+    def links_by_source(self) -> tuple[IntArray, Ids]:
+        """Rows of links by their source, and where those of each task begin (see `grouped`)."""
+        return grouped(self.links["source"], len(self))
 
     @cached_property
     def topology(self) -> Topology:
@@ -87,20 +96,22 @@ class Graph:
     @cached_property
     def on_device(self) -> Mask:
         """Tasks that a device runs, bool, shape (tasks,)."""
-        on_device: Mask = (self.threads["device"] >= 0)[self.tasks["thread"]]
-        return on_device
+        return gathered(self.threads["device"] >= 0, self.tasks["thread"])
 
     @cached_property
     def of_main_threads(self) -> Mask:
         """Tasks of the threads that run the training loop, bool, shape (tasks,)."""
-        of_main: Mask = (self.threads["main"] > 0)[self.tasks["thread"]]
-        return of_main
+        return gathered(self.threads["main"] > 0, self.tasks["thread"])
 
     @cached_property
     def of_communication_threads(self) -> Mask:
         """Tasks of threads and streams that mostly communicate, bool, shape (tasks,)."""
-        of_communication: Mask = self.threads.text("kind").mask("communication")
-        return of_communication[self.tasks["thread"]]
+        return gathered(self.threads.text("kind").mask("communication"), self.tasks["thread"])
+
+    @cached_property
+    def ranks(self) -> Ids32:
+        """The ranks of its threads, int32, ascending."""
+        return distinct(self.threads["rank"])
 
     def check(self) -> Graph:
         """The graph itself, if it is valid.

@@ -28,15 +28,13 @@ def remove(graph: Graph, tasks: Mask, calls: bool = True) -> Graph:
     gone = tasks & (graph.tasks["mark"] == 0)
     if calls:
         gone = gone | _only_launch(graph, gone & graph.on_device)
-    before, after = _kept_neighbors(graph.tasks["thread"], gone)
     links = graph.links
     source, target, kind = links["source"], links["target"], links["kind"]
     lost = gone[target] & (kind == LAUNCH)
     lost |= gone[target] & ~graph.on_device[target] & np.isin(kind, (SYNC, COMMUNICATION))
-    source, target = before[source], after[target]
+    source, target = _instead(graph.tasks["thread"], gone, source, target)
     keep = ~lost & (source >= 0) & (target >= 0)
-    place = np.cumsum(~gone) - 1
-    kept = links.take(keep).with_columns(source=place[source[keep]], target=place[target[keep]])
+    kept = links.take(keep).with_columns(source=source[keep], target=target[keep])
     return replace(graph, tasks=graph.tasks.take(~gone), links=kept)
 
 
@@ -47,19 +45,25 @@ def _only_launch(graph: Graph, gone: Mask) -> Mask:
     launched = np.bincount(links["source"], minlength=count)
     lost = np.bincount(links["source"][gone[links["target"]]], minlength=count)
     calls = (launched > 0) & (launched == lost)
-    events = np.unique(graph.tasks["event"][calls])
+    event = graph.tasks["event"]
+    of_call = np.zeros(int(event.max(initial=-1)) + 2, np.bool_)  # the last is for no event
+    of_call[event[calls]] = True
+    of_call[-1] = False
     # A waiting call is several tasks of one event.
-    result: Mask = calls | (~graph.on_device & np.isin(graph.tasks["event"], events[events >= 0]))
+    result: Mask = calls | (~graph.on_device & of_call[event])
     return result
 
 
-def _kept_neighbors(thread: Ids32, gone: Mask) -> tuple[Ids, Ids]:
-    """The nearest kept tasks of each task's thread, at or before it and at or after it; or -1."""
-    number = np.arange(len(thread))
-    before = np.maximum.accumulate(np.where(gone, -1, number))
-    after = np.minimum.accumulate(np.where(gone, len(thread), number)[::-1])[::-1]
-    safe = np.minimum(after, len(thread) - 1)
+def _instead(thread: Ids32, gone: Mask, sources: Ids32, targets: Ids32) -> tuple[Ids, Ids]:
+    """The nearest tasks of a thread that stay: at or before sources, at or after targets.
+
+    They are numbered as after the removal; -1 where there is none.
+    """
+    stays = np.flatnonzero(~gone)
+    last = np.cumsum(~gone) - 1  # of those that stay, at or before each task
+    of_kept = np.append(thread[stays], -1)
+    before, after = last[sources], last[targets] + gone[targets]
     return (
-        np.where((before >= 0) & (thread[before] == thread), before, -1),
-        np.where((after < len(thread)) & (thread[safe] == thread), after, -1),
+        np.where((before >= 0) & (of_kept[before] == thread[sources]), before, -1),
+        np.where(of_kept[after] == thread[targets], after, -1),
     )

@@ -7,10 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.arrays import Times
+from stepscope.arrays import Mask, Times
 from stepscope.errors import GraphError
 from stepscope.graph.fast_simulation import fast_start_times
 from stepscope.graph.graph import Graph
+from stepscope.trace.gather import gathered
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,34 +36,42 @@ class Simulation:
     def earlier_end_ns(self) -> Times:
         """When the device work of earlier steps has ended, by rank, int64, shape (ranks,), ns."""
         tasks, window = self.graph.tasks, self.graph.window
-        rank = self.graph.threads["rank"][tasks["thread"]]
-        last = np.zeros(int(rank.max(initial=0)) + 1, np.int64)
-        if window.waits_for_earlier_work:
-            earlier = (tasks["step"] >= 0) & (tasks["step"] < window.steps[0])
-            earlier &= self.graph.on_device
-            np.maximum.at(last, rank[earlier], self.end_ns[earlier])
-        return last
+        if not window.waits_for_earlier_work:
+            return self._last_ends(np.zeros(len(tasks), np.bool_))
+        earlier = (tasks["step"] >= 0) & (tasks["step"] < window.steps[0])
+        return self._last_ends(earlier & self.graph.on_device)
 
-    @property
+    @cached_property
     def step_ns(self) -> Times:
         """The length of each step: until the next begins, or its device work ends (last step).
 
         The first begins when the work of earlier steps has ended too. With several ranks, the mean
         over the ranks.
         """
-        rank = self.graph.threads["rank"][self.graph.tasks["thread"]]
-        marked = np.flatnonzero(self.graph.tasks["mark"] > 0)
+        tasks = self.graph.tasks
+        is_mark = tasks["mark"] > 0
+        marked = np.flatnonzero(is_mark)
         if not len(marked):
             return np.zeros(0, np.int64)
-        counts = self.graph.on_device | (self.graph.tasks["mark"] > 0)
-        last = np.zeros(int(rank.max()) + 1, np.int64)
-        np.maximum.at(last, rank[counts], self.end_ns[counts])
-        ranks, place = np.unique(rank[marked], return_inverse=True)
+        last = self._last_ends(self.graph.on_device | is_mark)
+        rank = self.graph.threads["rank"][tasks["thread"][marked]]
+        ranks, place = np.unique(rank, return_inverse=True)
         begins = self.start_ns[marked[np.argsort(place, kind="stable")]].reshape(len(ranks), -1)
         begins[:, 0] = np.maximum(begins[:, 0], self.earlier_end_ns[ranks])
         ends = np.append(begins[:, 1:-1], last[ranks][:, None], axis=1)
         length: Times = np.mean(ends - begins[:, :-1], axis=0).astype(np.int64)
         return length
+
+    def _last_ends(self, counted: Mask) -> Times:
+        """The last end among some tasks, by rank, 0 where there is none."""
+        graph, ends = self.graph, self.end_ns[counted]
+        last = np.zeros(int(graph.ranks.max(initial=0)) + 1, np.int64)
+        if len(graph.ranks) == 1:
+            last[graph.ranks] = ends.max(initial=0)
+        else:
+            rank = gathered(graph.threads["rank"], graph.tasks["thread"])
+            np.maximum.at(last, rank[counted], ends)
+        return last
 
 
 def simulate(graph: Graph) -> Simulation:

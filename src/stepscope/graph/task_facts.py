@@ -8,6 +8,7 @@ import numpy as np
 
 from stepscope.arrays import Array, Codes8, Ids
 from stepscope.graph.graph_schema import TASKS
+from stepscope.trace.gather import gathered
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.table import Table, Text
 
@@ -36,17 +37,18 @@ def task_table(events: Table, thread: Ids, columns: dict[str, Any]) -> Table:
 
 
 def _of_event(events: Table, name: str, event: Ids) -> Array:
-    return np.append(events[name], -1)[event]
+    values = events[name]
+    return gathered(np.append(values, values.dtype.type(-1)), event)
 
 
 def _fill_back(stage: Array, thread: Ids) -> Array:
     """Give tasks without an event the stage of the thread's next task that has one."""
-    count = len(stage)
-    known = np.where(stage >= 0, np.arange(count), count)
-    following = np.minimum.accumulate(known[::-1])[::-1] if count else known
-    safe = np.minimum(following, max(count - 1, 0))
-    same = (following < count) & (thread[safe] == thread)
-    return np.where(same, stage[safe], stage)
+    known, missing = np.flatnonzero(stage >= 0), np.flatnonzero(stage < 0)
+    following = np.append(known, -1)[np.searchsorted(known, missing)]
+    same = (following >= 0) & (thread[following] == thread[missing])
+    filled = stage.copy()
+    filled[missing[same]] = stage[following[same]]
+    return filled
 
 
 def _names(names: Text, event: Ids, mark: Codes8, step: Ids) -> Text:
@@ -54,5 +56,5 @@ def _names(names: Text, event: Ids, mark: Codes8, step: Ids) -> Text:
     numbers = np.unique(step[mark > 0])
     values = [*names.values, "", *(f"step {number}" for number in numbers)]
     own = len(names.values) + 1 + np.searchsorted(numbers, step)
-    codes = np.where(event >= 0, names.codes[event], len(names.values))
+    codes = gathered(np.append(names.codes, np.int32(len(names.values))), event)
     return Text(np.where(mark > 0, own, codes).astype(np.int32), values)

@@ -15,6 +15,7 @@ from stepscope.annotate.links.launch_sides import on_host
 from stepscope.annotate.names.range_names import is_step
 from stepscope.arrays import Codes8, Ids, Mask, Times
 from stepscope.graph.step_window import Window
+from stepscope.trace.gather import gathered
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import ends_run
 from stepscope.trace.trace import Trace
@@ -112,7 +113,7 @@ def _boundaries(trace: Trace, rows: Ids, cuts: Cuts, window: Window) -> tuple[Id
     # An event without length ends at the time of its start, but after it.
     order[len(rows) : 2 * len(rows)][start == end] = RETURN + 1
     sorting = np.lexsort((inner, order, time, track))
-    return track[sorting].astype(np.int64), time[sorting], owner[sorting], sorting
+    return gathered(track, sorting), gathered(time, sorting), gathered(owner, sorting), sorting
 
 
 def around(trace: Trace, rows: Ids) -> Ids:

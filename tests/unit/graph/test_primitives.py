@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from drawn import US, graph_of, links, starts, step_us, tasks
 
-from stepscope.compiled.library import function
 from stepscope.errors import GraphError
 from stepscope.graph import (
     Graph,
@@ -25,7 +26,6 @@ from stepscope.graph import (
     select,
     simulate,
 )
-from stepscope.graph.critical_path import causes_in_python, compiled_causes
 
 # The device is the slower side: launches at 10 and 20, work until 110, and a wait for it.
 STEP = """
@@ -217,16 +217,13 @@ def test_the_critical_path_determines_the_length(graph: Graph) -> None:
     assert sum(critical_ms(simulation)["stages"].values()) == pytest.approx(0.120)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_causes_of_a_task_are_found_as_in_python(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    tasks = np.arange(1000)
-    cause = np.maximum(tasks - random.integers(1, 20, 1000), -1)
-    in_python = causes_in_python(cause, 999)
-    assert in_python[-1] == 999
-    assert cause[in_python[0]] == -1
-    assert cause[in_python[1:]].tolist() == in_python[:-1].tolist()
-    if function("stepscope_causes"):
-        compiled = compiled_causes(cause, 999)
-        assert compiled is not None
-        assert compiled.tolist() == in_python.tolist()
+@pytest.mark.parametrize("rank", [0, 1])
+def test_work_of_earlier_steps_is_no_part_of_the_critical_path(graph: Graph, rank: int) -> None:
+    earlier = graph.tasks.text("name").mask("sgemm")  # it ends at 80 of 120
+    window = replace(graph.window, rank=rank, steps=(1,), begin_ns=80 * US)
+    later = replace(
+        graph.with_tasks(step=np.where(earlier, 0, 1)),
+        threads=graph.threads.with_columns(rank=np.full(len(graph.threads), rank)),
+        window=window,
+    )
+    assert sum(critical_ms(simulate(later))["stages"].values()) == pytest.approx(0.040)

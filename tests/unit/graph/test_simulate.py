@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from stepscope.errors import GraphError
 from stepscope.graph import Graph, simulate, simulate_plainly
+from stepscope.graph.critical_path import compiled_path, path_in_python
 from stepscope.graph.fast_simulation import compiled_start_times, start_times_in_python
 from stepscope.graph.graph_schema import EDGE_KINDS, LINKS, TASKS, THREADS
 from stepscope.graph.step_window import Window
@@ -76,6 +77,17 @@ def test_the_fast_simulations_equal_the_plain_one(library: Path, graph: Graph) -
     assert compiled is not None
     assert compiled.tolist() == expected
     assert start_times_in_python(graph).tolist() == expected
+
+
+@given(random_graphs())
+def test_the_compiled_critical_path_equals_the_plain_one(library: Path, graph: Graph) -> None:
+    simulation = simulate(graph)
+    for last in range(len(graph)):
+        expected = path_in_python(simulation, last).tolist()
+        compiled = compiled_path(simulation, last, library)
+        assert compiled is not None
+        assert compiled.tolist() == expected
+        assert expected[-1] == last
 
 
 @given(random_graphs())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,13 @@ def test_results_are_in_order_and_an_error_is_raised() -> None:
     ]
     with pytest.raises(ZeroDivisionError):
         parallel.in_threads(lambda number: 1 // number, numbers, 1 << 20)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_work_in_the_background_is_waited_for(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
+    monkeypatch.setattr(parallel, "usable_cores", lambda: cores)
+    counter = count(1)
+    result = parallel.in_background(lambda: next(counter), 1 << 20)
+    assert (result(), result()) == (1, 1)
+    with pytest.raises(ZeroDivisionError):
+        parallel.in_background(lambda: 1 // 0, 1 << 20)()

@@ -80,7 +80,7 @@ def _products(context: RuleContext) -> tuple[Rows, Floats]:
     rows = context.outermost(context.find(_PRODUCT, category="cpu_op", stage="forward"))
     if not len(rows):
         return rows, np.zeros(0)
-    shapes = [_rows_and_weight(one) for one in context.shapes(rows)]
+    shapes = context.each_shapes(rows, _rows_and_weight)
     tokens = np.array([float(one) for one, _ in shapes])
     modules = context.trace["modules"]
     module = context.events["module"][rows]

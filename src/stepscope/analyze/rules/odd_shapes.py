@@ -53,13 +53,14 @@ def odd_shapes(context: RuleContext) -> Iterator[Finding]:
 
 def _odd_operators(context: RuleContext) -> dict[int, list[int]]:
     """The odd sizes of each operator of PyTorch that has some."""
-    rows, odd = context.find(_PRODUCT, category="cpu_op"), {}
-    kinds = context.argument(rows, "Input type")
-    halves = rows[[any(kind in _HALF for kind in one or []) for one in kinds]]
-    for row, shapes in zip(halves.tolist(), context.shapes(halves), strict=True):
-        if sizes := _odd(shapes):
-            odd[row] = sizes
-    return odd
+    rows = context.find(_PRODUCT, category="cpu_op")
+    halves = rows[np.array(context.each_argument(rows, "Input type", _has_half), np.bool_)]
+    sizes = context.each_shapes(halves, _odd)
+    return {row: odd for row, odd in zip(halves.tolist(), sizes, strict=True) if odd}
+
+
+def _has_half(kinds: list[str] | None) -> bool:
+    return any(kind in _HALF for kind in kinds or [])
 
 
 def _odd_kernels(context: RuleContext) -> dict[int, list[int]]:

@@ -35,7 +35,7 @@ def small_batch(context: RuleContext) -> Iterator[Finding]:
     because of launches; on a CPU if operators of 20 µs or more and data loading take 30 %.
     """
     rows = context.find(_PRODUCTS, category="cpu_op", stage="forward")
-    sizes = [_rows_of(shapes) for shapes in context.shapes(rows)]
+    sizes = context.each_shapes(rows, _rows_of)
     if not sizes or not 0 < max(sizes) <= SMALL:
         return
     overhead = _overhead_ms(context)

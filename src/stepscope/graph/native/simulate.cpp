@@ -11,6 +11,7 @@
 namespace {
 
 using Number = std::int64_t;
+using Id = std::int32_t;
 
 struct Candidate {
     Number at, priority, task;
@@ -24,9 +25,38 @@ struct Candidate {
     bool operator<(const Candidate& other) const { return other.comes_before(*this); }
 };
 
+// The columns of a graph's tables. `by_source` has the rows of the links, those of task u from
+// `first[u]` to `first[u + 1] - 1`.
 struct Graph {
     Number tasks;
-    const Number *thread, *occupied, *earliest, *priority, *is_ordered, *first, *target, *delay;
+    const Id* thread;
+    const Number *duration, *gap, *earliest;
+    const Id* priority;
+    const std::int8_t* is_ordered;
+    Number links;
+    const Number* first;
+    const Id *by_source, *target;
+    const std::int8_t* kind;
+    const Number* lag;
+    Number launch;
+
+    // Whether a task waits for the one above it, since their thread runs them in order.
+    bool follows(Number task) const {
+        return task > 0 && task < tasks && thread[task] == thread[task - 1] &&
+               is_ordered[thread[task]];
+    }
+
+    // Calls `visit` with each task that waits for `task`, and the time from the start of `task` to
+    // its earliest start: the next one of its thread, then links as they are in their table.
+    template <typename Visit>
+    void each_edge(Number task, Visit visit) const {
+        if (follows(task + 1)) visit(task + 1, duration[task] + gap[task]);
+        for (Number at = first[task]; at < first[task + 1]; ++at) {
+            const Id link = by_source[at];
+            const Number length = kind[link] == launch ? 0 : duration[task];
+            visit(Number(target[link]), std::max(lag[link] + length, Number(0)));
+        }
+    }
 };
 
 // A ready task on an ordered thread cannot be delayed any more, so these tasks are in a heap, and
@@ -37,8 +67,10 @@ public:
     Simulation(const Graph& graph, Number threads, Number* start)
         : graph_(graph), start_(start), ready_at_(graph.earliest, graph.earliest + graph.tasks),
           waits_for_(std::size_t(graph.tasks)), progress_(std::size_t(threads)) {
-        for (Number edge = 0; edge < graph.first[graph.tasks]; ++edge)
-            ++waits_for_[std::size_t(graph.target[edge])];
+        for (Number task = 1; task < graph.tasks; ++task)
+            waits_for_[std::size_t(task)] = graph.follows(task);
+        for (Number link = 0; link < graph.links; ++link)
+            ++waits_for_[std::size_t(graph.target[link])];
     }
 
     void run() {
@@ -76,19 +108,24 @@ private:
     }
 
     void begin(const Candidate& next) {
-        start_[next.task] = next.at;
-        progress_[std::size_t(graph_.thread[next.task])] = next.at + graph_.occupied[next.task];
-        for (Number edge = graph_.first[next.task]; edge < graph_.first[next.task + 1]; ++edge) {
-            Number after = graph_.target[edge];
-            Number& ready_at = ready_at_[std::size_t(after)];
-            ready_at = std::max(ready_at, next.at + graph_.delay[edge]);
-            if (!--waits_for_[std::size_t(after)]) add_ready(after);
-        }
+        const Number task = next.task, occupied = graph_.duration[task] + graph_.gap[task];
+        start_[task] = next.at;
+        progress_[std::size_t(graph_.thread[task])] = next.at + occupied;
+        graph_.each_edge(task, [&](Number after, Number delay) { release(after, next.at + delay); });
+    }
+
+    // A task that waited for one thing less, and starts no earlier than this.
+    void release(Number task, Number earliest) {
+        Number& ready_at = ready_at_[std::size_t(task)];
+        ready_at = std::max(ready_at, earliest);
+        if (!--waits_for_[std::size_t(task)]) add_ready(task);
     }
 
     const Graph& graph_;
     Number* start_;
-    std::vector<Number> ready_at_, waits_for_, progress_, loose_;
+    std::vector<Number> ready_at_;
+    std::vector<Id> waits_for_;
+    std::vector<Number> progress_, loose_;
     std::priority_queue<Candidate> heap_;
 };
 
@@ -96,16 +133,20 @@ private:
 
 // The start of each task, ns; -1 for tasks blocked by a cycle.
 //
-// thread, occupied, earliest, priority, start: one number for each of `tasks`.
-// is_ordered: for each of `threads`. first: `tasks + 1`. target, delay: for each edge.
+// thread, duration, gap, earliest, priority, start: one number for each of `tasks`.
+// is_ordered: for each of `threads`. first: `tasks + 1`. by_source, target, kind, lag: for each of
+// `links`. launch: the kind whose lag counts from the start of the source.
 // Returns 1, or 0 where there is too little memory.
-EXPORTED int stepscope_simulate(Number tasks, Number threads, const Number* thread,
-                                const Number* occupied, const Number* earliest,
-                                const Number* priority, const Number* is_ordered,
-                                const Number* first, const Number* target, const Number* delay,
+EXPORTED int stepscope_simulate(Number tasks, Number threads, Number links, const Id* thread,
+                                const Number* duration, const Number* gap, const Number* earliest,
+                                const Id* priority, const std::int8_t* is_ordered,
+                                const Number* first, const Id* by_source, const Id* target,
+                                const std::int8_t* kind, const Number* lag, Number launch,
                                 Number* start) {
     try {
-        Graph graph{tasks, thread, occupied, earliest, priority, is_ordered, first, target, delay};
+        const Graph graph{tasks,      thread, duration, gap,       earliest, priority,
+                          is_ordered, links,  first,    by_source, target,   kind,
+                          lag,        launch};
         Simulation(graph, threads, start).run();
         return 1;
     } catch (...) {
@@ -113,10 +154,34 @@ EXPORTED int stepscope_simulate(Number tasks, Number threads, const Number* thre
     }
 }
 
-// path: a task, the cause of it, the cause of that and so on; `cause` is -1 for none.
-// Returns how many there are, at most as many as tasks.
-EXPORTED int stepscope_causes(Number tasks, const Number* cause, Number last, Number* path) {
-    Number count = 0;
-    for (; last >= 0 && count < tasks; last = cause[last]) path[count++] = last;
-    return int(count);
+// path: the last task, then always the one whose end started the one before. Of several the one
+// that it waited for longest, so that the path cannot run in a cycle; the last of equal ones.
+//
+// Columns as above. start: as simulated. Returns how many there are, 0 where there is too little
+// memory.
+EXPORTED int stepscope_critical_path(Number tasks, Number, Number links, const Id* thread,
+                                     const Number* duration, const Number* gap,
+                                     const Number* earliest, const Id* priority,
+                                     const std::int8_t* is_ordered, const Number* first,
+                                     const Id* by_source, const Id* target,
+                                     const std::int8_t* kind, const Number* lag, Number launch,
+                                     const Number* start, Number last, Number* path) {
+    try {
+        const Graph graph{tasks,      thread, duration, gap,       earliest, priority,
+                          is_ordered, links,  first,    by_source, target,   kind,
+                          lag,        launch};
+        std::vector<Id> cause(std::size_t(tasks), -1);
+        std::vector<Number> waited(std::size_t(tasks), -1);
+        for (Number task = 0; task < tasks; ++task)
+            graph.each_edge(task, [&](Number after, Number delay) {
+                const auto at = std::size_t(after);
+                if (start[task] + delay != start[after] || delay < waited[at]) return;
+                cause[at] = Id(task), waited[at] = delay;
+            });
+        Number count = 0;
+        for (; last >= 0 && count < tasks; last = cause[std::size_t(last)]) path[count++] = last;
+        return int(count);
+    } catch (...) {
+        return 0;
+    }
 }
