@@ -1,6 +1,7 @@
 import { render } from "preact";
 import { connect } from "./api/connect";
 import { startPage } from "./base/start";
+import { lookAhead } from "./state/ahead";
 import { markBusy } from "./state/awaited";
 import { begin } from "./state/begin";
 import { followUrl } from "./state/history";
@@ -15,6 +16,7 @@ async function start(root: HTMLElement): Promise<void> {
   const store = new Store(await connect(document), location.hash);
   followUrl(store);
   begin(store);
+  lookAhead(store);
   root.replaceChildren();
   render(<Shell store={store} />, root);
 }

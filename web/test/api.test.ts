@@ -68,6 +68,21 @@ describe("a client", () => {
     expect(all.map((one) => one.path)).toEqual(["", "s5.0", "s5.0/t3"]);
   });
 
+  it("asks for no level that came with others ahead", async () => {
+    const host = listening((request) =>
+      request.startsWith("levels_inside")
+        ? { path: "s5.0", levels: ["s5.0/t3", "s5.0/t4"].map(level) }
+        : { levels: ["", "s5.0"].map(level) },
+    );
+    const client = new Client(host, "one");
+    await client.levels("s5.0", false);
+    await client.askInside("s5.0", false);
+    await client.askInside("s5.0", false);
+    const all = await client.levels("s5.0/t4", false);
+    expect(host.asked).toEqual(["levels?path=s5.0", "levels_inside?path=s5.0"]);
+    expect(all.map((one) => one.path)).toEqual(["", "s5.0", "s5.0/t4"]);
+  });
+
   it("keeps answers, and asks again after an error", async () => {
     const answer = vi
       .fn()

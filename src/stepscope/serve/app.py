@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+from asyncio import Lock
+from contextlib import nullcontext
 
 import msgspec
 from starlette.applications import Starlette
@@ -28,6 +30,9 @@ POLICY = (
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; frame-src 'self'; "
     "worker-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# Many of them follow each move of the timeline. In several threads they would take the interpreter
+# from the level that somebody waits for, and be no sooner done.
+_ONE_AT_A_TIME = ("slices", "counter", "levels_inside")
 _LARGE_BYTES = 1 << 16  # smaller answers take longer to compress than to send
 
 
@@ -56,9 +61,12 @@ def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
         workbench.open(request.path_params["id"])
         return _json(request, workbench[request.path_params["id"]].entry())
 
+    turns = {name: Lock() for name in _ONE_AT_A_TIME}
+
     async def ask(request: Request) -> Response:
-        # In a thread, so that a long answer does not block another tab.
-        return await run_in_threadpool(_answer, workbench, request)
+        async with turns.get(request.path_params["name"]) or nullcontext():
+            # In a thread, so that a long answer does not block another tab.
+            return await run_in_threadpool(_answer, workbench, request)
 
     routes = [
         Route("/", page),

@@ -8,7 +8,8 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from stepscope.arrays import Rows, Times
+from stepscope.arrays import Rows
+from stepscope.serve.longest import longest_of
 from stepscope.serve.selection import known, step_of
 from stepscope.serve.trace_view import TraceView
 from stepscope.summary.instance_stats import calls_of, runs_of, same_name_events, statistics
@@ -125,14 +126,6 @@ def _instance(view: TraceView, event: int) -> Instance:
     events = view.trace.events
     start, duration = int(events["start_ns"][event]), int(events["duration_ns"][event])
     return Instance(event, known(events["step"], event), start, duration)
-
-
-def longest_of(rows: Rows, time: Times, limit: int = _MAX_ROWS) -> Rows:
-    """The rows that take most time, the longest first; of equals the first."""
-    if len(rows) > 2 * limit:
-        least = np.partition(time, len(time) - limit)[len(time) - limit]
-        rows, time = rows[time >= least], time[time >= least]
-    return rows[np.argsort(-time, kind="stable")[:limit]]
 
 
 def _shapes(view: TraceView, longest: Rows) -> list[Shapes]:

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from stepscope.arrays import Ids, Rows
+from stepscope.serve.longest import longest_of_each
 from stepscope.serve.selection import known
 from stepscope.serve.table_answers import KernelLaunch, kernel_launch
 from stepscope.serve.trace_view import TraceView
@@ -94,8 +95,7 @@ def device_work_of_each(
     launched = index.on_device[raw] & ~((events >= 0) & index.on_device[events])[of]
     of, work = of[launched], raw[launched]
     count = np.bincount(of, minlength=len(events)).tolist()
-    order = np.lexsort((-index.duration[work], of))
-    longest = order[np.arange(len(order)) - np.searchsorted(of, of) < most]
+    longest = longest_of_each(of, index.duration[work], most)
     rows: dict[int, WorkRow] = {}
     found = [DeviceWork(number, []) for number in count]
     for one, event in zip(of[longest].tolist(), work[longest].tolist(), strict=True):

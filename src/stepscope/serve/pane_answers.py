@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from stepscope.arrays import Ids, IntArray, Mask, Rows, Times
 from stepscope.errors import ServeError
 from stepscope.serve.finding_answers import events_of_finding
+from stepscope.serve.longest import longest_of_each
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.timeline_answers import Hits, Place, event_of, hits, in_step_of
 from stepscope.serve.trace_view import TraceView
@@ -205,12 +206,20 @@ def _by_time(
     """The distinct codes of each set, those that take most time first."""
     of, codes, time = of[chosen], codes[chosen].astype(np.int64), time[chosen]
     stride = int(codes.max(initial=0)) + 1
-    pairs, pair = np.unique(of * stride + codes, return_inverse=True)
-    total = np.bincount(pair, time, len(pairs))
+    pairs, total = _totals(of * stride + codes, time)
     order = np.lexsort((-total, pairs // stride))  # stable: of equals the lower code first
     found = (pairs[order] % stride).tolist()
     bounds = np.searchsorted(pairs // stride, np.arange(count + 1)).tolist()
     return [found[first : min(end, first + most)] for first, end in pairwise(bounds)]
+
+
+def _totals(codes: Ids, time: Times) -> tuple[Ids, Times]:
+    """The distinct codes, ascending, and the time of each; sorted only where they are far apart."""
+    if int(codes.max(initial=0)) < 2 * len(codes):
+        found = np.flatnonzero(np.bincount(codes))
+        return found, np.bincount(codes, time)[found]
+    found, of = np.unique(codes, return_inverse=True)
+    return found, np.bincount(of, time, len(found))
 
 
 def _lines(index: Index, modules: list[list[int]]) -> list[list[Line]]:
@@ -232,9 +241,7 @@ def _lines_of_frames(
     of, rows, time = of[missing], rows[missing], time[missing]
     if not len(rows):
         return {}
-    order = np.lexsort((-time, of))
-    first = np.searchsorted(of, of)  # `of` is ascending, and so is `of[order]`
-    longest = order[np.arange(len(order)) - first < _MAX_ROWS]
+    longest = longest_of_each(of, time, _MAX_ROWS)
     frames = nearest_frames(view.timeline.index, rows[longest])
     names = view.trace.events.text("name")
     found: dict[int, list[Line]] = {}

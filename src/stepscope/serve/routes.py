@@ -33,7 +33,7 @@ from stepscope.serve.search_answers import search, search_hits
 from stepscope.serve.source_answers import source, sources
 from stepscope.serve.step_answers import step, step_details
 from stepscope.serve.table_answers import kernels, modules
-from stepscope.serve.timeline_answers import level, levels, path, trace
+from stepscope.serve.timeline_answers import level, levels, levels_inside, path, trace
 from stepscope.serve.trace_view import TraceView
 from stepscope.serve.whatif_answers import changes, whatif
 
@@ -41,6 +41,7 @@ ROUTES: dict[str, Callable[[TraceView, Query], msgspec.Struct]] = {
     "overview": overview,
     "levels": levels,
     "level": level,
+    "levels_inside": levels_inside,
     "axis": axis,
     "slices": slices,
     "counter": counter,

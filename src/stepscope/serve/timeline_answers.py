@@ -37,6 +37,18 @@ class LevelAnswer(msgspec.Struct):
     level: WireLevel
 
 
+class LevelsInside(msgspec.Struct):
+    """The levels inside the operations of one level.
+
+    Attributes:
+        path: as asked for.
+        levels: inside its longest operations, at most 32.
+    """
+
+    path: str
+    levels: list[WireLevel]
+
+
 class Place(msgspec.Struct):
     """Where the timeline shows a raw event.
 
@@ -85,6 +97,18 @@ def level(view: TraceView, query: Query) -> LevelAnswer:
     path = query.text("path")
     found = view.timeline.level(path, query.flag("every"))
     return LevelAnswer(path, wire_level(found, view))
+
+
+def levels_inside(view: TraceView, query: Query) -> LevelsInside:
+    """The levels that may be opened next: those inside the longest operations of a level.
+
+    Query:
+        path: of the level; by default the steps.
+        every: 1 to list all threads and streams.
+    """
+    path = query.text("path")
+    found = view.timeline.inside(path, query.flag("every"))
+    return LevelsInside(path, [wire_level(level, view) for level in found])
 
 
 def path(view: TraceView, query: Query) -> Place:

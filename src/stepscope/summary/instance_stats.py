@@ -46,17 +46,21 @@ def same_name_events(trace: Trace, event: int) -> Rows:
     """Events with the same name and rank, on the same side (host or device), ascending."""
     events, tracks = trace.events, trace["tracks"]
     same = np.flatnonzero(events["name"] == events["name"][event])
-    rank, device = tracks["rank"][events["track"]], tracks["device"][events["track"]] >= 0
-    kept: Rows = same[(rank[same] == rank[event]) & (device[same] == device[event])]
+    track, own = events["track"][same], int(events["track"][event])
+    rank, on_device = tracks["rank"], tracks["device"] >= 0
+    kept: Rows = same[(rank[track] == rank[own]) & (on_device[track] == on_device[own])]
     return kept
 
 
 def calls_of(trace: Trace, module: int) -> Rows:
     """Recorded calls of a module, ascending; empty if only its operators are known."""
-    marked = trace.events.text("name").where(
-        lambda name: name.startswith((MODULE_RANGE, MODULE_FRAME))
+    own = np.flatnonzero(trace.events["module"] == module)
+    marked = (
+        trace.events.text("name")
+        .take(own)
+        .where(lambda name: name.startswith((MODULE_RANGE, MODULE_FRAME)))
     )
-    return np.flatnonzero(marked & (trace.events["module"] == module))
+    return own[marked]
 
 
 def runs_of(trace: Trace, stage: str, rank: int) -> Rows:

@@ -63,9 +63,12 @@ def module_places(index: Index, module: int) -> list[KnownLine]:
 
 def nearest_frames(index: Index, events: Ids) -> Ids:
     """The innermost recorded Python frame around each event, or around its launch; -1 for none."""
-    is_place = index.events.text("name").where(lambda name: frame_place(name) is not None)
+    names = index.events.text("name")
+    is_place = names.passing(lambda name: frame_place(name) is not None)
+    if not is_place.any():
+        return np.full(len(events), -1, np.int64)
     at = np.where(index.on_device[events], index.launch[events], events)
-    while (outwards := (at >= 0) & ~is_place[at]).any():
+    while (outwards := (at >= 0) & ~is_place[names.codes[at]]).any():
         at[outwards] = index.parent[at[outwards]]
     return at
 

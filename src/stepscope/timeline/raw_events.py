@@ -66,8 +66,10 @@ def events_inside(index: Index, operations: Sequence[Operation]) -> tuple[Ids, I
     # Rows hold different events, so none is there twice.
     events = np.concatenate([rows[step], index.order[place], work])
     of = np.concatenate([of[step], of[opens][inner], of[~step][launcher]])
-    order = np.lexsort((events, of))
-    return of[order], events[order]
+    if len(operations) == 1:
+        return of, np.sort(events)
+    sets, rows = np.divmod(np.sort(of * len(index.order) + events), max(len(index.order), 1))
+    return sets, rows
 
 
 def place_events(levels: OperationOpener, path: str) -> EventPlaces:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from threading import RLock
+from threading import Lock, RLock
 
 import numpy as np
 
@@ -26,7 +26,8 @@ from stepscope.timeline.sections import TINY
 from stepscope.timeline.step_id import StepId
 from stepscope.trace.trace import Trace
 
-_KEPT_LEVELS = 256
+_KEPT_LEVELS = 1024
+_OPENED_AHEAD = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +75,7 @@ class Timeline:
         self.contents = Contents(trace)
         self.index = self.contents.index
         self._kept: dict[tuple[Path, bool], Level] = {}
-        self._keeping = RLock()
+        self._keeping = Lock()
         self._opening = RLock()
         self._whole = _Whole()
 
@@ -94,6 +95,21 @@ class Timeline:
         """The levels that lead to an operation, from the steps on, and the one inside it."""
         parts = tuple(filter(None, path.split("/")))
         return [self._level(parts[:depth], every) for depth in range(len(parts) + 1)]
+
+    def inside(self, path: str, every: bool = False) -> list[Level]:
+        """The levels inside the longest operations of a level, which somebody may open next.
+
+        Opened together they cost little more than one.
+
+        Raises:
+            TraceError: if no operation has this path.
+        """
+        openable = sorted(_openable(self.level(path, every)), key=lambda one: -one.runtime_ns)
+        ahead = openable[:_OPENED_AHEAD]
+        missing = [one for one in ahead if self._known((one.path, every)) is None]
+        for level in self._open(missing, every) if missing else []:
+            self._keep((level.path, every), level)
+        return [self._level(one.path, every) for one in ahead]
 
     def below(self, path: str) -> Iterator[list[Opening]]:
         """The levels below an operation in lists, each level before those inside it.
@@ -214,36 +230,40 @@ class Timeline:
         return bool(((first <= at) & (at < end)).any())
 
     def _level(self, path: Path, every: bool) -> Level:
-        key = (path, every)
+        if (level := self._known((path, every))) is None:
+            level = self._inside(path, every) if path else open_trace(self.contents, every)
+            self._keep((path, every), level)
+        return level
+
+    def _known(self, key: tuple[Path, bool]) -> Level | None:
+        """A level that was opened before; it is the last to be forgotten."""
         if (opened := self._whole.levels.get(key)) is not None:
             return opened
         with self._keeping:  # a server asks from several threads
             level = self._kept.pop(key, None)
-            if level is None:
-                level = self._inside(path, every) if path else open_trace(self.contents, every)
-            self._kept[key] = level  # the last in order, so that the first is the least used
+            if level is not None:
+                self._kept[key] = level
+            return level
+
+    def _keep(self, key: tuple[Path, bool], level: Level) -> None:
+        with self._keeping:
+            self._kept[key] = level
             if len(self._kept) > _KEPT_LEVELS:
                 self._kept.pop(next(iter(self._kept)))
-        return level
 
     def _inside(self, path: Path, every: bool) -> Level:
         above, number = self._find(path)
-        opened = _opened(above, number, path)
-        if opened.operation.kind == "step":
-            return open_step(self.contents, opened, every, self.tiny)
-        return open_operations(self.contents, [opened], every, self.tiny)[0]
+        return self._open([_opened(above, number, path)], every)[0]
+
+    def _open(self, inside: Sequence[Opened], every: bool) -> list[Level]:
+        if inside[0].operation.kind == "step":
+            return [open_step(self.contents, one, every, self.tiny) for one in inside]
+        return open_operations(self.contents, inside, every, self.tiny)
 
     def _open_all(self, inside: list[Opened]) -> list[Opening]:
-        if inside[0].operation.kind == "step":
-            return [
-                Opening(
-                    *(open_step(self.contents, one, every, self.tiny) for every in (False, True))
-                )
-                for one in inside
-            ]
-        shown = open_operations(self.contents, inside, False, self.tiny)
+        shown = self._open(inside, False)
         hiding = [one for one, level in zip(inside, shown, strict=True) if level.hides]
-        whole = iter(open_operations(self.contents, hiding, True, self.tiny) if hiding else [])
+        whole = iter(self._open(hiding, True) if hiding else [])
         return [Opening(level, next(whole) if level.hides else level) for level in shown]
 
     def _find(self, path: Path) -> tuple[Level, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -75,8 +76,12 @@ class Text:
             used = distinct(self.codes).tolist()
             passing = [code for code in used if code >= 0 and test(self.values[code])]
             return np.isin(self.codes, passing)
-        passed = np.fromiter(map(bool, map(test, self.values)), np.bool_, len(self.values))
-        return members(self.codes, passed)
+        return members(self.codes, self.passing(test)[:-1])
+
+    def passing(self, test: Callable[[str], bool]) -> Mask:
+        """Which values pass `test`, then False for null, so that codes can look it up."""
+        passed = map(bool, map(test, self.values))
+        return np.fromiter(chain(passed, [False]), np.bool_, len(self.values) + 1)
 
     def mask(self, *wanted: str) -> Mask:
         """Rows whose value is one of `wanted`."""

@@ -80,6 +80,13 @@ def test_levels_lead_from_the_steps_to_an_operation(trace: TraceView) -> None:
     assert ask(trace, "level", path="s1.0/t0")["level"] == told["levels"][-1]
 
 
+def test_the_levels_inside_a_level_can_be_asked_for_ahead(net: TraceView) -> None:
+    ahead = ask(net, "levels_inside", path="s1.0")["levels"]
+    assert [one["name"] for one in ahead] == ["forward"]
+    for level in ahead:
+        assert ask(opened(NET, MODEL), "level", path=level["path"])["level"] == level
+
+
 def test_an_operation_that_is_one_event_does_not_open(trace: TraceView) -> None:
     level = ask(trace, "level", path="s1.0/t0")["level"]
     names = [level["strings"][code] for code in level["operations"]["name"]]

@@ -536,3 +536,28 @@ def test_threads_that_open_different_steps_at_once_each_get_their_own() -> None:
 
     with ThreadPoolExecutor(len(steps)) as threads:
         assert list(threads.map(opened_paths, paths)) == [{path} for path in paths]
+
+
+def test_levels_opened_together_are_those_that_are_opened_one_by_one() -> None:
+    timeline = drawn("".join(f"""
+        main  | {n}00 {n}99 | ProfilerStep#{n}
+        main  | {n}10 {n}50 | aten::linear
+        main  | {n}20 {n}40 | aten::mm
+        main  | {n}30 {n}35 | cudaLaunchKernel | corr={n}
+        main  | {n}60 {n}90 | aten::add
+        main  | {n}70 {n}80 | aten::copy_
+        stream 7 | {n}40 {n}60 | sgemm | corr={n}
+        other | {n}05 {n}20 | aten::relu
+    """ for n in range(1, 4)))  # fmt: skip
+    for path in ("", "s1.0", "s1.0/t0"):
+        for every in (False, True):
+            level = timeline.level(path, every)
+            opens = {one for one, count in zip(level.paths, level.costs.events, strict=True)
+                     if count > 1}  # fmt: skip
+            inside = timeline.inside(path, every)
+            assert {"/".join(one.path) for one in inside} == opens
+            for one in inside:
+                alone = Timeline(timeline.trace).level("/".join(one.path), every)
+                assert one.paths == alone.paths
+                assert one.costs.cpu_ns.tolist() == alone.costs.cpu_ns.tolist()
+                assert timeline.level("/".join(one.path), every) is one

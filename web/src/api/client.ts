@@ -5,6 +5,7 @@ import { requestKey, type Parameters } from "./request";
 import type * as wire from "./types";
 
 const KEPT_ANSWERS = 400;
+const KEPT_LEVELS = 1000;
 
 /** Which rows a table tells: of a rank, as means over its steps or of one. */
 export interface Scope {
@@ -23,7 +24,9 @@ export type Subject =
 /** The questions about one trace; answers are kept, as a trace does not change. */
 export class Client {
   private readonly answers = new Lru<Promise<unknown>>(KEPT_ANSWERS);
-  private readonly known = new Lru<wire.WireLevel>(KEPT_ANSWERS);
+  private readonly known = new Lru<wire.WireLevel>(KEPT_LEVELS);
+
+  private readonly opened = new Lru<true>(KEPT_ANSWERS);
 
   constructor(
     readonly host: Host,
@@ -37,13 +40,13 @@ export class Client {
   /** What a tile shows of a track; kept by who asks, as there are many. */
   slices(track: string, zoom: number, tile: number): Promise<wire.Slices> {
     const key = requestKey("slices", { track, zoom, tile });
-    return this.host.ask(this.trace, key) as Promise<wire.Slices>;
+    return this.host.ask(this.trace, key, true) as Promise<wire.Slices>;
   }
 
   /** What a tile shows of a counter; kept by who asks. */
   counter(counter: string, zoom: number, tile: number): Promise<wire.CounterTile> {
     const key = requestKey("counter", { counter, zoom, tile });
-    return this.host.ask(this.trace, key) as Promise<wire.CounterTile>;
+    return this.host.ask(this.trace, key, true) as Promise<wire.CounterTile>;
   }
 
   area(from: number, to: number, tracks: readonly string[]): Promise<wire.AreaAnswer> {
@@ -117,6 +120,15 @@ export class Client {
       answer.levels.forEach((level) => this.known.set(levelKey(level.path, every), level));
     }
     return paths.map((one) => this.known.get(levelKey(one, every))!);
+  }
+
+  /** Asks for the levels inside the operations of a level, once; then they are known. */
+  async askInside(path: string, every: boolean): Promise<void> {
+    if (this.opened.get(levelKey(path, every))) return;
+    const key = requestKey("levels_inside", { path, every });
+    const answer = (await this.host.ask(this.trace, key, true)) as wire.LevelsInside;
+    answer.levels.forEach((level) => this.known.set(levelKey(level.path, every), level));
+    this.opened.set(levelKey(path, every), true);
   }
 
   /** Any request of `docs/reference/web_api.md` about the trace. */

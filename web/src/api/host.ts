@@ -26,6 +26,10 @@ export interface Host {
   traces(): Promise<Traces>;
   /** Begin to read a trace that is closed. */
   open(trace: string): Promise<void>;
-  /** The answer to a request (see `requestKey`) about a trace, as plain data. */
-  ask(trace: string, request: string): Promise<unknown>;
+  /**
+   * The answer to a request (see `requestKey`) about a trace, as plain data.
+   *
+   * @param later whether others may go first: nobody's click waits for it.
+   */
+  ask(trace: string, request: string, later?: boolean): Promise<unknown>;
 }

@@ -17,14 +17,18 @@ export class HttpHost implements Host {
     await this.ask(trace, "open");
   }
 
-  ask(trace: string, request: string): Promise<unknown> {
-    return fetchJson(`${this.base}/${encodeURIComponent(trace)}/${request}`);
+  ask(trace: string, request: string, later = false): Promise<unknown> {
+    const url = `${this.base}/${encodeURIComponent(trace)}/${request}`;
+    return fetchJson(url, later ? "low" : "high");
   }
 }
 
 /** What the server answers to a request. */
-export async function fetchJson(url: string): Promise<unknown> {
-  const response = await fetch(url).catch(() => {
+export async function fetchJson(
+  url: string,
+  priority: RequestInit["priority"] = "high",
+): Promise<unknown> {
+  const response = await fetch(url, { priority }).catch(() => {
     throw new AskError(
       "The server does not answer. What is on screen stays; to go on, start `stepscope view` again.",
     );

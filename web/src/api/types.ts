@@ -389,6 +389,14 @@ export interface LevelAnswer {
   level: WireLevel;
 }
 
+/** The levels inside the operations of one level. */
+export interface LevelsInside {
+  /** As asked for. */
+  path: string;
+  /** Inside its longest operations, at most 32. */
+  levels: WireLevel[];
+}
+
 /** A track of the axis. */
 export interface TrackRow {
   /** In requests: `t` and the number of the track, `s` and a rank for the stages of its steps, `i`, rank and device for the idle time of a device. */
