@@ -21,7 +21,7 @@ from stepscope.trace.cache_folder import cache_folder
 from stepscope.trace.trace import Metadata
 from stepscope.unfinished_files import unfinished
 
-VERSION = 6
+VERSION = 7
 _FILE = re.compile(r"(calibration-[0-9a-f]{16}\.json|\.calibration-[0-9a-f]{16}\.json\.\d+)")
 _LIMITS = (
     "ATEN_CPU_CAPABILITY",
@@ -77,7 +77,7 @@ class Calibration:
         date: when it was measured, YYYY-MM-DD.
         operators: by signature: `[in 32 bits, in 16 bits]`; null if the call is not possible.
         casts: rows `[elements, to 16 bits, to 32 bits]`.
-        copies: rows `[bytes, copy into new memory]`.
+        copies: rows `[bytes, copy of memory that is in no cache]`.
         sparse_gradients: rows `[elements, compress as DGC does, add what one worker sent, empty]`.
         optimizers: by class: rows `[tensors, total elements, fused step]`.
         reducing: an all-reduce of two processes on this machine: rows `[bytes, ns, CPU time of each

@@ -9,13 +9,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from stepscope.calibration.cold_memory import cold_arrays, parts_in_turn
 from stepscope.calibration.operator_calls import prepare
 from stepscope.calibration.reducing import reducing
 from stepscope.calibration.sharding_cost import sharding
@@ -57,8 +58,17 @@ def casts() -> list[list[Any]]:
 
 
 def copies() -> list[list[Any]]:
-    """Rows of bytes, and the time to copy them."""
-    return [[4.0 * elements, *least([torch.rand(elements).clone])] for elements in _SIZES]
+    """Rows of bytes, and the time to copy them where no cache has them."""
+    arrays = cold_arrays(2)
+    return [[4.0 * elements, *_copy(parts_in_turn(arrays, elements))] for elements in _SIZES]
+
+
+def _copy(parts: Iterator[tuple[torch.Tensor, ...]]) -> list[Timed]:
+    def copy() -> None:
+        source, target = next(parts)
+        target.copy_(source)
+
+    return least([copy])
 
 
 def fused_steps() -> dict[str, list[list[Any]]]:

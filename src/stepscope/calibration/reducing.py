@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 
+from stepscope.calibration.cold_memory import cold_arrays, parts_in_turn
 from stepscope.calibration.timed import QUIET, Timed, queued_ns, share_since
 from stepscope.calibration.two_processes import between_two_processes
 
@@ -22,18 +24,18 @@ def reducing() -> list[list[Any]]:
 
 
 def _rows() -> list[list[Any]]:
-    return [[float(size), *_all_reduce(size)] for size in _BYTES]
+    arrays = cold_arrays(1)
+    return [[float(size), *_all_reduce(parts_in_turn(arrays, size // 4))] for size in _BYTES]
 
 
-def _all_reduce(size: int) -> tuple[Timed, float]:
+def _all_reduce(parts: Iterator[tuple[Tensor, ...]]) -> tuple[Timed, float]:
     """The medians of those repetitions that other processes disturbed least."""
-    values = torch.ones(size // 4)
-    distributed.all_reduce(values)
+    distributed.all_reduce(*next(parts))
     found: list[_Repetition] = []
     while len(found) < _CALLS or (
         sum(one.share >= QUIET for one in found) < _CALLS and len(found) < _MOST_CALLS
     ):
-        found.append(_repetition(values))
+        found.append(_repetition(*next(parts)))
     best = sorted(found, key=lambda one: -one.share)[:_CALLS]
     share = min(one.share for one in best)
     return (
@@ -48,7 +50,7 @@ class _Repetition(NamedTuple):
     share: float
 
 
-def _repetition(values: torch.Tensor) -> _Repetition:
+def _repetition(values: Tensor) -> _Repetition:
     distributed.barrier()
     queued = queued_ns()
     wall, cpu = time.perf_counter_ns(), time.process_time_ns()

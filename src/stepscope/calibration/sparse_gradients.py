@@ -5,12 +5,13 @@ Imports torch; only for the measuring process.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from stepscope.calibration.timed import least
+from stepscope.calibration.cold_memory import cold_arrays, parts_in_turn
+from stepscope.calibration.timed import Timed, least
 
 _SIZES = [1 << n for n in (12, 16, 18, 20, 22)] + [25 << 18]  # elements; the last are 25 MiB
 _RATIO, _MOMENTUM = 0.01, 0.9
@@ -19,20 +20,22 @@ _LARGEST_STRIDE, _LEAST_FOUND = 100, 10  # of the sample; in the sample, above t
 
 def sparse_gradients() -> list[list[Any]]:
     """Rows of elements, and the times to compress, to add one worker's share, and to empty."""
-    return [_row(elements) for elements in _SIZES]
+    arrays = cold_arrays(3)
+    for kept in arrays[1:]:
+        kept.zero_()
+    return [[float(elements), *_times(arrays, elements)] for elements in _SIZES]
 
 
-def _row(elements: int) -> list[Any]:
-    gradient = torch.randn(elements)
-    velocity, residual = torch.zeros_like(gradient), torch.zeros_like(gradient)
-
-    def compress() -> tuple[Tensor, Tensor]:
-        return take_largest(gradient, velocity, residual, _RATIO, _MOMENTUM)
-
-    values, places = compress()
-    total = torch.zeros(elements)
-    times = least([compress, lambda: total.index_add_(0, places, values), total.zero_])
-    return [float(elements), *times]
+def _times(arrays: Sequence[Tensor], elements: int) -> list[Timed]:
+    parts, gradients = parts_in_turn(arrays, elements), parts_in_turn(arrays[:1], elements)
+    values, places = take_largest(*next(parts), _RATIO, _MOMENTUM)
+    return least(
+        [
+            lambda: take_largest(*next(parts), _RATIO, _MOMENTUM),
+            lambda: next(gradients)[0].index_add_(0, places, values),
+            lambda: next(gradients)[0].zero_(),
+        ]
+    )
 
 
 def take_largest(

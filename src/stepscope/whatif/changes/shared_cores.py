@@ -48,10 +48,11 @@ def shared_cores(graph: Graph, processes: int = 2, cores: int = 0) -> Graph:
 
 
 def _slowed(graph: Graph, operators: float, python: float) -> Graph:
-    """Stretch the training loop's thread: its operators, and the Python between them."""
+    """Stretch what computes: operators of the training loop, and what has one thread."""
     main = (graph.threads["main"] > 0)[graph.tasks["thread"]]
-    factor = np.where(graph.tasks["kind"] >= 0, operators, python)
-    factor = np.where(main, factor, 1.0)
+    factor = np.where(main & (graph.tasks["kind"] >= 0), operators, python)
+    sends = graph.tasks.text("category").mask("communication")
+    factor = np.where(sends, 1.0, factor)
     return graph.with_tasks(
         duration_ns=np.rint(graph.tasks["duration_ns"] * factor),
         gap_ns=np.rint(graph.tasks["gap_ns"] * np.where(main, python, 1.0)),
