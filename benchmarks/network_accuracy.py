@@ -6,8 +6,10 @@ GPT-2, ResNet-50 and an LSTM like GNMT train in network namespaces: two workers 
 a switch, and two nodes of two workers with a slow link between, at several bandwidths each. The
 gradients are averaged by DistributedDataParallel, P3, DGC and BlueConnect (the reference
 implementations in `benchmarks/networked`), in turn within each round. Each point is predicted from
-a recording of plain training in a single process. Needs root, `ip` and `tc` (apt-get install
-iproute2). Results are lines of JSON in the folder; interrupted, the same command goes on.
+a recording of plain training in a single process, and the speed of the machine at that time: before
+and after each run all workers train at once without communication. Needs root, `ip` and `tc`
+(apt-get install iproute2). Results are lines of JSON in the folder; interrupted, the same command
+goes on.
 """
 
 import argparse
@@ -36,7 +38,6 @@ def keys(model: str, topology: Topology, rounds: int) -> list[Key]:
     """What is to be measured of a model on a topology, in order."""
     result: list[Key] = []
     for number in range(rounds):
-        result += [(model, topology.name, 0, way, number) for way in ("alone", "together")]
         for mbit in BANDWIDTHS[topology.name]:
             ways = WAYS[topology.name]
             # The order alternates, so that drift affects all alike.
@@ -50,15 +51,12 @@ def measure(runs: Runs, model: str, topology: Topology, arguments: argparse.Name
     wanted = [key for key in keys(model, topology, arguments.rounds) if not runs.has(key)]
     if not wanted:
         return
-    with links(topology) as made:
-        made.shape(WITHIN_MBIT, WITHIN_MBIT)
-        with job(made, model) as running:
-            for key in wanted:
-                if key[2]:
-                    made.shape(key[2], WITHIN_MBIT)
-                run = measured(running, key, arguments.warmup, arguments.steps)
-                runs.add(run)
-                print(*key, f"{run.step_ms:.1f} ms, load {run.load}", file=sys.stderr, flush=True)
+    with links(topology) as made, job(made, model) as running:
+        for key in wanted:
+            made.shape(key[2], WITHIN_MBIT)
+            run = measured(running, key, arguments.warmup, arguments.steps)
+            runs.add(run)
+            print(*key, f"{run.step_ms:.1f} ms, load {run.load}", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def outcomes(arguments: argparse.Namespace, runs: Runs) -> Iterator[Outcome]:
         found = runs.of(point)
         if found:
             path = recording(arguments.folder, point.model)
-            told = prediction(path, point, runs.unchanged(point))
+            told = prediction(path, point, found)
             before, after = told.replayed_step_ms, told.predicted_step_ms
             yield Outcome(point, before, after, median_ms(found), spread(found))
 

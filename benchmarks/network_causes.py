@@ -86,7 +86,7 @@ def table(arguments: argparse.Namespace, runs: Runs) -> None:
         if abs(one.error) >= arguments.beyond:
             point, found = one.point, runs.of(one.point)
             path = recording(arguments.folder, point.model)
-            predicted = Parts(*predicted_parts(path, point, runs.unchanged(point)))
+            predicted = Parts(*predicted_parts(path, point, found))
             print(row(point, predicted, measured_parts(found), of_others(found)), flush=True)
 
 

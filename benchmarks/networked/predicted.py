@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.networked.job import ENVIRONMENT
 from benchmarks.networked.points import CORES, Point
-from benchmarks.networked.runs import Run, median_ms
+from benchmarks.networked.runs import Run
 
 import stepscope
 from stepscope.calibration import calibrate
@@ -59,24 +59,22 @@ def recorded_ms(graph: Graph) -> float:
     return float(graph.window.measured_ns.mean()) / 1e6
 
 
-def prediction(path: Path, point: Point, unchanged: Sequence[Run]) -> Prediction:
+def prediction(path: Path, point: Point, runs: Sequence[Run]) -> Prediction:
     """The prediction of a point.
 
     Args:
         path: the recording.
         point: what to predict.
-        unchanged: runs of as many processes without recording and without communication. By them
+        runs: the measured runs of the point. Only the unchanged steps around them are used: by them
             the cost of recording is taken off; and the processes share this machine's caches, as
             on a cluster they would not. Sharing its cores is predicted.
     """
-    return predict(_unrecorded(path, point, unchanged), _requests(point.changes))
+    return predict(_unrecorded(path, point, runs), _requests(point.changes))
 
 
-def predicted_parts(
-    path: Path, point: Point, unchanged: Sequence[Run]
-) -> tuple[float, float, float]:
+def predicted_parts(path: Path, point: Point, runs: Sequence[Run]) -> tuple[float, float, float]:
     """The predicted step, the CPU time of its training loop, and its waits for a core, ms."""
-    graph = _unrecorded(path, point, unchanged)
+    graph = _unrecorded(path, point, runs)
     # The last change is `shared_cores`: what it adds to the loop are waits.
     cpu, both = (_loop_ms(graph, changes) for changes in (point.changes[:-1], point.changes))
     step = predict(graph, _requests(point.changes)).predicted_step_ms
@@ -95,14 +93,15 @@ def _requests(changes: Sequence[str]) -> list[Request]:
     return [parse_request(text, CHANGES) for text in changes]
 
 
-def _unrecorded(path: Path, point: Point, unchanged: Sequence[Run]) -> Graph:
+def _unrecorded(path: Path, point: Point, runs: Sequence[Run]) -> Graph:
     share = max(1.0, point.topology.workers / CORES)
-    return unrecorded(graph_of(path), _measured(unchanged, share))
+    return unrecorded(graph_of(path), _unchanged(runs, share))
 
 
-def _measured(unchanged: Sequence[Run], share: float) -> MeasuredRuns:
-    """The step, were each process alone on its core."""
-    optimizer = statistics.median(middle_mean(run.optimizer_ns) / 1e6 for run in unchanged) / share
-    return MeasuredRuns(
-        (median_ms(list(unchanged)) / share,), (0.0,), {"data_loading": 0.0, "optimizer": optimizer}
+def _unchanged(runs: Sequence[Run], share: float) -> MeasuredRuns:
+    """The unchanged step, were each process alone on its core."""
+    step, optimizer = (
+        statistics.median(middle_mean(run.unchanged[name]) for run in runs) / 1e6 / share
+        for name in ("steps_ns", "optimizer_ns")
     )
+    return MeasuredRuns((step,), (0.0,), {"data_loading": 0.0, "optimizer": optimizer})

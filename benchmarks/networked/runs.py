@@ -6,14 +6,16 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.networked.job import Job
 from benchmarks.networked.points import Point
 
 from stepscope.verify.comparison import middle_mean
+
+UNCHANGED = "together"  # the name of training without communication, in all workers at once
 
 
 @dataclass(frozen=True)
@@ -22,16 +24,18 @@ class Run:
 
     Attributes:
         model, topology, way: by name.
-        mbit: the bandwidth; 0 where nothing is sent.
+        mbit: the bandwidth.
         round: which of the rounds.
         steps_ns: the length of each step of rank 0.
         cpu_ns: its CPU time.
         waited_ns: how long its threads could run but had no core.
         optimizer_ns: time in the optimizer, where that is a part of the step by itself.
+        training_cpu_ns: CPU time of the thread that trains.
+        training_waited_ns: how long that thread could run but had no core.
         load: the machine's load average.
         date: when, UTC.
-        training_cpu_ns: CPU time of the thread that trains; empty in older files.
-        training_waited_ns: how long that thread could run but had no core.
+        unchanged: steps right before and after, of all workers at once without communication:
+            the machine's speed at that time. Their `steps_ns` and `optimizer_ns`.
     """
 
     model: str
@@ -43,10 +47,11 @@ class Run:
     cpu_ns: list[int]
     waited_ns: list[int]
     optimizer_ns: list[int]
+    training_cpu_ns: list[int]
+    training_waited_ns: list[int]
     load: float
     date: str
-    training_cpu_ns: list[int] = field(default_factory=list)
-    training_waited_ns: list[int] = field(default_factory=list)
+    unchanged: Mapping[str, list[int]]
 
     @property
     def step_ms(self) -> float:
@@ -85,17 +90,16 @@ class Runs:
         wanted = point.model, point.topology.name, point.mbit, point.way
         return [run for run in self if run.key[:4] == wanted]
 
-    def unchanged(self, point: Point) -> list[Run]:
-        """The rounds of its processes all at once, without communication."""
-        wanted = point.model, point.topology.name, 0, "together"
-        return [run for run in self if run.key[:4] == wanted]
-
 
 def measured(job: Job, key: tuple[str, str, int, str, int], warmup: int, steps: int) -> Run:
     """Train and measure."""
+    before = job.train(UNCHANGED, warmup, steps)
     found = job.train(key[3], warmup, steps)
+    after = job.train(UNCHANGED, warmup, steps)
+    unchanged = {name: before[name] + after[name] for name in ("steps_ns", "optimizer_ns")}
     date = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
-    return Run(*key, **found, load=round(os.getloadavg()[0], 1), date=date)
+    load = round(os.getloadavg()[0], 1)
+    return Run(*key, **found, load=load, date=date, unchanged=unchanged)
 
 
 def median_ms(runs: list[Run]) -> float:

@@ -1,7 +1,7 @@
 """A process of a job that trains as it is told on its standard input: `worker.py MODEL`.
 
 A line of input is JSON, `{"way": ..., "warmup": ..., "steps": ...}`; rank 0 answers. `together` is
-training alone, but in all workers at once and step by step.
+training without communication, in all workers at once and step by step.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import distributed
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.networked.models import make_task
+from benchmarks.networked.runs import UNCHANGED
 from benchmarks.networked.trainers import Trainer, make_trainer
 
 from stepscope.calibration.timed import queued_ns
@@ -27,18 +28,17 @@ NAMES = ("steps_ns", "cpu_ns", "waited_ns", "optimizer_ns", "training_cpu_ns", "
 Reading = tuple[int, ...]
 
 
-def answer(trainer: Trainer, request: dict[str, Any], takes_part: bool) -> dict[str, list[int]]:
+def answer(trainer: Trainer, request: dict[str, Any]) -> dict[str, list[int]]:
     """The times of each step: see `benchmarks.networked.runs.Run`."""
     distributed.barrier()
     readings = []
-    if takes_part:
-        for _ in range(request["warmup"] + request["steps"]):
-            readings.append(_reading(trainer))
-            trainer.step()
-            if request["way"] == "together":
-                distributed.barrier()
+    for _ in range(request["warmup"] + request["steps"]):
         readings.append(_reading(trainer))
-        trainer.finish()
+        trainer.step()
+        if request["way"] == UNCHANGED:
+            distributed.barrier()
+    readings.append(_reading(trainer))
+    trainer.finish()
     distributed.barrier()
     steps = list(pairwise(readings))[request["warmup"] :]
     return {
@@ -67,10 +67,10 @@ def main() -> None:
     trainers: dict[str, Trainer] = {}
     for line in sys.stdin:
         request = json.loads(line)
-        way = "alone" if request["way"] == "together" else request["way"]
+        way = "alone" if request["way"] == UNCHANGED else request["way"]
         if way not in trainers:
             trainers[way] = make_trainer(way, make_task(sys.argv[1]))
-        found = answer(trainers[way], request, rank == 0 or request["way"] != "alone")
+        found = answer(trainers[way], request)
         if rank == 0:
             print(json.dumps(found), flush=True)
     sys.stdout.flush()

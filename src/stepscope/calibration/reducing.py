@@ -30,12 +30,12 @@ def _rows() -> list[list[Any]]:
 
 def _all_reduce(parts: Iterator[tuple[Tensor, ...]]) -> tuple[Timed, float]:
     """The medians of those repetitions that other processes disturbed least."""
-    distributed.all_reduce(*next(parts))
+    distributed.all_reduce(next(parts)[0])
     found: list[_Repetition] = []
     while len(found) < _CALLS or (
         sum(one.share >= QUIET for one in found) < _CALLS and len(found) < _MOST_CALLS
     ):
-        found.append(_repetition(*next(parts)))
+        found.append(_repetition(next(parts)[0]))
     best = sorted(found, key=lambda one: -one.share)[:_CALLS]
     share = min(one.share for one in best)
     return (

@@ -28,10 +28,15 @@ def sparse_gradients() -> list[list[Any]]:
 
 def _times(arrays: Sequence[Tensor], elements: int) -> list[Timed]:
     parts, gradients = parts_in_turn(arrays, elements), parts_in_turn(arrays[:1], elements)
-    values, places = take_largest(*next(parts), _RATIO, _MOMENTUM)
+
+    def compress() -> tuple[Tensor, Tensor]:
+        gradient, velocity, residual = next(parts)
+        return take_largest(gradient, velocity, residual, _RATIO, _MOMENTUM)
+
+    values, places = compress()
     return least(
         [
-            lambda: take_largest(*next(parts), _RATIO, _MOMENTUM),
+            compress,
             lambda: next(gradients)[0].index_add_(0, places, values),
             lambda: next(gradients)[0].zero_(),
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 from stepscope.calibration import Calibration, Machine
 from stepscope.calibration.calibration import keep_calibration
+from stepscope.calibration.cold_memory import parts_in_turn
 from stepscope.calibration.measure import fused_steps, measure
 from stepscope.calibration.operator_calls import prepare
 from stepscope.calibration.script_operators import Operator, find_operators
@@ -29,6 +31,15 @@ def threads() -> Iterator[None]:
 def signature(name: str, *inputs: tuple[list[int], list[int], str, str]) -> str:
     dims, strides, types, values = zip(*inputs, strict=True)
     return Operator(name, dims, strides, types, values).signature
+
+
+@pytest.mark.parametrize("elements", [1 << 10, 1 << 20, 3 << 18])
+def test_a_part_comes_again_only_after_all_others(elements: int) -> None:
+    array = torch.zeros(1 << 22)
+    places = [part.storage_offset() for (part,) in islice(parts_in_turn([array], elements), 8)]
+    met = places[: places.index(places[0], 1)] if places[0] in places[1:] else places
+    assert all(b - a >= elements for a, b in pairwise(met))
+    assert len(met) == min(8, len(array) // elements)
 
 
 MATRIX = ([4, 6], [6, 1], "float", "")

@@ -263,6 +263,17 @@ def test_compressing_takes_the_loops_thread_what_was_calibrated() -> None:
     assert step_us(graph, fast, "dgc") == pytest.approx(step_us(graph, fast) + 40, abs=0.1)
 
 
+def test_with_more_processes_than_cores_adding_up_what_was_received_is_slower_too() -> None:
+    rows = [[1, 1, 1, 400_000], [FLAT, 1, 1, 400_000]]
+    calibrate(copies=[[1, 1], [FLAT, 1]], sparse_gradients=rows)
+    graph = graph_of(REDUCED, **ON_CPU)
+    fast = "ddp:workers=2,bandwidth_gbps=1000000,latency_us=0"
+    alone = step_us(graph, fast, "dgc")
+    assert alone == pytest.approx(step_us(graph, fast) + 400 - (600 - 410), abs=0.1)
+    shared = step_us(graph, fast, "dgc", "shared_cores:processes=4,cores=2")
+    assert shared == pytest.approx(2 * alone, abs=0.1)
+
+
 USED = """
     main   | 0 1000 | ProfilerStep#0
     main   | 10 110 | ## forward ##
