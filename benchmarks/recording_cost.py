@@ -2,12 +2,17 @@
 
     python benchmarks/recording_cost.py [--rounds N] [--steps N] [--models NAME ...] [--out FILE]
 
-Each of ten small scripts (`recorded_scripts/`) times its stages by hand. It runs three times per
-round: alone, by `stepscope run`, which records some of its steps, and alone again. The truth of a
-stage is the mean of the medians over the steps of the two runs without stepscope; the same stage is
-taken from the capture as corrected, and as recorded: medians over the steps. Rounds of all scripts
-alternate; the table has medians over the rounds. Its column *alone* is by how much the second run
-without stepscope differs from the first: an error below that cannot be seen.
+Each of ten small scripts (`recorded_scripts/`) times its stages by hand. `stepscope run` records
+some of its steps once per round. Then the script goes on: until the recorder has timed unrecorded
+steps, for some steps with only what stays for the whole run, and for some after every hook of
+stepscope is removed. These last steps are the truth: two processes on one machine may differ by
+more than the errors that we look for. Times are medians over steps, and the table has medians over
+the rounds:
+
+- *settled*: by how much the second half of the last steps differs from the first: an error below
+  that cannot be seen.
+- *stays*: what the hooks that stay for the whole run cost.
+- *error*: of the capture as recorded, and as corrected.
 
 The hand-set timers read the CPU time of the thread, so that other processes on the machine do not
 count; the scripts wait for nothing, so that is their elapsed time on an idle machine. The capture
@@ -22,8 +27,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,6 +37,7 @@ import stepscope
 
 SCRIPTS = Path(__file__).with_name("recorded_scripts")
 WARMUP, AFTER = 10, 400  # steps of 1 ms are timed for half a second after the recording
+STAYS, ALONE = 100, 300  # steps with only what stays for the run, and without anything
 SETTLED = 50  # steps until caches and the allocator have settled
 STAGES = {"forward": ("forward", "loss"), "backward": ("zero_grad", "backward"),
           "optimizer": ("optimizer",)}  # fmt: skip
@@ -38,35 +45,53 @@ OF_TIMERS = {"forward": 1, "backward": 2, "optimizer": 3}
 MOST_QUEUED = 0.03
 
 Times = dict[str, float]
-Round = tuple[Times, Times, Times, float, Times]
+
+
+class Round(NamedTuple):
+    """One recorded run; times in ms, by stage.
+
+    Attributes:
+        truth: by hand, of steps without any hook.
+        stays: by hand, of steps with what stays for the whole run.
+        between: of the second half of the steps without any hook, less those of the first.
+        corrected, recorded: of the capture.
+        queued: the share of the recorded steps that other processes took.
+    """
+
+    truth: Times
+    stays: Times
+    between: Times
+    corrected: Times
+    recorded: Times
+    queued: float
 
 
 def measured(name: str, steps: int, folder: Path) -> Round:
-    """Stage times by hand, corrected and as recorded, ms; the share lost to other processes; and
-    the differences between the two runs without stepscope."""
-    capture, total = folder / f"{name}.stepscope", WARMUP + steps + AFTER
-    first = timed_by_hand(name, total, folder)
-    timed_by_hand(name, total, folder, "-m", "stepscope", "run", "--overwrite", "--warmup",
-                  str(WARMUP), "--steps", str(steps), "-o", str(capture))  # fmt: skip
-    second = timed_by_hand(name, total, folder)
-    truth = {stage: (first[stage] + second[stage]) / 2 for stage in STAGES}
-    between = {stage: second[stage] / first[stage] - 1 for stage in STAGES}
+    """Record a script once."""
+    capture, out = folder / f"{name}.stepscope", folder / f"{name}.json"
+    subprocess.run(
+        [sys.executable, "-m", "stepscope", "run", "--overwrite", "--warmup", str(WARMUP),
+         "--steps", str(steps), "-o", str(capture), SCRIPTS / "stages.py", name,
+         str(WARMUP + steps + AFTER + STAYS), str(SETTLED + ALONE), out],
+        check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    times = json.loads(out.read_text())
+    alone = times["alone"][SETTLED:]
+    first, second = by_hand(alone[: ALONE // 2]), by_hand(alone[ALONE // 2 :])
     corrected, recorded = (
         stage_times(stepscope.open(capture, as_recorded=raw, cache=False)) for raw in (False, True)
     )
     facts = stepscope.open(capture, cache=False).metadata.capture["recorded_steps"]
-    return truth, corrected, recorded, (facts["queued_ns"] or 0) / facts["elapsed_ns"], between
-
-
-def timed_by_hand(name: str, steps: int, folder: Path, *launcher: str) -> Times:
-    """Run a script; the median of each stage over the settled steps, ms."""
-    out = folder / f"{name}.json"
-    subprocess.run(
-        [sys.executable, *launcher, SCRIPTS / "stages.py", name, str(steps), out],
-        check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    return Round(
+        by_hand(alone), by_hand(times["watched"][-STAYS:]),
+        {stage: second[stage] - first[stage] for stage in STAGES}, corrected, recorded,
+        (facts["queued_ns"] or 0) / facts["elapsed_ns"],
     )  # fmt: skip
-    settled = json.loads(out.read_text())[SETTLED:]
-    return {stage: statistics.median(step[n] for step in settled) for stage, n in OF_TIMERS.items()}
+
+
+def by_hand(steps: Sequence[Sequence[float]]) -> Times:
+    """The median of each stage over steps, ms."""
+    return {stage: statistics.median(step[n] for step in steps) for stage, n in OF_TIMERS.items()}
 
 
 def stage_times(trace: stepscope.Trace) -> Times:
@@ -81,9 +106,9 @@ def stage_times(trace: stepscope.Trace) -> Times:
     }  # fmt: skip
 
 
-def error(found: Sequence[Times], truth: Sequence[Times], stage: str) -> float:
-    """Median over the rounds of the relative difference."""
-    return statistics.median(a[stage] / b[stage] - 1 for a, b in zip(found, truth, strict=True))
+def middle(rounds: Sequence[Round], stage: str, what: Callable[[Round], Times]) -> float:
+    """Median over the rounds of times as a share of the truth."""
+    return statistics.median(what(found)[stage] / found.truth[stage] for found in rounds)
 
 
 def main() -> None:
@@ -109,21 +134,28 @@ def main() -> None:
 
 def table(rounds: dict[str, list[Round]]) -> list[str]:
     """Lines of Markdown: by hand, then the error as recorded and as corrected, by stage."""
-    lines = ["| script | rounds | " + " | ".join(f"{stage}, ms | alone | error" for stage in STAGES)
-             + " |", "|---|---|" + "---|---|---|" * len(STAGES)]  # fmt: skip
+    heads = [f"{stage}, ms | settled | stays | error" for stage in STAGES]
+    lines = ["| script | rounds | " + " | ".join(heads) + " |",
+             "|---|---|" + "---|---|---|---|" * len(STAGES)]  # fmt: skip
     for name, found in rounds.items():
-        quiet = [one for one in found if one[3] <= MOST_QUEUED] or found
-        truth, corrected, recorded, _, between = (
-            list(column) for column in zip(*quiet, strict=True)
-        )
-        cells = [f"{name} | {len(quiet)} of {len(found)}"]
-        for stage in STAGES:
-            time = statistics.median(one[stage] for one in truth)
-            before, after = error(recorded, truth, stage), error(corrected, truth, stage)
-            noise = statistics.median(abs(one[stage]) for one in between)
-            cells += [f"{time:.2f} | {noise:.1%} | {before:+.0%} → {after:+.1%}"]
+        quiet = [one for one in found if one.queued <= MOST_QUEUED] or found
+        cells = [
+            f"{name} | {len(quiet)} of {len(found)}",
+            *(cell(quiet, stage) for stage in STAGES),
+        ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def cell(rounds: Sequence[Round], stage: str) -> str:
+    """Four columns of one stage."""
+    time = statistics.median(one.truth[stage] for one in rounds)
+    noise = statistics.median(abs(one.between[stage]) / one.truth[stage] for one in rounds)
+    stays, before, after = (
+        middle(rounds, stage, what) - 1
+        for what in (lambda one: one.stays, lambda one: one.recorded, lambda one: one.corrected)
+    )
+    return f"{time:.2f} | {noise:.1%} | {stays:+.1%} | {before:+.0%} → {after:+.1%}"
 
 
 if __name__ == "__main__":
