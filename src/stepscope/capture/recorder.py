@@ -284,8 +284,6 @@ class Recorder:
 
     def _time_steps_without_recording(self, timer: PartTimer) -> UnrecordedSteps:
         timer.stop_noting_changes()
-        if self._clock:
-            self._clock.leave_out_of(timer)
         return UnrecordedSteps(timer, None if self._iterations.is_open else self._time_in)
 
     def _time_in(self, detail: Detail) -> None:
@@ -330,8 +328,6 @@ class Recorder:
     def _stop_timing(self) -> None:
         timer, self._timer, self._timed = self._timer, None, None
         self._ranges.timer = self._watch.timer = None
-        if self._clock:
-            self._clock.leave_out_of(None)
         if timer:
             with self._iterations.around_others():
                 timer.close()

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.optim import optimizer as torch_optimizer
@@ -48,16 +48,6 @@ _RANGES = {"evaluation": "evaluation", "checkpointing": "checkpointing"}
 Function = Callable[..., Any]
 
 
-class Pausable(Protocol):
-    """Measures steps."""
-
-    def pause(self) -> None:
-        """A hook begins to work."""
-
-    def resume(self) -> None:
-        """It is done."""
-
-
 class ActivityHooks:
     """Reports the activities of the thread that made it, until closed."""
 
@@ -65,11 +55,11 @@ class ActivityHooks:
         self._log = log
         self._thread = threading.get_ident()
         self._places: dict[tuple[int, int, str], tuple[CodeType, Activity | None]] = {}
-        self.timer: Pausable | None = None  # of steps, to which the hooks' own time is foreign
         self.marks = False  # whether activities are ranges in the trace that is being recorded
         # Open blocks without gradients and their ranges, outermost first.
         self._blocks: list[tuple[Activity | None, Any]] = []
         self._stepping: int | None = None
+        self._loading: list[tuple[int | None, int, bool] | None] = []  # requests, outermost first
         self._switching = False
         self._restore: list[Callable[[], None]] = []
         self._patch(AUTOGRAD, ENGINE, self._backward)
@@ -116,16 +106,11 @@ class ActivityHooks:
             if hasattr(sys.modules[module], name):
                 self._patch(sys.modules[module], name, self._saving)
 
-    def _report(self, to_log: Callable[[Any], Any], what: Any) -> None:
-        """Call a method of the log, outside of the time of steps."""
-        if self.timer is None:
-            to_log(what)
-            return
-        self.timer.pause()
-        try:
-            to_log(what)
-        finally:
-            self.timer.resume()
+    @property
+    def _counted(self) -> ActivityLog:
+        """The log, with everything counted that was noted."""
+        self._log.count_noted()
+        return self._log
 
     def _is_elsewhere(self) -> bool:
         return threading.get_ident() != self._thread
@@ -136,18 +121,17 @@ class ActivityHooks:
         def backward(*args: Any, **kwargs: Any) -> Any:
             if self._is_elsewhere():
                 return original(*args, **kwargs)
-            self._report(self._log.begin_training, self._log.backward)
+            self._log.note(self._log.begin_training, self._log.backward)
             try:
                 return original(*args, **kwargs)
             finally:
-                self._report(self._log.end, self._log.backward)
+                self._log.note(self._log.end, self._log.backward)
 
         return backward
 
     def _optimizer_begins(self, optimizer: Any, args: object, kwargs: object) -> None:
-        if torch.compiler.is_compiling() or self._is_elsewhere():
-            return
-        self._report(self._begin_step, id(optimizer))
+        if not torch.compiler.is_compiling() and not self._is_elsewhere():
+            self._log.note(self._begin_step, id(optimizer))
 
     def _begin_step(self, optimizer: int) -> None:
         if self._stepping == optimizer:
@@ -156,11 +140,13 @@ class ActivityHooks:
             self._stepping = optimizer
 
     def _optimizer_ended(self, optimizer: Any, args: object, kwargs: object) -> None:
-        if torch.compiler.is_compiling() or self._is_elsewhere():
-            return
-        if self._stepping == id(optimizer):
+        if not torch.compiler.is_compiling() and not self._is_elsewhere():
+            self._log.note(self._end_step, id(optimizer))
+
+    def _end_step(self, optimizer: int) -> None:
+        if self._stepping == optimizer:
             self._stepping = None
-            self._report(self._log.end_step, id(optimizer))
+            self._log.end_step(optimizer)
 
     # -- data loaders
 
@@ -168,30 +154,40 @@ class ActivityHooks:
         def next_batch(iterator: Any) -> Any:
             if self._is_elsewhere():
                 return original(iterator)
-            if not self._log.is_idle:
-                self._log.read_batch()
-                return original(iterator)
             starts = getattr(iterator, "_num_yielded", 1) == 0
-            return self._timed_loading(starts, original, iterator)
+            return self._noting(starts, original, iterator)
 
         return next_batch
 
     def _loader(self, original: Function) -> Function:
         def loader(iterator: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_elsewhere() or not self._log.is_idle:
+            if self._is_elsewhere() or not self._counted.is_idle:
                 return original(iterator, *args, **kwargs)
-            return self._timed_loading(True, original, iterator, *args, **kwargs)
+            return self._noting(True, original, iterator, *args, **kwargs)
 
         return loader
 
-    def _timed_loading(self, starts: bool, original: Function, *args: Any, **kwargs: Any) -> Any:
-        before, begun, has_batch = self._log.begin_loading(), self._log.clock(), False
+    def _noting(self, starts: bool, original: Function, *args: Any, **kwargs: Any) -> Any:
+        has_batch = False
+        self._log.note(self._begin_loading, starts)
         try:
             result = original(*args, **kwargs)
             has_batch = True
             return result
         finally:
-            spent = self._log.clock() - begun
+            self._log.note(self._end_loading, has_batch)
+
+    def _begin_loading(self, starts: bool) -> None:
+        if self._log.is_idle:
+            self._loading.append((self._log.begin_loading(), self._log.now(), starts))
+        else:
+            self._log.read_batch()
+            self._loading.append(None)
+
+    def _end_loading(self, has_batch: bool) -> None:
+        if request := self._loading.pop():
+            before, begun, starts = request
+            spent = self._log.now() - begun
             self._log.end_loading(before, spent, starts=starts, has_batch=has_batch)
 
     # -- evaluation
@@ -206,7 +202,7 @@ class ActivityHooks:
             finally:
                 self._switching = False
                 is_eval = not module.training
-                self._log.mode_changed(self._place("eval_mode") if is_eval else None)
+                self._counted.mode_changed(self._place("eval_mode") if is_eval else None)
 
         return train
 
@@ -214,16 +210,12 @@ class ActivityHooks:
         def __enter__(block: Any) -> Any:
             result = original(block)
             if not self._is_elsewhere():
-                if timer := self.timer:
-                    timer.pause()
                 activity = None
-                if self._log.is_idle and not torch.is_grad_enabled():
+                if not torch.is_grad_enabled() and self._counted.is_idle:
                     activity = self._place("no_grad")
                 if activity:
                     self._log.begin(activity)
                 self._blocks.append((activity, self._range(activity)))
-                if timer:
-                    timer.resume()
             return result
 
         return __enter__
@@ -235,7 +227,7 @@ class ActivityHooks:
                 if marked:
                     marked.__exit__(None, None, None)
                 if activity:
-                    self._log.end(activity)
+                    self._counted.end(activity)
             return original(block, *error)
 
         return __exit__
@@ -249,14 +241,14 @@ class ActivityHooks:
             activity = self._place("saving")
             if activity is None:
                 return original(*args, **kwargs)
-            self._log.begin_nested(activity)
+            self._counted.begin_nested(activity)
             marked = self._range(activity)
             try:
                 return original(*args, **kwargs)
             finally:
                 if marked:
                     marked.__exit__(None, None, None)
-                self._log.end_nested(activity)
+                self._counted.end_nested(activity)
 
         return save
 

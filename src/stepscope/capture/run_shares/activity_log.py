@@ -1,5 +1,8 @@
 """Adds up what the training thread does over the whole run, in constant memory.
 
+What happens in every step is only noted, with its time, and counted later, many steps at once: code
+that runs once per step finds its data in no cache, and would take them from the program.
+
 The run is a sequence of *activities* (backward passes, optimizer steps, blocks without gradients,
 saving) and of gaps between them, in which forward passes and everything else run. Every activity
 has its own time; the gaps are counted by which activity comes before and which after.
@@ -11,8 +14,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from stepscope.capture.run_shares.duration_histogram import DurationHistogram
+
+_COUNTED_EVERY_NS = 100_000_000
 
 
 @dataclass(eq=False)
@@ -108,6 +114,9 @@ class ActivityLog:
 
     def __post_init__(self) -> None:
         self.begun_ns = self.clock()
+        self._noted: list[tuple[Callable[[Any], object], Any, int]] = []
+        self._count_after_ns = self.begun_ns + _COUNTED_EVERY_NS
+        self._noted_ns: int | None = None  # when what is counted now was noted
         self.activities = {self.start: None}  # in order
         self._last, self._last_end = self.start, self.begun_ns
         self._open: Activity | None = None
@@ -122,7 +131,22 @@ class ActivityLog:
 
     def now(self) -> int:
         """The clock, without the recorder's time."""
-        return self.clock() - self.excluded_ns
+        return self.clock() - self.excluded_ns if self._noted_ns is None else self._noted_ns
+
+    def note(self, method: Callable[[Any], object], argument: Any) -> None:
+        """Call a method of this log, or one that calls it, as if now, before anything else is."""
+        now = self.clock() - self.excluded_ns
+        self._noted.append((method, argument, now))
+        if now > self._count_after_ns:
+            self.count_noted()
+
+    def count_noted(self) -> None:
+        """Make the calls that are noted."""
+        noted, self._noted = self._noted, []
+        for method, argument, self._noted_ns in noted:
+            method(argument)
+        self._noted_ns = None
+        self._count_after_ns = self.clock() - self.excluded_ns + _COUNTED_EVERY_NS
 
     def excluding(self) -> Excluding:
         """The time inside is the recorder's."""
@@ -138,14 +162,14 @@ class ActivityLog:
     def begin(self, activity: Activity) -> None:
         """An activity begins; what runs inside another one is part of it."""
         if self._open is None:
-            now = self.clock() - self.excluded_ns
+            now = self.now()
             self._close_gap(activity, now)
             self._open, self._since = activity, now
 
     def end(self, activity: Activity) -> None:
         """An activity ends."""
         if self._open is activity:
-            now = self.clock() - self.excluded_ns
+            now = self.now()
             activity.own_ns += now - self._since
             self._last, self._last_end, self._open = activity, now, None
 
@@ -199,6 +223,7 @@ class ActivityLog:
 
     def model_called(self) -> None:
         """A model is called to train: the first step has begun."""
+        self.count_noted()
         if not self.has_trained and self._open is None:
             self._prepare()
 

@@ -10,7 +10,7 @@ from stepscope.capture.run_shares.activity_log import ActivityLog
 from stepscope.capture.run_shares.run_shares import describe
 
 if TYPE_CHECKING:
-    from stepscope.capture.run_shares.activity_hooks import ActivityHooks, Pausable
+    from stepscope.capture.run_shares.activity_hooks import ActivityHooks
 
 _GROWTH = 0.5  # a run that is killed has lost at most the last third of its shares
 _SHORTEST_NS = 1_000_000_000
@@ -45,11 +45,6 @@ class RunClock:
         """Whether activities are ranges in the trace that is being recorded."""
         if self._hooks:
             self._hooks.marks = marks
-
-    def leave_out_of(self, timer: Pausable | None) -> None:
-        """The hooks' own time is none of the steps that `timer` measures; None ends that."""
-        if self._hooks:
-            self._hooks.timer = timer
 
     def describe(self, *, ended: bool) -> dict[str, Any] | None:
         """The shares so far; None where they are unknown."""

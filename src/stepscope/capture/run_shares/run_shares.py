@@ -41,6 +41,7 @@ def describe(log: ActivityLog, step_every: int, *, ended: bool) -> dict[str, Any
     Returns:
         `elapsed_ns` is the sum of `stages_ns`; None if nothing trained in this thread.
     """
+    log.count_noted()
     if not log.has_trained:
         return None
     stages = _Stages(log)
