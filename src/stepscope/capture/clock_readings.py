@@ -37,6 +37,16 @@ class Timer(Protocol):
         """The clocks now."""
 
 
+class StepMarker(Timer, Protocol):
+    """Keeps the clocks of several moments for later."""
+
+    def mark(self) -> None:
+        """A step ends and the next begins."""
+
+    def readings(self) -> list[Reading]:
+        """The clocks at each mark since the last call."""
+
+
 class WholeSteps:
     """Reads the clocks of steps whose parts are not timed."""
 

@@ -107,11 +107,17 @@ class OptimizerWatch:
             try:
                 with self._range_of(optimizer):
                     result = step(optimizer, *args, **kwargs)
-            finally:
+            except BaseException:
                 self._running.discard(id(optimizer))
                 if timer is not None and timed:
                     timer.part_ends()
+                raise
+            if timer is not None and timed:
+                timer.work_follows()
+            self._running.discard(id(optimizer))
             self._report(optimizer)
+            if timer is not None and timed:
+                timer.resume()
             return result
 
         return watched

@@ -27,8 +27,13 @@ _FORWARD, _EVALUATION, _LOSS, _OPTIMIZER = (
 )
 _REST = len(PARTS) - 1
 _OWN = len(PARTS)
+_ENDS_LOSS = {*range(_OWN)} - {_FORWARD, _EVALUATION}
 OWN_WORK = "recorder"  # what runs inside a step and is no part of it
 _MOST_CHANGES = 40_000
+
+# From these clocks on, of elapsed time and of the CPU time of the thread, a part runs; where a step
+# ends also the CPU time of the process.
+_Change = tuple[int, int, int, int | None]
 
 
 class PartTimer:
@@ -40,18 +45,22 @@ class PartTimer:
     `loss`, until another part begins. Calls of models are reported by `ModuleRanges`, and steps of
     optimizers, with what torch does around them, by `OptimizerWatch`.
 
-    A part begins after the timer's own work and ends before it. That work is time of no part, and
-    neither is other work of the recorder, between `pause` and `resume`.
+    Where a part begins or ends, the clocks are read and nothing else is done: a timer that works
+    inside a step takes the caches from it. Times are added up when they are asked for. Other work
+    of the recorder, between `pause` and `resume`, is time of no part.
     """
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
         self._elapsed, self._cpu = [0] * (_OWN + 1), [0] * (_OWN + 1)
         self._open: list[int] = [_REST]
-        self._changes: list[tuple[int, int]] = []
+        self._changes: list[_Change] = []
+        self._readings: list[Reading] = []
+        self._noted: list[tuple[int, int]] = []  # moments and parts
         self._unix_ns = time.time_ns() - time.perf_counter_ns()
-        self._since = _clocks()
+        self._since: _Change = (time.perf_counter_ns(), time.thread_time_ns(), _REST, None)
         self._notes_changes = self._tells_parts = True
+        self._begun_by_hook: set[int] = set()
         self._restore = [
             replace(holder, name, self._timed(getattr(holder, name), PARTS.index(part)))
             for holder, name, part in (
@@ -65,18 +74,29 @@ class PartTimer:
             torch_optimizer.register_optimizer_step_post_hook(self._optimizer_ended),
         ]
 
-    def read(self) -> Reading:
-        """The clocks now; called between two steps."""
-        self._count(_clocks())
+    def mark(self) -> None:
+        """A step ends and the next begins; `readings` has the clocks of now."""
         is_paused = self._open[-1] == _OWN
         self._open[:] = [_REST, _OWN] if is_paused else [_REST]  # an optimizer may have failed
-        *times, (own_ns, own_cpu_ns) = zip(self._elapsed, self._cpu, strict=True)
-        parts = dict(zip(PARTS, times, strict=True))
-        elapsed_ns, cpu_ns = self._since[0] - own_ns, self._since[1] - own_cpu_ns
-        return Reading(elapsed_ns, cpu_ns, time.process_time_ns() - own_cpu_ns, parts)
+        self._begun_by_hook.clear()
+        self._changes.append(
+            (time.perf_counter_ns(), time.thread_time_ns(), self._open[-1], time.process_time_ns())
+        )
+
+    def readings(self) -> list[Reading]:
+        """The clocks at each mark since the last call."""
+        self._add_up()
+        readings, self._readings = self._readings, []
+        return readings
+
+    def read(self) -> Reading:
+        """The clocks now; called between two steps."""
+        self.mark()
+        return self.readings()[-1]
 
     def stop_noting_changes(self) -> None:
         """The recording has ended."""
+        self._add_up()
         self._notes_changes = False
 
     def tell_parts(self, tells: bool) -> None:
@@ -86,16 +106,12 @@ class PartTimer:
     def pause(self) -> None:
         """Other work of the recorder begins inside a step."""
         if threading.get_ident() == self._thread:
-            self._count(_clocks())
-            self._open.append(_OWN)
-            self._note_change(self._since[0], _OWN)
+            self._begin(_OWN)
 
     def resume(self) -> None:
         """That work is done."""
         if threading.get_ident() == self._thread and self._open[-1] == _OWN:
-            self._count(_clocks())
-            self._open.pop()
-            self._note_change(self._since[0], self._open[-1])
+            self._end()
 
     def changes(self) -> dict[str, Any] | None:
         """When each part began until now, and which: the order of events, not only sums.
@@ -104,14 +120,15 @@ class PartTimer:
             `parts`, names; `since_unix_ns`, the first change; and of each change `after_ns`, the
             time since the first, and `part`, its position in `parts`. None if there were too many.
         """
-        if not 0 < len(self._changes) <= _MOST_CHANGES:
+        self._add_up()
+        if not 0 < len(self._noted) <= _MOST_CHANGES:
             return None
-        first = self._changes[0][0]
+        first = self._noted[0][0]
         return {
             "parts": [*PARTS, OWN_WORK],
             "since_unix_ns": first + self._unix_ns,
-            "after_ns": [moment - first for moment, _ in self._changes],
-            "part": [part for _, part in self._changes],
+            "after_ns": [moment - first for moment, _ in self._noted],
+            "part": [part for _, part in self._noted],
         }
 
     def model_begins(self) -> bool:
@@ -132,6 +149,11 @@ class PartTimer:
         """The model or optimizer that has begun last returns."""
         self._end()
 
+    def work_follows(self) -> None:
+        """The optimizer that has begun last returns, and the recorder works until `resume`."""
+        self._open[-1] = _OWN
+        self._change()
+
     def close(self) -> None:
         """Leave torch as it was."""
         while self._restore:
@@ -139,37 +161,41 @@ class PartTimer:
         while self._hooks:
             self._hooks.pop().remove()
 
-    def _count(self, now: tuple[int, int], part: int | None = None) -> None:
-        """Add the time since the last change to a part, by default the one that runs."""
-        part = self._open[-1] if part is None else part
-        self._elapsed[part] += now[0] - self._since[0]
-        self._cpu[part] += now[1] - self._since[1]
-        self._since = now
-
     def _begin(self, part: int) -> None:
-        self._count(_clocks())
-        if self._open[-1] == _LOSS and part not in (_FORWARD, _EVALUATION):
+        if self._open[-1] == _LOSS and part in _ENDS_LOSS:
             self._open[-1] = _REST
         self._open.append(part)
-        self._own_work_ends()
+        self._change()
 
     def _end(self) -> None:
-        self._count(_clocks())
         if len(self._open) > 1 and self._open.pop() == _FORWARD:
             self._open[-1] = _LOSS
-        self._own_work_ends()
+        self._change()
 
-    def _own_work_ends(self) -> None:
-        """The timer has worked since the last change; what is open now begins."""
-        begun = self._since[0]
-        self._count(_clocks(), _OWN)
-        if self._since[0] > begun:
-            self._note_change(begun, _OWN)
-        self._note_change(self._since[0], self._open[-1])
+    def _change(self) -> None:
+        """From now on the innermost open part runs."""
+        self._changes.append((time.perf_counter_ns(), time.thread_time_ns(), self._open[-1], None))
+        if len(self._changes) >= _MOST_CHANGES:
+            self._add_up()
 
-    def _note_change(self, moment: int, part: int) -> None:
-        if self._notes_changes and len(self._changes) <= _MOST_CHANGES:
-            self._changes.append((moment, part))
+    def _add_up(self) -> None:
+        """Give the time between two changes to the part that ran."""
+        changes, self._changes = self._changes, []
+        for change in changes:
+            elapsed_ns, cpu_ns, part, process_cpu_ns = change
+            ended = self._since[2]
+            self._elapsed[ended] += elapsed_ns - self._since[0]
+            self._cpu[ended] += cpu_ns - self._since[1]
+            self._since = change
+            if process_cpu_ns is not None:
+                self._readings.append(self._reading(elapsed_ns, cpu_ns, process_cpu_ns))
+            elif self._notes_changes and len(self._noted) <= _MOST_CHANGES:
+                self._noted.append((elapsed_ns, part))
+
+    def _reading(self, elapsed_ns: int, cpu_ns: int, process_cpu_ns: int) -> Reading:
+        *times, (own_ns, own_cpu_ns) = zip(self._elapsed, self._cpu, strict=True)
+        parts = dict(zip(PARTS, times, strict=True))
+        return Reading(elapsed_ns - own_ns, cpu_ns - own_cpu_ns, process_cpu_ns - own_cpu_ns, parts)
 
     def _timed(self, function: Callable[..., Any], part: int) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -187,7 +213,9 @@ class PartTimer:
     def _optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or not self._times_this():
             return None
-        self._begin(_OPTIMIZER)
+        if self._open[-1] != _OPTIMIZER:  # else its watch has reported it
+            self._begin(_OPTIMIZER)
+            self._begun_by_hook.add(id(optimizer))
         if callable(kwargs.get("closure")):
             return args, {**kwargs, "closure": self._timed(kwargs["closure"], _REST)}
         if len(args) > 1 and callable(args[1]):
@@ -195,33 +223,28 @@ class PartTimer:
         return None
 
     def _optimizer_ended(self, optimizer: Any, args: object, kwargs: object) -> None:
-        if torch.compiler.is_compiling() or not self._times_this():
-            return
-        if self._open[-1] not in (_LOSS, _REST):
-            self._end()
+        if id(optimizer) in self._begun_by_hook and threading.get_ident() == self._thread:
+            self._begun_by_hook.discard(id(optimizer))
+            if self._open[-1] not in (_LOSS, _REST):
+                self._end()
 
     def _times_this(self) -> bool:
         """Whether a part that begins here is timed."""
         return self._tells_parts and threading.get_ident() == self._thread
 
 
-def _clocks() -> tuple[int, int]:
-    """Elapsed time and CPU time of this thread, ns."""
-    return time.perf_counter_ns(), time.thread_time_ns()
-
-
 for _function in (
-    _clocks,
     PartTimer.pause,
     PartTimer.resume,
-    PartTimer._own_work_ends,
     PartTimer.model_begins,
     PartTimer.optimizer_begins,
     PartTimer.part_ends,
+    PartTimer.work_follows,
     PartTimer._begin,
     PartTimer._end,
-    PartTimer._count,
+    PartTimer._change,
+    PartTimer._add_up,
+    PartTimer._reading,
     PartTimer._times_this,
-    PartTimer._note_change,
 ):
     hide_from_compiler(_function.__code__)

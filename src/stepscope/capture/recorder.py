@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stepscope.capture.clock_readings import Reading
 from stepscope.capture.creations import CreationWatch
 from stepscope.capture.data_loaders import LoaderWatch
 from stepscope.capture.iterations import IterationWatch
@@ -189,6 +188,9 @@ class Recorder:
 
     def _iteration_ended(self, thing: object, kind: Kind) -> None:
         """The program must continue whatever happens in the recorder."""
+        if self._unrecorded and (kind < Kind.OPTIMIZER or not self._iterations.is_open):
+            self._unrecorded_iteration_ended(self._unrecorded, thing)
+            return
         with (
             self._own_work(),
             self._thread.turn(kind, is_recording=self._running is not None) as counts,
@@ -197,11 +199,21 @@ class Recorder:
                 return
             with self._clock.excluding() if self._clock else nullcontext(), _unseen():
                 try:
-                    now = self._timer.read() if self._timer and self._unrecorded else None
-                    self._advance(thing, kind, now)
+                    self._advance(thing, kind)
                 except Exception as error:
                     self._note(error)
                     self.close()
+
+    def _unrecorded_iteration_ended(self, steps: UnrecordedSteps, thing: object) -> None:
+        """Nothing is looked for: what works in these steps makes them longer."""
+        try:
+            if self._thread.is_current() and self.detector.repeats_boundary(thing):
+                steps.step_ended()
+                if steps.is_complete:
+                    self._end_timing()
+        except Exception as error:
+            self._note(error)
+            self.close()
 
     @contextmanager
     def _own_work(self) -> Iterator[None]:
@@ -218,14 +230,10 @@ class Recorder:
     def _note(self, error: Exception) -> None:
         self.failure = self.failure or f"{type(error).__name__}: {error}"
 
-    def _advance(self, thing: object, kind: Kind, now: Reading | None) -> None:
+    def _advance(self, thing: object, kind: Kind) -> None:
         ends_step = self.detector.advance(thing, kind)
-        if self._unrecorded and kind >= Kind.OPTIMIZER and self._iterations.is_open:
-            self._end_timing()  # another loop was timed
         if self._unrecorded:
-            if ends_step and now:
-                self._time_unrecorded(self._unrecorded, now)
-            return
+            self._end_timing()  # another loop was timed
         if self.is_over:
             self._resume()
             return
@@ -293,14 +301,6 @@ class Recorder:
             self._ranges.only_report()
         else:
             self._ranges.remove()
-
-    def _time_unrecorded(self, steps: UnrecordedSteps, now: Reading) -> None:
-        """A step ends `now`, and the next begins when this recorder has done its work."""
-        steps.end(now)
-        if steps.is_complete:
-            self._end_timing()
-        else:
-            steps.begin()
 
     def _end_timing(self) -> None:
         """Keep the watch of optimizers where none has stepped: training may begin yet."""

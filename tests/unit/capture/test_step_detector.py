@@ -159,3 +159,14 @@ def test_marks_of_the_script_end_steps_whatever_else_repeats() -> None:
     assert ends[4:] == [True, *[False] * 4, True, *[False] * 4, True]
     assert detector.steps == 3
     assert detector.step_is == "what the script marks with stepscope.step()"
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_known_boundary_goes_on_ending_the_same_steps(every: int) -> None:
+    watched, followed = StepDetector(every), StepDetector(every)
+    a, b = named("A"), named("B")
+    for thing in (a, b) * 6:
+        assert watched.advance(thing) == followed.advance(thing)
+    ended = [(watched.advance(thing), followed.repeats_boundary(thing)) for thing in (a, b) * 6]
+    assert [advanced for advanced, _ in ended] == [followed for _, followed in ended]
+    assert watched.steps == followed.steps

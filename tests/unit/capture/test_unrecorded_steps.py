@@ -14,12 +14,14 @@ STEP = {"forward": 300 * US, "loss": 50 * US, "backward": 500 * US, "optimizer":
 class Program:
     """Its steps take the times of `STEP`; a watch on calls costs `watch_ns` in each forward.
 
-    While parts are timed, all of them take `slower` times as long.
+    While parts are timed, all of them take `slower` times as long. The recorder works when it asks
+    for the clocks of several steps.
     """
 
     def __init__(self, watch_ns: int = 0, slower: float = 1.0, can_change: bool = True) -> None:
         self.elapsed, self.parts = 0, dict.fromkeys(PARTS, 0)
         self.watch_ns, self.slower, self.detail, self.changes = watch_ns, slower, Detail.CALLS, 0
+        self.marks: list[Reading] = []
         self.steps = UnrecordedSteps(self, self._time_in if can_change else None)
         self.steps.begin()
 
@@ -29,6 +31,14 @@ class Program:
     def read(self) -> Reading:
         parts = {name: (ns, ns) for name, ns in self.parts.items()}
         return Reading(self.elapsed, self.elapsed, self.elapsed, parts)
+
+    def mark(self) -> None:
+        self.marks.append(self.read())
+
+    def readings(self) -> list[Reading]:
+        self.elapsed += 7 * MS
+        marks, self.marks = self.marks, []
+        return marks
 
     def run(self, count: int, factor: float = 1.0) -> None:
         """Run steps until they are timed, at most `count`; they take `factor` times as long."""
@@ -40,9 +50,7 @@ class Program:
                 self._spend(part, round(factor * slower * ns))
             if self.detail is Detail.CALLS:
                 self._spend("forward", self.watch_ns)
-            self.steps.end(self.read())
-            self.elapsed += 7 * MS  # the recorder works
-            self.steps.begin()
+            self.steps.step_ended()
 
     def _spend(self, part: str, ns: int) -> None:
         is_call = part in ("forward", "loss")

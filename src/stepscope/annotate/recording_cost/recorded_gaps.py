@@ -28,6 +28,7 @@ from stepscope.trace.trace import Trace
 
 _BEFORE, _AFTER = 0.7, 0.3  # of the cost: shapes and names are collected before the start
 _KEPT = 0.05  # of each stretch of time, so that the order of events holds
+_OWN_KEPT = 0.001  # of the recorder's own work
 _BY_TIMING = 2  # events that cost as much as the clocks read where a part begins and ends
 _ROUNDS = 60  # of halving: to the last bit of a time
 
@@ -177,7 +178,7 @@ def removed_time(
         for step in np.flatnonzero(total > 0).tolist():
             here = np.flatnonzero(chosen & (stretches.step == step))
             removed[here] = _shared(stretches.events[here], room[here], float(total[step]))
-    return np.where(stretches.own_work, room, removed)
+    return np.where(stretches.own_work, (1 - _OWN_KEPT) * np.diff(stretches.bounds), removed)
 
 
 def _cost_of_event(costs: Sequence[float], typical: Sequence[float], most_ns: float) -> list[float]:
