@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 RANGE_PREFIX = "stepscope.module: "
 
 _WRAPPED = {
@@ -82,6 +84,11 @@ def unwrap(module: Any) -> Any:
     while (name := _WRAPPED.get(type(module).__name__)) and hasattr(module, name):
         module = getattr(module, name)
     return module
+
+
+def is_scripted(module: Any) -> bool:
+    """Whether `torch.jit.script` or `torch.jit.trace` made a module."""
+    return isinstance(module, torch.jit.ScriptModule)
 
 
 def wrappers(module: Any) -> Iterator[Any]:

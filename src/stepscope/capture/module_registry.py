@@ -15,7 +15,7 @@ from stepscope.capture.call_sites import (
     name_in,
     owner_of,
 )
-from stepscope.capture.model_tree import Node, build_tree, unwrap, wrappers
+from stepscope.capture.model_tree import Node, build_tree, is_scripted, unwrap, wrappers
 
 
 class ModuleRegistry:
@@ -63,6 +63,11 @@ class ModuleRegistry:
         self.roots.clear()
         self._index.clear()
         self.top_level.resolved.clear()
+
+    @property
+    def has_scripted(self) -> bool:
+        """Whether TorchScript made any of the modules, so that Python does not call its parts."""
+        return any(is_scripted(node.module) for root in self.roots for node in root.walk())
 
     def resolve(self, parent: Node, module: Any) -> Node | None:
         """The node meant by a call of `module` while `parent` runs; None for no range."""

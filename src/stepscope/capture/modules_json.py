@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from stepscope.capture.model_tree import Node
+from stepscope.capture.model_tree import Node, is_scripted
 from stepscope.capture.module_registry import ModuleRegistry
 
 Json = dict[str, Any]
@@ -28,13 +28,15 @@ def _describe(node: Node) -> tuple[Json, dict[int, Any]]:
         described, below = _describe(child)
         children.append(described)
         parameters.update(below)
+    scripted = is_scripted(node.module)
     cls: type = type(node.module)
-    file, line = class_site(cls)
+    file, line = (None, None) if scripted else class_site(cls)
     call_file, call_line = node.site or (None, None)
     return {
         "name": node.name,
         "path": node.path,
-        "class": class_name(cls),
+        "class": node.module.original_name if scripted else class_name(cls),
+        **({"scripted": True} if scripted else {}),
         "file": file,
         "line": line,
         "call_file": call_file,

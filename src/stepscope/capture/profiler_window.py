@@ -33,7 +33,8 @@ class ProfilerWindow:
     """Records steps from `first` on, each as a range `ProfilerStep#N`.
 
     The ranges are ours, named as torch.profiler names its own: its `step()` counts from the
-    profiler's start and opens the first range before recording begins.
+    profiler's start and opens the first range before recording begins. `scripted` is whether a
+    model was made by TorchScript, whose operators then name their modules.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class ProfilerWindow:
         first: int,
         boundary: Any,
         on_other_profiler: Callable[[], object] = lambda: None,
+        scripted: bool = False,
     ) -> None:
         self.boundary = boundary
         self.complete: list[int] = []
@@ -52,6 +54,7 @@ class ProfilerWindow:
             record_shapes=options.shapes,
             profile_memory=options.memory,
             with_stack=options.stack,
+            with_modules=scripted,
         )
         with _quiet_kineto():
             self._profiler.prepare_trace()

@@ -338,8 +338,9 @@ class Recorder:
         if self.memory:
             self.memory.start()
         window = ProfilerWindow(
-            self._options, first, self.detector.boundary, self._other_profiler_starts
-        )
+            self._options, first, self.detector.boundary, self._other_profiler_starts,
+            self.registry.has_scripted,
+        )  # fmt: skip
         self._open_ranges.profiler_starts()
         self._stop_timing()
         if self._clock:

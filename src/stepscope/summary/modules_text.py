@@ -14,6 +14,7 @@ from stepscope.summary.text_tables import WIDE, bar_for, plain_table
 _ROOM_FOR_BARS = 90
 _LEAST_SHARE = 0.03
 _LEAST_REST = 0.01
+_ADAPTERS = "/site-packages/peft/"
 
 
 def modules_table(summary: Summary, depth: int, width: int) -> Table:
@@ -46,7 +47,8 @@ class _Modules:
     def add_nodes(self, nodes: Sequence[Node], level: int = 0, deep: int = 0) -> None:
         """Rows for the nodes that matter, and one row for the rest.
 
-        A container (ModuleList) is a level of the tree but does not count towards the depth.
+        A container (ModuleList) and what LoRA puts around a model are levels of the tree but do not
+        count towards the depth.
         """
         hidden = []
         for node in nodes:
@@ -54,7 +56,7 @@ class _Modules:
                 hidden.append(node)
                 continue
             self.add_node(node, level)
-            below = deep + (not _only_holds(node))
+            below = deep + (not _only_holds(node) and not _is_wrapper(node))
             if below < self.depth:
                 self.add_nodes(node.children, level + 1, below)
         rest = sum(map(self.cost, hidden))
@@ -91,6 +93,11 @@ class _Modules:
 def _only_holds(node: Node) -> bool:
     """Whether a module holds others and is never called itself, as a ModuleList."""
     return bool(node.children) and not node.calls
+
+
+def _is_wrapper(node: Node) -> bool:
+    """Whether a class of the library peft holds the user's model."""
+    return _ADAPTERS in node.file and len(node.children) == 1
 
 
 def _work_ms(summary: Summary) -> float:

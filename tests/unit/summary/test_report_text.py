@@ -121,6 +121,17 @@ def model_told(calls: dict[str, int], *modules: dict[str, Any]) -> list[list[str
     return [row for row in rows if row[:2] != ["no", "module"]]
 
 
+def test_adapters_around_a_model_take_nothing_of_the_depth() -> None:
+    layers = node("layers", "Sequential", node("a", "Layer", node("fc", "Linear")))
+    body = node("body", "LoraModel", node("encoder", "Encoder", layers))
+    body["file"] = "/x/site-packages/peft/tuners/lora/model.py"
+    called = dict.fromkeys(("body", "body.encoder", "body.encoder.layers"), 1)
+    rows = model_told(
+        called | {"body.encoder.layers.a": 300, "body.encoder.layers.a.fc": 800}, body
+    )
+    assert [row[0] for row in rows] == ["net", "body", "encoder", "layers", "a"]
+
+
 def test_a_list_of_modules_takes_nothing_of_the_depth() -> None:
     layers = node("layers", "ModuleList", node("a", "Layer", node("fc", "Linear")))
     body = node("body", "Body", node("encoder", "Encoder", layers))

@@ -29,7 +29,29 @@ def link_backward(trace: Trace) -> Trace:
     result[backward] = _by_sequence(events, forward, backward, arrows)
     missing = (result < 0) & (arrows >= 0)
     result[missing] = arrows[missing]
+    _link_scripted(events, forward, result)
     return trace.with_events(forward_event=result)
+
+
+def _link_scripted(events: Table, forward: Ids32, result: Ids32) -> None:
+    """The gradient of a scripted graph belongs to the graph's run.
+
+    Its node is created before the operators of the graph run, so they read the number after it.
+
+    Source: torch/csrc/jit/runtime/graph_executor.cpp (DifferentiableGraphOp).
+    """
+    names = events.text("name")
+    inside = events["parent"][forward]
+    graph = names.mask("<forward op>")[inside] & (inside >= 0)
+    number, run = events["sequence"][forward][graph], inside[graph]
+    nodes = np.flatnonzero(names.where(lambda name: name.endswith("DifferentiableGraphBackward")))
+    order = np.argsort(number, kind="stable")
+    for node in nodes.tolist() if len(run) else []:
+        wanted = events["sequence"][node] + 1
+        place = np.searchsorted(number[order], [wanted, wanted + 1])
+        runs = run[order[slice(*place)]]
+        runs = runs[runs < node]
+        result[node] = runs[-1] if len(runs) else -1
 
 
 def _by_sequence(events: Table, forward: Ids32, backward: Ids32, arrows: Ids32) -> Ids32:

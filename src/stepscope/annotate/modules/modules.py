@@ -18,6 +18,7 @@ from stepscope.annotate.modules.module_evidence import (
     from_ranges,
     from_scopes,
 )
+from stepscope.annotate.modules.scripted_modules import scripted_operators
 from stepscope.annotate.modules.traced_modules import from_functions, from_stacks
 from stepscope.annotate.modules.updated_modules import with_updates
 from stepscope.arrays import Array, Ids32, Mask, Rows, Times
@@ -44,9 +45,17 @@ def attribute_modules(trace: Trace) -> Trace:
     evidence = from_ranges(trace) or from_frames(trace) or _of_compiled(trace) or from_tree(trace)
     if evidence is None:
         return trace
-    module = evidence.call_of if evidence.own else _by_call(trace, evidence.call_of)
+    scripted = scripted_operators(trace, evidence)
+    if scripted:
+        known = np.where(scripted.module >= 0, scripted.module, evidence.call_of)
+    else:
+        known = evidence.call_of
+    module = known if evidence.own else _by_call(trace, known)
     trace = trace.with_events(module=module)
-    return trace.with_table(_table(trace, evidence))
+    table = _table(trace, evidence)
+    return trace.with_table(
+        table.with_columns(calls=table["calls"] + scripted.calls) if scripted else table
+    )
 
 
 def _of_compiled(trace: Trace) -> Evidence | None:
