@@ -141,6 +141,26 @@ for step in range(40):
     inputs = np.ones((4, batch_size, 64), np.float32)
     weights = update(weights, inputs, np.ones((4, batch_size), np.float32))
 """, 4),
+    "sum_kept_by_a_function": ("""
+@jax.jit(donate_argnums=1)
+def accumulate(weights, total, x):
+    value, gradient = jax.value_and_grad(loss)(weights, x)
+    return total + gradient, value
+
+weights = jnp.ones((64, 32))
+for step in range(60):
+    total = jnp.zeros((64, 32))
+    for _ in range(4):
+        total, value = accumulate(weights, total, np.ones((batch_size, 64), np.float32))
+    weights = weights - 0.1 * total
+""", 4),
+    "nothing_but_gradients_in_a_function": ("""
+gradient = jax.jit(jax.grad(loss))
+weights = jnp.ones((64, 32))
+for step in range(60):
+    parts = [gradient(weights, np.ones((batch_size, 64), np.float32)) for _ in range(4)]
+    weights = weights - 0.1 * sum(parts)
+""", 4),
     "counter_in_the_state": ("""
 @jax.jit
 def update(state, x):

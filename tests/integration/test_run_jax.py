@@ -297,6 +297,35 @@ def runs_of(trace, step):
     return {name: (len(runs[name]), len(devices[name])) for name in runs}
 
 
+@pytest.mark.parametrize("micro_batches", [2, 4, 9])
+def test_a_sum_of_gradients_that_a_function_keeps_is_one_step(tmp_path, micro_batches):
+    """It is applied outside of any function."""
+    write(
+        tmp_path,
+        TRAINING
+        + f"""
+@jax.jit
+def accumulate(params, total, x, y):
+    loss, grads = jax.value_and_grad(loss_of)(params, x, y)
+    return jax.tree.map(jnp.add, total, grads), loss
+
+for _ in range(20):
+    total = jax.tree.map(jnp.zeros_like, params)
+    for _ in range({micro_batches}):
+        total, loss = accumulate(params, total, x, x)
+    params = jax.tree.map(lambda p, g: p - 0.1 * g, params, total)
+    loss.block_until_ready()
+""",
+    )
+    _, manifest, trace = recorded(tmp_path, "train.py")
+    assert len(manifest["steps_recorded"]) == 3
+    for step in manifest["steps_recorded"]:
+        inside = trace.events["step"] == step
+        called = inside & trace.events.text("name").mask("PjitFunction(accumulate)")
+        outermost = called & ~np.isin(trace.events["parent"], np.flatnonzero(called))
+        assert int(outermost.sum()) == micro_batches
+
+
 def test_what_reads_captures_reads_it(tmp_path):
     write(tmp_path, TRAINING + "train(9)")
     recorded(tmp_path, "train.py")

@@ -7,20 +7,20 @@ as the largest one count (a running mean of the loss is state too). If several r
 after the one called least often, and among equals after the last in the iteration, as with several
 optimizers.
 
+Where several calls of a function make a step (`micro_batches`), only the first of each step counts.
+
 Functions that JAX compiles itself (`jnp.mean`, operators outside any `jit`) are never counted.
 """
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jax import tree_util
+from stepscope.capture.jax.micro_batches import MicroBatches, arrays_in
 
 UNSURE_STEPS = 20  # more warm-up steps where a function may not be the training step
-_INSPECTED = 4  # the first calls of a function show what it does
+_INSPECTED = 4  # the first calls of a function show how much it returns
 _LARGE = 0.5
 _PATIENCE = 100  # a function not called for as many iterations of all others has left the loop
 
@@ -30,10 +30,8 @@ class _Function:
     name: str
     calls: int = 0
     last: int = 0
-    inspected: int = 0
     returned_bytes: int = 0
-    carries_state: bool = False
-    returned: list[weakref.ref[Any]] = field(default_factory=list)
+    micro_batches: MicroBatches = field(default_factory=MicroBatches)
 
 
 class JaxStepDetector:
@@ -52,15 +50,28 @@ class JaxStepDetector:
 
     def advance(self, name: str, inputs: Any, outputs: Any) -> bool:
         """Count one call; True where it ends a training step."""
-        function = self._functions.setdefault(name, _Function(name))
-        if function.inspected < _INSPECTED:
-            _inspect(function, inputs, outputs)
-            self._candidates = _candidates(list(self._functions.values()))
+        function, counts = self._followed(name, inputs, outputs)
         self._clock += 1
-        function.calls += 1
+        function.calls += counts
         function.last = self._clock
         self.boundary = min(self._in_the_loop(), key=lambda known: (known.calls, -known.last))
-        return self.boundary is function and function.calls % self._every == 0
+        return counts and self.boundary is function and function.calls % self._every == 0
+
+    def _followed(self, name: str, inputs: Any, outputs: Any) -> tuple[_Function, bool]:
+        """The function, and whether this call counts; it is another one if others count now."""
+        function = self._functions.setdefault(name, _Function(name))
+        batches = function.micro_batches
+        if not batches.is_followed:
+            return function, True
+        if batches.calls < _INSPECTED:
+            size = sum(array.nbytes for array in arrays_in(outputs))
+            function.returned_bytes = max(function.returned_bytes, size)
+        each_counted = not batches.make_a_step
+        counts = batches.follow(inputs, outputs)
+        if each_counted and batches.make_a_step:
+            function = self._functions[name] = replace(function, calls=batches.begins - 1)
+        self._candidates = _candidates(list(self._functions.values()))
+        return function, counts
 
     @property
     def boundary_name(self) -> str | None:
@@ -71,8 +82,9 @@ class JaxStepDetector:
 
     @property
     def is_sure(self) -> bool:
-        """Whether the boundary is known to take what it returned."""
-        return self.boundary is not None and self.boundary.carries_state
+        """Whether the boundary takes what it returned, and is known to end whole steps."""
+        batches = self.boundary.micro_batches if self.boundary else MicroBatches()
+        return batches.make_a_step or (batches.carries_state and not batches.may_make_a_step)
 
     @property
     def steps(self) -> int:
@@ -85,26 +97,8 @@ class JaxStepDetector:
         return present or self._candidates
 
 
-def _inspect(function: _Function, inputs: Any, outputs: Any) -> None:
-    """Learn from a call how much is returned, and whether it takes what the last one returned."""
-    function.inspected += 1
-    returned = {id(array) for array in (ref() for ref in function.returned)} - {id(None)}
-    function.carries_state |= any(id(leaf) in returned for leaf in tree_util.tree_leaves(inputs))
-    arrays = arrays_in(outputs)
-    size = sum(array.nbytes for array in arrays)
-    function.returned_bytes = max(function.returned_bytes, size)
-    is_last = function.inspected == _INSPECTED
-    function.returned = [] if is_last else [weakref.ref(array) for array in arrays]
-
-
 def _candidates(known: list[_Function]) -> list[_Function]:
     """The functions that may end a step."""
-    among = [function for function in known if function.carries_state] or known
+    among = [function for function in known if function.micro_batches.carries_state] or known
     most = max(function.returned_bytes for function in among)
     return [function for function in among if function.returned_bytes >= _LARGE * most]
-
-
-def arrays_in(outputs: Any) -> list[Any]:
-    """The arrays among what a function returned."""
-    leaves: Iterable[Any] = tree_util.tree_leaves(outputs)
-    return [leaf for leaf in leaves if hasattr(leaf, "block_until_ready")]

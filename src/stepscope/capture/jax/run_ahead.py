@@ -12,7 +12,7 @@ from typing import Any
 
 from jax._src import array as jax_array
 
-from stepscope.capture.jax.jax_step_detector import arrays_in
+from stepscope.capture.jax.micro_batches import arrays_in
 
 _KEPT = 4
 _ARRAY: Any = getattr(jax_array, "ArrayImpl", None)
