@@ -145,6 +145,8 @@ def _print_all(ranking: Ranking, as_json: bool) -> None:
             f"{one.speedup:6.2f}x  {one.predicted_step_ms:10.3f} ms  {' '.join(one.changes)}"
             f"{_uncertain(one)}\n{'':23}{', '.join(one.basis)}"
         )
+    if not ranking.gains:
+        click.echo("none of the changes applies to these steps")
     _print_reasons(ranking)
 
 

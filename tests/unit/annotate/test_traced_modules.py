@@ -55,6 +55,18 @@ def test_scopes_that_tell_more_modules_apart_go_before() -> None:
     assert set(trace["modules"].text("evidence")) == {"scopes"}
 
 
+def test_classes_that_show_what_is_inside_what_go_before_as_many_scopes() -> None:
+    """Equinox names scopes by the classes of its own layers."""
+    net = [*NET, "model.py:9 Net.__call__"]
+    layers = [[*net, f"{SITE}/equinox/nn/_{name}.py:99 {name}.__call__"] for name in "AB"]
+    trace = traced(
+        ("dot.1", "jit(step)/jvp(vmap(eqx.nn.A))/dot_general", layers[0]),
+        ("dot.2", "jit(step)/jvp(vmap(eqx.nn.B))/dot_general", layers[1]),
+        ("add.1", "jit(step)/jvp(vmap(residual))/add", net),
+    )
+    assert [path for path, _, _ in modules(trace)] == ["Net", "Net.A", "Net.B"]
+
+
 def test_classes_are_modules_wherever_the_environment_is() -> None:
     """In a folder named like a framework, too."""
     linear = LINEAR.replace("/venv", "/home/me/jax/venv")

@@ -61,14 +61,20 @@ def attribute_modules(trace: Trace) -> Trace:
 def _of_compiled(trace: Trace) -> Evidence | None:
     """Modules of compiled operations by scopes or by stacks, whichever tells more of them apart.
 
-    Functions count only where there are neither scopes nor classes.
+    Of equal ones, whichever shows more of them inside others: the scopes of Equinox name only the
+    classes of its layers. Functions count only where there are neither scopes nor classes.
     """
     found = [evidence for evidence in (from_scopes(trace), from_stacks(trace)) if evidence]
-    chosen = max(found, key=lambda evidence: len(evidence.modules), default=None)
+    chosen = max(found, key=_distinct_and_nested, default=None)
     chosen = chosen or from_functions(trace)
     if chosen is None:
         return None
     return replace(_with_parameters(trace, chosen), call_of=with_updates(trace, chosen))
+
+
+def _distinct_and_nested(evidence: Evidence) -> tuple[int, int]:
+    nested = sum(module.parent >= 0 for module in evidence.modules)
+    return len(evidence.modules), nested
 
 
 def _with_parameters(trace: Trace, evidence: Evidence) -> Evidence:

@@ -36,7 +36,7 @@ _ENCLOSING = {
 }  # fmt: skip
 _BRANCH = re.compile(r"^branch_\d+_fun$")
 _OF_SCAN = ("while", "body", "closed_call")
-_EINSUM = "->"
+_EINSUM, _FUNCTION = "->", "<locals>"
 _LONGEST, _DEEPEST = 4096, 64  # parsing takes bounded time for any input
 
 
@@ -86,7 +86,7 @@ def scope_of(text: str) -> Scope:
             del names[names.index(part) :]
         if _MACHINERY.match(part):
             machinery.add(part)
-        elif part and _EINSUM not in part:
+        elif part and _EINSUM not in part and _FUNCTION not in part:
             names.append(part)
     stage = _stage(transforms, names)
     recompute = stage == "backward" and _REPEATED in machinery
