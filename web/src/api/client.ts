@@ -119,7 +119,13 @@ export class Client {
       const answer = await this.ask<{ levels: wire.WireLevel[] }>("levels", { path, every });
       answer.levels.forEach((level) => this.known.set(levelKey(level.path, every), level));
     }
-    return paths.map((one) => this.known.get(levelKey(one, every))!);
+    return this.knownLevels(path, every)!;
+  }
+
+  /** The same levels where all of them are here. */
+  knownLevels(path: string, every: boolean): wire.WireLevel[] | null {
+    const levels = prefixes(path).map((one) => this.known.get(levelKey(one, every)));
+    return levels.every((one) => one !== undefined) ? levels : null;
   }
 
   /** Asks for the levels inside the operations of a level, once; then they are known. */

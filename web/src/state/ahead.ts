@@ -1,7 +1,6 @@
 import { effect } from "@preact/signals";
 import type { Level } from "../model/level";
 import { stepOf } from "../base/path";
-import { nothingAwaited } from "./awaited";
 import type { Store } from "./store";
 
 /** Between two answers others have their turn, ms. */
@@ -25,7 +24,6 @@ export function lookAhead(store: Store): void {
         if (number !== newest) return;
         await client.askInside(path, every);
         await pause(PAUSE_MS);
-        await nothingAwaited();
       }
     })().catch(() => undefined); // who opens the level learns what is wrong
   });

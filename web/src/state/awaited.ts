@@ -2,7 +2,6 @@ import { effect, signal } from "@preact/signals";
 
 /** How many answers are on their way that somebody waits for. */
 const awaited = signal(0);
-const POLL_MS = 20;
 
 /** So many more of them. */
 export function count(by: number): void {
@@ -17,11 +16,6 @@ export async function awaiting<T>(work: Promise<T>): Promise<T> {
   } finally {
     count(-1);
   }
-}
-
-/** Once nothing is awaited. */
-export async function nothingAwaited(): Promise<void> {
-  while (awaited.peek()) await new Promise((resolve) => setTimeout(resolve, POLL_MS));
 }
 
 /** Marks an element from when something is asked for until the answer is drawn. */

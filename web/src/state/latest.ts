@@ -13,9 +13,10 @@ export interface Loaded<T> {
 /**
  * Follows a question whose parts are signals: asks anew when one changes, and keeps only the newest.
  *
- * @param ask reads signals and gives the answer's promise, or null for nothing to ask.
+ * @param ask reads signals and gives the answer's promise, the answer itself where it is known, or
+ *   null for nothing to ask.
  */
-export function latest<T>(ask: () => Promise<T> | null): ReadonlySignal<Loaded<T>> {
+export function latest<T>(ask: () => Promise<T> | T | null): ReadonlySignal<Loaded<T>> {
   const state = signal<Loaded<T>>({ value: null, error: "", loading: false });
   const say = (value: T | null, error = "", loading = false): void =>
     batch(() => {
@@ -26,7 +27,7 @@ export function latest<T>(ask: () => Promise<T> | null): ReadonlySignal<Loaded<T
   effect(() => {
     const number = ++newest;
     const answer = ask();
-    if (!answer) return say(null);
+    if (!(answer instanceof Promise)) return say(answer);
     say(state.peek().value, "", true);
     answer.then(
       (value) => number === newest && say(value),

@@ -87,6 +87,8 @@ export class Store {
     this.levels = latest(() => {
       const client = this.client.value;
       if (!client || path.value === null) return null;
+      const known = client.knownLevels(path.value, every.value);
+      if (known) return known.map(drawn);
       return client.levels(path.value, every.value).then((all) => all.map(drawn));
     });
     this.details = latest(() => {

@@ -1,4 +1,5 @@
 import type { Axis } from "../api/types";
+import { painted } from "../base/frame";
 import { Lru } from "../base/lru";
 import type { Span } from "../model/span";
 import { around, rangeOf, tilesOf, type Piece, type TileKey, type TileScale } from "../model/tiles";
@@ -58,7 +59,7 @@ export class Tiles<T extends TileKey & { exact: boolean }, A extends TileScale =
   private async fetch(id: string, axis: A, key: TileKey): Promise<void> {
     this.kept.set(keyOf(id, key), "asked");
     try {
-      const tile = await awaiting(this.ask(id, axis, key));
+      const tile = await awaiting(painted().then(() => this.ask(id, axis, key)));
       this.kept.set(keyOf(id, tile), tile);
       this.kept.set(keyOf(id, key), tile);
     } catch {

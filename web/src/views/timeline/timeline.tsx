@@ -3,6 +3,7 @@ import type { JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { Axis } from "../../api/types";
 import { plural } from "../../base/format";
+import { beforePaint } from "../../base/frame";
 import { stepOf } from "../../base/path";
 import type { Level } from "../../model/level";
 import { launchesOf } from "../../model/launches";
@@ -81,11 +82,14 @@ function Stack({ store }: { store: Store }): JSX.Element {
   useLayoutEffect(() => followSize(frame.current!, width, labels), [labels.join()]);
   const [pinned, folded, arrived] = [axis.pinned.value, axis.folded.value, axis.arrived.value];
   useLayoutEffect(() => {
-    const shown = place ? measure(frame.current!, scenes, levels) : [];
-    const found = place ? arrowsOf(place, partners ?? [], shown) : [];
-    const launches = launchArrows(frame.current!, axis, launchesOf(details), width.value);
-    if (found.length + launches.length + arrows.peek().length)
-      arrows.value = [...found, ...launches];
+    const draw = (): void => {
+      const shown = place ? measure(frame.current!, scenes, levels) : [];
+      const between = place ? arrowsOf(place, partners ?? [], shown) : [];
+      const launches = launchArrows(frame.current!, axis, launchesOf(details), width.value);
+      if (between.length + launches.length + arrows.peek().length)
+        arrows.value = [...between, ...launches];
+    };
+    return beforePaint(draw);
   }, [place, partners, details, window, width.value, about, rank, every, pinned, folded, arrived, ...scenes]); // prettier-ignore
 
   return (

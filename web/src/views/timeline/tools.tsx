@@ -1,5 +1,6 @@
 import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
+import { beforePaint } from "../../base/frame";
 import { prefixes } from "../../base/path";
 import type { Store } from "../../state/store";
 import { SavePicture } from "../save_picture";
@@ -66,9 +67,10 @@ function Way({ store }: { store: Store }): JSX.Element {
   const deepest = levels.at(-1)?.path ?? "";
   const paths = prefixes(deepest);
   const nav = useRef<HTMLElement>(null);
-  useLayoutEffect(() => {
-    nav.current!.scrollLeft = nav.current!.scrollWidth;
-  }, [deepest]);
+  useLayoutEffect(
+    () => beforePaint(() => (nav.current!.scrollLeft = nav.current!.scrollWidth)),
+    [deepest],
+  );
   return (
     <nav aria-label="Path" class="way" ref={nav}>
       {paths.map((path, depth) => {
