@@ -221,6 +221,19 @@ class Measures:
         device = self.busiest_device
         return sum(device.idle_ms[cause] for cause in causes) if device else 0.0
 
+    def idle_share(self, *causes: str) -> float:
+        """Share of the step in which the busiest device idles with one of these causes.
+
+        The verdict and the report state the same number, which has no correction for first use.
+        """
+        device = self.busiest_device
+        return self.idle_ms(*causes) / (device.window_ms or self.step_ms) if device else 0.0
+
+    def share_of_window(self, gaps: Intervals) -> float:
+        """Share of the step that gaps in the work of the busiest device take, as `idle_share`."""
+        window = self.busiest_device.window_ms or self.step_ms
+        return self._per_step(gaps.total()) / window
+
     def idle_during_ms(self, rows: Rows) -> float:
         """Idle time of the busiest device while `rows` run, ms per step."""
         idle = self._search.trace["idle"]

@@ -85,6 +85,7 @@ class RuleContext:
         self.wait_ms, self.spans = measures.wait_ms, measures.spans
         self.python_time, self.launch_gaps = measures.python_time, measures.launch_gaps
         self.idle_ms, self.idle_during_ms = measures.idle_ms, measures.idle_during_ms
+        self.idle_share = measures.idle_share
         self.cost_ms, self.steadiness = measures.cost_ms, measures.steadiness
         self.longer_side_ms = measures.longer_side_ms
         self.recording_doubt_ms = measures.recording_doubt_ms

@@ -37,6 +37,12 @@ JAX = (
     "Launch fewer, larger programs: the whole step under one jax.jit, several steps in one call "
     "(jax.lax.scan over batches), a larger batch; keep Python out of the inner loop."
 )
+IDLES = {
+    "host": "because the CPU has launched nothing",
+    "launch": "although work is launched",
+}
+LEAST_STATED = 0.005
+LEAST_LEFT_OUT = 0.02
 LEAST = 0.15
 RATIO = 2
 MOSTLY = 0.5
@@ -104,12 +110,25 @@ def _launching(context: RuleContext) -> Iterator[Finding]:
     spent = np.bincount(context.events["stage"][rows] + 1, gap_ns)
     worst = ("no stage", *STAGES)[int(spent.argmax())].replace("_", " ")
     yield context.finding(
-        f"The device idles for {idle / context.steady_ms:.0%} of the step because the CPU launches "
-        f"work too slowly, mostly in {worst}.",
+        f"The CPU launches work too slowly, mostly in {worst}: {_waits(context, idle)}.",
         context.by_framework(ADVICE if graphs else OTHER_DEVICES, jax=JAX),
         rows,
         _gain(context, idle, graphs),
     )
+
+
+def _waits(context: RuleContext, idle_ms: float) -> str:
+    """How long the device idles by cause, as the verdict states it, and how much of it counts."""
+    shares = {why: context.idle_share(cause) for cause, why in IDLES.items()}
+    waits = [
+        f"for {share:.0%} of the step {why}"
+        for why, share in shares.items()
+        if share >= LEAST_STATED
+    ]
+    counted = idle_ms / context.steady_ms
+    rest = sum(shares.values()) > counted + LEAST_LEFT_OUT
+    short = f"; {counted:.0%} of the step is in short gaps" if rest else ""
+    return f"the device is idle {' and '.join(waits)}{short}"
 
 
 def _gain(context: RuleContext, idle_ms: float, has_graphs: bool) -> Gain:

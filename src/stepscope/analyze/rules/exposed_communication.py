@@ -12,6 +12,7 @@ from stepscope.summary.numbers import rounded
 
 CAUSE = "communication"
 EXPLAINS = ("communication",)
+NOTICE = True  # also where ranks wait for each other, which no faster collective changes
 LEAST = 0.05
 LEAST_MS = 0.001
 ADVICE = (
@@ -22,6 +23,11 @@ ADVICE = (
 EXCHANGES = (
     "Overlap the exchange with computation that does not need it (split the batch, prefetch the "
     "next one), send less data (16 or 8 bits), and check whether one rank is late."
+)
+WAITS = "; it is mostly waiting for other ranks"
+BALANCE = (
+    "Make the ranks equally fast in every step; faster collectives would change little. "
+    "`stepscope ranks` and the matrix of collectives show who arrives last."
 )
 _EXCHANGE = r"(?i)send_?recv|all_?to_?all|^(send|recv)"  # between stages, tables or experts
 JAX = (
@@ -44,14 +50,18 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
     if exposed < LEAST * context.steady_ms:
         return
     device = context.measures.busiest_device
+    share = context.idle_share("communication") if device else exposed / context.steady_ms
     whole = context.spans(rows).total() / 1e6 / context.step_count
     hidden = device.overlapped_ms if device else whole - exposed
+    gain = _gain(context, exposed)
+    waits = context.job is not None and gain.ms < LEAST * exposed
+    advice = EXCHANGES if _exchanges(context, rows) else ADVICE
     yield context.finding(
         f"Communication is exposed for {rounded(exposed)} ms of the step "
-        f"({exposed / context.steady_ms:.0%}){_hidden(hidden)}.",
-        context.by_framework(EXCHANGES if _exchanges(context, rows) else ADVICE, jax=JAX),
+        f"({share:.0%}){_hidden(hidden)}{WAITS if waits else ''}.",
+        BALANCE if waits else context.by_framework(advice, jax=JAX),
         rows,
-        _gain(context, exposed),
+        gain,
     )
 
 
@@ -65,16 +75,13 @@ def _hidden(ms: float) -> str:
 
 
 def _gain(context: RuleContext, exposed: float) -> Gain:
-    """The gain of collectives without cost; of several ranks at least what no late rank explains.
+    """The gain of collectives without cost, simulated for all ranks together if there are several.
 
     The wait for a rank that is late is the gain of `straggling_rank`.
     """
-    job = context.job
-    if not (job or context.has_device):
+    free = None
+    if context.job or context.has_device:
+        free = context.whatif("scale:select=category=communication,factor=0")
+    if free is None:
         return context.bound(exposed, "at most the exposed time")
-    free = context.whatif("scale:select=category=communication,factor=0")
-    if free is None or (job and free.ms < LEAST * exposed):
-        late = sum(one.cost_ms for one in job.slow_ranks) if job else 0
-        most = max(exposed - late, free.ms if free else 0)
-        return context.bound(most, "at most the exposed time, mostly waiting")
     return replace(free, note="at most: with collectives that take no time")

@@ -42,8 +42,8 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
     when, advice = REASONS[cause]
     frames = len(context.find(category="python", on_device=False)) > 0
     finding = context.finding(
-        f"The device idles for {rounded(idle)} ms per step ({idle / context.steady_ms:.0%}) "
-        f"{when}, "
+        f"The device idles for {rounded(context.idle_ms(cause))} ms per step "
+        f"({context.idle_share(cause):.0%}) {when}, "
         f"mostly in {plain_name(context.name(worst))}{context.place(worst)}.",
         advice if frames else f"{advice} Record with `stepscope run --stack` to see the functions.",
         rows,

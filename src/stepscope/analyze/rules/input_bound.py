@@ -116,11 +116,11 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     batches = context.find("_SingleProcessDataLoaderIter")
     alone = len(batches) > 0
     quick = alone and _batch_ms(context, batches) < RECEIVING_MS
+    share = context.idle_share("data") if context.has_device else waits / context.steady_ms
     who = "The device idles" if context.has_device else "The training loop waits"
     how = " in the main process (num_workers=0)." if alone else "."
     yield context.finding(
-        f"{who} for {waits / context.steady_ms:.0%} of the step while a batch loads{how}"
-        f"{_in_words(parts)}",
+        f"{who} for {share:.0%} of the step while a batch loads{how}{_in_words(parts)}",
         QUICK if quick else _advice(context, alone, parts),
         rows,
         context.gain(rows, "dataloader"),

@@ -45,7 +45,8 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
     frames = len(context.find(category="python", on_device=False)) > 0
     yield context.finding(
         f"Python stalls the step: the device idles for {rounded(idle)} ms per step "
-        f"({idle / context.steady_ms:.0%}), mostly in {name}.",
+        f"({context.measures.share_of_window(gaps):.0%}) while the loop runs nothing else, "
+        f"mostly in {name}.",
         advice if frames else f"{advice} {NAMES}",
         rows,
         context.bound(idle, "at most this idle time"),
