@@ -50,6 +50,7 @@ function module(
   return {
     name: last(path.replaceAll(".", "/")) || "model", class: "C", path, count: 1, modules: [], calls: 1,
     forward_cpu_ms: 1, forward_device_ms: device, backward_cpu_ms: 0, backward_device_ms: device,
+    outside_cpu_ms: 0, outside_device_ms: 0,
     recompute_cpu_ms: 0, recompute_device_ms: 0, flops: null, intensity: null, parameters: null, file: "", line: null,
     call_file: "", call_line: null, spread_ms: [0, 0], children, ...rest,
   }; // prettier-ignore

@@ -34,6 +34,7 @@ class ModuleNode(msgspec.Struct):
         path: of the first of them.
         modules: ids of all of them.
         calls: mean a step.
+        outside_cpu_ms, outside_device_ms: outside of training, as in rollouts and evaluation.
         flops: of matrix products, convolutions and attention, a step; null if unknown.
         intensity: FLOPs per byte of all work whose FLOPs and bytes are known; null if none is.
         file: where its class is defined, empty if unknown.
@@ -54,6 +55,8 @@ class ModuleNode(msgspec.Struct):
     backward_device_ms: float
     recompute_cpu_ms: float
     recompute_device_ms: float
+    outside_cpu_ms: float
+    outside_device_ms: float
     flops: float | None
     intensity: float | None
     parameters: int | None

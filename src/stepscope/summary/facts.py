@@ -153,6 +153,7 @@ class Node:
     """A module, or `count` consecutive copies of one block; times are means per step, ms.
 
     `flops` counts matrix products, convolutions and attention per step; None if unknown.
+    `outside` is time outside of training, such as rollouts and evaluation.
     `intensity` is FLOPs per byte of all work whose FLOPs and bytes are known; None if none is.
     `spread_ms` holds the shortest and the longest time among the folded modules. `path` is the path
     of the first, `modules` has the ids of all, and `copies` has a node for each, without children.
@@ -169,6 +170,8 @@ class Node:
     backward_device_ms: float
     recompute_cpu_ms: float
     recompute_device_ms: float
+    outside_cpu_ms: float
+    outside_device_ms: float
     flops: float | None
     intensity: float | None
     parameters: int | None
@@ -183,13 +186,15 @@ class Node:
 
     @property
     def cpu_ms(self) -> float:
-        """CPU time, forward and backward, ms a step."""
-        return self.forward_cpu_ms + self.backward_cpu_ms + self.recompute_cpu_ms
+        """CPU time, all of it, ms a step."""
+        trained = self.forward_cpu_ms + self.backward_cpu_ms + self.recompute_cpu_ms
+        return trained + self.outside_cpu_ms
 
     @property
     def device_ms(self) -> float:
-        """Device time, forward and backward, ms a step."""
-        return self.forward_device_ms + self.backward_device_ms + self.recompute_device_ms
+        """Device time, all of it, ms a step."""
+        trained = self.forward_device_ms + self.backward_device_ms + self.recompute_device_ms
+        return trained + self.outside_device_ms
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from rich.text import Text
 
 from stepscope.summary.facts import Node, Summary
 from stepscope.summary.numbers import count, ms, percent
-from stepscope.summary.text_tables import WIDE, bar_for, plain_table
+from stepscope.summary.text_tables import WIDE, bar_for, plain_table, stage_words
 
 _ROOM_FOR_BARS = 90
 _LEAST_SHARE = 0.03
 _LEAST_REST = 0.01
+_WITHOUT_MODULES = ("data_loading", "transfer", "loss", "zero_grad", "optimizer", "other")
 _ADAPTERS = "/site-packages/peft/"
 
 
@@ -34,9 +35,11 @@ class _Modules:
         self.on_device = bool(summary.devices)
         self.bars = width >= _ROOM_FOR_BARS
         self.parameters = width >= WIDE and summary.parameters is not None
-        self.roots = summary.modules
+        self.roots, self.stages = summary.modules, summary.stages
         self.total = sum(map(self.cost, self.roots)) or 1.0
-        heads = ["", "~", "forward>", "backward>", "of step>", *([""] if self.bars else [])]
+        self.outside = sum(map(self.outside_of, self.roots)) >= _LEAST_REST * summary.steps.mean_ms
+        heads = ["", "~", "forward>", "backward>", *(["outside>"] if self.outside else [])]
+        heads += ["of step>", *([""] if self.bars else [])]
         heads += ["parameters>"] if self.parameters else []
         where = "device" if self.on_device else "CPU"
         self.table = plain_table(f"Model, {where} ms per step", *heads)
@@ -63,28 +66,54 @@ class _Modules:
         if rest / self.total >= _LEAST_REST and len(hidden) < len(nodes):
             label = f"{'  ' * level}… {len(hidden)} more"
             share = percent(rest / self.step_ms)
-            self.table.add_row(Text(label, "dim"), "", "", "", Text(share, "dim"))
+            self.add_share(label, share)
 
     def add_rest(self, work_ms: float) -> None:
         """A row for the work that belongs to no module."""
         rest = work_ms - sum(map(self.cost, self.roots))
         if rest / self.step_ms >= _LEAST_REST:
             share = percent(rest / self.step_ms)
-            self.table.add_row(Text("no module", "dim"), "", "", "", Text(share, "dim"))
+            self.add_share("no module", share)
+            self.table.caption = Text(self.without_module(), "dim")
+            self.table.caption_justify = "left"
+
+    def without_module(self) -> str:
+        """The stages in which work belongs to no module, the longest first; empty on a device."""
+        if self.on_device:
+            return ""
+        inside = sum(map(self.outside_of, self.roots))
+        spent = {stage.stage: stage.cpu_ms for stage in self.stages}
+        spent["other"] = spent.get("other", 0.0) - max(
+            0.0, inside - spent.get("evaluation", 0.0) - spent.get("checkpointing", 0.0)
+        )
+        shares = {stage: spent.get(stage, 0.0) / self.step_ms for stage in _WITHOUT_MODULES}
+        shown = sorted((share, stage) for stage, share in shares.items() if share >= _LEAST_SHARE)
+        parts = (f"{stage_words(stage)} {percent(share)}" for share, stage in reversed(shown))
+        return ", ".join(["no module: " * bool(shown) + next(parts, ""), *parts])
+
+    def add_share(self, label: str, share: str) -> None:
+        """A row without times of its own."""
+        empty = [""] * (4 if self.outside else 3)
+        self.table.add_row(Text(label, "dim"), *empty, Text(share, "dim"))
 
     def add_node(self, node: Node, level: int) -> None:
         forward = node.forward_device_ms if self.on_device else node.forward_cpu_ms
         name = Text("  " * level).append(node.name or "model", "" if level else "bold")
         if node.count > 1:
             name.append(f" × {node.count}", "yellow")
-        cost = self.cost(node)
+        cost, outside = self.cost(node), self.outside_of(node)
         share = cost / self.step_ms
         self.table.add_row(
             name, Text(node.kind, "dim", no_wrap=True, overflow="ellipsis"),
-            ms(forward), ms(cost - forward), percent(share),
+            ms(forward), ms(cost - forward - outside),
+            *([ms(outside)] if self.outside else []), percent(share),
             *([bar_for(share, "green", self.width)] if self.bars else []),
             *([Text(count(node.parameters or 0), "dim")] if self.parameters else []),
         )  # fmt: skip
+
+    def outside_of(self, node: Node) -> float:
+        """Time outside of training: a rollout, an evaluation."""
+        return node.outside_device_ms if self.on_device else node.outside_cpu_ms
 
     def cost(self, node: Node) -> float:
         return node.device_ms if self.on_device else node.cpu_ms

@@ -326,6 +326,13 @@ MODULES = Schema(
         Column(
             "recompute_device_ns", "i64", "device busy time of forward repeated in backward", "ns"
         ),
+        Column(
+            "outside_cpu_ns",
+            "i64",
+            "CPU time outside of training: in rollouts, evaluation and other",
+            "ns",
+        ),
+        Column("outside_device_ns", "i64", "device busy time outside of training", "ns"),
     ),
 )
 

@@ -112,10 +112,10 @@ def test_the_gradient_of_a_scripted_graph_is_of_its_model() -> None:
         main |  6  29 | <forward op>
         main |  7  20 | aten::linear | seq=8
         main | 20  28 | aten::relu | seq=8
-        main | 40  60 | autograd::engine::evaluate_function: torch::jit::DifferentiableGraphBackward | seq=7 fwd=1
-        main | 41  59 | torch::jit::DifferentiableGraphBackward | seq=7 fwd=1
+    main | 40  60 | autograd::engine::evaluate_function: DifferentiableGraphBackward | seq=7 fwd=1
+        main | 41  59 | DifferentiableGraphBackward | seq=7 fwd=1
         main | 42  58 | aten::mm
     """)
-    )  # noqa: E501
+    )
     row = next(iter(trace["modules"].rows()))
     assert (row["forward_cpu_ns"], row["backward_cpu_ns"]) == (25000, 20000)

@@ -121,6 +121,24 @@ def model_told(calls: dict[str, int], *modules: dict[str, Any]) -> list[list[str
     return [row for row in rows if row[:2] != ["no", "module"]]
 
 
+def test_modules_of_rollouts_have_their_time_outside_of_training() -> None:
+    """Half of the step is a rollout; what has no module is named by stage."""
+    text = printed(drawn("""
+        main |   0 1000 | ProfilerStep#1
+        main |   0  500 | stepscope.block: collect (/x/a2c.py:19)
+        main |  10  310 | stepscope.module: net
+        main |  20  300 | aten::addmm
+        main | 320  490 | aten::multinomial
+        main | 500  600 | stepscope.module: net
+        main | 510  590 | aten::addmm | seq=1
+        main | 600  700 | AddmmBackward0 | seq=1 fwd=1
+        main | 700 1000 | Optimizer.step#SGD.step
+    """), 80)  # fmt: skip
+    (net,) = [line.split() for line in text.splitlines() if line.startswith("model ")]
+    assert net[1:5] == ["0.10", "0.10", "0.30", "50%"]
+    assert "no module: optimizer 30%, other 20%" in text
+
+
 def test_adapters_around_a_model_take_nothing_of_the_depth() -> None:
     layers = node("layers", "Sequential", node("a", "Layer", node("fc", "Linear")))
     body = node("body", "LoraModel", node("encoder", "Encoder", layers))

@@ -756,6 +756,8 @@ export interface ModuleNode {
   backward_device_ms: number;
   recompute_cpu_ms: number;
   recompute_device_ms: number;
+  outside_cpu_ms: number;
+  outside_device_ms: number;
   /** Of matrix products, convolutions and attention, a step; null if unknown. */
   flops: number | null;
   /** FLOPs per byte of all work whose FLOPs and bytes are known; null if none is. */

@@ -1,16 +1,16 @@
 import type { ModuleNode } from "../api/types";
 
-/** The time of a node on its longer side, forward and backward, ms a step. */
+/** The time of a node on its longer side, ms a step. */
 export function costOf(node: ModuleNode): number {
   return Math.max(cpuOf(node), deviceOf(node));
 }
 
 export function cpuOf(node: ModuleNode): number {
-  return node.forward_cpu_ms + node.backward_cpu_ms;
+  return node.forward_cpu_ms + node.backward_cpu_ms + node.outside_cpu_ms;
 }
 
 export function deviceOf(node: ModuleNode): number {
-  return node.forward_device_ms + node.backward_device_ms;
+  return node.forward_device_ms + node.backward_device_ms + node.outside_device_ms;
 }
 
 /** The nodes that take longest of their siblings. */
@@ -58,6 +58,8 @@ const OWN = [
   "forward_device_ms",
   "backward_cpu_ms",
   "backward_device_ms",
+  "outside_cpu_ms",
+  "outside_device_ms",
 ] as const;
 const NOTHING_MS = 1e-5; // what the rounding of sums leaves
 

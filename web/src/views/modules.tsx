@@ -155,16 +155,19 @@ type Cost = (node: ModuleNode) => number;
 const DEVICE_PHASES: [string, Cost][] = [
   ["forward", (node) => node.forward_device_ms],
   ["backward", (node) => node.backward_device_ms],
+  ["outside of training", (node) => node.outside_device_ms],
 ];
 const CPU_PHASES: [string, Cost][] = [
   ["forward", (node) => node.forward_cpu_ms],
   ["backward", (node) => node.backward_cpu_ms],
+  ["outside of training", (node) => node.outside_cpu_ms],
 ];
 
 /** Which columns say anything: a CPU has no device, inference no backward. */
 interface Shows {
   device: boolean;
   backward: boolean;
+  outside: boolean;
   parameters: boolean;
   /** The time of the side that takes longer in the whole model. */
   longer: Cost;
@@ -176,6 +179,7 @@ function showsOf(tree: readonly ModuleNode[]): Shows {
     longer: total(deviceOf) >= total(cpuOf) ? deviceOf : cpuOf,
     device: tree.some((one) => deviceOf(one) > 0),
     backward: tree.some((one) => one.backward_cpu_ms + one.backward_device_ms > 0),
+    outside: tree.some((one) => one.outside_cpu_ms + one.outside_device_ms > 0),
     parameters: tree.some((one) => one.parameters !== null),
   };
 }
@@ -192,8 +196,16 @@ function columnsOf(
   const phases: [string, Cost, Cost][] = [
     ["forward", (node) => node.forward_cpu_ms, (node) => node.forward_device_ms],
     ["backward", (node) => node.backward_cpu_ms, (node) => node.backward_device_ms],
+    ["outside", (node) => node.outside_cpu_ms, (node) => node.outside_device_ms],
     ["total", cpuOf, deviceOf],
   ];
+  const shown = phases.filter(
+    ([name]) =>
+      name === "forward" ||
+      (name === "backward" && shows.backward) ||
+      (name === "outside" && shows.outside) ||
+      (name === "total" && (shows.backward || shows.outside)),
+  );
   return [
     {
       id: "module",
@@ -215,9 +227,7 @@ function columnsOf(
     numberColumn("calls", "calls", (node) => node.calls || null, count, {
       total: sum((node) => node.calls),
     }),
-    ...phases
-      .slice(0, shows.backward ? 3 : 1)
-      .flatMap(([name, cpu, device]) => phaseColumns(name, cpu, shows.device ? device : null)),
+    ...shown.flatMap(([name, cpu, device]) => phaseColumns(name, cpu, shows.device ? device : null)),
     numberColumn("share", "share", share, shareText, {
       hint: `of the model's ${shows.longer === deviceOf ? "device" : "CPU"} time`,
       total: sum(share),

@@ -168,7 +168,7 @@ def _table(trace: Trace, evidence: Evidence) -> Table:
 
 
 def module_costs(trace: Trace, parent: Ids32, chosen: Mask | None = None) -> dict[str, Times]:
-    """The six cost columns of the table `modules`, for all or for chosen events.
+    """The cost columns of the table `modules`, for all or for chosen events.
 
     Args:
         trace: a trace whose events have modules.
@@ -217,6 +217,7 @@ def _phases(trace: Trace) -> dict[str, Mask]:
         "forward": inside & ~again & np.isin(events["stage"], _FORWARD),
         "backward": inside & ~again & (events["stage"] == _BACKWARD),
         "recompute": again,
+        "outside": inside & ~again & np.isin(events["stage"], _OUTSIDE),
     }
 
 
