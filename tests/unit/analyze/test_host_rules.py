@@ -37,6 +37,26 @@ def test_an_optimizer_of_sparse_gradients_has_no_faster_form_and_does_not_count(
     assert "40 operators" in finding.what
 
 
+def test_each_update_is_judged_by_what_its_class_can_do() -> None:
+    # RMSprop takes longer, and no option makes it faster on a CPU: Adam's own time counts.
+    rms = f"main | 120 600 | Optimizer.step#RMSprop.step\n{calls('aten::sqrt', 60, 130)}"
+    adam = f"main | 610 910 | Optimizer.step#Adam.step\n{calls('aten::add_', 40, 620)}"
+    finding = found("optimizer_loop", f"main | 0 1000 | ProfilerStep#0\n{rms}\n{adam}")
+    assert finding is not None
+    assert finding.what.startswith("Adam updates the weights")
+    assert "40 operators" in finding.what
+    assert finding.gain.ms == pytest.approx(0.3)
+
+
+def test_classes_that_can_be_fused_are_one_finding() -> None:
+    first = f"main | 120 400 | Optimizer.step#SGD.step\n{calls('aten::add_', 30, 130)}"
+    other = f"main | 410 910 | Optimizer.step#Adam.step\n{calls('aten::add_', 40, 420)}"
+    finding = found("optimizer_loop", f"main | 0 1000 | ProfilerStep#0\n{first}\n{other}")
+    assert finding is not None
+    assert finding.what.startswith("Adam and SGD update the weights")
+    assert finding.gain.ms == pytest.approx(0.78)
+
+
 def test_an_update_by_hand_has_no_optimizer_to_compile() -> None:
     text = UPDATE.format(name="AdamW").replace("Optimizer.step#AdamW.step", "## optimizer ##")
     finding = found("optimizer_loop", text + calls("aten::sub_", 100, 130))

@@ -184,6 +184,29 @@ def test_a_fused_optimizer_is_one_kernel_and_one_launch() -> None:
     assert step_us(graph, "fused_optimizer") == 35
 
 
+def test_each_update_of_several_optimizers_is_one_kernel() -> None:
+    graph = graph_of("""
+        main     |   0 200 | ProfilerStep#0
+        main     |  10  60 | Optimizer.step#Adam.step
+        main     |  12  14 | cudaLaunchKernel | corr=1
+        main     |  20  22 | cudaLaunchKernel | corr=2
+        main     | 100 160 | Optimizer.step#SGD.step
+        main     | 110 112 | cudaLaunchKernel | corr=3
+        main     | 120 122 | cudaLaunchKernel | corr=4
+        main     | 165 190 | Optimizer.step#RMSprop.step
+        main     | 170 172 | cudaLaunchKernel | corr=5
+        main     | 180 182 | cudaLaunchKernel | corr=6
+        stream 7 |  20  30 | elementwise_add | corr=1
+        stream 7 |  30  35 | elementwise_mul | corr=2
+        stream 7 | 115 120 | elementwise_add | corr=3
+        stream 7 | 125 132 | elementwise_mul | corr=4
+        stream 7 | 175 178 | elementwise_add | corr=5
+        stream 7 | 185 189 | elementwise_mul | corr=6
+    """)
+    fused = changed(graph, "fused_optimizer")
+    assert fused.tasks["duration_ns"][fused.on_device].tolist() == [15_000, 12_000, 3_000, 4_000]
+
+
 def test_an_optimizer_that_is_fused_is_left_alone() -> None:
     graph = graph_of(UPDATE.format(name="FusedAdam"))
     assert refusal(graph, "fused_optimizer") == (

@@ -121,6 +121,14 @@ def test_a_fused_step_replaces_the_optimizers_own() -> None:
     assert step_us(graph, "fused_optimizer") == pytest.approx(1000 - 400 + fused_us, abs=0.01)
 
 
+def test_an_optimizer_that_cannot_be_fused_stays_beside_one_that_can() -> None:
+    calibrate(optimizers=OPTIMIZERS)
+    other = "    main | 910 990 | Optimizer.step#RMSprop.step\n    main | 920 960 | aten::sqrt"
+    fused_us = 5 + 2 * 1 + (1024 + 64 * 1024) / 1000
+    expected = pytest.approx(1000 - 400 + fused_us, abs=0.01)
+    assert step_us(graph_of(STEP + other, **ON_CPU), "fused_optimizer") == expected
+
+
 def test_the_rate_of_a_fused_step_is_that_of_as_many_weights() -> None:
     rows = [[1, 1024, 0], [64, 65536, 0], [1, 1 << 18, 1 << 18], [1, 1 << 20, 4 << 20]]
     assert step_ns(rows, 1, 1 << 18) == pytest.approx(1 << 18)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import numpy as np
+
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
@@ -41,30 +43,57 @@ def optimizer_loop(context: RuleContext) -> Iterator[Finding]:
     other.
     """
     updates = context.find(_UPDATE)
-    marked = len(context.find(_STEP)) > 0
-    if len(context.find(_FUSED, stage="optimizer")) or (marked and not len(updates)):
+    if not len(updates):
+        if not len(context.find(_STEP)):
+            yield from _slow_update(context, (), None)
         return
-    inside = updates if marked else None
-    calls = context.find(stage="optimizer", category="cpu_op", inside=inside)
+    for names, own in _by_form(context, updates):
+        yield from _slow_update(context, names, own)
+
+
+def _by_form(context: RuleContext, updates: Rows) -> list[tuple[tuple[str, ...], Rows]]:
+    """Classes with their updates, the longest first: one by one, or all that torch.optim fuses."""
+    of_class: dict[str, list[int]] = {}
+    for row in updates.tolist():
+        found = _CLASS.match(context.name(row))
+        of_class.setdefault(found[1] if found else "", []).append(row)
+    time = context.events["duration_ns"]
+    ordered = sorted(of_class, key=lambda name: -int(time[of_class[name]].sum()))
+    fusible = tuple(name for name in ordered if name in FUSED)
+    groups = [(name,) for name in ordered if name not in FUSED] + [fusible] * bool(fusible)
+    return [(names, np.sort(np.concatenate([of_class[one] for one in names]))) for names in groups]
+
+
+def _slow_update(
+    context: RuleContext, names: tuple[str, ...], updates: Rows | None
+) -> Iterator[Finding]:
+    """A finding on some classes and their updates; both unknown if the trace marks none."""
+    if len(context.find(_FUSED, stage="optimizer", inside=updates)):
+        return
+    calls = context.find(stage="optimizer", category="cpu_op", inside=updates)
     rows = context.innermost_operators(calls)
-    kernels = context.find(stage="optimizer", category="kernel", on_device=True, inside=inside)
-    if context.calls(kernels if context.has_device else rows) < MANY:
+    kernels = context.find(stage="optimizer", category="kernel", on_device=True, inside=updates)
+    work, unit = (kernels, "kernels") if context.has_device else (rows, "operators")
+    if context.calls(work) < MANY:
         return
-    looped = not len(context.find(_FOREACH, stage="optimizer", inside=inside))
-    name = _class_of(context, updates)
-    advice = context.advice(_advice(context, name, looped), jax=JAX, **_libraries(name))
+    looped = not len(context.find(_FOREACH, stage="optimizer", inside=updates))
+    advice = context.advice(_advice(context, names, looped), jax=JAX, **_libraries(names))
     if not advice:
         return
-    form = _form(context, looped)
-    number = f"{rounded(context.calls(kernels), 4)} kernels" if context.has_device \
-        else f"{rounded(context.calls(rows), 4)} operators"  # fmt: skip
+    number = f"{rounded(context.calls(work), 4)} {unit}"
     yield context.finding(
-        f"{name or 'The optimizer'} updates the weights {form}: {number} per step.",
+        f"{_subject(names)} the weights {_form(context, looped)}: {number} per step.",
         advice,
-        kernels if context.has_device else rows,
-        _gain(context, rows, updates),
-        patch=context.patch("optimizer", name, **_options(context, name)),
+        work,
+        _gain(context, names, work, updates),
+        patch=context.patch("optimizer", (*names, "")[0], **_options(context, names)),
     )
+
+
+def _subject(names: tuple[str, ...]) -> str:
+    if len(names) > 1:
+        return f"{' and '.join(names)} update"
+    return f"{(*names, '')[0] or 'The optimizer'} updates"
 
 
 def _form(context: RuleContext, looped: bool) -> str:
@@ -73,23 +102,16 @@ def _form(context: RuleContext, looped: bool) -> str:
     return "one parameter at a time (a Python loop)" if looped else "with many kernels"
 
 
-def _class_of(context: RuleContext, updates: Rows) -> str:
-    """The class of the optimizer that takes most of the time; empty if unknown."""
-    if not len(updates):
-        return ""
-    longest = updates[int(context.events["duration_ns"][updates].argmax())]
-    found = _CLASS.match(context.name(int(longest)))
-    return found[1] if found else ""
+def _libraries(names: tuple[str, ...]) -> dict[str, str]:
+    return LIBRARIES if not names or {"Adam", "AdamW"} & set(names) else {}
 
 
-def _libraries(name: str) -> dict[str, str]:
-    return LIBRARIES if name in ("", "Adam", "AdamW") else {}
-
-
-def _advice(context: RuleContext, name: str, looped: bool) -> str:
-    """The option that this class takes and that helps; empty if there is none."""
-    if name in FUSED:
-        return f"Create the optimizer with fused=True: torch.optim.{name}(..., fused=True)."
+def _advice(context: RuleContext, names: tuple[str, ...], looped: bool) -> str:
+    """The option that these classes take and that helps; empty if there is none."""
+    if names and names[0] in FUSED:
+        made = " and ".join(f"torch.optim.{name}(..., fused=True)" for name in names)
+        return f"Create the optimizer{'s' * (len(names) > 1)} with fused=True: {made}."
+    name = (*names, "")[0]
     if name in FOREACH:
         if looped and context.has_device:
             return f"Create the optimizer with foreach=True: torch.optim.{name}(..., foreach=True)."
@@ -107,18 +129,20 @@ def _advice(context: RuleContext, name: str, looped: bool) -> str:
     )
 
 
-def _options(context: RuleContext, name: str) -> dict[str, str | None]:
+def _options(context: RuleContext, names: tuple[str, ...]) -> dict[str, str | None]:
     """The arguments that `_advice` means, for a class that takes them."""
-    if name in FUSED:
+    if names and names[0] in FUSED:
         return {"foreach": None, "fused": "True"}
-    return {"foreach": "True"} if name in FOREACH and context.has_device else {}
+    return {"foreach": "True"} if names and names[0] in FOREACH and context.has_device else {}
 
 
-def _gain(context: RuleContext, rows: Rows, updates: Rows) -> Gain:
-    evidence = updates if len(updates) else rows
-    if context.whatif("fused_optimizer"):
+def _gain(context: RuleContext, names: tuple[str, ...], work: Rows, updates: Rows | None) -> Gain:
+    evidence = work if updates is None else updates
+    if (not names or names[0] in FUSED) and context.whatif("fused_optimizer"):
         return context.gain(evidence, "fused_optimizer")
-    if len(updates) and not context.has_device:
-        return context.bound(context.ms(updates), "at most the time of the update")
+    others = updates is not None and len(updates) < len(context.find(_UPDATE))
+    if updates is not None and (others or not context.has_device):
+        slow = work if context.has_device else updates
+        return context.bound(context.ms(slow), "at most the time of the update")
     note = "at most: with an update that takes no time"
     return context.gain(evidence, "scale:select=stage=optimizer,factor=0", note=note)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from stepscope.arrays import Ids, Mask
@@ -12,15 +10,14 @@ from stepscope.graph import Graph, remove, select
 from stepscope.whatif.change import Application, Change
 from stepscope.whatif.parts.cpu_calibration import on_cpu
 from stepscope.whatif.parts.fused_on_cpu import fused_assumptions, fused_on_cpu
-
-_STEP = re.compile(r"^Optimizer\.step#(\w+)\.step$")
-_FUSIBLE = ("Adam", "AdamW", "SGD", "Adagrad")  # these take `fused=True` in torch.optim
+from stepscope.whatif.parts.optimizer_steps import FUSIBLE, fusible_steps, optimizer_class
 
 
 def fused_optimizer(graph: Graph) -> Graph:
-    """A single kernel updates all weights, in the time of all the kernels it replaces.
+    """A single kernel per update of an optimizer, in the time of all the kernels it replaces.
 
-    The launches of the replaced kernels go. On a CPU the time is calibrated.
+    The launches of the replaced kernels go. On a CPU the time is calibrated. Optimizers that
+    torch.optim cannot fuse stay as they are.
 
     Raises:
         ChangeError: if the update is fused already or cannot be, or the CPU is not calibrated.
@@ -30,54 +27,60 @@ def fused_optimizer(graph: Graph) -> Graph:
     _refuse_unknown(graph)
     if on_cpu(graph):
         return fused_on_cpu(graph)
-    kernels = select(graph, stage="optimizer", category="kernel", on_device=True)
-    first = _first_of_each_step(graph, kernels)
+    update = _updates(graph)
+    kernels = (update >= 0) & select(graph, stage="optimizer", category="kernel", on_device=True)
+    first = _first_of_each(update, kernels)
     if kernels.sum() <= first.sum():
         raise ChangeError("fused_optimizer: the optimizer launches one kernel per step at most")
-    total = np.bincount(_step_index(graph)[kernels], graph.tasks["duration_ns"][kernels])
+    total = np.bincount(update[kernels], graph.tasks["duration_ns"][kernels])
     duration = graph.tasks["duration_ns"].copy()
-    duration[first] = total[_step_index(graph)[first]].astype(np.int64)
+    duration[first] = total[update[first]].astype(np.int64)
     replaced = kernels & ~first
-    return remove(graph.with_tasks(duration_ns=duration), replaced | _their_calls(graph, first))
+    calls = _their_calls(graph, update, first)
+    return remove(graph.with_tasks(duration_ns=duration), replaced | calls)
 
 
 def _refuse_unknown(graph: Graph) -> None:
     names = graph.trace.events.text("name").compact().values
-    found = {match[1] for name in names if (match := _STEP.match(name))}
-    if found and not found & set(_FUSIBLE):
+    found = {one for name in names if (one := optimizer_class(name))}
+    if found and not found & set(FUSIBLE):
         listed = ", ".join(sorted(found))
         raise ChangeError(f"fused_optimizer: {listed} is fused already, or cannot be; "
-                          f"torch.optim fuses {', '.join(_FUSIBLE)}")  # fmt: skip
+                          f"torch.optim fuses {', '.join(FUSIBLE)}")  # fmt: skip
 
 
-def _step_index(graph: Graph) -> Ids:
-    """The index of each task's step in the window; the number of steps for tasks of no step."""
-    steps = np.array(graph.window.steps)
-    place = np.searchsorted(steps, graph.tasks["step"])
-    known = np.isin(graph.tasks["step"], steps)
-    return np.where(known, place, len(steps))
+def _updates(graph: Graph) -> Ids:
+    """The update that each task is part of, by number; of a step if none is marked; else -1."""
+    marked = fusible_steps(graph)
+    if (marked < 0).all():
+        step = graph.tasks["step"].astype(np.int64)
+        marked = np.where(np.isin(step, graph.window.steps), step, -1)
+    known = marked >= 0
+    numbers = np.full(len(graph), -1, np.int64)
+    numbers[known] = np.unique(marked[known], return_inverse=True)[1]
+    return numbers
 
 
-def _first_of_each_step(graph: Graph, kernels: Mask) -> Mask:
+def _first_of_each(update: Ids, kernels: Mask) -> Mask:
     rows = np.flatnonzero(kernels)
-    _, index = np.unique(_step_index(graph)[rows], return_index=True)
-    first = np.zeros(len(graph), np.bool_)
+    _, index = np.unique(update[rows], return_index=True)
+    first = np.zeros(len(update), np.bool_)
     first[rows[index]] = True
     return first
 
 
-def _their_calls(graph: Graph, first: Mask) -> Mask:
-    """CPU tasks of the optimizer after its first launch, except those that others wait for."""
-    host = select(graph, stage="optimizer", on_device=False)
+def _their_calls(graph: Graph, update: Ids, first: Mask) -> Mask:
+    """CPU tasks of each update after its first launch, except those that others wait for."""
+    host = (update >= 0) & select(graph, stage="optimizer", on_device=False)
     links = graph.links
     tied = np.zeros(len(graph), np.bool_)
     tied[links["target"]] = True
     others = ~select(graph, stage="optimizer", category="kernel", on_device=True)
     tied[links["source"][others[links["target"]]]] = True
     calls = links["source"][first[links["target"]] & links.text("kind").mask("launch")]
-    begun = np.full(len(graph.window.steps) + 1, len(graph), np.int64)
-    np.minimum.at(begun, _step_index(graph)[calls], calls)
-    after = np.arange(len(graph)) > begun[_step_index(graph)]
+    begun = np.full(update.max() + 2, len(graph), np.int64)  # the last is of tasks of none
+    np.minimum.at(begun, update[calls], calls)
+    after = np.arange(len(graph)) > begun[update]
     same_thread = np.isin(graph.tasks["thread"], graph.tasks["thread"][calls])
     result: Mask = host & ~tied & after & same_thread
     return result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -13,11 +12,11 @@ from stepscope.arrays import Ids
 from stepscope.calibration import Calibration
 from stepscope.calibration.calibration import between
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, inherited, remove
+from stepscope.graph import Graph, remove
 from stepscope.trace.trace import Trace
 from stepscope.whatif.parts.cpu_calibration import needed_calibration
+from stepscope.whatif.parts.optimizer_steps import fusible_steps, optimizer_class
 
-_STEP = re.compile(r"^Optimizer\.step#(\w+)\.step$")
 _LARGE = 1 << 16  # elements of a tensor, from which the cost per tensor no longer matters
 # The operators that update the weights, once each, in torch.optim's loops and `foreach` variants.
 _UPDATES = {
@@ -36,7 +35,7 @@ def fused_on_cpu(graph: Graph) -> Graph:
         ChangeError: if there is no calibration, or the shapes of the weights are unknown.
     """
     calibration = needed_calibration(graph, "fused_optimizer")
-    step = _step_of_tasks(graph)
+    step = np.where(graph.tasks["mark"] > 0, -1, fusible_steps(graph))
     length, gap = graph.tasks["duration_ns"].copy(), graph.tasks["gap_ns"].copy()
     inside = step >= 0
     if not inside.any():
@@ -63,19 +62,8 @@ def _last(values: Ids) -> Ids:
     return index
 
 
-def _step_of_tasks(graph: Graph) -> Ids:
-    """The `Optimizer.step` event around each task, or -1."""
-    events = graph.trace.events
-    named = events.text("name").where(lambda name: bool(_STEP.match(name)))
-    result = inherited(graph, np.where(named, events["id"], -1))
-    return np.where(graph.tasks["mark"] > 0, -1, result)
-
-
 def _fused_ns(trace: Trace, step: int, calibration: Calibration) -> float:
-    cls = str(_STEP.match(str(trace.events.text("name")[step]))[1])  # type: ignore[index]
-    if cls not in _UPDATES:
-        raise ChangeError(f"fused_optimizer: {cls} is fused already, or cannot be; torch.optim "
-                          f"fuses {', '.join(_UPDATES)}")  # fmt: skip
+    cls = optimizer_class(str(trace.events.text("name")[step]))
     names, inputs = _called(trace, step)
     momentum = cls == "SGD" and any(name in _MOMENTUM for name in names)
     sizes = [size for name, size in zip(names, inputs, strict=True) if name in _UPDATES[cls]]
