@@ -27,7 +27,12 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def in_threads(work: Callable[[Item], Result], items: Sequence[Item], rows: int) -> list[Result]:
+def in_threads(
+    work: Callable[[Item], Result],
+    items: Sequence[Item],
+    rows: int,
+    most_rows: int = sys.maxsize,
+) -> list[Result]:
     """Do `work` on each item, on all cores if there are many rows.
 
     Args:
@@ -35,6 +40,7 @@ def in_threads(work: Callable[[Item], Result], items: Sequence[Item], rows: int)
             that another item's work reads.
         items: what to do it on.
         rows: how long the arrays are.
+        most_rows: with more, items are done one after the other, as each needs much memory.
 
     Returns:
         The result of each item, in the given order.
@@ -44,7 +50,7 @@ def in_threads(work: Callable[[Item], Result], items: Sequence[Item], rows: int)
         [1, 2]
     """
     threads = min(usable_cores(), len(items))
-    if threads < 2 or rows < _MIN_ROWS:
+    if threads < 2 or not _MIN_ROWS <= rows <= most_rows:
         return list(map(work, items))
     with ThreadPoolExecutor(threads, "stepscope-rows") as pool:
         return list(pool.map(work, items))

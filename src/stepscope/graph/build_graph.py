@@ -71,9 +71,9 @@ def _host_tasks(cpu: CpuSide, window: Window) -> dict[str, Any]:
         "duration_ns": duration,
         "gap_ns": gap,
         "earliest_ns": np.where(cpu.independent(), since, 0),
-        "event": pieces.owner,
+        "event": pieces.owner.astype(np.int32),
         "mark": mark,
-        "step": np.array(window.steps)[np.maximum(index, 0)],
+        "step": np.array(window.steps, np.int32)[np.maximum(index, 0)],
     }
 
 
@@ -82,7 +82,7 @@ def _device_tasks(trace: Trace, work: WindowWork, delays: Delays) -> dict[str, A
         "duration_ns": work.end_ns - work.start_ns,
         "gap_ns": delays.gap_ns,
         "earliest_ns": delays.earliest_ns,
-        "event": work.event,
+        "event": work.event.astype(np.int32),
         "mark": np.zeros(len(work.event), np.int8),
         "step": trace.events["step"][work.event],
     }

@@ -13,6 +13,7 @@ from stepscope.compiled.library import function
 from stepscope.graph.fast_simulation import library_arguments
 from stepscope.graph.graph import Graph
 from stepscope.graph.simulate import Simulation
+from stepscope.trace.gather import gathered
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.row_order import stable_order
 from stepscope.trace.table import Text
@@ -106,7 +107,7 @@ def compiled_path(simulation: Simulation, last: int, library: Path = LIBRARY) ->
     path = np.empty(len(simulation.graph), np.int64)
     start = np.ascontiguousarray(simulation.start_ns)
     count = follow(*library_arguments(simulation.graph), start, last, path)
-    return path[:count][::-1] if count else None
+    return np.ascontiguousarray(path[:count][::-1]) if count else None
 
 
 def path_in_python(simulation: Simulation, last: int) -> Ids:
@@ -136,15 +137,16 @@ def critical_ms(simulation: Simulation) -> dict[str, dict[str, float]]:
     graph, path = simulation.graph, critical_path(simulation)
     if not len(path):
         return {"stages": {}, "modules": {}}
-    until = np.append(simulation.start_ns[path[1:]], simulation.end_ns[path[-1]])
+    start = gathered(simulation.start_ns, path)
+    until = np.append(start[1:], simulation.end_ns[path[-1]])
     # What comes before is no part of the steps.
     begin = int(simulation.earlier_end_ns[graph.ranks].min())
-    spent = np.maximum(until - np.maximum(simulation.start_ns[path], begin), 0)
+    spent = np.maximum(until - np.maximum(start, begin), 0)
     spent = spent / (1e6 * len(graph.window.steps))
     stages = graph.tasks.text("stage").take(path)
     paths = Text.of(path or "(root)" for path in graph.trace["modules"].text("path"))
-    module = graph.tasks["module"][path]
-    codes = np.where(module >= 0, np.append(paths.codes, -1)[module], -1)
+    module = gathered(graph.tasks["module"], path)
+    codes = gathered(np.append(paths.codes, np.int32(-1)), module)
     result = {
         "stages": _summed(stages.codes, [*stages.values, _NO_STAGE], spent),
         "modules": _summed(codes, [*paths.values, _NO_MODULE], spent),

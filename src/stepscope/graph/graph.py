@@ -82,16 +82,23 @@ class Graph:
         """All dependencies with their delays."""
         return with_delays(self.topology, self.tasks, self.links)
 
-    @cached_property
+    @property
     def start_ns(self) -> Times:
         """When each task starts (see `simulate`), int64, shape (tasks,).
+
+        It is found once. Until Python 3.12 a `cached_property` lets one thread at a time find it,
+        of all graphs.
 
         Raises:
             GraphError: if the graph has a cycle.
         """
         from stepscope.graph.simulate import start_times  # imports this module
 
-        return start_times(self)
+        known = vars(self)
+        if "_start_ns" not in known:
+            known["_start_ns"] = start_times(self)
+        found: Times = known["_start_ns"]
+        return found
 
     @cached_property
     def on_device(self) -> Mask:

@@ -18,10 +18,12 @@ from stepscope.graph import (
 )
 from stepscope.graph.critical_path import BusySides
 from stepscope.memory.recorded_memory import RecordedMemory
+from stepscope.parallel import in_threads
 from stepscope.trace.core_share import load_warning
 from stepscope.whatif.change import Request
 from stepscope.whatif.memory_prediction import MemoryPrediction, predict_memory, recorded
 
+MOST_TASKS = 1 << 22  # of graphs that are simulated at once: of each, 100 bytes a task
 _LEAST_UNEXPLAINED = 0.001
 _ALWAYS = "unchanged work takes as long as it did, even if it overlaps with different work"
 _ALIKE = "other ranks change in the same way"
@@ -173,10 +175,10 @@ class Baseline:
 
     def _time_with(self, requests: Sequence[Request]) -> tuple[TimePrediction, Simulation]:
         after = simulate(_changed(self.graph, requests))
-        predicted = _step_ms(after)
         error = max(abs(self._error), abs(self.unexplained))
-        bounds = _range(self.graph, requests, predicted, error)
-        return TimePrediction(_step_ms(self.simulation), predicted, bounds), after
+        steps = [_step_ms(after), *_bounds_ms(self.graph, requests)]
+        within = _range(requests, steps, error)
+        return TimePrediction(_step_ms(self.simulation), steps[0], within), after
 
     def predict_all(self, requests: Sequence[Request]) -> tuple[Prediction, Simulation]:
         """The effect of the changes on the steps and on their memory.
@@ -220,17 +222,25 @@ def _changed(graph: Graph, requests: Sequence[Request], side: str = "") -> Graph
     return graph
 
 
+def _bounds_ms(graph: Graph, requests: Sequence[Request]) -> list[float]:
+    """The step if the changes gain least and most; nothing where that is no different."""
+    if not any(one.change.low or one.change.high for one in requests):
+        return []
+    return in_threads(
+        lambda side: _step_ms(simulate(_changed(graph, requests, side))),
+        ("low", "high"),
+        len(graph),
+        MOST_TASKS,
+    )
+
+
 def _range(
-    graph: Graph, requests: Sequence[Request], predicted: float, error: float
+    requests: Sequence[Request], steps: Sequence[float], error: float
 ) -> tuple[float, float]:
     """The smallest and largest prediction, widened by the largest of three errors.
 
     They are the replay's, the unexplained share of the step, and the published one.
     """
-    bounded = [one for one in requests if one.change.low or one.change.high]
-    sides = [_step_ms(simulate(_changed(graph, requests, side))) for side in ("low", "high")] \
-        if bounded else []  # fmt: skip
-    steps = [predicted, *sides]
     error = max(error, *(one.change.error for one in requests), 0.0)
     return min(steps) * (1 - error), max(steps) * (1 + error)
 

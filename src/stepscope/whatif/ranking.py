@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from stepscope.errors import NotMeasured, StepscopeError
 from stepscope.graph import Graph, build_graph, build_ranks
+from stepscope.parallel import in_threads
 from stepscope.trace.trace import Trace
 from stepscope.whatif import CHANGES, Prediction, Request
-from stepscope.whatif.prediction import Baseline
+from stepscope.whatif.change import Change
+from stepscope.whatif.prediction import MOST_TASKS, Baseline
 
 
 def graph_of(trace: Trace, step: int | None, rank: int | None) -> Graph:
@@ -45,17 +47,23 @@ def rank_changes(graph: Graph) -> Ranking:
         graph: of the steps as they were measured.
     """
     baseline = Baseline(graph)
-    gains: list[Prediction] = []
-    errors: dict[str, StepscopeError] = {}
-    for change in CHANGES.values():
-        if not change.ranked:
-            continue
-        try:
-            gains.append(baseline.predict_all([Request(change)])[0])
-        except StepscopeError as error:
-            errors[change.name] = error
+    changes = [change for change in CHANGES.values() if change.ranked]
+    tried = in_threads(lambda change: _tried(baseline, change), changes, len(graph), MOST_TASKS)
+    gains = [one for one in tried if isinstance(one, Prediction)]
+    errors = {
+        change.name: one
+        for change, one in zip(changes, tried, strict=True)
+        if not isinstance(one, Prediction)
+    }
     return Ranking(
         sorted(gains, key=lambda prediction: prediction.predicted_step_ms),
         {name: str(error).removeprefix(f"{name}: ") for name, error in errors.items()},
         [name for name, error in errors.items() if isinstance(error, NotMeasured)],
     )
+
+
+def _tried(baseline: Baseline, change: Change) -> Prediction | StepscopeError:
+    try:
+        return baseline.predict_all([Request(change)])[0]
+    except StepscopeError as error:
+        return error

@@ -12,6 +12,8 @@ from examples import assert_same
 
 import stepscope
 from stepscope import parallel
+from stepscope.graph import build_graph
+from stepscope.whatif.ranking import rank_changes
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,6 +31,23 @@ def test_threads_derive_the_same_tables(trace_file: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(parallel, "_MIN_ROWS", 0)
     monkeypatch.setattr(parallel, "usable_cores", lambda: 3)
     assert_same(stepscope.open(trace_file, cache=False), alone)
+
+
+def test_changes_tried_in_threads_predict_the_same(
+    trace_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = stepscope.open(trace_file, cache=False)
+    named = trace.with_metadata(devices=({"id": 0, "name": "NVIDIA A100", "computeMajor": 8},))
+    alone = rank_changes(build_graph(named))
+    assert len(alone.gains) >= 4
+    assert "amp" in {change for one in alone.gains for change in one.changes}
+    monkeypatch.setattr(parallel, "_MIN_ROWS", 0)
+    monkeypatch.setattr(parallel, "usable_cores", lambda: 3)
+    for _ in range(3):
+        again = stepscope.open(trace_file, cache=False).with_metadata(
+            devices=named.metadata.devices
+        )
+        assert rank_changes(build_graph(again)) == alone
 
 
 def test_results_are_in_order_and_an_error_is_raised() -> None:
