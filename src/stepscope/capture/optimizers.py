@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,7 +46,7 @@ class OptimizerWatch:
         self.timer: PartTimer | None = None
         self.names: OptimizerNames | None = None
         self._running: set[int] = set()
-        self._wrapped: list[tuple[type, Step, Step]] = []
+        self._originals: dict[Step, Step] = {}
         self._replaced: list[tuple[Any, Step, Step]] = []
         self._hook = torch_optimizer.register_optimizer_step_post_hook(self._after_step)
         self._profile_hook_step = _Optimizer.profile_hook_step
@@ -60,8 +61,10 @@ class OptimizerWatch:
         self._hook.remove()
         self._within_backward.close()
         _Optimizer.profile_hook_step = staticmethod(self._profile_hook_step)
-        for cls, ours, original in self._wrapped:
-            if vars(cls).get("step") is ours:
+        for cls in _subclasses(_Optimizer):
+            step = vars(cls).get("step")
+            if isinstance(step, FunctionType) and (original := self._originals.get(step)):
+                vars(original)["hooked"] = True  # torch has marked ours, and would wrap it again
                 type.__setattr__(cls, "step", original)
         for optimizer, ours, original in self._replaced:
             if vars(optimizer).get("step") is ours:
@@ -81,9 +84,7 @@ class OptimizerWatch:
             step: Any = vars(cls).get("step")
             if getattr(step, "hooked", False):
                 self.has_seen_one = True
-                ours = self._wrap(step)
-                type.__setattr__(cls, "step", ours)
-                self._wrapped.append((cls, ours, step))
+                type.__setattr__(cls, "step", self._wrap(step))
 
     def _wrap(self, step: Any) -> Step:
         def note_traced() -> None:
@@ -120,6 +121,7 @@ class OptimizerWatch:
                 timer.resume()
             return result
 
+        self._originals[watched] = step
         return watched
 
     def _range_of(self, optimizer: Any) -> Any:

@@ -1,5 +1,7 @@
 """Optimizer steps as seen from outside, and torch left as it was."""
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
@@ -121,6 +123,23 @@ def test_closing_leaves_torch_as_it_was():
     assert torch.optim.SGD.step is before[0]
     assert torch.optim.Optimizer.profile_hook_step is before[1]
     assert vars(optimizer).keys() == before[2].keys()
+
+
+def test_closing_leaves_classes_that_were_used_meanwhile_as_torch_makes_them():
+    class Mine(torch.optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    original = vars(Mine)["step"]
+    watch = OptimizerWatch(lambda _: None)
+    Mine([parameter()], lr=0.1)
+    watch.close()
+
+    assert inspect.unwrap(Mine.step, stop=lambda step: step is original) is original
+    assert Mine.step.__wrapped__ is original, "only torch's own wrapper is left"
+    before = Mine.step
+    Mine([parameter()], lr=0.1)
+    assert Mine.step is before, "torch does not wrap it again"
 
 
 def updating_in_hooks(weights):
