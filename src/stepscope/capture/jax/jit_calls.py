@@ -55,8 +55,7 @@ OnCall = Callable[[JitCall], None]
 class JitCallWatch:
     """Calls `on_call(call)` on the main thread, until closed.
 
-    JAX looks for its hook in an object of ours until then; the program's own hook is still
-    called.
+    The program's own hook is still called.
 
     Raises:
         CaptureError: this version of JAX has no such hook.
@@ -64,13 +63,7 @@ class JitCallWatch:
 
     def __init__(self, on_call: OnCall) -> None:
         self._on_call = on_call
-        try:
-            self._jax_state = api._post_hook_state
-            ours = type(self._jax_state)("stepscope", None, include_in_jit_key=False)
-            ours.set_global(self._returned)
-            api.jax_jit.set_post_hook_state(ours)
-        except (AttributeError, TypeError):
-            raise CaptureError(f"JAX {jax.__version__} has no hook for calls") from None
+        self._hook = _Hook(self._returned)
         self._restore: Callable[[], None] = lambda: None
         if (programs := getattr(pxla, "ExecuteReplicated", None)) is not None:
             self._restore = replace(programs, "__call__", self._around(programs.__call__))
@@ -78,7 +71,7 @@ class JitCallWatch:
 
     def close(self) -> None:
         """Leave JAX as it was."""
-        api.jax_jit.set_post_hook_state(self._jax_state)
+        self._hook.remove()
         self._restore()
         self._restore_gradients()
 
@@ -88,7 +81,7 @@ class JitCallWatch:
     def _returned(
         self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], outputs: Any
     ) -> None:
-        if (hook := self._jax_state.value) is not None:
+        if (hook := self._hook.of_program()) is not None:
             hook(function, arguments, keywords, outputs)
         if name := name_of(function):
 
@@ -113,6 +106,40 @@ class JitCallWatch:
     def _notify(self, call: JitCall) -> None:
         if threading.get_ident() == threading.main_thread().ident:
             self._on_call(call)
+
+
+class _Hook:
+    """JAX's hook after each call; before JAX 0.7 an attribute of the state of all threads.
+
+    Raises:
+        CaptureError: this version of JAX has none.
+    """
+
+    def __init__(self, hook: Callable[..., None]) -> None:
+        try:
+            state = getattr(api, "_post_hook_state", None)
+            if state is None:
+                self._install_attribute(api.jax_jit.global_state(), hook)
+            else:
+                self._install_state(state, hook)
+        except (AttributeError, TypeError):
+            raise CaptureError(f"JAX {jax.__version__} has no hook for calls") from None
+
+    of_program: Callable[[], Callable[..., None] | None]
+    remove: Callable[[], None]
+
+    def _install_state(self, state: Any, hook: Callable[..., None]) -> None:
+        ours = type(state)("stepscope", None, include_in_jit_key=False)
+        ours.set_global(hook)
+        api.jax_jit.set_post_hook_state(ours)
+        self.of_program = lambda: state.value
+        self.remove = lambda: api.jax_jit.set_post_hook_state(state)
+
+    def _install_attribute(self, state: Any, hook: Callable[..., None]) -> None:
+        before = state.post_hook
+        state.post_hook = hook
+        self.of_program = lambda: before
+        self.remove = lambda: setattr(state, "post_hook", before)
 
 
 def _memory_of(program: Any) -> Any:
