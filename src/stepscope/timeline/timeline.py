@@ -26,7 +26,7 @@ from stepscope.timeline.sections import TINY
 from stepscope.timeline.step_id import StepId
 from stepscope.trace.trace import Trace
 
-_KEPT_LEVELS = 1024
+_KEPT_LEVELS = 2048
 _OPENED_AHEAD = 32
 
 

@@ -5,7 +5,7 @@ import { requestKey, type Parameters } from "./request";
 import type * as wire from "./types";
 
 const KEPT_ANSWERS = 400;
-const KEPT_LEVELS = 1000;
+const KEPT_LEVELS = 2000;
 
 /** Which rows a table tells: of a rank, as means over its steps or of one. */
 export interface Scope {
