@@ -383,6 +383,7 @@ def test_a_file_shows_the_same_without_a_server(
         start.page.locator('.pane [data-key="stages"]').click()
         start.until("location.hash.includes('subject=module')")
         sent, shown = start.fragment, on_screen(start)
+        start.page.goto("about:blank")  # nobody asks a server that is gone
     start.context.set_offline(True)
     start.open(single_file_of(capture).as_uri(), f"#{sent}")
     assert on_screen(start) == shown

@@ -22,7 +22,8 @@ export function lookAhead(store: Store): void {
     const [client, { value, loading }] = [store.client.value, store.levels.value];
     const every = store.view.peek().every;
     if (!client || !value || loading || !store.host.live) return;
-    void ask(client, value, every, () => number === newest).catch(() => undefined);
+    const lasts = (): boolean => number === newest && navigator.onLine;
+    void ask(client, value, every, lasts).catch(() => undefined);
   });
 }
 
