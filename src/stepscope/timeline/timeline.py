@@ -26,7 +26,7 @@ from stepscope.timeline.sections import TINY
 from stepscope.timeline.step_id import StepId
 from stepscope.trace.trace import Trace
 
-_KEPT_LEVELS = 2048
+_KEPT_OPERATIONS = 25_000  # of levels that were opened: about 2 kB each
 _OPENED_AHEAD = 32
 
 
@@ -75,6 +75,7 @@ class Timeline:
         self.contents = Contents(trace)
         self.index = self.contents.index
         self._kept: dict[tuple[Path, bool], Level] = {}
+        self._kept_operations = 0
         self._keeping = Lock()
         self._opening = RLock()
         self._whole = _Whole()
@@ -247,9 +248,10 @@ class Timeline:
 
     def _keep(self, key: tuple[Path, bool], level: Level) -> None:
         with self._keeping:
+            self._kept_operations += len(level) - len(self._kept.pop(key, ()))
             self._kept[key] = level
-            if len(self._kept) > _KEPT_LEVELS:
-                self._kept.pop(next(iter(self._kept)))
+            while self._kept_operations > _KEPT_OPERATIONS and len(self._kept) > 1:
+                self._kept_operations -= len(self._kept.pop(next(iter(self._kept))))
 
     def _inside(self, path: Path, every: bool) -> Level:
         above, number = self._find(path)

@@ -53,6 +53,25 @@ def test_the_first_level_is_the_steps(step: Timeline) -> None:
     assert step.level().costs.events.tolist() == [18]
 
 
+def test_levels_are_forgotten_by_their_operations_the_oldest_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each step has a level of four pieces; there is room for two, and for the list of steps."""
+    monkeypatch.setattr("stepscope.timeline.timeline._KEPT_OPERATIONS", 12)
+    timeline = drawn("\n".join(
+        f"main | {at} {at + 10} | ProfilerStep#{at}\nmain | {at} {at + 3} | aten::mm\n"
+        f"main | {at + 4} {at + 6} | Optimizer.step#SGD.step" for at in (0, 10, 20)
+    ))  # fmt: skip
+    first, second, third = timeline.level().operations
+    levels = {one.id: timeline.level(one.id) for one in (first, second, third)}
+    assert [len(level) for level in levels.values()] == [4, 4, 4]
+    assert timeline.level(third.id) is levels[third.id]
+    assert timeline.level(second.id) is levels[second.id]
+    again = timeline.level(first.id)
+    assert again is not levels[first.id]
+    assert rows(again) == rows(levels[first.id])
+
+
 def test_one_begins_with_the_slowest_step() -> None:
     timeline = drawn("""
         main | 0   10 | ProfilerStep#1

@@ -15,6 +15,7 @@ EXPLAINS = ("communication",)
 NOTICE = True  # also where ranks wait for each other, which no faster collective changes
 LEAST = 0.05
 LEAST_MS = 0.001
+LEAST_GAIN = 0.01  # of the step
 ADVICE = (
     "Overlap collectives with backward (DistributedDataParallel, bucket_cap_mb, FSDP "
     "prefetching), send less data (16 bits) or send less often (gradient accumulation with "
@@ -40,8 +41,9 @@ JAX = (
 def exposed_communication(context: RuleContext) -> Iterator[Finding]:
     """Communication that overlaps no other work of the device.
 
-    Silent below 5 % of the step. On a CPU, only time in which the training loop waits in a
-    collective counts.
+    Silent below 5 % of the step, and where collectives that take no time gain less than 1 %, unless
+    ranks wait for each other. On a CPU, only time in which the training loop waits in a collective
+    counts.
     """
     rows = context.find(category="communication", on_device=context.has_device)
     if not len(rows):
@@ -55,6 +57,8 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
     hidden = device.overlapped_ms if device else whole - exposed
     gain = _gain(context, exposed)
     waits = context.job is not None and gain.ms < LEAST * exposed
+    if not waits and gain.ms < LEAST_GAIN * context.step_ms:
+        return  # the CPU, or other work, would take as long
     advice = EXCHANGES if _exchanges(context, rows) else ADVICE
     yield context.finding(
         f"Communication is exposed for {rounded(exposed)} ms of the step "
