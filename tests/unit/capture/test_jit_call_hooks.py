@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +25,13 @@ def train_step(params: int) -> int:
 
 
 train_step.__module__ = "train"
-train_step.__wrapped__ = train_step  # type: ignore[attr-defined]
+
+
+@wraps(train_step)
+def compiled(params: int) -> int:
+    return train_step(params)
+
+
 Hook = Callable[..., None]
 
 
@@ -39,7 +46,7 @@ def test_before_jax_0_7_the_hook_is_an_attribute(monkeypatch: pytest.MonkeyPatch
     older(monkeypatch, state)
     calls: list[JitCall] = []
     watch = JitCallWatch(calls.append)
-    state.post_hook(train_step, (1,), {}, 2)
+    state.post_hook(compiled, (1,), {}, 2)
     assert [(call.name, call.inputs, call.outputs) for call in calls] == [
         ("train_step", ((1,), {}), 2)
     ]
@@ -53,9 +60,9 @@ def test_the_hook_of_the_program_is_still_called(monkeypatch: pytest.MonkeyPatch
     older(monkeypatch, state)
     of_program: Hook = state.post_hook
     watch = JitCallWatch(lambda call: None)
-    state.post_hook(train_step, (1,), {}, 2)
+    state.post_hook(compiled, (1,), {}, 2)
     watch.close()
-    assert called == [(train_step, (1,), {}, 2)]
+    assert called == [(compiled, (1,), {}, 2)]
     assert state.post_hook is of_program
 
 
