@@ -6,7 +6,7 @@ import type { Level } from "../model/level";
 import type { Store } from "./store";
 
 /** Between two answers others have their turn, ms. */
-const PAUSE_MS = 30;
+const PAUSE_MS = 150;
 const MOST_STEPS = 8;
 const MOST_OPERATIONS = 5;
 
