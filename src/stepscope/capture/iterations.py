@@ -27,7 +27,6 @@ from stepscope.capture.patch import replace
 from stepscope.capture.step_detector import Kind, StepDetector
 
 _Batches: Any = dataloader._BaseDataLoaderIter
-# `backward` and `grad` both call it; torch before 2.2 does not have it.
 
 
 class DataLoading:

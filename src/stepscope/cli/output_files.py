@@ -24,9 +24,8 @@ def write_text(out: Path, text: str) -> None:
         if out.exists() and not out.is_file():
             out.write_text(text, "utf-8", "backslashreplace")
         else:
-            _write_whole(
-                out, text.encode("utf-8", "backslashreplace")
-            )  # a file's name is any bytes
+            data = text.encode("utf-8", "backslashreplace")  # a file's name is any bytes
+            _write_whole(out, data)
     except OSError as error:
         raise ServeError(f"{out}: cannot be written: {error.strerror}") from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,6 +10,7 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
+from stepscope.whatif.parts.optimizer_steps import FUSIBLE, optimizer_class
 
 CAUSE = "optimizer"
 EXPLAINS = ("host", "launch")
@@ -19,10 +19,8 @@ _FUSED = r"_fused_|[Ff]used_?(Adam|SGD|LAMB|Adagrad|adam|sgd)|FusedOptimizer"
 _FOREACH = r"^aten::_foreach_"
 _STEP = r"^Optimizer\.step#"
 _UPDATE = rf"{_STEP}(?!LBFGS\.|SparseAdam\.)"
-_CLASS = re.compile(r"^Optimizer\.step#(\w+)\.step")
 # What torch.optim takes for each class: PyTorch 2.x, `help(torch.optim.Adam)` and so on.
-FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
-FOREACH = (*FUSED, "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
+FOREACH = (*FUSIBLE, "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
 LIBRARIES = {
     "transformers": "Set optim='adamw_torch_fused' in TrainingArguments.",
     "timm": "Run with --opt adamw and --opt-kwargs fused=True.",
@@ -52,15 +50,14 @@ def optimizer_loop(context: RuleContext) -> Iterator[Finding]:
 
 
 def _by_form(context: RuleContext, updates: Rows) -> list[tuple[tuple[str, ...], Rows]]:
-    """Classes with their updates, the longest first: one by one, or all that torch.optim fuses."""
+    """Classes with their updates: each by itself, and those that torch.optim fuses as one."""
     of_class: dict[str, list[int]] = {}
     for row in updates.tolist():
-        found = _CLASS.match(context.name(row))
-        of_class.setdefault(found[1] if found else "", []).append(row)
+        of_class.setdefault(optimizer_class(context.name(row)), []).append(row)
     time = context.events["duration_ns"]
     ordered = sorted(of_class, key=lambda name: -int(time[of_class[name]].sum()))
-    fusible = tuple(name for name in ordered if name in FUSED)
-    groups = [(name,) for name in ordered if name not in FUSED] + [fusible] * bool(fusible)
+    fusible = tuple(name for name in ordered if name in FUSIBLE)
+    groups = [(name,) for name in ordered if name not in FUSIBLE] + [fusible] * bool(fusible)
     return [(names, np.sort(np.concatenate([of_class[one] for one in names]))) for names in groups]
 
 
@@ -108,7 +105,7 @@ def _libraries(names: tuple[str, ...]) -> dict[str, str]:
 
 def _advice(context: RuleContext, names: tuple[str, ...], looped: bool) -> str:
     """The option that these classes take and that helps; empty if there is none."""
-    if names and names[0] in FUSED:
+    if names and names[0] in FUSIBLE:
         made = " and ".join(f"torch.optim.{name}(..., fused=True)" for name in names)
         return f"Create the optimizer{'s' * (len(names) > 1)} with fused=True: {made}."
     name = (*names, "")[0]
@@ -131,14 +128,14 @@ def _advice(context: RuleContext, names: tuple[str, ...], looped: bool) -> str:
 
 def _options(context: RuleContext, names: tuple[str, ...]) -> dict[str, str | None]:
     """The arguments that `_advice` means, for a class that takes them."""
-    if names and names[0] in FUSED:
+    if names and names[0] in FUSIBLE:
         return {"foreach": None, "fused": "True"}
     return {"foreach": "True"} if names and names[0] in FOREACH and context.has_device else {}
 
 
 def _gain(context: RuleContext, names: tuple[str, ...], work: Rows, updates: Rows | None) -> Gain:
     evidence = work if updates is None else updates
-    if (not names or names[0] in FUSED) and context.whatif("fused_optimizer"):
+    if (not names or names[0] in FUSIBLE) and context.whatif("fused_optimizer"):
         return context.gain(evidence, "fused_optimizer")
     others = updates is not None and len(updates) < len(context.find(_UPDATE))
     if updates is not None and (others or not context.has_device):
