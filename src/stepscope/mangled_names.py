@@ -98,7 +98,7 @@ class _Reader:
     def _type(self, depth: int) -> str:
         if found := _TYPE.match(self.text, self.at):
             self.at = found.end()
-            return _TYPES[found[1]] if found[1] in _TYPES else "…"
+            return _TYPES.get(found[1], "…")
         self._match(_MODIFIERS)
         return self.name(depth)
 
