@@ -30,7 +30,7 @@ def remove(graph: Graph, tasks: Mask, calls: bool = True) -> Graph:
 
 def removed_by(graph: Graph, tasks: Mask, calls: bool = True) -> Mask:
     """All tasks that `remove` with these arguments removes, bool, shape (tasks,)."""
-    gone = tasks & (graph.tasks["mark"] == 0)
+    gone: Mask = tasks & (graph.tasks["mark"] == 0)
     return gone | _only_launch(graph, gone & graph.on_device) if calls else gone
 
 
