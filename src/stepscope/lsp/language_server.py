@@ -104,6 +104,7 @@ class StepscopeServer(LanguageServer):
     async def close(self) -> None:
         """Stop running background work."""
         await self.jobs.close()
+        self.protocol.abandon_requests()
         await self.measure.close()
 
     # -- measuring

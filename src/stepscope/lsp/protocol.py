@@ -47,6 +47,12 @@ class AnsweringProtocol(LanguageServerProtocol):
         else:
             self._send_response(message.id, error=refusal.to_response_error())
 
+    def abandon_requests(self) -> None:
+        """The client has gone: what waits for its answers ends."""
+        for future in list(self._request_futures.values()):
+            future.cancel()
+        self._request_futures.clear()
+
     def _refusal(self, message: Any) -> JsonRpcException | None:
         if isinstance(message, Unreadable):
             return message.error
