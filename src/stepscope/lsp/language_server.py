@@ -75,6 +75,8 @@ class StepscopeServer(LanguageServer):
         measure: measures an entry file.
     """
 
+    protocol: AnsweringProtocol
+
     def __init__(self, measure: Measure) -> None:
         super().__init__(
             "stepscope",
