@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 from lsprotocol import types as lsp
@@ -100,6 +102,23 @@ def test_stopping_it_in_the_editor_cancels():
         return stopped
 
     assert asyncio.run(scenario()) == ["stopped"]
+
+
+def test_nothing_of_an_editor_that_has_gone_is_kept():
+    async def scenario() -> weakref.ref[Any]:
+        client = Client(Opens())
+        await client.start(run_scripts="never")
+        token = lsp.WorkDoneProgressCreateParams(token="stepscope 1")
+        asking = client.server.protocol.send_request_async(
+            lsp.WINDOW_WORK_DONE_PROGRESS_CREATE, token
+        )
+        await client.server.close()
+        await asyncio.wait([asking])
+        return weakref.ref(client.server.protocol)
+
+    gone = asyncio.run(scenario())
+    gc.collect()
+    assert gone() is None
 
 
 def test_an_editor_that_leaves_without_an_answer_leaves_nothing_that_waits():
