@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from stepscope.arrays import Mask
+
 KINDS = ("healthy", "slow_node", "slow_device", "loader_stall", "slow_link", "imbalanced_expert")
 # Faults that come and go, grow, or overlap.
 FURTHER = (
@@ -89,6 +93,28 @@ class Fault:
     def to_json(self) -> dict[str, Any]:
         """The truth, for a file next to the job."""
         return asdict(self)
+
+
+def as_drawn(fault: Fault, slow: Mask) -> Fault:
+    """A fault whose steps are drawn, with the ranks and steps that were.
+
+    What happens once to a rank is chance, and so is what happens to a few ranks, once to each.
+
+    Args:
+        fault: as planted.
+        slow: which ranks are slow in which steps, shape (ranks, steps).
+    """
+    if not fault.is_finding or not slow.any():
+        return replace(fault, is_finding=False)
+    ranks, steps = (np.flatnonzero(slow.any(axis=axis)).tolist() for axis in (1, 0))
+    together = fault.together or bool(fault.period)
+    often = len(steps) > 1 if len(fault.ranks) == 1 else len(ranks) >= max(4, len(slow) / 5)
+    return replace(
+        fault, ranks=tuple(ranks), steps=(steps[0], steps[-1]), loose=0,
+        period=fault.period if len(steps) > 2 else 0,
+        cause=fault.cause if len(steps) > 2 or fault.cause != "every 10th step" else "late",
+        is_finding=together or (often and int(slow.sum(axis=1).max()) > 1),
+    )  # fmt: skip
 
 
 HEALTHY = Fault("healthy", is_finding=False)

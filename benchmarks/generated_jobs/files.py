@@ -23,7 +23,7 @@ def write_job(job: Job, folder: Path) -> Path:
         node.mkdir(parents=True, exist_ok=True)
         write_rank(job, rank, node / f"rank{rank}.json")
     folder.with_name(f"{folder.name}.truth.json").write_text(
-        json.dumps([one.to_json() for one in job.faults], indent=1)
+        json.dumps([one.to_json() for one in job.planted], indent=1)
     )
     return folder
 

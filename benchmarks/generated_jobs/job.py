@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from generated_jobs.faults import RANKS_PER_NODE, Fault
+from generated_jobs.faults import RANKS_PER_NODE, Fault, as_drawn
 from generated_jobs.template import Pieces, Template
-from stepscope.arrays import Floats, Ids, Times
+from stepscope.arrays import Floats, Ids, Mask, Times
 
 _CLASSES = ("busy", "host", "loading", "expert", "other")
 _WITHIN, _BETWEEN = 100.0, 10.0  # bus bandwidth within and between machines, bytes per ns
@@ -114,8 +114,16 @@ class Job:
             for name in fault.work:
                 factors[:, :, _CLASSES.index(name)] *= self._factor(fault)
 
-    def _factor(self, fault: Fault) -> Floats:
-        """How much longer a fault makes the work that it concerns, shape (ranks, steps)."""
+    @cached_property
+    def planted(self) -> tuple[Fault, ...]:
+        """The faults as they came out: where steps are drawn, those of this job."""
+        return tuple(
+            as_drawn(one, self._concerned(one)) if one.each or one.period else one
+            for one in self.faults
+        )
+
+    def _concerned(self, fault: Fault) -> Mask:
+        """Which ranks are slow in which steps, shape (ranks, steps)."""
         first, last = fault.span(self.steps)
         step = np.arange(self.steps)
         inside = (step >= first) & (step <= last)
@@ -127,6 +135,12 @@ class Job:
             dice = np.random.default_rng(self.seed + 1000)
             drawn = dice.random(concerned.shape)
             concerned &= (drawn[:1] if fault.together else drawn) < fault.each
+        return concerned
+
+    def _factor(self, fault: Fault) -> Floats:
+        """How much longer a fault makes the work that it concerns, shape (ranks, steps)."""
+        first, last = fault.span(self.steps)
+        step, concerned = np.arange(self.steps), self._concerned(fault)
         rising = fault.ramp or (last - first + 1 if fault.grows else 1)
         grown = np.clip((step - first + 1) / rising, 0, 1)
         return np.where(concerned, 1 + (fault.factor - 1) * grown, 1.0)

@@ -31,18 +31,11 @@ class StepscopeError(Exception):
     exit_code = 2
 
 
-class _OfFile(StepscopeError):
-    """May quote what a file holds: line ends and control characters are shown as escapes."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__("".join(map(_visible, message)))
-
-
-class IngestError(_OfFile):
+class IngestError(StepscopeError):
     """A file cannot be read as a trace."""
 
 
-class TraceError(_OfFile):
+class TraceError(StepscopeError):
     """A trace lacks a requested table, column or step."""
 
 
@@ -50,7 +43,7 @@ class QueryError(StepscopeError):
     """The SQL of `stepscope query` is wrong."""
 
 
-class GraphError(_OfFile):
+class GraphError(StepscopeError):
     """A dependency graph, or a change of it, is inconsistent."""
 
 
@@ -110,10 +103,6 @@ class ServeError(StepscopeError):
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
         self.status = status
-
-
-def _visible(char: str) -> str:
-    return char if char.isprintable() else ascii(char)[1:-1]
 
 
 def one_line(error: BaseException) -> str:

@@ -75,8 +75,6 @@ class StepscopeServer(LanguageServer):
         measure: measures an entry file.
     """
 
-    protocol: AnsweringProtocol
-
     def __init__(self, measure: Measure) -> None:
         super().__init__(
             "stepscope",
@@ -106,7 +104,6 @@ class StepscopeServer(LanguageServer):
     async def close(self) -> None:
         """Stop running background work."""
         await self.jobs.close()
-        self.protocol.abandon_requests()
         await self.measure.close()
 
     # -- measuring

@@ -27,6 +27,7 @@ _MOST_CALLS = 1200
 _MOST_KINDS = 100
 _MOST_PLACES = 100
 _LETTERS = 60
+_ROUNDING_NS = 100  # of starts and durations: work that begins so much before a call's end follows
 _QUEUED_NS = 10_000  # a call that begins so soon after another of its stream had queued
 _WAKING_NS = 100_000  # the thread that waited may go on before the call's end is noted
 _PEER = {"send": "Dst Rank", "recv": "Src Rank"}
@@ -242,7 +243,7 @@ def _device_timeline(
     work = work[np.argsort(events["start_ns"][work], kind="stable")]
     begin = events["start_ns"][work]
     reach = np.maximum.accumulate(begin + events["duration_ns"][work])
-    before = np.searchsorted(begin, end, side="left")  # work that began before the call ended
+    before = np.searchsorted(begin, end - _ROUNDING_NS, side="left")  # began before the end
     busy_until = np.where(before > 0, np.append(reach, 0)[before - 1], start)
     following = np.minimum(before, max(len(work) - 1, 0))
     has_next = before < len(work)

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from stepscope.arrays import Ids, Mask
+from stepscope.ranks.collectives import bus_bandwidth
 from stepscope.ranks.job_table import JobTable
 from stepscope.ranks.replay import Replay
 from stepscope.ranks.straggler_search import Found
@@ -85,16 +86,26 @@ def _less_work(one: Found, table: JobTable, replay: Replay) -> Replay:
 
 
 def _faster_link(one: Straggler, table: JobTable, replay: Replay) -> Replay:
-    concerned = _meetings(one, table, replay)
-    return replay.with_transfer(
-        np.where(concerned, replay.transfer / (1 + one.excess), replay.transfer)
-    )
+    """The link as fast as others like it; what passes through it saves as much for each byte."""
+    keys = replay.matched.keys
+    own = _meetings([key.name in one.groups for key in keys], one, table, replay)
+    if not own.any():
+        return replay
+    transfer = np.where(own, replay.transfer / (1 + one.excess), replay.transfer)
+    passes = [f"{key.kind} of {key.name}" in one.through for key in keys]
+    wider = np.flatnonzero(_meetings(passes, one, table, replay))
+    if len(wider):
+        matched = replay.matched
+        rate = float(np.nanmedian(bus_bandwidth(matched, np.flatnonzero(own))))
+        on_wire = bus_bandwidth(matched, wider) * matched.transfer_ns[wider]
+        saved = np.nan_to_num(on_wire / rate * (1 - 1 / (1 + one.excess)))
+        transfer[wider] = np.maximum(transfer[wider] - saved, transfer[wider] / (1 + one.excess))
+    return replay.with_transfer(transfer)
 
 
-def _meetings(one: Straggler, table: JobTable, replay: Replay) -> Mask:
-    """The meetings of the slow process groups, in the steps concerned."""
+def _meetings(keys: list[bool], one: Straggler, table: JobTable, replay: Replay) -> Mask:
+    """The meetings of some of the keys, in the steps in which a link is slow."""
     matched = replay.matched
-    keys = [key.name in one.groups for key in matched.keys]
     call = matched.first
     first, last = one.steps or (table.steps[0], table.steps[-1])
     step = np.array(table.steps)[matched.columns.step[call]]

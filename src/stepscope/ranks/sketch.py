@@ -23,7 +23,7 @@ from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.trace import Trace
 
-VERSION = 8
+VERSION = 9
 UNKNOWN_RANK = -1
 _MOST_STEPS = 200
 

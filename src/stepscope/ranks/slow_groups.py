@@ -8,12 +8,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.arrays import Floats, Ids, Mask
-from stepscope.ranks.slow_steps import PERSISTENT, SlowSteps, beyond_chance, grown, slow_steps
+from stepscope.ranks.excess_work import ExcessWork
+from stepscope.ranks.slow_steps import (
+    PERSISTENT,
+    SlowSteps,
+    grown,
+    is_no_chance,
+    is_rare,
+    slow_steps,
+)
 
 _IN_TURN_RANKS = 0.2  # of the ranks pause now and then
 _IN_TURN_STEPS = 0.01  # of the steps of all ranks
 _LEAST_RANKS = 4
 _LEAST_PAUSES = 2  # of most of them: what happens once is chance
+_OFTEN = 0.03  # of the steps of all ranks: then of one of them is enough, as in jobs of few steps
+_TOGETHER = 0.5  # of what a unit works longer: each of its ranks does as much
+_STRETCH_OF_UNIT = 0.9  # of its slow steps: of several ranks, a single step is no chance
+_SAME_STEPS = 0.5  # of the steps of two ranks: with more in common, they do not pause in turn
 _ALIKE = 0.2  # of the excess: machines that differ by less are slow alike
 
 
@@ -35,52 +47,73 @@ class SlowGroup:
         same = self.steps.overlap(other.steps) > PERSISTENT
         return set(self.rows) <= set(other.rows) and (same or (other.steps.grows and left_out <= 1))
 
+    def is_within(self, other: SlowGroup) -> bool:
+        """Whether these are the same ranks as of another group, in some of its steps."""
+        inside = bool((other.steps.when | ~self.steps.when).all())
+        return set(self.rows) == set(other.rows) and inside
 
-def groups_of(slow: Mask, excess: Floats, units: Sequence[Ids]) -> list[SlowGroup]:
-    """Ranks that are slow in the same steps: of one unit, such as a machine.
 
-    A rank that is slow only now and then counts if that is no chance.
+def groups_of(work: ExcessWork, units: Sequence[Ids]) -> tuple[list[SlowGroup], Mask | None]:
+    """Ranks that are slow in the same steps, and ranks that pause in turn.
+
+    Ranks that are slow only in some steps count if that is no chance.
 
     Args:
-        slow: whether a rank is slow in a step, shape (ranks, steps).
-        excess: how much longer it works, same shape.
-        units: numbers of a unit for each rank, -1 for none, shape (ranks,): of all but the last
-            kind of unit, a group must have all the ranks.
+        work: how much longer each rank works.
+        units: numbers of a unit such as a machine for each rank, -1 for none, shape (ranks,): of
+            all but the last kind of unit, a group must have all the ranks.
+
+    Returns:
+        The groups, and in which steps ranks pause, shape (ranks, steps); None if none do.
     """
+    groups = [one for unit in units for one in _whole_units(work, unit)]
+    rest = work.without([row for one in groups for row in one.rows])
+    pausing = pauses_in_turn(rest.slow)
+    rest = rest.without(pausing)
     steps = {
-        row: grown(found, excess[row])
-        for row in np.flatnonzero(slow.any(axis=1)).tolist()
-        if (found := slow_steps(slow[row])) is not None
+        row: grown(found, rest.excess[row])
+        for row in np.flatnonzero(rest.slow.any(axis=1)).tolist()
+        if (found := slow_steps(rest.slow[row], least=1)) is not None
     }
-    groups = [one for unit in units[:-1] for one in _whole_units(steps, unit)]
-    groups += _joined(_of_one_unit(steps, units[-1]), excess, units[-1])
-    certain = beyond_chance(slow)
-    return [
-        _settled(one, slow, excess)
-        for one in groups
-        if not one.steps.recurs or len(one.rows) > 1 or certain[one.rows[0]]
-    ]
+    some = [_settled(one, rest) for one in _of_one_unit(steps, units[-1])]
+    ranks = len(work.excess)
+    certain = [one for one in some if is_no_chance(rest.slow, one.rows, one.steps, ranks)]
+    joined = _joined([*groups, *certain], work.excess, units[-1])
+    if not pausing:
+        return joined, None
+    paused = np.zeros_like(work.slow)
+    paused[pausing] = work.slow[pausing]
+    return joined, paused
 
 
-def _settled(group: SlowGroup, slow: Mask, excess: Floats) -> SlowGroup:
+def _settled(group: SlowGroup, work: ExcessWork) -> SlowGroup:
     """The group with the steps in which most of its ranks are slow."""
-    most = slow_steps(np.median(slow[group.rows], axis=0) > 0.5)
-    steps = group.steps if most is None else grown(most, np.median(excess[group.rows], axis=0))
-    return SlowGroup(group.rows, steps)
+    most = slow_steps(np.median(work.slow[group.rows], axis=0) > 0.5, least=1)
+    if most is None:
+        return group
+    return SlowGroup(group.rows, grown(most, np.median(work.excess[group.rows], axis=0)))
 
 
-def _whole_units(steps: dict[int, SlowSteps], unit: Ids) -> list[SlowGroup]:
-    """Units of which all ranks are slow together; `steps` loses them."""
+def _whole_units(work: ExcessWork, unit: Ids) -> list[SlowGroup]:
+    """Units of which all ranks are slow together, which shows where a single rank's noise hides it.
+
+    A unit is half of the ranks at most.
+    """
+    members = {
+        number: np.flatnonzero(unit == number).tolist()
+        for number in np.unique(unit[unit >= 0]).tolist()
+    }
+    members = {number: rows for number, rows in members.items() if 1 < len(rows) <= len(unit) / 2}
     groups = []
-    for number in sorted({unit[row] for row in steps} - {-1}):
-        rows = np.flatnonzero(unit == number).tolist()
-        if not 1 < len(rows) <= len(unit) / 2 or not all(row in steps for row in rows):
+    for rows, excess, slow in work.of_units(list(members.values())):
+        steps = slow_steps(slow, least=1, stretch=_STRETCH_OF_UNIT)
+        if steps is None:
             continue
-        first = steps[rows[0]]
-        if all(steps[row].overlap(first) > PERSISTENT for row in rows):
-            groups.append(SlowGroup(rows, first))
-            for row in rows:
-                del steps[row]
+        together = np.median(work.excess[rows][:, slow], axis=1)
+        if together.min() > _TOGETHER * np.median(together) and is_no_chance(
+            work.slow, rows, steps, len(members)
+        ):
+            groups.append(SlowGroup(rows, grown(steps, excess)))
     return groups
 
 
@@ -116,6 +149,38 @@ def _joined(groups: Sequence[SlowGroup], excess: Floats, unit: Ids) -> list[Slow
     return joined
 
 
+def pauses_in_turn(slow: Mask) -> list[int]:
+    """The ranks that are slow now and then, each in other steps, if those are many.
+
+    A rank that is slow far more often than these is none of them.
+
+    Args:
+        slow: whether a rank is slow in a step, shape (ranks, steps).
+    """
+    counts = slow.sum(axis=1)
+    rows = [
+        row for row in np.flatnonzero(counts).tolist() if _pauses_like_others(counts, row, slow)
+    ]
+    pauses = np.zeros_like(slow)
+    pauses[rows] = slow[rows]
+    return rows if in_turn(pauses) and _at_other_times(slow[rows]) else []
+
+
+def _pauses_like_others(counts: Ids, row: int, slow: Mask) -> bool:
+    """Whether a rank pauses no more often than those of the others that pause."""
+    others = np.delete(counts, row)
+    return not is_rare(int(counts[row]), slow.shape[1], others[others > 0], len(others) + 1)
+
+
+def _at_other_times(slow: Mask) -> bool:
+    """Whether two ranks that pause mostly do so in different steps."""
+    together = slow.astype(np.int64) @ slow.T.astype(np.int64)
+    alone = np.diag(together)
+    share = together / np.minimum(alone[:, None], alone[None, :])
+    pairs = len(slow) * (len(slow) - 1)
+    return bool((share.sum() - len(slow)) / max(pairs, 1) <= _SAME_STEPS)
+
+
 def in_turn(slow: Mask) -> bool:
     """Whether many ranks are slow now and then, each in other steps.
 
@@ -124,8 +189,7 @@ def in_turn(slow: Mask) -> bool:
     """
     pauses = slow.sum(axis=1)
     pauses = pauses[pauses > 0]
-    return bool(
-        len(pauses) >= max(_LEAST_RANKS, _IN_TURN_RANKS * len(slow))
-        and np.median(pauses) >= _LEAST_PAUSES
-        and slow.mean() >= _IN_TURN_STEPS
-    )
+    if len(pauses) < max(_LEAST_RANKS, _IN_TURN_RANKS * len(slow)):
+        return False
+    again = np.median if slow.mean() < _OFTEN else np.max
+    return bool(again(pauses) >= _LEAST_PAUSES and slow.mean() >= _IN_TURN_STEPS)

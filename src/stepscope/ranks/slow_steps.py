@@ -7,17 +7,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.arrays import Floats, Mask
+from stepscope.arrays import Floats, Ids, Mask
 
 PERSISTENT = 0.8  # of the steps
 _LEAST_STEPS = 3
 _GAP = 2  # a step that is not slow outweighs so many that are
 _STRETCH = 0.7  # of the slow steps: a stretch holds as many
-_CHANCE = 0.01  # that a rank of a healthy job is slow so often
-_HICCUPS = 0.25  # slow steps of a healthy rank, at least
+_CHANCE = 0.01  # that anything in a healthy job is slow so often
+_HICCUPS = 0.004  # of the steps of a healthy rank are slow, at least
+_FEW = 0.25  # of the ranks: so many that are slow as often do not count as healthy ones
+_LEAST_PERIOD = 3
 _GROWTH = 2.0  # how much larger the excess is at the end than at the beginning
 _FIT = 0.7  # of the variance: a growing excess grows steadily
-_LEAST_FIT = 6
+_LEAST_FIT = 4
+_BEGUN = 0.5  # of the fitted excess: a step with less is before it began
 
 
 class SlowSteps(NamedTuple):
@@ -41,7 +44,9 @@ class SlowSteps(NamedTuple):
     @property
     def period(self) -> int:
         """Every how many steps it recurs; 0 where that varies."""
-        gaps = set(np.diff(np.flatnonzero(self.when)).tolist()) if self.recurs else set()
+        if not self.recurs or self.number < _LEAST_PERIOD:
+            return 0
+        gaps = set(np.diff(np.flatnonzero(self.when)).tolist())
         return int(gaps.pop()) if len(gaps) == 1 else 0
 
     @property
@@ -55,11 +60,15 @@ class SlowSteps(NamedTuple):
         return float(both / max(1, either))
 
 
-def slow_steps(slow: Mask) -> SlowSteps | None:
-    """All steps, the stretch that holds most slow steps, or single ones; None for one or two.
+def slow_steps(
+    slow: Mask, least: int = _LEAST_STEPS, stretch: float = _STRETCH
+) -> SlowSteps | None:
+    """All steps, the stretch that holds most slow steps, or single ones; None for too few.
 
     Args:
         slow: whether it is slow, shape (steps,).
+        least: how many steps are enough.
+        stretch: the share of the slow steps that a stretch holds at least.
 
     Example:
         >>> slow_steps(np.array([0, 0, 1, 1, 1, 1, 0, 0], bool)).when.nonzero()[0].tolist()
@@ -67,11 +76,11 @@ def slow_steps(slow: Mask) -> SlowSteps | None:
     """
     if slow.mean() >= PERSISTENT:
         return SlowSteps(np.ones(len(slow), np.bool_))
-    if slow.sum() < _LEAST_STEPS:
+    if slow.sum() < least:
         return None
     start, end = _densest(slow)
     inside = int(slow[start:end].sum())
-    if inside < max(_LEAST_STEPS, _STRETCH * slow.sum()):
+    if inside < max(least, stretch * slow.sum()):
         return SlowSteps(slow.copy(), recurs=True)
     when = np.zeros(len(slow), np.bool_)
     when[start:end] = True
@@ -93,12 +102,54 @@ def beyond_chance(slow: Mask) -> Mask:
     Args:
         slow: whether a rank is slow in a step, shape (ranks, steps).
     """
-    ranks, steps = slow.shape
-    counts = slow.sum(axis=1)
-    rate = min(max(float(np.percentile(counts, 75)), _HICCUPS) / steps, 1.0)
-    tail = np.array([_at_least(count, steps, rate) for count in range(steps + 1)])
-    result: Mask = tail[counts] * ranks < _CHANCE
+    result = np.zeros(len(slow), np.bool_)
+    for row in np.flatnonzero(slow.any(axis=1)).tolist():
+        steps = slow_steps(slow[row], least=1)
+        result[row] = steps is not None and is_no_chance(slow, [row], steps, len(slow))
     return result
+
+
+def is_no_chance(slow: Mask, rows: list[int], steps: SlowSteps, candidates: int) -> bool:
+    """Whether ranks are slow together more often than ranks that are as slow as the others.
+
+    Args:
+        slow: whether a rank is slow in a step, shape (ranks, steps).
+        rows: the ranks that are slow in the same steps, by position.
+        steps: in which.
+        candidates: how many such groups of ranks there are in the job.
+    """
+    if steps.when.all():
+        return True
+    counts = slow.sum(axis=1)
+    count = int(np.median(slow[rows][:, steps.when].sum(axis=1)))
+    span = len(steps.when) if steps.recurs else steps.number
+    places = len(steps.when) - span + 1
+    chance = places * _at_least(count, span, _usual_rate(counts, rows, len(steps.when)))
+    return chance ** len(rows) * candidates < _CHANCE
+
+
+def is_rare(count: int, steps: int, others: Ids, candidates: int) -> bool:
+    """Whether a rank is slow in more steps than others would be by chance.
+
+    Args:
+        count: in how many steps it is slow.
+        steps: how many there are.
+        others: in how many steps each of the others is slow.
+        candidates: how many ranks could be slow as often.
+    """
+    rate = (others.sum() + 0.5) / (len(others) * steps + 1)
+    return _at_least(count, steps, min(float(rate), 1.0)) * candidates < _CHANCE
+
+
+def _usual_rate(counts: Ids, rows: list[int], steps: int) -> float:
+    """In how many of its steps another rank is slow; a few that are slow as often do not count."""
+    others = np.ones(len(counts), np.bool_)
+    others[rows] = False
+    alike = others & (counts >= counts[rows].max())
+    if alike.mean() <= _FEW:
+        others &= ~alike
+    rate = (counts[others].sum() + 0.5) / (others.sum() * steps + 1)
+    return min(max(float(rate), _HICCUPS), 1.0)
 
 
 def _at_least(count: int, steps: int, rate: float) -> float:
@@ -126,7 +177,10 @@ def grown(steps: SlowSteps, excess: Floats) -> SlowSteps:
     if not (slope > 0 and explained > _FIT and last > _GROWTH * max(first, 0.0)):
         return steps
     when = steps.when.copy()
-    when[max(int(np.ceil(-base / slope)), 0) : at[0]] = True
+    fitted = base + slope * np.arange(at[0])
+    begun = (fitted > -slope / 4) & (excess[: at[0]] > _BEGUN * fitted - slope / 4)
+    begin = int(np.flatnonzero(~begun).max(initial=-1)) + 1
+    when[begin : at[0]] = True
     return SlowSteps(when, grows=True)
 
 
@@ -134,6 +188,8 @@ def steps_in_words(steps: tuple[int, int] | None, count: int = 0, period: int = 
     """`every step`, `steps 20–40`, `every 10th step (3–43)`, or `7 of the steps 3–45`."""
     if steps is None:
         return "every step"
+    if steps[0] == steps[1]:
+        return f"step {steps[0]}"
     span = f"{steps[0]}–{steps[1]}"
     if period:
         return f"every {_ordinal(period)} step ({span})"

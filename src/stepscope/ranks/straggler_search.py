@@ -9,11 +9,12 @@ import numpy as np
 
 from stepscope.arrays import Floats, Ids, Mask
 from stepscope.ranks.causes import OF_STAGE, Kernels, machine_or, received_bytes
+from stepscope.ranks.excess_work import ExcessWork
 from stepscope.ranks.job_table import JobTable
-from stepscope.ranks.slow_groups import SlowGroup, groups_of, in_turn
+from stepscope.ranks.slow_groups import SlowGroup, groups_of
 from stepscope.ranks.slow_steps import PERSISTENT
 from stepscope.ranks.stragglers import Straggler, longer, stage_in_words
-from stepscope.ranks.usual_work import HALF, LEAST_SPREADS, faster_half, spread, threshold, usual
+from stepscope.ranks.usual_work import HALF, LEAST_SPREADS, faster_half, spread, usual
 
 _NOTABLE = 0.005  # of the step: a further stage of a straggler is named
 _NOTABLE_PART = 0.1  # of its largest excess, likewise
@@ -55,13 +56,13 @@ def find_stragglers(table: JobTable, pipeline_stage: Ids | None = None) -> list[
     groups: list[tuple[str, SlowGroup]] = []
     turns: list[tuple[str, Mask]] = []
     for stage in table.stages:
-        slow = search.slow(stage)
-        found = groups_of(slow, search.excess[stage], units)
+        work = search.work(stage)
+        found, paused = groups_of(work, units)
         groups += [(stage, one) for one in found]
-        slow[[row for one in found for row in one.rows]] = False
-        if in_turn(slow):
-            turns.append((stage, slow))
+        if paused is not None:
+            turns.append((stage, paused))
     known = [row for _, one in groups for row in one.rows]
+    known += [row for _, paused in turns for row in np.flatnonzero(paused.any(axis=1)).tolist()]
     groups += search.groups_by_all_work(units, known)
     search = _Search(table, without=[row for _, one in groups for row in one.rows])
     distinct = search.distinct(_merged(groups))
@@ -108,18 +109,19 @@ class _Search:
     def __init__(self, table: JobTable, without: Sequence[int] = ()) -> None:
         self.table = table
         work = {stage: table.work[:, row] for row, stage in enumerate(table.stages)}
-        others = np.ones(len(table.sketches), np.bool_)
+        others = np.ones(table.length.shape, np.bool_)
         if HALF * len(others) <= len(set(without)) < len(others):
             others[list(without)] = False  # of fewer slow ranks, the median rank is none
         self._others = {
             stage: faster_half(values, table.step_ms) if others.all() else others
             for stage, values in work.items()
         }
-        self.usual = {stage: usual(values[self._others[stage]]) for stage, values in work.items()}
+        self.usual = {stage: usual(values, self._others[stage]) for stage, values in work.items()}
         self.excess = {stage: values - self.usual[stage] for stage, values in work.items()}
+        self._compared = np.all(list(self._others.values()), axis=0)
         rest = table.own_ms - table.work.sum(axis=1)
-        self._rest = rest - usual(rest[others])
-        self._own = table.own_ms - usual(table.own_ms[others])
+        self._rest = rest - usual(rest, self._compared)
+        self._own = table.own_ms - usual(table.own_ms, self._compared)
         self._received = np.array([received_bytes(one) for one in table.sketches])
 
     def distinct(
@@ -130,21 +132,23 @@ class _Search:
         for group, stages in sorted(
             groups, key=lambda one: -len(one[0].rows) * one[0].steps.number
         ):
-            if not any(
-                group.is_part_of(other) and all(
-                    name in names or self._is_slower(self.excess[name], other) for name in stages
-                )
-                for other, names in kept
-            ):  # fmt: skip
+            if not any(self._is_part(group, stages, *one) for one in kept):
                 kept.append((group, stages))
         return kept
 
-    def slow(self, stage: str) -> Mask:
-        """Whether a rank is slow in a step, shape (ranks, steps)."""
-        excess, others = self.excess[stage], self._others[stage]
-        values = self.table.work[others, self.table.stages.index(stage)]
-        slow: Mask = excess > threshold(values, excess[others], self.table.step_ms)
-        return slow
+    def _is_part(
+        self, group: SlowGroup, stages: Sequence[str], other: SlowGroup, names: Sequence[str]
+    ) -> bool:
+        """Whether a group is slow for the same reason as another."""
+        computes = not set(OF_STAGE) & {*stages, *names}
+        return (group.is_part_of(other) or (computes and group.is_within(other))) and all(
+            name in names or self._is_slower(self.excess[name], other) for name in stages
+        )
+
+    def work(self, stage: str) -> ExcessWork:
+        """How much longer ranks work in a stage."""
+        values = self.table.work[:, self.table.stages.index(stage)]
+        return ExcessWork.of(values, self._others[stage], self.table.step_ms)
 
     def groups_by_all_work(
         self, units: Sequence[Ids], known: Sequence[int]
@@ -156,10 +160,9 @@ class _Search:
             known: ranks that are slow in some stage, by position.
         """
         values = self.table.work.sum(axis=1)
-        excess = values - usual(values)
-        slow = excess > threshold(values, excess, self.table.step_ms)
-        slow[known] = False
-        return [(self._longest(one), one) for one in groups_of(slow, excess, units)]
+        work = ExcessWork.of(values, faster_half(values, self.table.step_ms), self.table.step_ms)
+        groups, _ = groups_of(work.without(known), units)
+        return [(self._longest(one), one) for one in groups]
 
     def _longest(self, group: SlowGroup) -> str:
         """The stage in which these ranks take longer by most."""
@@ -191,7 +194,7 @@ class _Search:
         each = np.median(inside, axis=1)
         mine = np.median(inside[group.rows], axis=0)
         typical = float(np.median(mine))
-        others = next(iter(self._others.values())).copy()
+        others = self._compared[:, group.steps.when].mean(axis=1) > 0.5
         others[group.rows] = False
         between = float(spread(each[others], axis=0)) if others.any() else 0.0
         over_time = float(spread(mine - typical, axis=0)) / np.sqrt(len(mine))

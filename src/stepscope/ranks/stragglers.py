@@ -29,6 +29,7 @@ class Straggler:
         cause: in a few words.
         cost_ms: what the job would gain per step, on average over all steps, without this excess.
         groups: of a slow link, its process groups.
+        through: what else passes through a slow link, such as `allreduce of world`.
         stages: the excess of every stage that is notably longer, ms, the largest first.
         count: in how many steps, where not in all or all of a stretch; else 0.
         period: every how many steps, where regular; else 0.
@@ -46,6 +47,7 @@ class Straggler:
     cause: str
     cost_ms: float = 0.0
     groups: tuple[str, ...] = ()
+    through: tuple[str, ...] = ()
     stages: dict[str, float] = field(default_factory=dict)
     count: int = 0
     period: int = 0
@@ -70,6 +72,7 @@ class Straggler:
         """In which stage and since when they work longer, how much, and why."""
         much = longer(self.excess, self.excess_ms)
         when = steps_in_words(self.steps, self.count, self.period)
+        when = f"about {when}, each," if self.in_turn and self.count else when
         growing = ", more from step to step" if self.grows else ""
         also = f"; also {self.also}" if self.also else ""
         return f"{stage_in_words(self.stage)} {much} in {when}{growing}, {self.cause}{also}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -11,6 +12,18 @@ from stepscope.arrays import Ids
 from stepscope.timeline.event_index import Index, ranges
 from stepscope.timeline.level import Opening
 from stepscope.timeline.operation import Operation
+
+
+class OperationOpener(Protocol):
+    """What opens operations: a timeline."""
+
+    index: Index
+
+    def below(self, path: str) -> Iterator[list[Opening]]:
+        """The levels below an operation, depth by depth."""
+
+    def raw_events(self, path: str) -> Ids:
+        """The raw events of an operation."""
 
 
 @dataclass(frozen=True)
@@ -59,21 +72,21 @@ def events_inside(index: Index, operations: Sequence[Operation]) -> tuple[Ids, I
     return sets, rows
 
 
-def place_events(
-    index: Index, path: str, events: Ids, depths: Iterable[Sequence[Opening]]
-) -> EventPlaces:
+def place_events(levels: OperationOpener, path: str) -> EventPlaces:
     """The smallest operation that holds each raw event of an operation.
 
     Args:
-        index: of the trace.
+        levels: the timeline.
         path: of the operation.
-        events: its raw events, ascending.
-        depths: the levels below it, each before those inside it.
+
+    Raises:
+        TraceError: if no operation has this path.
     """
-    paths = [path]
+    index, paths = levels.index, [path]
+    events = levels.raw_events(path)
     of_event = np.full(len(index.order), -1, np.int64)
     of_event[events] = 0
-    for depth in depths:
+    for depth in levels.below(path):
         operations = [one for level in depth for one in level.every.operations]
         of, inside = events_inside(index, operations)
         of_event[inside] = of + len(paths)
