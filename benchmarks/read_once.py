@@ -13,24 +13,23 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib import import_module
 
 Read = Callable[[str], int]
+_UNTIL_THE_END = ExitStack()
 
 
 def stepscope() -> Read:
     """From the file to annotated tables, as the commands read it."""
-    import stepscope
     from stepscope.trace.freed_memory import freed_memory_kept
+
+    _UNTIL_THE_END.enter_context(freed_memory_kept())
+    import stepscope
 
     for module in ("annotate", "ingest", "load", "trace.cache"):
         import_module(f"stepscope.{module}")
-
-    def read(path: str) -> int:
-        with freed_memory_kept():
-            return len(stepscope.open(path, cache=False).events)
-
-    return read
+    return lambda path: len(stepscope.open(path, cache=False).events)
 
 
 def in_python() -> Read:

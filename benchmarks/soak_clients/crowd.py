@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,6 +32,7 @@ class Crowd:
         self._idle_while = idle_while
         self._tally, self._seed, self._pause_s = tally, seed, pause_s
         self._flood = asyncio.Lock()
+        self._last_flood = -math.inf  # when it ended
 
     async def run(self, clients: Iterable[Client]) -> None:
         """Run clients side by side until `stop` is set."""
@@ -40,14 +43,16 @@ class Crowd:
         """While more connections are open than a server takes, others may break."""
         async with self._flood:
             yield
+        self._last_flood = time.monotonic()
 
     async def _repeat(self, number: int, client: Client) -> None:
         choose = random.Random(f"{self._seed} {number}")
         while not self.stop.is_set():
+            began = time.monotonic()
             try:
                 await client(choose)
             except (OSError, EOFError, TimeoutError) as error:
-                if not self._flood.locked():
+                if not self._flood.locked() and self._last_flood < began:
                     self._tally.wrong(f"{client.__qualname__}: {type(error).__name__} {error}")
             await asyncio.sleep(choose.uniform(0.1, 1) * self._pause_s)
             while self.is_idle():

@@ -31,11 +31,18 @@ class StepscopeError(Exception):
     exit_code = 2
 
 
-class IngestError(StepscopeError):
+class _OfFile(StepscopeError):
+    """May quote what a file holds: line ends and control characters are shown as escapes."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("".join(map(_visible, message)))
+
+
+class IngestError(_OfFile):
     """A file cannot be read as a trace."""
 
 
-class TraceError(StepscopeError):
+class TraceError(_OfFile):
     """A trace lacks a requested table, column or step."""
 
 
@@ -43,7 +50,7 @@ class QueryError(StepscopeError):
     """The SQL of `stepscope query` is wrong."""
 
 
-class GraphError(StepscopeError):
+class GraphError(_OfFile):
     """A dependency graph, or a change of it, is inconsistent."""
 
 
@@ -103,6 +110,10 @@ class ServeError(StepscopeError):
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
         self.status = status
+
+
+def _visible(char: str) -> str:
+    return char if char.isprintable() else ascii(char)[1:-1]
 
 
 def one_line(error: BaseException) -> str:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import re
 
-_NAMESPACES = "at|native|c10|std|cuda|detail|internal|cutlass|cub|thrust"
+from stepscope.mangled_names import readable
+
+_NAMESPACES = (
+    r"at|native|c10|std|cuda|detail|internal|cutlass|cutlass_cudnn\w*|cub|thrust|ck|ck_tile"
+    "|tensor_operation|device|kernel"
+)
 _OPERATOR = re.compile(r"^\w+::\w+$")
 _NOISE = re.compile(rf"\(anonymous namespace\)::|\b({_NAMESPACES})::|^void ")
 
@@ -19,7 +24,7 @@ def short_kernel(name: str, width: int = 60) -> str:
         >>> short_kernel("void at::native::reduce_kernel<512, at::native::ReduceOp<float>>(float)")
         'reduce_kernel<512, ReduceOp<>>'
     """
-    text = _NOISE.sub("", without_parameters(name))
+    text = _NOISE.sub("", without_parameters(readable(name)))
     text = _shallow(text)
     if len(text) <= width:
         return text

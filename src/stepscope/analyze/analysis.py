@@ -10,8 +10,10 @@ from stepscope.analyze.rule import Rule
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.annotate.steps.step_coverage import coverage_note
 from stepscope.errors import RuleError, StepscopeError
+from stepscope.parallel import in_threads
 from stepscope.summary.machine_load import certain_share
 from stepscope.trace.core_share import core_share, load_warning
+from stepscope.whatif.prediction import MOST_TASKS
 
 LEAST_SHARE = 0.01
 MOST_GROUPS = 5
@@ -114,12 +116,19 @@ def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
     Raises:
         RuleError: if a rule fails.
     """
-    found = [one for rule in rules if not rule.fallback for one in _apply(rule, context)]
+    found = _found(context, [rule for rule in rules if not rule.fallback])
     bound_by = context.measures.summary.verdict.bound_by
     explaining = {rule.name for rule in rules if bound_by in rule.explains}
     if not any(one.rule in explaining for one in found):
-        found += [one for rule in rules if rule.fallback for one in _apply(rule, context)]
+        found += _found(context, [rule for rule in rules if rule.fallback])
     return sorted(found, key=lambda one: (-LEVELS.index(one.severity), -one.gain.ms, one.rule))
+
+
+def _found(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
+    """The findings of the rules, which are applied on all cores, in their order."""
+    rows = len(context.events)
+    each = in_threads(lambda rule: _apply(rule, context), rules, rows, most_rows=MOST_TASKS)
+    return [one for findings in each for one in findings]
 
 
 def group_findings(findings: Sequence[Finding]) -> list[Group]:

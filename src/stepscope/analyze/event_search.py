@@ -20,6 +20,7 @@ from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Ids32, Mask, Rows
 from stepscope.contexts import ContextTree, build_contexts
 from stepscope.errors import TraceError
+from stepscope.roofline.equal_calls import numbered_calls
 from stepscope.trace.arguments import parse
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import inverse
@@ -179,11 +180,17 @@ class EventSearch:
         """
         sources = self.events["source"][rows]
         order = np.argsort(sources, kind="stable")
-        texts = self.trace.arguments.texts(sources[order])
-        parts = {text: _part(text, name) for text in dict.fromkeys(texts)}
-        values = {part: made(_parsed(part)) for part in dict.fromkeys(parts.values())}
-        found = {text: values[part] for text, part in parts.items()}
-        return [found[texts[place]] for place in inverse(order).tolist()]
+        known: dict[bytes, int] = {}
+        codes = numbered_calls(
+            self.trace.arguments,
+            sources[order],
+            np.zeros(len(rows), np.int64),
+            lambda _, text: known.setdefault(_part(text, name), len(known)),
+            keys=(name,),
+            decisive=1,
+        )
+        values = [made(_parsed(part)) for part in known]
+        return [values[code] for code in codes[inverse(order)].tolist()]
 
     def each_shapes(self, rows: Rows, made: Callable[[list[list[int]]], Made]) -> list[Made]:
         """The same for the input shapes of each operator, empty where not recorded."""

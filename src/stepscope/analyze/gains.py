@@ -22,6 +22,7 @@ from stepscope.whatif.prediction import Baseline
 
 UNUSUAL = 1.5  # a step that is longer than this many medians is not typical
 MIN_STEPS = 3
+_MOST_TRIED = 4  # names of events in what is tried
 _ALIKE = 0.1  # gains that differ by less, as a share, are of the same fix
 
 
@@ -90,19 +91,40 @@ class Gains:
         return gain.at_most(self._measures.cost_ms(rows))
 
     def reproduced(self, gain: Gain, *changes: str) -> Gain:
-        """A simulated gain with changes of `stepscope whatif` that save as much, to be tried.
+        """A gain with changes of `stepscope whatif` that save as much, to be tried.
 
-        Without them where they save another time: they may also select work of other ranks, or
-        outside the analyzed events.
+        On several ranks the changes alone count: a program is fixed for all of them. On one rank
+        the gain stays without them where they save another time: they may also select work outside
+        the analyzed events.
 
         Args:
-            gain: of `scaled`.
+            gain: simulated, or a bound.
             changes: as for `whatif`.
         """
-        found = self.whatif(*changes) if gain.edit is not None else None
-        if found is None or abs(found.ms - gain.ms) > _ALIKE * gain.ms:
+        found = self.whatif(*changes) if gain.ms > 0 else None
+        if found is None:
+            return gain
+        if gain.edit is not None and not self._one_rank:
+            return replace(found, note=gain.note).at_most(self._measures.steady_ms)
+        if abs(found.ms - gain.ms) > _ALIKE * gain.ms:
             return gain
         return replace(gain, changes=changes)
+
+    def without(self, rows: Rows, ms: float, why: str) -> Gain:
+        """An upper bound for events that need not be there, to be tried where that saves as much.
+
+        Args:
+            rows: the events.
+            ms: per step.
+            why: what is assumed.
+        """
+        bound, on_device = self.bound(ms, why), self._search.device_work[rows]
+        keys = np.where(on_device, "name", "operator").tolist()
+        names = map(self._search.name, rows.tolist())
+        parts = sorted({f"{key}={glob(name)}" for key, name in zip(keys, names, strict=True)})
+        if len(parts) > _MOST_TRIED:
+            return bound
+        return self.reproduced(bound, *(f"scale:select={part},factor=0" for part in parts))
 
     def bound(self, ms: float, why: str, doubt_ms: float = 0.0) -> Gain:
         """An upper bound, for fixes that no change simulates.
@@ -141,9 +163,14 @@ class Gains:
     def _built(self) -> Callable[[], Graph]:
         """The graph as it was recorded, built in the background."""
         search = self._search
-        one = search.requested_rank is not None or len(search.trace.metadata.ranks) == 1
-        build = partial(build_graph, rank=search.rank) if one else build_ranks
+        build = partial(build_graph, rank=search.rank) if self._one_rank else build_ranks
         return in_background(lambda: build(search.recorded), len(search.recorded.events))
+
+    @property
+    def _one_rank(self) -> bool:
+        """Whether the graph is of one rank, the only one or the one that the caller chose."""
+        search = self._search
+        return search.requested_rank is not None or len(search.trace.metadata.ranks) == 1
 
     @cached_property
     def _baseline(self) -> Baseline:

@@ -94,7 +94,7 @@ class RuleContext:
     def _bind_gains(self, gains: Gains) -> None:
         self.gains = gains
         self.whatif, self.gain, self.bound = gains.whatif, gains.gain, gains.bound
-        self.scaled, self.reproduced = gains.scaled, gains.reproduced
+        self.scaled, self.reproduced, self.without = gains.scaled, gains.reproduced, gains.without
 
     @property
     def step_ms(self) -> float:

@@ -79,10 +79,7 @@ class TraceFile:
 
     def _whole(self) -> Trace:
         from stepscope.load import open  # loads NumPy and Arrow: not for `--help`
-        from stepscope.trace.freed_memory import freed_memory_kept
 
-        # Until the command ends: what it derives takes and frees as large arrays as reading does.
-        click.get_current_context().find_root().with_resource(freed_memory_kept())
         with progress_bar(f"reading {self.path}") as progress:
             return open(
                 self.path, model=self.model, as_recorded=self.as_recorded, cache=self.cache,
@@ -124,6 +121,12 @@ def takes_file(command: Command) -> Command:
         file: str, model: str | None, as_recorded: bool, no_cache: bool, **rest: Any
     ) -> Any:
         _refuse_two_answers(rest)
+        from stepscope.trace.freed_memory import freed_memory_kept
+
+        # Until the command ends: what it derives takes and frees as large arrays as reading does.
+        # It begins before NumPy is loaded, whose threads otherwise have arenas of their own, which
+        # later threads would take over; these return memory all the same.
+        click.get_current_context().find_root().with_resource(freed_memory_kept())
         return command(file=TraceFile(file, model, as_recorded, not no_cache), **rest)
 
     return with_file  # type: ignore[return-value]

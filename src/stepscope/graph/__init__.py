@@ -16,7 +16,7 @@ from stepscope.graph.insert import (
     redirect,
 )
 from stepscope.graph.joint_ranks import build_ranks
-from stepscope.graph.remove import remove
+from stepscope.graph.remove import remove, removed_by, without
 from stepscope.graph.scale import scale
 from stepscope.graph.select import parse_selection, select
 from stepscope.graph.simulate import Simulation, simulate, simulate_plainly
@@ -41,10 +41,12 @@ __all__ = [
     "parse_selection",
     "redirect",
     "remove",
+    "removed_by",
     "scale",
     "select",
     "simulate",
     "simulate_plainly",
     "typical_launch",
+    "without",
     "without_unexplained_delays",
 ]

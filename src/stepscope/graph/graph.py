@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from threading import Lock
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +21,7 @@ from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
+Found = TypeVar("Found")
 Schedule = Callable[[list[int], NDArray[np.int64], "Graph"], int]
 """Picks one of the tasks that are ready, given the time at which each could start."""
 
@@ -59,6 +62,22 @@ class Graph:
         for name in vars(self).keys() & set(known):  # the same tasks wait for the same ones
             vars(changed)[name] = vars(self)[name]
         return changed
+
+    def once(self, find: Callable[[Graph], Found]) -> Found:
+        """What a function finds in the graph; it is called once as long as the graph lives.
+
+        A thread waits for what another one is finding.
+
+        Args:
+            find: a function of a module, which depends on the graph alone.
+        """
+        known: dict[Callable[[Graph], Any], Any] = vars(self).setdefault("_found", {})
+        locks: dict[Callable[[Graph], Any], Lock] = vars(self).setdefault("_locks", {})
+        with locks.setdefault(find, Lock()):
+            if find not in known:
+                known[find] = find(self)
+        found: Found = known[find]
+        return found
 
     def with_schedule(self, schedule: Schedule) -> Graph:
         """The graph with another order of ready tasks.

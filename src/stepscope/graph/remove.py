@@ -25,9 +25,17 @@ def remove(graph: Graph, tasks: Mask, calls: bool = True) -> Graph:
 
     Source: DAYDREAM section 4.4, figure 4.
     """
-    gone = tasks & (graph.tasks["mark"] == 0)
-    if calls:
-        gone = gone | _only_launch(graph, gone & graph.on_device)
+    return without(graph, removed_by(graph, tasks, calls))
+
+
+def removed_by(graph: Graph, tasks: Mask, calls: bool = True) -> Mask:
+    """All tasks that `remove` with these arguments removes, bool, shape (tasks,)."""
+    gone: Mask = tasks & (graph.tasks["mark"] == 0)
+    return gone | _only_launch(graph, gone & graph.on_device) if calls else gone
+
+
+def without(graph: Graph, gone: Mask) -> Graph:
+    """The graph without exactly the tasks that `removed_by` found."""
     links = graph.links
     source, target, kind = links["source"], links["target"], links["kind"]
     lost = gone[target] & (kind == LAUNCH)

@@ -103,16 +103,16 @@ def _boundaries(trace: Trace, rows: Ids, cuts: Cuts, window: Window) -> tuple[Id
     begin, finish = window.starts_ns[0], window.starts_ns[-1]
     start = np.clip(events["start_ns"][rows], begin, finish)
     end = np.clip(events["start_ns"][rows] + events["duration_ns"][rows], begin, finish)
-    outer = around(trace, rows)
-    place = np.arange(len(rows))
-    track = np.concatenate([events["track"][rows]] * 2 + [cuts.track])
+    # Of what ends at the same time, the later row is the inner one, and ends first.
+    outer, end, begun = around(trace, rows)[::-1], end[::-1], start[::-1]
+    tracks, cut = events["track"][rows], np.full(len(cuts.track), _CUT)
+    track = np.concatenate([tracks, tracks[::-1], cuts.track.astype(np.int32)])
     time = np.concatenate([start, end, cuts.time_ns])
-    owner = np.concatenate([rows, outer, np.full(len(cuts.track), _CUT)])
-    order = np.concatenate([np.full(len(rows), _START), np.full(len(rows), _END), cuts.order])
-    inner = np.concatenate([place, -place, np.arange(len(cuts.track))])
+    owner = np.concatenate([rows, outer, cut]).astype(np.int32)
     # An event without length ends at the time of its start, but after it.
-    order[len(rows) : 2 * len(rows)][start == end] = RETURN + 1
-    sorting = np.lexsort((inner, order, time, track))
+    ends = np.where(begun == end, np.int8(RETURN + 1), np.int8(_END))
+    order = np.concatenate([np.full(len(rows), _START, np.int8), ends, cuts.order])
+    sorting = np.lexsort((order, time, track))
     return gathered(track, sorting), gathered(time, sorting), gathered(owner, sorting), sorting
 
 

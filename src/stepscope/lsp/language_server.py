@@ -75,6 +75,8 @@ class StepscopeServer(LanguageServer):
         measure: measures an entry file.
     """
 
+    protocol: AnsweringProtocol
+
     def __init__(self, measure: Measure) -> None:
         super().__init__(
             "stepscope",
@@ -104,6 +106,7 @@ class StepscopeServer(LanguageServer):
     async def close(self) -> None:
         """Stop running background work."""
         await self.jobs.close()
+        self.protocol.abandon_requests()
         await self.measure.close()
 
     # -- measuring

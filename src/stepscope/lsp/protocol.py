@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from cattrs import Converter
-from lsprotocol.types import EXIT
+from lsprotocol.types import EXIT, METHOD_TO_TYPES
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidRequest
 from pygls.protocol import LanguageServerProtocol, default_converter
 
@@ -30,6 +30,20 @@ class Unreadable:
 class AnsweringProtocol(LanguageServerProtocol):
     """A client that waits for an answer must get one: pygls only logs what it cannot read."""
 
+    def get_message_type(  # type: ignore[override]
+        self, method: str
+    ) -> type[Any] | None:
+        """The type of a method's messages; pygls keeps 128 editors that have gone in its cache."""
+        found: type[Any] | None = METHOD_TO_TYPES.get(method, (None,))[0]
+        return found
+
+    def get_result_type(  # type: ignore[override]
+        self, method: str
+    ) -> type[Any] | None:
+        """The type of the answers to a method; without a cache too."""
+        found: type[Any] | None = METHOD_TO_TYPES.get(method, (None, None))[1]
+        return found
+
     def structure_message(self, data: dict[str, Any]) -> Any:
         """A message as an object; an `Unreadable` for a request that does not fit its method."""
         try:
@@ -46,6 +60,12 @@ class AnsweringProtocol(LanguageServerProtocol):
             super().handle_message(message)
         else:
             self._send_response(message.id, error=refusal.to_response_error())
+
+    def abandon_requests(self) -> None:
+        """The client has gone: what waits for its answers ends."""
+        for future in list(self._request_futures.values()):
+            future.cancel()
+        self._request_futures.clear()
 
     def _refusal(self, message: Any) -> JsonRpcException | None:
         if isinstance(message, Unreadable):

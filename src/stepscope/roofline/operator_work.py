@@ -10,16 +10,16 @@ from functools import cached_property
 from math import nan, prod
 from threading import Lock
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
 from stepscope.arrays import Ids, Ids32, IntArray
-from stepscope.roofline.equal_calls import Key, first_equal_calls, key_of
+from stepscope.roofline.equal_calls import Key, key_of, numbered_calls
 from stepscope.roofline.formulas import Work, has_formula, multiplies, work_of
 from stepscope.roofline.instruction_work import instruction_work
 from stepscope.roofline.operator_shapes import read_call
-from stepscope.trace.arguments import ArgumentBlock, parse
+from stepscope.trace.arguments import parse
 from stepscope.trace.nesting import inherit
 from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
@@ -46,6 +46,7 @@ class Operators:
     def __init__(self, trace: Trace) -> None:
         events = trace.events
         self._events, self._arguments = events, trace.arguments
+        self._launches = trace["launches"]  # kept, as the key in `_of_tables` has its id
         self._names = events.text("name")
         self._candidate = events.text("category").mask("cpu_op") & self._names.where(has_formula)
         self._around = inherit(events["parent"], np.where(self._candidate, events["id"], -1))
@@ -69,10 +70,12 @@ class Operators:
 
     @classmethod
     def of(cls, trace: Trace) -> Operators:
-        """The operators of a trace, cached as long as the trace lives."""
+        """The operators of a trace, cached as long as the trace or one of the same events lives."""
         with _keeping:
             if trace not in _kept:
-                _kept[trace] = cls(trace)
+                key = id(trace.events), id(trace.arguments), id(trace["launches"])
+                _kept[trace] = _of_tables.get(key) or cls(trace)
+                _of_tables[key] = _kept[trace]
             return _kept[trace]
 
     def of_work(self, rows: IntArray, caller: IntArray) -> IntArray:
@@ -135,22 +138,7 @@ class Operators:
 
     def _indices(self, sources: IntArray, names: IntArray) -> Ids:
         """The index in `_known` of the work of calls at ascending positions in the file."""
-        parts = list(self._arguments.parts(sources))
-        index = np.empty(len(sources), np.int64)
-        without = slice(parts[0][1].start if parts else len(sources))
-        index[without] = [self._lookup(name, b"{}") for name in names[without].tolist()]
-        for block, part in parts:
-            index[part] = self._in_block(block, sources[part], names[part])
-        return index
-
-    def _in_block(self, block: ArgumentBlock, sources: IntArray, names: IntArray) -> Ids:
-        """The same of calls whose arguments are in one block; equal ones are looked up once."""
-        first = first_equal_calls(block.text(), *block.spans(sources), names)
-        rows = distinct(first)
-        calls = zip(names[rows].tolist(), block.find_all(sources[rows]), strict=True)
-        index = np.empty(len(sources), np.int64)
-        index[rows] = [self._lookup(name, text) for name, text in calls]
-        return index[first]
+        return numbered_calls(self._arguments, sources, names, self._lookup)
 
     def _lookup(self, name: int, text: bytes) -> int:
         """The index of a call's work in `_known`; equal calls are evaluated once."""
@@ -190,4 +178,5 @@ class Operators:
 
 # Weak keys: a strong reference would keep the trace alive.
 _kept: WeakKeyDictionary[Trace, Operators] = WeakKeyDictionary()
+_of_tables: WeakValueDictionary[tuple[int, int, int], Operators] = WeakValueDictionary()
 _keeping = Lock()

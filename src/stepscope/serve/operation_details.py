@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -267,7 +267,8 @@ def _sources(view: TraceView, chosen: Selection) -> list[list[SourcePlace]]:
     # Autograd has no frames of its own, so those of its forward partner count.
     partner = np.where(chosen.forward >= 0, nearest_frames(index, chosen.forward), -1)
     frames = np.where(frames >= 0, frames, partner)
-    places = cache(partial(_places, view))
+    of_module, of_frame = cache(partial(_module_places, view)), partial(_frame_places, view)
+    places = cache(lambda module, frame: [*of_module(module), *of_frame(frame)][:_MAX_PLACES])
     return [
         places(max(module_of(view, one), one.context), frame)
         if one.kind not in ("step", "stage") and len(one.rows)
@@ -276,12 +277,21 @@ def _sources(view: TraceView, chosen: Selection) -> list[list[SourcePlace]]:
     ]
 
 
-def _places(view: TraceView, module: int, frame: int) -> list[SourcePlace]:
-    """The lines of a module and those around it, and of a frame and those around it."""
-    index, found = view.timeline.index, list[KnownLine]()
-    parents = view.trace["modules"]["parent"]
+def _module_places(view: TraceView, module: int) -> list[SourcePlace]:
+    """The lines of a module and of those around it."""
+    found, parents = list[KnownLine](), view.trace["modules"]["parent"]
     while module >= 0:
-        found += module_places(index, module)
+        found += module_places(view.timeline.index, module)
         module = int(parents[module])
-    frames = frames_around(index, frame) if frame >= 0 else []
-    return [SourcePlace(**vars(place)) for place in [*found, *frames][:_MAX_PLACES]]
+    return list(map(_source_place, found))
+
+
+def _frame_places(view: TraceView, frame: int) -> list[SourcePlace]:
+    """The lines of a frame and of those around it."""
+    frames = frames_around(view.timeline.index, frame) if frame >= 0 else []
+    return list(map(_source_place, frames[:_MAX_PLACES]))
+
+
+@lru_cache(maxsize=1 << 16)
+def _source_place(place: KnownLine) -> SourcePlace:
+    return SourcePlace(**vars(place))

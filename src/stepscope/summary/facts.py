@@ -27,6 +27,9 @@ class StepTimes:
         numbers: of the steps.
         evidence: how the steps were found.
         warm_up: the first step, if it is left out.
+        inner: updates of the parameters in one call of a compiled program that loops over batches;
+            0 if it loops an unknown number of times.
+        inner_batches: gradients that such a loop adds up for each update; likewise.
     """
 
     numbers: list[int]
@@ -37,6 +40,8 @@ class StepTimes:
     max_ms: float
     std_ms: float
     warm_up: WarmUp | None
+    inner: int = 1
+    inner_batches: int = 1
 
 
 @dataclass(frozen=True)

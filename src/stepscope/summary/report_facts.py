@@ -122,7 +122,15 @@ def _step_times(selected: SelectedSteps) -> StepTimes:
         max_ms=float(length.max()),
         std_ms=float(length.std()),
         warm_up=next((WarmUp(*step) for step in left_out), None),
+        **_inner_steps(selected),
     )
+
+
+def _inner_steps(selected: SelectedSteps) -> dict[str, int]:
+    """How often the program that trains most in a step does so in one call."""
+    loops = selected.trace.metadata.properties.get("program_loops", {}).values()
+    most: dict[str, int] = max(loops, key=lambda one: (one["steps"] == 0, one["steps"]), default={})
+    return {"inner": most.get("steps", 1), "inner_batches": most.get("micro_batches", 1)}
 
 
 def _lengths(steps: Table) -> Floats:

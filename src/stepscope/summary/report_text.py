@@ -107,6 +107,18 @@ def _other_cause(cost: Mapping[str, Any]) -> str:
     return f"is due to memory: {count(before)} page faults per recorded step, {count(later)} later"
 
 
+def _inner_steps(steps: StepTimes) -> str:
+    """What a call of a compiled program does that loops over batches; empty for others."""
+    batches = f"; each sums the gradients of {steps.inner_batches} micro-batches"
+    batches = batches if steps.inner_batches > 1 else ""
+    if steps.inner > 1:
+        each = ms(steps.mean_ms / steps.inner)
+        return f"a step is one call that trains {steps.inner} times: {each} ms each{batches}"
+    if steps.inner == 0:
+        return f"a step is one call that trains in a loop of unknown length{batches}"
+    return f"a step{batches.removeprefix('; each')}" if batches else ""
+
+
 class _Report:
     def __init__(
         self, summaries: Sequence[Summary], depth: int, width: int, rank: int | None
@@ -170,6 +182,8 @@ class _Report:
             text.append(f"\n{cost}", "dim")
         if step_is := self.main.capture.get("step_is"):
             text.append(f"\na step is {step_is}", "dim")
+        if inner := _inner_steps(steps):
+            text.append(f"\n{inner}", "dim")
         style = _TIME_STYLE.get(self.main.verdict.bound_by, "green")
         return text.append("\n▶ ", style).append(self.main.verdict.sentence, "bold")
 

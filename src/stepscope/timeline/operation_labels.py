@@ -52,7 +52,7 @@ def short_name(name: str) -> str:
 
 def _is_plain(name: str) -> bool:
     """Names of operators and calls, which lose nothing of their own: `aten::mm`, `cudaMalloc`."""
-    return not re.search(r"[<( ]", name)
+    return not re.search(r"^_Z|[<( ]", name)
 
 
 def summary_names(texts: Sequence[str], text: Ids, group: Ids, runtime_ns: Times) -> list[str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -12,18 +11,6 @@ from stepscope.arrays import Ids
 from stepscope.timeline.event_index import Index, ranges
 from stepscope.timeline.level import Opening
 from stepscope.timeline.operation import Operation
-
-
-class OperationOpener(Protocol):
-    """What opens operations: a timeline."""
-
-    index: Index
-
-    def below(self, path: str) -> Iterator[list[Opening]]:
-        """The levels below an operation, depth by depth."""
-
-    def raw_events(self, path: str) -> Ids:
-        """The raw events of an operation."""
 
 
 @dataclass(frozen=True)
@@ -72,21 +59,21 @@ def events_inside(index: Index, operations: Sequence[Operation]) -> tuple[Ids, I
     return sets, rows
 
 
-def place_events(levels: OperationOpener, path: str) -> EventPlaces:
+def place_events(
+    index: Index, path: str, events: Ids, depths: Iterable[Sequence[Opening]]
+) -> EventPlaces:
     """The smallest operation that holds each raw event of an operation.
 
     Args:
-        levels: the timeline.
+        index: of the trace.
         path: of the operation.
-
-    Raises:
-        TraceError: if no operation has this path.
+        events: its raw events, ascending.
+        depths: the levels below it, each before those inside it.
     """
-    index, paths = levels.index, [path]
-    events = levels.raw_events(path)
+    paths = [path]
     of_event = np.full(len(index.order), -1, np.int64)
     of_event[events] = 0
-    for depth in levels.below(path):
+    for depth in depths:
         operations = [one for level in depth for one in level.every.operations]
         of, inside = events_inside(index, operations)
         of_event[inside] = of + len(paths)

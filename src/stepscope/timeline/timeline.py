@@ -6,8 +6,8 @@ Source: HOTLINE sections 4.5 and 5, appendix C.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from threading import Lock, RLock
+from dataclasses import dataclass
+from threading import RLock
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from stepscope.errors import TraceError
 from stepscope.timeline.chrome_export import ChromeTrace, chrome_trace
 from stepscope.timeline.expand import Opened, Path, open_operations, open_step, open_trace
 from stepscope.timeline.find_operations import Marks, OperationSearch
+from stepscope.timeline.kept_by_size import KeptBySize
 from stepscope.timeline.lanes import Contents
 from stepscope.timeline.level import Level, Opening
 from stepscope.timeline.operation import Operation
@@ -27,6 +28,7 @@ from stepscope.timeline.step_id import StepId
 from stepscope.trace.trace import Trace
 
 _KEPT_OPERATIONS = 25_000  # of levels that were opened: about 2 kB each
+_KEPT_WHOLE = 50_000  # operations of steps that were opened whole
 _OPENED_AHEAD = 32
 
 
@@ -35,23 +37,24 @@ class _Whole:
     """The levels below one operation, all of them; never changed, as threads share it.
 
     Attributes:
-        path: of the operation; None if none was opened yet.
         openings: each level before those inside it.
         levels: by path, and whether all threads are shown.
-        places: the smallest operation of these levels that holds each event, once known.
+        places: the smallest operation of these levels that holds each event.
     """
 
-    path: str | None = None
-    openings: Sequence[Opening] = ()
-    levels: Mapping[tuple[Path, bool], Level] = field(default_factory=dict)
-    places: EventPlaces | None = None
+    openings: Sequence[Opening]
+    levels: Mapping[tuple[Path, bool], Level]
+    places: EventPlaces
 
     @classmethod
-    def of(cls, path: str, openings: Sequence[Opening]) -> _Whole:
+    def of(cls, openings: Sequence[Opening], places: EventPlaces) -> _Whole:
         """The levels of some openings."""
         levels = {(one.shown.path, False): one.shown for one in openings}
         levels |= {(one.every.path, True): one.every for one in openings}
-        return cls(path, openings, levels)
+        return cls(openings, levels, places)
+
+    def __len__(self) -> int:
+        return len(self.places.paths)
 
 
 class Timeline:
@@ -74,11 +77,9 @@ class Timeline:
         self.trace, self.tiny = trace, tiny
         self.contents = Contents(trace)
         self.index = self.contents.index
-        self._kept: dict[tuple[Path, bool], Level] = {}
-        self._kept_operations = 0
-        self._keeping = Lock()
+        self._kept = KeptBySize[tuple[Path, bool], Level](_KEPT_OPERATIONS, len)
         self._opening = RLock()
-        self._whole = _Whole()
+        self._wholes = KeptBySize[Path, _Whole](_KEPT_WHOLE, len)
 
     def level(self, path: str = "", every: bool = False) -> Level:
         """The level inside an operation.
@@ -90,11 +91,11 @@ class Timeline:
         Raises:
             TraceError: if no operation has this path.
         """
-        return self._level(tuple(filter(None, path.split("/"))), every)
+        return self._level(_parts(path), every)
 
     def levels(self, path: str, every: bool = False) -> list[Level]:
         """The levels that lead to an operation, from the steps on, and the one inside it."""
-        parts = tuple(filter(None, path.split("/")))
+        parts = _parts(path)
         return [self._level(parts[:depth], every) for depth in range(len(parts) + 1)]
 
     def inside(self, path: str, every: bool = False) -> list[Level]:
@@ -109,7 +110,7 @@ class Timeline:
         ahead = openable[:_OPENED_AHEAD]
         missing = [one for one in ahead if self._known((one.path, every)) is None]
         for level in self._open(missing, every) if missing else []:
-            self._keep((level.path, every), level)
+            self._kept.set((level.path, every), level)
         return [self._level(one.path, every) for one in ahead]
 
     def below(self, path: str) -> Iterator[list[Opening]]:
@@ -122,9 +123,8 @@ class Timeline:
         """
         shown, every = (self.level(path, threads) for threads in (False, True))
         opened = [Opening(shown, every if shown.hides else shown)]
-        known = self._whole
-        if known.path == path:
-            yield list(known.openings)
+        if (whole := self._wholes.get(_parts(path))) is not None:
+            yield list(whole.openings)
             return
         while opened:
             yield opened
@@ -134,17 +134,19 @@ class Timeline:
     def open_all(self, path: str) -> list[Opening]:
         """Every level below an operation, each before those inside it.
 
-        They are kept until others are opened so: each question about one of them is a look-up.
+        Those asked for last are kept: each question about one of their levels is a look-up.
 
         Raises:
             TraceError: if no operation has this path.
         """
-        with self._opening:  # of several threads, each gets the operation that it asked for
-            if self._whole.path != path:
-                openings = [one for depth in self.below(path) for one in depth]
-                self._whole = _Whole.of(path, openings)
-                self._whole = replace(self._whole, places=place_events(self, path))
-            return list(self._whole.openings)
+        key = _parts(path)
+        with self._opening:  # several threads that ask for the same one open it once
+            if (whole := self._wholes.get(key)) is None:
+                events, depths = self.raw_events(path), list(self.below(path))
+                places = place_events(self.index, path, events, depths)
+                whole = _Whole.of([one for depth in depths for one in depth], places)
+                self._wholes.set(key, whole)
+        return list(whole.openings)
 
     def start(self) -> str:
         """The path to begin with: the slowest step of the rank whose steps take longest.
@@ -164,7 +166,7 @@ class Timeline:
         Raises:
             TraceError: if no operation has this path.
         """
-        parts = tuple(filter(None, path.split("/")))
+        parts = _parts(path)
         if not parts:
             raise TraceError("expected the path of an operation, as s5.0/t3, found an empty one")
         return self._find(parts)
@@ -177,8 +179,9 @@ class Timeline:
         Args:
             event: id of an event, on a thread or on a stream.
         """
-        known = self._whole.places
-        if known and (place := known.path_of(event)) is not None:
+        step = StepId(int(self.trace.events["step"][event]), int(self.index.rank[event]))
+        whole = self._wholes.get((str(step),))
+        if whole is not None and (place := whole.places.path_of(event)) is not None:
             return place
         path: Path = ()
         while (found := self._holding(self._level(path, True), event)) is not None:
@@ -200,7 +203,7 @@ class Timeline:
 
     def places(self, path: str) -> EventPlaces:
         """The smallest operation that holds each raw event of an operation."""
-        return place_events(self, path)
+        return place_events(self.index, path, self.raw_events(path), self.below(path))
 
     def as_operation(self, event: int) -> tuple[Operation, Costs, Ids]:
         """A raw event as if it were listed: an operation, what it costs, its raw events.
@@ -233,25 +236,17 @@ class Timeline:
     def _level(self, path: Path, every: bool) -> Level:
         if (level := self._known((path, every))) is None:
             level = self._inside(path, every) if path else open_trace(self.contents, every)
-            self._keep((path, every), level)
+            self._kept.set((path, every), level)
         return level
 
     def _known(self, key: tuple[Path, bool]) -> Level | None:
-        """A level that was opened before; it is the last to be forgotten."""
-        if (opened := self._whole.levels.get(key)) is not None:
-            return opened
-        with self._keeping:  # a server asks from several threads
-            level = self._kept.pop(key, None)
-            if level is not None:
-                self._kept[key] = level
-            return level
-
-    def _keep(self, key: tuple[Path, bool], level: Level) -> None:
-        with self._keeping:
-            self._kept_operations += len(level) - len(self._kept.pop(key, ()))
-            self._kept[key] = level
-            while self._kept_operations > _KEPT_OPERATIONS and len(self._kept) > 1:
-                self._kept_operations -= len(self._kept.pop(next(iter(self._kept))))
+        """A level that was opened before."""
+        path, _ = key
+        for depth in range(1, len(path) + 1):
+            whole = self._wholes.get(path[:depth])
+            if whole is not None and (level := whole.levels.get(key)) is not None:
+                return level
+        return self._kept.get(key)
 
     def _inside(self, path: Path, every: bool) -> Level:
         above, number = self._find(path)
@@ -277,6 +272,11 @@ class Timeline:
             f"no operation {path[-1]!r} is inside {'/'.join(path[:-1]) or 'the trace'!r}; "
             "was the path made of the same file?"
         )
+
+
+def _parts(path: str) -> Path:
+    """The ids that a path joins."""
+    return tuple(filter(None, path.split("/")))
 
 
 def _openable(level: Level) -> Iterator[Opened]:

@@ -43,7 +43,7 @@ __all__ = [
     "CONTEXT_METRICS", "COUNTERS", "DEVICE_WORK", "EVENTS", "EVIDENCE", "FINDINGS", "FLOWS",
     "FORWARD_STAGES", "FRAMES", "IDLE", "IDLE_CAUSES", "INFERENCE_STAGES", "INPUTS", "INSTANTS",
     "ITERATIONS", "KERNEL_KINDS", "LAUNCHES", "MEMORY", "MEMORY_EVENTS", "MODULES", "OPERATIONS",
-    "ORIGINS", "OUTSIDE_STAGES", "SCHEMAS", "SEGMENTS", "SEVERITIES", "STACKS", "STAGES",
+    "ORIGINS", "OUTSIDE_STAGES", "ROLES", "SCHEMAS", "SEGMENTS", "SEVERITIES", "STACKS", "STAGES",
     "STAGE_RUNS", "STEPS", "STORAGES", "TENSOR_USES", "TRACKS", "TRACK_KINDS", "VIAS", "WARNINGS",
 ]  # fmt: skip
 
@@ -127,6 +127,10 @@ EVENTS = Schema(
     ),
 )
 
+# Takes no gradient and is taken by a pass: made from data, or from parameters and constants. Lies
+# between the passes. Takes gradients: updates, or adds them up. None of these.
+ROLES = ("data", "constant", "pass", "update", "gradient", "result")
+
 ORIGINS = Schema(
     "origins",
     "an operation as it was traced, from which a compiled operation was made, alone or with others",
@@ -141,6 +145,14 @@ ORIGINS = Schema(
             "share",
             "f64",
             "its share in the operations and bytes of the compiled operation; shares add up to 1",
+        ),
+        Column(
+            "role",
+            "text",
+            "what the compiled operation is for, outside of the two passes of a program that "
+            "differentiates",
+            nullable=True,
+            values=ROLES,
         ),
     ),
 )

@@ -358,6 +358,21 @@ def job_findings(*ranks: str) -> list[Finding]:
     return apply_rules(RuleContext(concat(traces), 0), RULES)
 
 
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_a_hotspot_of_all_ranks_is_tried_on_all_of_them(share: float) -> None:
+    """What rank 1 runs takes `share` of the time that it takes on rank 0."""
+    hot = """
+        main | 0 1000 | ProfilerStep#1
+        main | 0 10 | cudaLaunchKernel | corr=1
+        stream 7 | 10 {end} | sort_kernel | corr=1
+        main | 20 990 | cudaDeviceSynchronize
+    """
+    texts = [hot.format(end=10 + round(960 * one)) for one in (1.0, share)]
+    (finding,) = [one for one in job_findings(*texts) if one.rule == "hotspot"]
+    assert finding.gain.changes == ("scale:select=name=sort_kernel,factor=0.5",)
+    assert 0 < finding.gain.ms <= 0.48 + 1e-9
+
+
 @pytest.mark.parametrize(("lates", "slowest"), [([300, 900, 310], 1), ([600, 610, 605], None)])
 def test_the_rank_that_the_others_wait_for(lates: list[int], slowest: int | None) -> None:
     said = stragglers(*map(meeting, lates))

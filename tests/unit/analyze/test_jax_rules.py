@@ -74,6 +74,7 @@ def test_operations_one_by_one_in_a_python_loop() -> None:
     assert "jax.lax.scan" in finding.advice
     assert place(finding) == ("train.py", 40, "multiply")
     assert finding.gain.ms == pytest.approx(1.2)
+    assert finding.gain.changes == ("scale:select=operator=PjitFunction(multiply),factor=0",)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,18 @@ def names(graph: Graph, mask: np.ndarray) -> list[str | None]:
     return list(graph.tasks.text("name").take(mask))
 
 
+def test_what_a_graph_shows_is_found_once(graph: Graph) -> None:
+    counted: list[Graph] = []
+
+    def find(one: Graph) -> int:
+        counted.append(one)
+        return len(one)
+
+    changed = graph.with_tasks(duration_ns=graph.tasks["duration_ns"] + 1)
+    assert [one.once(find) for one in (graph, graph, changed)] == [len(graph)] * 3
+    assert counted == [graph, changed]
+
+
 def test_select_by_kind_name_operator_and_side(graph: Graph) -> None:
     assert names(graph, select(graph, kind="gemm")) == ["sgemm"]
     assert names(graph, select(graph, name="elem*")) == ["elementwise_kernel"]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
+from reference_client import Client
+from test_current_site import Opens
 
 from stepscope.lsp.work_progress import Progress
 
@@ -98,3 +102,37 @@ def test_stopping_it_in_the_editor_cancels():
         return stopped
 
     assert asyncio.run(scenario()) == ["stopped"]
+
+
+def test_nothing_of_an_editor_that_has_gone_is_kept():
+    async def scenario() -> weakref.ref[Any]:
+        client = Client(Opens())
+        await client.start(run_scripts="never")
+        token = lsp.WorkDoneProgressCreateParams(token="stepscope 1")
+        asking = client.server.protocol.send_request_async(
+            lsp.WINDOW_WORK_DONE_PROGRESS_CREATE, token
+        )
+        await client.server.close()
+        await asyncio.wait([asking])
+        return weakref.ref(client.server.protocol)
+
+    gone = asyncio.run(scenario())
+    gc.collect()
+    assert gone() is None
+
+
+def test_an_editor_that_leaves_without_an_answer_leaves_nothing_that_waits():
+    async def scenario() -> tuple[bool, int]:
+        client = Client(Opens())  # answers nothing
+        await client.start(run_scripts="never")
+        protocol = client.server.protocol
+        token = lsp.WorkDoneProgressCreateParams(token="stepscope 1")
+        method = lsp.WINDOW_WORK_DONE_PROGRESS_CREATE
+        asking = protocol.send_request_async(method, token)
+        await turns()
+        assert not asking.done()
+        await client.server.close()
+        await asyncio.wait([asking], timeout=5)
+        return asking.cancelled(), len(asyncio.all_tasks()) - 1
+
+    assert asyncio.run(scenario()) == (True, 0)

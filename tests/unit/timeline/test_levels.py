@@ -557,6 +557,21 @@ def test_threads_that_open_different_steps_at_once_each_get_their_own() -> None:
         assert list(threads.map(opened_paths, paths)) == [{path} for path in paths]
 
 
+def test_steps_that_were_opened_whole_stay_open() -> None:
+    steps = range(1, 6)
+    timeline = drawn("".join(f"""
+        main | {n}00 {n}99 | ProfilerStep#{n}
+        main | {n}10 {n}90 | aten::linear
+        main | {n}20 {n}40 | aten::mm
+        main | {n}50 {n}70 | aten::add
+    """ for n in steps))  # fmt: skip
+    opened = {f"s{n}.0": timeline.open_all(f"s{n}.0") for n in steps}
+    for path, levels in opened.items():
+        again = timeline.open_all(path)
+        assert all(one is other for one, other in zip(levels, again, strict=True))
+        assert all(timeline.level("/".join(one.every.path), True) is one.every for one in levels)
+
+
 def test_levels_opened_together_are_those_that_are_opened_one_by_one() -> None:
     timeline = drawn("".join(f"""
         main  | {n}00 {n}99 | ProfilerStep#{n}

@@ -1,6 +1,8 @@
 """Memory that is freed while a trace is read is there for the next array."""
 
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -62,3 +64,20 @@ def test_commands_keep_freed_memory_and_the_api_leaves_the_allocator_alone(
     assert not changes
     CliRunner().invoke(commands.stepscope, ["report", "--no-cache", str(file)])
     assert changes
+
+
+def test_commands_keep_memory_before_numpy_starts_threads_with_memory_of_their_own(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "trace.json"
+    file.write_text('[{"ph": "X", "name": "mm", "cat": "cpu_op", "ts": 1, "dur": 1}]')
+    program = f"""
+import sys
+from stepscope.trace import freed_memory
+freed_memory._set = lambda library, values: print("numpy" in sys.modules, file=sys.stderr)
+from stepscope.cli import main
+sys.argv = ["stepscope", "report", {str(file)!r}, "--no-cache"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.split() == ["False", "True"], done.stderr

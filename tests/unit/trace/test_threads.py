@@ -12,6 +12,8 @@ from examples import assert_same
 
 import stepscope
 from stepscope import parallel
+from stepscope.analyze import RULES, RuleContext
+from stepscope.analyze.analysis import analysis_of
 from stepscope.graph import build_graph
 from stepscope.whatif.ranking import rank_changes
 
@@ -48,6 +50,19 @@ def test_changes_tried_in_threads_predict_the_same(
             devices=named.metadata.devices
         )
         assert rank_changes(build_graph(again)) == alone
+
+
+def test_rules_applied_in_threads_find_the_same(
+    trace_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = analysis_of(RuleContext(stepscope.open(trace_file, cache=False)), RULES)
+    assert len(alone.findings) >= 2
+    assert alone.together
+    monkeypatch.setattr(parallel, "_MIN_ROWS", 0)
+    monkeypatch.setattr(parallel, "usable_cores", lambda: 3)
+    for _ in range(3):
+        context = RuleContext(stepscope.open(trace_file, cache=False))
+        assert analysis_of(context, RULES) == alone
 
 
 def test_results_are_in_order_and_an_error_is_raised() -> None:

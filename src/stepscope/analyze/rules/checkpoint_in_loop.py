@@ -44,6 +44,6 @@ def checkpoint_in_loop(context: RuleContext) -> Iterator[Finding]:
         f"waits{context.main_place(rows)}.",
         context.advice(ADVICE, jax=JAX, **LIBRARIES),
         rows,
-        context.bound(spent, "at most this time"),
+        context.without(rows, spent, "at most this time"),
         recurs=False,
     )

@@ -43,7 +43,7 @@ def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
         f"per step{context.main_place(rows)}.",
         context.advice(ADVICE, jax=JAX, **LIBRARIES),
         rows,
-        context.bound(spent, "at most this time"),
+        context.without(rows, spent, "at most this time"),
         recurs=False,
     )
 

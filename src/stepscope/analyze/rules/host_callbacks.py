@@ -30,5 +30,5 @@ def host_callbacks(context: RuleContext) -> Iterator[Finding]:
         "Return the value from the step and read it every N steps; remove jax.debug.print and "
         "jax.debug.callback from timed code; write what pure_callback computes in jax.numpy.",
         rows,
-        context.bound(context.ms(rows), "at most the time of the callbacks"),
+        context.without(rows, context.ms(rows), "at most the time of the callbacks"),
     )

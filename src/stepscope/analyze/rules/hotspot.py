@@ -121,15 +121,18 @@ def hotspot(context: RuleContext) -> Iterator[Finding]:
 
 def _gain(context: RuleContext, rows: Rows, name: str) -> Gain:
     """The gain if they took half as long; at most all of the calls that they are part of."""
-    gone = context.scaled(rows, 0.0).ms
-    key = "name" if context.has_device else "operator"
-    half = context.reproduced(
-        context.scaled(rows, 0.5, "if it took half as long"),
-        f"scale:select={key}={glob(name)},factor=0.5",
-    )
+    half = _with_factor(context, rows, name, 0.5, "if it took half as long")
+    gone = _with_factor(context, rows, name, 0.0, "").ms
     if not context.has_device:
         gone = min(context.eager.ms(context.eager.around(rows)), context.steady_ms)
     return replace(half, range_ms=(0.0, max(gone, half.ms)))
+
+
+def _with_factor(context: RuleContext, rows: Rows, name: str, factor: float, note: str) -> Gain:
+    key = "name" if context.has_device else "operator"
+    change = f"scale:select={key}={glob(name)},factor={factor:g}"
+    gain = context.reproduced(context.scaled(rows, factor, note), change)
+    return gain.at_most((1 - factor) * context.cost_ms(rows))
 
 
 def _advice(context: RuleContext, name: str, rows: Rows) -> str:

@@ -106,9 +106,11 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     """A step that waits for data: the next batch is not ready when the training loop needs it.
 
     Silent if this takes less than 5 % of the step, and if nothing marks data loading: no
-    DataLoader, no range and no frame with such a name.
+    DataLoader, no range and no frame with such a name. What a compiled program does to its data
+    does not count.
     """
-    rows = context.outermost(context.find(stage="data_loading", on_device=False))
+    rows = context.find(stage="data_loading", on_device=False)
+    rows = context.outermost(rows[context.events["scope"][rows] < 0])  # nothing waits for those
     waits = context.idle_ms("data") if context.has_device else context.ms(rows)
     if not len(rows) or waits < LEAST * context.steady_ms:
         return

@@ -63,7 +63,7 @@ def recompilation(context: RuleContext) -> Iterator[Finding]:
         f"ms{mostly}.",
         context.by_framework(_ADVICE, jax=_OF_JAX),
         rows,
-        context.bound(context.ms(rows), _WHY),
+        context.without(rows, context.ms(rows), _WHY),
     )
 
 

@@ -58,4 +58,4 @@ def _repeated_and_small(context: RuleContext, calls: Rows) -> Rows:
 def _gain(context: RuleContext, calls: Rows) -> Gain:
     if context.has_device:
         return context.bound(context.idle_during_ms(calls), "at most the device's idle time")
-    return context.bound(context.ms(calls), "at most the time of these calls")
+    return context.without(calls, context.ms(calls), "at most the time of these calls")

@@ -28,7 +28,10 @@ _RULES = tuple(
         (r"^triton_(tem_(?!.*(conv(?!ert)|attention))|mm|bmm)", "gemm"),
         (r"multi_tensor_apply|fused_?(adam|sgd|lamb|adagrad)|adam|lamb_|sgd_?(momentum|update)"
          r"|_foreach_", "optimizer"),
-        (r"flash|fmha|attention|sdpa|mha_|_attn_|paged_", "attention"),
+        (r"(reshape|concat)_and_cache|append_?paged_?kv|set_kv_buffer", "elementwise"),
+        (r"flash(?!infer)|batch_?(prefill|decode)_?with|fmha|attention|sdpa|mha_|_attn_|paged_"
+         r"|(?<![a-z])(mha|mla)(?![a-z])|_fwd_(grouped_)?kernel_stage\d|delta_rule|linear_attn"
+         r"|(?<![a-z])wkv", "attention"),
         (r"batch_?norm|layer_?norm|group_?norm|instance_?norm|rms_?norm|cudnn::bn_|bn_(fw|bw)"
          r"|miopen.*bn|welford|RowwiseMoments|GammaBeta|ComputeInternalGradients|norm_backward",
          "normalization"),
@@ -40,17 +43,20 @@ _RULES = tuple(
          r"|bounds_check_indices|bucketize_sparse|permute_(indices|1d|2d)"
          r"|^aten::(_unsafe_)?index(\.|$)", "embedding"),
         (r"(?<!fb)gemm|gemv|^dot(_general)?(\.|$)|^ragged_dot|cutlass|cublas|nvjet|xmma|wmma|Cijk_|matmul|addmm|baddbmm|bmm|splitK"
-         r"|epilogue::impl"
+         r"|epilogue::impl|_s(884|1688|16816|8816)(?![0-9])|marlin|fused_moe_kernel|(?<![a-z])fmoe"
+         r"|moe_coop|lora_(shrink|expand)|(?<![a-z])(sgmv|bgmv|mul_mat)(?![a-z])"
          r"|^aten::(mm|linear|dot|mv|addmv|einsum|(_scaled)?(_grouped)?_mm)$"
          r"|^aten::(mkldnn_rnn_layer|_cudnn_rnn|miopen_rnn)(_backward)?$",
          "gemm"),
         (r"triton_(red|per)_|softmax|reduce|reduction|(?<![a-z])(sum|mean|amax|argmax|norm|topk)"
          r"(?![a-z])|(?<![a-z])(max|min)_dim(?![a-z])|cross_entropy|_loss|pool|cub::|cumsum|scan|sort|std_var"
+         r"|sampling|routing|histogram|moe_?align|(?<![a-z])top_?[kp](?![a-z])"
          r"|^aten::(var|std|prod|logsumexp)(_mean)?$", "reduction"),
         (r"elementwise|(loop|wrapped)_\w+|vectorized|triton_poi_|pointwise|copy|fill|CatArray|(?<![a-z])cat(?![a-z])"
          r"|dropout|relu|gelu|silu|sigmoid|tanh|transpose|permute|nchwToNhwc|nhwcToNchw|tensorTransform"
          r"|FillFunctor|SubTensorOp|masked|where|threshold|distribution|triu|tril|bernoulli|random"
-         r"|nan_to_num|bucketize|zero_|(?<![a-z])(gt|ge|lt|le|eq|ne)(?![a-z])"
+         r"|act_and_mul|rotary|(?<![a-z])rope(?![a-z])|quant(?!ile)|swiglu|geglu"
+         r"|moe[:_].*(finalize|expandinput)|nan_to_num|bucketize|zero_|(?<![a-z])(gt|ge|lt|le|eq|ne)(?![a-z])"
          r"|^(add|sub|mul|div|max|min|neg|exp|log|log1p|rsqrt|sqrt|pow|integer_pow|logistic|erf|convert|compare"
          r"|convert_element_type|broadcast(_in_dim)?|select_n?|iota|bitcast\w*|and|or|not|xor|reshape|concatenate"
          r"|pad|slice|dynamic_(update_)?slice|square|sign|abs|clamp|shift_\w+|reduce_precision)(\.|$)"

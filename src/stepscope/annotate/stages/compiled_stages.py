@@ -11,6 +11,7 @@ from stepscope.annotate.names.named_scopes import Scope, scope_of
 from stepscope.annotate.names.optimizer_frames import in_optimizer
 from stepscope.annotate.names.range_names import CODE, stage_of_names
 from stepscope.annotate.stages.compiled_evaluation import with_evaluation
+from stepscope.annotate.stages.compiled_roles import with_roles, with_trained_functions
 from stepscope.annotate.stages.gradient_products import merged_gradients
 from stepscope.annotate.stages.gradient_sums import sums_gradients
 from stepscope.arrays import Codes8, IntArray, Mask
@@ -29,10 +30,10 @@ def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
     optimizer. A program all of one stage, such as a backward pass compiled by itself, gives it to
     its calls and to what the compiler added; one that runs what others differentiate is evaluation,
     or forward if these take what it makes.
-    The rest of a program is assigned by position:
-    `other` before the forward pass, `optimizer` after the first gradient. If nothing is
-    differentiated, everything else that was compiled is forward. Operations outside of `jax.jit`
-    have the stage of the range in which they were called.
+    The rest of a program has the stage of its role (`compiled_roles`), where the profile holds the
+    program, and else one by position: `other` before the forward pass, `optimizer` after the first
+    gradient. If nothing is differentiated, everything else that was compiled is forward.
+    Operations outside of `jax.jit` have the stage of the range in which they were called.
 
     Returns:
         int8 and bool, shape (events,) each.
@@ -80,7 +81,9 @@ def _with_rest_of_programs(trace: Trace, stage: IntArray, scopes: list[Scope]) -
     stage = np.where((stage == _NONE) & added, single[program], stage)
     stage = with_evaluation(trace, stage, program, functions)
     differentiates = np.isin(program, np.unique(program[stage == CODE["backward"]]))
+    stage = with_trained_functions(trace, stage)
     stage[differentiates & merged_gradients(trace)] = CODE["backward"]
+    stage = with_roles(trace, stage)
     single = _single_stages(stage, program, len(number))
     _assign_by_position(trace, stage, program)
     stage = np.where(stage == _NONE, single[program], stage)

@@ -30,7 +30,7 @@ _UNTIL_UPDATE = [STAGES.index(name) for name in ("forward", "loss", "zero_grad",
 _AFTER_FORWARD = [STAGES.index(name) for name in ("loss", "zero_grad", "backward", "optimizer")]
 _OTHER = STAGES.index("other")
 _COMPILED_STAGES = tuple(
-    STAGES.index(name) for name in ("evaluation", "optimizer", "forward", "loss")
+    STAGES.index(name) for name in ("data_loading", "evaluation", "optimizer", "forward", "loss")
 )
 _BACKWARD = STAGES.index("backward")
 _NONE = -1

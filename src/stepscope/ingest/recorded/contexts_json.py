@@ -203,7 +203,8 @@ def _spread(metric: Metric) -> list[float]:
     """Sums of squared distances from the mean, from sums of squares."""
     count = np.array(metric.count, np.float64)
     total, squares = np.array(metric.sum), np.array(metric.squares)
-    spread: list[float] = np.maximum(squares - total * total / np.maximum(count, 1), 0.0).tolist()
+    with np.errstate(over="ignore", invalid="ignore"):  # of damaged files
+        spread: list[float] = np.fmax(squares - total * total / np.fmax(count, 1), 0.0).tolist()
     return spread
 
 

@@ -29,7 +29,7 @@ class CompiledEvents:
 
     def __init__(self, programs: Programs, words: Interner[str]) -> None:
         self._programs, self._words = programs, words
-        self._origins: Interner[tuple[tuple[Origin, ...], tuple[Input, ...]]] = Interner()
+        self._origins: Interner[tuple[tuple[Origin, ...], tuple[Input, ...], str]] = Interner()
         self._first = [0]  # the row of the first origin of each; at the end the number of rows
 
     def of(self, plane: Plane, batch: Batch) -> tuple[Codes, Codes, Codes, Further]:
@@ -61,18 +61,18 @@ class CompiledEvents:
         """The row of an instruction's first origin, -1 without any."""
         if not instruction.origins:
             return -1
-        code = self._origins[instruction.origins, instruction.inputs]
+        code = self._origins[instruction.origins, instruction.inputs, instruction.role]
         if code == len(self._first) - 1:
             self._first.append(self._first[-1] + len(instruction.origins))
         return self._first[code]
 
     def tables(self) -> dict[str, Table]:
         """The origins of all events, what they take, and the frames that they refer to."""
-        rows = [origin for origins, _ in self._origins for origin in origins]
+        rows = [origin for origins, _, _ in self._origins for origin in origins]
         groups = zip(self._first, self._origins, strict=False)
         inputs = [
             (first, taken)
-            for first, (_, all_taken) in groups
+            for first, (_, all_taken, _) in groups
             for taken in all_taken
             if taken.argument or taken.scope
         ]
@@ -86,6 +86,9 @@ class CompiledEvents:
                     "scope": Text.of(origin.scope for origin in rows),
                     "frame": [origin.frame for origin in rows],
                     "share": [origin.share for origin in rows],
+                    "role": Text.of(
+                        role or None for origins, _, role in self._origins for _ in origins
+                    ),
                 },
             ),
             "inputs": Table(

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.ingest.xplane.hlo_buffers import arguments_of, buffers_of, shapes_of
+from stepscope.ingest.xplane.hlo_flow import Loops, ProgramFlow
 from stepscope.ingest.xplane.hlo_inputs import Argument, Input, Inputs
 from stepscope.ingest.xplane.hlo_lenders import lenders_of
 from stepscope.ingest.xplane.hlo_origins import (
@@ -39,13 +40,17 @@ _NUMBERED = re.compile(r"^(.*)\((\d+)\)$")
 
 
 class Instruction(NamedTuple):
-    """One instruction: its named scope as JAX wrote it, `file:line`, work, origins and inputs."""
+    """One instruction: its named scope as JAX wrote it, `file:line`, work, origins and inputs.
+
+    `role` says what it is for, outside of the two passes (`hlo_flow`).
+    """
 
     scope: str = ""
     source: str = ""
     work: Work | None = None
     origins: tuple[Origin, ...] = ()
     inputs: tuple[Input, ...] = ()
+    role: str = ""
 
 
 class Programs:
@@ -55,6 +60,7 @@ class Programs:
         buffers: sizes of the arguments of each program that was read, by name; of programs with
             the same name the largest.
         shapes: what each of these programs takes and makes, as `shapes_of` has it.
+        loops: of each that computes gradients in a loop, how often it does, by name.
         arguments: those of the program that has most bytes of them under names, such as
             `params['Dense_0']`, or else most bytes.
         frames: the Python frames to which the origins of instructions refer.
@@ -67,6 +73,7 @@ class Programs:
         self._read: dict[Span, dict[str, Instruction]] = {}
         self.buffers: dict[str, dict[str, int]] = {}
         self.shapes: dict[str, dict[str, list[str]]] = {}
+        self.loops: dict[str, Loops] = {}
         self.arguments: list[Argument] = []
         self.frames: SourceFrames = Interner()
         for plane in planes:
@@ -94,8 +101,11 @@ class Programs:
         if span is None:
             return Instruction()
         if span not in self._read:
-            self._read[span], arguments = _instructions(self._source, span, self.frames)
-            self.arguments = max(self.arguments, arguments, key=_named_bytes)
+            found_program = _read_program(self._source, span, self.frames)
+            self._read[span] = found_program.instructions
+            self.arguments = max(self.arguments, found_program.arguments, key=_named_bytes)
+            if found_program.loops != Loops():
+                self.loops[name_of] = found_program.loops
             self._add_buffers(name_of, span)
         return self._read[span].get(name, Instruction())
 
@@ -115,18 +125,29 @@ def _named_bytes(arguments: list[Argument]) -> tuple[int, int]:
     )
 
 
-def _instructions(
-    source: Source, proto: Span, frames: SourceFrames
-) -> tuple[dict[str, Instruction], list[Argument]]:
-    """The instructions of one program by name, which is unique within it, and its arguments."""
-    result: dict[str, Instruction] = {}
-    arguments: list[Argument] = []
+class _Program(NamedTuple):
+    """Its instructions by name, which is unique within it, its arguments and its loops."""
+
+    instructions: dict[str, Instruction]
+    arguments: list[Argument]
+    loops: Loops
+
+
+def _read_program(source: Source, proto: Span, frames: SourceFrames) -> _Program:
+    result = _Program({}, [], Loops())
     for module in source.inner(proto, 1):
         reader = _Computations(source, module, frames)
         for computation in source.inner(module, 3):
-            result |= reader.read(computation)
-        arguments += reader.inputs.with_uses(arguments_of(source, module))
-    return result, arguments
+            reader.read(computation)
+        arguments = reader.inputs.with_uses(arguments_of(source, module))
+        entry = source.number(module, 6)
+        instructions = reader.instructions(entry, [one.name for one in arguments if one.updated])
+        result = _Program(
+            result.instructions | instructions,
+            result.arguments + arguments,
+            reader.flow.loops(entry),
+        )
+    return result
 
 
 class _Computations:
@@ -138,22 +159,45 @@ class _Computations:
         self._program = f"jit({name.removeprefix('jit_')})"
         self._frames, self._shapes = FrameIndex(source, module, frames), Shapes(source)
         self._work, self.inputs = ProgramWork(source), Inputs(source)
+        self.flow = ProgramFlow(source)
+        self._found: dict[int, list[tuple[str, Instruction]]] = {}  # of each computation
         self._origins: dict[int, tuple[Origin, ...]] = {}  # of each computation
         self._last_scope: dict[int, str] = {}  # of each computation, to name a fusion without one
 
-    def read(self, computation: Span) -> dict[str, Instruction]:
-        """The instructions of one computation by name."""
+    def instructions(self, entry: int, updated: list[str]) -> dict[str, Instruction]:
+        """All that were read, by name.
+
+        Args:
+            entry: id of the program's own computation.
+            updated: the arguments that the program updates with the help of gradients.
+        """
+        scopes = {number: [one.scope for _, one in found] for number, found in self._found.items()}
+        roles = self.flow.roles(entry, updated, scopes)
+        return {
+            name: instruction._replace(role=role)
+            for number, found in self._found.items()
+            for (name, instruction), role in zip(
+                found, roles.get(number, [""] * len(found)), strict=True
+            )
+        }
+
+    def read(self, computation: Span) -> None:
+        """Read one computation."""
         source, spans = self._source, self._source.inner(computation, 2)
         start, end = np.array(spans, np.int64).reshape(-1, 2).T
         found = scan(source.octets, start, end, source.damage)
         names = _texts(source, found.of(1, BYTES), len(spans))
         scopes, places, frames = _metadata(source, found.of(7, BYTES), len(spans), self._frames)
-        own = list(map(own_origin, scopes, frames))
+        own_scopes, own = list(scopes), list(map(own_origin, scopes, frames))
         nodes = self._nodes(found, spans)
         for row, node in enumerate(nodes):
             inside = (self._last_scope.get(number, "") for number in node.called)
             scopes[row] = scopes[row] or next(filter(None, inside), "")
         number, root = source.number(computation, 5), source.number(computation, 6)
+        if number in self._found:
+            source.damage.add()
+            return
+        self.flow.add(number, root, nodes, own_scopes)
         self._last_scope[number] = next(filter(None, reversed(scopes)), "")
         works = self._work.add(number, root, nodes)
         origins = [self._fused(*each) for each in zip(nodes, own, strict=True)]
@@ -173,7 +217,7 @@ class _Computations:
                 lenders, nodes, works, origins, inputs, strict=True
             )
         ]
-        return dict(zip(names, instructions, strict=True))
+        self._found[number] = list(zip(names, instructions, strict=True))
 
     def _fused(self, node: Node, own: tuple[Origin, ...]) -> tuple[Origin, ...]:
         """The origins of an instruction: of a fusion those of its members, else its own."""

@@ -137,7 +137,7 @@ class Inputs:
         if len(node.shape) != 1:  # of a loop: its elements are what counts
             return ()
         size, place = _elements(node.shape), self._source.number(node.span, 9)
-        names = _names(self._source, node.span)
+        names = argument_names(self._source, node.span)
         return tuple(Input(name, elements=size, place=place) for name in names or [""])
 
     def _element(
@@ -216,7 +216,7 @@ def _elements(shape: Shape) -> int:
     return max((array.elements for array in shape), default=0)
 
 
-def _names(source: Source, parameter: Span) -> list[str]:
+def argument_names(source: Source, parameter: Span) -> list[str]:
     """The name of an argument of the program, none for other parameters."""
     names = (source.text(*s) for m in source.inner(parameter, 7) for s in source.inner(m, 2))
     return [name for name in names if name]

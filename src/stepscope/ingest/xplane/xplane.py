@@ -161,6 +161,9 @@ class _Profile:
                 "hostnames": list(hosts),
                 "programs": self._programs.buffers,
                 "program_shapes": self._programs.shapes,
+                "program_loops": {
+                    name: loops._asdict() for name, loops in self._programs.loops.items()
+                },
                 "arguments": self._programs.arguments,
                 "planes": {
                     name: {

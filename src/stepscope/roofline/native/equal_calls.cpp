@@ -1,11 +1,13 @@
 // Which calls of operators have equal arguments; `roofline/equal_calls.py` calls it, and its
 // function in Python is the specification.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "exported.h"
 
@@ -14,13 +16,12 @@ namespace {
 using Number = std::int64_t;
 using Text = std::string_view;
 
-constexpr std::array<Text, 5> KEYS = {
-    "Input Dims", "Input type", "Concrete Inputs", "kernel_flop", "kernel_num_gb"};
-enum { DIMS, TYPES, VALUES, FLOPS, SIZE };
+constexpr std::size_t MOST_KEYS = 8;
+using Values = std::array<Text, MOST_KEYS>;  // empty where there is none
 
 struct Call {
     Number name;
-    std::array<Text, KEYS.size()> values;  // empty where there is none
+    Values values;
 
     bool operator==(const Call& other) const {
         return name == other.name && values == other.values;
@@ -39,9 +40,10 @@ struct Hash {
 // Walks the members of one JSON object; whatever is not plain ends it without success.
 class Members {
 public:
-    explicit Members(Text text) : at_(text.data()), end_(text.data() + text.size()) {}
+    Members(Text text, const std::vector<Text>& keys)
+        : at_(text.data()), end_(text.data() + text.size()), keys_(keys) {}
 
-    bool read(std::array<Text, KEYS.size()>& values) {
+    bool read(Values& values) {
         if (!take('{')) return false;
         if (take('}')) return at_end();
         do {
@@ -51,18 +53,22 @@ public:
     }
 
 private:
-    bool read_member(std::array<Text, KEYS.size()>& values) {
+    bool read_member(Values& values) {
         skip_space();
         const char* begin = at_;
         if (!skip_string()) return false;
         const Text key(begin + 1, std::size_t(at_ - begin - 2));
-        if (key.find("\\u") != Text::npos || !take(':')) return false;  // may spell any name
+        if (may_spell_another(key) || !take(':')) return false;
         skip_space();
         begin = at_;
         if (!skip_value()) return false;
-        for (std::size_t place = 0; place < KEYS.size(); ++place)
-            if (key == KEYS[place]) values[place] = Text(begin, std::size_t(at_ - begin));
+        for (std::size_t place = 0; place < keys_.size(); ++place)
+            if (key == keys_[place]) values[place] = Text(begin, std::size_t(at_ - begin));
         return true;
+    }
+
+    static bool may_spell_another(Text key) {
+        return key.find("\\u") != Text::npos || key.find("\\/") != Text::npos;
     }
 
     bool skip_value() {
@@ -122,22 +128,38 @@ private:
     }
 
     const char *at_, *end_;
+    const std::vector<Text>& keys_;
 };
+
+// The lines of a text.
+std::vector<Text> lines(Text text) {
+    std::vector<Text> found;
+    for (std::size_t end; (end = text.find('\n')) != Text::npos; text.remove_prefix(end + 1))
+        found.push_back(text.substr(0, end));
+    found.push_back(text);
+    return found;
+}
 
 }  // namespace
 
-// first: of each of `count` calls, the first whose name and arguments are equal. The arguments of a
-// call are `text` from its start to its end, none where these are equal.
-// Returns 1, or 0 where a text is no plain JSON object.
+// first: of each of `count` calls, the first whose name and arguments at `keys` are equal. The
+// arguments of a call are `text` from its start to its end, none where these are equal. Where it has
+// none of the first `decisive` keys, the others do not count. keys: one a line, ended by a NUL byte.
+// Returns 1, or 0 where a text is no plain JSON object, or there are too many keys.
 EXPORTED int stepscope_equal_calls(const char* text, Number count, const Number* starts,
-                                   const Number* ends, const Number* names, Number* first) {
+                                   const Number* ends, const Number* names, const char* keys,
+                                   Number decisive, Number* first) {
+    const std::vector<Text> wanted = lines(keys);
+    if (wanted.size() > MOST_KEYS || std::size_t(decisive) > wanted.size()) return 0;
+    const auto is_empty = [](Text value) { return value.empty(); };
     std::unordered_map<Call, Number, Hash> known;
     for (Number row = 0; row < count; ++row) {
         Call call{names[row], {}};
         const Text given(text + starts[row], std::size_t(ends[row] - starts[row]));
-        if (!given.empty() && !Members(given).read(call.values)) return 0;
-        if (call.values[DIMS].empty() && call.values[FLOPS].empty() && call.values[SIZE].empty())
-            call.values[TYPES] = call.values[VALUES] = Text();
+        if (!given.empty() && !Members(given, wanted).read(call.values)) return 0;
+        const auto others = call.values.begin() + decisive;
+        if (std::all_of(call.values.begin(), others, is_empty))
+            std::fill(others, call.values.end(), Text());
         first[row] = known.emplace(call, row).first->second;
     }
     return 1;

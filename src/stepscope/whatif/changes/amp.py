@@ -52,7 +52,7 @@ def amp(graph: Graph, estimate: str = "typical") -> Graph:
     if on_cpu(graph):
         return amp_on_cpu(graph)
     factors = _factors(graph)
-    compute, tensor, memory = _kernels(graph)
+    compute, tensor, memory = graph.once(_kernels)
     for tasks, bound in ((compute, "compute"), (tensor, "tensor"), (memory, "memory")):
         graph = scale(graph, tasks, 1 / factors[bound][estimate])
     return graph

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from stepscope.arrays import Ids
+from stepscope.arrays import Ids, Rows, Times
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, remove, select
+from stepscope.graph import Graph, removed_by, select, without
 from stepscope.trace.schema import FORWARD_STAGES
 from stepscope.whatif.change import Change
 
@@ -32,19 +34,45 @@ def kernel_fusion(graph: Graph, estimate: str = "typical") -> Graph:
     if estimate not in _ESTIMATES:
         raise ChangeError(f"kernel_fusion: expected estimate={' or '.join(_ESTIMATES)}, "
                           f"found {estimate!r}")  # fmt: skip
+    fusion = graph.once(_fused)
+    length = graph.tasks["duration_ns"].copy()
+    length[fusion.first] = getattr(fusion, f"{estimate}_ns")
+    return fusion.graph.with_tasks(duration_ns=length[fusion.kept])
+
+
+class _Fusion(NamedTuple):
+    """What all estimates share.
+
+    Attributes:
+        graph: with the first kernel of each chain only, which takes as long as it did.
+        kept: its tasks in the graph before.
+        first: the first kernels, as numbered before.
+        low_ns, typical_ns, high_ns: how long each chain takes.
+    """
+
+    graph: Graph
+    kept: Rows
+    first: Rows
+    low_ns: Times
+    typical_ns: Times
+    high_ns: Times
+
+
+def _fused(graph: Graph) -> _Fusion:
     if not select(graph, category="kernel", on_device=True).any():
         raise ChangeError("kernel_fusion: these steps have no device work")
     first, chain = _chains(graph)
     if len(chain) == len(first):
         raise ChangeError("kernel_fusion: no two elementwise kernels are consecutive")
-    length = graph.tasks["duration_ns"].copy()
-    times = length[chain]
-    count = np.diff(np.append(first, len(chain)))
+    times = graph.tasks["duration_ns"][chain]
     total, longest = np.add.reduceat(times, first), np.maximum.reduceat(times, first)
-    length[chain[first]] = {"low": total, "typical": longest, "high": total // count}[estimate]
-    gone = np.zeros(len(graph), np.bool_)
-    gone[np.delete(chain, first)] = True
-    return remove(graph.with_tasks(duration_ns=length), gone)
+    count = np.diff(np.append(first, len(chain)))
+    followers = np.zeros(len(graph), np.bool_)
+    followers[np.delete(chain, first)] = True
+    gone = removed_by(graph, followers)
+    fused = without(graph, gone)
+    _ = fused.links_by_source  # which graphs of other times share
+    return _Fusion(fused, np.flatnonzero(~gone), chain[first], total, longest, total // count)
 
 
 def _chains(graph: Graph) -> tuple[Ids, Ids]:

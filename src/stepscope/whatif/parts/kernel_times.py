@@ -57,7 +57,7 @@ def work_of_tasks(graph: Graph) -> tuple[Floats, Floats]:
     known. Tasks of one operator share its work by time; if one of them multiplies matrices, it
     does all the operations.
     """
-    operators, operator = Operators.of(graph.trace), _operators(graph)
+    operators, operator = Operators.of(graph.trace), graph.once(_operators)
     flops, size = np.append(operators.flops, np.nan), np.append(operators.bytes, np.nan)
     time = np.maximum(graph.tasks["duration_ns"], 1).astype(np.float64)
     multiplies = np.isin(graph.tasks["kind"], PRODUCTS)
@@ -78,7 +78,7 @@ def bound_by_memory(graph: Graph) -> Mask:
     by_kind = ~compute_bound(graph)
     if rates is None:
         return kernels & by_kind
-    flops, size = work_of_tasks(graph)
+    flops, size = graph.once(work_of_tasks)
     computing, moving = times_ns(graph, flops, size, rates)
     known = ~np.isnan(computing + moving)
     return kernels & np.where(known, moving > computing, by_kind)
@@ -86,7 +86,7 @@ def bound_by_memory(graph: Graph) -> Mask:
 
 def precision_of_tasks(graph: Graph) -> Text:
     """`half`, `tf32`, `fp32`, or nothing if unknown, for each task."""
-    width = np.append(Operators.of(graph.trace).width, np.int8(0))[_operators(graph)]
+    width = np.append(Operators.of(graph.trace).width, np.int8(0))[graph.once(_operators)]
     return precisions(graph.tasks.text("name"), width)
 
 
@@ -95,7 +95,7 @@ def times_ns(
 ) -> tuple[Floats, Floats]:
     """The least time in which a device computes the operations and moves the bytes, ns."""
     peak = np.full(len(graph), rates["fp32"] or np.nan, np.float64)
-    multiplies, precision = np.isin(graph.tasks["kind"], PRODUCTS), precision_of_tasks(graph)
+    multiplies, precision = np.isin(graph.tasks["kind"], PRODUCTS), graph.once(precision_of_tasks)
     for name in PRECISIONS:
         peak[multiplies & precision.mask(name)] = peak_rate(rates, name) or np.nan
     peak[multiplies & precision.mask("")] = np.nan
@@ -114,7 +114,7 @@ def memory_rate(graph: Graph) -> float | None:
     The median of the longer half of the tasks, weighted by time: short ones are mostly launch. Of
     tasks with the same name and about the same size the fastest counts: noise only adds time.
     """
-    _, size = work_of_tasks(graph)
+    _, size = graph.once(work_of_tasks)
     plain = graph.tasks.text("kind").mask("elementwise", "optimizer")
     time = graph.tasks["duration_ns"]
     rows = np.flatnonzero(plain & ~np.isnan(size) & (time > 0))

@@ -65,7 +65,7 @@ def _by_kind(graph: Graph, old: Rates, new: Rates) -> Floats:
 
 def _by_work(graph: Graph, old: Rates, new: Rates, otherwise: Floats) -> Floats:
     """Speedup by the rooflines of both devices where a kernel's work is known, else `otherwise`."""
-    flops, size = work_of_tasks(graph)
+    flops, size = graph.once(work_of_tasks)
     before, after = (np.maximum(*times_ns(graph, flops, size, rates)) for rates in (old, new))
     known = (before > 0) & (after > 0)
     return np.where(known, before / np.where(known, after, 1), otherwise)
