@@ -134,7 +134,8 @@ class _Report:
             yield Text("\n" + "\n".join(run_lines(self.main.run)))
         if len(self.all) > 1:
             yield self.ranks()
-        yield self.stages()
+        if self.main.stages:
+            yield self.stages()
         if lines := places_text(self.main.places):
             yield lines
         if self.main.updates:

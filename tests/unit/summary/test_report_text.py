@@ -245,3 +245,10 @@ def test_memory_that_recorded_steps_got_anew_is_said(before: int, after: int, ca
     }
     out = " ".join(printed(drawn(ONE, capture=capture), 160).split())
     assert f"the rest of the difference {cause}" in out
+
+
+def test_a_trace_of_kernels_alone_has_no_stages_that_the_cpu_bounds() -> None:
+    text = printed(drawn("stream 7 | 0 700 | sgemm\nstream 7 | 800 1500 | sgemm"), 80)
+    assert "device-bound" in text
+    assert "Stages" not in text
+    assert "CPU ms" not in text
