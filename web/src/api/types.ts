@@ -45,6 +45,10 @@ export interface StepTimes {
   std_ms: number;
   /** The first step, if it is left out. */
   warm_up: WarmUp | null;
+  /** Updates of the parameters in one call of a compiled program that loops over batches; 0 if it loops an unknown number of times. */
+  inner: number;
+  /** Gradients that such a loop adds up for each update; likewise. */
+  inner_batches: number;
 }
 
 /** What bounds the step. */
