@@ -54,7 +54,10 @@ def _by_name_and_by_time(trace: Trace) -> Trace:
     ways = (classify_kernels, attribute_modules), (find_runs, find_idle)
     named, timed = in_threads(partial(_derived, trace), ways, len(trace.events))
     columns = {name: named.events.columns()[name] for name in ("kind", "module")}
-    return timed.with_events(**columns).with_table(named["modules"])
+    result = timed.with_events(**columns)
+    for table in ("modules", "module_shares", "warnings"):  # what is timed adds no warnings
+        result = result.with_table(named[table])
+    return result
 
 
 def _derived(trace: Trace, facts: Iterable[Callable[[Trace], Trace]]) -> Trace:

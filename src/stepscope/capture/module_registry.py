@@ -69,6 +69,10 @@ class ModuleRegistry:
         """Whether TorchScript made any of the modules, so that Python does not call its parts."""
         return any(is_scripted(node.module) for root in self.roots for node in root.walk())
 
+    def has(self, module: Any) -> bool:
+        """Whether a module is in one of the trees."""
+        return any(node.module is module for node in self._index.get(id(module), ()))
+
     def resolve(self, parent: Node, module: Any) -> Node | None:
         """The node meant by a call of `module` while `parent` runs; None for no range."""
         node = self._find(parent, unwrap(module))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.capture.capture_file import CaptureFile
+from stepscope.capture.inductor_graphs import InductorGraphs
 from stepscope.capture.manifest import Result, Run, build_manifest
 from stepscope.capture.module_ranges import ModuleRanges
 from stepscope.capture.module_registry import ModuleRegistry
@@ -31,6 +32,7 @@ class TraceHandler:
     def __init__(self, path: Path, overwrite: bool = False) -> None:
         self.registry = ModuleRegistry()
         self._ranges = ModuleRanges(self.registry)
+        self._compiled = InductorGraphs(self.registry, self._ranges)
         self._path, self._overwrite = path, overwrite
         self._rank = Rank.from_environment()
         self._written = 0
@@ -47,14 +49,22 @@ class TraceHandler:
                 Run(sys.argv, _options_of(profiler)), _result_of(recorded_steps(trace))
             )
             file = CaptureFile(path, self._rank, self._overwrite)
-            file.write(manifest, describe_registry(self.registry), trace.replace)
+            compiled = self._compiled.describe()
+            members = {"compiled.json": compiled} if compiled else None
+            modules = describe_registry(self.registry)
+            file.write(manifest, modules, trace.replace, members=members)
 
     def _remove_ranges_after(self, profiler: Any) -> None:
         """A profiler with a schedule may record again while it lives."""
         if not profiler.record_steps:
-            self._ranges.remove()
+            self._remove()
         elif self._written == 0:
-            weakref.finalize(profiler, self._ranges.remove)
+            weakref.finalize(profiler, self._remove)
+
+    def _remove(self) -> None:
+        """Leave torch as it was."""
+        self._ranges.remove()
+        self._compiled.remove()
 
     def _next_path(self) -> Path:
         self._written += 1

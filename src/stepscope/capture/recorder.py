@@ -23,6 +23,7 @@ import torch
 
 from stepscope.capture.creations import CreationWatch
 from stepscope.capture.data_loaders import LoaderWatch
+from stepscope.capture.inductor_graphs import InductorGraphs
 from stepscope.capture.iterations import IterationWatch
 from stepscope.capture.memory.memory_recorder import MemoryRecorder
 from stepscope.capture.module_ranges import ModuleRanges
@@ -157,6 +158,7 @@ class Recorder:
         self.memory = MemoryRecorder(self.registry) if self._options.memory else None
         self._open_ranges = OpenRanges()
         self._loader_watch = LoaderWatch()
+        self._compiled = InductorGraphs(self.registry, self._ranges)
         self._ranges.install()
         self._watch.names = OptimizerNames()
 
@@ -173,6 +175,7 @@ class Recorder:
         self._open_ranges.close()
         self._loader_watch.remove()
         self._creations.remove()
+        self._compiled.remove()
         self._watch.names = None
 
     def _may_train(self) -> bool:
@@ -367,6 +370,8 @@ class Recorder:
             if self.memory:
                 recording.members = self.memory.members(kept, recording.window.profiler)
             recording.modules = describe_registry(self.registry)
+            if compiled := self._compiled.describe():
+                recording.members["compiled.json"] = compiled
             recording.loaders = self._loader_watch.describe()
             recording.created = self._creations.describe()
 
@@ -385,6 +390,7 @@ class Recorder:
         """The run may last for days: keep neither its models nor the recordings alive."""
         self._early = self._main = None
         self.registry.clear()
+        self._compiled.clear()
         if self.memory:
             self.memory.close()
 

@@ -18,8 +18,6 @@ from stepscope.contexts.module_frames import is_operator, module_frames, wrap_in
 from stepscope.contexts.synthetic_elements import SyntheticElements
 from stepscope.contexts.thread_names import thread_names
 from stepscope.contexts.traced_operations import (
-    NO_SHARES,
-    Shares,
     calls_of,
     merged_parents,
     place_below_frames,
@@ -27,6 +25,7 @@ from stepscope.contexts.traced_operations import (
 )
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import CATEGORIES, CONTEXT_KINDS, VIAS
+from stepscope.trace.shares import NO_SHARES, Shares
 from stepscope.trace.trace import Trace
 
 _CALL, _BACKWARD, _LAUNCH = (VIAS.index(via) for via in ("call", "backward", "launch"))

@@ -10,8 +10,6 @@ Source: DEEPCONTEXT sections 4.1 and 4.3.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from stepscope.annotate.links.launch_sides import on_host
@@ -24,43 +22,12 @@ from stepscope.contexts.call_paths import merge_paths
 from stepscope.contexts.frames import Frame, Frames
 from stepscope.contexts.synthetic_elements import SyntheticElements
 from stepscope.trace.schema import VIAS
+from stepscope.trace.shares import Shares
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 _CALL, _BACKWARD = VIAS.index("call"), VIAS.index("backward")
 _LEFT_OUT = -2
-
-
-class Shares(NamedTuple):
-    """The elements of events that were made from several operations, sorted by event.
-
-    Attributes:
-        event: int64, shape (shares,).
-        element: where this share of the event is, int64, shape (shares,).
-        until: the share of the event up to and including this one, shape (shares,).
-    """
-
-    event: Ids
-    element: Ids
-    until: Floats
-
-    def spread(self, rows: Ids, values: Ids) -> tuple[Ids, Ids]:
-        """Elements and values of some events; those of a divided event add up to its value."""
-        first = np.searchsorted(self.event, rows)
-        count = np.searchsorted(self.event, rows, side="right") - first
-        whole = count == 0
-        place = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
-        value = np.repeat(values, count)
-        until = np.floor(value * self.until[place])
-        begins = place == np.repeat(first, count)
-        parts = (until - np.where(begins, 0, np.roll(until, 1))).astype(np.int64)
-        return (
-            np.concatenate([rows[whole], self.element[place]]),
-            np.concatenate([values[whole], parts]),
-        )
-
-
-NO_SHARES = Shares(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
 def traced_operations(trace: Trace, wanted: Mask) -> Mask:

@@ -42,9 +42,10 @@ __all__ = [
     "ALLOCATIONS", "BLOCKS", "BOUNDS", "CATEGORIES", "COMPUTING", "CONTEXTS", "CONTEXT_KINDS",
     "CONTEXT_METRICS", "COUNTERS", "DEVICE_WORK", "EVENTS", "EVIDENCE", "FINDINGS", "FLOWS",
     "FORWARD_STAGES", "FRAMES", "IDLE", "IDLE_CAUSES", "INFERENCE_STAGES", "INPUTS", "INSTANTS",
-    "ITERATIONS", "KERNEL_KINDS", "LAUNCHES", "MEMORY", "MEMORY_EVENTS", "MODULES", "OPERATIONS",
-    "ORIGINS", "OUTSIDE_STAGES", "ROLES", "SCHEMAS", "SEGMENTS", "SEVERITIES", "STACKS", "STAGES",
-    "STAGE_RUNS", "STEPS", "STORAGES", "TENSOR_USES", "TRACKS", "TRACK_KINDS", "VIAS", "WARNINGS",
+    "ITERATIONS", "KERNEL_KINDS", "LAUNCHES", "MEMORY", "MEMORY_EVENTS", "MODULES",
+    "MODULE_SHARES", "OPERATIONS", "ORIGINS", "OUTSIDE_STAGES", "ROLES", "SCHEMAS", "SEGMENTS",
+    "SEVERITIES", "STACKS", "STAGES", "STAGE_RUNS", "STEPS", "STORAGES", "TENSOR_USES", "TRACKS",
+    "TRACK_KINDS", "VIAS", "WARNINGS",
 ]  # fmt: skip
 
 
@@ -348,6 +349,22 @@ MODULES = Schema(
     ),
 )
 
+MODULE_SHARES = Schema(
+    "module_shares",
+    "an event that torch.compile made from several modules, and the part of it that is one of them",
+    (
+        Column(
+            "event", "i32", "events.id; its module is the innermost around all", refers="events"
+        ),
+        Column("module", "i32", "modules.id", refers="modules"),
+        Column(
+            "share",
+            "f64",
+            "of its self time, or of its time on a device; the shares of an event add up to 1",
+        ),
+    ),
+)
+
 LAUNCHES = Schema(
     "launches",
     "the link from a CPU call to the device work that it launched",
@@ -410,9 +427,9 @@ COUNTERS = Schema(
 SCHEMAS: dict[str, Schema] = {
     schema.name: schema
     for schema in (
-        EVENTS, TRACKS, STEPS, ITERATIONS, STAGE_RUNS, MODULES, LAUNCHES, IDLE, MEMORY, SEGMENTS,
-        BLOCKS, ALLOCATIONS, MEMORY_EVENTS, STACKS, STORAGES, TENSOR_USES, FLOWS, INSTANTS,
-        COUNTERS, OPERATIONS, ORIGINS, INPUTS, FRAMES, CONTEXTS, CONTEXT_METRICS, FINDINGS,
-        EVIDENCE, WARNINGS,
+        EVENTS, TRACKS, STEPS, ITERATIONS, STAGE_RUNS, MODULES, MODULE_SHARES, LAUNCHES, IDLE,
+        MEMORY, SEGMENTS, BLOCKS, ALLOCATIONS, MEMORY_EVENTS, STACKS, STORAGES, TENSOR_USES, FLOWS,
+        INSTANTS, COUNTERS, OPERATIONS, ORIGINS, INPUTS, FRAMES, CONTEXTS, CONTEXT_METRICS,
+        FINDINGS, EVIDENCE, WARNINGS,
     )
 }  # fmt: skip

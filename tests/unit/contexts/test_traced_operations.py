@@ -10,10 +10,10 @@ import pytest
 
 from stepscope.annotate import annotate
 from stepscope.contexts.build_tree import build_contexts
-from stepscope.contexts.traced_operations import Shares
 from stepscope.contexts.tree import ContextTree
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import FRAMES, ORIGINS
+from stepscope.trace.shares import Shares
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 

@@ -80,6 +80,21 @@ def test_warnings_and_members_beside_are_told(path: Path) -> None:
     ]
 
 
+def test_compiled_graphs_are_kept_and_other_forms_refused(path: Path) -> None:
+    node = {"name": "y", "target": "linear", "path": "up", "elements": 8, "operations": 64,
+            "reads": [0]}  # fmt: skip
+    program = {"key": None, "backward": False, "code": "def call(self, args):"}
+    graph = {"region": "0/0", "base": "", "inputs": ["up"], "nodes": [node], "programs": [program]}
+    compiled = {"version": 1, "graphs": [graph]}
+    trace = read(write_capture(path, **{"compiled.json": json.dumps(compiled)}))
+    assert trace.metadata.properties["compiled"] == {"graphs": [graph]}
+    for damaged in ({"reads": [1]}, {"reads": [-1]}, {"elements": "many"}):
+        graph["nodes"] = [{**node, **damaged}]
+        write_capture(path, **{"compiled.json": json.dumps(compiled)})
+        with pytest.raises(IngestError, match=r"compiled\.json is not valid"):
+            read(path)
+
+
 def test_keys_of_a_later_version_are_kept(path: Path) -> None:
     trace = read(write_capture(path, {**MANIFEST, "weather": "fine"}))
     assert trace.metadata.capture["weather"] == "fine"

@@ -60,7 +60,7 @@ def from_ranges(trace: Trace) -> Evidence | None:
     """Modules from the ranges of a capture, with facts from its model tree."""
     names = trace.events.text("name")
     calls = names.where(lambda name: name.startswith(MODULE_RANGE))
-    if not calls.any():
+    if not calls.any() and not trace.metadata.properties.get("compiled"):
         return None
     modules = tree_modules(trace.metadata.model)
     number = {module.path: index for index, module in enumerate(modules)}

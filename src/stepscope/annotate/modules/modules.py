@@ -10,6 +10,7 @@ import numpy as np
 from stepscope.annotate.links.launch_sides import on_host
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.modules.argument_names import parameter_sizes, sizes_by_use
+from stepscope.annotate.modules.inductor_graphs import compiled_operators
 from stepscope.annotate.modules.matching.matching import from_tree
 from stepscope.annotate.modules.module_evidence import (
     Evidence,
@@ -25,6 +26,7 @@ from stepscope.arrays import Array, Ids32, Mask, Rows, Times
 from stepscope.trace.intervals import grouped_union
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import COMPUTING, FORWARD_STAGES, MODULES, OUTSIDE_STAGES, STAGES
+from stepscope.trace.shares import NO_SHARES, Shares
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -45,17 +47,18 @@ def attribute_modules(trace: Trace) -> Trace:
     evidence = from_ranges(trace) or from_frames(trace) or _of_compiled(trace) or from_tree(trace)
     if evidence is None:
         return trace
-    scripted = scripted_operators(trace, evidence)
-    if scripted:
-        known = np.where(scripted.module >= 0, scripted.module, evidence.call_of)
-    else:
-        known = evidence.call_of
+    known, calls = evidence.call_of, np.zeros(len(evidence.modules), np.int64)
+    if scripted := scripted_operators(trace, evidence):
+        known = np.where(scripted.module >= 0, scripted.module, known)
+        calls = calls + scripted.calls
+    if compiled := compiled_operators(trace, evidence):
+        known = np.where(compiled.module >= 0, compiled.module, known)
+        calls = calls + compiled.calls
+        trace = trace.with_table(compiled.shares).with_warnings(compiled.warnings())
     module = known if evidence.own else _by_call(trace, known)
     trace = trace.with_events(module=module)
     table = _table(trace, evidence)
-    return trace.with_table(
-        table.with_columns(calls=table["calls"] + scripted.calls) if scripted else table
-    )
+    return trace.with_table(table.with_columns(calls=table["calls"] + calls))
 
 
 def _of_compiled(trace: Trace) -> Evidence | None:
@@ -223,9 +226,12 @@ def _phases(trace: Trace) -> dict[str, Mask]:
 
 def _cpu(trace: Trace, rows: Mask, parent: Ids32) -> Times:
     """CPU time by module, children included; self times never overlap on one thread."""
-    events = trace.events
-    on_cpu = rows & on_host(trace)
-    own = np.bincount(events["module"][on_cpu], events["self_ns"][on_cpu], len(parent))
+    events, shares = trace.events, _shares(trace)
+    on_cpu = np.flatnonzero(rows & on_host(trace))
+    owner, divided, part = shares.divide(on_cpu, events["self_ns"][on_cpu])
+    whole = on_cpu[np.bincount(owner, minlength=len(on_cpu)) == 0]
+    own = np.bincount(events["module"][whole], events["self_ns"][whole], len(parent))
+    own += np.bincount(divided, part, len(parent))
     return subtree_totals(own.astype(np.int64), parent)
 
 
@@ -236,14 +242,43 @@ def _device(trace: Trace, rows: Mask, parent: Ids32) -> Times:
     """
     events = trace.events
     computes = events.text("category").mask(*COMPUTING) & ~on_host(trace)
-    work = np.flatnonzero(rows & computes)
-    start, module = events["start_ns"][work], events["module"][work]
-    end = start + events["duration_ns"][work]
+    start, end, module = _intervals(trace, np.flatnonzero(rows & computes))
     if (start[1:] >= np.maximum.accumulate(end)[:-1]).all():
         own = np.bincount(module, end - start, len(parent))  # nothing overlaps: sums are unions
         return subtree_totals(own.astype(np.int64), parent)
     group, event = _with_ancestors(module, parent)
     return grouped_union(group, start[event], end[event], len(parent))
+
+
+def _intervals(trace: Trace, work: Rows) -> tuple[Times, Times, Ids32]:
+    """Start, end and module of events, in order; of a divided one an interval for each part."""
+    events = trace.events
+    start, size, module = (events[name][work] for name in ("start_ns", "duration_ns", "module"))
+    owner, divided, part = _shares(trace).divide(work, size)
+    if not len(owner):
+        return start, start + size, module
+    before = np.cumsum(part) - part
+    first = np.flatnonzero(np.diff(owner, prepend=-1))
+    before -= np.repeat(before[first], np.diff(np.append(first, len(owner))))
+    whole = np.bincount(owner, minlength=len(work)) == 0
+    begins = np.concatenate([start[whole], start[owner] + before])
+    ends = begins + np.concatenate([size[whole], part])
+    order = np.argsort(begins, kind="stable")
+    of_part = np.concatenate([module[whole], divided]).astype(np.int32)
+    return begins[order], ends[order], of_part[order]
+
+
+def _shares(trace: Trace) -> Shares:
+    """The modules that events divide among."""
+    table = trace["module_shares"]
+    if not len(table):
+        return NO_SHARES
+    event = table["event"].astype(np.int64)
+    first = np.flatnonzero(np.diff(event, prepend=-1))
+    until = np.cumsum(table["share"])
+    until -= np.repeat(until[first] - table["share"][first], np.diff(np.append(first, len(event))))
+    until[np.append(first[1:] - 1, len(event) - 1)] = 1.0
+    return Shares(event, table["module"].astype(np.int64), until)
 
 
 def subtree_totals(own: Array, parent: Ids32) -> Array:

@@ -21,6 +21,7 @@ from stepscope.ingest.chrome.metadata import MOST_RANKS
 from stepscope.ingest.chrome.trace_events import read_trace_events
 from stepscope.ingest.memory_snapshot.memory_snapshot import with_snapshot
 from stepscope.ingest.model_json import parse_model
+from stepscope.ingest.recorded.compiled_json import parse_compiled
 from stepscope.ingest.recorded.contexts_json import parse_contexts
 from stepscope.ingest.recorded.memory_json import with_memory
 from stepscope.ingest.xplane.xplane import LONGEST_BYTES, read_xplane
@@ -30,11 +31,12 @@ from stepscope.typed_data import convert
 
 VERSION = 1
 _MANIFEST, _MODULES, _CONTEXTS = "manifest.json", "modules.json", "contexts.json"
-_MEMORY, _SNAPSHOT = "memory.json", "snapshot.pickle"
+_COMPILED, _MEMORY, _SNAPSHOT = "compiled.json", "memory.json", "snapshot.pickle"
 _TRACES = {"trace.json": read_trace_events, "trace.xplane.pb": read_xplane}
 _LIMITS = {
     _MANIFEST: 16 << 20,
     _MODULES: 256 << 20,
+    _COMPILED: 256 << 20,
     _CONTEXTS: 1 << 30,
     _MEMORY: 4 << 30,
     _SNAPSHOT: 4 << 30,
@@ -214,6 +216,9 @@ def _read(archive: zipfile.ZipFile, progress: Progress) -> Trace:
     model = parse_model(archive.read(_MODULES)) if _MODULES in members else {}
     trace = _recording(archive, progress)
     metadata = _metadata(trace.metadata, recorded, manifest, model)
+    if _COMPILED in members:
+        compiled = parse_compiled(archive.read(_COMPILED))
+        metadata = replace(metadata, properties={**metadata.properties, "compiled": compiled})
     trace = of_rank(Trace(trace.tables, metadata, trace.arguments), manifest.rank)
     if _MEMORY in members:
         trace = with_memory(trace, archive.read(_MEMORY))

@@ -1,0 +1,47 @@
+"""Events whose time belongs to several things, such as kernels fused from operations."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.arrays import Floats, Ids
+
+
+class Shares(NamedTuple):
+    """The elements that events divide among, sorted by event.
+
+    Attributes:
+        event: int64, shape (shares,).
+        element: what this share of the event belongs to, int64, shape (shares,).
+        until: the share of the event up to and including this one, shape (shares,).
+    """
+
+    event: Ids
+    element: Ids
+    until: Floats
+
+    def divide(self, rows: Ids, values: Ids) -> tuple[Ids, Ids, Ids]:
+        """The parts of the values of some events; those of an event add up to its value.
+
+        Returns:
+            The position in `rows`, the element and the value of each part; none for events that
+            are not divided.
+        """
+        first = np.searchsorted(self.event, rows)
+        count = np.searchsorted(self.event, rows, side="right") - first
+        place = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
+        until = np.floor(np.repeat(values, count) * self.until[place])
+        begins = place == np.repeat(first, count)
+        parts = (until - np.where(begins, 0, np.roll(until, 1))).astype(np.int64)
+        return np.repeat(np.arange(len(rows)), count), self.element[place], parts
+
+    def spread(self, rows: Ids, values: Ids) -> tuple[Ids, Ids]:
+        """Elements and values of some events; an event that is not divided is its own element."""
+        owner, element, parts = self.divide(rows, values)
+        whole = np.bincount(owner, minlength=len(rows)) == 0
+        return np.concatenate([rows[whole], element]), np.concatenate([values[whole], parts])
+
+
+NO_SHARES = Shares(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
