@@ -102,7 +102,7 @@ def _batches(trace: Trace) -> dict[str, pa.RecordBatch]:
 
 def _batch(table: Table) -> pa.RecordBatch:
     """The columns unchanged: null keeps its -1, in text below Arrow's mask."""
-    return pa.record_batch(
+    return _batch_of(
         {
             name: arrow_text(column.codes, column.values)
             if isinstance(column, Text)
@@ -117,13 +117,18 @@ def _argument_batch(arguments: Arguments) -> pa.RecordBatch:
     bounds = arrow_numbers(np.cumsum([0, *(len(block.sources) for block in blocks)]))
     sources = arrow_numbers(joined([block.sources for block in blocks], np.int32))
     ends = arrow_numbers(joined([block.ends for block in blocks], np.int64))
-    return pa.record_batch(
+    return _batch_of(
         {
             "sources": pa.LargeListArray.from_arrays(bounds, sources),
             "ends": pa.LargeListArray.from_arrays(bounds, ends),
             "packed": arrow_octets([np.frombuffer(block.packed, np.uint8) for block in blocks]),
         }
     )
+
+
+def _batch_of(columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    """The columns as one batch; `pa.record_batch` takes a dict since Arrow 16 only."""
+    return pa.RecordBatch.from_arrays([*columns.values()], names=[*columns])
 
 
 def _write_batch(path: Path, batch: pa.RecordBatch) -> None:
