@@ -55,8 +55,7 @@ class MicroBatches:
     @property
     def may_make_a_step(self) -> bool:
         """Whether all calls so far are perhaps micro-batches of the first step."""
-        one_so_far = self._keeps_parameters and self.begins == 1 and self.calls < _FOLLOWED
-        return one_so_far or (self.carries_state and self._updates.may_accumulate)
+        return self._keeps_parameters and self.begins == 1 and self.calls < _FOLLOWED
 
     @property
     def calls_per_update(self) -> int:
