@@ -356,7 +356,7 @@ MODULE_SHARES = Schema(
         Column(
             "event", "i32", "events.id; its module is the innermost around all", refers="events"
         ),
-        Column("module", "i32", "modules.id", refers="modules"),
+        Column("module", "i32", "modules.id", nullable=True, refers="modules"),
         Column(
             "share",
             "f64",

@@ -160,6 +160,13 @@ def test_functions_have_modules_without_any_range():
     assert times(trace, "") == (us(130), us(110))
 
 
+def test_what_a_function_does_outside_of_modules_belongs_to_none():
+    nodes = [{**node, "path": node["path"] or None} for node in graph()["nodes"]]
+    trace = drawn(STEP.replace("stepscope.module:", "aten::op"), graph(base=None, nodes=nodes))
+    assert times(trace, "act")[0] == us(10)
+    assert times(trace, "")[0] == us(100)  # 30 us of the kernel are the addition
+
+
 def test_without_a_key_the_region_identifies_the_program():
     programs = [{**program, "key": None} for program in graph()["programs"]]
     lines = STEP.replace("Graph fw", "Graph None").replace("Graph bw", "Graph None")

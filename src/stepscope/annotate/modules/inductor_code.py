@@ -45,8 +45,8 @@ class Call:
     gradients: tuple[int, ...] = ()
 
 
-Parts = dict[str, float]
-"""The modules that a call was made from, by path, and the work of each."""
+Parts = dict[str | None, float]
+"""The modules that a call was made from, by path, None for no module, and the work of each."""
 
 
 def calls_in(code: str, parameters: Sequence[bool] = ()) -> list[Call]:
@@ -187,9 +187,8 @@ class _Reading:
         result: Parts = {}
         for place in dict.fromkeys(places):
             node = self.nodes[place]
-            if (path := node["path"]) is not None:
-                work = node["elements"] + (node["operations"] if multiplies else 0)
-                result[path] = result.get(path, 0.0) + max(float(work), 1.0)
+            work = node["elements"] + (node["operations"] if multiplies else 0)
+            result[node["path"]] = result.get(node["path"], 0.0) + max(float(work), 1.0)
         return result
 
 

@@ -230,12 +230,11 @@ class _Attribution:
         return found
 
     def _numbered(self, parts: Parts, run: _Run) -> dict[int, float]:
-        """Parts by the number of their module."""
+        """Parts by the number of their module, -1 for none."""
         result: dict[int, float] = {}
         for path, work in parts.items():
-            module = self._locate(path, run)
-            if module >= 0:
-                result[module] = result.get(module, 0.0) + work
+            module = run.around if path is None else self._locate(path, run)
+            result[module] = result.get(module, 0.0) + work
         return result
 
     def _locate(self, path: str, run: _Run) -> int:
@@ -256,10 +255,10 @@ class _Attribution:
         return self.number.get(path, -1)
 
     def _put(self, row: int, parts: dict[int, float]) -> None:
-        if not parts:
-            return
-        self.module[row] = self._innermost_around(list(parts))
-        if len(parts) > 1:
+        known = [module for module in parts if module >= 0]
+        if known:
+            self.module[row] = self._innermost_around(known)
+        if known and len(parts) > 1:
             self.divided[row] = parts
 
     def _innermost_around(self, modules: list[int]) -> int:

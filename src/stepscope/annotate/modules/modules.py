@@ -231,7 +231,7 @@ def _cpu(trace: Trace, rows: Mask, parent: Ids32) -> Times:
     owner, divided, part = shares.divide(on_cpu, events["self_ns"][on_cpu])
     whole = on_cpu[np.bincount(owner, minlength=len(on_cpu)) == 0]
     own = np.bincount(events["module"][whole], events["self_ns"][whole], len(parent))
-    own += np.bincount(divided, part, len(parent))
+    own += np.bincount(divided[divided >= 0], part[divided >= 0], len(parent))
     return subtree_totals(own.astype(np.int64), parent)
 
 
@@ -265,6 +265,7 @@ def _intervals(trace: Trace, work: Rows) -> tuple[Times, Times, Ids32]:
     ends = begins + np.concatenate([size[whole], part])
     order = np.argsort(begins, kind="stable")
     of_part = np.concatenate([module[whole], divided]).astype(np.int32)
+    order = order[of_part[order] >= 0]
     return begins[order], ends[order], of_part[order]
 
 
