@@ -11,9 +11,11 @@ from stepscope.ranks.job_table import JobTable
 from stepscope.ranks.kernel_times import by_step
 from stepscope.ranks.sketch import Sketch
 from stepscope.ranks.slow_steps import SlowSteps
+from stepscope.trace.core_share import QUIET
 
 _LEAST_SHARE = 0.03  # of a kernel's time
 _ALIKE = 0.35  # of the excess: kernels that differ by less are slower alike
+_BY_OTHERS = 0.5  # of the excess: if waiting for a core explains as much, it is the cause
 _EXPLAINED = 0.3  # of the excess: below, kernels do not explain it
 OF_STAGE = {
     "data_loading": "its batches arrive late",
@@ -102,6 +104,25 @@ class Kernels:
                 count, each = self._sketches[self.rows[0]].kernels[name][0], np.median(usual)
                 found[name] = (float(np.median(slow) / each), count * float(each))
         return found
+
+
+def other_processes(sketches: Sequence[Sketch], rows: Sequence[int], excess: float) -> str:
+    """The share of a core that slow ranks got, if that is why they take longer; else empty.
+
+    Args:
+        sketches: of all ranks.
+        rows: the slow ones, by position.
+        excess: how much longer they take, as a share of what others take.
+    """
+    shares = np.array([1.0 if one.core_share is None else one.core_share for one in sketches])
+    others = np.delete(shares, rows)
+    slow = float(np.median(shares[list(rows)]))
+    if not len(others) or slow >= QUIET:
+        return ""
+    longer = float(np.median(others)) / max(slow, 1e-9) - 1
+    if longer < _BY_OTHERS * min(excess, 1.0):
+        return ""
+    return f"its process got {slow:.0%} of a core, since others used its machine"
 
 
 def machine_or(causes: Mapping[str, str]) -> str:

@@ -19,11 +19,12 @@ from stepscope.ranks.calls import (
 from stepscope.ranks.kernel_times import kernel_times, operators
 from stepscope.ranks.late_launches import late_launches
 from stepscope.trace.clock_mapping import clock_of
+from stepscope.trace.core_share import core_share
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.trace import Trace
 
-VERSION = 9
+VERSION = 10
 UNKNOWN_RANK = -1
 _MOST_STEPS = 200
 
@@ -47,6 +48,8 @@ class Sketch(msgspec.Struct, frozen=True):
             without a device operators, with the time in which they call no other.
         calls: its communication, call by call.
         kernel_steps: the duration of the longest kernels by step, see `kernel_times.by_step`.
+        core_share: the share of a core that its training thread got while it could run, None if
+            unknown.
         version: of this format.
     """
 
@@ -62,6 +65,7 @@ class Sketch(msgspec.Struct, frozen=True):
     kernels: dict[str, tuple[float, float]]
     calls: Calls = Calls()
     kernel_steps: bytes = b""
+    core_share: float | None = None
     version: int = VERSION
 
 
@@ -100,6 +104,7 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
         },
         kernels=kernels,
         kernel_steps=kernel_steps,
+        core_share=core_share(trace.metadata.capture),
         calls=calls_of(trace, begins, ends, clock_of(trace.metadata), computing, timeline),
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.arrays import Floats, Ids, Mask
-from stepscope.ranks.causes import OF_STAGE, Kernels, machine_or, received_bytes
+from stepscope.ranks.causes import OF_STAGE, Kernels, machine_or, other_processes, received_bytes
 from stepscope.ranks.excess_work import ExcessWork
 from stepscope.ranks.job_table import JobTable
 from stepscope.ranks.slow_groups import SlowGroup, groups_of
@@ -229,7 +229,12 @@ class _Search:
             kernels = Kernels(self.table, group.rows, group.steps)
             excess_ms = sum(stages[name] for name in computing)
             ratio = self._ratio(largest, group, stages[largest])
-            cause = kernels.cause(excess_ms, ratio, self._received)
+            cause = (
+                ""
+                if self.table.sketches[group.rows[0]].device
+                else other_processes(self.table.sketches, group.rows, ratio)
+            )
+            cause = cause or kernels.cause(excess_ms, ratio, self._received)
             causes |= dict.fromkeys(computing, cause)
         return causes
 
