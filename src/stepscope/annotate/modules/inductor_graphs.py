@@ -75,7 +75,9 @@ class _Run(NamedTuple):
 
 
 def compiled_operators(trace: Trace, evidence: Evidence) -> CompiledOperators | None:
-    """The modules of what runs in compiled programs; None where nothing was compiled."""
+    """The modules of what runs in compiled programs; None where nothing was compiled or noted."""
+    if not (trace.metadata.capture or trace.metadata.properties.get("compiled")):
+        return None
     if not trace.events.text("name").where(lambda name: bool(_PROGRAM.match(name))).any():
         return None
     return _Attribution(trace, evidence).result()
