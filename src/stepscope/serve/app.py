@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 from stepscope.errors import ServeError, StepscopeError, TraceError, has_no_descriptors
 from stepscope.serve import bundle
+from stepscope.serve.ahead import AHEAD, Ahead
 from stepscope.serve.guard import Guard, Token
 from stepscope.serve.json_encoding import encode
 from stepscope.serve.open_files import Traces, Workbench
@@ -32,7 +33,8 @@ POLICY = (
 )
 # Many of them follow each move of the timeline. In several threads they would take the interpreter
 # from the level that somebody waits for, and be no sooner done.
-_ONE_AT_A_TIME = ("slices", "counter", "levels_inside")
+_ONE_AT_A_TIME = ("slices", "counter", AHEAD)
+_CLOSED = 499  # the client went away; nobody reads it
 _LARGE_BYTES = 1 << 16  # smaller answers take longer to compress than to send
 
 
@@ -62,11 +64,16 @@ def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
         return _json(request, workbench[request.path_params["id"]].entry())
 
     turns = {name: Lock() for name in _ONE_AT_A_TIME}
+    ahead = Ahead()
 
     async def ask(request: Request) -> Response:
-        async with turns.get(request.path_params["name"]) or nullcontext():
-            # In a thread, so that a long answer does not block another tab.
-            return await run_in_threadpool(_answer, workbench, request)
+        name = request.path_params["name"]
+        async with turns.get(name) or nullcontext():
+            if name == AHEAD and not await ahead.prepare(workbench, request):
+                return Response(status_code=_CLOSED)
+            with nullcontext() if name == AHEAD else ahead.gives_way():
+                # In a thread, so that a long answer does not block another tab.
+                return await run_in_threadpool(_answer, workbench, request)
 
     routes = [
         Route("/", page),

@@ -25,13 +25,14 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Opened:
-    """An operation to open: its path, and its start, end and runtime as its level lists them."""
+    """An operation to open: its path, and what its level says of it."""
 
     path: Path
     operation: Operation
     start_ns: int
     end_ns: int
     runtime_ns: int
+    events: int
 
 
 def open_trace(contents: Contents, every: bool) -> Level:
@@ -43,7 +44,7 @@ def open_trace(contents: Contents, every: bool) -> Level:
     chosen = np.flatnonzero(shown)
     costs, hidden = costs.take(chosen), int(costs.events[~shown].sum())
     start, end = int(costs.start_ns.min(initial=2**62)), int(costs.end_ns.max(initial=0))
-    opened = Opened((), the_trace(), min(start, end), end, 0)
+    opened = Opened((), the_trace(), min(start, end), end, 0, len(contents.index.order))
     listed = _Listed([operations[number] for number in chosen.tolist()], _zeros(len(chosen)))
     return _levels(contents.index, [opened], listed, costs, [resources], hidden=[hidden])[0]
 

@@ -30,6 +30,7 @@ from stepscope.trace.trace import Trace
 _KEPT_OPERATIONS = 25_000  # of levels that were opened: about 2 kB each
 _KEPT_WHOLE = 50_000  # operations of steps that were opened whole
 _OPENED_AHEAD = 32
+_OPENED_EVENTS = 30_000  # at a time, where others may have their turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,12 +107,29 @@ class Timeline:
         Raises:
             TraceError: if no operation has this path.
         """
+        for _ in self.open_inside(path, every):
+            pass
+        return [self._level(one.path, every) for one in self._longest(path, every)]
+
+    def open_inside(self, path: str, every: bool = False) -> Iterator[None]:
+        """Open what `inside` gives, a few levels at a time: others may have their turn between.
+
+        Raises:
+            TraceError: if no operation has this path.
+        """
+        missing = [
+            one for one in self._longest(path, every) if self._known((one.path, every)) is None
+        ]
+        yield
+        for some in _in_parts(missing):
+            for level in self._open(some, every):
+                self._kept.set((level.path, every), level)
+            yield
+
+    def _longest(self, path: str, every: bool) -> list[Opened]:
+        """The longest operations of a level that have a level inside."""
         openable = sorted(_openable(self.level(path, every)), key=lambda one: -one.runtime_ns)
-        ahead = openable[:_OPENED_AHEAD]
-        missing = [one for one in ahead if self._known((one.path, every)) is None]
-        for level in self._open(missing, every) if missing else []:
-            self._kept.set((level.path, every), level)
-        return [self._level(one.path, every) for one in ahead]
+        return openable[:_OPENED_AHEAD]
 
     def below(self, path: str) -> Iterator[list[Opening]]:
         """The levels below an operation in lists, each level before those inside it.
@@ -279,6 +297,18 @@ def _parts(path: str) -> Path:
     return tuple(filter(None, path.split("/")))
 
 
+def _in_parts(operations: Sequence[Opened]) -> Iterator[list[Opened]]:
+    """Operations, as many at a time as do not have too many events."""
+    part, events = list[Opened](), 0
+    for one in operations:
+        if part and events + one.events > _OPENED_EVENTS:
+            yield part
+            part, events = [], 0
+        part, events = [*part, one], events + one.events
+    if part:
+        yield part
+
+
 def _openable(level: Level) -> Iterator[Opened]:
     """The operations of a level that have a level inside."""
     for number in np.flatnonzero(level.costs.events > 1).tolist():
@@ -289,4 +319,5 @@ def _opened(above: Level, number: int, path: Path) -> Opened:
     """An operation of a level, to open it."""
     costs = above.costs
     start, end = int(costs.start_ns[number]), int(costs.end_ns[number])
-    return Opened(path, above.operations[number], start, end, int(costs.runtime_ns[number]))
+    runtime, events = int(costs.runtime_ns[number]), int(costs.events[number])
+    return Opened(path, above.operations[number], start, end, runtime, events)

@@ -128,11 +128,16 @@ export class Client {
     return levels.every((one) => one !== undefined) ? levels : null;
   }
 
+  /** Whether the levels inside the operations of a level were asked for. */
+  knowsInside(path: string, every: boolean): boolean {
+    return this.opened.get(levelKey(path, every)) ?? false;
+  }
+
   /** Asks for the levels inside the operations of a level, once; then they are known. */
-  async askInside(path: string, every: boolean): Promise<void> {
-    if (this.opened.get(levelKey(path, every))) return;
+  async askInside(path: string, every: boolean, signal?: AbortSignal): Promise<void> {
+    if (this.knowsInside(path, every)) return;
     const key = requestKey("levels_inside", { path, every });
-    const answer = (await this.host.ask(this.trace, key, true)) as wire.LevelsInside;
+    const answer = (await this.host.ask(this.trace, key, true, signal)) as wire.LevelsInside;
     answer.levels.forEach((level) => this.known.set(levelKey(level.path, every), level));
     this.opened.set(levelKey(path, every), true);
   }

@@ -30,6 +30,7 @@ export interface Host {
    * The answer to a request (see `requestKey`) about a trace, as plain data.
    *
    * @param later whether others may go first: nobody's click waits for it.
+   * @param signal aborts it once its answer is no longer wanted.
    */
-  ask(trace: string, request: string, later?: boolean): Promise<unknown>;
+  ask(trace: string, request: string, later?: boolean, signal?: AbortSignal): Promise<unknown>;
 }

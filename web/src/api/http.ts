@@ -17,18 +17,20 @@ export class HttpHost implements Host {
     await this.ask(trace, "open");
   }
 
-  ask(trace: string, request: string, later = false): Promise<unknown> {
+  ask(
+    trace: string,
+    request: string,
+    later = false,
+    signal: AbortSignal | null = null,
+  ): Promise<unknown> {
     const url = `${this.base}/${encodeURIComponent(trace)}/${request}`;
-    return fetchJson(url, later ? "low" : "high");
+    return fetchJson(url, { priority: later ? "low" : "high", signal });
   }
 }
 
 /** What the server answers to a request. */
-export async function fetchJson(
-  url: string,
-  priority: RequestInit["priority"] = "high",
-): Promise<unknown> {
-  const response = await fetch(url, { priority }).catch(() => {
+export async function fetchJson(url: string, options: RequestInit = {}): Promise<unknown> {
+  const response = await fetch(url, { priority: "high", ...options }).catch(() => {
     throw new AskError(
       "The server does not answer. What is on screen stays; to go on, start `stepscope view` again.",
     );

@@ -1,19 +1,21 @@
 import { effect } from "@preact/signals";
 import type { Client } from "../api/client";
 import type { WireLevel } from "../api/types";
+import { painted } from "../base/frame";
 import { join, stepOf } from "../base/path";
 import type { Level } from "../model/level";
+import { atRest, whileAtRest } from "./awaited";
 import type { Store } from "./store";
 
-/** Between two answers others have their turn, ms. */
-const PAUSE_MS = 150;
+/** So long nobody waits for anything, nor moves the view, before the next question. */
+const REST_MS = 60;
 const MOST_STEPS = 8;
 const MOST_OPERATIONS = 5;
 
 /**
  * Asks for the levels that may be opened next, so that a click finds them here: two levels below the
- * lowest, then the steps nearby and what is inside their stages. One answer at a time, until somebody
- * goes on.
+ * lowest, then the steps nearby and what is inside their stages. One answer at a time, while the view
+ * is at rest: a question that is not answered yet when somebody goes on is withdrawn.
  */
 export function lookAhead(store: Store): void {
   let newest = 0;
@@ -34,14 +36,32 @@ async function ask(
   every: boolean,
   lasts: () => boolean,
 ): Promise<void> {
-  await pause(0);
   const paths = pathsAhead(levels);
+  await painted();
+  if (lasts()) await client.askInside(paths[0]!, every); // what is on screen is opened most often
   for (let at = 0; at < paths.length && lasts(); at++) {
     const path = paths[at]!;
-    await client.askInside(path, every);
+    await askAtRest(client, path, every, lasts);
     const step = stepOf(path) && !path.includes("/") && client.knownLevels(path, every)?.at(-1);
     if (step) paths.push(...longestOf(step).filter((one) => !paths.includes(one)));
-    await pause(PAUSE_MS);
+  }
+}
+
+/** Asks for the insides of one level, again where somebody went on before the answer came. */
+async function askAtRest(
+  client: Client,
+  path: string,
+  every: boolean,
+  lasts: () => boolean,
+): Promise<void> {
+  while (lasts() && !client.knowsInside(path, every)) {
+    await atRest(REST_MS);
+    if (!lasts()) return;
+    await whileAtRest((signal) =>
+      client.askInside(path, every, signal).catch((error: unknown) => {
+        if (!signal.aborted) throw error;
+      }),
+    );
   }
 }
 
@@ -69,8 +89,4 @@ function longestOf({ path, operations }: WireLevel): string[] {
     .sort((a, b) => length(b) - length(a))
     .slice(0, MOST_OPERATIONS)
     .map((row) => join(path, id[row]!));
-}
-
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }

@@ -176,7 +176,8 @@ export class Store {
 
   /** Asks for the inside of an operation that may be opened next. */
   askAhead(path: string): void {
-    this.client.value?.levels(path, this.view.value.every).catch(() => undefined);
+    const client = this.client.value;
+    if (client) awaiting(client.levels(path, this.view.value.every)).catch(() => undefined);
   }
 
   /** Closes the lowest level. */
