@@ -39,14 +39,21 @@ export interface Decades {
   rate: [number, number];
 }
 
+/** Dots are so far from the edges, decades. */
+const RIM = 0.08;
+
 /** Whole decades that hold all dots, the peaks, and the ridges where bandwidth meets a peak. */
 export function decadesOf(dots: readonly Dot[], roofs: Roofs | null): Decades {
   const peaks = Object.values(roofs?.tflops ?? {});
   const ridges = roofs?.gbytes ? peaks.map((peak) => ridgeOf(peak, roofs.gbytes!)) : [];
   return {
-    intensity: decades([...dots.map((one) => one.intensity), ...ridges]),
-    rate: decades([...dots.map((one) => one.rate), ...peaks]),
+    intensity: decades([...dots.flatMap((one) => around(one.intensity)), ...ridges]),
+    rate: decades([...dots.flatMap((one) => around(one.rate)), ...peaks]),
   };
+}
+
+function around(value: number): number[] {
+  return [value / 10 ** RIM, value * 10 ** RIM];
 }
 
 function decades(values: number[]): [number, number] {

@@ -174,7 +174,7 @@ function columnsOf({ rows, step_ms, arrivals }: Collectives): Column<CollectiveR
     known((row) => row.group) && textColumn("group", "group", (row) => row.group),
     known((row) => row.ranks) && textColumn("ranks", "ranks", (row) => row.ranks, { minor: true }),
     known((row) => row.members) &&
-      numberColumn("members", "members", (row) => row.members, count, { hint: "ranks of the group" }),
+      numberColumn("members", "members", (row) => row.members, count, { hint: "ranks of the group", minor: "last" }),
     textColumn("stage", "stage", (row) => words(mainStage(row))),
     numberColumn("count", "count", (row) => row.count, count, {
       hint: "calls in a step",

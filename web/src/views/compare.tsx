@@ -283,10 +283,12 @@ function Notes({ value }: { value: Difference }): JSX.Element | null {
   const differ = (["device", "framework", "world_size"] as const)
     .filter((one) => before[one] !== after[one])
     .map((one) => `different ${FACTS[one]}: ${before[one] || "unknown"} → ${after[one] || "unknown"}`); // prettier-ignore
-  const inferred = [
-    ...(before.inferred ? ["steps before are inferred, as nothing marks them"] : []),
-    ...(after.inferred ? ["steps now are inferred, as nothing marks them"] : []),
-  ];
+  const which = { both: "steps", before: "steps before", now: "steps now" };
+  const whose = before.inferred ? (after.inferred ? "both" : "before") : "now";
+  const inferred =
+    before.inferred || after.inferred
+      ? [`${which[whose]} are inferred, as nothing marks them`]
+      : [];
   const notes = [...differ, ...inferred];
   return notes.length ? <p class="note compare-notes">{notes.join(" · ")}</p> : null;
 }

@@ -18,13 +18,13 @@ import { theme } from "../state/theme";
 import { showLine } from "./source";
 import { NO_FLAME, type FlameView, type Zoom } from "../state/url";
 import { WithAnswer } from "../widgets/answer";
+import { FlameLegend } from "./flame_legend";
 import type { Pane } from "./pane";
 import { SavePicture } from "./save_picture";
 import { FactList } from "../widgets/fact_list";
 
 /** Of the callers around all there is, so many rows are in sight at first. */
 const SEEN_ABOVE = 3;
-const LEGEND = ["python", "module", "operator", "runtime", "kernel", "memcpy", "communication"];
 
 /** What the view says, as far as it means anything here: nodes are of one tree, a pair of traces. */
 const choiceOf = perStore((store) => {
@@ -214,7 +214,7 @@ function Tools(props: {
           : `${grouped(value.nodes - 1)} contexts, ${figure(value.total, value.unit)} ${over(store)}`}
         {value.total_before !== null && ` (before: ${figure(value.total_before, value.unit)})`}
       </span>
-      <Legend value={value} />
+      <FlameLegend value={value} findings={findingsOf(store).value.value?.findings ?? []} />
       <SavePicture store={store} of="flame graph" parts={[".flame-legend", ".flame-room"]} />
     </div>
   );
@@ -241,21 +241,6 @@ function over(store: Store): string {
   if (store.stepless.value) return "in the whole recording";
   if (numbers.length === 1) return `in step ${numbers[0]}`;
   return `in ${plural(numbers.length + (warm_up ? 1 : 0), "step")}`;
-}
-
-/** The colors of what there is: of kinds, or of what changed. */
-function Legend({ value }: { value: Flame }): JSX.Element {
-  const kinds = LEGEND.filter((one) => value.strings.includes(one));
-  const names = value.boxes.before ? ["more", "less"] : kinds;
-  return (
-    <span class="flame-legend">
-      {names.map((one) => (
-        <span key={one}>
-          <span class={`flame-swatch flame-${one}`} aria-hidden="true" /> {one}
-        </span>
-      ))}
-    </span>
-  );
 }
 
 /** The way to what fills the width; each part zooms out to it. */

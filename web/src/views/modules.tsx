@@ -107,7 +107,7 @@ function SlowestLayers(props: {
             title={`${node.class}: go to its longest operation`}
             onClick={() => choose(store, node)}
           >
-            {node.path || node.name}
+            <bdi>{node.path || node.name}</bdi>
           </button>{" "}
           {milliseconds(ms)}
         </span>

@@ -52,7 +52,8 @@ function time(
   value: (row: KernelRow) => number,
   total: Column<KernelRow>["total"],
 ): Column<KernelRow> {
-  return numberColumn(id, id, value, duration, { hint, unit: "ns", total: total! });
+  const minor = id === "mean" ? false : "last";
+  return numberColumn(id, id, value, duration, { hint, unit: "ns", total: total!, minor });
 }
 
 const OCCUPANCY = numberColumn<KernelRow>(

@@ -6,8 +6,8 @@ import { ShareBar } from "../bars";
 /** A column: what is known of it, and how it is drawn. */
 export interface Column<Row> extends Field<Row> {
   hint?: string;
-  /** Left out where the window is narrow. */
-  minor?: boolean;
+  /** Left out where the window is narrow; `last` where it is narrower still. */
+  minor?: boolean | "last";
   /** Takes the room that the others leave, and is cut where that is not enough. */
   grows?: boolean;
   strong?: boolean;
@@ -81,7 +81,8 @@ function shown<Row>(column: Column<Row>, value: string | number | null): Compone
 
 export function cellClass<Row>(column: Column<Row>): string | undefined {
   const { numeric, grows, minor, strong } = column;
-  const names = { number: numeric, grows, minor, strong };
+  const [last, first] = [minor === "last", minor === true];
+  const names = { number: numeric, grows, minor: first, "minor-last": last, strong };
   const on = Object.entries(names).flatMap(([name, is]) => (is ? [name] : []));
   return on.join(" ") || undefined;
 }
