@@ -572,6 +572,22 @@ def test_steps_that_were_opened_whole_stay_open() -> None:
         assert all(timeline.level("/".join(one.every.path), True) is one.every for one in levels)
 
 
+def test_levels_that_are_opened_ahead_in_parts_are_all_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "main | 100 999 | ProfilerStep#1\n" + "".join(f"""
+        main | {at} {at + 80} | aten::linear{at}
+        main | {at + 10} {at + 40} | aten::mm
+        main | {at + 50} {at + 70} | aten::add
+    """ for at in range(110, 900, 100))  # fmt: skip
+    for events, parts in ((1, 8), (6, 4), (1000, 1)):
+        monkeypatch.setattr("stepscope.timeline.timeline._OPENED_EVENTS", events)
+        timeline = drawn(text)
+        stage = max(timeline.level("s1.0").paths, key=lambda path: len(timeline.level(path)))
+        assert len(list(timeline.open_inside(stage))) == 1 + parts
+        assert len(timeline.inside(stage)) == 8
+
+
 def test_levels_opened_together_are_those_that_are_opened_one_by_one() -> None:
     timeline = drawn("".join(f"""
         main  | {n}00 {n}99 | ProfilerStep#{n}
