@@ -69,7 +69,7 @@ class JaxStepDetector:
         each_counted = not batches.make_a_step
         counts = batches.follow(inputs, outputs)
         if each_counted and batches.make_a_step:
-            function = self._functions[name] = replace(function, calls=batches.begins - counts)
+            function = self._functions[name] = replace(function, calls=batches.begins - 1)
         self._candidates = _candidates(list(self._functions.values()))
         return function, counts
 
@@ -78,13 +78,7 @@ class JaxStepDetector:
         """The name of the function that ends a step."""
         return self.boundary.name if self.boundary else None
 
-    @property
-    def step_is(self) -> str | None:
-        """What a step is, in words, where it is several calls of a function."""
-        calls = self.boundary.micro_batches.calls_per_update if self.boundary else 1
-        if calls == 1:
-            return None
-        return f"{calls} calls of {self.boundary_name}, the last of which updates the parameters"
+    step_is: None = None  # one training step, in JAX
 
     @property
     def is_sure(self) -> bool:

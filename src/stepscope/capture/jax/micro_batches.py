@@ -6,8 +6,7 @@ holds where the function keeps the sum, `total, loss = accumulate(params, total,
 then takes back. Without such parameters, a sum shows itself only by beginning again after an equal
 number of calls, twice.
 
-A training step that takes back its parameters begins again at no call. It counts each call, unless
-it is seen to update them at some calls only (`accumulated_updates`).
+A training step that takes back its parameters begins again at no call. It counts each call.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from jax import tree_util
-
-from stepscope.capture.jax.accumulated_updates import AccumulatedUpdates
 
 _MOST = 64  # micro-batches in a step
 _FOLLOWED = 2 * _MOST + 2  # calls, unless several are known to make a step
@@ -42,7 +39,6 @@ class MicroBatches:
         self.carries_state = False
         self.make_a_step = False
         self.begins = 0
-        self._updates = AccumulatedUpdates()
         self._last_begins: list[int] = []
         self._keeps_parameters = False
         self._returned, self._parameters = _Arrays([]), _Arrays([])
@@ -57,16 +53,8 @@ class MicroBatches:
         """Whether all calls so far are perhaps micro-batches of the first step."""
         return self._keeps_parameters and self.begins == 1 and self.calls < _FOLLOWED
 
-    @property
-    def calls_per_update(self) -> int:
-        """How many calls of the function make a step, if it updates parameters at some only."""
-        return self._updates.calls_per_update
-
     def follow(self, inputs: Any, outputs: Any) -> bool:
         """A call has returned: whether it begins a step, as far as is known."""
-        if self.calls_per_update > 1:
-            self.calls += 1
-            return self._updates.begins(self.calls - 1)
         taken = [leaf for leaf in tree_util.tree_leaves(inputs) if hasattr(leaf, "nbytes")]
         is_carried = self._returned.share_in(taken) > 0
         self.carries_state |= is_carried
@@ -79,16 +67,7 @@ class MicroBatches:
             self._remember(arrays_in(outputs), self._returned.others(taken))
         else:
             self._remember([], [])
-        self._follow_updates(outputs)
-        if self.calls_per_update > 1:
-            return self._updates.begins(self.calls - 1)
         return begins or not self.make_a_step
-
-    def _follow_updates(self, outputs: Any) -> None:
-        if self.carries_state or self.calls == 1:
-            self._updates.follow(outputs)
-        if self.calls_per_update > 1:
-            self.make_a_step, self.begins = True, self._updates.updates
 
     def _remember(self, returned: list[Any], taken: list[Any]) -> None:
         watched = None if self.calls <= _INSPECTED else _WATCHED
