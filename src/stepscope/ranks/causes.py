@@ -120,7 +120,7 @@ def other_processes(sketches: Sequence[Sketch], rows: Sequence[int], excess: flo
     if not len(others) or slow >= QUIET:
         return ""
     longer = float(np.median(others)) / max(slow, 1e-9) - 1
-    if longer < _BY_OTHERS * min(excess, 1.0):
+    if longer < _BY_OTHERS * excess:
         return ""
     return f"its process got {slow:.0%} of a core, since others used its machine"
 

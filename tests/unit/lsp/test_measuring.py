@@ -99,3 +99,25 @@ def test_messages_name_files_of_the_scripts_folder_without_it(
         return raised.value.problem.message
 
     assert asyncio.run(scenario()) == "expected train.py to go on, found it cancelled"
+
+
+def test_an_editor_that_leaves_while_the_process_starts_leaves_no_process(session: Session) -> None:
+    order: list[str] = []
+
+    def warm_up() -> None:
+        session.ended.wait(60)
+        order.append("started")
+
+    session.warm_up = warm_up  # type: ignore[method-assign]
+    session.close = lambda: order.append("closed")  # type: ignore[method-assign]
+
+    async def scenario() -> None:
+        measuring = Measuring()
+        measuring.prepare()
+        closing = asyncio.create_task(measuring.close())
+        await asyncio.sleep(0.05)
+        session.ended.set()
+        await closing
+
+    asyncio.run(scenario())
+    assert order == ["started", "closed"]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from stepscope.ranks import JobReport, Sketch, job_report
+from stepscope.ranks.causes import other_processes
 from stepscope.ranks.slow_groups import pauses_in_turn
 from stepscope.ranks.slow_steps import beyond_chance
 from stepscope.ranks.usual_work import faster_half
@@ -167,6 +168,19 @@ def test_a_rank_that_other_processes_kept_from_its_core_says_so(
     (only,) = job_report(ranks).stragglers
     assert only.ranks == (1,)
     assert ("60% of a core, since others used its machine" in only.sentence) == named
+
+
+def test_work_that_no_other_rank_has_is_not_that_of_other_processes() -> None:
+    ranks = [
+        Sketch(
+            rank=rank, world_size=2, node="", device="", steps=[0], length=[18.0],
+            work={}, waiting=[1.0], idle={}, kernels={}, core_share=1.0 - 0.4 * rank,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    assert other_processes(ranks, [1], 0.6)
+    assert not other_processes(ranks, [1], 9.0)
+    assert not other_processes(ranks, [1], float("inf"))
 
 
 @cache
