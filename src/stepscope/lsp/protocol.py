@@ -63,9 +63,9 @@ class AnsweringProtocol(LanguageServerProtocol):
 
     def abandon_requests(self) -> None:
         """The client has gone: what waits for its answers ends."""
-        for future in list(self._request_futures.values()):
-            future.cancel()
-        self._request_futures.clear()
+        for identifier in self._result_types.keys() & self._request_futures.keys():
+            self._request_futures.pop(identifier).cancel()
+        self._result_types.clear()
 
     def _refusal(self, message: Any) -> JsonRpcException | None:
         if isinstance(message, Unreadable):
