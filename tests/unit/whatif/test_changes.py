@@ -81,6 +81,9 @@ def test_kernel_fusion_joins_neighbors(forward: Graph) -> None:
     assert step_us(forward, "kernel_fusion") == 162 - 20
     assert step_us(forward, "kernel_fusion:estimate=low") == 162
     assert step_us(forward, "kernel_fusion:estimate=high") == 162 - 25
+    custom = FORWARD.replace("elementwise_relu", "act_and_mul_kernel")
+    assert custom != FORWARD
+    assert "no two elementwise kernels" in refusal(graph_of(custom), "kernel_fusion")
     alone = "\n".join(line for line in FORWARD.splitlines() if "corr=9" not in line)
     assert "no two elementwise kernels" in refusal(graph_of(alone), "kernel_fusion")
     on_a_cpu = "main | 0 100 | ProfilerStep#0\nmain | 10 20 | aten::add\nmain | 20 30 | aten::mul"

@@ -9,6 +9,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.annotate.device.kernel_kinds import is_of_library
 from stepscope.annotate.names.named_scopes import scope_of
 from stepscope.arrays import Ids, Mask, Rows
 from stepscope.summary.numbers import rounded
@@ -142,10 +143,12 @@ def _across_programs(context: RuleContext, rows: Rows, chain: Ids) -> tuple[Rows
 
 
 def _kernels(context: RuleContext) -> Rows:
-    """Elementwise kernels, except those that a convolution launches to change layouts."""
+    """Elementwise kernels, except libraries' own and those by which convolutions change layouts."""
     rows = context.find(category="kernel", kind="elementwise", stage=_STAGES, on_device=True)
+    name = context.events.text("name")
+    rows = rows[~name.where(is_of_library)[rows]]
     operator = context.operator_of(rows)
-    inside = context.events.text("name").where(lambda name: bool(_CONVOLUTION.search(name)))
+    inside = name.where(lambda name: bool(_CONVOLUTION.search(name)))
     return rows[(operator < 0) | ~inside[operator]]
 
 

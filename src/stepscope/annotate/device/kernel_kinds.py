@@ -18,6 +18,14 @@ from stepscope.trace.trace import Trace
 
 _CODE = {kind: code for code, kind in enumerate(KERNEL_KINDS)}
 
+# Elementwise kernels of libraries: each is an operator of its own, which no compiler fuses.
+_CACHE = r"(reshape|concat)_and_cache|append_?paged_?kv|set_kv_buffer"
+_CUSTOM = (
+    r"act_and_mul|rotary|(?<![a-z])rope(?![a-z])|quant(?!ile)|swiglu|geglu"
+    r"|moe[:_].*(finalize|expandinput)"
+)
+_OF_LIBRARY = re.compile(f"{_CACHE}|{_CUSTOM}")
+
 # The first match counts; kernels and operators (aten::…) share the table. Names are matched in
 # lower case, which takes half the time of re.IGNORECASE.
 _RULES = tuple(
@@ -28,7 +36,7 @@ _RULES = tuple(
         (r"^triton_(tem_(?!.*(conv(?!ert)|attention))|mm|bmm)", "gemm"),
         (r"multi_tensor_apply|fused_?(adam|sgd|lamb|adagrad)|adam|lamb_|sgd_?(momentum|update)"
          r"|_foreach_", "optimizer"),
-        (r"(reshape|concat)_and_cache|append_?paged_?kv|set_kv_buffer", "elementwise"),
+        (_CACHE, "elementwise"),
         (r"flash(?!infer)|batch_?(prefill|decode)_?with|fmha|attention|sdpa|mha_|_attn_|paged_"
          r"|(?<![a-z])(mha|mla)(?![a-z])|_fwd_(grouped_)?kernel_stage\d|delta_rule|linear_attn"
          r"|(?<![a-z])wkv", "attention"),
@@ -55,8 +63,7 @@ _RULES = tuple(
         (r"elementwise|(loop|wrapped)_\w+|vectorized|triton_poi_|pointwise|copy|fill|CatArray|(?<![a-z])cat(?![a-z])"
          r"|dropout|relu|gelu|silu|sigmoid|tanh|transpose|permute|nchwToNhwc|nhwcToNchw|tensorTransform"
          r"|FillFunctor|SubTensorOp|masked|where|threshold|distribution|triu|tril|bernoulli|random"
-         r"|act_and_mul|rotary|(?<![a-z])rope(?![a-z])|quant(?!ile)|swiglu|geglu"
-         r"|moe[:_].*(finalize|expandinput)|nan_to_num|bucketize|zero_|(?<![a-z])(gt|ge|lt|le|eq|ne)(?![a-z])"
+         r"|" + _CUSTOM + r"|nan_to_num|bucketize|zero_|(?<![a-z])(gt|ge|lt|le|eq|ne)(?![a-z])"
          r"|^(add|sub|mul|div|max|min|neg|exp|log|log1p|rsqrt|sqrt|pow|integer_pow|logistic|erf|convert|compare"
          r"|convert_element_type|broadcast(_in_dim)?|select_n?|iota|bitcast\w*|and|or|not|xor|reshape|concatenate"
          r"|pad|slice|dynamic_(update_)?slice|square|sign|abs|clamp|shift_\w+|reduce_precision)(\.|$)"
@@ -116,6 +123,16 @@ def kind_of(name: str) -> str:
     name = without_parameters(name).lower()
     rules = _FUSED_RULES if _GENERATED.match(name) else _RULES
     return next((kind for pattern, kind in rules if pattern.search(name)), "other")
+
+
+def is_of_library(name: str) -> bool:
+    """Whether an elementwise kernel is a library's own operator, which no compiler fuses.
+
+    Example:
+        >>> is_of_library("vllm::act_and_mul_kernel<half>"), is_of_library("triton_poi_0")
+        (True, False)
+    """
+    return _OF_LIBRARY.search(without_parameters(name).lower()) is not None
 
 
 def _by_name(names: Text) -> Codes8:

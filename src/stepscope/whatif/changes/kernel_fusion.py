@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepscope.annotate.device.kernel_kinds import is_of_library
 from stepscope.arrays import Ids, Rows, Times
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, removed_by, select, without
@@ -80,6 +81,7 @@ def _chains(graph: Graph) -> tuple[Ids, Ids]:
     fusible = select(graph, kind="elementwise", category="kernel", on_device=True)
     fusible &= graph.tasks.text("stage").mask(*FORWARD_STAGES, "backward")
     fusible &= ~select(graph, operator="*[cC]onv*")  # layout conversions
+    fusible &= ~graph.tasks.text("name").where(is_of_library)
     rows = np.flatnonzero(fusible)
     if not len(rows):
         return rows, rows
