@@ -19,11 +19,14 @@ const MOST_OPERATIONS = 5;
  */
 export function lookAhead(store: Store): void {
   let newest = 0;
+  let of: Client | null = null;
+  let before: readonly Level[] | null = null; // of the trace that was open before, which stay a moment
   effect(() => {
     const number = ++newest;
     const [client, { value, loading }] = [store.client.value, store.levels.value];
     const every = store.view.peek().every;
-    if (!client || !value || loading || !store.host.live) return;
+    if (client !== of) [of, before] = [client, value];
+    if (!client || !value || value === before || loading || !store.host.live) return;
     const lasts = (): boolean => number === newest && navigator.onLine;
     void ask(client, value, every, lasts).catch(() => undefined);
   });
