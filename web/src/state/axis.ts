@@ -92,15 +92,21 @@ export class AxisState {
     this.moving.value = null;
   }
 
+  /** The axis of the trace that is open; until it has come, that of the one before is still shown. */
+  private own(): wire.Axis | null {
+    const { value, loading } = this.about.value;
+    return loading ? null : value;
+  }
+
   /** The tiles that show a window of a track. */
   shown(track: string, window: Span, pixels: number): Piece[] {
-    const axis = this.about.value.value;
+    const axis = this.own();
     return axis ? this.slices.shown(track, axis, window, pixels, this.drawn.size + 1) : [];
   }
 
   /** The tiles that show a window of a counter. */
   counterPieces(counter: string, window: Span, pixels: number): Piece<CounterTile>[] {
-    const axis = this.about.value.value;
+    const axis = this.own();
     return axis ? this.counters.shown(counter, axis, window, pixels, axis.counters.length) : [];
   }
 
