@@ -20,7 +20,7 @@ from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Ids32, Mask, Rows
 from stepscope.contexts import ContextTree, build_contexts
 from stepscope.errors import TraceError
-from stepscope.roofline.equal_calls import numbered_calls
+from stepscope.roofline.equal_calls import Counted, numbered_calls
 from stepscope.trace.arguments import parse
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import inverse
@@ -186,8 +186,7 @@ class EventSearch:
             sources[order],
             np.zeros(len(rows), np.int64),
             lambda _, text: known.setdefault(_part(text, name), len(known)),
-            keys=(name,),
-            decisive=1,
+            Counted((name,), decisive=1),
         )
         values = [made(_parsed(part)) for part in known]
         return [values[code] for code in codes[inverse(order)].tolist()]

@@ -9,6 +9,7 @@ import pytest
 from stepscope.arrays import Ids
 from stepscope.compiled.library import function
 from stepscope.roofline.equal_calls import (
+    Counted,
     compiled_equal_calls,
     equal_calls_in_python,
     first_equal_calls,
@@ -72,21 +73,21 @@ def test_the_compiled_code_agrees_with_the_decoder(seed: int) -> None:
 def test_any_keys_may_count(keys: tuple[str, ...]) -> None:
     random = Random(1)
     calls = calls_of([random_text(random) for _ in range(300)], [0] * 300)
-    found = first_equal_calls(*calls, keys=keys, decisive=len(keys))
-    assert found.tolist() == equal_calls_in_python(*calls, keys=keys, decisive=len(keys)).tolist()
+    found = first_equal_calls(*calls, Counted(keys, len(keys)))
+    assert found.tolist() == equal_calls_in_python(*calls, Counted(keys, len(keys))).tolist()
     assert 1 <= len(set(found.tolist())) < 300
 
 
 @pytest.mark.parametrize("text", [r'{"a\/b": 1}', '{"a/b": 1}', r'{"a\u002fb": 1}'])
 def test_a_key_may_be_spelled_in_several_ways(text: str) -> None:
     calls = calls_of(['{"a/b": 2}', text, '{"a/b": 1}'], [0] * 3)
-    assert first_equal_calls(*calls, keys=("a/b",), decisive=1).tolist() == [0, 1, 1]
+    assert first_equal_calls(*calls, Counted(("a/b",), 1)).tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize("key", ['od"d', "line\nfeed", "back\\slash"])
 def test_keys_that_json_escapes_are_found(key: str) -> None:
     calls = calls_of([json.dumps({key: 1}), json.dumps({key: 2}), json.dumps({key: 1})], [0] * 3)
-    assert first_equal_calls(*calls, keys=(key,), decisive=1).tolist() == [0, 1, 0]
+    assert first_equal_calls(*calls, Counted((key,), 1)).tolist() == [0, 1, 0]
 
 
 @needs_library
