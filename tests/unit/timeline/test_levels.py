@@ -540,32 +540,32 @@ def test_all_threads_are_shown_only_if_asked_for() -> None:
     assert (names(stage.shown), names(stage.every)) == (["aten::mm"], ["aten::mm", "aten::add"])
 
 
-def test_threads_that_open_different_steps_at_once_each_get_their_own() -> None:
-    steps = range(1, 9)
+def of_steps(count: int) -> tuple[Timeline, list[str]]:
+    """Steps that are alike, and their paths."""
+    steps = range(1, count + 1)
     timeline = drawn("".join(f"""
         main | {n}00 {n}99 | ProfilerStep#{n}
         main | {n}10 {n}90 | aten::linear
         main | {n}20 {n}40 | aten::mm
         main | {n}50 {n}70 | aten::add
     """ for n in steps))  # fmt: skip
-    paths = [f"s{n}.0" for n in steps] * 20
+    return timeline, [f"s{n}.0" for n in steps]
+
+
+def test_threads_that_open_different_steps_at_once_each_get_their_own() -> None:
+    timeline, each = of_steps(8)
+    paths = each * 20
 
     def opened_paths(path: str) -> set[str]:
         return {"/".join(one.every.path[:1]) for one in timeline.open_all(path)}
 
-    with ThreadPoolExecutor(len(steps)) as threads:
+    with ThreadPoolExecutor(len(each)) as threads:
         assert list(threads.map(opened_paths, paths)) == [{path} for path in paths]
 
 
 def test_steps_that_were_opened_whole_stay_open() -> None:
-    steps = range(1, 6)
-    timeline = drawn("".join(f"""
-        main | {n}00 {n}99 | ProfilerStep#{n}
-        main | {n}10 {n}90 | aten::linear
-        main | {n}20 {n}40 | aten::mm
-        main | {n}50 {n}70 | aten::add
-    """ for n in steps))  # fmt: skip
-    opened = {f"s{n}.0": timeline.open_all(f"s{n}.0") for n in steps}
+    timeline, each = of_steps(5)
+    opened = {path: timeline.open_all(path) for path in each}
     for path, levels in opened.items():
         again = timeline.open_all(path)
         assert all(one is other for one, other in zip(levels, again, strict=True))

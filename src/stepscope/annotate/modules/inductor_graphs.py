@@ -78,9 +78,8 @@ def compiled_operators(trace: Trace, evidence: Evidence) -> CompiledOperators | 
     """The modules of what runs in compiled programs; None where nothing was compiled or noted."""
     if not (trace.metadata.capture or trace.metadata.properties.get("compiled")):
         return None
-    if not trace.events.text("name").where(lambda name: bool(_PROGRAM.match(name))).any():
-        return None
-    return _Attribution(trace, evidence).result()
+    attribution = _Attribution(trace, evidence)
+    return attribution.result() if attribution.is_program.any() else None
 
 
 class _Attribution:
@@ -92,7 +91,7 @@ class _Attribution:
         self.divided: dict[int, dict[int, float]] = {}
 
     def result(self) -> CompiledOperators:
-        rows = np.flatnonzero(self._is_program)
+        rows = np.flatnonzero(self.is_program)
         found = [run for row in rows.tolist() if (run := self._run(row))]
         for run in found:
             self._attribute(run)
@@ -100,8 +99,9 @@ class _Attribution:
         return CompiledOperators(self.module, self.calls, self._shares(), len(rows) - len(found))
 
     @cached_property
-    def _is_program(self) -> Mask:
-        return self.events.text("name").where(lambda name: bool(_PROGRAM.match(name)))
+    def is_program(self) -> Mask:
+        """Which events are calls of compiled programs."""
+        return self._names.where(lambda name: bool(_PROGRAM.match(name)))
 
     @cached_property
     def _programs(self) -> list[_Program]:
@@ -126,13 +126,13 @@ class _Attribution:
     @cached_property
     def _region(self) -> Ids32:
         """The event of the compiled region around each event."""
-        is_region = self.events.text("name").where(lambda name: name.startswith(_REGION))
+        is_region = self._names.where(lambda name: name.startswith(_REGION))
         rows = np.where(is_region, np.arange(len(self.events)), -1).astype(np.int32)
         return inherit(self.events["parent"], rows)
 
     @cached_property
     def _in_backward(self) -> Mask:
-        is_backward = self.events.text("name").where(lambda name: name.startswith(_BACKWARD))
+        is_backward = self._names.where(lambda name: name.startswith(_BACKWARD))
         within: Mask = inherit(self.events["parent"], np.where(is_backward, 1, -1)) > 0
         return within
 
@@ -146,7 +146,7 @@ class _Attribution:
         events, count = self.events, len(self.events)
         operator = events.text("category").mask("cpu_op", "communication") & on_host(self.trace)
         rows = np.arange(count)
-        mark = np.where(self._is_program, rows, np.where(operator, count + rows, -1))
+        mark = np.where(self.is_program, rows, np.where(operator, count + rows, -1))
         within = np.append(inherit(events["parent"], mark.astype(np.int32)), -1)[events["parent"]]
         found: dict[int, list[int]] = {}
         for row in np.flatnonzero(operator & (within >= 0) & (within < count)).tolist():
@@ -226,7 +226,7 @@ class _Attribution:
     def _children(self) -> dict[int, list[int]]:
         parent = self.events["parent"]
         found: dict[int, list[int]] = {}
-        wanted = np.append(self._is_program, False)[parent]
+        wanted = np.append(self.is_program, False)[parent]
         for row in np.flatnonzero(wanted).tolist():
             found.setdefault(int(parent[row]), []).append(row)
         return found
@@ -290,7 +290,7 @@ class _Attribution:
         if not self.divided:
             return
         own = np.full(len(self.events), -1, np.int32)
-        rows = [row for row in self.divided if not self._is_program[row]]
+        rows = [row for row in self.divided if not self.is_program[row]]
         own[rows] = rows
         of_call = inherit(self.events["parent"], own)
         caller = launch_of(self.trace)
