@@ -13,6 +13,7 @@ from stepscope.errors import ServeError
 from stepscope.lsp.features import language_server
 from stepscope.lsp.language_server import StepscopeServer
 from stepscope.lsp.measuring import Measuring
+from stepscope.lsp.server_heap import share_heap
 from stepscope.lsp.server_log import log_own_faults
 from stepscope.lsp.tcp import new_token, say_on_stderr, serve_tcp
 from stepscope.repeated_errors import limit_log
@@ -25,6 +26,7 @@ def new_server() -> StepscopeServer:
 
 def start_on_streams() -> None:
     """Serve one editor on standard input and output until it leaves; nothing else writes there."""
+    share_heap()
     log_own_faults()
     limit_log(say_on_stderr)
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as stream, redirect_stdout(sys.stderr):
@@ -43,6 +45,7 @@ def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
         ServeError: the port cannot be listened on.
     """
 
+    share_heap()
     limit_log(say_on_stderr)
 
     async def serve() -> None:

@@ -22,6 +22,7 @@ from pygls.io_ import run_async
 from stepscope.accept_errors import AcceptErrors
 from stepscope.lsp.handshake import WRONG_TOKEN, has_token, read_initialize, refusal
 from stepscope.lsp.language_server import StepscopeServer
+from stepscope.lsp.server_heap import ReturnedMemory
 
 _LOG = logging.getLogger(__name__)
 _REFUSAL_S = 0.1  # for the refusal to arrive
@@ -55,10 +56,11 @@ async def serve_tcp(
     Returns:
         The listening server; its sockets have the port.
     """
-    places = Places()
+    places, memory = Places(), ReturnedMemory()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await Connection(make, token, reader, writer, places).serve()
+        memory.return_memory()
 
     asyncio.get_running_loop().set_exception_handler(AcceptErrors(say_on_stderr))
     return await asyncio.start_server(connected, host, port, backlog=_MOST_WITHOUT_TOKEN)

@@ -29,7 +29,7 @@ def freed_memory_kept() -> Iterator[None]:
 
     Elsewhere than with glibc nothing changes.
     """
-    library = _glibc()
+    library = glibc()
     if library is None:
         yield
         return
@@ -42,7 +42,8 @@ def freed_memory_kept() -> Iterator[None]:
 
 
 @cache
-def _glibc() -> ctypes.CDLL | None:
+def glibc() -> ctypes.CDLL | None:
+    """The C library, if it is one whose allocator can be set; None elsewhere."""
     if sys.platform != "linux":
         return None
     library = ctypes.CDLL(None)

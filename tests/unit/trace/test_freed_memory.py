@@ -12,11 +12,11 @@ from click.testing import CliRunner
 import stepscope
 from stepscope.cli import commands
 from stepscope.trace import freed_memory
-from stepscope.trace.freed_memory import _glibc, freed_memory_kept
+from stepscope.trace.freed_memory import freed_memory_kept, glibc
 
 SIZE = 64 << 20  # glibc returns what is larger than 32 MiB to the kernel
 
-pytestmark = pytest.mark.skipif(_glibc() is None, reason="no glibc")
+pytestmark = pytest.mark.skipif(glibc() is None, reason="no glibc")
 
 
 def faults_of_array() -> int:
