@@ -34,6 +34,8 @@ _SENTENCES = {
     "for {share:.0%} of it ranks exchange data and no operator runs.",
     "cpu_other": "Work outside training limits the step: "
     "{share:.0%} of it is neither data loading, forward, backward nor optimizer.",
+    "cpu_unknown": "The trace does not show what the step does: "
+    "no data loading, forward, backward or optimizer was found.",
     "cpu": "The step is CPU-bound; the longest stage is {stage} ({share:.0%}).",
 }
 
@@ -104,8 +106,8 @@ def _cpu_verdict(
         return Verdict("communication", communication, text)
     if data >= NOTABLE:
         return Verdict("data", data, _SENTENCES["cpu_data"].format(share=data))
-    if not stages:
-        return Verdict("cpu", 0.0, "The trace does not show what the step does.")
+    if all(stage.stage == "other" for stage in stages):
+        return Verdict("cpu", sum(stage.share for stage in stages), _SENTENCES["cpu_unknown"])
     longest = max(stages, key=lambda stage: stage.share)
     text = _SENTENCES["cpu_other" if longest.stage == "other" else "cpu"]
     name = stage_words(longest.stage)

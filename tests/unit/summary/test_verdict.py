@@ -87,6 +87,12 @@ def test_a_step_that_mostly_does_something_else_says_so() -> None:
     assert told.sentence.startswith("Work outside training limits the step: 60%")
 
 
+def test_a_trace_without_any_known_stage_does_not_show_what_limits_it() -> None:
+    for stages in ([], [Stage("other", 1.0)]):
+        told = verdict(100.0, stages, [])
+        assert told.sentence.startswith("The trace does not show what the step does")
+
+
 def test_without_a_device_waiting_for_others_decides_where_it_is_longer_than_loading() -> None:
     stages = [Stage("data_loading", 0.15), Stage("backward", 0.8)]
     told = verdict(100.0, stages, [], {}, 0.3)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from stepscope.ingest.chrome.uncategorized import category_by_name
+
 _EXACT = {
     "operator": "cpu_op",
     "cpu_op": "cpu_op",
@@ -56,6 +58,8 @@ def category(recorded: str, name: str) -> str:
         >>> category("mtia_ccp_events", "dma_request")
         'memcpy'
     """
+    if not recorded:
+        return "annotation" if _RANGE.match(name) else category_by_name(name)
     key = recorded.lower()
     found = _EXACT.get(key) or next((to for test, to in _PATTERNS if test.search(key)), "other")
     if found == "kernel" and _COPY.match(name):

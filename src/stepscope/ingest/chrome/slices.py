@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.arrays import Array, Rows, Times
+from stepscope.arrays import Array, Mask, Rows, Times
 from stepscope.ingest.chrome.begin_end_pairs import Mark, pair
 from stepscope.ingest.chrome.categories import category
 from stepscope.ingest.chrome.event_columns import LONGEST_NS, EventColumns
+from stepscope.ingest.chrome.uncategorized import set_device_work
 from stepscope.ingest.distinct_rows import distinct_rows
 from stepscope.parallel import in_threads
 from stepscope.trace.constant_columns import taken
@@ -117,13 +118,13 @@ def _paired(
     return Slices(*np.array(found, np.int64).reshape(-1, 4).T)
 
 
-def event_columns(recorded: EventColumns, slices: Slices) -> dict[str, Any]:
-    """Columns of the events table."""
+def event_columns(recorded: EventColumns, slices: Slices, streams: Mask) -> dict[str, Any]:
+    """Columns of the events table; `streams` are the tracks that only labels call a stream."""
     rows = slices.row
     columns = recorded.columns
     numbers = ("correlation", "sequence", "forward_thread", "bytes")
     makers: dict[str, Callable[[], Any]] = {
-        "category": partial(_categories, recorded, rows),
+        "category": partial(_categories, recorded, slices, streams),
         "name": partial(recorded.name.take, rows),
         "source": partial(_taken, columns.column, "source", rows),
         **{name: partial(_taken, columns.take, name, rows) for name in numbers},
@@ -141,12 +142,17 @@ def _taken(column: Callable[[str], Array], name: str, rows: Rows) -> Array:
     return taken(column(name), rows)
 
 
-def _categories(recorded: EventColumns, rows: Rows) -> Text:
+def _categories(recorded: EventColumns, slices: Slices, streams: Mask) -> Text:
     """Category by (recorded category, name), computed once per distinct pair."""
-    names = recorded.name
+    names, rows = recorded.name, slices.row
     pairs, pair_of = distinct_rows(recorded.phase[rows], names.codes[rows])
     codes = [
         CATEGORIES.index(category(recorded.phases[phase][1], names.values[name]))
         for phase, name in pairs
     ]
-    return Text(np.array(codes, np.int8)[pair_of], CATEGORIES)
+    found = Text(np.array(codes, np.int8)[pair_of], CATEGORIES)
+    if not streams.any():
+        return found
+    on_stream = (slices.track < len(streams)) & streams[np.minimum(slices.track, len(streams) - 1)]
+    bare = np.array([not category for _, category in recorded.phases], np.bool_)
+    return set_device_work(found, names.take(rows), on_stream & bare[recorded.phase[rows]])

@@ -27,6 +27,7 @@ from stepscope.ingest.chrome.record_chunk import chunk_of
 from stepscope.ingest.chrome.record_columns import RecordColumns
 from stepscope.ingest.chrome.slices import event_columns, slices_of
 from stepscope.ingest.chrome.track_table import track_columns
+from stepscope.ingest.chrome.uncategorized import streams_by_label
 from stepscope.ingest.warning_log import WarningLog
 from stepscope.trace.builder import Parts, build
 from stepscope.trace.trace import Trace
@@ -53,10 +54,13 @@ def _read_parts(file: BinaryIO, gzipped: bool, progress: Progress) -> Parts:
 def _parts(recorded: EventColumns, properties: Mapping[str, Any]) -> Parts:
     """The input of the trace builder."""
     metadata = metadata_of(properties, recorded.log)
+    streams = streams_by_label(recorded)
     slices = slices_of(recorded)
     parts = Parts(
-        events=event_columns(recorded, slices),
-        tracks=track_columns(recorded, metadata.ranks[0]),  # after the slices, which add tracks
+        events=event_columns(recorded, slices, streams),
+        tracks=track_columns(
+            recorded, metadata.ranks[0], streams
+        ),  # after the slices, which add tracks
         arrows=arrows_of(recorded),
         instants=instant_columns(recorded),
         counters=counter_columns(recorded),

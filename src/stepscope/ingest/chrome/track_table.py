@@ -16,10 +16,11 @@ from stepscope.trace.table import Text
 _STREAM = re.compile(r"^stream (\d{1,9})$")
 
 
-def track_columns(recorded: EventColumns, rank: int) -> dict[str, Any]:
-    """Columns of the tracks table."""
+def track_columns(recorded: EventColumns, rank: int, streams: Mask) -> dict[str, Any]:
+    """Columns of the tracks table; `streams` are the tracks that only labels call a stream."""
     keys = list(recorded.columns.tracks)
     device = _on_device(recorded, len(keys))
+    device[: len(streams)] |= streams
     is_device = device.tolist()
     return {
         "kind": Text(device.astype(np.int8), TRACK_KINDS),
@@ -40,7 +41,7 @@ def track_columns(recorded: EventColumns, rank: int) -> dict[str, Any]:
 
 
 def _on_device(recorded: EventColumns, count: int) -> Mask:
-    rows = recorded.rows(lambda phase, category: phase == "X" and on_device(category))
+    rows = recorded.rows(lambda phase, category: phase in "XB" and on_device(category))
     result = np.zeros(count, np.bool_)
     result[recorded.track[rows]] = True
     return result
