@@ -376,3 +376,88 @@ def test_a_penalty_on_gradients_is_loss() -> None:
     """)
     found = of_events(trace, "stage")
     assert (found["aten::t"], found["aten::linalg_vector_norm"]) == ("backward", "loss")
+
+
+def test_the_rest_of_a_penalty_is_loss_where_another_model_call_follows() -> None:
+    """A physics-informed network: derivatives by its inputs, then the boundary."""
+    trace = staged("""
+        main |   0 200 | ProfilerStep#1
+        main |   5   8 | aten::rand
+        main |  10  20 | stepscope.module: | id=1
+        main |  12  18 | aten::mm | seq=1
+        main |  30  40 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main |  32  38 | aten::t | seq=2
+        main |  45  50 | aten::square | seq=3
+        main |  52  55 | aten::randn
+        main |  60  70 | stepscope.module: | id=2
+        main |  62  68 | aten::addmm | seq=4
+        main |  70  75 | aten::sin | seq=5
+        main |  80  85 | autograd::engine::evaluate_function: SinBackward0 | seq=5 fwd=1
+        main |  85  90 | autograd::engine::evaluate_function: AddmmBackward0 | seq=4 fwd=1
+        main |  90  95 | autograd::engine::evaluate_function: SquareBackward0 | seq=3 fwd=1
+        main |  95  99 | autograd::engine::evaluate_function: TBackward0 | seq=2 fwd=1
+        main | 100 120 | Optimizer.step#Adam.step
+    """)
+    found = of_events(trace, "stage")
+    assert (found["aten::rand"], found["aten::randn"]) == ("other", "other")
+    assert (found["aten::square"], found["aten::sin"]) == ("loss", "loss")
+    assert (found["aten::mm"], found["aten::addmm"]) == ("forward", "forward")
+
+
+def test_what_the_inputs_need_gradients_for_is_forward_before_the_first_model_call() -> None:
+    trace = staged("""
+        main |  0 100 | ProfilerStep#1
+        main |  2   5 | aten::rand
+        main |  5  10 | aten::cos | seq=1
+        main | 10  40 | stepscope.module:
+        main | 15  30 | aten::mm | seq=2
+        main | 50  60 | autograd::engine::evaluate_function: MmBackward0 | seq=2 fwd=1
+        main | 60  70 | autograd::engine::evaluate_function: CosBackward0 | seq=1 fwd=1
+    """)
+    found = of_events(trace, "stage")
+    assert (found["aten::rand"], found["aten::cos"]) == ("other", "forward")
+
+
+BLOCK = """
+    main |   0 200 | ProfilerStep#1
+    main |  10  30 | stepscope.module:
+    main |  12  18 | aten::mm | seq=1
+    main |  40  60 | stepscope.block: main (train.py:9)
+    main |  42  58 | {inside}
+    main |  44  46 | aten::lerp_
+    main |  62  64 | aten::clamp
+    main |  70  90 | stepscope.module: {second}
+    main |  72  75 | aten::addmm | seq=2
+    main |  92  95 | aten::sub | seq=3
+    main | 100 105 | autograd::engine::evaluate_function: SubBackward0 | seq=3 fwd=1
+    main | 105 110 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+    main | 120 140 | Optimizer.step#SGD.step
+"""
+
+
+@pytest.mark.parametrize(
+    ("inside", "stage"),
+    [("aten::mul_", "other"), ("stepscope.module: teacher", "forward")],
+)
+def test_a_block_without_gradients_between_model_calls(inside: str, stage: str) -> None:
+    """MoCo updates its second encoder there; a teacher's pass belongs to forward."""
+    found = of_events(staged(BLOCK.format(inside=inside, second="")), "stage")
+    assert found[inside] == found["aten::lerp_"] == stage
+    assert (found["aten::clamp"], found["aten::sub"]) == ("forward", "loss")
+
+
+def test_targets_after_the_last_model_call_are_loss() -> None:
+    trace = staged("""
+        main |   0 200 | ProfilerStep#1
+        main |  10  30 | stepscope.module: online
+        main |  12  18 | aten::mm | seq=1
+        main |  40  60 | stepscope.block: main (train.py:9)
+        main |  42  50 | stepscope.module: target
+        main |  50  58 | aten::max
+        main |  60  65 | aten::sub | seq=2
+        main | 100 105 | autograd::engine::evaluate_function: SubBackward0 | seq=2 fwd=1
+        main | 105 110 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main | 120 140 | Optimizer.step#SGD.step
+    """)
+    found = of_events(trace, "stage")
+    assert (found["aten::max"], found["aten::sub"]) == ("loss", "loss")

@@ -23,6 +23,7 @@ from stepscope.trace.trace import Trace
 
 _NEVER = np.iinfo(np.int64).max
 _LOSS = re.compile(r"^aten::_?log_softmax$")  # the first part of a loss that no name covers
+_BLOCK = "stepscope.block: "  # a recorder's mark of a block without gradients
 _SEED = "aten::ones_like"  # backward() starts from a gradient of ones
 
 
@@ -83,22 +84,33 @@ def assign_by_position(
     for part in split_micro_batches(events, rows, stage, unassigned, forward):
         stage_here = mark_eval_calls(events, rows[part], stage[part], loop[part])
         known = _KnownStages(events, rows[part], stage_here)
-        parts.append(_assign_micro_batch(known, unassigned[part], forward[part], launched, marked))
+        here = unassigned[part], forward[part]
+        parts.append(_assign_micro_batch(known, *here, launched, marked, follows=part.start > 0))
     return np.concatenate(parts)
 
 
 def _assign_micro_batch(
-    known: _KnownStages, unassigned: Mask, forward_work: Mask, launched: Launched, marked: bool
+    known: _KnownStages,
+    unassigned: Mask,
+    forward_work: Mask,
+    launched: Launched,
+    marked: bool,
+    follows: bool,
 ) -> Codes8:
-    """One micro-batch; `marked` is whether the step marks its forward."""
+    """One micro-batch.
+
+    `marked` is whether the step marks its forward, `follows` whether another micro-batch is before.
+    """
     result = known.stage.copy()
     ahead = unassigned & (known.start < min(known.first("backward"), known.first("optimizer")))
     forward = _forward_begin(known, ahead)
     result[ahead] = CODE["forward"]
-    result[ahead & (known.start < forward)] = CODE["other"]
+    early = ahead & (known.start < forward)
+    result[early] = CODE["other"]
+    result[early & forward_work] = CODE["loss" if follows else "forward"]
+    result[ahead & _in_ranges(known, _updates_by_hand(known, ahead))] = CODE["other"]
     _assign_loss(known, ahead & (known.start >= forward), marked, result)
     _assign_after_forward(known, unassigned & ~ahead, forward_work & ~ahead, result)
-    early = ahead & (known.start < forward)
     result[early & launched.copies_only[known.rows]] = CODE["transfer"]
     return result
 
@@ -170,13 +182,32 @@ def _assign_loss(known: _KnownStages, ahead: Mask, marked: bool, result: Codes8)
         after = ahead & (known.start >= begin)
     result[after] = CODE["loss"]
     result[after & known.names.where(is_communication_call)] = CODE["other"]
-    ranges = after & known.categories.mask("annotation")
     # A user's range with another name is something else.
-    in_range = Intervals(known.start[ranges], known.end[ranges])
-    result[after & (in_range.within(known.start, known.start + 1) > 0)] = CODE["other"]
+    ranges = after & known.categories.mask("annotation") & ~_with_forward(known)
+    result[after & _in_ranges(known, ranges)] = CODE["other"]
     seed = np.flatnonzero(after & known.names.mask(_SEED))[-1:]
     if len(seed) and known.start[after].max() <= known.end[seed[0]]:
         result[after & (known.start >= known.start[seed[0]])] = CODE["backward"]
+
+
+def _updates_by_hand(known: _KnownStages, ahead: Mask) -> Mask:
+    """Blocks without gradients that call no model: they update an average or a second model."""
+    return ahead & known.names.where(lambda name: name.startswith(_BLOCK)) & ~_with_forward(known)
+
+
+def _with_forward(known: _KnownStages) -> Mask:
+    """Blocks without gradients around calls of a model, such as a teacher's."""
+    begins = np.sort(known.start[known.stage == CODE["forward"]])
+    calls = np.searchsorted(begins, known.end) > np.searchsorted(begins, known.start)
+    result: Mask = calls & known.names.where(lambda name: name.startswith(_BLOCK))
+    return result
+
+
+def _in_ranges(known: _KnownStages, ranges: Mask) -> Mask:
+    """Events that begin in some of the step's ranges."""
+    spans = Intervals(known.start[ranges], known.end[ranges])
+    result: Mask = spans.within(known.start, known.start + 1) > 0
+    return result
 
 
 def _assign_after_forward(
