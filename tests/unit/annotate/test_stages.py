@@ -461,3 +461,20 @@ def test_targets_after_the_last_model_call_are_loss() -> None:
     """)
     found = of_events(trace, "stage")
     assert (found["aten::max"], found["aten::sub"]) == ("loss", "loss")
+
+
+def test_a_block_around_the_first_model_call_is_forward() -> None:
+    """A critic's step: the generator runs without gradients."""
+    trace = staged("""
+        main |   0 200 | ProfilerStep#1
+        main |   5  30 | stepscope.block: main (train.py:9)
+        main |   6   8 | aten::randn
+        main |  10  25 | stepscope.module: generator
+        main |  40  60 | stepscope.module: critic
+        main |  42  58 | aten::mm | seq=1
+        main | 100 110 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main | 120 140 | Optimizer.step#SGD.step
+    """)
+    found = of_events(trace, "stage")
+    assert found["stepscope.block: main (train.py:9)"] == "forward"
+    assert found["aten::randn"] == "other"

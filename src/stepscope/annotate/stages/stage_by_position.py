@@ -108,6 +108,7 @@ def _assign_micro_batch(
     early = ahead & (known.start < forward)
     result[early] = CODE["other"]
     result[early & forward_work] = CODE["loss" if follows else "forward"]
+    result[early & _with_forward(known)] = CODE["forward"]
     result[ahead & _in_ranges(known, _updates_by_hand(known, ahead))] = CODE["other"]
     _assign_loss(known, ahead & (known.start >= forward), marked, result)
     _assign_after_forward(known, unassigned & ~ahead, forward_work & ~ahead, result)
