@@ -13,7 +13,7 @@ from typing import BinaryIO
 from stepscope.errors import IngestError
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-CHUNK_BYTES = 1 << 20  # its decoded records stay in a core's cache: a fifth faster than 4 MiB
+CHUNK_BYTES = 1 << 20
 _READ_BYTES = 1 << 18
 _SMALL_BYTES, _MOST_EXPANSION = 128 << 20, 200  # recordings shrink to a fifth or a fiftieth
 Warn = Callable[[str, str], None]
@@ -21,21 +21,23 @@ Progress = Callable[[int], None]
 
 
 def chunks(
-    file: BinaryIO, compressed: bool, warn: Warn, progress: Progress
+    file: BinaryIO, compressed: bool, warn: Warn, progress: Progress, joined: int = 1
 ) -> Generator[bytes, None, None]:
-    """The content of `file`, decompressed, about `CHUNK_BYTES` at a time, one chunk read ahead.
+    """The content of `file`, decompressed, in chunks of about one size, one of them read ahead.
 
     Args:
         file: an open binary file at its start.
         compressed: whether it is gzip or zstd.
         warn: called with (code, message) if the compressed data end early or are damaged.
         progress: called with the number of bytes of `file` read since the last call.
+        joined: the size of a chunk, in `CHUNK_BYTES`.
 
     Yields:
         Non-empty byte strings. Close the generator to end its thread.
     """
-    pieces = _decompressed(file, warn, progress) if compressed else _read(file, progress)
-    return _ahead(_sized(_as_utf8(pieces)))
+    size = joined * CHUNK_BYTES
+    pieces = _decompressed(file, warn, progress) if compressed else _read(file, progress, size)
+    return _ahead(_sized(_as_utf8(pieces), size))
 
 
 def decompressed_head(head: bytes, size: int) -> bytes | None:
@@ -122,8 +124,8 @@ def _zstd_pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
             yield piece
 
 
-def _read(file: BinaryIO, progress: Progress) -> Iterator[bytes]:
-    while data := file.read(CHUNK_BYTES):
+def _read(file: BinaryIO, progress: Progress, size: int) -> Iterator[bytes]:
+    while data := file.read(size):
         progress(len(data))
         yield data
 
@@ -173,14 +175,14 @@ def _salvage(engine: zlib._Decompress, data: bytes) -> Iterator[bytes]:
         return
 
 
-def _sized(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Join small pieces into chunks of at least `CHUNK_BYTES`."""
+def _sized(pieces: Iterator[bytes], least: int) -> Iterator[bytes]:
+    """Join small pieces into chunks of at least this many bytes."""
     waiting: list[bytes] = []
     size = 0
     for piece in pieces:
         waiting.append(piece)
         size += len(piece)
-        if size >= CHUNK_BYTES:
+        if size >= least:
             yield b"".join(waiting)
             waiting, size = [], 0
     if size:

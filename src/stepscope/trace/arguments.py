@@ -20,6 +20,8 @@ import pyarrow as pa
 from stepscope.arrays import Ids32, IntArray, Octets, Times
 from stepscope.trace.growing import GrowingArray
 
+_BLOCK_BYTES = 1 << 20
+
 
 @dataclass(frozen=True, eq=False)
 class ArgumentBlock:
@@ -42,6 +44,19 @@ class ArgumentBlock:
         """Pack the JSON texts that end at `ends` in `text`, one for each of `sources`."""
         packed = pa.compress(text, codec="lz4_raw", asbytes=True) if len(ends) else b""
         return cls(np.asarray(sources, np.int32), ends, packed)
+
+    @classmethod
+    def several(
+        cls, sources: Sequence[int] | IntArray, ends: Times, text: bytes | Octets
+    ) -> list[ArgumentBlock]:
+        """The same in blocks of about a MiB each, as a block is unpacked for each event in it."""
+        block = (ends - 1) // _BLOCK_BYTES
+        borders = [*np.flatnonzero(np.diff(block, prepend=-1)).tolist(), len(ends)]
+        return [
+            cls.joined(sources[a:b], ends[a:b] - start, text[start : int(ends[b - 1])])
+            for a, b in pairwise(borders)
+            for start in [int(ends[a - 1]) if a else 0]
+        ]
 
     def text(self) -> bytes:
         """Every JSON text, end to end."""

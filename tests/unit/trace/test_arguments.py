@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,3 +43,16 @@ def test_what_is_no_object_is_kept_as_a_value() -> None:
 
 def test_control_characters_and_bytes_that_are_not_utf8_are_read() -> None:
     assert parse(b'{"a": "x\ty\xff"}') == {"a": "x\ty�"}
+
+
+@pytest.mark.parametrize("sizes", [[], [5], [3, 4], [8], [9, 1, 1], [2, 20, 2], [1] * 30])
+def test_many_texts_lie_in_several_blocks(
+    sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepscope.trace.arguments._BLOCK_BYTES", 8)
+    texts = [bytes([97 + row % 26]) * size for row, size in enumerate(sizes)]
+    ends = np.cumsum(np.array(sizes, np.int64))
+    blocks = ArgumentBlock.several(range(0, 2 * len(sizes), 2), ends, b"".join(texts))
+    items = [(2 * row, text) for row, text in enumerate(texts)]
+    assert list(Arguments(tuple(blocks)).items()) == items
+    assert len(blocks) == len({(end - 1) // 8 for end in ends})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -49,7 +50,7 @@ class Chunk:
             (events,) if none is text, `NO_IDENTITY` for None.
         numbers: `time_ns`, `duration_us`, and what some event has of `thread_duration_us` and the
             `KnownArguments`, each of shape (events,).
-        arguments: of those events that have some; None if none has.
+        arguments: of those events that have some, in blocks.
     """
 
     size: int
@@ -61,4 +62,4 @@ class Chunk:
     name: Codes32
     identities: Times | list[Any]
     numbers: dict[str, Array] = field(default_factory=dict)
-    arguments: ArgumentBlock | None = None
+    arguments: Sequence[ArgumentBlock] = ()

@@ -33,7 +33,7 @@ from stepscope.trace.constant_columns import constant
 
 Decode = Callable[[bytes, int], Chunk | None]
 
-_MOST_BYTES = 8 << 20  # chunks are of one MiB; more is an event as long, which needs no speed
+_MOST_BYTES = 16 << 20  # texts are of four MiB; more is an event as long, which needs no speed
 _BYTES_PER_ROW = 24  # an event with a phase, a time, a process and a thread is longer
 # As in C++: columns of integers, of codes and places, and of places of values that Python decodes.
 # The place of a text is its start and its end.
@@ -158,7 +158,7 @@ class _Decoded:
             name=self._codes("name").copy(),
             identities=self._identities(),
             numbers=numbers | self._known(),
-            arguments=self._block(),
+            arguments=self._blocks(),
         )
 
     # -- the columns in memory that is used again
@@ -232,12 +232,10 @@ class _Decoded:
 
     # -- arguments
 
-    def _block(self) -> ArgumentBlock | None:
-        if not self._count["with_arguments"]:
-            return None
+    def _blocks(self) -> list[ArgumentBlock]:
         source = self._codes("arguments_source", "with_arguments").copy()
         ends = self._numbers("arguments_end", "with_arguments").astype(np.int64)
-        return ArgumentBlock.joined(source, ends, self._joined[: self._count["argument_bytes"]])
+        return ArgumentBlock.several(source, ends, self._joined[: self._count["argument_bytes"]])
 
     def _known(self) -> dict[str, Array]:
         odd = self._count["odd_arguments"]

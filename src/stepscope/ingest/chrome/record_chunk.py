@@ -70,7 +70,8 @@ def _pack(chunk: Chunk, records: list[Record]) -> None:
     if not len(rows):
         return
     texts = list(filter(None, texts))
-    chunk.arguments = ArgumentBlock.of(chunk.source[rows], texts)
+    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+    chunk.arguments = ArgumentBlock.several(chunk.source[rows], ends, b"".join(texts))
     chunk.numbers |= _known_columns(texts, rows, len(records))
 
 

@@ -66,8 +66,8 @@ class RecordColumns:
                 **chunk.numbers,
             }
             self._append(columns)
-        if chunk.arguments:
-            self._arguments.add(chunk.arguments, self._read)
+        for block in chunk.arguments:
+            self._arguments.add(block, self._read)
         self._read += chunk.size
 
     def _append(self, columns: dict[str, Array]) -> None:
