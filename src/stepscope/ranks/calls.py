@@ -27,6 +27,7 @@ _MOST_CALLS = 1200
 _MOST_KINDS = 100
 _MOST_PLACES = 100
 _LETTERS = 60
+_PATH_LETTERS = 100
 _ROUNDING_NS = 100  # of starts and durations: work that begins so much before a call's end follows
 _QUEUED_NS = 10_000  # a call that begins so soon after another of its stream had queued
 _WAKING_NS = 100_000  # the thread that waited may go on before the call's end is noted
@@ -74,6 +75,20 @@ class Calls(msgspec.Struct, frozen=True):
             return CallColumns(*(np.zeros(0, np.int64) for _ in CallColumns._fields))
         table = np.frombuffer(zlib.decompress(self.packed), "<i8")
         return CallColumns(*table.reshape(len(CallColumns._fields), -1))
+
+    def of_every_second_step(self) -> Calls:
+        """With the calls of half of the steps that have any, or with none at last."""
+        columns = self.columns()
+        steps = np.unique(columns.step)
+        rows = np.flatnonzero(np.isin(columns.step, steps[::2] if len(steps) > 1 else ()))
+        kept = CallColumns(*(column[rows] for column in columns))
+        kinds, kind = np.unique(kept.kind, return_inverse=True)
+        places, place = np.unique(kept.place, return_inverse=True)
+        return msgspec.structs.replace(
+            self, kinds=[self.kinds[row] for row in kinds.tolist()],
+            places=[self.places[row] for row in places.tolist()],
+            packed=kept._replace(kind=kind, place=place).pack() if len(rows) else b"",
+        )  # fmt: skip
 
 
 class CallColumns(NamedTuple):
@@ -408,7 +423,7 @@ def _place(trace: Trace, row: int) -> str:
     stage, module = int(trace.events["stage"][row]), int(trace.events["module"][row])
     parts = [
         STAGES[stage] if stage >= 0 else "",
-        str(trace["modules"].text("path")[module] or "") if module >= 0 else "",
+        str(trace["modules"].text("path")[module] or "")[:_PATH_LETTERS] if module >= 0 else "",
         str(trace.events.text("name")[row])[:_LETTERS],
     ]
     return ": ".join(filter(None, parts))

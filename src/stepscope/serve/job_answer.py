@@ -34,6 +34,7 @@ class JobRank(msgspec.Struct):
         file: its trace.
         trace: id of its trace on this server, null where traces cannot be opened.
         waiting_ms: its exposed communication per step, median.
+        peak_bytes: the most memory of its device that it had allocated, null if not recorded.
     """
 
     rank: int
@@ -42,6 +43,7 @@ class JobRank(msgspec.Struct):
     file: str
     trace: str | None
     waiting_ms: float
+    peak_bytes: int | None
 
 
 class JobFinding(msgspec.Struct):
@@ -147,7 +149,8 @@ def job_answer(
     files = {one.sketch.rank: one.file for one in results if one.sketch}
     ranks = [
         JobRank(
-            row["rank"], row["node"], row["device"], files[row["rank"]], None, row["waiting_ms"]
+            row["rank"], row["node"], row["device"], files[row["rank"]], None, row["waiting_ms"],
+            row["peak_memory_bytes"],
         )
         for row in report.rows
     ]  # fmt: skip
