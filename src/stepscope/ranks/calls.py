@@ -268,12 +268,33 @@ def _device_timeline(
     since = np.maximum(_waiting_since(trace, work, following, has_next, end), alone)
     needed = exposed & (since < end)
     waits = Intervals(since[needed], end[needed])
-    receives = np.zeros(len(rows), np.bool_)
-    receives[kept] = _is_receive(trace, rows[kept])
-    resumed = np.where(needed, end, np.where(exposed | receives, begin_next, step_ends[step]))
+    ways = np.full(len(rows), "", "<U4")
+    ways[kept] = _ways(trace, rows[kept])
+    resumed = np.where(
+        needed, end, np.where(exposed | (ways == "recv"), begin_next, step_ends[step])
+    )
+    sends = ways == "send"
+    sent = sends & _waits_for_another(end, begin_next, before, sends)
+    resumed = np.where(sent, step_ends[step], resumed)
     return CallTimeline(
         rows, step, kept, waits, np.maximum(resumed, end), _ready(trace, rows, work, start, end)
     )
+
+
+def _waits_for_another(end: Times, begin_next: Times, before: Ids, sends: Mask) -> Mask:
+    """Whether a rank that idles when a call ends waits for something else: it idles on, or another
+    call that is no `send` ends as late.
+
+    Args:
+        end: of each call.
+        begin_next: of the work after it.
+        before: how much work began before it ended: calls with the same number end in one gap.
+        sends: which calls are a `send`.
+    """
+    latest = np.full(int(before.max(initial=0)) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(latest, before[~sends], end[~sends])
+    result: Mask = (begin_next - end > _QUEUED_NS) | (latest[before] > end - _QUEUED_NS)
+    return result
 
 
 def _ready(trace: Trace, rows: Ids, work: Ids, start: Times, end: Times) -> Times:
@@ -342,9 +363,10 @@ def _even_arrivals(
     return moved(timeline.ready[calls], arrival), moved(timeline.resumed[calls], waited)
 
 
-def _is_receive(trace: Trace, rows: Ids) -> Mask:
+def _ways(trace: Trace, rows: Ids) -> list[str]:
+    """`send`, `recv`, or something else of each call."""
     kinds = [str(trace.event_arguments(row).get("Collective name", "")) for row in rows.tolist()]
-    return np.array([kind.lower() == "recv" for kind in kinds], np.bool_)
+    return [kind.lower() for kind in kinds]
 
 
 def _kinds(trace: Trace, rows: Ids) -> tuple[list[CallKind], list[int], list[int], list[int]]:
