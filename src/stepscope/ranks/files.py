@@ -103,9 +103,7 @@ def files_at(*sources: str | Path) -> list[RankFile]:
     names = [str(source) for source in sources]
     if len({is_url(name) for name in names}) > 1:
         raise IngestError("URLs and folders of this machine cannot be one job")
-    found = [
-        one for name in names for one in (_of_url(name) if is_url(name) else _of_paths(name))
-    ]
+    found = [one for name in names for one in (_of_url(name) if is_url(name) else _of_paths(name))]
     files = list({one.name: one for one in found}.values())
     # JAX also writes part of each profile as JSON.
     files = [one for one in files if ".xplane.pb" in one.name] or files
@@ -118,10 +116,9 @@ def _of_paths(source: str) -> list[RankFile]:
     """The traces of a folder, of what a pattern matches, or the file itself."""
     if Path(source).exists() or not _PATTERN.search(source):
         return _of_path(Path(source))
-    paths = [Path(path) for path in sorted(glob(source, recursive=True))]
-    return [
-        one for path in paths for one in (_of_path(path) if path.is_dir() else _of_trace(path))
-    ]
+    found = glob(source, recursive=True)  # noqa: PTH207 (the pattern may be absolute)
+    paths = [Path(path) for path in sorted(found)]
+    return [one for path in paths for one in (_of_path(path) if path.is_dir() else _of_trace(path))]
 
 
 def _of_path(source: Path) -> list[RankFile]:

@@ -48,9 +48,7 @@ def work_ns(trace: Trace, rows: Ids) -> Floats:
     return result
 
 
-def kernel_times(
-    trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: int
-) -> KernelTimes:
+def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: int) -> KernelTimes:
     """The longest work by name.
 
     Args:

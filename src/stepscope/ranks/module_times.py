@@ -30,8 +30,8 @@ def module_times(
     if not inside.any():
         return {}
     key = module[inside].astype(np.int64) * steps + place[inside]
-    own = np.bincount(key, duration[inside], len(modules) * steps).reshape(-1, steps)
-    total = with_inner(own, modules["parent"])
+    own = np.bincount(key, duration[inside], len(modules) * steps).astype(np.float64)
+    total = with_inner(own.reshape(-1, steps), modules["parent"])
     worked = np.flatnonzero(total.any(axis=1))
     longest = worked[np.argsort(-total[worked].sum(axis=1), kind="stable")[:_MOST_MODULES]]
     low, middle, high = np.quantile(total[longest], _QUANTILES, axis=1) / 1e6

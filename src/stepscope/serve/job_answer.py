@@ -187,7 +187,8 @@ def _by_step(table: JobTable) -> dict[str, list[list[float]]]:
 
 
 def _rounded(values: Floats) -> list[list[float]]:
-    return [[round(value, 3) for value in row] for row in values.tolist()]
+    rounded: list[list[float]] = np.round(values, 3).tolist()
+    return rounded
 
 
 def _median_rank(work: Floats) -> int:

@@ -1,9 +1,10 @@
 """Generates jobs of data-parallel by pipeline ranks whose step time is known by construction.
 
-Each pipeline runs 1F1B, interleaved 1F1B, or a zero-bubble schedule: forward passes of micro-batches
-are received from the previous stage and sent to the next, gradients go the other way; then the
-workers of a stage all-reduce, and update their weights. Compute, sends, receives and all-reduces have streams of their own, ordered by events
-as PyTorch does it. A transfer begins when both sides have arrived.
+Each pipeline runs 1F1B, interleaved 1F1B, or a zero-bubble schedule: forward passes of
+micro-batches are received from the previous stage and sent to the next, gradients go the other way;
+then the workers of a stage all-reduce, and update their weights. Compute, sends, receives and
+all-reduces have streams of their own, ordered by events as PyTorch does it. A transfer begins when
+both sides have arrived.
 """
 
 from __future__ import annotations
@@ -193,9 +194,7 @@ class Job:
             ranks[reduce.rank] += [reduce, Op(reduce.rank, COMPUTE, "adam", 50.0, [reduce])]
 
 
-def _one_forward_one_backward(
-    stage: int, stages: int, batches: int, chunks: int
-) -> Iterator[Pass]:
+def _one_forward_one_backward(stage: int, stages: int, batches: int, chunks: int) -> Iterator[Pass]:
     """The passes of a stage in order; of several chunks, those of `stages` batches take turns."""
     groups = range(0, batches * chunks, stages * chunks) if chunks > 1 else range(batches)
     each = stages if chunks > 1 else 1

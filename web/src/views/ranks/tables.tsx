@@ -63,7 +63,10 @@ function rankColumns(store: JobStore): Column<JobRank>[] {
           numberColumn<JobRank>("peak", "peak memory", (row) => row.peak_bytes, bytes, {
             hint: "the most memory of its device that was allocated",
             unit: "bytes",
-            total: mean((row) => row.peak_bytes, () => 1),
+            total: mean(
+              (row) => row.peak_bytes,
+              () => 1,
+            ),
           }),
         ]
       : []),
