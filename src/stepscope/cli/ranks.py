@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("source", type=NamedPath())
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, type=NamedPath())
 @click.option("-o", "--output", "dataset", metavar="FOLDER", type=NamedPath(path_type=Path),
               help="Keep the sketches there, and reuse those of unchanged files.")  # fmt: skip
 @click.option("--tables", is_flag=True,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option("--no-browser", is_flag=True, help="With --view: print the URL only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def ranks(
-    source: str,
+    sources: Sequence[str],
     dataset: Path | None,
     tables: bool,
     scheduler: str | None,
@@ -48,9 +48,10 @@ def ranks(
 ) -> None:
     """Find the slow ranks of a job: which, in which stage and steps, why, and at what cost.
 
-    SOURCE is a folder with one trace per rank, or a URL such as s3://bucket/job/; subfolders name
-    the machines. Each file is read on its own and condensed into a sketch, so memory does not grow
-    with the number of ranks.
+    SOURCE is a folder with one trace per rank, several such folders, a pattern such as
+    '/jobs/run7/node-*', or a URL such as s3://bucket/job/; subfolders name the machines. Each file
+    is read on its own and condensed into a sketch, so memory does not grow with the number of
+    ranks.
     """
     if not view and (port or no_browser):
         raise click.UsageError(f"{'--port' if port else '--no-browser'} needs --view")
@@ -63,7 +64,7 @@ def ranks(
         from stepscope.serve import bundle
 
         bundle.page("ranks.html")  # before minutes of reading
-    results = _sketched(source, dataset, scheduler, tables)
+    results = _sketched(sources, dataset, scheduler, tables)
     failed = [one for one in results if one.sketch is None]
     job = Job.of([one.sketch for one in results if one.sketch])
     report = report_of(job)
@@ -73,15 +74,16 @@ def ranks(
     else:
         print_job(terminal(), report, failed)
     if page:
-        _write_page(page, source, job, report, results)
+        _write_page(page, name_of(sources), job, report, results)
     if view:
         from stepscope.serve.server import serve
 
-        serve(job_workbench(source, job, report, results), port, not no_browser, None, cache=True)
+        workbench = job_workbench(name_of(sources), job, report, results)
+        serve(workbench, port, not no_browser, None, cache=True)
 
 
 def _sketched(
-    source: str, dataset: Path | None, scheduler: str | None, tables: bool = False
+    sources: Sequence[str], dataset: Path | None, scheduler: str | None, tables: bool = False
 ) -> list[RankResult]:
     """What became of each file; at least one can be read."""
     from stepscope.ranks import sketch_files
@@ -89,8 +91,8 @@ def _sketched(
     from stepscope.ranks.files import files_at, is_url
 
     engine = on_dask(scheduler) if scheduler else on_this_machine
-    local = not is_url(source)
-    files = files_at(str(Path(source).absolute()) if scheduler and local else source)
+    paths = [one if is_url(one) or not scheduler else str(Path(one).absolute()) for one in sources]
+    files = files_at(*paths)
     done: list[str] = []
     with progress_bar(f"reading {len(files)} ranks") as progress:
 
@@ -103,21 +105,21 @@ def _sketched(
         if one.sketch and one.renumbered:
             click.echo(f"! {one.file} has no rank of its own; shown as {one.sketch.rank}", err=True)
     if not any(one.sketch for one in results):
-        raise IngestError(f"{source}: no rank can be read: {results[0].error}")
+        raise IngestError(f"{', '.join(sources)}: no rank can be read: {results[0].error}")
     return results
 
 
 def _write_page(
-    page: str, source: str, job: Job, report: JobReport, results: Sequence[RankResult]
+    page: str, name: str, job: Job, report: JobReport, results: Sequence[RankResult]
 ) -> None:
     from stepscope.cli.output_files import write_text
     from stepscope.serve.job_answer import job_answer, job_page
 
-    write_text(Path(page), job_page(job_answer(_name(source), job, report, results)))
+    write_text(Path(page), job_page(job_answer(name, job, report, results)))
 
 
 def job_workbench(
-    source: str,
+    name: str,
     job: Job,
     report: JobReport,
     results: Sequence[RankResult],
@@ -128,15 +130,21 @@ def job_workbench(
     from stepscope.serve.job_answer import job_answer
     from stepscope.serve.open_files import Workbench
 
-    local = not is_url(source)
+    local = not any(is_url(one.file) for one in results)
     files = [Path(one.file) for one in results if one.sketch and local]
-    answer = job_answer(_name(source), job, report, results)
+    answer = job_answer(name, job, report, results)
     workbench = Workbench(files, as_recorded, answer)
     for rank, id in zip(answer.ranks, workbench.files, strict=local):
         rank.trace = id
     return workbench
 
 
-def _name(source: str) -> str:
-    """The job's name: of its folder."""
-    return Path(source).resolve().name
+def name_of(sources: Sequence[str | Path]) -> str:
+    """The job's name: of its folder, or of the first of several.
+
+    Example:
+        >>> name_of(["/jobs/run7/"]), name_of(["/jobs/run7/node-0", "/jobs/run7/node-1"])
+        ('run7', 'node-0 and 1 more')
+    """
+    first = Path(sources[0]).resolve().name
+    return f"{first} and {len(sources) - 1} more" if len(sources) > 1 else first

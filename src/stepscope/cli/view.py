@@ -43,9 +43,9 @@ def view(
 
     many = _many(files, not no_cache)
     if many:
-        from stepscope.cli.ranks import job_workbench
+        from stepscope.cli.ranks import job_workbench, name_of
 
-        workbench = job_workbench(str(files[0]), many.job, many.report, many.results, as_recorded)
+        workbench = job_workbench(name_of(files), many.job, many.report, many.results, as_recorded)
         serve(workbench, port, not no_browser, model, not no_cache)
         return
     bundle.page()

@@ -27,6 +27,7 @@ _MOST_CALLS = 1200
 _MOST_KINDS = 100
 _MOST_PLACES = 100
 _LETTERS = 60
+_PATH_LETTERS = 100
 _ROUNDING_NS = 100  # of starts and durations: work that begins so much before a call's end follows
 _QUEUED_NS = 10_000  # a call that begins so soon after another of its stream had queued
 _WAKING_NS = 100_000  # the thread that waited may go on before the call's end is noted
@@ -74,6 +75,20 @@ class Calls(msgspec.Struct, frozen=True):
             return CallColumns(*(np.zeros(0, np.int64) for _ in CallColumns._fields))
         table = np.frombuffer(zlib.decompress(self.packed), "<i8")
         return CallColumns(*table.reshape(len(CallColumns._fields), -1))
+
+    def of_every_second_step(self) -> Calls:
+        """With the calls of half of the steps that have any, or with none at last."""
+        columns = self.columns()
+        steps = np.unique(columns.step)
+        rows = np.flatnonzero(np.isin(columns.step, steps[::2] if len(steps) > 1 else ()))
+        kept = CallColumns(*(column[rows] for column in columns))
+        kinds, kind = np.unique(kept.kind, return_inverse=True)
+        places, place = np.unique(kept.place, return_inverse=True)
+        return msgspec.structs.replace(
+            self, kinds=[self.kinds[row] for row in kinds.tolist()],
+            places=[self.places[row] for row in places.tolist()],
+            packed=kept._replace(kind=kind, place=place).pack() if len(rows) else b"",
+        )  # fmt: skip
 
 
 class CallColumns(NamedTuple):
@@ -253,12 +268,33 @@ def _device_timeline(
     since = np.maximum(_waiting_since(trace, work, following, has_next, end), alone)
     needed = exposed & (since < end)
     waits = Intervals(since[needed], end[needed])
-    receives = np.zeros(len(rows), np.bool_)
-    receives[kept] = _is_receive(trace, rows[kept])
-    resumed = np.where(needed, end, np.where(exposed | receives, begin_next, step_ends[step]))
+    ways = np.full(len(rows), "", "<U4")
+    ways[kept] = _ways(trace, rows[kept])
+    resumed = np.where(
+        needed, end, np.where(exposed | (ways == "recv"), begin_next, step_ends[step])
+    )
+    sends = ways == "send"
+    sent = sends & _waits_for_another(end, begin_next, before, sends)
+    resumed = np.where(sent, step_ends[step], resumed)
     return CallTimeline(
         rows, step, kept, waits, np.maximum(resumed, end), _ready(trace, rows, work, start, end)
     )
+
+
+def _waits_for_another(end: Times, begin_next: Times, before: Ids, sends: Mask) -> Mask:
+    """Whether a rank that idles when a call ends waits for something else: it idles on, or another
+    call that is no `send` ends as late.
+
+    Args:
+        end: of each call.
+        begin_next: of the work after it.
+        before: how much work began before it ended: calls with the same number end in one gap.
+        sends: which calls are a `send`.
+    """
+    latest = np.full(int(before.max(initial=0)) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(latest, before[~sends], end[~sends])
+    result: Mask = (begin_next - end > _QUEUED_NS) | (latest[before] > end - _QUEUED_NS)
+    return result
 
 
 def _ready(trace: Trace, rows: Ids, work: Ids, start: Times, end: Times) -> Times:
@@ -327,9 +363,10 @@ def _even_arrivals(
     return moved(timeline.ready[calls], arrival), moved(timeline.resumed[calls], waited)
 
 
-def _is_receive(trace: Trace, rows: Ids) -> Mask:
+def _ways(trace: Trace, rows: Ids) -> list[str]:
+    """`send`, `recv`, or something else of each call."""
     kinds = [str(trace.event_arguments(row).get("Collective name", "")) for row in rows.tolist()]
-    return np.array([kind.lower() == "recv" for kind in kinds], np.bool_)
+    return [kind.lower() for kind in kinds]
 
 
 def _kinds(trace: Trace, rows: Ids) -> tuple[list[CallKind], list[int], list[int], list[int]]:
@@ -408,7 +445,7 @@ def _place(trace: Trace, row: int) -> str:
     stage, module = int(trace.events["stage"][row]), int(trace.events["module"][row])
     parts = [
         STAGES[stage] if stage >= 0 else "",
-        str(trace["modules"].text("path")[module] or "") if module >= 0 else "",
+        str(trace["modules"].text("path")[module] or "")[:_PATH_LETTERS] if module >= 0 else "",
         str(trace.events.text("name")[row])[:_LETTERS],
     ]
     return ": ".join(filter(None, parts))

@@ -227,10 +227,12 @@ def wire_factor(kind: str, members: int) -> float:
 def bus_bandwidth(matched: Matched, meetings: Ids) -> Floats:
     """Bus bandwidth of meetings, GB/s, nan where bytes are unknown."""
     row = matched.first[meetings]
-    size, members = matched.bytes[meetings], matched.sizes[meetings]
+    size, most = matched.bytes[meetings], int(matched.sizes.max(initial=0)) + 1
+    distinct, which = np.unique(
+        matched.key[row] * most + matched.sizes[meetings], return_inverse=True
+    )
     factor = np.array([
-        wire_factor(matched.keys[key].kind, int(count))
-        for key, count in zip(matched.key[row].tolist(), members.tolist(), strict=True)
+        wire_factor(matched.keys[code // most].kind, code % most) for code in distinct.tolist()
     ])  # fmt: skip
-    rate = size * factor / np.maximum(matched.transfer_ns[meetings], 1)
+    rate = size * factor[which] / np.maximum(matched.transfer_ns[meetings], 1)
     return np.where(size > 0, rate, np.nan)

@@ -24,8 +24,9 @@ def query_dataset(dataset: Path, sql: str) -> pa.Table:
     """The result of SQL over the ranks of a dataset.
 
     Each table of the traces (`ranks --tables`) has a column `rank` in front; files are read as far
-    as the query needs them. `ranks`, `rank_work` and `rank_calls` come from the sketches. The
-    numbers of rows (`id`, `track`, …) are those of one rank, so tables are joined by `rank`, too.
+    as the query needs them. `ranks`, `rank_work`, `rank_calls`, `rank_kernels` and
+    `rank_modules` come from the sketches. The numbers of rows (`id`, `track`, …) are those of one
+    rank, so tables are joined by `rank`, too.
 
     Args:
         dataset: the folder of `stepscope ranks -o`.
@@ -95,6 +96,7 @@ def _ranks(ranks: Sequence[tuple[str, Sketch]]) -> pa.Table:
         "device": [one.device for _, one in ranks],
         "file": [file for file, _ in ranks],
         "begin_ns": pa.array([one.calls.begin_ns for _, one in ranks], pa.int64()),
+        "peak_memory_bytes": pa.array([one.peak_bytes for _, one in ranks], pa.int64()),
     })  # fmt: skip
 
 
@@ -111,6 +113,33 @@ def _work(ranks: Sequence[tuple[str, Sketch]]) -> pa.Table:
         "rank": pa.array(rank, pa.int32()), "step": pa.array(step, pa.int64()),
         "stage": pa.array(stage, pa.string()), "ms": pa.array(ms, pa.float64()),
     })  # fmt: skip
+
+
+def _kernels(ranks: Sequence[tuple[str, Sketch]]) -> pa.Table:
+    """The longest kernels of each rank: calls per step, and durations that 10, 50, 90 % are below."""
+    rows = [
+        (one.rank, name, count, low, median, high)
+        for _, one in ranks
+        for (name, (count, median)), (low, high) in zip(
+            one.kernels.items(), one.kernel_spread, strict=True
+        )
+    ]  # fmt: skip
+    return _table(rows, ("rank", "name", "per_step", "p10_ms", "p50_ms", "p90_ms"))
+
+
+def _modules(ranks: Sequence[tuple[str, Sketch]]) -> pa.Table:
+    """The longest modules of each rank: the time of a step that 10, 50 and 90 % are below."""
+    rows = [(one.rank, path, *times) for _, one in ranks for path, times in one.modules.items()]
+    return _table(rows, ("rank", "path", "p10_ms", "p50_ms", "p90_ms"))
+
+
+def _table(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pa.Table:
+    """Rows of a rank, a text and numbers."""
+    types = [pa.int32(), pa.string(), *[pa.float64()] * (len(names) - 2)]
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return pa.table(
+        [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)], names
+    )
 
 
 def _calls(ranks: Sequence[tuple[str, Sketch]]) -> pa.Table:
@@ -134,4 +163,5 @@ def _calls_of(sketch: Sketch) -> pa.Table:
 
 _FROM_SKETCHES: dict[str, Callable[[Sequence[tuple[str, Sketch]]], pa.Table]] = {
     "ranks": _ranks, "rank_work": _work, "rank_calls": _calls,
+    "rank_kernels": _kernels, "rank_modules": _modules,
 }  # fmt: skip

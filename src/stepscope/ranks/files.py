@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,6 +14,7 @@ from zlib import crc32
 
 from stepscope.errors import EngineError, IngestError, one_line
 
+_PATTERN = re.compile(r"[*?\[]")
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _ENDINGS = re.compile(r"\.(json|pb|stepscope|sqlite)(\.(gz|zst|xz|bz2))?$", re.IGNORECASE)
 # What stores say of a file's version: fsspec's own file system, S3, Google Cloud and Azure, HTTP.
@@ -88,33 +90,60 @@ def is_url(source: str) -> bool:
     return _URL.match(source) is not None
 
 
-def files_at(source: str | Path) -> list[RankFile]:
-    """The traces of a job: of a folder or a URL, and of what is below, one folder per machine.
+def files_at(*sources: str | Path) -> list[RankFile]:
+    """The traces of a job: of folders and URLs with all below, of patterns, and single files.
+
+    Args:
+        sources: such as one folder with a folder per machine, the folders of several machines, or
+            `/jobs/run7/node-*`; all on disk or all in stores.
 
     Raises:
         IngestError: if there is none, or the store cannot be reached.
     """
-    name = str(source)
-    files = _of_url(name) if is_url(name) else _of_folder(Path(name))
+    names = [str(source) for source in sources]
+    if len({is_url(name) for name in names}) > 1:
+        raise IngestError("URLs and folders of this machine cannot be one job")
+    found = [one for name in names for one in (_of_url(name) if is_url(name) else _of_paths(name))]
+    files = list({one.name: one for one in found}.values())
+    # JAX also writes part of each profile as JSON.
+    files = [one for one in files if ".xplane.pb" in one.name] or files
     if not files:
-        raise IngestError(f"{source}: holds no trace; expected one file per rank")
+        raise IngestError(f"{', '.join(names)}: holds no trace; expected one file per rank")
     return files
 
 
-def _of_folder(source: Path) -> list[RankFile]:
+def _of_paths(source: str) -> list[RankFile]:
+    """The traces of a folder, of what a pattern matches, or the file itself."""
+    if Path(source).exists() or not _PATTERN.search(source):
+        return _of_path(Path(source))
+    found = glob(source, recursive=True)  # noqa: PTH207 (the pattern may be absolute)
+    paths = [Path(path) for path in sorted(found)]
+    return [one for path in paths for one in (_of_path(path) if path.is_dir() else _of_trace(path))]
+
+
+def _of_path(source: Path) -> list[RankFile]:
+    if source.is_file():
+        return [RankFile.of(source)]
+    if not source.is_dir():
+        raise IngestError(f"{source}: no such folder; expected one with a file per rank")
+    found = sorted(path for path in source.rglob("*") if path.is_file() and path.name[:1] != ".")
+    return [one for path in found for one in _of_trace(path)]
+
+
+def _of_trace(path: Path) -> list[RankFile]:
     from stepscope.ingest import is_trace
 
-    if not source.is_dir():
-        raise IngestError(f"{source}: expected a folder with one file per rank")
-    found = sorted(path for path in source.rglob("*") if path.is_file() and path.name[:1] != ".")
-    return [RankFile.of(path) for path in found if is_trace(path)]
+    return [RankFile.of(path)] if is_trace(path) else []
 
 
 def _of_url(source: str) -> list[RankFile]:
     """Told by their names: reading the beginning of each would take a request a file."""
     with _one_line_errors(source):
         store, path = _store(source)
-        found: dict[str, dict[str, Any]] = store.find(path, detail=True)
+        roots = store.glob(path) if _PATTERN.search(path) else [path]
+        found: dict[str, dict[str, Any]] = {}
+        for root in roots:
+            found |= store.find(root, detail=True)
     files = [
         RankFile(store.unstrip_protocol(name), int(facts.get("size") or 0), _version(facts))
         for name, facts in sorted(found.items())

@@ -34,7 +34,8 @@ class JobReport:
         step_ms: the length of a step.
         work_ms: the median rank's own work per step.
         slowest_ms: the own work per step of the slowest rank of each step, on average.
-        rows: for each rank: rank, node, device, work by stage, waiting.
+        rows: for each rank: rank, node, device, work by stage, waiting, and the peak of its memory
+            in bytes, None if unknown.
         stragglers: by cost, the most expensive first.
         groups: collectives by kind and process groups.
         replayed_ms: the step as replayed from the sketches, the mean of the ranks.
@@ -138,4 +139,5 @@ def _row(sketch: Sketch, stages: Sequence[str], work: Floats) -> dict[str, Any]:
         "rank": sketch.rank, "node": sketch.node, "device": sketch.device,
         "work_ms": dict(zip(stages, np.median(work, axis=1).round(4).tolist(), strict=True)),
         "waiting_ms": round(float(np.median(sketch.waiting)), 4) if sketch.waiting else 0.0,
+        "peak_memory_bytes": sketch.peak_bytes,
     }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,43 +21,69 @@ _NAME_LETTERS = 120
 _PERMILLE = 1000
 
 
-def kernel_times(
-    trace: Trace, rows: Ids, place: Ids, steps: int
-) -> tuple[dict[str, tuple[float, float]], bytes]:
-    """The longest work by name: how many a step, the median duration in ms, and it by step.
+class KernelTimes(NamedTuple):
+    """The longest work by name, those first that take longest.
+
+    Attributes:
+        kernels: how many a step, and the median duration, ms.
+        spread: of each, the durations that 10 and 90 % are below, ms.
+        by_step: the durations of the first of them by step, for `by_step`.
+    """
+
+    kernels: dict[str, tuple[float, float]]
+    spread: list[tuple[float, float]]
+    by_step: bytes
+
+
+def work_ns(trace: Trace, rows: Ids) -> Floats:
+    """How long events work: on a device all their time, on a CPU that in which they call no other.
 
     Args:
         trace: an annotated trace of one rank.
         rows: events.
-        place: position of the step of each, -1 for none.
-        steps: how many.
-
-    Returns:
-        The work, those first that take longest, and the durations of the first of them by step,
-        for `by_step`.
     """
     events = trace.events
-    names = events.text("name")
-    rows, place = rows[place >= 0], place[place >= 0]
     on_device = trace["tracks"]["device"][events["track"][rows]] >= 0
-    duration = np.where(on_device, events["duration_ns"][rows], events["self_ns"][rows])
+    result: Floats = np.where(on_device, events["duration_ns"][rows], events["self_ns"][rows])
+    return result
+
+
+def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: int) -> KernelTimes:
+    """The longest work by name.
+
+    Args:
+        trace: an annotated trace of one rank.
+        rows: events.
+        duration: of each, as `work_ns` gives it.
+        place: position of the step of each, -1 for none.
+        steps: how many.
+    """
+    names = trace.events.text("name")
+    rows, duration, place = rows[place >= 0], duration[place >= 0], place[place >= 0]
     codes = names.codes[rows]
     order = np.lexsort((duration, codes))
     codes, duration, place = codes[order], duration[order], place[order]
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
     counts = np.diff(np.append(starts, len(codes)))
     total = np.add.reduceat(duration, starts) if len(starts) else np.zeros(0)
-    median = duration[starts + counts // 2] if len(starts) else total
     longest = np.argsort(-total, kind="stable")[:_MOST_KERNELS]
+    low, median, high = (
+        duration[(starts + counts * tenths // 10)[longest]] / 1e6 for tenths in (1, 5, 9)
+    )
     found = {
         names.values[codes[starts[row]]][:_NAME_LETTERS]: (
-            round(float(counts[row] / steps), 3), round(float(median[row] / 1e6), 6),
+            round(float(counts[row] / steps), 3), round(float(each), 6),
         )
-        for row in longest
+        for row, each in zip(longest.tolist(), median, strict=True)
     }  # fmt: skip
+    spread = [
+        (round(float(least), 6), round(float(most), 6))
+        for least, most in zip(low, high, strict=True)
+    ]
     parts = [slice(starts[row], starts[row] + counts[row]) for row in longest[:_MOST_BY_STEP]]
     means = [_means(duration[part], place[part], steps) for part in parts]
-    return found, packed_by_step(means, [float(median[row]) for row in longest[:_MOST_BY_STEP]])
+    medians = (1e6 * median[:_MOST_BY_STEP]).tolist()
+    return KernelTimes(found, spread, packed_by_step(means, medians))
 
 
 def _means(duration: Floats, place: Ids, steps: int) -> Floats:

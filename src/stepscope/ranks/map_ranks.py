@@ -178,5 +178,5 @@ def _node(above: str, file: RankFile) -> str:
 
 def _above_nodes(files: Sequence[RankFile]) -> str:
     """The folder whose subfolders are machines; empty if all files are in one folder."""
-    folders = {file.folder for file in files}
+    folders = {one.folder if one.is_remote else str(Path(one.folder).absolute()) for one in files}
     return os.path.commonpath(folders) if len(folders) > 1 else ""

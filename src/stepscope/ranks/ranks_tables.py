@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from stepscope.ranks.group_table import GroupRow
 from stepscope.ranks.job import JobReport
-from stepscope.summary.numbers import ms
+from stepscope.summary.numbers import ms, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,9 +67,14 @@ def print_ranks(console: Console, report: JobReport) -> None:
         *_stages(report, work),
         Column("own work>", [ms(sum(one.values())) for one in work]),
         Column("waiting>", [ms(row["waiting_ms"]) for row in shown]),
+        Column("peak memory>", [_peak(row["peak_memory_bytes"]) for row in shown], spare=0.8),
     ])  # fmt: skip
     if len(rows) > _MOST_RANKS:
         console.print(f"… {len(rows) - _MOST_RANKS} more ranks (--json has all)", style="dim")
+
+
+def _peak(bytes: int | None) -> str:
+    return "" if bytes is None else size(bytes)
 
 
 def _stages(report: JobReport, work: Sequence[dict[str, float]]) -> list[Column]:

@@ -16,17 +16,20 @@ from stepscope.ranks.calls import (
     computing_on_device,
     waits_of,
 )
-from stepscope.ranks.kernel_times import kernel_times, operators
+from stepscope.ranks.kernel_times import kernel_times, operators, work_ns
 from stepscope.ranks.late_launches import late_launches
+from stepscope.ranks.module_times import module_times
+from stepscope.trace.allocated_peaks import allocated_peaks
 from stepscope.trace.clock_mapping import clock_of
 from stepscope.trace.core_share import core_share
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.trace import Trace
 
-VERSION = 10
+VERSION = 11
 UNKNOWN_RANK = -1
 _MOST_STEPS = 200
+_MOST_BYTES = 100_000
 
 
 class Sketch(msgspec.Struct, frozen=True):
@@ -50,6 +53,11 @@ class Sketch(msgspec.Struct, frozen=True):
         kernel_steps: the duration of the longest kernels by step, see `kernel_times.by_step`.
         core_share: the share of a core that its training thread got while it could run, None if
             unknown.
+        kernel_spread: of each of `kernels`, the durations that 10 and 90 % are below.
+        modules: the modules that take longest, by path: the time of a step that 10, 50 and 90 %
+            are below, with the modules inside.
+        peak_memory: by device, the most memory allocated while recording, bytes; empty where that
+            was not recorded.
         version: of this format.
     """
 
@@ -66,7 +74,16 @@ class Sketch(msgspec.Struct, frozen=True):
     calls: Calls = Calls()
     kernel_steps: bytes = b""
     core_share: float | None = None
+    kernel_spread: list[tuple[float, float]] = []
+    modules: dict[str, tuple[float, float, float]] = {}
+    peak_memory: dict[str, int] = {}
     version: int = VERSION
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The largest peak of memory of a device; on a rank without one that of the CPU."""
+        devices = {name: peak for name, peak in self.peak_memory.items() if name != "cpu"}
+        return max((devices or self.peak_memory).values(), default=None)
 
 
 def sketch_of(trace: Trace, node: str = "") -> Sketch:
@@ -88,9 +105,9 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
         if len(computing) else _cpu_stages(trace, numbers, waits)
     )  # fmt: skip
     worked = computing if len(computing) else operators(trace)
-    place = _positions(trace.events["step"][worked], numbers)
-    kernels, kernel_steps = kernel_times(trace, worked, place, len(numbers))
-    return Sketch(
+    taken = worked, work_ns(trace, worked), _positions(trace.events["step"][worked], numbers)
+    kernels = kernel_times(trace, *taken, len(numbers))
+    sketch = Sketch(
         rank=trace.metadata.ranks[0],
         world_size=trace.metadata.world_size,
         node=node or _host(trace),
@@ -102,11 +119,22 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
         idle={
             cause: _ms(values) for cause, values in _idle(trace, numbers).items() if values.any()
         },
-        kernels=kernels,
-        kernel_steps=kernel_steps,
+        kernels=kernels.kernels,
+        kernel_spread=kernels.spread,
+        kernel_steps=kernels.by_step,
+        modules=module_times(trace, *taken, len(numbers)),
+        peak_memory=allocated_peaks(trace["memory"], trace.metadata.ranks[0]),
         core_share=core_share(trace.metadata.capture),
         calls=calls_of(trace, begins, ends, clock_of(trace.metadata), computing, timeline),
     )  # fmt: skip
+    return within_limit(sketch)
+
+
+def within_limit(sketch: Sketch) -> Sketch:
+    """The sketch, with the calls of fewer steps where it would be larger than 100 kB."""
+    while sketch.calls.packed and len(msgspec.msgpack.encode(sketch)) > _MOST_BYTES:
+        sketch = msgspec.structs.replace(sketch, calls=sketch.calls.of_every_second_step())
+    return sketch
 
 
 def _device(trace: Trace, computing: Ids) -> str:

@@ -80,6 +80,15 @@ def _machines(table: JobTable, rows: Sequence[int]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
+def _in_all_stages(others: Sequence[Mask]) -> Mask:
+    """The ranks that are compared with in every stage; all ranks in steps in which none is.
+
+    Those of the faster half in one stage may be those of the slower half in another.
+    """
+    compared: Mask = np.all(others, axis=0)
+    return compared | ~compared.any(axis=0)
+
+
 def _numbered(names: Sequence[str]) -> Ids:
     numbers = {name: row for row, name in enumerate(dict.fromkeys(names))}
     return np.array([numbers[name] for name in names], np.int64)
@@ -118,7 +127,7 @@ class _Search:
         }
         self.usual = {stage: usual(values, self._others[stage]) for stage, values in work.items()}
         self.excess = {stage: values - self.usual[stage] for stage, values in work.items()}
-        self._compared = np.all(list(self._others.values()), axis=0)
+        self._compared = _in_all_stages(list(self._others.values()))
         rest = table.own_ms - table.work.sum(axis=1)
         self._rest = rest - usual(rest, self._compared)
         self._own = table.own_ms - usual(table.own_ms, self._compared)

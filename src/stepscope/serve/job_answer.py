@@ -34,6 +34,7 @@ class JobRank(msgspec.Struct):
         file: its trace.
         trace: id of its trace on this server, null where traces cannot be opened.
         waiting_ms: its exposed communication per step, median.
+        peak_bytes: the most memory of its device that it had allocated, null if not recorded.
     """
 
     rank: int
@@ -42,6 +43,7 @@ class JobRank(msgspec.Struct):
     file: str
     trace: str | None
     waiting_ms: float
+    peak_bytes: int | None
 
 
 class JobFinding(msgspec.Struct):
@@ -147,7 +149,8 @@ def job_answer(
     files = {one.sketch.rank: one.file for one in results if one.sketch}
     ranks = [
         JobRank(
-            row["rank"], row["node"], row["device"], files[row["rank"]], None, row["waiting_ms"]
+            row["rank"], row["node"], row["device"], files[row["rank"]], None, row["waiting_ms"],
+            row["peak_memory_bytes"],
         )
         for row in report.rows
     ]  # fmt: skip
@@ -184,7 +187,8 @@ def _by_step(table: JobTable) -> dict[str, list[list[float]]]:
 
 
 def _rounded(values: Floats) -> list[list[float]]:
-    return [[round(value, 3) for value in row] for row in values.tolist()]
+    rounded: list[list[float]] = np.round(values, 3).tolist()
+    return rounded
 
 
 def _median_rank(work: Floats) -> int:

@@ -29,6 +29,7 @@ from stepscope.summary.stage_places import places_of
 from stepscope.summary.top_kernels import kernels_of, time_by_kind
 from stepscope.summary.updates import updates_of
 from stepscope.summary.verdict import verdict
+from stepscope.trace.allocated_peaks import allocated_peaks
 from stepscope.trace.core_share import core_share
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
@@ -82,7 +83,7 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         data_wait_ms=sum((stage.cpu_ms for stage in stages if stage.stage == "data_loading"), 0.0),
         parameters=_of_roots(selected, "parameters"),
         parameter_bytes=_of_roots(selected, "parameter_bytes"),
-        peak_memory_bytes=_peak_memory(trace["memory"], selected.rank),
+        peak_memory_bytes=allocated_peaks(trace["memory"], selected.rank),
         capture=trace.metadata.capture,
         recording_cost=trace.metadata.recording_cost,
         warnings=[row for row in trace["warnings"].rows() if row["rank"] == selected.rank],
@@ -190,13 +191,3 @@ def _of_roots(selected: SelectedSteps, column: str) -> int | None:
     modules = selected.trace["modules"]
     roots = models_that_run(modules, selected.rank) & (modules["parameters"] > 0)
     return int(modules[column][roots].sum()) if roots.any() else None
-
-
-def _peak_memory(memory: Table, rank: int) -> dict[str, int]:
-    """Peak allocated memory of each device while recording, bytes."""
-    known = memory.take((memory["rank"] == rank) & (memory["allocated_bytes"] >= 0))
-    device = known.text("device")
-    return {
-        name: int(known["allocated_bytes"][device.mask(name)].max())
-        for name in device.compact().values
-    }

@@ -1,9 +1,10 @@
 """Generates jobs of data-parallel by pipeline ranks whose step time is known by construction.
 
-Each pipeline runs 1F1B: forward passes of micro-batches are received from the previous stage and
-sent to the next, gradients go the other way; then the workers of a stage all-reduce, and update
-their weights. Compute, sends, receives and all-reduces have streams of their own, ordered by events
-as PyTorch does it. A transfer begins when both sides have arrived.
+Each pipeline runs 1F1B, interleaved 1F1B, or a zero-bubble schedule: forward passes of
+micro-batches are received from the previous stage and sent to the next, gradients go the other way;
+then the workers of a stage all-reduce, and update their weights. Compute, sends, receives and
+all-reduces have streams of their own, ordered by events as PyTorch does it. A transfer begins when
+both sides have arrived.
 """
 
 from __future__ import annotations
@@ -12,10 +13,23 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 COMPUTE, RECV_FORWARD, SEND_FORWARD, RECV_BACKWARD, SEND_BACKWARD, REDUCE = 7, 20, 21, 22, 23, 30
 _CALL_US, _SYNC_US = 1.0, 10.0
+
+
+class Pass(NamedTuple):
+    """One micro-batch through one chunk: `forward`, `backward`, or gradients of `weights` alone."""
+
+    way: str
+    batch: int
+    chunk: int = 0
+
+
+_STREAMS = {
+    "forward": (RECV_FORWARD, SEND_FORWARD), "backward": (RECV_BACKWARD, SEND_BACKWARD),
+}  # fmt: skip
 
 
 @dataclass
@@ -47,7 +61,11 @@ class Job:
     """A job of `replicas` pipelines of `stages` ranks each; rank = replica * stages + stage.
 
     Attributes:
-        compute_us: time of a forward pass, given rank and micro-batch; backward takes twice that.
+        compute_us: time of a forward pass, given rank and micro-batch; backward takes twice that,
+            half of it for the gradients of the weights.
+        chunks: parts of the model on each rank, of neighboring ranks in turn; of several, passes
+            are interleaved as Megatron does it, and there are a multiple of `stages` batches.
+        zero_bubble: the gradients of the weights are computed later, where a rank would idle.
         transfer_us: time of a send, given both ranks.
         kernels: kernels per pass, given the stage.
     """
@@ -60,6 +78,8 @@ class Job:
     transfer_us: Callable[[int, int], float] = lambda source, target: 100.0
     kernels: Callable[[int], int] = lambda stage: 2
     reduce_us: float = 500.0
+    chunks: int = 1
+    zero_bubble: bool = False
 
     def run(self) -> tuple[list[list[list[Op]]], list[list[float]]]:
         """The work of each step and rank in the order of its launches, and when steps begin, us."""
@@ -101,42 +121,63 @@ class Job:
 
     def _step(self) -> list[list[Op]]:
         ranks: list[list[Op]] = [[] for _ in range(self.replicas * self.stages)]
-        sends: dict[tuple[int, int, str, int], Op] = {}
-        receives: dict[tuple[int, int, str, int], Op] = {}
+        transfers: dict[tuple[int, int, Pass], list[Op]] = {}
         for rank, ops in enumerate(ranks):
-            for way, batch in _one_forward_one_backward(rank % self.stages, self.stages,
-                                                        self.batches):  # fmt: skip
-                self._pass(rank, ops, way, batch, sends, receives)
-        for key, send in sends.items():
-            send.peers, receives[key].peers = [receives[key]], [send]
+            for one in self._passes(rank % self.stages):
+                self._pass(rank, ops, one, transfers)
+        for ends in transfers.values():
+            for one, other in (ends, ends[::-1]):
+                one.peers = [other]
         for stage in range(self.stages):
             self._update(ranks, stage)
         return ranks
 
-    def _pass(self, rank: int, ops: list[Op], way: str, batch: int, sends: Any, receives: Any,
-              ) -> None:  # fmt: skip
+    def _passes(self, stage: int) -> Iterator[Pass]:
+        if self.zero_bubble:
+            return _zero_bubble(stage, self.stages, self.batches)
+        return _one_forward_one_backward(stage, self.stages, self.batches, self.chunks)
+
+    def _pass(
+        self, rank: int, ops: list[Op], one: Pass, transfers: dict[tuple[int, int, Pass], list[Op]]
+    ) -> None:
         """Receive, compute and send one micro-batch in one direction."""
-        stage, forward = rank % self.stages, way == "forward"
-        before, after = (rank - 1, rank + 1) if forward else (rank + 1, rank - 1)
-        inside = range(rank - stage, rank - stage + self.stages)
-        streams = (RECV_FORWARD, SEND_FORWARD) if forward else (RECV_BACKWARD, SEND_BACKWARD)
+        streams = _STREAMS.get(one.way)
         received: list[Op] = []
-        if before in inside:
-            key = before, rank, way, batch
-            receives[key] = _transfer(rank, streams[0], "recv", self.transfer_us(before, rank),
-                                      before, _last(ops))  # fmt: skip
-            ops.append(receives[key])
-            received = [receives[key]]
-        count = self.kernels(stage)
-        length = self.compute_us(rank, batch) * (1 if forward else 2)
+        before, after = self._neighbors(rank, one)
+        if streams and before is not None:
+            received = [_transfer(rank, streams[0], "recv", self.transfer_us(before[0], rank),
+                                  before[0], _last(ops))]  # fmt: skip
+            transfers.setdefault((before[0], rank, before[1]), []).extend(received)
+            ops.extend(received)
+        count = self.kernels(rank % self.stages)
+        length = self.compute_us(rank, one.batch) * self._factor(one.way) / self.chunks
         for kernel in range(count):
-            ops.append(Op(rank, COMPUTE, f"{way}_gemm_{kernel}", length / count, received))
+            ops.append(Op(rank, COMPUTE, f"{one.way}_gemm_{kernel}", length / count, received))
             received = []
-        if after in inside:
-            key = rank, after, way, batch
-            sends[key] = _transfer(rank, streams[1], "send", self.transfer_us(rank, after), after,
-                                   _last(ops))  # fmt: skip
-            ops.append(sends[key])
+        if streams and after is not None:
+            send = _transfer(rank, streams[1], "send", self.transfer_us(rank, after[0]), after[0],
+                             _last(ops))  # fmt: skip
+            transfers.setdefault((rank, after[0], one), []).append(send)
+            ops.append(send)
+
+    def _factor(self, way: str) -> int:
+        return 2 if way == "backward" and not self.zero_bubble else 1
+
+    def _neighbors(
+        self, rank: int, one: Pass
+    ) -> tuple[tuple[int, Pass] | None, tuple[int, Pass] | None]:
+        """The rank that a pass receives from, with the pass that sends, and the one it sends to."""
+        place = one.chunk * self.stages + rank % self.stages
+        first = rank - rank % self.stages
+        by = 1 if one.way == "forward" else -1
+
+        def at(place: int) -> tuple[int, Pass] | None:
+            if not 0 <= place < self.chunks * self.stages:
+                return None
+            chunk, stage = divmod(place, self.stages)
+            return first + stage, one._replace(chunk=chunk)
+
+        return at(place - by), at(place + by)
 
     def _update(self, ranks: list[list[Op]], stage: int) -> None:
         members = list(range(stage, len(ranks), self.stages))
@@ -153,13 +194,39 @@ class Job:
             ranks[reduce.rank] += [reduce, Op(reduce.rank, COMPUTE, "adam", 50.0, [reduce])]
 
 
-def _one_forward_one_backward(stage: int, stages: int, batches: int) -> Iterator[tuple[str, int]]:
-    warmup = min(stages - stage - 1, batches)
-    yield from (("forward", batch) for batch in range(warmup))
-    for batch in range(batches - warmup):
-        yield "forward", batch + warmup
-        yield "backward", batch
-    yield from (("backward", batch) for batch in range(batches - warmup, batches))
+def _one_forward_one_backward(stage: int, stages: int, batches: int, chunks: int) -> Iterator[Pass]:
+    """The passes of a stage in order; of several chunks, those of `stages` batches take turns."""
+    groups = range(0, batches * chunks, stages * chunks) if chunks > 1 else range(batches)
+    each = stages if chunks > 1 else 1
+    order = [
+        (chunk, group // chunks + batch)
+        for group in groups for chunk in range(chunks) for batch in range(each)
+    ]  # fmt: skip
+    forward = [Pass("forward", batch, chunk) for chunk, batch in order]
+    backward = [Pass("backward", batch, chunks - 1 - chunk) for chunk, batch in order]
+    ahead = (stages - stage - 1) * min(chunks, 2) + (chunks - 1) * stages
+    yield from _alternating(forward, backward, min(ahead, len(forward)))
+
+
+def _zero_bubble(stage: int, stages: int, batches: int) -> Iterator[Pass]:
+    """1F1B in which a stage computes the gradients of weights so many batches later (ZB-H1)."""
+    waiting: list[Pass] = []
+    for one in _one_forward_one_backward(stage, stages, batches, 1):
+        yield one
+        if one.way == "backward":
+            waiting.append(one._replace(way="weights"))
+        if len(waiting) > stage:
+            yield waiting.pop(0)
+    yield from waiting
+
+
+def _alternating(forward: list[Pass], backward: list[Pass], ahead: int) -> Iterator[Pass]:
+    """Some forward passes ahead, then in turn, then the rest of the backward passes."""
+    yield from forward[:ahead]
+    for one, other in zip(forward[ahead:], backward, strict=False):
+        yield one
+        yield other
+    yield from backward[len(forward) - ahead :]
 
 
 def _last(ops: list[Op]) -> list[Op]:

@@ -195,6 +195,20 @@ def test_ranks_with_other_step_numbers_are_compared_by_position() -> None:
     assert [one.ranks for one in job_report(shifted).stragglers] == [(1,)]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_each_half_of_the_ranks_may_be_slow_in_a_stage_of_its_own(seed: int) -> None:
+    """No rank is among the faster ones in both stages."""
+
+    def plant(work: dict[int, dict[str, list[float]]], kernels: object) -> None:
+        slower([0, 1, 2, 3], "forward", 1.5)(work, {})
+        slower([4, 5, 6, 7], "backward", 1.5)(work, {})
+
+    found = job_report(job(seed, count=8, fault=plant)).stragglers
+    assert {one.ranks: one.stage for one in found} == {
+        (0, 1, 2, 3): "forward", (4, 5, 6, 7): "backward",
+    }  # fmt: skip
+
+
 def test_one_rank_alone_is_no_straggler() -> None:
     assert job_report(job(1, count=1)).stragglers == ()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pipelined_job import Job
@@ -44,35 +46,80 @@ def mean(compute: Compute) -> Compute:
     return lambda rank, batch: sum(values) / len(values)
 
 
-@pytest.mark.parametrize(
-    ("job", "ideal", "part", "which", "ranks"),
-    [
-        (Job(compute_us=slow_worker), Job(compute_us=mean(slow_worker)), "worker", "6", (6,)),
-        (Job(compute_us=heavy_stage), Job(compute_us=mean(heavy_stage)),
-         "pipeline stage", "2", (2, 6, 10, 14)),
-        (Job(compute_us=varying), Job(compute_us=mean(varying)), "micro-batches", "", None),
-        (Job(transfer_us=slow_link), Job(), "operation", "sendrecv", (5, 6)),
-    ],
-    ids=["slow worker", "heavy stage", "varying lengths", "slow link"],
-)  # fmt: skip
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "1F1B": {}, "interleaved": {"chunks": 2}, "zero-bubble": {"zero_bubble": True},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job that is out of balance, and what is to be named.
+
+    Attributes:
+        job: what the job is like.
+        balanced: what it is like in balance.
+        alone: the same but for the part that is named.
+        part, which: the part of the slowdown.
+        ranks: the slow ranks; None for none.
+    """
+
+    job: dict[str, Any]
+    balanced: dict[str, Any]
+    alone: dict[str, Any]
+    part: str
+    which: str
+    ranks: tuple[int, ...] | None
+
+
+def only(compute: Compute, ranks: tuple[int, ...]) -> Compute:
+    """These ranks as they are, the others in balance."""
+    usual = mean(compute)
+    return lambda rank, batch: (compute if rank in ranks else usual)(rank, batch)
+
+
+def of_work(compute: Compute, part: str, which: str, ranks: tuple[int, ...] | None) -> Case:
+    alone = compute if ranks is None else only(compute, ranks)
+    works = [{"compute_us": one} for one in (compute, mean(compute), alone)]
+    return Case(*works, part, which, ranks)
+
+
+CASES = {
+    "slow worker": of_work(slow_worker, "worker", "6", (6,)),
+    "heavy stage": of_work(heavy_stage, "pipeline stage", "2", (2, 6, 10, 14)),
+    "varying lengths": of_work(varying, "micro-batches", "", None),
+    "slow link": Case(
+        {"transfer_us": slow_link}, {}, {"transfer_us": slow_link}, "operation", "sendrecv", (5, 6)
+    ),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("kind", CASES)
 def test_the_balanced_step_and_the_part_out_of_balance(
-    job: Job, ideal: Job, part: str, which: str, ranks: tuple[int, ...] | None, tmp_path: Path
+    kind: str, schedule: str, tmp_path: Path
 ) -> None:
-    report = report_of(job, tmp_path)
+    case, passes = CASES[kind], SCHEDULES[schedule]
+    job, ideal, alone = (
+        Job(**one, **passes).step_us / 1000 for one in (case.job, case.balanced, case.alone)
+    )
+    report = report_of(Job(**case.job, **passes), tmp_path)
     lost = report.slowdown
     assert lost
-    assert lost.replayed_ms == pytest.approx(job.step_us / 1000, rel=0.002)
-    assert lost.balanced_ms == pytest.approx(ideal.step_us / 1000, rel=0.005)
-    assert (lost.shares[0].part, lost.shares[0].which) == (part, which)
+    assert lost.replayed_ms == pytest.approx(job, rel=0.002)
+    assert lost.balanced_ms == pytest.approx(ideal, rel=0.005)
+    first = lost.shares[0]
+    assert (first.part, first.which) == (case.part, case.which)
+    assert first.share == pytest.approx((alone - ideal) / (job - ideal), rel=0.02)
     found = report.stragglers[0] if report.stragglers else None
-    assert (found.ranks if found else None) == ranks
+    assert (found.ranks if found else None) == case.ranks
     if found:
-        gain = (job.step_us - Job().step_us) / 1000
+        gain = job - Job(**passes).step_us / 1000
         assert found.cost_ms == pytest.approx(gain, rel=0.01)
 
 
-def test_a_job_in_balance_has_no_shares(tmp_path: Path) -> None:
-    lost = report_of(Job(compute_us=even), tmp_path).slowdown
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_job_in_balance_has_no_shares(schedule: str, tmp_path: Path) -> None:
+    lost = report_of(Job(compute_us=even, **SCHEDULES[schedule]), tmp_path).slowdown
     assert lost
     assert (lost.shares, lost.ratio) == ((), pytest.approx(1, abs=0.002))
 

@@ -27,6 +27,7 @@ REPORT = JobReport(
     ranks=1024, steps=48, step_ms=250.0, work_ms=200.0, slowest_ms=225.0,
     rows=tuple(
         {"rank": rank, "node": f"node-{rank // 8}", "device": "V100", "waiting_ms": 23.4,
+         "peak_memory_bytes": None,
          "work_ms": {name: 12.3 + row for row, name in enumerate(STAGES)}}
         for rank in range(1020, 1024)
     ),

@@ -138,6 +138,47 @@ def test_the_command_names_the_slow_machine(tmp_path: Path) -> None:
     assert "▶ Ranks 4–5, all on node-2: forward 80% longer in every step" in text
 
 
+@pytest.mark.parametrize(
+    "sources",
+    [
+        ["job"], ["job/node-*"], ["job/node-0", "job/node-1"], ["job/*/rank?.json"],
+        ["job/node-0", "{folder}/job/node-1"], ["job/node-0/rank0.json", "job/node-*"],
+        ["{url}/job"], ["{url}/job/node-*"], ["{url}/job/node-0/", "{url}/job/node-1"],
+    ],
+)  # fmt: skip
+def test_a_job_is_named_by_its_folders_by_a_pattern_or_by_its_files(
+    sources: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in range(4):
+        write_rank(tmp_path / "job" / f"node-{rank // 2}", rank, longer=2500 * (rank == 3))
+    (tmp_path / "job" / "node-0" / "notes.txt").write_text("not a trace")
+    monkeypatch.chdir(tmp_path)
+    named = [one.format(folder=tmp_path, url=tmp_path.as_uri()) for one in sources]
+    found = json.loads(CliRunner().invoke(command, ["ranks", *named, "--json"]).stdout)
+    assert [(one["rank"], one["node"]) for one in found["rows"]] == [
+        (0, "node-0"), (1, "node-0"), (2, "node-1"), (3, "node-1"),
+    ]  # fmt: skip
+    assert (found["stragglers"][0]["ranks"], found["errors"]) == ([3], [])
+
+
+@pytest.mark.parametrize(
+    ("sources", "reason"),
+    [
+        (["job/none-*"], "job/none-*: holds no trace"),
+        (["job", "missing"], "missing: no such folder"),
+        (["job", "file:///job"], "URLs and folders of this machine cannot be one job"),
+    ],
+)
+def test_sources_that_are_no_job_are_one_line(
+    sources: list[str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rank(tmp_path / "job", 0)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(command, ["ranks", *sources])
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert reason in result.stderr
+
+
 def test_nothing_to_read_is_one_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, ["ranks", str(tmp_path)])
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)

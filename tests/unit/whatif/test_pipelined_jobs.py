@@ -6,10 +6,13 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from stepscope import open as open_trace
+from stepscope.cli.commands import stepscope
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, build_ranks
 from stepscope.whatif import CHANGES, Prediction, parse_request, predict
@@ -45,18 +48,26 @@ def balanced(graph: Graph) -> Prediction:
     return predict(graph, [parse_request("no_straggler", CHANGES)])
 
 
+INTERLEAVED: dict[str, Any] = {"chunks": 2}
+ZERO_BUBBLE: dict[str, Any] = {"zero_bubble": True}
+
+
 @pytest.mark.parametrize(
-    ("compute", "slow", "kernels"),
-    [(even, 0, 2), (even, 6, 2), (even, 15, 2), (heavy_stage, 5, 3), (varying, 10, 2)],
-)
+    ("compute", "slow", "kernels", "schedule"),
+    [
+        (even, 0, 2, {}), (even, 6, 2, {}), (even, 15, 2, {}), (heavy_stage, 5, 3, {}),
+        (varying, 10, 2, {}), (even, 6, 2, INTERLEAVED), (even, 6, 2, ZERO_BUBBLE),
+        (varying, 10, 2, INTERLEAVED), (varying, 10, 2, ZERO_BUBBLE),
+    ],
+)  # fmt: skip
 def test_one_slow_worker_is_balanced(
-    compute: Compute, slow: int, kernels: int, tmp_path: Path
+    compute: Compute, slow: int, kernels: int, schedule: dict[str, Any], tmp_path: Path
 ) -> None:
     def count(stage: int) -> int:
         return kernels if stage == 2 else 2
 
-    unbalanced = Job(compute_us=slowed(compute, slow), kernels=count)
-    even_job = Job(compute_us=compute, kernels=count)
+    unbalanced = Job(compute_us=slowed(compute, slow), kernels=count, **schedule)
+    even_job = Job(compute_us=compute, kernels=count, **schedule)
     answer = balanced(graph_of(unbalanced, tmp_path))
     assert answer.replayed_step_ms == pytest.approx(unbalanced.step_us / 1000, rel=0.002)
     assert answer.predicted_step_ms == pytest.approx(even_job.step_us / 1000, rel=0.002)
@@ -80,6 +91,15 @@ def test_a_stage_with_more_work_is_no_straggler(tmp_path: Path) -> None:
     graph = graph_of(Job(compute_us=heavy_stage, kernels=count), tmp_path)
     with pytest.raises(ChangeError, match="all ranks work about as long as their peers"):
         balanced(graph)
+
+
+def test_the_slow_worker_is_the_first_finding(tmp_path: Path) -> None:
+    """Not the communication that waits for it."""
+    job = Job(compute_us=slowed(even, 6)).write(tmp_path / "job")
+    answer = json.loads(CliRunner().invoke(stepscope, ["analyze", str(job), "--json"]).stdout)
+    first = answer["findings"][0]
+    assert first["rule"] == "straggling_rank"
+    assert "Rank 6" in first["what"]
 
 
 def test_a_faster_link_helps_where_the_slow_link_is(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ export interface JobRank {
   trace: string | null;
   /** Its exposed communication per step, median. */
   waiting_ms: number;
+  /** The most memory of its device that it had allocated, null if not recorded. */
+  peak_bytes: number | null;
 }
 
 /** Ranks that are slow together. */

@@ -155,7 +155,10 @@ export interface Iterations {
   decode_tokens: number | null;
 }
 
-/** A function and line that runs outside of training: its time and calls per step. */
+/** A function and line that runs outside of training: its time and calls per step.
+ *
+ * `calls` is 0 where samples tell the time: then `line` is the commonest of the function.
+ */
 export interface StagePlace {
   stage: string;
   function: string;

@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import type { GroupRow, JobRank } from "../../api/ranks_types";
-import { count, milliseconds, percent, significant, words } from "../../base/format";
+import { bytes, count, milliseconds, percent, significant, words } from "../../base/format";
 import { mean, sum } from "../../model/table/field";
 import { ALL, partName, type JobStore } from "../../state/job";
 import { numberColumn, textColumn, type Column } from "../../widgets/table/column";
@@ -58,6 +58,18 @@ function rankColumns(store: JobStore): Column<JobRank>[] {
     average("waiting", "waiting", (row) => row.waiting_ms, {
       hint: "for other ranks, and transfers",
     }),
+    ...(job.ranks.some((row) => row.peak_bytes !== null)
+      ? [
+          numberColumn<JobRank>("peak", "peak memory", (row) => row.peak_bytes, bytes, {
+            hint: "the most memory of its device that was allocated",
+            unit: "bytes",
+            total: mean(
+              (row) => row.peak_bytes,
+              () => 1,
+            ),
+          }),
+        ]
+      : []),
   ];
 }
 
