@@ -25,7 +25,6 @@ from stepscope.capture.creations import CreationWatch
 from stepscope.capture.data_loaders import LoaderWatch
 from stepscope.capture.inductor_graphs import InductorGraphs
 from stepscope.capture.iterations import IterationWatch
-from stepscope.capture.loop_samples import LoopSamples
 from stepscope.capture.memory.memory_recorder import MemoryRecorder
 from stepscope.capture.module_ranges import ModuleRanges
 from stepscope.capture.module_registry import ModuleRegistry
@@ -53,7 +52,6 @@ class TorchRecording(Recording[ProfilerWindow]):
     """Steps of a PyTorch program; `wanted` is how many were requested."""
 
     wanted: int
-    samples: LoopSamples | None = None
 
 
 class Recorder:
@@ -351,7 +349,6 @@ class Recorder:
         if self._clock:
             self._clock.mark_activities(True)
         self._running = TorchRecording(window=window, wanted=wanted, early=early)
-        self._running.samples = LoopSamples()
         self._thread.at_its_end(self._close_window)
         self._begin_recorded_step(self._running)
         return self._running
@@ -372,9 +369,6 @@ class Recorder:
             recording.window.close()
             if self.memory:
                 recording.members = self.memory.members(kept, recording.window.profiler)
-            if samples := recording.samples:
-                recording.members["samples.json"] = samples.stop()
-                recording.samples = None
             recording.modules = describe_registry(self.registry)
             if compiled := self._compiled.describe():
                 recording.members["compiled.json"] = compiled
@@ -389,8 +383,6 @@ class Recorder:
 
     def _abandon(self, recording: TorchRecording) -> None:
         """Only the thread of a profiler can stop it, and that thread still runs at the end."""
-        if recording.samples:
-            recording.samples.stop()
         recording.window.abandon()
         self._note(CaptureError("the thread that trains still ran as the program ended"))
 

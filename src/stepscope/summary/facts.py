@@ -280,10 +280,7 @@ class Iterations:
 
 @dataclass(frozen=True)
 class StagePlace:
-    """A function and line that runs outside of training: its time and calls per step.
-
-    `calls` is 0 where samples tell the time: then `line` is the commonest of the function.
-    """
+    """A function and line that runs outside of training: its time and calls per step."""
 
     stage: str
     function: str

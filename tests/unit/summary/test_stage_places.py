@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from stepscope.annotate import annotate
-from stepscope.ingest.recorded.samples_json import CATEGORY
-from stepscope.summary.facts import StagePlace
 from stepscope.summary.report_facts import summarize
 from stepscope.summary.stage_places_text import places_text
 from stepscope.testing import drawn_trace
-from stepscope.trace.schema import INSTANTS
-from stepscope.trace.table import Table, Text
 
 STEP = """
     main | {at0} {at100} | ProfilerStep#{n}
@@ -83,44 +78,3 @@ def test_a_teacher_without_gradients_is_forward() -> None:
     stages = {stage.stage for stage in summarize(trace).stages}
     assert "evaluation" not in stages
     assert not summarize(trace).places
-
-
-def sampled(count: int, samples: dict[float, str]) -> list[StagePlace]:
-    """The places of steps whose training loop was sampled, by the time of each sample, us."""
-    trace = drawn_trace(steps(count))
-    instants = Table(
-        INSTANTS,
-        {
-            "time_ns": np.array([1000 * at for at in samples], np.int64),
-            "track": np.zeros(len(samples), np.int64),
-            "source": np.full(len(samples), -1),
-            "name": Text.of(samples.values()),
-            "category": Text.constant(CATEGORY, len(samples)),
-            "phase": Text.constant("i", len(samples)),
-        },
-    )
-    return summarize(annotate(trace.with_table(instants))).places
-
-
-def test_the_rest_of_other_is_divided_by_samples() -> None:
-    """Samples in other stages, and in what ranges mark, do not count."""
-    log, metric = "log (/x/train.py:{})", "metric (/x/train.py:50)"
-    places = sampled(2, {
-        5: "main (/x/train.py:1)", 44: log.format(44), 60: log.format(60),
-        39: log.format(40), 48.5: log.format(41), 96: log.format(41), 97: metric, 98: metric,
-        139: metric,
-    })  # fmt: skip
-    found = {place.function: (place.line, place.calls) for place in places}
-    assert found == {
-        "evaluate": (20, 1.0), "save_all": (31, 1.0), "update_average": (7, 1.0),
-        "log": (41, 0.0), "metric": (50, 0.0),
-    }  # fmt: skip
-    log_ms, metric_ms = (
-        next(place.ms for place in places if place.function == name) for name in ("log", "metric")
-    )
-    assert log_ms == pytest.approx(metric_ms)
-    assert "about" in places_text(places).plain
-
-
-def test_few_samples_say_nothing() -> None:
-    assert {place.calls for place in sampled(2, {97: "log (/x/train.py:4)"})} == {1.0}

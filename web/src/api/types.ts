@@ -155,10 +155,7 @@ export interface Iterations {
   decode_tokens: number | null;
 }
 
-/** A function and line that runs outside of training: its time and calls per step.
- *
- * `calls` is 0 where samples tell the time: then `line` is the commonest of the function.
- */
+/** A function and line that runs outside of training: its time and calls per step. */
 export interface StagePlace {
   stage: string;
   function: string;
