@@ -38,7 +38,7 @@ IN_CORPUS = {  # tests/corpus
     "frequent_evaluation", "fsdp_prefetch", "idle_device", "low_utilization", "python_stall",
     "small_buckets", "unfused_attention",
 }  # fmt: skip
-OF_JAX = {"host_callbacks", "missing_donation", "small_programs"}  # tests/golden
+OF_JAX = {"copy_fusions", "host_callbacks", "missing_donation", "small_programs"}  # tests/golden
 BY_SAMPLES = {"stall_reasons"}  # ends without a GPU
 
 

@@ -172,3 +172,31 @@ def test_donated_or_small_arguments(could: int, whole: int) -> None:
 def test_pytorch_has_none_of_them(rule: str) -> None:
     text = STEP + "".join(eager(24)) + call("train_step", 6000, 9000, "n.py:5", "debug_callback.1")
     assert found(rule, text, framework="pytorch", properties=programs(4e7, 4e7)) is None
+
+
+# -- transposes, copies and conversions
+
+
+def moving(name: str, length: int) -> list[str]:
+    """A step of 20 ms that runs an operation of this name for so many microseconds."""
+    return [call("train_step", 0, 2 * length, "net.py:7", operation=name)]
+
+
+@pytest.mark.parametrize(
+    "name", ["input_transpose_fusion.kd", "transpose_copy_fusion.2", "wrapped_convert", "copy.11"]
+)
+def test_operations_that_only_move_data_dominate(name: str) -> None:
+    finding = found_in("copy_fusions", *moving(name, 4000))
+    assert finding is not None
+    assert finding.what.endswith("without computing anything, 4 ms in net.py:7 in train_step.")
+    assert place(finding)[:2] == ("net.py", 7)
+    assert finding.gain.ms == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [("input_transpose_fusion.kd", 1000), ("transpose_add_fusion", 4000), ("fusion.7", 4000)],
+    ids=["short", "computes too", "unknown"],
+)
+def test_short_ones_and_those_that_compute(name: str, length: int) -> None:
+    assert found_in("copy_fusions", *moving(name, length)) is None

@@ -42,18 +42,6 @@ def test_times_are_rounded_to_the_nanosecond() -> None:
     assert trace.metadata.origin_ns == ORIGIN_NS + 1000
 
 
-@pytest.mark.parametrize(("recorded", "warned"), [({}, True), ({"hlo_op": "dot.3"}, False)])
-def test_programs_whose_operations_are_not_recorded_are_reported(
-    recorded: dict[str, str], warned: bool
-) -> None:
-    """As by XLA of JAX 0.6, on a CPU."""
-    run = [Slice("ThunkExecutor::Execute", 10, 30), Slice("dot.3", 15, 5, **recorded)]
-    trace = read_space(
-        {"/host:CPU": {"python": [Slice("PjitFunction(step)", 0, 50)], "tf_XLAEigen/1": run}}
-    )
-    assert ("no_operations" in told(trace)) == warned
-
-
 def test_threads_of_one_number_are_one_track() -> None:
     trace = read_space(
         {

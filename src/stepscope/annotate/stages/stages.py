@@ -14,6 +14,7 @@ from stepscope.annotate.names.range_names import CODE, is_step, stage_of_names
 from stepscope.annotate.stages.compiled_stages import stages_by_scope
 from stepscope.annotate.stages.optimizer_closures import release_closures
 from stepscope.annotate.stages.stage_by_position import assign_by_position, work_launched
+from stepscope.annotate.stages.unknown_passes import passes_are_unknown, warn_unknown_passes
 from stepscope.annotate.steps.iterations import stages_by_iteration
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Codes8, Mask, Rows
@@ -61,7 +62,7 @@ def assign_stages(trace: Trace) -> Trace:
     stage = _fill_main_thread(trace, stage, by_scope, wrappers)
     recompute |= _recorded_in_backward(events, stage) | repeated
     recompute = inherit(events["parent"], np.where(recompute, 1, _NONE)) > 0
-    return _through_launches(trace, stage, recompute, by_scope)
+    return warn_unknown_passes(_through_launches(trace, stage, recompute, by_scope))
 
 
 def _own_stages(trace: Trace, by_scope: Codes8) -> Codes8:
@@ -118,7 +119,7 @@ def _fill_main_thread(trace: Trace, stage: Codes8, by_scope: Codes8, wrappers: M
     loop = events["track"] == main_track(trace)
     unassigned = work & (stage < 0) & loop
     compiled = events["step"][by_scope == CODE["backward"]]
-    unassigned &= ~np.isin(events["step"], compiled)
+    unassigned &= ~np.isin(events["step"], compiled) & (not passes_are_unknown(trace, stage))
     busy = np.flatnonzero(work)
     order = busy[stable_order(events["step"][busy])]
     bounds = np.searchsorted(events["step"][order], np.append(trace["steps"]["step"], 2**31 - 1))

@@ -39,7 +39,6 @@ LONGEST_BYTES = 2 << 30
 _LONGEST_PS = LONGEST_NS * 1000
 _LATEST_NS = 2**62
 _SIZE = re.compile(r"\bsize:(\d{1,18})\b")
-_RUN_ON_CPU = "ThunkExecutor::Execute"
 _COLUMNS = (
     "start_ns", "duration_ns", "track", "scope", "kind", "correlation", "run", "name", "category",
     "bytes", "source", "origin",
@@ -62,7 +61,6 @@ def read_xplane(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
         "a message is damaged or truncated; read up to the damage",
         source.damage.count,
     )
-    _report_missing_operations(parts, log)
     parts.warnings = log.rows()
     if not len(parts.events["start_ns"]):
         names = ", ".join(repr(plane.name) for plane in planes[:8] if plane.name) or "no planes"
@@ -71,17 +69,6 @@ def read_xplane(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
             + "".join(f"; {message}" for _, message, _ in parts.warnings)
         )
     return build(parts)
-
-
-def _report_missing_operations(parts: Parts, log: WarningLog) -> None:
-    """XLA of some versions, as with JAX 0.6, runs programs on a CPU without recording what runs."""
-    names, categories = parts.events["name"], parts.events["category"]
-    if names.mask(_RUN_ON_CPU).any() and not categories.mask("cpu_op").any():
-        log(
-            "no_operations",
-            "XLA recorded no operations of the programs that it ran on the CPU, so passes and "
-            "modules are unknown; JAX 0.8 and later record them",
-        )
 
 
 def _whole(pieces: Generator[bytes, None, None]) -> bytes:
