@@ -47,6 +47,8 @@ def loss_of(params, x):
 
 def train_step(params, x):
     loss, gradients = jax.value_and_grad(loss_of)(params, x)  # missing_donation
+    if DEFECT == "copy_fusions":
+        params["kept"] = params["kept"].T  # copy_fusions
     return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), loss
 
 
@@ -57,6 +59,8 @@ def evaluate(params, x):
 
 step = jax.jit(train_step, donate_argnums=() if DEFECT == "missing_donation" else 0)
 params = {"a": jnp.ones((512, 512)), "b": jnp.ones((512, 512))}
+if DEFECT == "copy_fusions":
+    params["kept"] = jnp.ones((2048, 2048))
 for number in range(24):
     x = load_batch()
     params, loss = step(params, x)
@@ -73,6 +77,7 @@ for number in range(24):
 """
 DEFECTS = (
     "checkpoint_in_loop",
+    "copy_fusions",
     "frequent_evaluation",
     "host_callbacks",
     "input_bound",
