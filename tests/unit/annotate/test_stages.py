@@ -478,3 +478,22 @@ def test_a_block_around_the_first_model_call_is_forward() -> None:
     found = of_events(trace, "stage")
     assert found["stepscope.block: main (train.py:9)"] == "forward"
     assert found["aten::randn"] == "other"
+
+
+def test_products_of_gradients_before_the_optimizer_are_no_forward() -> None:
+    """Gradients of each sample, clipped and summed: operators of layers in grad mode."""
+    trace = staged("""
+        main |   0 200 | ProfilerStep#1
+        main |  10  40 | stepscope.module:
+        main |  15  30 | aten::mm | seq=1
+        main |  50  60 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main |  70  75 | aten::linalg_vector_norm | seq=2
+        main |  80  90 | aten::bmm | seq=3
+        main |  90  95 | aten::randn_like | seq=4
+        main |  95  99 | aten::baddbmm | seq=5
+        main | 120 140 | Optimizer.step#SGD.step
+        main | 150 160 | aten::addmm | seq=6
+    """)
+    found = of_events(trace, "stage")
+    names = ("aten::linalg_vector_norm", "aten::bmm", "aten::randn_like", "aten::baddbmm")
+    assert [found[name] for name in names] == ["optimizer"] * 4

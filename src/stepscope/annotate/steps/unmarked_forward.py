@@ -45,6 +45,7 @@ def unmarked_forward(events: Table, rows: Rows, stage: Codes8, unassigned: Mask)
     layer = unassigned & events.text("name").take(rows).where(lambda name: bool(_LAYER.match(name)))
     recorded = is_forward(events, rows)
     layer &= recorded if recorded.any() else ~_during_backward(events, rows, stage)
+    layer &= ~_before_update(events, rows, stage)
     found = linked | layer
     return found | _between(events, rows, found, unassigned)
 
@@ -61,6 +62,17 @@ def _during_backward(events: Table, rows: Rows, stage: Codes8) -> Mask:
     spans = Intervals(start[backward], (start + events["duration_ns"][rows])[backward])
     result: Mask = spans.within(start, start + 1) > 0
     return result
+
+
+def _before_update(events: Table, rows: Rows, stage: Codes8) -> Mask:
+    """Events between the last backward work and an optimizer: they process gradients."""
+    start = events["start_ns"][rows]
+    end = start + events["duration_ns"][rows]
+    last = end[stage == CODE["backward"]].max(initial=-1)
+    update = start[(stage == CODE["optimizer"]) & (start >= last)]
+    until = update.min() if len(update) else -1
+    result: Mask = (start >= last) & (start < until)
+    return result if last >= 0 else np.zeros(len(rows), np.bool_)
 
 
 def _between(events: Table, rows: Rows, found: Mask, unassigned: Mask) -> Mask:
