@@ -14,7 +14,9 @@ from stepscope.summary.text_tables import WIDE, bar_for, plain_table, stage_word
 _ROOM_FOR_BARS = 90
 _LEAST_SHARE = 0.03
 _LEAST_REST = 0.01
-_WITHOUT_MODULES = ("data_loading", "transfer", "loss", "zero_grad", "optimizer", "other")
+_WITHOUT_MODULES = (
+    "data_loading", "transfer", "forward", "loss", "zero_grad", "backward", "optimizer", "other",
+)  # fmt: skip
 _ADAPTERS = "/site-packages/peft/"
 
 
@@ -86,6 +88,9 @@ class _Modules:
         spent["other"] = spent.get("other", 0.0) - max(
             0.0, inside - spent.get("evaluation", 0.0) - spent.get("checkpointing", 0.0)
         )
+        forward = sum(node.forward_cpu_ms for node in self.roots)
+        spent["forward"] = spent.get("forward", 0.0) - forward
+        spent["backward"] = spent.get("backward", 0.0) - (self.total - forward - inside)
         shares = {stage: spent.get(stage, 0.0) / self.step_ms for stage in _WITHOUT_MODULES}
         shown = sorted((share, stage) for stage, share in shares.items() if share >= _LEAST_SHARE)
         parts = (f"{stage_words(stage)} {percent(share)}" for share, stage in reversed(shown))

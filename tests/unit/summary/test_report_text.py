@@ -139,6 +139,22 @@ def test_modules_of_rollouts_have_their_time_outside_of_training() -> None:
     assert "no module: optimizer 30%, other 20%" in text
 
 
+def test_passes_outside_of_modules_are_named_too() -> None:
+    text = printed(drawn("""
+        main |   0 1000 | ProfilerStep#1
+        main |   0  200 | stepscope.module: net
+        main |  10  190 | aten::mm  | seq=1
+        main | 200  400 | aten::bmm | seq=2
+        main | 400  500 | stepscope.module: net
+        main | 410  490 | aten::addmm | seq=3
+        main | 500  550 | AddmmBackward0 | seq=3 fwd=1
+        main | 550  850 | BmmBackward0 | seq=2 fwd=1
+        main | 850  900 | MmBackward0 | seq=1 fwd=1
+        main | 900 1000 | Optimizer.step#SGD.step
+    """), 80)  # fmt: skip
+    assert "no module: backward 30%, forward 20%, optimizer 10%" in " ".join(text.split())
+
+
 def test_adapters_around_a_model_take_nothing_of_the_depth() -> None:
     layers = node("layers", "Sequential", node("a", "Layer", node("fc", "Linear")))
     body = node("body", "LoraModel", node("encoder", "Encoder", layers))

@@ -68,11 +68,12 @@ def _before_update(events: Table, rows: Rows, stage: Codes8) -> Mask:
     """Events between the last backward work and an optimizer: they process gradients."""
     start = events["start_ns"][rows]
     end = start + events["duration_ns"][rows]
-    last = end[stage == CODE["backward"]].max(initial=-1)
+    backward = end[stage == CODE["backward"]]
+    last = backward.max() if len(backward) else np.iinfo(np.int64).max
     update = start[(stage == CODE["optimizer"]) & (start >= last)]
-    until = update.min() if len(update) else -1
+    until = update.min() if len(update) else last
     result: Mask = (start >= last) & (start < until)
-    return result if last >= 0 else np.zeros(len(rows), np.bool_)
+    return result
 
 
 def _between(events: Table, rows: Rows, found: Mask, unassigned: Mask) -> Mask:
