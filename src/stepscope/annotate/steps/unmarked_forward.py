@@ -45,7 +45,8 @@ def unmarked_forward(events: Table, rows: Rows, stage: Codes8, unassigned: Mask)
     layer = unassigned & events.text("name").take(rows).where(lambda name: bool(_LAYER.match(name)))
     recorded = is_forward(events, rows)
     layer &= recorded if recorded.any() else ~_during_backward(events, rows, stage)
-    layer &= ~_before_update(events, rows, stage)
+    if (stage == CODE["forward"]).any():  # what marks some of a model marks most of it
+        layer &= ~_before_update(events, rows, stage)
     found = linked | layer
     return found | _between(events, rows, found, unassigned)
 
