@@ -24,6 +24,7 @@ from stepscope.trace.trace import Trace
 
 _SHORT_GAP = 0.01
 _SHORT_PYTHON_NS = 50_000
+_CLIPPING_PYTHON_NS = 200_000  # before its first operator, clipping groups all gradients
 _CALLED = ("data_loading", "forward", "zero_grad", "backward", "optimizer")  # each call is one part
 _BETWEEN, _NO_PART = "rest", -2
 _UNTIL_UPDATE = [STAGES.index(name) for name in ("forward", "loss", "zero_grad", "backward")]
@@ -32,7 +33,7 @@ _OTHER = STAGES.index("other")
 _COMPILED_STAGES = tuple(
     STAGES.index(name) for name in ("data_loading", "evaluation", "optimizer", "forward", "loss")
 )
-_BACKWARD = STAGES.index("backward")
+_BACKWARD, _OPTIMIZER = STAGES.index("backward"), STAGES.index("optimizer")
 _NONE = -1
 
 
@@ -125,8 +126,11 @@ def _with_gaps_filled(moments: Times, length: Times, stage: Codes, parts: TimedP
         result[inside & (stage == _NONE)] = STAGES.index(name)
     short = (result == _NONE) & (length <= _SHORT_PYTHON_NS)
     result[short & (part == position.get("loss", _NO_PART))] = STAGES.index("loss")
-    between = short & (part == position.get(_BETWEEN, _NO_PART))
     before, after = np.roll(result, 1), np.roll(result, -1)
+    rest = part == position.get(_BETWEEN, _NO_PART)
+    clips = (before == _BACKWARD) & (after == _OPTIMIZER) & np.roll(rest, -1)
+    short |= clips & (result == _NONE) & (length <= _CLIPPING_PYTHON_NS)
+    between = short & rest
     between &= np.isin(before, _UNTIL_UPDATE) & np.isin(after, _AFTER_FORWARD)
     between[:1] = between[-1:] = False
     return np.where(between, after, result)
