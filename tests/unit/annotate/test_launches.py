@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from facts import us, warning_codes
 
 from stepscope.annotate.links.launches import link_launches
@@ -99,3 +100,25 @@ def test_a_trace_without_device_work_has_no_launches() -> None:
     trace = link_launches(drawn_trace("main | 0 1 | aten::mm"))
     assert launches(trace) == []
     assert warning_codes(trace) == {}
+
+
+@pytest.mark.parametrize(
+    ("shift_us", "warned"), [(-500, True), (-60, True), (-12, False), (0, False), (300, False)]
+)
+def test_a_device_whose_clock_is_early_is_told(shift_us: int, warned: bool) -> None:
+    """Kernels start 8 us after their launch, on a clock that differs."""
+    lines = [
+        f"""main | {at} {at + 5} | cudaLaunchKernel | corr={at}
+        stream 7 | {at + 8 + shift_us} {at + 40 + shift_us} | sgemm | corr={at}"""
+        for at in range(1000, 3000, 100)
+    ]
+    codes = warning_codes(link_launches(drawn_trace("\n".join(lines))))
+    assert ("device_clock" in codes) == warned
+
+
+def test_one_early_kernel_of_many_says_nothing_of_the_clock() -> None:
+    lines = [f"""main | {at} {at + 5} | cudaLaunchKernel | corr={at}
+        stream 7 | {at + 8 - 90 * (at == 5000)} {at + 9} | sgemm | corr={at}"""
+        for at in range(1000, 30000, 100)
+    ]  # fmt: skip
+    assert not warning_codes(link_launches(drawn_trace("\n".join(lines))))

@@ -11,6 +11,9 @@ from stepscope.trace.schema import DEVICE_WORK, LAUNCHES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
+_CERTAIN = ("correlation", "flow")
+_CLOCKS_AGREE_NS = 10_000  # no recorder is more exact
+_FEW_EARLY = 0.01  # of all launches
 _EVIDENCE = ("correlation", "flow", "external_id", "order")
 _FALLBACKS = {
     "external_id": "their operator's external id: there is no correlation id",
@@ -48,7 +51,7 @@ def link_launches(trace: Trace) -> Trace:
             "evidence": Text(evidence[linked], _EVIDENCE),
         },
     )
-    trace = _warn_fallbacks(trace.with_table(table))
+    trace = _warn_clocks(_warn_fallbacks(trace.with_table(table)))
     return _warn_unlinked(trace, device[~linked])
 
 
@@ -96,6 +99,21 @@ def _warn_fallbacks(trace: Trace) -> Trace:
         for name, count in counts.items()
         if count
     )
+
+
+def _warn_clocks(trace: Trace) -> Trace:
+    """Warn where device work starts before its launch, as no device can."""
+    launches = trace["launches"]
+    early = launches["delay_ns"] < -_CLOCKS_AGREE_NS
+    early &= launches.text("evidence").mask(*_CERTAIN)
+    if early.sum() <= _FEW_EARLY * len(launches):
+        return trace
+    most = -int(launches["delay_ns"][early].min()) / 1e6
+    message = (
+        f"device work starts up to {most:.3g} ms before its launch: the clocks of CPU and device "
+        "differ, so causes of idle time are uncertain"
+    )
+    return trace.with_warnings([("device_clock", message, int(early.sum()))])
 
 
 def _warn_unlinked(trace: Trace, unlinked: Ids32) -> Trace:
