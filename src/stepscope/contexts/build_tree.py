@@ -16,6 +16,7 @@ from stepscope.contexts.sample_stats import SampleStats
 from stepscope.contexts.thread_shares import own_shares
 from stepscope.contexts.tree import ContextTree, Note
 from stepscope.errors import TraceError
+from stepscope.trace.milliseconds import milliseconds
 from stepscope.trace.schema import CONTEXT_KINDS, CONTEXTS, STAGES, VIAS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
@@ -190,7 +191,5 @@ def _notes(trace: Trace, forest: Forest) -> Iterator[Note]:
     )  # fmt: skip
     for code, description, mask in groups:
         if mask.any():
-            total = events["duration_ns"][mask].sum() / 1e6
-            yield Note(
-                code, f"{description} ({total:.3f} ms in total), not in the tree", int(mask.sum())
-            )
+            total = milliseconds(events["duration_ns"][mask].sum())
+            yield Note(code, f"{description} ({total} in total), not in the tree", int(mask.sum()))

@@ -97,12 +97,14 @@ class Findings(msgspec.Struct):
 
     Attributes:
         step_ms: mean length of a step.
+        steady_ms: the same without one-off costs and delays, which gains are shares of.
         leaves_out_a_step: whether the first step is left out as warm-up.
         rules: number of rules that were applied.
     """
 
     rank: int
     step_ms: float
+    steady_ms: float
     leaves_out_a_step: bool
     rules: int
     findings: list[Finding]
@@ -118,6 +120,7 @@ def findings(view: TraceView, query: Query) -> Findings:
     return Findings(
         rank=context.rank,
         step_ms=context.step_ms,
+        steady_ms=context.steady_ms,
         leaves_out_a_step=context.search.excludes_warm_up,
         rules=len(analyze.RULES),
         findings=[_finding(view, number, finding) for number, finding in enumerate(found)],

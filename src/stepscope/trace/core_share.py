@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stepscope.trace.milliseconds import milliseconds
+
 QUIET = 0.95  # of a core; with less, times are visibly longer than on a quiet machine
 
 
@@ -37,6 +39,6 @@ def load_warning(capture: Mapping[str, Any]) -> str:
     times = capture["recorded_steps"]
     text = f"this process got {share:.0%} of a core: other processes used the machine"
     if cpu := times.get("cpu_ns"):
-        elapsed = times["median_ns"] / 1e6
-        text += f"; a recorded step has {cpu / 1e6:.4g} ms of CPU time in {elapsed:.4g} ms"
+        elapsed = milliseconds(times["median_ns"])
+        text += f"; a recorded step has {milliseconds(cpu)} of CPU time in {elapsed}"
     return text

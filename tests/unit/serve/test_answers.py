@@ -382,3 +382,19 @@ def test_a_trace_without_steps_has_one_empty_level() -> None:
     trace = opened("")
     (level,) = ask(trace, "levels")["levels"]
     assert (trace.start, level["operations"]["id"]) == ("", [])
+
+
+def test_gains_are_shares_of_the_step_without_delays() -> None:
+    steps, now = list[str](), 0
+    for step in range(6):
+        begin = now
+        for call in range(60):
+            us = 50_000 if (step, call) == (3, 30) else 4
+            steps.append(f"main | {now + 10} {now + 10 + us} | aten::tanh | stage=forward")
+            now += 10 + us
+        steps.append(f"main | {begin} {now} | ProfilerStep#{step}")
+    found = ask(opened("\n".join(steps)), "findings")
+    assert found["findings"]
+    assert found["steady_ms"] < 0.9 * found["step_ms"]
+    for one in found["findings"]:
+        assert one["share"] == pytest.approx(one["gain_ms"] / found["steady_ms"])

@@ -1006,6 +1006,8 @@ export interface Findings {
   rank: number;
   /** Mean length of a step. */
   step_ms: number;
+  /** The same without one-off costs and delays, which gains are shares of. */
+  steady_ms: number;
   /** Whether the first step is left out as warm-up. */
   leaves_out_a_step: boolean;
   /** Number of rules that were applied. */

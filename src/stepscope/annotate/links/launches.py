@@ -7,6 +7,7 @@ import numpy as np
 from stepscope.annotate.links.launch_fallbacks import by_external_id, by_order
 from stepscope.annotate.links.launch_sides import device_work, marked_on_devices
 from stepscope.arrays import Ids32, IntArray, Mask
+from stepscope.trace.milliseconds import milliseconds
 from stepscope.trace.schema import DEVICE_WORK, LAUNCHES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
@@ -153,5 +154,5 @@ def launched_before_recording(trace: Trace) -> Mask:
 
 
 def _message(events: Table, what: str, rows: Ids32, where: str) -> str:
-    total = events["duration_ns"][rows].sum() / 1e6
-    return f"{what} ({total:.3f} ms in all); it {where}"
+    total = milliseconds(events["duration_ns"][rows].sum())
+    return f"{what} ({total} in all); it {where}"

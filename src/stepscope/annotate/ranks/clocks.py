@@ -11,6 +11,7 @@ import numpy as np
 from stepscope.annotate.device.collectives import collective_key
 from stepscope.arrays import Times
 from stepscope.trace.clock_mapping import clock_of
+from stepscope.trace.milliseconds import milliseconds
 from stepscope.trace.trace import Trace
 
 Ends = dict[tuple[str, ...], Times]
@@ -33,14 +34,14 @@ class Clocks(NamedTuple):
         wrong = [rank for rank, error in zip(ranks, self.ahead_ns, strict=True) if error]
         if not wrong:
             return []
-        most = max(map(abs, self.ahead_ns)) / 1e6
+        most = milliseconds(max(map(abs, self.ahead_ns)))
         which = ", ".join(map(str, wrong[:_SHOWN])) + (", …" if len(wrong) > _SHOWN else "")
         one = len(wrong) == 1
         whose = (
             f"the clock of rank {which} differs" if one else f"the clocks of ranks {which} differ"
         )
         message = (
-            f"{whose} from the clock of rank {ranks[0]} by {'' if one else 'up to '}{most:.3g} ms; "
+            f"{whose} from the clock of rank {ranks[0]} by {'' if one else 'up to '}{most}; "
             f"corrected with {self.collectives} collectives, which end on all ranks at once"
         )
         return [("clocks_set", message, len(wrong))]

@@ -11,6 +11,7 @@ import numpy as np
 from stepscope.annotate.links.launch_sides import device_work, on_host
 from stepscope.annotate.links.launches import launched_before_recording
 from stepscope.arrays import Rows, Times
+from stepscope.trace.milliseconds import milliseconds
 from stepscope.trace.trace import Trace
 
 _WARNING = "steps_cover_little"
@@ -51,7 +52,7 @@ def warn_little(trace: Trace, lengths: Times, share: float) -> Trace:
     """
     steps = "the step found takes" if len(lengths) == 1 else f"the {len(lengths)} steps found take"
     message = (
-        f"{steps} {lengths.sum() / 1e6:.4g} ms and {'holds' if len(lengths) == 1 else 'hold'} "
+        f"{steps} {milliseconds(lengths.sum())} and {'holds' if len(lengths) == 1 else 'hold'} "
         f"{share:.0%} of the trace's work, so the whole trace is shown as one step"
     )
     return trace.with_warnings([(_WARNING, message, 1)])

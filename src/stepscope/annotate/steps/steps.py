@@ -20,6 +20,7 @@ from stepscope.annotate.steps.step_windows import step_windows
 from stepscope.annotate.steps.warm_up import ITERATION
 from stepscope.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
 from stepscope.errors import TraceError
+from stepscope.trace.milliseconds import milliseconds
 from stepscope.trace.schema import STEPS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
@@ -355,8 +356,8 @@ def _warn_work_outside(trace: Trace) -> Trace:
     if outside <= _NOTABLE * whole:
         return trace
     message = (
-        f"{outside / 1e6:.3f} of {whole / 1e6:.3f} ms of compiled work on the CPU runs outside all "
-        "steps; wait for it in each step (`jax.block_until_ready`)"
+        f"{milliseconds(outside)} of {milliseconds(whole)} of compiled work on the CPU runs "
+        "outside all steps; wait for it in each step (`jax.block_until_ready`)"
     )
     return trace.with_warnings([("work_outside_steps", message, 1)])
 

@@ -1,7 +1,6 @@
 import type { JSX } from "preact";
-import { milliseconds, percent } from "../../base/format";
 import type { Store } from "../../state/store";
-import { findingsOf, showFinding } from "../findings";
+import { findingsOf, gainText, showFinding } from "../findings";
 
 const SHOW_EVENT = "Mark its evidence and go to the longest";
 const SHOW_PLACE = "Show the line, or its boxes in the flame graph";
@@ -28,11 +27,7 @@ export function FirstFinding({ store }: { store: Store }): JSX.Element | null {
     <p class={`first-finding severity-${first.severity}`}>
       <span>
         <span class="severity">{first.severity}</span> {first.what}{" "}
-        {first.gain_ms > 0 && (
-          <b>
-            could save {milliseconds(first.gain_ms)} a step ({percent(first.share)})
-          </b>
-        )}
+        {first.gain_ms > 0 && <b>could save {gainText(value, first)}</b>}
       </span>
       <span class="headline-actions">
         <button
