@@ -2,21 +2,25 @@
 
     python tests/browser/take_pictures.py [TRACE...] [--only NAME...] [--panes ID...] [--out FOLDER]
 
-Without TRACE it takes the shared traces below and records two captures of its own. Each picture is
-`NAME/PANE-WIDTH-THEME.png`; `zoomed` is a window of 1440 px at 200 % browser zoom. What a person
-cannot see in a picture is printed: errors of the page, and what hangs over its edge.
+Without TRACE it takes the shared traces below, records two captures of its own, and generates a
+million slices and a trace of kernels alone. Each picture is `NAME/PANE-WIDTH-THEME.png`; `zoomed`
+is a window of 1440 px at 200 % browser zoom. What a person cannot see in a picture is printed:
+errors of the page, what hangs over its edge, and what axe-core objects to.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from served_page import ROOT, serving
+from violations import violations
 
 _TRACES = Path(os.environ.get("STEPSCOPE_TRACES", ROOT.parent / "shared" / "traces"))
 # Width and height of the window in CSS pixels, and device pixels for each.
@@ -50,13 +54,55 @@ _RECORDED = {
 }
 
 
-def record(name: str, folder: Path) -> list[str]:
+def record(name: str, folder: Path) -> Path:
     """A run of examples/train_resnet.py as one of the captures."""
     file = folder / f"{name}.stepscope"
     if not file.exists():
         command = [sys.executable, "-m", "stepscope", "run", *_RECORDED[name], "-o", str(file)]
         subprocess.run([*command, "examples/train_resnet.py"], cwd=ROOT, check=True)
-    return [str(file)]
+    return file
+
+
+def million(folder: Path) -> Path:
+    """A generated trace of a million slices."""
+    file = folder / "million.json"
+    if not file.exists():
+        sys.path.append(str(ROOT / "benchmarks"))
+        from big_trace import write_trace
+
+        write_trace(file, 1_000_000)
+    return file
+
+
+def kernels_alone(folder: Path) -> Path:
+    """Repeated kernels on two streams, without operators or calls, as some recorders write them."""
+    names = ("ampere_sgemm_128x64_tn", "vectorized_elementwise_kernel", "ncclDevKernel_AllReduce")
+    events = [
+        {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7 + (number == 2),
+         "ts": 1000 * step + 300 * number, "dur": 250 - 40 * number,
+         "args": {"device": 0, "stream": 7 + (number == 2)}}
+        for step in range(20)
+        for number, name in enumerate(names)
+    ]  # fmt: skip
+    file = folder / "kernels.json"
+    file.write_text(json.dumps(events))
+    return file
+
+
+_GENERATED: dict[str, Callable[[Path], Path]] = {"million": million, "kernels": kernels_alone}
+
+
+def arguments_of(name: str, folder: Path) -> list[str]:
+    """What `stepscope view` is given for a name."""
+    if name in _RECORDED:
+        return [str(record(name, folder))]
+    if name in _GENERATED:
+        return [str(_GENERATED[name](folder))]
+    paths = [_TRACES / part for part in _SHARED[name]]
+    return [
+        str(path) if path.exists() else part
+        for path, part in zip(paths, _SHARED[name], strict=True)
+    ]
 
 
 def settle(page: Any) -> None:
@@ -76,6 +122,8 @@ def take(page: Any, folder: Path, label: str) -> None:
     overhang = page.evaluate("document.documentElement.scrollWidth - innerWidth")
     if overhang > 0:
         print(f"{folder.name}/{label}: hangs over its edge by {overhang} px")
+    for violation in violations(page):
+        print(f"{folder.name}/{label}: {violation}")
 
 
 def photograph(page: Any, folder: Path, size: str, theme: str, panes: list[str]) -> None:
@@ -96,6 +144,10 @@ def photograph(page: Any, folder: Path, size: str, theme: str, panes: list[str])
         page.locator("#tab-overview").click()
         page.keyboard.press("g")
         take(page, folder, f"details-{label}")
+    if not panes:
+        page.keyboard.press("?")
+        take(page, folder, f"help-{label}")
+        page.keyboard.press("Escape")
 
 
 def all_pictures(
@@ -135,7 +187,7 @@ def main() -> None:
     """Take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("traces", nargs="*", metavar="TRACE")
-    parser.add_argument("--only", nargs="*", default=[*_SHARED, *_RECORDED])
+    parser.add_argument("--only", nargs="*", default=[*_SHARED, *_RECORDED, *_GENERATED])
     parser.add_argument("--sizes", nargs="*", default=[*_SIZES], choices=[*_SIZES])
     parser.add_argument("--panes", nargs="*", default=[])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "screenshots")
@@ -145,11 +197,7 @@ def main() -> None:
         all_pictures("given", asked.traces, asked.out, asked.sizes, asked.panes)
         return
     for name in asked.only:
-        if name in _RECORDED:
-            arguments = record(name, asked.out)
-        else:
-            arguments = [str(_TRACES / part) if (_TRACES / part).exists() else part
-                         for part in _SHARED[name]]  # fmt: skip
+        arguments = arguments_of(name, asked.out)
         all_pictures(name, arguments, asked.out, asked.sizes, asked.panes)
 
 

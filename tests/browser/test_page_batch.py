@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from browsing import Workbench
+from violations import violations
 
 from stepscope.serve.batch_page import DEVICES_ELEMENT, ELEMENT
 from stepscope.serve.bundle import page_in_one
@@ -144,3 +145,12 @@ def test_ranks_of_other_devices(devices: Any) -> None:
         ["H100", "2", "5.00 ms", "150", "75 %", "$12.5"],
         ["L4", "2", "5.00 ms", "15", "75 %", "no price"],
     ]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_both_tabs_are_accessible(workbench: Workbench, tmp_path: Path, theme: str) -> None:
+    workbench.page.emulate_media(color_scheme=theme)
+    page = _opened(workbench, tmp_path, **{ELEMENT: _ANSWER, DEVICES_ELEMENT: _DEVICES})
+    assert violations(page) == [], "batch sizes"
+    page.get_by_role("button", name="Other devices").click()
+    assert violations(page) == [], "other devices"

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 from browsing import Workbench
-from test_page_accessibility import _VIOLATIONS, axe
+from violations import violations
 
 import stepscope
-
-__all__ = ["axe"]
 
 
 @pytest.fixture
@@ -65,11 +63,10 @@ def test_a_row_leads_to_the_late_call_and_the_map_to_a_rank(matrix: Workbench) -
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
-def test_it_is_accessible_and_fits(matrix: Workbench, axe: str, theme: str, width: int) -> None:
+def test_it_is_accessible_and_fits(matrix: Workbench, theme: str, width: int) -> None:
     matrix.page.emulate_media(color_scheme=theme)
     matrix.page.set_viewport_size({"width": width, "height": 844})
-    matrix.page.evaluate(axe)
-    assert matrix.page.evaluate(_VIOLATIONS) == []
+    assert violations(matrix.page) == []
     overhang = "document.documentElement.scrollWidth - innerWidth"
     assert matrix.page.evaluate(overhang) <= 0
     matrix.picture(f"collectives-by-rank-{theme}-{width}")

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from browsing import Workbench
-from test_page_accessibility import _VIOLATIONS, axe
+from violations import violations
 
-__all__ = ["axe"]
 _SIDES = ("before", "after")
 
 
@@ -177,12 +176,11 @@ def test_a_file_of_one_rank_says_what_compares(workbench: Workbench, file_of_one
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
-def test_it_is_accessible_and_fits(ranks: Workbench, axe: str, theme: str, width: int) -> None:
+def test_it_is_accessible_and_fits(ranks: Workbench, theme: str, width: int) -> None:
     ranks.page.emulate_media(color_scheme=theme)
     ranks.page.set_viewport_size({"width": width, "height": 844})
     ranks.page.locator(".compared-steps .chip", has_text="forward").click()
-    ranks.page.evaluate(axe)
-    assert ranks.page.evaluate(_VIOLATIONS) == []
+    assert violations(ranks.page) == []
     overhang = "document.documentElement.scrollWidth - innerWidth"
     assert ranks.page.evaluate(overhang) <= 0
     ranks.picture(f"compared-steps-{theme}-{width}")

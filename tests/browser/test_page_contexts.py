@@ -11,6 +11,7 @@ import pytest
 from browsing import Workbench
 from conftest import single_file_of
 from served_page import serving
+from violations import violations
 
 _SOURCE = "import torch\n\ndef step():\n    return linear(x)\n\nstep()\n"
 _MANIFEST = {
@@ -138,6 +139,15 @@ def test_from_a_trace_with_steps_to_one_without_and_back(page: Workbench) -> Non
     page.page.get_by_label("Trace", exact=True).select_option("steps")
     page.page.locator(".level canvas").first.wait_for()
     page.settle()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_panes_without_a_timeline_are_accessible(page: Workbench, theme: str) -> None:
+    page.page.emulate_media(color_scheme=theme)
+    for tab in page.page.get_by_role("tab").all():
+        name = tab.get_attribute("id") or ""
+        page.pane(name[4:])
+        assert violations(page.page) == [], name
 
 
 @pytest.fixture(scope="module")

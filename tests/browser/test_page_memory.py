@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 from browsing import Workbench
 from served_page import serving
-from test_page_accessibility import _VIOLATIONS, axe
+from violations import violations
 
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "memory"))
 from model_allocator import MIB, ModelAllocator, frame
 
-__all__ = ["axe"]
 _FORWARD = [
     frame("/home/me/model.py", 54),
     frame("/usr/lib/python3/dist-packages/torch/nn/modules/module.py", 9, "_call_impl"),
@@ -142,12 +141,11 @@ def test_the_same_url_shows_the_same(snapshot: Workbench, snapshot_url: str) -> 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
-def test_it_is_accessible_and_fits(snapshot: Workbench, axe: str, theme: str, width: int) -> None:
+def test_it_is_accessible_and_fits(snapshot: Workbench, theme: str, width: int) -> None:
     snapshot.page.emulate_media(color_scheme=theme)
     snapshot.page.set_viewport_size({"width": width, "height": 844})
     snapshot.settle()
-    snapshot.page.evaluate(axe)
-    assert snapshot.page.evaluate(_VIOLATIONS) == []
+    assert violations(snapshot.page) == []
     overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert snapshot.page.evaluate(overflow) <= 0
     snapshot.picture(f"memory-{theme}-{width}")

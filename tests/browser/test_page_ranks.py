@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from browsing import Workbench
+from violations import violations
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -135,15 +136,10 @@ def test_a_slow_rank_is_seen_where_many_share_a_pixel(workbench: Workbench, larg
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_page_is_accessible(workbench: Workbench, large_job: str, theme: str) -> None:
-    axe = _ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
-    if not axe.exists():
-        pytest.skip("no axe-core; run npm --prefix web ci")
     workbench.page.emulate_media(color_scheme=theme)
     page = _open(workbench, large_job)
     workbench.click(".job-findings button")
-    page.evaluate(axe.read_text("utf-8"))
-    violations = "async () => (await axe.run()).violations.map(one => one.id)"
-    assert page.evaluate(violations) == []
+    assert violations(page) == []
 
 
 def test_a_rank_opens_beside_the_one_that_works_like_the_median(

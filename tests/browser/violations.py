@@ -1,0 +1,24 @@
+"""What axe-core objects to on a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+_RUN = """
+async () => (await axe.run()).violations
+  .map(one => `${one.id}: ${one.nodes.map(node => node.target.join(' ')).join(', ')}`)
+"""
+
+
+def violations(page: Any) -> list[str]:
+    """Each rule that the page breaks, and where; skips a test where axe-core is not installed."""
+    if not AXE.exists():
+        pytest.skip("no axe-core; run npm --prefix web ci")
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.read_text("utf-8"))
+    found: list[str] = page.evaluate(_RUN)
+    return found
