@@ -219,7 +219,7 @@ class Measures:
     def idle_ms(self, *causes: str) -> float:
         """Idle time of the busiest device with one of these causes, ms per step."""
         device = self.busiest_device
-        return sum(device.idle_ms[cause] for cause in causes) if device else 0.0
+        return sum(device.idle_ms.get(cause, 0.0) for cause in causes) if device else 0.0
 
     def idle_share(self, *causes: str) -> float:
         """Share of the step in which the busiest device idles with one of these causes.

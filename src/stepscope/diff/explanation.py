@@ -26,6 +26,7 @@ _WAITS = {
     "idle: data": "waiting for data",
     "idle: host": "idle time while the CPU prepares work",
     "idle: launch": "idle time between launch and start",
+    "idle: unknown": "idle time",
     "idle: synchronization": "idle time at synchronizations",
     "busy: exposed communication": "exposed communication",
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.annotate.device.idle import busiest_device
+from stepscope.annotate.device.idle import busiest_device, cause_names
 from stepscope.annotate.links.launch_sides import device_work, on_host
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.steps.step_windows import step_lengths
@@ -16,7 +16,7 @@ from stepscope.arrays import Floats, Ids, Times
 from stepscope.diff.sample import Key, Sample, sample
 from stepscope.errors import TraceError
 from stepscope.trace.core_share import core_share, load_warning
-from stepscope.trace.schema import IDLE_CAUSES, STAGES
+from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -170,7 +170,7 @@ def _time_use(trace: Trace, rank: int, steps: Table) -> Sample:
     place = order[np.searchsorted(numbers[order], idle["step"][rows])]
     length = (idle["end_ns"] - idle["start_ns"])[rows]
     times: dict[Key, Floats] = {("device busy",): steps["device_busy_ns"].astype(np.float64)}
-    for code, cause in enumerate(IDLE_CAUSES):
+    for code, cause in enumerate(cause_names(trace)):
         of_cause = idle["cause"][rows] == code
         spent = np.bincount(place[of_cause], length[of_cause] * 1.0, len(steps))
         name = "busy: exposed communication" if cause == "communication" else f"idle: {cause}"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.annotate.device.idle import copy_times, working_devices
+from stepscope.annotate.device.idle import cause_names, copy_times, working_devices
 from stepscope.annotate.links.launch_sides import device_work
 from stepscope.arrays import Mask
 from stepscope.summary.facts import Device
 from stepscope.summary.selected_steps import SelectedSteps
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.schema import IDLE_CAUSES
 from stepscope.trace.table import Table
 
 _MS = 1e-6
@@ -29,7 +28,7 @@ def _device(selected: SelectedSteps, idle: Table, device: int) -> Device:
     length = (idle["end_ns"] - idle["start_ns"]) * _MS / selected.count
     causes = {
         cause: float(length[here & (idle["cause"] == code)].sum())
-        for code, cause in enumerate(IDLE_CAUSES)
+        for code, cause in enumerate(cause_names(selected.trace))
     }
     window = float(sum(end - start for start, end in selected.windows) * _MS / selected.count)
     communication = _communication_ms(selected, device)

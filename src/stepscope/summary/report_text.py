@@ -32,7 +32,7 @@ _MANY_PAGE_FAULTS = 500  # 2 MB, about half a millisecond
 _UNEXPLAINED = 0.1
 _TIME_STYLE = {
     "computing": "green", "copying": "blue", "communication": "magenta", "data": "yellow",
-    "synchronization": "cyan", "host": "red", "launch": "bright_black",
+    "synchronization": "cyan", "host": "red", "launch": "bright_black", "unknown": "bright_black",
 }  # fmt: skip
 _TIME_WORDS = {
     "computing": "computing",
@@ -42,15 +42,17 @@ _TIME_WORDS = {
     "synchronization": "idle, synchronization",
     "host": "idle, host bound",
     "launch": "idle, launch latency",
+    "unknown": "idle, cause unknown",
 }
 _TIME_HEADS = {
     "computing": "computing", "copying": "copies only", "communication": "comm. only",
     "data": "data", "synchronization": "sync", "host": "host", "launch": "launch",
+    "unknown": "unknown",
 }  # fmt: skip
 _SIDE = {"cpu": "CPU"}
 _EVIDENCE = {
     "iteration": "a step is one iteration",
-    "pattern": "inferred from a repeating pattern of operators",
+    "pattern": "inferred from a repeating pattern",
     "whole_trace": "not a step: this is the whole trace",
 }
 _OF_FOLDER = ("other_file", "other_run", "merged_file", "unreadable_file", "rank_missing")
@@ -211,8 +213,9 @@ class _Report:
         return f"{summary.rank} ▼" if summary is self.main else str(summary.rank)
 
     def devices_of_ranks(self) -> Table:
-        copies = any("copying" in one.parts_ms for summary in self.all for one in summary.devices)
-        shown = {key: head for key, head in _TIME_HEADS.items() if key != "copying" or copies}
+        found = {key for summary in self.all for one in summary.devices for key in one.parts_ms}
+        rare = {"copying", "unknown"} - found
+        shown = {key: head for key, head in _TIME_HEADS.items() if key not in rare}
         heads = (f"{head}>" for head in ("step", *shown.values()))
         table = _table("Ranks, ms per step", "rank", *heads)
         for summary in self.all:

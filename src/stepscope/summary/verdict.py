@@ -25,6 +25,8 @@ _SENTENCES = {
     "for {share:.0%} it is idle because the CPU has launched nothing.",
     "launch": "Launched work waits: "
     "for {share:.0%} of the step the device is idle although work is launched.",
+    "unknown": "The device computes for {computing:.0%} of the step and is idle for {share:.0%}; "
+    "without the CPU's side the trace does not show why.",
     "device": "The step is device-bound: the device computes for {share:.0%} of it.",
     "copies": "The step is bound by copies: the device is busy for {share:.0%} of it, "
     "and {copies:.0%} of its work is copying.",
@@ -75,7 +77,7 @@ def verdict(
         copies: share of the devices' work that is copying.
 
     Returns:
-        `bound_by` is a cause of idle time, `device`, or `cpu`.
+        `bound_by` is a cause of idle time (see `cause_names`), `device`, or `cpu`.
     """
     if not devices:
         return _cpu_verdict(stages, python or {}, communication)

@@ -80,6 +80,9 @@ class Timeline:
         self.index = self.contents.index
         self._kept = KeptBySize[tuple[Path, bool], Level](_KEPT_OPERATIONS, len)
         self._opening = RLock()
+        # One opening at a time: two that share the interpreter would both be done later, and one
+        # may open what the other waits for.
+        self._turn = RLock()
         self._wholes = KeptBySize[Path, _Whole](_KEPT_WHOLE, len)
 
     def level(self, path: str = "", every: bool = False) -> Level:
@@ -122,8 +125,9 @@ class Timeline:
         ]
         yield
         for some in _in_parts(missing):
-            for level in self._open(some, every):
-                self._kept.set((level.path, every), level)
+            with self._turn:
+                for level in self._open(some, every):
+                    self._kept.set((level.path, every), level)
             yield
 
     def _longest(self, path: str, every: bool) -> list[Opened]:
@@ -252,9 +256,12 @@ class Timeline:
         return bool(((first <= at) & (at < end)).any())
 
     def _level(self, path: Path, every: bool) -> Level:
-        if (level := self._known((path, every))) is None:
-            level = self._inside(path, every) if path else open_trace(self.contents, every)
-            self._kept.set((path, every), level)
+        if (level := self._known((path, every))) is not None:
+            return level
+        with self._turn:
+            if (level := self._known((path, every))) is None:
+                level = self._inside(path, every) if path else open_trace(self.contents, every)
+                self._kept.set((path, every), level)
         return level
 
     def _known(self, key: tuple[Path, bool]) -> Level | None:

@@ -268,3 +268,18 @@ def test_a_trace_of_kernels_alone_has_no_stages_that_the_cpu_bounds() -> None:
     assert "device-bound" in text
     assert "Stages" not in text
     assert "CPU ms" not in text
+
+
+def test_a_trace_of_kernels_alone_does_not_say_what_the_cpu_did() -> None:
+    text = printed(drawn("stream 7 | 0 500 | sgemm\nstream 7 | 800 1500 | sgemm"), 120)
+    assert "is idle for 20%; without the CPU's side the trace does not show why" in text
+    assert "idle, cause unknown" in text
+    assert "launched nothing" not in text
+
+
+def test_a_trace_of_kernels_alone_has_no_pattern_of_operators() -> None:
+    step = "stream 7 | {0} {1} | sgemm\nstream 7 | {2} {3} | relu\nstream 7 | {4} {5} | softmax"
+    steps = (step.format(*(100 * one + at for at in (0, 30, 30, 50, 60, 90))) for one in range(8))
+    text = " ".join(printed(drawn("\n".join(steps)), 120).split())
+    assert "steps are repeats of a pattern of kernels" in text
+    assert "operators" not in text

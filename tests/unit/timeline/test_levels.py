@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +16,8 @@ from stepscope.annotate import annotate
 from stepscope.errors import TraceError
 from stepscope.testing import drawn_trace
 from stepscope.timeline import Level, Timeline
+from stepscope.timeline.expand import Opened, open_operations
+from stepscope.timeline.lanes import Contents
 from stepscope.trace.concat import concat
 from stepscope.trace.trace_rank import of_rank
 
@@ -51,6 +57,33 @@ def step() -> Timeline:
 def test_the_first_level_is_the_steps(step: Timeline) -> None:
     assert rows(step.level()) == [("step", "step 1", 200, 130)]
     assert step.level().costs.events.tolist() == [18]
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_a_level_that_several_threads_ask_for_is_opened_once(
+    step: Timeline, monkeypatch: pytest.MonkeyPatch, ahead: bool
+) -> None:
+    asked: list[str] = []
+    everybody = Barrier(6)
+
+    def slow(contents: Contents, opened: Sequence[Opened], *options: Any) -> list[Level]:
+        asked.extend("/".join(one.path) for one in opened)
+        time.sleep(0.05)
+        return open_operations(contents, opened, *options)
+
+    monkeypatch.setattr("stepscope.timeline.timeline.open_operations", slow)
+    (stage, *_) = (f"s1.0/{one.id}" for one in step.level("s1.0").operations)
+
+    def ask(number: int) -> None:
+        everybody.wait()
+        if ahead and not number:
+            step.inside("s1.0")
+        else:
+            step.level(stage)
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(ask, range(6)))
+    assert asked.count(stage) == 1
 
 
 def test_levels_are_forgotten_by_their_operations_the_oldest_first(

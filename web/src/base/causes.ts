@@ -12,6 +12,7 @@ export const CAUSES: Record<string, [name: string, hint: string]> = {
     "the CPU was blocked on the device when the device ran out of work",
   ],
   host: ["host bound", "the CPU has not launched the next work yet"],
+  unknown: ["cause unknown", "the trace does not have the CPU's side"],
   launch: ["launch latency", "the work is launched but has not started"],
 };
 

@@ -56,7 +56,8 @@ export class CanvasRenderer implements Renderer {
     drawnBy(this.base.canvas, (other) => new CanvasRenderer(other, other).drawBase(scene));
     const context = fit(this.base, layout.width, layout.height);
     context.fillStyle = palette.background;
-    context.fillRect(0, 0, layout.width, layout.height);
+    // All of the canvas: then the browser keeps nothing of what was drawn before.
+    context.fillRect(0, 0, context.canvas.width, context.canvas.height);
     for (const placed of layout.rows) {
       context.fillStyle = palette.rowBackground;
       context.fillRect(0, placed.top, layout.width, layout.bar);
@@ -117,16 +118,17 @@ export class CanvasRenderer implements Renderer {
   }
 }
 
-/** A canvas grows by so much at once, px. */
-const SPARE_PX = 256;
+/** A canvas grows by so much at once, px; its height less, as each row more is memory to fill. */
+const SPARE_PX = { across: 256, down: 64 };
 
-function roomy(size: number): number {
-  return Math.ceil(size / SPARE_PX) * SPARE_PX;
+function roomy(size: number, spare = SPARE_PX.across): number {
+  return Math.ceil(size / spare) * spare;
 }
 
 /** The size that a canvas has, where it is large enough and not far too large. */
-function sizeFor(needed: number, has: number): number {
-  return has >= needed && has <= 2 * roomy(needed) ? has : roomy(needed);
+function sizeFor(needed: number, has: number, spare: number): number {
+  const room = roomy(needed, spare);
+  return has >= needed && has <= 2 * room ? has : room;
 }
 
 /**
@@ -138,8 +140,8 @@ function sizeFor(needed: number, has: number): number {
 function fit(context: CanvasRenderingContext2D, width: number, height: number) {
   const ratio = devicePixelRatio;
   const canvas = context.canvas;
-  const wide = sizeFor(width * ratio, canvas.width);
-  const tall = sizeFor(height * ratio, canvas.height);
+  const wide = sizeFor(width * ratio, canvas.width, SPARE_PX.across);
+  const tall = sizeFor(height * ratio, canvas.height, SPARE_PX.down);
   if (canvas.width !== wide) canvas.width = wide;
   if (canvas.height !== tall) canvas.height = tall;
   const [across, down] = [`${wide / ratio}px`, `${tall / ratio}px`];
@@ -288,11 +290,15 @@ function drawInside(
   ] as const;
   for (const [from, to, color] of parts) {
     if (label.left >= to || label.left + label.width <= from) continue;
+    context.fillStyle = color;
+    if (from <= label.left && label.left + label.width <= to) {
+      context.fillText(label.text, label.left, middle);
+      return;
+    }
     context.save();
     context.beginPath();
     context.rect(from, top, to - from, height);
     context.clip();
-    context.fillStyle = color;
     context.fillText(label.text, label.left, middle);
     context.restore();
   }

@@ -177,6 +177,13 @@ function Steps({ store, value }: { store: Store; value: Overview }): JSX.Element
 }
 
 function Stages({ store, facts }: { store: Store; facts: Facts }): JSX.Element {
+  if (!facts.stages.length)
+    return (
+      <section aria-label="Stages">
+        <h2 class="pane-heading">Stages of a step</h2>
+        <p class="dim">Not known: the trace has device work alone, without the calls behind it.</p>
+      </section>
+    );
   const device = facts.stages.some((one) => one.device_ms > 0);
   const most = Math.max(...facts.stages.map((one) => Math.max(one.cpu_ms, one.device_ms)), 1e-9);
   return (

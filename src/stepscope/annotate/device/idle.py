@@ -59,6 +59,13 @@ def find_idle(trace: Trace) -> Trace:
     return _with_busy_times(trace.with_table(Table(IDLE, columns)))
 
 
+def cause_names(trace: Trace) -> tuple[str, ...]:
+    """What each of `IDLE_CAUSES` is called: without the CPU's side nobody knows what it did."""
+    if not device_work(trace).all():
+        return IDLE_CAUSES
+    return tuple("unknown" if one == "host" else one for one in IDLE_CAUSES)
+
+
 def windows(trace: Trace) -> Spans:
     """(step, start, end) of the window of each step, ns; see `annotate.steps.step_windows`."""
     steps = trace["steps"]

@@ -363,10 +363,11 @@ def _warn_work_outside(trace: Trace) -> Trace:
 
 
 def _warn_inferred(trace: Trace, evidence: str) -> Trace:
+    repeated = "kernels" if device_work(trace).all() else "operators"
     message = {
         "compiled_call": "the file marks no steps; a step lasts from one call of the jitted "
         "training function to the next",
-        "pattern": "the file marks no steps; steps are repeats of a pattern of operators",
+        "pattern": f"the file marks no steps; steps are repeats of a pattern of {repeated}",
         "whole_trace": "the file marks no steps and has no pattern; the whole trace is one step",
     }[evidence]
     return trace.with_warnings([("steps_inferred", message, 1)])

@@ -154,7 +154,7 @@ def _idle(axis: TimeAxis, start: int, end: int, rank: int, device: int) -> Idle:
     part = np.minimum(idle["end_ns"], end) - np.maximum(idle["start_ns"], start)
     rows &= (part > 0) & (idle["cause"] != IDLE_CAUSES.index("communication"))
     causes = np.bincount(idle["cause"][rows], part[rows], len(IDLE_CAUSES)).astype(np.int64)
-    found = {IDLE_CAUSES[code]: int(causes[code]) for code in np.flatnonzero(causes).tolist()}
+    found = {axis.causes[code]: int(causes[code]) for code in np.flatnonzero(causes).tolist()}
     rest = end - start - computing - copying - communicating - sum(found.values())
     if rest > 0:
         found["outside_steps"] = rest

@@ -8,7 +8,7 @@ from threading import RLock
 
 import numpy as np
 
-from stepscope.annotate.device.idle import busy_times, copy_times
+from stepscope.annotate.device.idle import busy_times, cause_names, copy_times
 from stepscope.annotate.links.launch_sides import device_work
 from stepscope.arrays import Codes8, Ids, Mask, Times
 from stepscope.timeline.axis.counter_values import Runs
@@ -17,7 +17,7 @@ from stepscope.timeline.axis.track_slices import BINS, SortedSlices, TrackSlices
 from stepscope.timeline.event_index import Index
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import depths
-from stepscope.trace.schema import IDLE_CAUSES, STAGES
+from stepscope.trace.schema import STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table
 
@@ -141,6 +141,11 @@ class TimeAxis:
         length = self.tile_ns >> zoom
         return counter.values.tile(number * length, (number + 1) * length)
 
+    @cached_property
+    def causes(self) -> tuple[str, ...]:
+        """The names of causes of idle time, by their codes."""
+        return cause_names(self.index.trace)
+
     def _busy_time(self, rank: int, device: int) -> Intervals:
         return self.device_time(rank, device).busy
 
@@ -153,7 +158,7 @@ class TimeAxis:
         none = np.full(len(at), -1, np.int8)
         if track.kind == "idle":
             causes = self.index.trace["idle"]["cause"][at].tolist()
-            return Labels(np.full(len(at), -1), none, [IDLE_CAUSES[code] for code in causes])
+            return Labels(np.full(len(at), -1), none, [self.causes[code] for code in causes])
         return Labels(at, self.index.events["stage"][at], None)
 
     def spans(self, track: AxisTrack, rows: Ids | slice = _ALL) -> tuple[Times, Times]:

@@ -30,17 +30,7 @@ export function counterSide({ device }: CounterRow, name: string): string {
 
 /** A value over time as a lane on the axis, with the value at the pointer. */
 export function CounterLane({ axis, counter, width, palette, device }: CounterProps): JSX.Element {
-  const canvas = useRef<HTMLCanvasElement>(null);
-  const columns = useRef<Extremes | null>(null);
-  const window = axis.window.value;
-  const arrived = axis.arrived.value;
   const scale = scaleOf(counter);
-  useLayoutEffect(() => {
-    const pixels = Math.max(Math.round(width * devicePixelRatio), 1);
-    const pieces = axis.counterPieces(counter.id, window, pixels);
-    columns.current = columnExtremes(pieces, window, pixels, counter.unit === "share");
-    drawCounter(canvas.current!, { columns: columns.current, width, scale, palette });
-  }, [window.from, window.to, width, palette, arrived, counter]);
   const bounds = `${counterText(scale.from, counter.unit)} – ${counterText(scale.to, counter.unit)}`;
   return (
     <div class="counter" data-counter={counter.id} style={{ height: `${LANE_PX + 3}px` }}>
@@ -59,15 +49,35 @@ export function CounterLane({ axis, counter, width, palette, device }: CounterPr
         class="counter-bars"
         style={{ left: `${gutter.value}px`, width: `${width}px`, height: `${LANE_PX}px` }}
       >
-        <canvas
-          ref={canvas}
-          role="img"
-          aria-label={`${counter.name}: ${rangeText(counter.least, counter.most, counter.unit)}`}
-          style={{ width: `${width}px`, height: `${LANE_PX}px` }}
-        />
-        <PointerValue {...{ columns, window, width }} unit={counter.unit} />
+        <CounterCanvas {...{ axis, counter, width, palette }} />
       </div>
     </div>
+  );
+}
+
+/** The values of a counter: all of its lane that changes while the axis moves. */
+function CounterCanvas(props: Omit<CounterProps, "device">): JSX.Element {
+  const { axis, counter, width, palette } = props;
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const columns = useRef<Extremes | null>(null);
+  const window = axis.window.value;
+  const arrived = axis.arrived.value;
+  useLayoutEffect(() => {
+    const pixels = Math.max(Math.round(width * devicePixelRatio), 1);
+    const pieces = axis.counterPieces(counter.id, window, pixels);
+    columns.current = columnExtremes(pieces, window, pixels, counter.unit === "share");
+    drawCounter(canvas.current!, { columns: columns.current, width, scale: scaleOf(counter), palette }); // prettier-ignore
+  }, [window.from, window.to, width, palette, arrived, counter]);
+  return (
+    <>
+      <canvas
+        ref={canvas}
+        role="img"
+        aria-label={`${counter.name}: ${rangeText(counter.least, counter.most, counter.unit)}`}
+        style={{ width: `${width}px`, height: `${LANE_PX}px` }}
+      />
+      <PointerValue {...{ columns, window, width }} unit={counter.unit} />
+    </>
   );
 }
 

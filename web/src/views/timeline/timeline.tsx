@@ -78,9 +78,13 @@ function Stack({ store }: { store: Store }): JSX.Element {
   const details = place ? store.details.value.value : null;
   const rank = stepOf(store.view.value.path ?? "")?.rank ?? store.overview.value.value?.rank ?? 0;
   const { every } = store.view.value;
-  const labels = about ? labelsOf(store, about, { rank, every, pinned: axis.pinned.value }) : [];
-  useLayoutEffect(() => followSize(frame.current!, width, labels), [labels.join()]);
   const [pinned, folded, arrived] = [axis.pinned.value, axis.folded.value, axis.arrived.value];
+  const device = deviceChip(store);
+  const labels = useMemo(
+    () => (about ? labelsOf(device, about, { rank, every, pinned }) : []),
+    [device, about, rank, every, pinned],
+  );
+  useLayoutEffect(() => followSize(frame.current!, width, labels), [labels.join()]);
   useLayoutEffect(() => {
     const draw = (): void => {
       const shown = place ? measure(frame.current!, scenes, levels) : [];
@@ -130,8 +134,8 @@ function Stack({ store }: { store: Store }): JSX.Element {
           {about && width.value > 0 && (
             <Tracks
               {...{ store, axis, about, palette }}
+              {...{ rank, every, pinned }}
               width={width.value}
-              listing={{ rank, every, pinned }}
             />
           )}
           <NoteLines store={store} axis={axis} width={width.value} />
@@ -150,9 +154,12 @@ function Tracks(props: {
   about: Axis;
   palette: Palette;
   width: number;
-  listing: Listing;
+  rank: number;
+  every: boolean;
+  pinned: readonly string[];
 }): JSX.Element {
-  const { store, axis, about, palette, width, listing } = props;
+  const { store, axis, about, palette, width, rank, every, pinned } = props;
+  const listing: Listing = { rank, every, pinned };
   const tracks = listed(about, listing);
   const counters = listedCounters(about, listing);
   const rest = unlisted(about, tracks) + about.counters.length - counters.length;
@@ -235,8 +242,7 @@ function useScenes(
 }
 
 /** What stands before the tracks and the counters. */
-function labelsOf(store: Store, about: Axis, listing: Listing): string[] {
-  const device = deviceChip(store);
+function labelsOf(device: string, about: Axis, listing: Listing): string[] {
   return [
     ...listed(about, listing).map(
       (one) => `${sideOf(one.kind, one.device, device)} ${shortNameOf(one.name)}`,

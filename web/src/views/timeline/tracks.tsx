@@ -3,7 +3,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import type { TrackRow } from "../../api/types";
 import { plural } from "../../base/format";
 import { rounded, type Span } from "../../model/span";
-import { sliceAt, type Piece, type SliceHit } from "../../model/tiles";
+import { sliceAt, type SliceHit } from "../../model/tiles";
 import { foldedAtFirst, shortNameOf, sideOf } from "../../model/tracks";
 import { textMeasure } from "../../render/canvas2d";
 import { FONT_SMALL } from "../../render/fitted";
@@ -29,24 +29,13 @@ export interface TrackProps {
 /** A thread, a stream or the idle time of a device, where it was recorded. */
 export function TrackView(props: TrackProps): JSX.Element {
   const { axis, track, width, palette, device } = props;
-  const canvas = useRef<HTMLCanvasElement>(null);
-  const pieces = useRef<Piece[]>([]);
-  const window = axis.window.value;
   const about = axis.about.value.value!;
   const folded = axis.folded.value.get(track.id) ?? foldedAtFirst(about, track);
   const lines = folded ? 1 : track.depths;
   const chosen = props.store.details.value.value?.event ?? -1;
-  const arrived = axis.arrived.value;
-  useLayoutEffect(() => {
-    const measure = textMeasure(FONT_SMALL);
-    pieces.current = axis.shown(track.id, window, width * devicePixelRatio);
-    axis.drawn.set(track.id, pieces.current);
-    drawTrack(canvas.current!, { pieces: pieces.current, window, width, lines, palette, kind: track.kind, chosen, measure }); // prettier-ignore
-  }, [window.from, window.to, width, lines, palette, arrived, chosen, track.id]);
-  useLayoutEffect(() => () => void axis.drawn.delete(track.id), [track.id]);
   const height = lines * LINE_PX;
   const hit = (event: MouseEvent): SliceHit | null =>
-    slicedAt(pieces.current, event, window, width, folded ? track.depths : 0);
+    slicedAt(axis, track.id, event, width, folded ? track.depths : 0);
   return (
     <div class={`track track-${track.kind} ${props.marked ? "marked" : ""}`} data-track={track.id} style={{ height: `${height + 3}px` }}>
       <div class="track-name" style={{ width: `${gutter.value - 4}px` }} title={track.name}>
@@ -84,15 +73,42 @@ export function TrackView(props: TrackProps): JSX.Element {
           if (found) axis.show(roomy(found));
         }}
       >
-        <canvas
-          ref={canvas}
-          role="img"
-          aria-label={`${track.name}: ${plural(track.slices, "slice")}`}
-          style={{ width: `${width}px`, height: `${height}px` }}
-        />
+        <TrackCanvas {...{ axis, track, width, palette, lines, chosen }} />
       </div>
     </div>
   ); // prettier-ignore
+}
+
+interface CanvasProps {
+  axis: AxisState;
+  track: TrackRow;
+  width: number;
+  palette: Palette;
+  lines: number;
+  chosen: number;
+}
+
+/** The slices of a track: all of it that changes while the axis moves. */
+function TrackCanvas(props: CanvasProps): JSX.Element {
+  const { axis, track, width, palette, lines, chosen } = props;
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const window = axis.window.value;
+  const arrived = axis.arrived.value;
+  useLayoutEffect(() => {
+    const measure = textMeasure(FONT_SMALL);
+    const pieces = axis.shown(track.id, window, width * devicePixelRatio);
+    axis.drawn.set(track.id, pieces);
+    drawTrack(canvas.current!, { pieces, window, width, lines, palette, kind: track.kind, chosen, measure }); // prettier-ignore
+  }, [window.from, window.to, width, lines, palette, arrived, chosen, track.id]);
+  useLayoutEffect(() => () => void axis.drawn.delete(track.id), [track.id]);
+  return (
+    <canvas
+      ref={canvas}
+      role="img"
+      aria-label={`${track.name}: ${plural(track.slices, "slice")}`}
+      style={{ width: `${width}px`, height: `${lines * LINE_PX}px` }}
+    />
+  );
 }
 
 function Pin({ axis, track }: { axis: AxisState; track: TrackRow }): JSX.Element {
@@ -129,12 +145,13 @@ function choose(store: Store, axis: AxisState, event: number): void {
 
 /** The slice below a point; on a closed track the innermost one. */
 function slicedAt(
-  pieces: readonly Piece[],
+  axis: AxisState,
+  track: string,
   event: MouseEvent,
-  window: Span,
   width: number,
   folded: number,
 ): SliceHit | null {
+  const [pieces, window] = [axis.drawn.get(track) ?? [], axis.window.peek()];
   const scale = (window.to - window.from) / width;
   const time = window.from + event.offsetX * scale;
   const depth = Math.floor(event.offsetY / LINE_PX);
