@@ -80,7 +80,9 @@ export function Help({ store }: { store: Store }): JSX.Element {
             <li>Drag over an area to see what it holds.</li>
           </ul>
           <h3 id="terms">Terms</h3>
-          <FactList class="terms" facts={TERMS} />
+          <div class="terms" role="region" aria-labelledby="terms" tabIndex={0}>
+            <FactList facts={TERMS} />
+          </div>
         </section>
       </div>
       <form method="dialog">
