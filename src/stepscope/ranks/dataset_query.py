@@ -116,7 +116,7 @@ def _work(ranks: Sequence[tuple[str, Sketch]]) -> pa.Table:
 
 
 def _kernels(ranks: Sequence[tuple[str, Sketch]]) -> pa.Table:
-    """The longest kernels of each rank: calls per step, and durations that 10, 50, 90 % are below."""
+    """The longest kernels of each rank: calls per step, and quantiles of their durations."""
     rows = [
         (one.rank, name, count, low, median, high)
         for _, one in ranks
