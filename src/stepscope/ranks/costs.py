@@ -16,6 +16,7 @@ from stepscope.ranks.straggler_search import Found
 from stepscope.ranks.stragglers import Straggler
 
 _MOST_REPLAYS = 12
+_MOST_APART = 5  # findings that tell steps apart: each of their combinations is replayed
 
 
 def with_costs(
@@ -54,6 +55,27 @@ def together_ms(
     for link in links:
         changed = _faster_link(link, table, changed)
     return replay.step_ms - changed.step_ms if slow or links else 0.0
+
+
+def steps_alike(slow: Sequence[Found], links: Sequence[Straggler], table: JobTable) -> Ids:
+    """A number for each step, the same where the same findings are slow, shape (steps,).
+
+    Args:
+        slow: ranks that work longer.
+        links: slow links.
+        table: the ranks.
+    """
+    steps = np.array(table.steps)
+    first, last = steps[0], steps[-1]
+    spans = [one.steps or (first, last) for one in links]
+    masks = [
+        *((one.excess_ms > 0).any(axis=0) for one in slow),
+        *((steps >= begin) & (steps <= end) for begin, end in spans),
+    ][:_MOST_APART]
+    numbers: Ids = np.zeros(len(steps), np.int64)
+    for mask in masks:
+        numbers = 2 * numbers + mask
+    return np.unique(numbers, return_inverse=True)[1].astype(np.int64)
 
 
 def of_pipeline_stages(

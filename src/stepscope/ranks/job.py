@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.arrays import Floats
+from stepscope.arrays import Floats, Ids
 from stepscope.ranks.collectives import Matched, match_calls
-from stepscope.ranks.costs import of_pipeline_stages, together_ms, with_costs
+from stepscope.ranks.costs import of_pipeline_stages, steps_alike, together_ms, with_costs
 from stepscope.ranks.group_table import GroupRow, Shape, group_rows, groups_by_shape
 from stepscope.ranks.job_table import JobTable, job_table
 from stepscope.ranks.pipelines import pipeline_places
@@ -92,6 +92,16 @@ class Job:
         matched = match_calls(sketches, table.places)
         return cls(table, matched, build_replay(table, matched))
 
+    def replay_with(self, alike: Ids) -> Replay:
+        """The replay; if it is of some steps only, of some of each group of steps that are alike.
+
+        Args:
+            alike: as for `build_replay`.
+        """
+        if (self.replay.weights == 1).all() or not alike.any():
+            return self.replay
+        return build_replay(self.table, self.matched, alike)
+
 
 def job_report(sketches: Sequence[Sketch]) -> JobReport:
     """Compare the ranks of a job, see `report_of`.
@@ -109,10 +119,11 @@ def report_of(job: Job) -> JobReport:
     Waiting inside collectives does not count as work: the ranks that wait are not the slow ones.
     What a finding costs is found by a replay of the job without it.
     """
-    table, replay = job.table, job.replay
+    table = job.table
     pipeline_stage = pipeline_places(job.matched, len(table.sketches)).get("pipeline stage")
     slow = of_pipeline_stages(find_stragglers(table, pipeline_stage), table, pipeline_stage)
     links = find_slow_links(table, job.matched)
+    replay = job.replay_with(steps_alike(slow, links, table))
     own = table.work.sum(axis=1)
     return JobReport(
         ranks=len(table.sketches),

@@ -36,7 +36,7 @@ class Replay:
         even: the same with the micro-batches of pipelines in balance, shape (marks,).
         graph: what waits for what.
         transfer: of each meeting once all have arrived, shape (meetings,).
-        steps: how many.
+        weights: how many steps of the job each replayed one is an example of, shape (steps,).
     """
 
     matched: Matched
@@ -47,7 +47,7 @@ class Replay:
     even: Floats
     graph: ReplayGraph
     transfer: Floats
-    steps: int
+    weights: Floats
 
     def scaled(self, factor: Floats) -> Replay:
         """With each rank's own work in each step scaled; `factor` has shape (ranks, steps)."""
@@ -127,8 +127,11 @@ class Replay:
     @property
     def step_ms(self) -> float:
         """The length of a step, the mean of ranks and steps."""
-        last = np.append(np.flatnonzero(np.diff(self.rank)), len(self.rank) - 1)
-        return float((self.times[last] - self.begin).mean() / self.steps / 1e6)
+        turns = np.diff(self.rank) | np.diff(self.step)
+        last = np.append(np.flatnonzero(turns), len(self.rank) - 1)
+        ends = self.times[last].reshape(len(self.begin), -1)
+        lengths = np.diff(ends, axis=1, prepend=self.begin[:, None]).mean(axis=0)
+        return float(lengths @ self.weights / self.weights.sum() / 1e6)
 
     @cached_property
     def times(self) -> Floats:
@@ -136,26 +139,31 @@ class Replay:
         return self.graph.times(self.begin, self.own, self.transfer)[: len(self.rank)]
 
 
-def build_replay(table: JobTable, matched: Matched) -> Replay:
-    """Make a job replayable: all steps whose calls are known, or evenly spread ones of very many.
+def build_replay(table: JobTable, matched: Matched, alike: Ids | None = None) -> Replay:
+    """Make a job replayable: all steps whose calls are known, or some of very many calls.
 
-    Calls that make ranks wait for each other in a circle are not what was recorded, so then the
-    ranks meet at the end of each step only, as where no communication is known.
+    Those are evenly spread, among steps that are alike. Calls that make ranks wait for each other
+    in a circle are not what was recorded, so then the ranks meet at the end of each step only, as
+    where no communication is known.
 
     Args:
         table: the ranks.
         matched: their calls.
+        alike: steps in which the same ranks are slow have the same number, shape (steps,); by
+            default all do.
     """
     own_ns = table.own_ms * 1e6
+    if alike is None:
+        alike = np.zeros(len(table.steps), np.int64)
     if matched.count:
-        replay = _replay(table, matched, own_ns)
+        replay = _replay(table, matched, own_ns, alike)
         if not np.isnan(replay.times).any():
             return replay
-    return _replay(table, _ends_of_steps(own_ns), own_ns)
+    return _replay(table, _ends_of_steps(own_ns), own_ns, alike)
 
 
-def _replay(table: JobTable, matched: Matched, own_ns: Floats) -> Replay:
-    kept = _replayed_steps(matched, len(table.steps))
+def _replay(table: JobTable, matched: Matched, own_ns: Floats, alike: Ids) -> Replay:
+    kept, weights = _replayed_steps(matched, alike)
     calls = np.flatnonzero(np.isin(matched.columns.step, kept))
     matched = matched.take(calls)
     columns, ranks = matched.columns, len(table.sketches)
@@ -174,7 +182,7 @@ def _replay(table: JobTable, matched: Matched, own_ns: Floats) -> Replay:
         matched, begin_times(table.sketches, matched), rank, step, own,
         _between(even[order], rank, step) if columns.even_waited_ns.any() else own,
         ReplayGraph.of(matched, rank, place[: len(calls)], place[len(calls) : 2 * len(calls)]),
-        matched.transfer_ns.astype(np.float64), len(kept),
+        matched.transfer_ns.astype(np.float64), weights,
     )  # fmt: skip
 
 
@@ -186,14 +194,19 @@ def _between(progress: Floats, rank: Ids, step: Ids) -> Floats:
     return result
 
 
-def _replayed_steps(matched: Matched, steps: int) -> Ids:
-    """Steps with calls; of more than 40,000 calls those of evenly spread steps."""
-    step = matched.columns.step[matched.meeting >= 0]
-    calls = np.bincount(step, minlength=steps)
+def _replayed_steps(matched: Matched, alike: Ids) -> tuple[Ids, Floats]:
+    """Steps with calls, of very many calls some of each group, and how many steps each is of."""
+    calls = np.bincount(matched.columns.step[matched.meeting >= 0], minlength=len(alike))
     known = np.flatnonzero(calls)
-    count = max(1, int(_MOST_CALLS / max(calls[known].mean(), 1)))
-    spread = np.linspace(0, len(known) - 1, min(count, len(known))).round().astype(np.int64)
-    return known[spread].astype(np.int64)
+    share = min(_MOST_CALLS / max(calls.sum(), 1), 1.0)
+    weights = np.zeros(len(alike))
+    for number in np.unique(alike[known]).tolist():
+        steps = known[alike[known] == number]
+        count = max(1, int(share * len(steps)))
+        spread = np.linspace(0, len(steps) - 1, count).round().astype(np.int64)
+        weights[steps[spread]] = len(steps) / count
+    kept = np.flatnonzero(weights)
+    return kept, weights[kept]
 
 
 def _ends_of_steps(own_ns: Floats) -> Matched:

@@ -47,6 +47,24 @@ def test_each_planted_fault_is_named(kind: str, traces: Path) -> None:
         assert report.together_ms == pytest.approx(gain / 1e6, rel=0.06, abs=0.05)
 
 
+@pytest.mark.parametrize("kind", ["loader_stall", "slow_storage"])
+def test_what_comes_and_goes_costs_the_same_where_few_steps_are_replayed(
+    kind: str, traces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from generated_jobs.faults import faults
+    from generated_jobs.job import Job
+    from generated_jobs.sketches import sketches
+
+    made = sketches(Job("dlrm", step(), 16, 48, faults(kind, 1, 16), 0.003))
+    whole = job_report(made)
+    calls = len(made[0].calls.columns().step) / 48
+    monkeypatch.setattr("stepscope.ranks.replay._MOST_CALLS", int(4 * calls * len(made)))
+    few = job_report(made)
+    for name in ("together_ms", "replayed_ms"):
+        assert getattr(few, name) == pytest.approx(getattr(whole, name), rel=0.03), name
+    assert few.whatifs == pytest.approx(whole.whatifs, rel=0.03)
+
+
 def test_sketches_of_files_are_those_of_the_generator(tmp_path: Path, traces: Path) -> None:
     from generated_jobs.faults import faults
     from generated_jobs.files import write_job
