@@ -10,6 +10,7 @@ import numpy as np
 from stepscope.annotate.links.launch_sides import on_host
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.modules.argument_names import parameter_sizes, sizes_by_use
+from stepscope.annotate.modules.evaluated_modules import with_evaluation
 from stepscope.annotate.modules.inductor_graphs import compiled_operators
 from stepscope.annotate.modules.matching.matching import from_tree
 from stepscope.annotate.modules.module_evidence import (
@@ -72,7 +73,10 @@ def _of_compiled(trace: Trace) -> Evidence | None:
     chosen = chosen or from_functions(trace)
     if chosen is None:
         return None
-    return replace(_with_parameters(trace, chosen), call_of=with_updates(trace, chosen))
+    chosen = _with_parameters(trace, chosen)
+    for assigned in (with_updates, with_evaluation):
+        chosen = replace(chosen, call_of=assigned(trace, chosen))
+    return chosen
 
 
 def _distinct_and_nested(evidence: Evidence) -> tuple[int, int]:

@@ -79,11 +79,13 @@ def _from_frames(trace: Trace, names: list[str]) -> Evidence | None:
     call_of = table[call_of]
     calls = most_repeated(trace.events, call_of, modules)
 
+    alike = _alike(places, number)
+
     def of_origin(scope: str, frame: int) -> int:
         place = int(of_frame[frame]) if frame >= 0 else -1
-        while place >= 0 and place not in number:
+        while place >= 0 and place not in alike:
             place = places[place].parent
-        return number.get(place, -1)
+        return alike.get(place, -1)
 
     return Evidence("stacks", modules, call_of, calls, True, of_origin)
 
@@ -116,6 +118,25 @@ def _with_outer(used: list[int], places: list[_Place]) -> set[int]:
         while (place := places[place].parent) >= 0:
             found.add(place)
     return found
+
+
+def _alike(places: list[_Place], number: dict[int, int]) -> dict[int, int]:
+    """The module of each place, also of calls of a whole model from another line.
+
+    An evaluation calls the model where no pass does, and inside it is the same.
+    """
+    known = {places[place]: place for place in number}
+    roots = [place for place in number if places[place].parent < 0]
+    kinds = [places[root].kind for root in roots]
+    models = {kind: root for kind, root in zip(kinds, roots, strict=True) if kinds.count(kind) == 1}
+    same: dict[int, int] = {}
+    for index, place in enumerate(places):  # parents come first
+        found = known.get(place._replace(parent=same.get(place.parent, place.parent)))
+        if found is None and place.parent < 0:
+            found = models.get(place.kind)
+        if found is not None:
+            same[index] = found
+    return {index: number[found] for index, found in same.items()}
 
 
 def _modules(places: list[_Place], number: dict[int, int]) -> list[Module]:
