@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -123,8 +124,12 @@ def _address(server: Watched) -> Address:
 
 async def _soak(parts: list[Part], seconds: float) -> None:
     running = [asyncio.ensure_future(part.load()) for part in parts]
+    interrupted = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
     for _ in range(_SAMPLES):
-        await _under_load(parts[0].crowd, seconds / _SAMPLES)
+        await _under_load(parts[0].crowd, seconds / _SAMPLES, interrupted)
+        if interrupted.is_set():
+            break
         for part in parts:
             print(f"{part.name}: {part.server.look()}", file=sys.stderr, flush=True)
         for task in running:
@@ -136,9 +141,9 @@ async def _soak(parts: list[Part], seconds: float) -> None:
     await asyncio.sleep(min(_SETTLE_S, seconds))
 
 
-async def _under_load(crowd: Crowd, seconds: float) -> None:
+async def _under_load(crowd: Crowd, seconds: float, interrupted: asyncio.Event) -> None:
     """Wait for some seconds in which clients are at work."""
-    while seconds > 0:
+    while seconds > 0 and not interrupted.is_set():
         await asyncio.sleep(min(1, seconds))
         seconds -= 0 if crowd.is_idle() else 1
 

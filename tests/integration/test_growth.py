@@ -32,9 +32,15 @@ def calls(command: str, path: Path) -> int:
     return pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("command", ["report", "analyze", "whatif"])
-@pytest.mark.parametrize("dimension", growth.DIMENSIONS)
-def test_calls_grow_no_faster_than_the_trace(dimension: str, command: str, tmp_path: Path) -> None:
+CASES = [
+    *((command, dimension) for dimension in growth.DIMENSIONS
+      for command in ("report", "analyze", "whatif")),
+    *(("report --html", dimension) for dimension in ("threads", "operator names", "steps")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "dimension"), CASES)
+def test_calls_grow_no_faster_than_the_trace(command: str, dimension: str, tmp_path: Path) -> None:
     make, _ = growth.DIMENSIONS[dimension]
     path = tmp_path / "trace.json"
     counts = []

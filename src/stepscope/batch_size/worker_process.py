@@ -32,6 +32,7 @@ _SOURCES = str(Path(__file__).parents[2])
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _GRACE_S = 20.0
 _POLL_S = 0.1
+_START_S = 120.0  # to import PyTorch
 
 
 class Cancelled(BatchError):
@@ -132,13 +133,11 @@ class Worker:
                 f"cannot run {self._python}: {error.strerror}; choose another one"
             ) from error
         self._process, self._unread = process, b""
-        answer = self._answer(time.monotonic() + 120)
+        answer = self._answer(time.monotonic() + _START_S)
         if answer is None or "forks" not in answer:
+            reason = _why_not_started(process)
             self._kill()
-            raise BatchError(
-                f"{self._python} cannot start stepscope's measuring process; it needs "
-                " Python 3.10 or later and PyTorch"
-            )
+            raise BatchError(f"{self._python} {reason}")
         self._forks = bool(answer["forks"])
         return process
 
@@ -217,6 +216,17 @@ class Worker:
             process.kill()
         process.wait()
         _close_streams(process)
+
+
+def _why_not_started(process: subprocess.Popen[bytes]) -> str:
+    try:
+        process.wait(1)  # one that has closed its output is about to end
+    except subprocess.TimeoutExpired:
+        return (
+            f"did not start stepscope's measuring process within {_START_S:g} s; "
+            "try again when the machine is less busy"
+        )
+    return "cannot start stepscope's measuring process; it needs Python 3.10 or later and PyTorch"
 
 
 @contextlib.contextmanager

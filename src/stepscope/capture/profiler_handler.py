@@ -19,6 +19,7 @@ from stepscope.capture.module_registry import ModuleRegistry
 from stepscope.capture.modules_json import describe_registry
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.output_path import Rank
+from stepscope.capture.trace_export import export_trace
 from stepscope.unfinished_files import unfinished
 
 _CHUNK_BYTES = 1 << 20
@@ -44,7 +45,7 @@ class TraceHandler:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _folder_next_to(path) as folder:
             trace = folder / "trace.json"
-            profiler.export_chrome_trace(str(trace))
+            export_trace(profiler, trace)
             manifest = build_manifest(
                 Run(sys.argv, _options_of(profiler)), _result_of(recorded_steps(trace))
             )

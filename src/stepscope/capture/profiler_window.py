@@ -16,6 +16,7 @@ from stepscope.capture.module_registry import profiler_runs
 from stepscope.capture.options import RecordOptions
 from stepscope.capture.patch import replace
 from stepscope.capture.standard_error import without_lines
+from stepscope.capture.trace_export import export_trace
 from stepscope.errors import CaptureError
 
 _record_function: Any = torch.autograd.profiler.record_function
@@ -106,7 +107,7 @@ class ProfilerWindow:
 
     def export(self, path: Path) -> None:
         """Write torch.profiler's JSON to `path`."""
-        self._profiler.export_chrome_trace(str(path))
+        export_trace(self._profiler, path)
 
 
 def _watch_profilers(notice: Callable[[], None]) -> Callable[[], None]:

@@ -11,6 +11,7 @@ import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 
@@ -27,7 +28,8 @@ async def find_findings(capture: str) -> Sequence[Mapping[str, Any]]:
     try:
         output, _ = await process.communicate()
     except asyncio.CancelledError:
-        process.kill()
+        with suppress(ProcessLookupError):  # it has just ended by itself
+            process.kill()
         raise
     found = json.loads(output) if process.returncode == 0 else {}
     return tuple(found.get("findings", ()))
