@@ -33,7 +33,7 @@ from stepscope.trace.builder import Parts, build
 from stepscope.trace.trace import Trace
 
 # MiB decoded at once: threads that decode one at a time wait for the interpreter's lock so
-# often that a second core gains nothing. Python's own decoding is a fifth faster with one.
+# often that a busy second core gains nothing. Python's own decoding is a fifth faster with one.
 JOINED = 4
 
 
