@@ -154,13 +154,3 @@ def _are_alike(ratios: Floats) -> bool:
     middle = float(np.median(ratios))
     least = 1 + (1 - _ALIKE) * (middle - 1)
     return middle > 1 + _LEAST_SHARE and float(np.percentile(ratios, 25)) > least
-
-
-def received_bytes(sketch: Sketch) -> float:
-    """What a rank receives in all-to-all, bytes per step; 0 if unknown."""
-    exchanges = [kind.kind.startswith("alltoall") for kind in sketch.calls.kinds]
-    if not any(exchanges):
-        return 0.0
-    columns = sketch.calls.columns()
-    mine = np.array(exchanges, np.bool_)[columns.kind] & (columns.received > 0)
-    return float(columns.received[mine].sum() / max(len(np.unique(columns.step)), 1))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
-from stepscope.arrays import Floats, Ids
+from stepscope.arrays import Ids
 from stepscope.ranks.collectives import Matched, match_calls
 from stepscope.ranks.costs import of_pipeline_stages, steps_alike, together_ms, with_costs
 from stepscope.ranks.group_table import GroupRow, Shape, group_rows, groups_by_shape
@@ -142,13 +143,14 @@ def report_of(job: Job) -> JobReport:
 
 
 def _rows(table: JobTable) -> tuple[dict[str, Any], ...]:
-    return tuple(_row(one, table.stages, table.work[row]) for row, one in enumerate(table.sketches))
+    usual = np.median(table.work, axis=2).round(4).tolist()
+    return tuple(map(_row, table.sketches, repeat(table.stages), usual))
 
 
-def _row(sketch: Sketch, stages: Sequence[str], work: Floats) -> dict[str, Any]:
+def _row(sketch: Sketch, stages: Sequence[str], work_ms: list[float]) -> dict[str, Any]:
     return {
         "rank": sketch.rank, "node": sketch.node, "device": sketch.device,
-        "work_ms": dict(zip(stages, np.median(work, axis=1).round(4).tolist(), strict=True)),
+        "work_ms": dict(zip(stages, work_ms, strict=True)),
         "waiting_ms": round(float(np.median(sketch.waiting)), 4) if sketch.waiting else 0.0,
         "peak_memory_bytes": sketch.peak_bytes,
     }  # fmt: skip

@@ -33,7 +33,7 @@ class JobTable:
     work: Floats
     length: Floats
 
-    @property
+    @cached_property
     def step_ms(self) -> float:
         """The median length of a step."""
         return float(np.median(self.length))
@@ -49,6 +49,20 @@ class JobTable:
             if len(one.calls.own_ns) == len(one.steps) else work.sum(axis=0)
             for one, place, work in zip(self.sketches, self.places, self.work, strict=True)
         ])  # fmt: skip
+
+    @cached_property
+    def received(self) -> Floats:
+        """What each rank receives in all-to-all, bytes per step, shape (ranks,); 0 if unknown."""
+        return np.array([_received(one) for one in self.sketches])
+
+
+def _received(sketch: Sketch) -> float:
+    exchanges = [kind.kind.startswith("alltoall") for kind in sketch.calls.kinds]
+    if not any(exchanges):
+        return 0.0
+    columns = sketch.calls.columns()
+    mine = np.array(exchanges, np.bool_)[columns.kind] & (columns.received > 0)
+    return float(columns.received[mine].sum() / max(len(np.unique(columns.step)), 1))
 
 
 def short_ranks(sketches: Sequence[Sketch]) -> set[int]:

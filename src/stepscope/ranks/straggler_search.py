@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.arrays import Floats, Ids, Mask
-from stepscope.ranks.causes import OF_STAGE, Kernels, machine_or, other_processes, received_bytes
+from stepscope.ranks.causes import OF_STAGE, Kernels, machine_or, other_processes
 from stepscope.ranks.excess_work import ExcessWork
 from stepscope.ranks.job_table import JobTable
 from stepscope.ranks.slow_groups import SlowGroup, groups_of
@@ -131,7 +131,6 @@ class _Search:
         rest = table.own_ms - table.work.sum(axis=1)
         self._rest = rest - usual(rest, self._compared)
         self._own = table.own_ms - usual(table.own_ms, self._compared)
-        self._received = np.array([received_bytes(one) for one in table.sketches])
 
     def distinct(
         self, groups: Iterable[tuple[SlowGroup, list[str]]]
@@ -243,7 +242,7 @@ class _Search:
                 if self.table.sketches[group.rows[0]].device
                 else other_processes(self.table.sketches, group.rows, ratio)
             )
-            cause = cause or kernels.cause(excess_ms, ratio, self._received)
+            cause = cause or kernels.cause(excess_ms, ratio, self.table.received)
             causes |= dict.fromkeys(computing, cause)
         return causes
 
