@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stepscope.annotate.modules.modules import subtree_totals
 from stepscope.arrays import Floats, Ids
 from stepscope.trace.trace import Trace
 
@@ -31,7 +32,7 @@ def module_times(
         return {}
     key = module[inside].astype(np.int64) * steps + place[inside]
     own = np.bincount(key, duration[inside], len(modules) * steps).astype(np.float64)
-    total = with_inner(own.reshape(-1, steps), modules["parent"])
+    total = subtree_totals(own.reshape(-1, steps), modules["parent"])
     worked = np.flatnonzero(total.any(axis=1))
     longest = worked[np.argsort(-total[worked].sum(axis=1), kind="stable")[:_MOST_MODULES]]
     low, middle, high = np.quantile(total[longest], _QUANTILES, axis=1) / 1e6
@@ -42,22 +43,3 @@ def module_times(
         )
         for at, row in enumerate(longest.tolist())
     }  # fmt: skip
-
-
-def with_inner(own: Floats, parent: Ids) -> Floats:
-    """The values of each node of a forest with those below it.
-
-    Args:
-        own: of each node, shape (nodes, n).
-        parent: the node above, -1 for none, shape (nodes,).
-    """
-    total = own.copy()
-    depth = np.zeros(len(parent), np.int64)
-    above = parent.copy()
-    while (above >= 0).any():
-        depth += above >= 0
-        above = np.where(above >= 0, parent[above], -1)
-    for level in range(int(depth.max(initial=0)), 0, -1):
-        rows = np.flatnonzero(depth == level)
-        np.add.at(total, parent[rows], total[rows])
-    return total

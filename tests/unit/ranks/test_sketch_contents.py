@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from stepscope.annotate import annotate
+from stepscope.annotate.modules.modules import subtree_totals
 from stepscope.cli.commands import stepscope as command
 from stepscope.ranks import Sketch, sketch_files, sketch_of
 from stepscope.ranks.calls import CallColumns, CallKind, Calls
 from stepscope.ranks.dataset_query import query_dataset
-from stepscope.ranks.module_times import with_inner
 from stepscope.ranks.sketch import within_limit
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
@@ -52,7 +52,7 @@ def test_kernels_and_modules_have_their_quantiles() -> None:
 def test_a_module_counts_what_is_inside_it() -> None:
     own = np.array([[1.0], [10.0], [100.0], [1000.0]])
     parent = np.array([2, 0, -1, 2])  # a chain of three, and a second child
-    assert with_inner(own, parent).ravel().tolist() == [11, 10, 1111, 1000]
+    assert subtree_totals(own, parent).ravel().tolist() == [11, 10, 1111, 1000]
 
 
 def write_rank(folder: Path, rank: int, peak: int | None) -> Path:

@@ -287,11 +287,14 @@ def _shares(trace: Trace) -> Shares:
 
 
 def subtree_totals(own: Array, parent: Ids32) -> Array:
-    """Each value plus the values of all descendants; parents come before children."""
-    total = own.copy()
-    for index in range(len(parent) - 1, -1, -1):
-        if parent[index] >= 0:
-            total[parent[index]] += total[index]
+    """Each value, or row of values, plus those of all descendants."""
+    total, depth, above = own.copy(), np.zeros(len(parent), np.int64), parent
+    while (above >= 0).any():
+        depth += above >= 0
+        above = np.where(above >= 0, parent[above], -1)
+    for level in range(int(depth.max(initial=0)), 0, -1):
+        rows = np.flatnonzero(depth == level)[::-1]
+        np.add.at(total, parent[rows], total[rows])
     return total
 
 

@@ -64,9 +64,8 @@ def _parts(recorded: EventColumns, properties: Mapping[str, Any]) -> Parts:
     slices = slices_of(recorded)
     parts = Parts(
         events=event_columns(recorded, slices, streams),
-        tracks=track_columns(
-            recorded, metadata.ranks[0], streams
-        ),  # after the slices, which add tracks
+        # After the slices, which add tracks.
+        tracks=track_columns(recorded, metadata.ranks[0], streams),
         arrows=arrows_of(recorded),
         instants=instant_columns(recorded),
         counters=counter_columns(recorded),
