@@ -28,6 +28,7 @@ __all__ = ["RuleContext", "glob"]
 
 # A compilation's annotation has the line of its function.
 _KINDS_WITH_LINES = ("python", "annotation")
+_TRAINING = ("zero_grad", "backward", "optimizer")  # stages that only training has
 # Files of the libraries that run a training loop; the first that is found counts.
 _LIBRARIES = tuple(
     (name, re.compile(pattern))
@@ -133,25 +134,41 @@ class RuleContext:
         """Whether the trace is of JAX or another program compiled by XLA."""
         return self.trace.metadata.framework in ("jax", "xla")
 
-    def by_framework(self, pytorch: str, *, jax: str) -> str:
+    @cached_property
+    def trains(self) -> bool:
+        """Whether the trace shows training: work of backward or of an optimizer."""
+        return bool(self.trace.events.text("stage").mask(*_TRAINING).any())
+
+    @property
+    def loop(self) -> str:
+        """The loop that the steps are iterations of, in words."""
+        return "training loop" if self.trains else "loop"
+
+    def by_framework(self, pytorch: str, *, jax: str, inference: str = "") -> str:
         """The advice for the framework of the trace.
 
         Args:
             pytorch: for PyTorch, and for an unknown framework.
             jax: for JAX.
+            inference: for PyTorch where nothing trains, if that differs: advice on training needs
+                evidence of it.
         """
-        return jax if self.is_jax else pytorch
+        if self.is_jax:
+            return jax
+        return inference if inference and not self.trains else pytorch
 
-    def advice(self, pytorch: str, *, jax: str = "", **libraries: str) -> str:
+    def advice(self, pytorch: str, *, jax: str = "", inference: str = "", **libraries: str) -> str:
         """The advice for the training library of the trace, else for its framework.
 
         Args:
             pytorch: for plain PyTorch.
             jax: for JAX.
+            inference: for PyTorch where nothing trains, if that differs.
             libraries: by name as `library` returns it.
         """
-        plain = self.by_framework(pytorch, jax=jax or pytorch)
-        return f"{libraries[self.library]} {plain}" if self.library in libraries else plain
+        plain = self.by_framework(pytorch, jax=jax or pytorch, inference=inference)
+        known = self.library if self.trains or not inference else ""
+        return f"{libraries[known]} {plain}" if known in libraries else plain
 
     def patch(self, what: str, name: str = "", **arguments: str | None) -> Patch | None:
         """The line that creates an object, with other arguments; None if it is not known.

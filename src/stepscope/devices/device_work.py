@@ -18,10 +18,10 @@ from stepscope.roofline.operator_shapes import call_of
 from stepscope.roofline.operator_work import Operators
 from stepscope.roofline.work_pieces import PRODUCTS
 from stepscope.trace.nesting import inherit
-from stepscope.trace.schema import KERNEL_KINDS
+from stepscope.trace.schema import FORWARD_STAGES, KERNEL_KINDS
 from stepscope.trace.table import Text
 
-TRAINING = ("forward", "loss", "backward", "optimizer", "zero_grad")
+TRAINING = (*FORWARD_STAGES, "backward", "optimizer", "zero_grad")
 BATCHED = ("optimizer", "zero_grad")
 _LEAST_KNOWN = 0.5
 _SAME_WORK = 0.5  # share of the work of the operator around it

@@ -14,12 +14,13 @@ import numpy as np
 from stepscope.arrays import Floats
 from stepscope.devices.device_work import LaunchedKernels, find_device_work, replaced_tasks
 from stepscope.graph import Graph, add_links, add_thread, append
+from stepscope.trace.schema import FORWARD_STAGES
 from stepscope.whatif.parts.kernel_times import peak_rate
 from stepscope.whatif.parts.other_device import FIXED_NS, Rates
 
 EFFICIENCY = 0.5  # of the peak rates, for products and for memory
 COUNTING_ERROR = 1.7  # devices took at most so many times as long or as short
-_PER_SAMPLE = ("forward", "loss", "backward")
+_PER_SAMPLE = (*FORWARD_STAGES, "backward")
 _TF32_SINCE = 8  # compute capability
 
 

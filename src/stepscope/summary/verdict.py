@@ -7,10 +7,10 @@ from typing import Protocol
 
 from stepscope.summary.facts import Verdict
 from stepscope.summary.text_tables import stage_words
+from stepscope.trace.vocabulary import INFERENCE_STAGES
 
 NOTABLE = 0.10  # a cause that costs less than this share of the step does not limit it
 MOSTLY = 0.50
-_OUTSIDE_TRAINING = "outside forward, backward and optimizer"
 
 _SENTENCES = {
     "data": "The step waits for data: "
@@ -34,12 +34,19 @@ _SENTENCES = {
     "cpu_python": "Python limits the step: for {share:.0%} of it no operator runs, mostly {where}.",
     "cpu_communication": "The step waits for communication: "
     "for {share:.0%} of it ranks exchange data and no operator runs.",
-    "cpu_other": "Work outside training limits the step: "
-    "{share:.0%} of it is neither data loading, forward, backward nor optimizer.",
+    "cpu_other": "Work outside {what} limits the step: {share:.0%} of it is neither {parts}.",
     "cpu_unknown": "The trace does not show what the step does: "
     "no data loading, forward, backward or optimizer was found.",
     "cpu": "The step is CPU-bound; the longest stage is {stage} ({share:.0%}).",
 }
+
+
+# Stages that show what a step does, which it is, and its parts.
+_PURPOSES = (
+    (("backward", "optimizer"), "training", ("data loading", "forward", "backward", "optimizer")),
+    (INFERENCE_STAGES, "the model", ("prefill", "decode")),
+    ((), "the model", ("data loading", "forward")),
+)
 
 
 class _Stage(Protocol):
@@ -101,7 +108,7 @@ def _cpu_verdict(
     idle = sum(python.values())
     if idle >= MOSTLY:
         stage = max(python, key=python.__getitem__)
-        where = _OUTSIDE_TRAINING if stage == "other" else f"in {stage.replace('_', ' ')}"
+        where = _outside(stages) if stage == "other" else f"in {stage_words(stage)}"
         return Verdict("host", idle, _SENTENCES["cpu_python"].format(share=idle, where=where))
     if communication >= max(NOTABLE, data):
         text = _SENTENCES["cpu_communication"].format(share=communication)
@@ -111,6 +118,26 @@ def _cpu_verdict(
     if all(stage.stage == "other" for stage in stages):
         return Verdict("cpu", sum(stage.share for stage in stages), _SENTENCES["cpu_unknown"])
     longest = max(stages, key=lambda stage: stage.share)
-    text = _SENTENCES["cpu_other" if longest.stage == "other" else "cpu"]
-    name = stage_words(longest.stage)
-    return Verdict("cpu", longest.share, text.format(stage=name, share=longest.share))
+    if longest.stage == "other":
+        what, parts = _purpose(stages)
+        text = _SENTENCES["cpu_other"].format(
+            what=what, share=longest.share, parts=f"{', '.join(parts[:-1])} nor {parts[-1]}"
+        )
+    else:
+        name = stage_words(longest.stage)
+        text = _SENTENCES["cpu"].format(stage=name, share=longest.share)
+    return Verdict("cpu", longest.share, text)
+
+
+def _outside(stages: Sequence[_Stage]) -> str:
+    """Outside of the parts of a step, in words."""
+    parts = [part for part in _purpose(stages)[1] if part != "data loading"]
+    return (
+        f"outside {', '.join(parts[:-1])} and {parts[-1]}" if parts[1:] else f"outside {parts[0]}"
+    )
+
+
+def _purpose(stages: Sequence[_Stage]) -> tuple[str, tuple[str, ...]]:
+    """What the steps do by their stages, and its parts: training needs evidence."""
+    found = {stage.stage for stage in stages}
+    return next((what, parts) for shown, what, parts in _PURPOSES if not shown or found & {*shown})

@@ -30,7 +30,8 @@ STAGES = (
     "other",
 )
 INFERENCE_STAGES = ("prefill", "decode", "prefill_decode")
-FORWARD_STAGES = ("forward", "loss", *INFERENCE_STAGES)
+MODEL_STAGES = ("forward", *INFERENCE_STAGES)  # calls of the model
+FORWARD_STAGES = (*MODEL_STAGES, "loss")
 OUTSIDE_STAGES = ("evaluation", "checkpointing", "other")  # what does not train
 TRACK_KINDS = ("cpu", "device", "communication")
 KERNEL_KINDS = (

@@ -40,6 +40,9 @@ def test_masks_of_dropout_are_not_taken_for_initial_weights() -> None:
 
 def test_random_numbers_elsewhere_are_advised_as_before() -> None:
     text = "main | 0 1000 | ProfilerStep#0\n main | 10 900 | aten::bernoulli_"
-    finding = found("hotspot", text)
+    sampling = found("hotspot", text)
+    assert sampling is not None
+    assert "Draw all random numbers of an iteration in one call" in sampling.advice
+    finding = found("hotspot", f"{text}\n main | 950 990 | Optimizer.step#SGD.step")
     assert finding is not None
     assert "Initialize weights once" in finding.advice

@@ -133,7 +133,7 @@ def test_a_sleep_is_named_and_a_larger_batch_is_not_advised() -> None:
     stall = found("python_stall", text, devices=A100)
     assert stall is not None
     assert "<built-in function sleep>, called by train.py:9 in main" in stall.what
-    assert stall.advice == "Remove the sleep from the training loop."
+    assert stall.advice == "Remove the sleep from the loop."
     assert found("small_batch", text, devices=A100) is None
 
 

@@ -23,6 +23,11 @@ from stepscope.trace.trace import Trace
         ("execute_context_2(1024)_generation_0(0)", ("prefill", 2, 1024, 0, 0)),
         ("execute_context_0(0)_generation_7(7)", ("decode", 0, 0, 7, 7)),
         ("execute_context_1(96)_generation_7(14)", ("prefill_decode", 1, 96, 7, 14)),
+        ("execute_context_1(888_788544)_generation_0(0)", ("prefill", 1, 888, 0, 0)),
+        (
+            "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)",
+            ("decode", 0, 0, 32, 32),
+        ),
         ("execute_new_3_cached_0", ("prefill", 3, -1, 0, -1)),
         ("execute_new_1_cached_4", ("prefill_decode", 1, -1, 4, -1)),
         ("step[EXTEND bs=2 toks=4096]", ("prefill", 2, 4096, -1, -1)),

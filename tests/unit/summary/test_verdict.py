@@ -71,11 +71,11 @@ def test_without_a_device_loading_data_or_the_longest_stage_decides() -> None:
 
 
 def test_without_a_device_python_that_takes_half_of_the_step_holds_it_up() -> None:
-    stages = [Stage("data_loading", 0.2), Stage("forward", 0.5), Stage("other", 0.3)]
-    told = verdict(100.0, stages, [], {"forward": 0.4, "other": 0.3})
+    stages = [Stage("data_loading", 0.2), Stage("backward", 0.5), Stage("other", 0.3)]
+    told = verdict(100.0, stages, [], {"backward": 0.4, "other": 0.3})
     assert (told.bound_by, told.share) == ("host", pytest.approx(0.7))
     assert told.sentence == (
-        "Python limits the step: for 70% of it no operator runs, mostly in forward."
+        "Python limits the step: for 70% of it no operator runs, mostly in backward."
     )
     told = verdict(100.0, stages, [], {"other": 0.5})
     assert told.sentence.endswith("mostly outside forward, backward and optimizer.")
@@ -83,8 +83,26 @@ def test_without_a_device_python_that_takes_half_of_the_step_holds_it_up() -> No
 
 
 def test_a_step_that_mostly_does_something_else_says_so() -> None:
-    told = verdict(100.0, [Stage("forward", 0.2), Stage("other", 0.6)], [])
+    told = verdict(100.0, [Stage("backward", 0.2), Stage("other", 0.6)], [])
     assert told.sentence.startswith("Work outside training limits the step: 60%")
+
+
+@pytest.mark.parametrize(
+    ("stage", "parts", "outside"),
+    [
+        ("decode", "prefill nor decode", "prefill and decode"),
+        ("prefill_decode", "prefill nor decode", "prefill and decode"),
+        ("forward", "data loading nor forward", "forward"),
+    ],
+)
+def test_nothing_is_said_of_training_without_evidence(stage: str, parts: str, outside: str) -> None:
+    stages = [Stage(stage, 0.2), Stage("other", 0.6)]
+    assert verdict(100.0, stages, []).sentence == (
+        f"Work outside the model limits the step: 60% of it is neither {parts}."
+    )
+    assert verdict(100.0, stages, [], {"other": 0.6}).sentence.endswith(
+        f"mostly outside {outside}."
+    )
 
 
 def test_a_trace_without_any_known_stage_does_not_show_what_limits_it() -> None:

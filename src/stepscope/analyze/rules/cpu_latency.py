@@ -24,13 +24,17 @@ from stepscope.trace.schema import STAGES
 
 CAUSE = "launches"
 EXPLAINS = ("host", "launch")
-ADVICE = (
+_TAIL = "keep Python out of the inner loop."
+# In training, and where nothing trains: without an optimizer, and with requests for samples.
+OF_GRAPHS = (
     "Launch fewer, larger kernels: torch.compile (mode='reduce-overhead' replays CUDA graphs), a "
-    "larger batch, a fused optimizer; keep Python out of the inner loop."
+    f"larger batch, a fused optimizer; {_TAIL}",
+    "Launch fewer, larger kernels: CUDA graphs (a server replays them unless it runs in eager "
+    f"mode), torch.compile (mode='reduce-overhead'), more requests or samples at once; {_TAIL}",
 )
-OTHER_DEVICES = (
-    "Launch fewer, larger kernels: torch.compile, a larger batch, a fused optimizer; keep Python "
-    "out of the inner loop."
+OF_OTHER_DEVICES = (
+    f"Launch fewer, larger kernels: torch.compile, a larger batch, a fused optimizer; {_TAIL}",
+    f"Launch fewer, larger kernels: torch.compile, more requests or samples at once; {_TAIL}",
 )
 _GRAPHS = r"^(cuda|hip)[A-Z]|^cu[A-Z]"  # runtimes with graphs
 JAX = (
@@ -55,6 +59,10 @@ PYTHON = (
 PYTHON_OF_JAX = (
     "Put loops over elements under jax.jit (jax.vmap, jax.lax.scan), log and save less often or in "
     "another thread, and prepare batches in another thread or process."
+)
+PYTHON_OF_INFERENCE = (
+    "Replace loops over elements by operators on whole tensors, and prepare inputs, schedule and "
+    "log in another thread or process."
 )
 NAMES = "Record with `stepscope run --stack` to see the functions."
 NAMES_OF_JAX = "Record with python_tracer_level=1 to see the functions."
@@ -94,7 +102,7 @@ def _frames(context: RuleContext) -> Iterator[Finding]:
         f"Launching takes {rounded(cpu)} ms of CPU time per step for {rounded(device)} ms of "
         "device work, "
         f"mostly in {plain_name(context.name(worst))}{context.place(int(worst))}.",
-        context.by_framework(ADVICE, jax=JAX),
+        _advice(context, graphs=True),
         calls[slower],
         context.bound(cpu - device, "at most the CPU time in excess of the device time"),
     )
@@ -111,10 +119,16 @@ def _launching(context: RuleContext) -> Iterator[Finding]:
     worst = ("no stage", *STAGES)[int(spent.argmax())].replace("_", " ")
     yield context.finding(
         f"The CPU launches work too slowly, mostly in {worst}: {_waits(context, idle)}.",
-        context.by_framework(ADVICE if graphs else OTHER_DEVICES, jax=JAX),
+        _advice(context, graphs),
         rows,
         _gain(context, idle, graphs),
     )
+
+
+def _advice(context: RuleContext, graphs: bool) -> str:
+    """How to launch less, on a device with graphs or without."""
+    training, inference = OF_GRAPHS if graphs else OF_OTHER_DEVICES
+    return context.by_framework(training, jax=JAX, inference=inference)
 
 
 def _waits(context: RuleContext, idle_ms: float) -> str:
@@ -165,9 +179,9 @@ def _python(context: RuleContext) -> Iterator[Finding]:
         return
     part = share(context, gaps)
     frames = len(context.find(category="python", on_device=False)) > 0
-    advice = context.by_framework(PYTHON, jax=PYTHON_OF_JAX)
+    advice = context.by_framework(PYTHON, jax=PYTHON_OF_JAX, inference=PYTHON_OF_INFERENCE)
     yield context.finding(
-        f"The training loop runs Python and no operator for {part:.0%} of the step"
+        f"The {context.loop} runs Python and no operator for {part:.0%} of the step"
         f"{mostly_in(context, rows, spent)}{_between(context, found)}.",
         advice if frames else f"{advice} {context.by_framework(NAMES, jax=NAMES_OF_JAX)}",
         rows,

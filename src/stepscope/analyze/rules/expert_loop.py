@@ -13,6 +13,7 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Floats, Rows
 from stepscope.summary.numbers import rounded
+from stepscope.trace.schema import MODEL_STAGES
 
 CAUSE = "experts"
 EXPLAINS = ("host", "launch")
@@ -34,6 +35,10 @@ BALANCE = (
     "Balance the experts (an auxiliary loss, a capacity factor): with experts on several devices, "
     "all wait for the busiest."
 )
+BALANCE_INFERENCE = (
+    "Place the busiest experts on several devices: with experts on several devices, all wait for "
+    "the busiest."
+)
 JAX = "Sort the tokens by expert and multiply them in one call: jax.lax.ragged_dot."
 
 
@@ -53,11 +58,12 @@ def expert_loop(context: RuleContext) -> Iterator[Finding]:
     known = tokens[tokens > 0]
     uneven = float(known.max() / known.mean()) if len(known) else 1.0
     advice = context.advice(ADVICE, jax=JAX, **LIBRARIES)
+    balance = BALANCE if context.trains else BALANCE_INFERENCE
     yield context.finding(
         f"Experts run one after the other: {rounded(context.calls(rows), 4)} matrix products per "
         "step"
         f"{_rows_in_words(known, uneven)}{context.main_place(rows)}.",
-        f"{advice} {BALANCE}" if uneven >= UNEVEN else advice,
+        f"{advice} {balance}" if uneven >= UNEVEN else advice,
         rows,
         _gain(context, rows),
     )
@@ -77,7 +83,7 @@ def _products(context: RuleContext) -> tuple[Rows, Floats]:
         scope = context.events.text("scope").take(rows)
         rows = rows[scope.where(lambda text: bool(_EXPERT.search(text)))]
         return rows, np.zeros(len(rows))
-    rows = context.outermost(context.find(_PRODUCT, category="cpu_op", stage="forward"))
+    rows = context.outermost(context.find(_PRODUCT, category="cpu_op", stage=MODEL_STAGES))
     if not len(rows):
         return rows, np.zeros(0)
     shapes = context.each_shapes(rows, _rows_and_weight)
@@ -96,7 +102,7 @@ def _routed(
     context: RuleContext, rows: Rows, shapes: list[tuple[int, tuple[int, ...]]]
 ) -> list[int]:
     """Products of weights of one shape with many numbers of rows, with indexing between them."""
-    gathers = context.calls(context.find(_GATHER, category="cpu_op", stage="forward"))
+    gathers = context.calls(context.find(_GATHER, category="cpu_op", stage=MODEL_STAGES))
     groups = defaultdict[tuple[int, tuple[int, ...]], list[int]](list)
     for place, (step, (tokens, weight)) in enumerate(
         zip(context.events["step"][rows].tolist(), shapes, strict=True)

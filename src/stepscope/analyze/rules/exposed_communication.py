@@ -25,6 +25,15 @@ EXCHANGES = (
     "Overlap the exchange with computation that does not need it (split the batch, prefetch the "
     "next one), send less data (16 or 8 bits), and check whether one rank is late."
 )
+INFERENCE = (
+    "Use an all-reduce for small messages (the server's custom or symmetric-memory one), fewer "
+    "tensor-parallel ranks, or overlap collectives with the other half of a split batch; send less "
+    "data (16 or 8 bits), and check whether one rank is late."
+)
+INFERENCE_IN_JAX = (
+    "Overlap collectives with other work (XLA_FLAGS=--xla_gpu_enable_latency_hiding_"
+    "scheduler=true), send less data (jnp.bfloat16), and check whether one rank is late."
+)
 WAITS = "; it is mostly waiting for other ranks"
 BALANCE = (
     "Make the ranks equally fast in every step; faster collectives would change little. "
@@ -59,11 +68,13 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
     waits = context.job is not None and gain.ms < LEAST * exposed
     if not waits and gain.ms < LEAST_GAIN * context.step_ms:
         return  # the CPU, or other work, would take as long
-    advice = EXCHANGES if _exchanges(context, rows) else ADVICE
+    exchanges = _exchanges(context, rows)
+    advice, inference = (EXCHANGES, EXCHANGES) if exchanges else (ADVICE, INFERENCE)
+    jax = JAX if context.trains else INFERENCE_IN_JAX
     yield context.finding(
         f"Communication is exposed for {rounded(exposed)} ms of the step "
         f"({share:.0%}){_hidden(hidden)}{WAITS if waits else ''}.",
-        BALANCE if waits else context.by_framework(advice, jax=JAX),
+        BALANCE if waits else context.by_framework(advice, jax=jax, inference=inference),
         rows,
         gain,
     )

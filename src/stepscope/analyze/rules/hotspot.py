@@ -19,13 +19,14 @@ from stepscope.kernel_names import short_kernel
 class Remedy(NamedTuple):
     """Advice for kernels and operators whose names match.
 
-    `jax` if it differs there; `inside`: names of what most of them must be part of.
+    `jax` and `inference` if it differs there; `inside`: names of what most of them must be part of.
     """
 
     pattern: str
     advice: str
     jax: str = ""
     inside: str = ""
+    inference: str = ""
 
 
 # The first that matches counts.
@@ -35,11 +36,14 @@ REMEDIES = (
         "Dropout draws these random masks. Where the model does as well with less dropout, lower "
         "it or set it to 0: without it nothing is drawn, nor saved for backward.",
         inside=r"dropout|scaled_dot_product",
+        inference="Dropout draws these random masks, which inference does not need: call "
+        "model.eval() first.",
     ),
     Remedy(
         r"::(uniform_|normal_|trunc_normal|bernoulli_|random_|exponential_|erfinv_?|randn?|randint)$",
         "Initialize weights once, before the training loop. Draw noise and masks in the data "
         "loader's workers, or on the device.",
+        inference="Draw all random numbers of an iteration in one call, on the device.",
     ),
     Remedy(
         r"(?i)soft_?max",
@@ -142,7 +146,8 @@ def _advice(context: RuleContext, name: str, rows: Rows) -> str:
         if re.search(one.pattern, _CLONE.sub("", name)) and _are_inside(context, rows, one.inside)
     )
     found = next(fits)
-    return context.by_framework(found.advice, jax=found.jax or found.advice)
+    jax = found.jax or found.advice
+    return context.by_framework(found.advice, jax=jax, inference=found.inference)
 
 
 def _are_inside(context: RuleContext, rows: Rows, pattern: str) -> bool:

@@ -71,7 +71,7 @@ PARTS = (
     LoadingPart(
         "tokenizing",
         r"(?i)tokeniz",
-        "Tokenize once, before training, and load token ids.",
+        "Tokenize once, ahead of time, and load token ids.",
     ),
     LoadingPart(
         "copying to the device",
@@ -119,7 +119,7 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     alone = len(batches) > 0
     quick = alone and _batch_ms(context, batches) < RECEIVING_MS
     share = context.idle_share("data") if context.has_device else waits / context.steady_ms
-    who = "The device idles" if context.has_device else "The training loop waits"
+    who = "The device idles" if context.has_device else f"The {context.loop} waits"
     how = " in the main process (num_workers=0)." if alone else "."
     yield context.finding(
         f"{who} for {share:.0%} of the step while a batch loads{how}{_in_words(parts)}",

@@ -10,12 +10,14 @@ from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
+from stepscope.trace.schema import MODEL_STAGES
 
 _KERNELS = (
     r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|NCHW2NHWC|NHWC2NCHW|batched_transpose_\d"
     r"|transpose_\w*(NHWC|NCHW|nhwc|nchw)|convert_tensor_layout|tensorTransformGeneric"
 )
 _CONVOLUTION = r"^aten::_?(\w+_)?conv(olution)?\w*$"
+_STAGES = (*MODEL_STAGES, "backward")
 LEAST_A_STEP = 4
 ADVICE = (
     "Keep one layout throughout: model.to(memory_format=torch.channels_last), the same for the "
@@ -62,7 +64,7 @@ def _copies(context: RuleContext) -> Rows:
     sizes = _sizes(context)
     if not sizes:
         return np.zeros(0, np.int64)
-    copies = context.find(r"^aten::copy_$", category="cpu_op", stage=("forward", "backward"))
+    copies = context.find(r"^aten::copy_$", category="cpu_op", stage=_STAGES)
     chosen = [_reorders(one.get("Input Dims"), one.get("Input Strides"), sizes)
               for one in context.arguments(copies)]  # fmt: skip
     return copies[np.array(chosen, np.bool_)]

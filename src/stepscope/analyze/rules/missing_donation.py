@@ -12,6 +12,7 @@ from stepscope.summary.numbers import rounded
 NOTICE = True
 LEAST_BYTES = 1 << 20
 LEAST_SHARE = 0.1  # of the arguments
+OLD = {True: "parameters, optimizer state", False: "a cache of keys and values"}
 
 
 def missing_donation(context: RuleContext) -> Iterator[Finding]:
@@ -35,7 +36,7 @@ def missing_donation(context: RuleContext) -> Iterator[Finding]:
             f"{name} returns {rounded(size / 1e6, 4)} MB of its arguments' shapes in new memory; "
             "the old "
             f"values stay allocated meanwhile.",
-            "If the program does not use the old values again (parameters, optimizer state), pass "
+            f"If the program does not use the old values again ({OLD[context.trains]}), pass "
             "donate_argnums or donate_argnames to jax.jit.",
             rows,
             context.bound(0.0, f"up to {rounded(size / 1e6, 4)} MB of memory, no time"),

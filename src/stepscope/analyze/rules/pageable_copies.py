@@ -41,6 +41,8 @@ def pageable_copies(context: RuleContext) -> Iterator[Finding]:
         context.advice(
             "Pin the memory and copy asynchronously: DataLoader(pin_memory=True) and "
             "batch.to(device, non_blocking=True).",
+            inference="Keep inputs in pinned memory (tensor.pin_memory()) and copy them "
+            "asynchronously: tensor.to(device, non_blocking=True).",
             **LIBRARIES,
         ),
         rows,

@@ -14,16 +14,16 @@ CAUSE = "python"
 EXPLAINS = ("host", "synchronization")
 LEAST = 0.05
 NAMES = "Record with `stepscope run --stack` to see the functions."
+LOADER = "to the data loader's workers, "
 ADVICE = (
-    (r"sleep", "Remove the sleep from the training loop."),
+    (r"sleep", "Remove the sleep from the {loop}."),
     (r"(?i)logg|write|print|flush|tqdm|wandb|tensorboard|add_scalar",
      "Log less often, or hand the values to another thread."),
     (r"(?i)metric|accuracy|f1_score|confusion|sklearn",
      "Update metrics on the device, and compute them only every N steps."),
     (r"(?i)gc|collect", "Call gc.freeze() after setup and gc.collect() only every N steps."),
     (r"(?i)ema|average", "Update the moving average with torch._foreach_lerp_ on the device."),
-    (r"", "Move this work out of the training loop: to another thread, to the data loader's "
-     "workers, or to every N-th step."),
+    (r"", "Move this work out of the {loop}: to another thread, {loader}or to every N-th step."),
 )  # fmt: skip
 
 
@@ -41,7 +41,9 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
     if idle < LEAST * context.steady_ms or not len(rows):
         return
     name = name_of_stall(context, rows, spent)
-    advice = next(advice for pattern, advice in ADVICE if re.search(pattern, name))
+    advice = next(advice for pattern, advice in ADVICE if re.search(pattern, name)).format(
+        loop=context.loop, loader=LOADER if context.trains else ""
+    )
     frames = len(context.find(category="python", on_device=False)) > 0
     yield context.finding(
         f"Python stalls the step: the device idles for {rounded(idle)} ms per step "

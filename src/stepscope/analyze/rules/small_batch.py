@@ -13,7 +13,7 @@ from stepscope.analyze.python_stalls import find_python_stalls
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Ids, Mask, Rows
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.schema import STAGES
+from stepscope.trace.schema import MODEL_STAGES, STAGES
 
 CAUSE = "launches"
 EXPLAINS = ("host", "launch")
@@ -34,7 +34,7 @@ def small_batch(context: RuleContext) -> Iterator[Finding]:
     Silent if shapes were not recorded. On a device if it idles for less than 30 % of the step
     because of launches; on a CPU if operators of 20 µs or more and data loading take 30 %.
     """
-    rows = context.find(_PRODUCTS, category="cpu_op", stage="forward")
+    rows = context.find(_PRODUCTS, category="cpu_op", stage=MODEL_STAGES)
     sizes = context.each_shapes(rows, _rows_of)
     if not sizes or not 0 < max(sizes) <= SMALL:
         return
@@ -58,7 +58,7 @@ def _gain(context: RuleContext, overhead_ms: float) -> Gain:
 
 
 def _advice(context: RuleContext) -> str:
-    if not len(context.find(stage="backward")):
+    if not context.trains:
         return "Use larger batches, or pack several samples into one."
     return (
         "Use larger batches (and scale the learning rate), or pack several samples into one; "

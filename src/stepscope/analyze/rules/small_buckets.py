@@ -10,6 +10,7 @@ from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Floats, Rows
 from stepscope.summary.numbers import rounded
+from stepscope.trace.schema import FORWARD_STAGES
 
 CAUSE = "communication"
 MANY = 16
@@ -25,10 +26,14 @@ _ITEM_BYTES = {"Half": 2, "BFloat16": 2, "Float": 4, "Double": 8, "Byte": 1, "In
 def small_buckets(context: RuleContext) -> Iterator[Finding]:
     """At least 16 collectives of gradients per step that send less than 1 MiB each.
 
-    Silent if the trace does not record how much collectives send.
+    Silent if the trace does not record how much collectives send, and if nothing trains. Those of
+    the model do not count: tensor parallelism sums activations.
     """
+    if not context.trains:
+        return
     rows = context.find(r"(?i)all_?reduce", category="communication",
                         on_device=context.has_device)  # fmt: skip
+    rows = rows[~context.events.text("stage").mask(*FORWARD_STAGES)[rows]]
     sent = _bytes(context, rows)
     rows, sent = rows[sent > 0], sent[sent > 0]
     if context.calls(rows) < MANY or float(np.median(sent)) >= SMALL_BYTES:

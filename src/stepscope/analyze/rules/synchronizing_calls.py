@@ -178,7 +178,7 @@ def _explicit(context: RuleContext) -> Iterator[Finding]:
         yield context.finding(
             f"The step calls an explicit synchronization {context.times(rows)} "
             f"({', '.join(names)}){context.main_place(rows)}.",
-            "Remove torch.cuda.synchronize() from the training loop; use CUDA events for timing.",
+            f"Remove torch.cuda.synchronize() from the {context.loop}; use CUDA events for timing.",
             rows,
             context.gain(rows, *(f"no_sync:name={name}" for name in names)),
         )

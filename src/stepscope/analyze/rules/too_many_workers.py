@@ -31,7 +31,7 @@ def too_many_workers(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         f"{workers} data-loader workers share {cores} CPU cores.",
         f"Set num_workers to at most {cores}: workers without a core slow down the others and the "
-        "training loop.",
+        f"{context.loop}.",
         rows,
         gain,
         patch=context.patch("loader", num_workers=str(cores)),

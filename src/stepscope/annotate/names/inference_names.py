@@ -18,8 +18,9 @@ from typing import NamedTuple
 ANY = "any"  # also names that training may use: a decoder, a codec
 # (server, pattern, kind): the kind is empty where the counts decide.
 RANGES = (
-    ("vLLM", r"^execute_context_(?P<prefill>\d+)\((?P<prefill_tokens>\d+)\)"
-     r"_generation_(?P<decode>\d+)\((?P<decode_tokens>\d+)\)", ""),
+    # Builds for other devices add to the tokens: `(888_788544)`, `(sq32sk55086sqsq32sqsk55086)`.
+    ("vLLM", r"^execute_(?:\d+_)?context_(?P<prefill>\d+)\((?:sq)?(?P<prefill_tokens>\d+)\w*\)"
+     r"_generation_(?P<decode>\d+)\((?:sq)?(?P<decode_tokens>\d+)\w*\)", ""),
     ("vLLM before 0.14", r"^execute_new_(?P<prefill>\d+)_cached_(?P<decode>\d+)$", ""),
     ("SGLang", r"^step\[EXTEND bs=(?P<prefill>\d+)(?: toks=(?P<tokens>\d+))?", "prefill"),
     ("SGLang", r"^step\[(?:DECODE|TARGET_VERIFY) bs=(?P<decode>\d+)", "decode"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale
+from stepscope.trace.schema import FORWARD_STAGES
 from stepscope.whatif.change import Change
 from stepscope.whatif.memory_effects.batch_scaling import with_batch
 from stepscope.whatif.parts.layers import working
 
-_STAGES = ("data_loading", "transfer", "forward", "loss", "backward")
+_STAGES = ("data_loading", "transfer", *FORWARD_STAGES, "backward")
 
 
 def batch_size(graph: Graph, factor: float) -> Graph:
