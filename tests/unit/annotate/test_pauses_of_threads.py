@@ -47,11 +47,12 @@ def test_in_a_call_only_a_pause_within_one_stage_is_known() -> None:
     ]  # fmt: skip
 
 
-def test_a_wait_in_which_nothing_runs_stays_other() -> None:
+def test_a_wait_after_the_work_is_of_the_last_of_it() -> None:
+    """Reading the loss when the step is done."""
     found = stages(
         CALL + WORK + main(100, 700, "wait: float(x)") + main(800, 950, "wait: float(x)")
     )
-    assert ("other", 700, 1000) in found
+    assert found[-3:] == [("other", 700, 800), ("backward", 800, 950), ("other", 950, 1000)]
 
 
 def test_what_the_program_does_meanwhile_is_not_part_of_a_pause() -> None:
@@ -99,3 +100,89 @@ def test_a_program_that_the_loop_runs_itself_is_not_a_wait() -> None:
     )
     found = stages(own + run(0, 350, FORWARD) + run(400, 500, BACKWARD))
     assert found[:2] == [("forward", 0, 200), ("optimizer", 200, 400)]
+
+
+BOTH_PASSES = (
+    main(0, 20, "PjitFunction(accumulate)")
+    + run(20, 200, SUM_FORWARD)
+    + (run(200, 400, SUM_BACKWARD))
+)
+
+
+def update(start: int) -> str:
+    """A program that has ended when its call returns."""
+    work = f"main | {start + 10} {start + 90} | sub.{start} | cat=cpu_op corr={start} {APPLY}\n"
+    return main(start, start + 100, "PjitFunction(apply_gradients)") + work
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "wait: block_until_ready",
+        "wait: effects_barrier",
+        "wait: float(x)",
+        "ArrayImpl.copy_to_host_async",
+        "BlockHostUntilReady",
+    ],
+)
+def test_a_wait_in_which_nothing_runs_is_of_the_call_before_it(wait: str) -> None:
+    """`jax.block_until_ready` goes through the results in Python, whether they are ready or not."""
+    inside = main(620, 640, "PythonRefManager::CollectGarbage") + main(700, 800, wait)
+    found = stages(BOTH_PASSES + update(500) + main(610, 900, wait) + inside)
+    assert found[-2:] == [("optimizer", 500, 900), ("other", 900, 1000)]
+
+
+def test_each_wait_is_of_the_last_call() -> None:
+    wait = "wait: block_until_ready"
+    found = stages(BOTH_PASSES + main(420, 500, wait) + update(500) + main(650, 800, wait))
+    assert found == [
+        ("other", 0, 20), ("forward", 20, 200), ("backward", 200, 400), ("other", 400, 420),
+        ("backward", 420, 500), ("optimizer", 500, 600), ("other", 600, 650),
+        ("optimizer", 650, 800), ("other", 800, 1000),
+    ]  # fmt: skip
+
+
+def test_what_the_loop_does_between_a_call_and_waits_for_it_is_its_own() -> None:
+    """Though the stage is the same on both sides: it logs what it has read, in Python."""
+    waits = main(650, 700, "wait: float(x)") + main(800, 850, "wait: float(x)")
+    assert stages(BOTH_PASSES + update(500) + waits)[-6:] == [
+        ("optimizer", 500, 600), ("other", 600, 650), ("optimizer", 650, 700),
+        ("other", 700, 800), ("optimizer", 800, 850), ("other", 850, 1000),
+    ]  # fmt: skip
+
+
+def test_a_wait_before_any_call_stays_other() -> None:
+    begin = main(0, 100, "wait: float(x)") + main(100, 110, "PjitFunction(accumulate)")
+    found = stages(begin + run(110, 200, SUM_FORWARD) + run(200, 400, SUM_BACKWARD) + update(500))
+    assert found[:2] == [("other", 0, 110), ("forward", 110, 200)]
+
+
+@pytest.mark.parametrize("put", ["shard_args", "DevicePutWithSharding"])
+def test_a_wait_for_a_batch_is_data_loading(put: str) -> None:
+    """The batch moves to its device in a range of the user's, and is waited for outside of it."""
+    loading = main(600, 700, "load_batch", "annotation") + main(650, 690, put, "annotation")
+    wait = main(750, 900, "wait: block_until_ready")
+    found = stages(BOTH_PASSES + update(500) + loading + wait)
+    assert found[-4:] == [
+        ("data_loading", 600, 700), ("other", 700, 750), ("data_loading", 750, 900),
+        ("other", 900, 1000),
+    ]  # fmt: skip
+
+
+def test_a_wait_for_data_that_no_range_names_is_not_of_the_program_before() -> None:
+    put = main(600, 650, "DevicePutWithSharding", "annotation")
+    found = stages(BOTH_PASSES + update(500) + put + main(650, 800, "wait: block_until_ready"))
+    assert found[-2:] == [("optimizer", 500, 600), ("other", 600, 1000)]
+
+
+def test_who_reads_a_value_does_not_wait_for_the_next_batch() -> None:
+    """It is on its way to the device already."""
+    loading = main(600, 700, "load_batch", "annotation") + main(650, 690, "shard_args")
+    found = stages(BOTH_PASSES + update(500) + loading + main(750, 800, "wait: float(x)"))
+    assert found[-2:] == [("optimizer", 750, 800), ("other", 800, 1000)]
+
+
+def test_a_wait_in_a_range_with_a_name_is_that_range() -> None:
+    saving = main(650, 800, "save_checkpoint", "annotation")
+    found = stages(BOTH_PASSES + update(500) + saving + main(660, 780, "wait: np.asarray(x)"))
+    assert ("checkpointing", 650, 800) in found

@@ -6,7 +6,7 @@ import re
 
 CALL = re.compile(r"^PjitFunction\((.*)\)$", re.DOTALL)
 _GRADIENT = "stepscope.gradient"  # as our recorder marks it
-_WAIT = re.compile(r"BlockHostUntilReady|Buffer::Await$|^wait: ")
+_WAIT = re.compile(r"BlockHostUntilReady|Buffer::Await$|^wait: |^ArrayImpl\.copy_to_host_async$")
 
 
 def is_compiled_call(name: str) -> bool:
@@ -40,7 +40,7 @@ def called_function(name: str) -> str:
 
 
 def is_wait(name: str) -> bool:
-    """Whether the program waits for a result of XLA in an event of this name.
+    """Whether the program waits for a result of XLA, or reads it, in an event of this name.
 
     Example:
         >>> is_wait("CommonPjRtBuffer::Await"), is_wait("wait: float(x)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from stepscope.annotate.links.launch_sides import device_work, on_host
@@ -13,6 +15,7 @@ from stepscope.annotate.stages.optimizers import (
     split_by_optimizer,
 )
 from stepscope.annotate.stages.timed_parts import TimedParts, timed_parts
+from stepscope.annotate.stages.waited_calls import waits_for_calls
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Codes, Codes8, Ids, Ids32, Mask, Rows, Times
 from stepscope.trace.intervals import Intervals, grouped_union
@@ -42,16 +45,17 @@ def find_runs(trace: Trace) -> Trace:
 
     While that thread waits, threads that run autograd or compiled code decide, also after the
     thread has gone on to the next step: then a step is its window. It waits in the call of a
-    program too, for programs that were called before. A gap between two
-    runs belongs to the next run if it is short (1 % of the step), else it is a run of `other`. A
-    stage that only runs on the device, as in a compiled step, is a run of length 0 on the CPU.
-    Where the recorder timed the parts of steps, gaps within a part belong to its stage: the Python
-    of `loss.backward()` before its first operator and after its last. Runs of two optimizers are
-    two, also where nothing lies between them.
+    program too, for programs that were called before. Where none of them runs, a wait belongs to
+    the call that it waits for. A gap between two runs belongs to the next run if it is short (1 %
+    of the step) and to both if they are of one stage, else it is a run of `other`. A stage that
+    only runs on the device, as in a compiled step, is a run of length 0 on the CPU. Where the
+    recorder timed the parts of steps, gaps within a part belong to its stage: the Python of
+    `loss.backward()` before its first operator and after its last. Runs of two optimizers are two,
+    also where nothing lies between them.
     """
-    times, stages = _timeline(trace)
+    timeline = _timeline(trace)
     pieces = [
-        _runs_of_step(times, stages, start, end)
+        _runs_of_step(timeline, start, end)
         for start, end in zip(*(bound.tolist() for bound in _bounds(trace)), strict=True)
     ]
     count = [len(piece[0]) for piece in pieces]
@@ -74,8 +78,21 @@ def _bounds(trace: Trace) -> tuple[Times, Times]:
     return steps[first], steps[last]
 
 
-def _timeline(trace: Trace) -> tuple[Times, Codes]:
-    """Times at which the stage changes, and the stage from then on (-1 for none)."""
+class _Timeline(NamedTuple):
+    """The thread of the training loop; arrays of shape (n,).
+
+    Attributes:
+        times: at which its stage changes, ns.
+        stages: the stage from then on, -1 for none.
+        waits: whether it waits then for what has ended.
+    """
+
+    times: Times
+    stages: Codes
+    waits: Mask
+
+
+def _timeline(trace: Trace) -> _Timeline:
     events = trace.events
     main = main_track(trace)
     times, stages = _changes(trace, events["track"] == main)
@@ -98,7 +115,10 @@ def _timeline(trace: Trace) -> tuple[Times, Codes]:
             covered = idle & _covers(span, moments)
             here[covered], decided = stage, decided | covered
     _fill_pauses(here, runs_it, decided, calls, waits)
-    return moments, _with_parts(moments, here, parts) if parts else here
+    waited = waits_for_calls(trace, main).at(moments)
+    ended = np.isin(here, [_OTHER, _NONE]) & (waited >= 0)
+    here = np.where(ended, waited, here)
+    return _Timeline(moments, _with_parts(moments, here, parts) if parts else here, ended)
 
 
 def _with_parts(moments: Times, stage: Codes, parts: TimedParts) -> Codes:
@@ -222,19 +242,23 @@ def _value_at(times: Times, values: Codes, moments: Times) -> Codes:
     return np.where(index >= 0, values[index] if len(values) else _NONE, _NONE)
 
 
-def _runs_of_step(times: Times, stages: Codes, start: int, end: int) -> tuple[Times, Times, Codes]:
+def _runs_of_step(timeline: _Timeline, start: int, end: int) -> tuple[Times, Times, Codes]:
+    times, stages, waits = timeline
     first, last = np.searchsorted(times, [start, end], side="left")
     at = np.concatenate([[start], times[first:last]]).astype(np.int64)
     here = np.concatenate([_value_at(times, stages, np.array([start])), stages[first:last]])
-    return _merged(at, _close_gaps(at, here, end), end)
+    place = int(np.searchsorted(times, start, side="right")) - 1
+    waiting = np.append(place >= 0 and waits[place], waits[first:last])
+    return _merged(at, _close_gaps(at, here, end, waiting), end)
 
 
-def _close_gaps(at: Times, stage: Codes, end: int) -> Codes:
+def _close_gaps(at: Times, stage: Codes, end: int, waiting: Mask) -> Codes:
     """The stages with each gap given to a neighbor, or `other`.
 
     A gap goes to the run before it if the run after it is of the same stage, or if it is short and
     none follows; to the run after it if it is short. Gaps may follow each other: then what becomes
-    of the first is before the second.
+    of the first is before the second. Before and after a wait for what has ended, the loop does
+    something else.
     """
     length = np.diff(np.append(at, end))
     gap = np.flatnonzero(stage == _NONE)
@@ -242,7 +266,9 @@ def _close_gaps(at: Times, stage: Codes, end: int) -> Codes:
     around = np.concatenate([[_NONE], stage, [_NONE]])
     after = around[gap + 2]
     before = _before_gaps(gap, short, around)
-    keeps = ((before == after) & (after != _NONE)) | (short & (after == _NONE) & (before != _NONE))
+    aside = np.concatenate([[False], waiting, [False]])
+    same = (before == after) & ~aside[gap] & ~aside[gap + 2]
+    keeps = (same & (after != _NONE)) | (short & (after == _NONE) & (before != _NONE))
     result = stage.copy()
     result[gap] = np.where(keeps, before, np.where(short & (after != _NONE), after, _OTHER))
     return result
