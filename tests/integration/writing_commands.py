@@ -147,11 +147,13 @@ def start(command: Command, folder: Path, most_bytes: int | None = None) -> subp
     """
     (folder / "temporary").mkdir(exist_ok=True)
     places = {"STEPSCOPE_CACHE": folder / "cache", "TMPDIR": folder / "temporary"}
+    # Python leaves half of a compiled module where it cannot write the rest
+    bytecode = {} if most_bytes is None else {"PYTHONDONTWRITEBYTECODE": "1"}
     limit = () if most_bytes is None else ("-c", _LIMITED, str(most_bytes), sys.executable)
     return subprocess.Popen(
         [sys.executable, *limit, *command.python, *command.words],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        env={**os.environ, **{name: str(place) for name, place in places.items()}},
+        env={**os.environ, **{name: str(place) for name, place in places.items()}, **bytecode},
     )  # fmt: skip
 
 

@@ -60,7 +60,7 @@ class Entry:
         return int(given) if given and given.isdecimal() else self.site.value
 
     @property
-    def may_fork(self) -> bool:
+    def may_preload(self) -> bool:
         """Whether torch may be imported before the script asks for it; not for JAX's."""
         text = self.sources[self.path].text
         if _JAX.search(text) and not _TORCH.search(text):

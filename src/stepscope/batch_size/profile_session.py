@@ -97,7 +97,7 @@ class Session:
         if entry.scratch is None:
             scratch = plan_scratch(entry.path, entry.folder, in_place=self.in_place)
             entry = replace(entry, scratch=scratch)
-        run = EntryMeasuring(entry, plan, self._worker(entry.may_fork))
+        run = EntryMeasuring(entry, plan, self._worker(entry.may_preload))
         try:
             found = sweep(
                 run.measure,
@@ -118,7 +118,7 @@ class Session:
             run.program_memory,
         )  # fmt: skip
 
-    def _worker(self, fork: bool) -> Worker:
-        if fork not in self._workers:
-            self._workers[fork] = Worker(self._python, fork, self.cancel)
-        return self._workers[fork]
+    def _worker(self, preload: bool) -> Worker:
+        if preload not in self._workers:
+            self._workers[preload] = Worker(self._python, preload, self.cancel)
+        return self._workers[preload]

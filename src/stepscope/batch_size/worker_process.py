@@ -24,10 +24,18 @@ from stepscope.scratch import Scratch
 
 # stepscope may be newer than what the script's interpreter has installed, or absent there: its
 # folder is looked into for stepscope alone.
-_START = (
-    "import sys; sys.path.insert(0, {folder!r}); import stepscope; del sys.path[0]; "
-    "from stepscope.capture.batch_size.worker import main; main()"
-)
+_START = """
+import json, sys
+sys.path.insert(0, {folder!r})
+try:
+    import stepscope
+    del sys.path[0]
+    from stepscope.capture.batch_size.worker import main
+    main()
+except Exception as error:
+    print(json.dumps({{"failed": type(error).__name__ + ": " + str(error)}}), flush=True)
+    raise
+"""
 _SOURCES = str(Path(__file__).parents[2])
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _GRACE_S = 20.0
@@ -52,23 +60,24 @@ class Worker:
 
     Args:
         python: the interpreter that the script runs under; by default ours.
-        fork: let the process import torch once and fork for each request, where that is safe.
+        preload: let the process import torch once for all requests, where that is safe.
         cancel: when set, what runs is killed and `Cancelled` raised; a process that forks is kept.
     """
 
     def __init__(
         self,
         python: str | None = None,
-        fork: bool = True,
+        preload: bool = True,
         cancel: threading.Event | None = None,
     ) -> None:
         self._python = python or sys.executable
-        self._fork = fork
+        self._preload = preload
         self.cancel = cancel or threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._forks = False
         self._child: int | None = None  # what runs the request, where the process forks
         self._unread = b""
+        self._failure = ""  # what the process says of its end
         self._folder = tempfile.TemporaryDirectory(prefix="stepscope-batch-")
         self._count = 0
 
@@ -108,10 +117,11 @@ class Worker:
         with _store(request) as store:
             request = replace(request, result=str(result), log=str(log), store=store)
             self.start()
+            self._failure = ""
             self._send(request)
             status = self._wait(request)
         output = log.read_text("utf-8", "replace") if log.exists() else ""
-        return Reply(_facts(result, status, output, request), output)
+        return Reply(self._facts(result, status, output, request), output)
 
     def close(self) -> None:
         """End the process, whatever it does, and remove its files."""
@@ -122,7 +132,7 @@ class Worker:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         code = _START.format(folder=_SOURCES)
-        words = [self._python, "-c", code, *([] if self._fork else ["--no-fork"])]
+        words = [self._python, "-c", code, *([] if self._preload else ["--no-preload"])]
         try:
             process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -132,10 +142,10 @@ class Worker:
             raise BatchError(
                 f"cannot run {self._python}: {error.strerror}; choose another one"
             ) from error
-        self._process, self._unread = process, b""
+        self._process, self._unread, self._failure = process, b"", ""
         answer = self._answer(time.monotonic() + _START_S)
         if answer is None or "forks" not in answer:
-            reason = _why_not_started(process)
+            reason = _why_not_started(process, self._failure)
             self._kill()
             raise BatchError(f"{self._python} {reason}")
         self._forks = bool(answer["forks"])
@@ -189,14 +199,30 @@ class Worker:
         """The first answer among what was read; what else the interpreter prints is skipped."""
         while b"\n" in self._unread:
             line, _, self._unread = self._unread.partition(b"\n")
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, TypeError):
                 answer = json.loads(line)
-                if isinstance(answer, dict):
+                if isinstance(answer, dict) and "failed" not in answer:
                     return answer
+                self._failure = answer["failed"]
         return None
 
+    def _facts(
+        self, result: Path, status: int | None, output: str, request: Request
+    ) -> dict[str, Any]:
+        """The result, or what its absence means."""
+        if result.exists():
+            facts: dict[str, Any] = json.loads(result.read_text("utf-8"))
+            return facts
+        if status == -signal.SIGKILL:
+            return {
+                "outcome": "out_of_memory",
+                "error": {"message": "the system killed the process"},
+            }
+        hung = status is None or "Timeout (" in output
+        return _failed(hung, self._failure or _how_it_died(status), output, request)
+
     def _stop(self) -> None:
-        """End the request; the process that has imported torch is kept where it forks."""
+        """End the request; the process is kept where it forks."""
         if self._child is None:
             return self._kill()
         _kill_group(self._child)
@@ -218,7 +244,7 @@ class Worker:
         _close_streams(process)
 
 
-def _why_not_started(process: subprocess.Popen[bytes]) -> str:
+def _why_not_started(process: subprocess.Popen[bytes], failure: str) -> str:
     try:
         process.wait(1)  # one that has closed its output is about to end
     except subprocess.TimeoutExpired:
@@ -226,7 +252,8 @@ def _why_not_started(process: subprocess.Popen[bytes]) -> str:
             f"did not start stepscope's measuring process within {_START_S:g} s; "
             "try again when the machine is less busy"
         )
-    return "cannot start stepscope's measuring process; it needs Python 3.10 or later and PyTorch"
+    reason = " ".join(failure.split()) or "it needs Python 3.10 or later and PyTorch"
+    return f"cannot start stepscope's measuring process: {reason}"
 
 
 @contextlib.contextmanager
@@ -255,20 +282,14 @@ def _kill_group(leader: int) -> bool:
     return True
 
 
-def _facts(result: Path, status: int | None, output: str, request: Request) -> dict[str, Any]:
-    """The result, or what its absence means."""
-    if result.exists():
-        facts: dict[str, Any] = json.loads(result.read_text("utf-8"))
-        return facts
-    if status == -signal.SIGKILL:
-        return {"outcome": "out_of_memory", "error": {"message": "the system killed the process"}}
-    hung = status is None or "Timeout (" in output
+def _failed(hung: bool, words: str, output: str, request: Request) -> dict[str, Any]:
+    """What is reported of a run without a result."""
     file, line = _last_place(output, request)
-    words = f"timed out after {request.timeout_s:g} s" if hung else _how_it_died(status)
     return {
         "outcome": "failed",
-        "error": {"type": "Hang" if hung else "Crash", "message": words, "file": file,
-                  "line": line, "traceback": output[-4000:]},
+        "error": {"type": "Hang" if hung else "Crash",
+                  "message": f"timed out after {request.timeout_s:g} s" if hung else words,
+                  "file": file, "line": line, "traceback": output[-4000:]},
     }  # fmt: skip
 
 

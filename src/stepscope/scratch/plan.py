@@ -123,7 +123,7 @@ def _probe(roots: tuple[str, ...], store: str) -> bool:
         code = _PROBE.format(sources=_SOURCES, roots=roots, store=folder)
         try:
             done = subprocess.run(
-                [sys.executable, "-I", "-c", code],
+                [sys.executable, "-I", "-B", "-c", code],
                 stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired):

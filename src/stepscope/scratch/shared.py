@@ -60,7 +60,7 @@ def _held(scratch: Scratch, store: str, kept: Sequence[str]) -> Iterator[int]:
     kept = [*scratch.kept, *(os.path.realpath(folder) for folder in kept)]
     code = _HOLD.format(sources=_SOURCES, roots=scratch.roots, store=store, kept=kept)
     holder = subprocess.Popen(
-        [sys.executable, "-I", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-I", "-B", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
         assert holder.stdin is not None

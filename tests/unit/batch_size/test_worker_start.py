@@ -16,8 +16,9 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="there is no such she
     ("program", "message"),
     [
         ("exec sleep 60", "did not start stepscope's measuring process within 0.2 s; try again"),
-        ("exit 1", "cannot start stepscope's measuring process; it needs Python 3.10 or later"),
-        ("echo", "cannot start stepscope's measuring process; it needs Python 3.10 or later"),
+        ("exit 1", "cannot start stepscope's measuring process: it needs Python 3.10 or later"),
+        ('echo \'{"failed": "OSError: no libtorch"}\'', "process: OSError: no libtorch"),
+        ("echo", "cannot start stepscope's measuring process: it needs Python 3.10 or later"),
     ],
 )
 def test_the_reason_is_given(

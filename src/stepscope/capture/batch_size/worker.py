@@ -1,9 +1,9 @@
 """The process that measures: `python -m stepscope.capture.batch_size.worker`, one request a line.
 
-Where it may fork, each request runs in a fresh child that already has torch, which spares a second
-or two each time. It may not where a GPU is in reach (CUDA does not survive a fork), on other
-systems than Linux, or when the parent says that the script cares what happens before torch is
-imported; then the request runs right here, and the process ends with it.
+On Linux each request runs in a fresh child. Where it may, this process imports torch for all of
+them, which spares a second or two each time. It may not where a GPU is in reach (CUDA does not
+survive a fork), or when the parent says that the script cares what happens before torch is
+imported. On other systems the request runs right here, and the process ends with it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import select
+import signal
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,19 +28,19 @@ from stepscope.capture.batch_size.script_failure import describe_failure
 from stepscope.scratch import Scratch, WriteWatch, enter, relocated
 
 Json = dict[str, Any]
-_NO_FORK = "--no-fork"
+_NO_PRELOAD = "--no-preload"
 _LOOKS = 100  # at threads that do not come to rest; then it is forked all the same
 
 
 def main() -> None:
     """Serve requests from stdin until it ends; each is answered by one line on stdout."""
-    fork = _NO_FORK not in sys.argv and _may_fork()
-    if fork:
+    forks = sys.platform == "linux"
+    if forks and _NO_PRELOAD not in sys.argv and not _has_gpu():
         _preload()
-    _send({"ready": True, "forks": fork})
+    _send({"ready": True, "forks": forks})
     for line in sys.stdin:
         request = Request.from_json(line)
-        if not fork:
+        if not forks:
             _serve(request)
         _send({"status": _in_child(request)})
 
@@ -46,9 +49,8 @@ def _send(fact: Json) -> None:
     print(json.dumps(fact), flush=True)
 
 
-def _may_fork() -> bool:
-    gpus = (Path("/dev/nvidiactl"), Path("/dev/kfd"))
-    return sys.platform == "linux" and not any(gpu.exists() for gpu in gpus)
+def _has_gpu() -> bool:
+    return any(Path(gpu).exists() for gpu in ("/dev/nvidiactl", "/dev/kfd"))
 
 
 def _preload() -> None:
@@ -74,8 +76,23 @@ def _in_child(request: Request) -> int:
     with suppress(OSError):  # whichever of the two comes first
         os.setpgid(child, child)
     _send({"child": child})
+    with suppress(OSError):  # Linux before 5.3 cannot
+        _end_with_parent(child)
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status)
+
+
+def _end_with_parent(child: int) -> None:
+    """Wait for the child, and kill it if who asked for it has ended: nobody reads its result."""
+    ended = os.pidfd_open(child)
+    try:
+        waiting = select.poll()
+        waiting.register(ended, select.POLLIN)
+        waiting.register(sys.stdin.fileno(), 0)  # reported when its other end is closed
+        if ended not in dict(waiting.poll()):
+            os.killpg(child, signal.SIGKILL)
+    finally:
+        os.close(ended)
 
 
 def _wait_for_threads() -> None:
@@ -103,6 +120,7 @@ def _serve(request: Request) -> NoReturn:
     """Measure in this process, write the result and leave, past all exit functions."""
 
     watches: list[WriteWatch] = []
+    answers = os.dup(1)
 
     def write(facts: Json) -> None:
         for watch in watches:
@@ -122,8 +140,18 @@ def _serve(request: Request) -> NoReturn:
         faulthandler.dump_traceback_later(request.timeout_s, exit=True)
         finish(_measure(request, finish))
     except BaseException as error:
-        write(describe_failure(error, request.entry))
-    os._exit(1)
+        _write_failure(write, describe_failure(error, request.entry), answers)
+    finally:  # exit functions of what was forked may wait forever, as Kineto's do
+        os._exit(1)
+
+
+def _write_failure(write: Callable[[Json], None], facts: Json, answers: int) -> None:
+    """Write the result, or answer that it cannot be written."""
+    try:
+        write(facts)
+    except OSError as error:
+        failure = f"cannot write the result: {error.strerror}"
+        os.write(answers, json.dumps({"failed": failure}).encode() + b"\n")
 
 
 def _measure(request: Request, finish: Any) -> Json:
