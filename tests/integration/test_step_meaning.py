@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import stepscope
-from stepscope.analyze.rule_context import RuleContext
+from stepscope.analyze import RuleContext
+from stepscope.analyze.analysis import analysis_of
 from stepscope.annotate.steps.steps import ranks_with_steps
 from stepscope.diff import compare
 from stepscope.errors import StepscopeError
-from stepscope.graph.step_window import find_window
-from stepscope.serve.overview_answers import StepRow, _steps
+from stepscope.serve.axis_answers import area
+from stepscope.serve.operation_details import details
+from stepscope.serve.overview_answers import overview
+from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
 from stepscope.summary.report_facts import summarize
 from stepscope.trace.trace import Trace
+from stepscope.whatif import predict
+from stepscope.whatif.ranking import graph_of
 
 SUFFIXES = (".json", ".gz", ".pb", ".sqlite")
+LARGE = 200_000  # events; a graph of more takes longer than all others together
 
 
-def opened(folder: Path) -> list[tuple[str, Trace]]:
-    found = []
+class Times(NamedTuple):
+    """Mean length, busy and idle time of some steps, ms; None where it is not stated."""
+
+    length: float
+    busy: float | None
+    idle: float | None
+
+
+def test_every_command_means_the_same_by_a_step(traces: Path) -> None:
+    opened = 0
+    for name, trace in opened_traces(traces):
+        rank = ranks_with_steps(trace)[0]
+        steps = summarize(trace, rank).steps.numbers
+        expected = of_query(trace, rank, steps)
+        for where, found in stated(trace, rank, steps):
+            assert found == pytest.approx(expected, abs=1e-6), (name, where)
+        opened += 1
+    assert opened > 30
+
+
+def opened_traces(folder: Path) -> Iterator[tuple[str, Trace]]:
+    """The shared traces with steps, each opened once."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name.endswith(SUFFIXES):
             try:
@@ -30,44 +58,105 @@ def opened(folder: Path) -> list[tuple[str, Trace]]:
             except StepscopeError:
                 continue
             if len(trace["steps"]):
-                found.append((str(path.relative_to(folder)), trace))
-    return found
+                yield str(path.relative_to(folder)), trace
 
 
-def of_query(trace: Trace, rank: int, steps: list[int]) -> list[float]:
-    """Mean length, busy and idle time of some steps, ms."""
+def stated(trace: Trace, rank: int, steps: list[int]) -> Iterator[tuple[str, Times]]:
+    """What each command and each answer of the page states of these steps."""
+    summary = summarize(trace, rank)
+    yield "report", of_json(summary.to_json()["steps"])
+    if summary.devices:
+        yield "report's devices", of_devices(summary.to_json())
+    yield "analyze", of_json(analysis_of(RuleContext(trace, rank), []).to_json()["steps"])
+    yield "diff", of_diff(trace, rank, steps)
+    view = TraceView(trace)
+    yield "page's steps", of_page(view, rank, steps)
+    facts = overview(view, Query({"rank": str(rank)})).facts
+    assert facts is not None
+    yield "page's facts", of_json(vars_of(facts.steps))
+    yield "page's details", of_details(view, rank, steps)
+    if summary.devices:
+        yield "page's area", of_area(view, rank, steps)
+    if len(trace.events) < LARGE and facts.steps.mean_ms:
+        answer = predict(graph_of(trace, None, rank), []).to_json()
+        yield "whatif", of_json({**answer, "mean_ms": answer["measured_step_ms"]})
+
+
+def of_query(trace: Trace, rank: int, steps: list[int]) -> Times:
+    """What `stepscope query` gives, None where no device works."""
     row = trace.query(f"""
-        select avg(window_end_ns - window_start_ns) / 1e6, avg(device_busy_ns) / 1e6,
-            avg(device_idle_ns) / 1e6
+        select avg(window_end_ns - window_start_ns) / 1e6 as length,
+            avg(device_busy_ns) / 1e6 as busy, avg(device_idle_ns) / 1e6 as idle
         from steps where rank = {rank} and step in ({", ".join(map(str, steps))})
     """).to_pylist()[0]
-    return list(row.values())
+    works = row["busy"] + row["idle"] > 0
+    return Times(row["length"], *(row[key] if works else None for key in ("busy", "idle")))
 
 
-def answer(trace: Trace) -> list[StepRow]:
-    """The steps that the page shows."""
-    return _steps(TraceView(trace))
+def of_json(steps: dict[str, Any]) -> Times:
+    return Times(*(steps[key] for key in ("mean_ms", "device_busy_ms", "device_idle_ms")))
 
 
-def test_every_command_means_the_same_by_a_step(traces: Path) -> None:
-    for name, trace in opened(traces):
-        rank = ranks_with_steps(trace)[0]
-        summary, run = summarize(trace, rank), compare(trace, trace, rank=rank)
-        chosen = summary.steps.numbers
-        length, busy, idle = of_query(trace, rank, chosen)
-        assert summary.steps.mean_ms == pytest.approx(length), name
-        assert RuleContext(trace, rank).step_ms == pytest.approx(length), name
-        if length:
-            assert find_window(trace, rank).measured_ns.mean() / 1e6 == pytest.approx(length), name
-        steps = np.isin(run.before.steps, chosen)
-        assert run.before.step_ns[steps].mean() / 1e6 == pytest.approx(length), name
-        page = [row for row in answer(trace) if row.rank == rank and row.step in chosen]
-        assert np.mean([row.runtime_ns for row in page]) / 1e6 == pytest.approx(length), name
-        assert np.mean([row.device_busy_ns for row in page]) / 1e6 == pytest.approx(busy), name
-        if summary.devices:
-            device = max(summary.devices, key=lambda one: one.computing_ms)
-            exposed = device.idle_ms["communication"]
-            assert device.computing_ms + exposed == pytest.approx(busy, abs=1e-6), name
-            assert sum(device.idle_ms.values()) - exposed == pytest.approx(idle, abs=1e-6), name
-            use = run.before.parts["time use"].times
-            assert use["device busy",][steps].mean() / 1e6 == pytest.approx(busy), name
+def vars_of(steps: Any) -> dict[str, Any]:
+    return {key: getattr(steps, key) for key in ("mean_ms", "device_busy_ms", "device_idle_ms")}
+
+
+def of_devices(report: dict[str, Any]) -> Times:
+    """By the row of the device that computes longest; exposed communication is busy time."""
+    device = max(report["devices"], key=lambda one: one["computing_ms"])
+    exposed = device["idle_ms"]["communication"]
+    idle = sum(device["idle_ms"].values()) - exposed
+    return Times(report["steps"]["mean_ms"], device["computing_ms"] + exposed, idle)
+
+
+def of_diff(trace: Trace, rank: int, steps: list[int]) -> Times:
+    """By the samples that `stepscope diff` compares."""
+    run = compare(trace, trace, rank=rank).before
+    chosen = np.isin(run.steps, steps)
+    length = float(run.step_ns[chosen].mean()) / 1e6
+    busy = run.parts["time use"].times.get(("device busy",)) if "time use" in run.parts else None
+    if busy is None:
+        return Times(length, None, None)
+    mean = float(busy[chosen].mean()) / 1e6
+    return Times(length, mean, length - mean)
+
+
+def of_page(view: TraceView, rank: int, steps: list[int]) -> Times:
+    """By the bars of the steps."""
+    rows = [row for row in overview(view, Query({})).steps if row.rank == rank]
+    return mean_of([
+        (row.runtime_ns, row.device_busy_ns, row.device_idle_ns)
+        for row in rows if row.step in steps
+    ])  # fmt: skip
+
+
+def of_details(view: TraceView, rank: int, steps: list[int]) -> Times:
+    """By the details of each step, which state its busy time."""
+    busy = [details(view, Query({"path": f"s{step}.{rank}"})).device_ns for step in steps]
+    expected = of_page(view, rank, steps)
+    if expected.busy is None:
+        assert not any(busy)
+        return expected
+    return expected._replace(busy=float(np.mean(busy)) / 1e6)
+
+
+def of_area(view: TraceView, rank: int, steps: list[int]) -> Times:
+    """By the statistics of the part of the time axis that each step's window covers."""
+    table = view.trace["steps"]
+    rows = table.take((table["rank"] == rank) & np.isin(table["step"], steps))
+    columns = (rows[name].tolist() for name in ("window_start_ns", "window_end_ns"))
+    return mean_of([of_window(view, rank, *window) for window in zip(*columns, strict=True)])
+
+
+def of_window(view: TraceView, rank: int, start: int, end: int) -> tuple[int, int, int]:
+    found = area(view, Query({"from": str(start), "to": str(end)}))
+    shares = [one for one in found.devices if one.rank == rank]
+    idle = min((sum(one.idle_ns.values()) for one in shares), default=end - start)
+    busy = max((one.computing_ns + one.copying_ns + one.communicating_ns for one in shares),
+               default=0)  # fmt: skip
+    return end - start, busy, idle
+
+
+def mean_of(rows: list[tuple[int, int, int]]) -> Times:
+    length, busy, idle = (np.array(rows, np.float64).mean(axis=0) / 1e6).tolist()
+    return Times(length, busy, idle) if busy + idle else Times(length, None, None)

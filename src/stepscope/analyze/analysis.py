@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from stepscope.analyze.finding import LEVELS, Finding, Gain
 from stepscope.analyze.rule import Rule
@@ -11,6 +12,7 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.annotate.steps.step_coverage import coverage_note
 from stepscope.errors import RuleError, StepscopeError
 from stepscope.parallel import in_threads
+from stepscope.summary.facts import StepTimes
 from stepscope.summary.machine_load import certain_share
 from stepscope.trace.core_share import core_share, load_warning
 from stepscope.whatif.prediction import MOST_TASKS
@@ -32,6 +34,8 @@ class Heading:
         of_jax: whether the source is JAX, whose lines `stepscope run` does not record.
         notes: what to know about the steps before reading the findings.
         unit: what times are per: `step`; `run` of contexts of a whole run without known steps.
+        steps: the steps and what their device does, as in the report; None of a tree, which has no
+            order in time.
     """
 
     source: str
@@ -41,6 +45,7 @@ class Heading:
     of_jax: bool = False
     notes: tuple[str, ...] = ()
     unit: str = "step"
+    steps: StepTimes | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,14 @@ class Analysis:
     heading: Heading
     findings: tuple[Finding, ...]
     together: Gain | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The steps, the findings and the notes as dicts and lists for `json`."""
+        return {
+            "steps": self.heading.steps and asdict(self.heading.steps),
+            "findings": [one.to_json() for one in self.findings],
+            "notes": list(self.heading.notes),
+        }
 
 
 @dataclass(frozen=True)
@@ -91,6 +104,7 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
         context.is_jax,
         _notes(context),
         "run" if context.context_trace and context.is_jax else "step",
+        None if context.context_trace else context.measures.summary.steps,
     )
     together = combined_gain(context, group_findings(findings)[:MOST_GROUPS])
     return Analysis(heading, findings, together)

@@ -17,6 +17,7 @@ from stepscope.analyze.call_patch import Patch
 from stepscope.analyze.finding import Finding, Gain, Place
 from stepscope.analyze.source_places import plain_name
 from stepscope.kernel_names import short_kernel
+from stepscope.summary.facts import StepTimes
 from stepscope.summary.numbers import ms, percent, plural, rounded
 from stepscope.trace.frame_name import FrameName
 
@@ -58,6 +59,7 @@ def _head(findings: Sequence[Finding], heading: Heading) -> Text:
         length = of_tree if heading.of_tree else f"step time {step}"
         text.append(f" · {length}{_steady(findings[0])}", "dim")
         text.append(" (first step excluded as warm-up)" if heading.excludes_warm_up else "", "dim")
+        text.append(_device(heading.steps), "dim")
     return text.append("".join(f"\n! {note}" for note in heading.notes), "yellow")
 
 
@@ -66,6 +68,13 @@ def _steady(finding: Finding) -> str:
     if finding.steady_ms and finding.steady_ms < 0.99 * finding.step_ms:
         return f", {ms(finding.steady_ms)} ms without one-off costs and delays"
     return ""
+
+
+def _device(steps: StepTimes | None) -> str:
+    """What the busiest device does in a step; empty if none works."""
+    if steps is None or steps.device_busy_ms is None or steps.device_idle_ms is None:
+        return ""
+    return f" · device busy {ms(steps.device_busy_ms)} ms, idle {ms(steps.device_idle_ms)} ms"
 
 
 def _groups(groups: Sequence[Group], every: bool, unit: str) -> Iterator[RenderableType]:

@@ -50,8 +50,7 @@ def analyze(
     file, many = focused(file, rank)
     analysis = _analyzed(file, rank, files, device, many.report if many else None)
     if as_json:
-        findings = [one.to_json() for one in analysis.findings]
-        echo_json({"findings": findings, "notes": list(analysis.heading.notes)})
+        echo_json(analysis.to_json())
     else:
         from stepscope.analyze.findings_text import print_findings
 

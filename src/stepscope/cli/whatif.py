@@ -195,7 +195,7 @@ def _print_prediction(answer: Prediction, as_json: bool) -> None:
 def _lines(answer: Prediction) -> list[str]:
     low, high = answer.range
     lines = [
-        f"measured   {answer.measured_step_ms:10.3f} ms per step",
+        f"measured   {answer.measured_step_ms:10.3f} ms per step{_device(answer)}",
         f"replayed   {answer.replayed_step_ms:10.3f} ms, {answer.replay_error:+.2%}",
         f"predicted  {answer.predicted_step_ms:10.3f} ms, {answer.speedup:.2f}x "
         f"({low:.3f} to {high:.3f} ms)  {' '.join(answer.changes) or 'no change'}"
@@ -215,6 +215,13 @@ def _lines(answer: Prediction) -> list[str]:
     rows = [(name, stages[0].get(name, 0.0), stages[1].get(name, 0.0)) for name in names]
     lines += [_row(*row) for row in rows if max(row[1:]) >= _LEAST_MS]
     return [*lines, "", "assumptions", *(f"  {text}" for text in answer.assumptions)]
+
+
+def _device(answer: Prediction) -> str:
+    """What the busiest device does in the measured step; empty if none works."""
+    if answer.device_busy_ms is None or answer.device_idle_ms is None:
+        return ""
+    return f", device busy {answer.device_busy_ms:.3f} ms, idle {answer.device_idle_ms:.3f} ms"
 
 
 def _memory_lines(answer: Prediction) -> list[str]:

@@ -36,6 +36,7 @@ class StepRow(msgspec.Struct):
         id: its path in the timeline.
         runtime_ns: the step length, that of its window.
         device_busy_ns: busy time of the busiest device in its window.
+        device_idle_ns: idle time of this device; both are 0 if none works.
     """
 
     id: str
@@ -45,6 +46,7 @@ class StepRow(msgspec.Struct):
     end_ns: int
     runtime_ns: int
     device_busy_ns: int
+    device_idle_ns: int
 
 
 class Warning(msgspec.Struct):
@@ -196,12 +198,14 @@ def _steps(view: TraceView) -> list[StepRow]:
     level = view.timeline.level("", every=True)
     steps = view.trace["steps"]
     keys = zip(steps["step"].tolist(), steps["rank"].tolist(), strict=True)
-    times = zip(step_lengths(steps).tolist(), steps["device_busy_ns"].tolist(), strict=True)
-    measured = dict(zip(keys, times, strict=True))
+    times = step_lengths(steps), steps["device_busy_ns"], steps["device_idle_ns"]
+    measured = dict(
+        zip(keys, zip(*(column.tolist() for column in times), strict=True), strict=True)
+    )
     rows = []
     for row, operation in enumerate(level.operations):
         step = StepId.of(operation.id)
-        length, busy = measured[step.step, step.rank]
+        measures = measured[step.step, step.rank]
         start, end = int(level.costs.start_ns[row]), int(level.costs.end_ns[row])
-        rows.append(StepRow(operation.id, *step, start, end, length, busy))
+        rows.append(StepRow(operation.id, *step, start, end, *measures))
     return rows

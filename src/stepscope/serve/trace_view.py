@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Mask
 from stepscope.errors import ServeError, TraceError
@@ -135,10 +136,8 @@ class TraceView:
         return steps.take(chosen & (steps["rank"] == rank))
 
     def wall_ns(self, rank: int, step: int | None) -> int:
-        """Total time of these steps, until the device work of the last one ends."""
-        steps = self.steps_of(rank, step)
-        length = int((steps["end_ns"] - steps["start_ns"]).sum())
-        return length + max(int((steps["device_end_ns"] - steps["end_ns"]).max(initial=0)), 0)
+        """The length of these steps together, that of their windows."""
+        return int(step_lengths(self.steps_of(rank, step)).sum())
 
     def line_costs(self, rank: int, step: int | None) -> tuple[list[LineCost], int]:
         """Cost of each source line in the chosen steps, and the number of steps."""

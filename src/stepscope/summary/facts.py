@@ -30,6 +30,8 @@ class StepTimes:
         inner: updates of the parameters in one call of a compiled program that loops over batches;
             0 if it loops an unknown number of times.
         inner_batches: gradients that such a loop adds up for each update; likewise.
+        device_busy_ms: mean busy time of the busiest device per step; None if none works.
+        device_idle_ms: the rest of the step.
     """
 
     numbers: list[int]
@@ -42,6 +44,8 @@ class StepTimes:
     warm_up: WarmUp | None
     inner: int = 1
     inner_batches: int = 1
+    device_busy_ms: float | None = None
+    device_idle_ms: float | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 
 from stepscope.annotate.device.host_idle import exposed_communication, python_time
 from stepscope.annotate.links.launch_sides import device_work
-from stepscope.annotate.steps.step_windows import step_lengths
+from stepscope.annotate.steps.step_windows import mean_device_ms, step_lengths
 from stepscope.annotate.steps.steps import ranks_with_steps
 from stepscope.arrays import Floats
 from stepscope.summary.device_time import devices_of
@@ -112,6 +112,7 @@ def _modules(selected: SelectedSteps, bounds: WorkBounds) -> list[Node]:
 
 def _step_times(selected: SelectedSteps) -> StepTimes:
     length = _lengths(selected.steps)
+    busy_ms, idle_ms = mean_device_ms(selected.steps)
     left_out = zip(
         selected.warm_up["step"].tolist(), _lengths(selected.warm_up).tolist(), strict=True
     )
@@ -124,6 +125,8 @@ def _step_times(selected: SelectedSteps) -> StepTimes:
         max_ms=float(length.max()),
         std_ms=float(length.std()),
         warm_up=next((WarmUp(*step) for step in left_out), None),
+        device_busy_ms=busy_ms,
+        device_idle_ms=idle_ms,
         **_inner_steps(selected),
     )
 

@@ -19,7 +19,9 @@ _MANY = 2**32  # more than a trace has steps
 def find_steps(index: Index) -> tuple[list[Operation], Costs]:
     """All steps, rank by rank, and what they cost; the CPU side is their range.
 
-    Pieces of a trace that count their steps alike, as when files were joined, are one step.
+    The device is busy as everywhere for a step: the busiest one in its window, whichever step
+    launched the work. Pieces of a trace that count their steps alike, as when files were joined,
+    are one step.
     """
     table = distinct_steps(index.trace["steps"])
     step_of = _step_of_events(index, table)
@@ -36,16 +38,18 @@ def find_steps(index: Index) -> tuple[list[Operation], Costs]:
         )
     ]
     costs = replace(on_cpu(costs, table), events=np.bincount(step_of[inside], None, len(table)))
-    return operations, replace(costs, work_ns=costs.cpu_ns)
+    busy = table["device_busy_ns"].astype(np.int64)
+    return operations, replace(costs, work_ns=costs.cpu_ns, device_ns=busy)
 
 
 def distinct_steps(steps: Table) -> Table:
     """The steps by rank and number, each from its first start to its last end."""
     key = steps["rank"].astype(np.int64) * _MANY + steps["step"]
     _, first, number = np.unique(key, return_index=True, return_inverse=True)
-    end = np.zeros(len(first), np.int64)
+    end, busy = np.zeros((2, len(first)), np.int64)
     np.maximum.at(end, number, steps["end_ns"])
-    return steps.take(first).with_columns(end_ns=end)
+    np.add.at(busy, number, steps["device_busy_ns"])
+    return steps.take(first).with_columns(end_ns=end, device_busy_ns=busy)
 
 
 def _step_of_events(index: Index, steps: Table) -> Ids:

@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
+from stepscope.annotate.steps.step_windows import mean_device_ms
 from stepscope.errors import ChangeError
 from stepscope.graph import (
     Graph,
@@ -50,6 +53,8 @@ class Prediction:
         assumptions: what has to hold.
         breakdown: before and after: only CPU, only device, both, neither, ms.
         critical_path: before and after, by stage and by module, ms.
+        device_busy_ms: measured busy time of the busiest device; None if none works.
+        device_idle_ms: the rest of the measured step.
         memory: the peak; None if it was not asked for, not recorded, or cannot be predicted.
     """
 
@@ -64,6 +69,8 @@ class Prediction:
     assumptions: tuple[str, ...]
     breakdown: dict[str, BusySides]
     critical_path: dict[str, dict[str, dict[str, float]]]
+    device_busy_ms: float | None = None
+    device_idle_ms: float | None = None
     memory: MemoryPrediction | None = None
 
     @property
@@ -107,6 +114,15 @@ class Baseline:
         return float(self.graph.window.measured_ns.mean()) / 1e6
 
     @cached_property
+    def device_ms(self) -> tuple[float | None, float | None]:
+        """Mean busy and idle time of the busiest device in the measured steps of a rank."""
+        steps, window = self.graph.trace["steps"], self.graph.window
+        ranks = np.unique(self.graph.threads["rank"])
+        return mean_device_ms(
+            steps.take(np.isin(steps["step"], window.steps) & np.isin(steps["rank"], ranks))
+        )
+
+    @cached_property
     def unexplained(self) -> float:
         """Share of the measured step that no known dependency explains."""
         return 1 - _step_ms(simulate(without_unexplained_delays(self.graph))) / self.measured_ms
@@ -145,6 +161,7 @@ class Baseline:
         requests = self._chosen(requests)
         time, after = self._time_with(requests)
         replayed, predicted = time.replayed_step_ms, time.predicted_step_ms
+        busy_ms, idle_ms = self.device_ms
         prediction = Prediction(
             measured_step_ms=self.measured_ms,
             replayed_step_ms=replayed,
@@ -157,6 +174,8 @@ class Baseline:
             assumptions=_assumptions(self.graph, requests, self.unexplained),
             breakdown={"before": self.breakdown, "after": breakdown(after)},
             critical_path={"before": self.critical_ms, "after": critical_ms(after)},
+            device_busy_ms=busy_ms,
+            device_idle_ms=idle_ms,
         )
         return prediction, after
 

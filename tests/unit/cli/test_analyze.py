@@ -40,13 +40,16 @@ def test_findings_in_sentences(trace: str) -> None:
     assert done.exit_code == 0
     assert f"waits.json   1 finding · {len(RULES)} rules · step time 1.00 ms" in done.output
     words = " ".join(done.output.split())
-    assert "critical The training loop waits for 50% of the step while a batch loads" in words
+    assert "critical The loop waits for 50% of the step while a batch loads" in words
     assert "saves up to 0.50 ms, 50% of the step" in words
     assert "what-if dataloader" in words
 
 
 def test_findings_as_json(trace: str) -> None:
     facts = json.loads(run(trace, "--json").output)
+    steps = facts["steps"]
+    assert (steps["numbers"], steps["mean_ms"]) == ([0, 1], 1.0)
+    assert (steps["device_busy_ms"], steps["device_idle_ms"]) == (None, None)  # without a device
     assert [(one["rule"], one["severity"]) for one in facts["findings"]] == [
         ("input_bound", "critical")
     ]

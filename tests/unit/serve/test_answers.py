@@ -53,9 +53,10 @@ def event(trace: TraceView, name: str) -> int:
 def test_one_begins_with_the_slowest_step(trace: TraceView) -> None:
     told = ask(trace, "overview")
     assert (told["start"], told["rank"], told["ranks"]) == ("s1.0", 0, [0])
-    assert [(one["id"], one["runtime_ns"], one["device_busy_ns"]) for one in told["steps"]] == [
-        ("s1.0", 100_000, 45_000),
-        ("s2.0", 30_000, 0),
+    keys = ("id", "runtime_ns", "device_busy_ns", "device_idle_ns")
+    assert [tuple(one[key] for key in keys) for one in told["steps"]] == [
+        ("s1.0", 100_000, 45_000, 55_000),
+        ("s2.0", 30_000, 0, 30_000),
     ]
 
 

@@ -644,3 +644,23 @@ def test_levels_opened_together_are_those_that_are_opened_one_by_one() -> None:
                 assert one.paths == alone.paths
                 assert one.costs.cpu_ns.tolist() == alone.costs.cpu_ns.tolist()
                 assert timeline.level("/".join(one.path), every) is one
+
+
+def test_a_step_is_as_busy_as_the_device_is_in_its_window() -> None:
+    """Work that a step launches may end in the next one's window, where it counts."""
+    timeline = Timeline(annotate(drawn_trace("""
+        main     |   0 100 | ProfilerStep#0
+        main     |  10  20 | cudaLaunchKernel | corr=1
+        stream 7 |  20  80 | gemm | corr=1
+        main     | 100 200 | ProfilerStep#1
+        main     | 110 115 | cudaLaunchKernel | corr=2
+        main     | 116 120 | cudaLaunchKernel | corr=3
+        stream 7 | 120 190 | gemm | corr=2
+        stream 8 | 150 260 | gemm | corr=3
+        main     | 200 300 | ProfilerStep#2
+        main     | 210 215 | cudaLaunchKernel | corr=4
+        stream 7 | 220 290 | gemm | corr=4
+    """)))  # fmt: skip
+    steps = timeline.trace["steps"]
+    assert timeline.level("").costs.device_ns.tolist() == steps["device_busy_ns"].tolist()
+    assert steps["device_busy_ns"].tolist() == [60_000, 140_000, 30_000]

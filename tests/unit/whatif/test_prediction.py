@@ -122,8 +122,9 @@ def test_the_command_answers_in_json_with_the_keys_of_the_design(file: Path) -> 
     assert list(answer) == [
         "measured_step_ms", "replayed_step_ms", "replay_error", "predicted_step_ms", "speedup",
         "range", "changes", "basis", "assumptions", "breakdown", "critical_path",
-        "memory",
+        "device_busy_ms", "device_idle_ms", "memory",
     ]  # fmt: skip
+    assert (answer["device_busy_ms"], answer["device_idle_ms"]) == pytest.approx((0.18, 0.02))
     assert answer["memory"] is None  # no allocation was recorded
     assert answer["measured_step_ms"] == 0.2
     assert answer["predicted_step_ms"] == 0.11
@@ -132,6 +133,8 @@ def test_the_command_answers_in_json_with_the_keys_of_the_design(file: Path) -> 
 def test_the_command_answers_in_text(file: Path) -> None:
     change = "scale:select=kind=gemm,factor=0.5"
     result = CliRunner().invoke(stepscope, ["whatif", str(file), change])
+    measured = "measured        0.200 ms per step, device busy 0.180 ms, idle 0.020 ms"
+    assert measured in result.stdout
     assert "predicted       0.110 ms, 1.82x (0.110 to 0.110 ms)" in result.stdout
     assert "only device                0.085       0.000" not in result.stdout
 

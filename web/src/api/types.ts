@@ -12,6 +12,8 @@ export interface StepRow {
   runtime_ns: number;
   /** Busy time of the busiest device in its window. */
   device_busy_ns: number;
+  /** Idle time of this device; both are 0 if none works. */
+  device_idle_ns: number;
 }
 
 /** What the trace holds. */
@@ -49,6 +51,10 @@ export interface StepTimes {
   inner: number;
   /** Gradients that such a loop adds up for each update; likewise. */
   inner_batches: number;
+  /** Mean busy time of the busiest device per step; None if none works. */
+  device_busy_ms: number | null;
+  /** The rest of the step. */
+  device_idle_ms: number | null;
 }
 
 /** What bounds the step. */

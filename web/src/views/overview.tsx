@@ -5,6 +5,7 @@ import type {
   Facts,
   Iterations,
   Overview,
+  StepRow,
   Update,
   Warning,
 } from "../api/types";
@@ -144,6 +145,13 @@ function deviceTitle({ device, name }: Device): string {
   return name ? `${kind} ${device}: ${name}` : `${kind} ${device}`;
 }
 
+/** The length of a step, and what its busiest device does in it. */
+function stepTitle(one: StepRow): string {
+  const device = `device busy ${duration(one.device_busy_ns)}, idle ${duration(one.device_idle_ns)}`;
+  const works = one.device_busy_ns + one.device_idle_ns > 0;
+  return `step ${one.step}: ${duration(one.runtime_ns)}${works ? `, ${device}` : ""}`;
+}
+
 /** Every step of the rank as a bar that opens it. */
 function Steps({ store, value }: { store: Store; value: Overview }): JSX.Element {
   const mine = value.steps.filter((one) => one.rank === value.rank);
@@ -158,7 +166,7 @@ function Steps({ store, value }: { store: Store; value: Overview }): JSX.Element
           type="button"
           class="step-bar"
           aria-pressed={path.split("/")[0] === one.id}
-          title={`step ${one.step}: ${duration(one.runtime_ns)}, device busy ${duration(one.device_busy_ns)}`}
+          title={stepTitle(one)}
           onClick={() => store.open(one.id)}
         >
           <span class="step-room" aria-hidden="true">

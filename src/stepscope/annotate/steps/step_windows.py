@@ -54,6 +54,14 @@ def follows(steps: Table) -> Mask:
     return result
 
 
+def mean_device_ms(steps: Table) -> tuple[float | None, float | None]:
+    """Mean busy and idle time of the busiest device per step, ms; None where no device works."""
+    busy, idle = steps["device_busy_ns"], steps["device_idle_ns"]
+    if not (busy.any() or idle.any()):
+        return None, None
+    return float(busy.mean()) / 1e6, float(idle.mean()) / 1e6
+
+
 def step_lengths(steps: Table) -> Times:
     """The length of each step: the length of its window, int64, ns, shape (steps,)."""
     return steps["window_end_ns"] - steps["window_start_ns"]
