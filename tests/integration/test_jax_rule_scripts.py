@@ -86,9 +86,9 @@ DEFECTS = (
 )
 
 
-def findings(folder: Path, defect: str) -> dict[str, Finding]:
+def findings(folder: Path, defect: str, text: str = SCRIPT) -> dict[str, Finding]:
     script, capture = folder / "train.py", folder / f"{defect}.stepscope"
-    script.write_text(SCRIPT)
+    script.write_text(text)
     subprocess.run(
         [sys.executable, "-m", "stepscope", "run", "--warmup", "4", "--steps", "4",
          "-o", capture, script, defect],
@@ -116,3 +116,56 @@ def test_the_rule_fires_with_its_line(rule: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("rule", DEFECTS)
 def test_the_rule_is_silent_without_the_defect(rule: str, clean: dict[str, Finding]) -> None:
     assert rule not in clean
+
+
+PRIVATE = """
+import sys
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+(UPDATE,) = sys.argv[1:]
+LAYERS, WIDTH, BATCH = 24, 128, 4
+
+
+def loss_of(weights, x):
+    for weight in weights:
+        x = jnp.tanh(x @ weight)
+    return (x**2).mean()
+
+
+def clipped(gradients):
+    norm = jnp.sqrt(sum((one**2).sum() for one in gradients))
+    return [one * jnp.minimum(1, 1 / norm) for one in gradients]
+
+
+def momentum_update(weight, mean, gradient):
+    mean = 0.9 * mean + gradient  # optimizer_loop
+    return weight - 0.1 * mean / (jnp.sqrt(mean**2) + 1e-8), mean  # optimizer_loop
+
+
+@jax.jit
+def train_step(weights, means, x):
+    of_each = jax.vmap(jax.grad(loss_of), in_axes=(None, 0))(weights, x)
+    gradients = [one.mean(0) for one in jax.vmap(clipped)(of_each)]
+    if UPDATE == "plain":
+        return [one - 0.1 * gradient for one, gradient in zip(weights, gradients)], means
+    made = [momentum_update(*one) for one in zip(weights, means, gradients)]
+    return [one for one, _ in made], [mean for _, mean in made]
+
+
+weights = [jnp.ones((WIDTH, WIDTH)) / WIDTH for _ in range(LAYERS)]
+means = [jnp.zeros((WIDTH, WIDTH)) for _ in range(LAYERS)]
+for _ in range(24):
+    weights, means = train_step(weights, means, np.ones((BATCH, WIDTH), np.float32))
+    jax.block_until_ready(weights)
+"""
+
+
+def test_clipping_gradients_of_single_examples_is_no_update(tmp_path: Path) -> None:
+    """24 weights with momentum take 48 small operations, without it 24."""
+    found = findings(tmp_path, "momentum", PRIVATE)
+    marked = [line for line in PRIVATE.splitlines() if "# optimizer_loop" in line]
+    evidence = found["optimizer_loop"].evidence
+    assert {PRIVATE.splitlines()[(one.line or 0) - 1] for one in evidence} == set(marked)
+    assert "optimizer_loop" not in findings(tmp_path, "plain", PRIVATE)

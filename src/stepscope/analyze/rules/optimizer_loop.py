@@ -25,6 +25,7 @@ LIBRARIES = {
     "transformers": "Set optim='adamw_torch_fused' in TrainingArguments.",
     "timm": "Run with --opt adamw and --opt-kwargs fused=True.",
 }
+_NOT_ELEMENTWISE = ("gemm", "convolution", "attention", "reduction")
 JAX = (
     "Update all weights as one vector (wrap the optimizer in optax.flatten), and keep the update "
     "inside the jax.jit of the step."
@@ -38,7 +39,9 @@ def optimizer_loop(context: RuleContext) -> Iterator[Finding]:
     device: launches fewer kernels), if nothing marks the optimizer, and if its class has no faster
     implementation. Gradient clipping does not count if the update itself is marked, nor do LBFGS,
     which updates all parameters as one vector, and SparseAdam, for whose gradients there is no
-    other.
+    other. In a program of XLA only elementwise operations that take a weight, or what the optimizer
+    keeps of it, count: one vector of all weights changes nothing for norms, clipping and sums over
+    the gradients of single examples.
     """
     updates = context.find(_UPDATE)
     if not len(updates):
@@ -70,7 +73,8 @@ def _slow_update(
     calls = context.find(stage="optimizer", category="cpu_op", inside=updates)
     rows = context.innermost_operators(calls)
     kernels = context.find(stage="optimizer", category="kernel", on_device=True, inside=updates)
-    work, unit = (kernels, "kernels") if context.has_device else (rows, "operators")
+    all_work, unit = (kernels, "kernels") if context.has_device else (rows, "operators")
+    work = _of_weights(context, all_work)
     if context.calls(work) < MANY:
         return
     looped = not len(context.find(_FOREACH, stage="optimizer", inside=updates))
@@ -82,9 +86,19 @@ def _slow_update(
         f"{_subject(names)} the weights {_form(context, looped)}: {number} per step.",
         advice,
         work,
-        _gain(context, names, work, updates),
+        _gain(context, names, work, updates, partly=len(work) < len(all_work)),
         patch=context.patch("optimizer", (*names, "")[0], **_options(context, names)),
     )
+
+
+def _of_weights(context: RuleContext, rows: Rows) -> Rows:
+    """Those of XLA's operations that update weights or their state; all where that is unknown."""
+    inputs, events = context.trace["inputs"], context.events
+    of_argument = inputs["first"][inputs.text("argument").codes >= 0]
+    takes = np.isin(events["origin"][rows], of_argument)
+    if not takes.any():
+        return rows
+    return rows[takes & ~events.text("kind").mask(*_NOT_ELEMENTWISE)[rows]]
 
 
 def _subject(names: tuple[str, ...]) -> str:
@@ -133,7 +147,13 @@ def _options(context: RuleContext, names: tuple[str, ...]) -> dict[str, str | No
     return {"foreach": "True"} if names and names[0] in FOREACH and context.has_device else {}
 
 
-def _gain(context: RuleContext, names: tuple[str, ...], work: Rows, updates: Rows | None) -> Gain:
+def _gain(
+    context: RuleContext, names: tuple[str, ...], work: Rows, updates: Rows | None, partly: bool
+) -> Gain:
+    """What a fused update saves; `partly` is whether the stage does more than `work`."""
+    if partly:
+        ms = context.spans(work).total() / 1e6 / context.step_count
+        return context.without(work, ms, "at most the time of the update")
     evidence = work if updates is None else updates
     if (not names or names[0] in FUSIBLE) and context.whatif("fused_optimizer"):
         return context.gain(evidence, "fused_optimizer")
