@@ -31,7 +31,8 @@ class CpuSide:
     """Tasks of the CPU threads, and indices of tasks with a special role.
 
     Attributes:
-        main: tracks.id of the training loop's thread.
+        main: tracks.id of the training loop's thread; of the busiest stream, if the file has no CPU
+            events: steps then follow one another at the pace of its work.
         rows: the CPU events of the window.
         pieces: the tasks.
         waits: pairs of a waiting call and the device work that it waits for.
@@ -93,8 +94,9 @@ class CpuSide:
 
 def cut_cpu(trace: Trace, window: Window, work: WindowWork) -> CpuSide:
     """The CPU's tasks in a window, cut where steps begin and where threads wait or hand over."""
-    main = _main_track(trace, window.rank)
     rows = host_events(trace, window)
+    is_missing = not len(rows) and len(work.event) > 0
+    main = _busiest_stream(work) if is_missing else _main_track(trace, window.rank)
     waits = find_waits(trace, rows, work)
     calls, until = _wait_ends(trace, waits, work)
     bursts = find_bursts(trace, rows, main)
@@ -138,6 +140,10 @@ def _main_track(trace: Trace, rank: int) -> int:
         return main_track(trace)
     ranks = trace["tracks"]["rank"][trace.events["track"]]
     return main_track(trace.with_table(trace.events.take(ranks == rank)))
+
+
+def _busiest_stream(work: WindowWork) -> int:
+    return int(np.bincount(work.track, work.end_ns - work.start_ns).argmax())
 
 
 def _wait_ends(trace: Trace, waits: Waits, work: WindowWork) -> tuple[Ids, Times]:

@@ -67,6 +67,28 @@ def find_delays(trace: Trace, cpu: CpuSide, work: WindowWork, begins_ns: int) ->
     )
 
 
+def paced_by_stream(work: WindowWork, delays: Delays, main: int) -> Delays:
+    """Delays where the file has no CPU events: each stream follows the work of the main one.
+
+    What the CPU did is unknown, and on the main stream its delays stay. Other work starts as long
+    after the latest work there that began before it, as it was measured to.
+    """
+    of_main, others = np.flatnonzero(work.track == main), np.flatnonzero(work.track != main)
+    at = np.searchsorted(work.start_ns[of_main], work.start_ns[others], side="right") - 1
+    target, source = others[at >= 0], of_main[at[at >= 0]]
+    gap = delays.gap_ns.copy()
+    gap[target[~work.first[target]] - 1] = 0
+    return Delays(
+        call=np.full(len(work.event), -1, np.int64),
+        launch_lag_ns=np.zeros(len(work.event), np.int64),
+        gap_ns=gap,
+        earliest_ns=delays.earliest_ns,
+        source=source,
+        target=target,
+        wait_lag_ns=work.start_ns[target] - work.end_ns[source],
+    )
+
+
 def _calls(cpu: CpuSide, work: WindowWork, latency: int) -> tuple[Ids, Times]:
     """The CPU task that launched each device operation, or -1, and when that task began.
 

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.range_names import MODULE_FRAME, MODULE_RANGE
 from stepscope.arrays import Codes8, Ids, Mask
@@ -31,6 +32,7 @@ class Index:
         last: position of the last event inside each event (its own if none), int64, (events,).
         launch: the event that launched each event, -1 where none, int64, (events,).
         launched: ids of launched device work in the order of their launches, int64.
+        on_device: device work, also without a known launch, bool, (events,).
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -48,7 +50,7 @@ class Index:
         self.launched: Ids = work[np.argsort(self.place[self.launch[work]], kind="stable")]
         self._launch_places: Ids = self.place[self.launch[self.launched]]
         self.rank: Ids = trace["tracks"]["rank"][self.track].astype(np.int64)
-        self.on_device: Mask = self.launch >= 0
+        self.on_device: Mask = device_work(trace) | (self.launch >= 0)
         self.launches_itself = np.zeros(len(self.launch), np.bool_)
         self.launches_itself[self.launch[work]] = True
 

@@ -38,10 +38,13 @@ def find_stages(index: Index, step: int, rank: int) -> Stages:
     around the whole step does, is passed: what is inside it is placed instead.
     """
     stages = index.trace["stages"]
-    runs = np.flatnonzero((stages["step"] == step) & (stages["rank"] == rank))
-    table = stages.take(runs)
     of_step = (index.events["step"] == step) & (index.rank == rank)
     rows = np.flatnonzero(of_step & ~index.on_device)
+    shown = (stages["step"] == step) & (stages["rank"] == rank)
+    if not len(rows):  # a file without the CPU's side: its stages have no time there
+        shown &= stages["start_ns"] == stages["end_ns"]
+    runs = np.flatnonzero(shown)
+    table = stages.take(runs)
     placed, track = _placed(index, rows, table)
     run = np.full(len(index.events), -1, np.int64)
     run[rows] = placed
@@ -50,7 +53,8 @@ def find_stages(index: Index, step: int, rank: int) -> Stages:
     operations, costs = _stage_operations(index, table, runs, top, top_run, track)
     left = rows[placed < 0]
     spanning = left[~_is_around(index, left)]
-    unstaged = np.concatenate([spanning, _launched(index, left, spanning)])
+    lone = np.setdiff1d(np.flatnonzero(of_step & index.on_device & (index.launch < 0)), work)
+    unstaged = np.concatenate([spanning, _launched(index, left, spanning), lone])
     return Stages(operations, costs, index.in_order(unstaged), len(left) - len(spanning))
 
 

@@ -250,7 +250,7 @@ class Timeline:
         if operation.kind == "step":
             step, rank = self.trace.events["step"][event], self.index.rank[event]
             return operation.id == str(StepId(step, rank))
-        launched = self.index.on_device[event] and event not in operation.rows
+        launched = self.index.launch[event] >= 0 and event not in operation.rows
         at = self.index.place[self.index.launch[event] if launched else event]
         first, end = self.index.inside(operation.rows)
         return bool(((first <= at) & (at < end)).any())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from drawn import graph_of, links, starts, step_us, tasks
 
@@ -49,6 +51,30 @@ def test_work_of_one_stream_runs_in_its_order() -> None:
     """)
     assert tasks(graph, "stream 7") == [("first", 40, 2), ("second", 8, 0)]
     assert starts(graph)["second"] == 62
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_steps_of_kernels_alone_follow_the_work_of_the_busiest_stream(seed: int) -> None:
+    graph = graph_of(kernels_alone(random.Random(seed)))
+    measured = graph.window.measured_ns / 1000
+    assert step_us(graph) == measured.tolist()
+    chosen = select(graph, name="sgemm")
+    saved = graph.tasks["duration_ns"][chosen].sum() / 2000
+    after = sum(step_us(scale(graph, chosen, 0.5)))
+    assert after == pytest.approx(measured.sum() - saved, abs=0.01 * len(measured))
+
+
+def kernels_alone(drawn: random.Random) -> str:
+    """Five steps of the same kernels on a busy stream, and copies on others that never delay it."""
+    lines, at = [], 0
+    for name in ("embed", "sgemm", "relu", "sgemm", "softmax") * 5:
+        length = drawn.randint(20, 40)
+        lines.append(f"stream 7 | {at} {at + length} | {name}")
+        lines += [
+            f"stream {other} | {at + 2} {at + 9} | copy" for other in range(8, drawn.randint(8, 11))
+        ]
+        at += length + drawn.choice([0, 3, 50])
+    return "\n".join(lines)
 
 
 def test_a_device_synchronization_waits_for_the_last_work_of_every_stream() -> None:

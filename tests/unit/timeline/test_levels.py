@@ -544,7 +544,19 @@ def test_an_empty_trace_has_an_empty_level() -> None:
 def test_work_that_nothing_launched_is_in_the_step_in_which_it_runs() -> None:
     timeline = drawn("stream 7 | 0 10 | sgemm")
     assert timeline.level().costs.events.tolist() == [1]
-    assert timeline.path_of(0) == "s0.0/t0/e0"
+    assert timeline.path_of(0) == "s0.0/e0"
+
+
+def test_a_step_of_kernels_alone_holds_them_and_no_time_of_a_cpu() -> None:
+    timeline = drawn("""
+        stream 7 |  0 10 | sgemm
+        stream 7 | 12 20 | relu
+        stream 9 |  5 15 | ncclDevKernel_AllReduce
+    """)
+    level = timeline.level("s0.0")
+    assert names(level) == ["sgemm", "ncclDevKernel_AllReduce", "relu"]
+    assert level.costs.device_ns.tolist() == [10_000, 10_000, 8_000]
+    assert level.costs.cpu_ns.tolist() == [0, 0, 0]
 
 
 def test_all_levels_below_an_operation_at_once() -> None:
