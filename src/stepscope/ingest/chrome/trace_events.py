@@ -25,6 +25,7 @@ from stepscope.ingest.chrome.instant_events import (
 from stepscope.ingest.chrome.metadata import metadata_of
 from stepscope.ingest.chrome.record_chunk import chunk_of
 from stepscope.ingest.chrome.record_columns import RecordColumns
+from stepscope.ingest.chrome.repeated_events import drop_repeated_events
 from stepscope.ingest.chrome.slices import event_columns, slices_of
 from stepscope.ingest.chrome.track_table import track_columns
 from stepscope.ingest.chrome.uncategorized import streams_by_label
@@ -59,6 +60,7 @@ def _read_parts(file: BinaryIO, gzipped: bool, progress: Progress) -> Parts:
 
 def _parts(recorded: EventColumns, properties: Mapping[str, Any]) -> Parts:
     """The input of the trace builder."""
+    drop_repeated_events(recorded)
     metadata = metadata_of(properties, recorded.log)
     streams = streams_by_label(recorded)
     slices = slices_of(recorded)
