@@ -463,6 +463,36 @@ def test_targets_after_the_last_model_call_are_loss() -> None:
     assert (found["aten::max"], found["aten::sub"]) == ("loss", "loss")
 
 
+@pytest.mark.parametrize(
+    ("inside", "after", "stage"),
+    [
+        ("aten::cdist", "aten::sub | seq=2", "loss"),
+        ("aten::_to_copy", "aten::sub | seq=2", "loss"),
+        ("aten::lerp_", "aten::sub | seq=2", "other"),  # updates an average of the weights
+        ("aten::copy_", "aten::sub | seq=2", "other"),  # copies them
+        ("aten::argmax", "aten::relu", "other"),  # a metric: no loss comes after it
+    ],
+)
+def test_a_block_without_gradients_that_the_loss_goes_on_from(
+    inside: str, after: str, stage: str
+) -> None:
+    """Detection matches predictions with targets there."""
+    trace = staged(f"""
+        main |   0 200 | ProfilerStep#1
+        main |  10  30 | stepscope.module:
+        main |  12  18 | aten::mm | seq=1
+        main |  32  38 | aten::log | seq=4
+        main |  40  60 | stepscope.block: match (train.py:9)
+        main |  42  50 | {inside}
+        main |  70  75 | {after}
+        main | 105 110 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+        main | 120 140 | Optimizer.step#SGD.step
+    """)
+    found = of_events(trace, "stage")
+    assert (found["aten::log"], found[inside]) == ("loss", stage)
+    assert found["stepscope.block: match (train.py:9)"] == stage
+
+
 def test_a_block_around_the_first_model_call_is_forward() -> None:
     """A critic's step: the generator runs without gradients."""
     trace = staged("""

@@ -9,6 +9,7 @@ import numpy as np
 
 from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.links.launches import launch_of
+from stepscope.annotate.names.autograd_marks import is_forward
 from stepscope.annotate.names.communication_names import is_communication_call
 from stepscope.annotate.names.range_names import CODE
 from stepscope.annotate.steps.eval_calls import mark_eval_calls
@@ -185,10 +186,32 @@ def _assign_loss(known: _KnownStages, ahead: Mask, marked: bool, result: Codes8)
     result[after & known.names.where(is_communication_call)] = CODE["other"]
     # A user's range with another name is something else.
     ranges = after & known.categories.mask("annotation") & ~_with_forward(known)
+    ranges &= ~_prepare_loss(known, after)
     result[after & _in_ranges(known, ranges)] = CODE["other"]
     seed = np.flatnonzero(after & known.names.mask(_SEED))[-1:]
     if len(seed) and known.start[after].max() <= known.end[seed[0]]:
         result[after & (known.start >= known.start[seed[0]])] = CODE["backward"]
+
+
+def _prepare_loss(known: _KnownStages, after: Mask) -> Mask:
+    """Blocks without gradients that the loss goes on from, and that change nothing in place.
+
+    Such as the matching of predictions and targets in detection; metrics come after the loss.
+    """
+    blocks = after & known.names.where(lambda name: name.startswith(_BLOCK))
+    recorded = known.start[after & is_forward(known.events, known.rows)]
+    updates = np.sort(known.start[is_update(known.events, known.rows) | _copies(known)])
+    changes = np.searchsorted(updates, known.end) > np.searchsorted(updates, known.start)
+    result: Mask = blocks & ~changes & (known.end <= recorded.max(initial=-1))
+    return result
+
+
+def _copies(known: _KnownStages) -> Mask:
+    """Tensors that the program itself copies over others, as a second model's parameters."""
+    parent = known.events["parent"][known.rows]
+    called = (parent >= 0) & known.events.text("category").mask("cpu_op")[parent]
+    result: Mask = known.names.mask("aten::copy_") & ~called
+    return result
 
 
 def _updates_by_hand(known: _KnownStages, ahead: Mask) -> Mask:
