@@ -42,7 +42,7 @@ class SourceFile(msgspec.Struct):
 
 
 class Sources(msgspec.Struct):
-    """The source files, first those that can be read, then the costliest.
+    """The source files: first those that can be read, the user's before libraries', by cost.
 
     Attributes:
         per: what times are of: mean a step, or the whole recording.
@@ -117,8 +117,12 @@ def sources(view: TraceView, query: Query) -> Sources:
     for cost in costs:
         by_file.setdefault(cost.place.file, []).append(cost)
     files = [_file(view, name, lines, steps) for name, lines in by_file.items()]
-    files.sort(key=lambda file: (not file.readable, -max(file.cpu_ms, file.device_ms)))
+    files.sort(key=_place)
     return Sources(files, _per(view, query))
+
+
+def _place(file: SourceFile) -> tuple[bool, bool, float]:
+    return not file.readable, file.installed, -max(file.cpu_ms, file.device_ms)
 
 
 def source(view: TraceView, query: Query) -> Source:

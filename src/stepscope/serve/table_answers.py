@@ -12,7 +12,7 @@ from stepscope.roofline import rates_of
 from stepscope.serve.overview_answers import summary_of
 from stepscope.serve.request_parameters import Query
 from stepscope.serve.trace_view import TraceView
-from stepscope.summary.facts import Kernel, Node, Summary
+from stepscope.summary.facts import Kernel, Node, Summary, busiest_ms
 from stepscope.summary.work_table import WorkOfName, work_by_name
 from stepscope.typed_data import convert
 
@@ -74,12 +74,18 @@ class Modules(msgspec.Struct):
 
     Attributes:
         steps: numbers of the steps that times are means of.
+        step_ms: their mean length.
         evidence: how modules were found.
+        rest_cpu_ms: the rest of a step, in which no module runs on the CPU.
+        rest_device_ms: busy time of the device that computes longest, of no module.
     """
 
     rank: int
     steps: list[int]
+    step_ms: float
     evidence: str
+    rest_cpu_ms: float
+    rest_device_ms: float
     tree: list[ModuleNode]
 
 
@@ -180,8 +186,16 @@ def modules(view: TraceView, query: Query) -> Modules:
         step: number of one step; by default means over all steps except warm-up.
     """
     summary = summary_of(view, query)
-    tree = _module_nodes(summary.modules)
-    return Modules(summary.rank, summary.steps.numbers, summary.modules_evidence, tree)
+    step_ms, busy_ms, roots = summary.steps.mean_ms, busiest_ms(summary.devices), summary.modules
+    return Modules(
+        rank=summary.rank,
+        steps=summary.steps.numbers,
+        step_ms=step_ms,
+        evidence=summary.modules_evidence,
+        rest_cpu_ms=max(step_ms - sum(root.cpu_ms for root in roots), 0.0),
+        rest_device_ms=max(busy_ms - sum(root.device_ms for root in roots), 0.0),
+        tree=_module_nodes(roots),
+    )
 
 
 def kernels(view: TraceView, query: Query) -> Kernels:

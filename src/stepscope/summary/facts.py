@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,6 +92,12 @@ class Device:
         copying = self.copying_ms if self.copying_ms >= _NOTED_COPIES * self.window_ms else 0.0
         parts = {"computing": self.computing_ms - copying, **self.idle_ms}
         return parts | {"copying": copying} if copying else parts
+
+
+def busiest_ms(devices: Sequence[Device]) -> float:
+    """Busy time per step of the device that computes longest; 0 without devices."""
+    device = max(devices, key=lambda device: device.computing_ms, default=None)
+    return device.computing_ms + device.idle_ms["communication"] if device else 0.0
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.summary.facts import Node, Summary
+from stepscope.summary.facts import Node, Summary, busiest_ms
 from stepscope.summary.numbers import count, ms, percent
 from stepscope.summary.text_tables import WIDE, bar_for, plain_table, stage_words
 
@@ -136,7 +136,4 @@ def _is_wrapper(node: Node) -> bool:
 
 def _work_ms(summary: Summary) -> float:
     """All work of a step: busy time of the device that computes longest, or the step itself."""
-    device = max(summary.devices, key=lambda device: device.computing_ms, default=None)
-    if device is None:
-        return summary.steps.mean_ms
-    return device.computing_ms + device.idle_ms["communication"]
+    return busiest_ms(summary.devices) if summary.devices else summary.steps.mean_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -195,6 +196,19 @@ def test_the_model_tree_names_the_modules_of_each_node(net: TraceView) -> None:
     assert (inner["name"], inner["modules"], inner["forward_device_ms"]) == ("fc", [1], 0.02)
 
 
+def test_shares_of_modules_are_of_the_step_and_the_rest_of_it_is_known() -> None:
+    text = """
+        main |  0 100 | ProfilerStep#1
+        main | 10  15 | stepscope.module:
+        main | 11  14 | aten::mm
+    """
+    told = ask(opened(text, {"name": "net", "class": "Net"}), "modules")
+    (root,) = told["tree"]
+    times = told["step_ms"], root["forward_cpu_ms"], told["rest_cpu_ms"]
+    assert times == pytest.approx((0.1, 0.005, 0.095))
+    assert told["rest_device_ms"] == 0
+
+
 def test_copies_of_a_block_can_be_told_apart() -> None:
     block = {"class": "Block", "children": [{"name": "fc", "class": "Linear"}]}
     model = {
@@ -335,6 +349,20 @@ def test_the_files_that_a_trace_names(net: TraceView) -> None:
     assert [(one["file"], one["readable"], one["lines"]) for one in files] == [
         ("/p/train.py", False, 1),
         ("/p/net.py", False, 2),
+    ]
+
+
+def test_files_of_installed_packages_come_after_the_users(tmp_path: Path) -> None:
+    files = [tmp_path / "train.py", tmp_path / "site-packages" / "library.py"]
+    inner = {"name": "fc", "class": "Linear", "call_file": str(files[0]), "call_line": 1}
+    outer = {"name": "net", "class": "Net", "file": str(files[1]), "line": 1}
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("pass\n")
+    told = ask(opened(NET, {**outer, "children": [inner]}), "sources")["files"]
+    assert [(one["file"], one["installed"]) for one in told] == [
+        (str(files[0]), False),
+        (str(files[1]), True),
     ]
 
 

@@ -791,8 +791,14 @@ export interface Modules {
   rank: number;
   /** Numbers of the steps that times are means of. */
   steps: number[];
+  /** Their mean length. */
+  step_ms: number;
   /** How modules were found. */
   evidence: string;
+  /** The rest of a step, in which no module runs on the CPU. */
+  rest_cpu_ms: number;
+  /** Busy time of the device that computes longest, of no module. */
+  rest_device_ms: number;
   tree: ModuleNode[];
 }
 
@@ -1687,7 +1693,7 @@ export interface SourceFile {
   lines: number;
 }
 
-/** The source files, first those that can be read, then the costliest. */
+/** The source files: first those that can be read, the user's before libraries', by cost. */
 export interface Sources {
   files: SourceFile[];
   /** What times are of: mean a step, or the whole recording. */

@@ -2,7 +2,7 @@ import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import type { Modules, ModuleNode } from "../api/types";
-import { count, grouped, milliseconds } from "../base/format";
+import { count, grouped, milliseconds, percent } from "../base/format";
 import { cpuOf, deviceOf, hottestOf, leavesOf, slowestLayer } from "../model/modules";
 import { sum } from "../model/table/field";
 import { perStore } from "../state/per_store";
@@ -45,7 +45,7 @@ function Tree({ store, value }: { store: Store; value: Modules }): JSX.Element {
   const unfold = (node: ModuleNode): void => {
     unfolded.value = new Set([...unfolded.value, node.path]);
   };
-  const columns = useMemo(() => columnsOf(value.tree, shows, unfold), [value]);
+  const columns = useMemo(() => columnsOf(value, shows, unfold), [value]);
   const views = useMemo(() => viewsOf(value.tree, unfolded.value), [value, unfolded.value]);
   // What holds many modules, such as a stage, marks them but opens nothing.
   const first = marked.size <= FEW ? [...marked][0] : undefined;
@@ -68,11 +68,21 @@ function Tree({ store, value }: { store: Store; value: Modules }): JSX.Element {
           <span class="dim">
             by {EVIDENCE[value.evidence] ?? value.evidence} · {shows.device ? "" : "CPU time, "}
             {overSteps(value.steps)}
+            {restText(value, shows)}
           </span>
         }
       />
     </div>
   ); // prettier-ignore
+}
+
+const LEAST_REST = 0.01;
+
+/** How much of a step belongs to no module; empty if hardly anything does. */
+function restText(value: Modules, shows: Shows): string {
+  const rest = shows.longer === deviceOf ? value.rest_device_ms : value.rest_cpu_ms;
+  const share = rest / (value.step_ms || 1);
+  return share < LEAST_REST ? "" : ` · no module: ${percent(share)} of the step`;
 }
 
 const keyOf = (node: ModuleNode): string => node.path || node.name;
@@ -186,13 +196,12 @@ function showsOf(tree: readonly ModuleNode[]): Shows {
 
 /** Each phase has a column for each side; without a device there is one side. */
 function columnsOf(
-  tree: readonly ModuleNode[],
+  value: Modules,
   shows: Shows,
   unfold: (node: ModuleNode) => void,
 ): Column<ModuleNode>[] {
-  const hottest = hottestOf(tree);
-  const whole = tree.reduce((total, one) => total + shows.longer(one), 0) || 1;
-  const share: Cost = (node) => shows.longer(node) / whole;
+  const hottest = hottestOf(value.tree);
+  const share: Cost = (node) => shows.longer(node) / (value.step_ms || 1);
   const phases: [string, Cost, Cost][] = [
     ["forward", (node) => node.forward_cpu_ms, (node) => node.forward_device_ms],
     ["backward", (node) => node.backward_cpu_ms, (node) => node.backward_device_ms],
@@ -228,8 +237,8 @@ function columnsOf(
       total: sum((node) => node.calls),
     }),
     ...shown.flatMap(([name, cpu, device]) => phaseColumns(name, cpu, shows.device ? device : null)),
-    numberColumn("share", "share", share, shareText, {
-      hint: `of the model's ${shows.longer === deviceOf ? "device" : "CPU"} time`,
+    numberColumn("share", "of step", share, shareText, {
+      hint: `${shows.longer === deviceOf ? "device" : "CPU"} time, of the step's length`,
       total: sum(share),
     }),
     ...(shows.parameters
