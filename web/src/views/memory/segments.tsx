@@ -14,7 +14,7 @@ import { Table } from "../../widgets/table/table";
 import { fileName } from "../file_name";
 import { reader } from "./areas";
 
-const MAP = { width: 180, height: 12 };
+const MAP = { width: 130, height: 12 }; // so that all columns fit into half of 1024 px
 
 /** The segments of the caching allocator at the chosen moment, and the holes in them. */
 export function Segments(props: {
