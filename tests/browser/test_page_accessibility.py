@@ -77,6 +77,17 @@ def test_what_opens_above_the_panes_is_accessible(
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_a_stale_link_shows_is_accessible(
+    workbench: Workbench, resnet_url: str, theme: str
+) -> None:
+    workbench.page.emulate_media(color_scheme=theme)
+    workbench.open(resnet_url, "#path=s99.0/t1", shown=".error-line")
+    workbench.page.get_by_role("button", name="Go to the trace").wait_for()
+    assert violations(workbench.page) == []
+    workbench.problems.clear()  # the refusal of the stale path
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("trace", ["rank0_act_checkpoint", "tiny"])
 def test_panes_of_other_traces_are_accessible(
     workbench: Workbench, several_url: str, trace: str, theme: str
