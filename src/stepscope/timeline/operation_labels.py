@@ -31,7 +31,7 @@ _RULES: tuple[_Rule, ...] = (
      lambda found: found[1]),
     (re.compile(r"^stepscope\.optimizer: (.+)$"), lambda found: found[1]),
     (re.compile(r"^Optimizer\.\w+#(.+)$"), lambda found: found[1]),
-    (re.compile(r"^(enumerate\((?:DataLoader|grain|tf\.data)\))#.*$"), lambda found: found[1]),
+    (re.compile(r"^(enumerate\((?:DataLoader|grain|tf\.data|keras)\))#"), lambda found: found[1]),
     (re.compile(r"^#+ *(.*?) *#+$"), lambda found: found[1]),
 )  # fmt: skip
 

@@ -199,3 +199,33 @@ def test_in_any_loop_every_step_holds_its_own_executions(seed: int) -> None:
     found = of_events(find_steps(link_launches(marked)), "step")
     expected = {name: step if step < steps else None for name, step in truth.items()}
     assert {name: found[name] for name in truth} == expected
+
+
+CUT_OFF = ["main | 302 305 | CommonPjRtLoadedExecutable::ExecuteHelperOnSingleDevice | cat=runtime"]
+
+
+def test_a_run_whose_call_the_recording_ended_in_belongs_to_no_other() -> None:
+    """The recorder stops in a call, which then has no event: its run is left over."""
+    found = linked(
+        *(call("update", 100 * k, 100 * k + 5) for k in range(3)), CUT_OFF,
+        *(run("update", 70 + k, 100 * k + 3, 100 * k + 60) for k in range(4)),
+    )  # fmt: skip
+    assert [found[f"dot-update-{70 + k}"] for k in range(4)] == [0, 100, 200, UNKNOWN]
+
+
+def test_the_call_that_the_recording_ended_in_may_not_have_run() -> None:
+    """Then the run without a call is the first one."""
+    found = linked(
+        *(call("update", 100 * k + 50, 100 * k + 55) for k in range(3)), CUT_OFF,
+        *(run("update", 70 + k, 100 * k, 100 * k + 40) for k in range(4)),
+    )  # fmt: skip
+    assert [found[f"dot-update-{70 + k}"] for k in range(4)] == [BEFORE_RECORDING, 50, 150, 250]
+
+
+def test_runs_may_be_left_over_at_both_ends() -> None:
+    found = linked(
+        *(call("update", 100 * k + 50, 100 * k + 55) for k in range(2)), CUT_OFF,
+        *(run("update", 70 + k, 100 * k, 100 * k + 40) for k in range(3)),
+        run("update", 73, 303, 340),
+    )  # fmt: skip
+    assert [found[f"dot-update-{70 + k}"] for k in range(4)] == [BEFORE_RECORDING, 50, 150, UNKNOWN]

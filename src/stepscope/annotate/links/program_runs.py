@@ -8,7 +8,7 @@ a program's run to its call, the strongest first:
 - nesting: a small program runs inside its call;
 - order: the k-th other run of a function belongs to its k-th other call. Runs without a call were
   called before the recording began: those that the calls leave over, and those that began before
-  the call that would be theirs.
+  the call that would be theirs. The last call may have no event, if the recording ended in it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from stepscope.annotate.names.compiled_calls import called_function, is_compiled
 from stepscope.annotate.names.named_scopes import scope_of
 from stepscope.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
 from stepscope.trace.nesting import inherit
+from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 UNKNOWN, BEFORE_RECORDING = -1, -2
@@ -66,6 +67,7 @@ class _Calls:
         of: the call in which each event is, itself included, -1 if none; int32, shape (events,).
         rows: their events, in order of start.
         on_track: events on the threads of calls, bool, shape (events,).
+        cut_off: when the calls began to execute in which the recording ended, ns.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -75,6 +77,15 @@ class _Calls:
         self.of = _without_repeats(events["parent"], events["name"], inner)
         self.rows = _that_execute(trace, self.of)
         self.on_track: Mask = np.isin(events["track"], np.unique(events["track"][is_call]))
+        self.cut_off = self._cut_off(events)
+
+    def _cut_off(self, events: Table) -> Times:
+        """What executes a program outside of any call, after all calls, was in one itself."""
+        last = events["start_ns"][self.rows].max(initial=np.iinfo(np.int64).min)
+        executes = events.text("name").where(lambda name: bool(_EXECUTES.search(name)))
+        alone = executes & self.on_track & (self.of < 0) & (events["start_ns"] > last)
+        result: Times = events["start_ns"][alone & ~np.append(alone, False)[events["parent"]]]
+        return result
 
 
 def _without_repeats(parent: Ids32, name: IntArray, call: Ids32) -> Ids32:
@@ -144,7 +155,10 @@ def _link_by_order(trace: Trace, calls: _Calls, rows: Ids, run: Rows, call: Ids3
         waiting = np.flatnonzero((call == UNKNOWN) & (function == name))
         waiting = waiting[np.argsort(start[waiting], kind="stable")]
         left = calls.rows[free & (called == name)]
-        call[waiting] = _in_order(start[waiting], left, events["start_ns"][left])
+        begin, called_at = start[waiting], events["start_ns"][left]
+        own = calls.cut_off[calls.cut_off <= begin.max()][: max(len(begin) - len(left), 0)]
+        left = np.append(left, np.full(len(own), UNKNOWN))
+        call[waiting] = _in_order(begin, left, np.append(called_at, own))
 
 
 def _functions(trace: Trace, rows: Ids, run: Rows, count: int) -> IntArray:

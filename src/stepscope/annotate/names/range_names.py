@@ -30,7 +30,7 @@ _RULES = tuple(
         ("cpu_op", r"^(?!aten::|prim::)\w*Backward\d*$|^CompiledFunctionBackward|^AccumulateGrad$",
          "backward"),
         ("cpu_op", r"^aten::(\w*_loss|nll_loss\w*|binary_cross_entropy\w*|kl_div)$", "loss"),
-        ("annotation cpu_op", r"^enumerate\((DataLoader|grain|tf\.data)\)", "data_loading"),
+        ("annotation cpu_op", r"^enumerate\((DataLoader|grain|tf\.data|keras)\)", "data_loading"),
         ("annotation cpu_op", r"^Optimizer\.zero_grad", "zero_grad"),
         ("annotation cpu_op", r"^Optimizer\.step|^stepscope\.optimizer: ", "optimizer"),
         ("annotation", _PIPELINE + r"\d+F\d*$|" + _CHUNK + r"(F|fwd)\)$", "forward"),

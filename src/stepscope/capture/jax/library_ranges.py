@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from stepscope.capture.patch import replace
+from stepscope.capture.patch import replace, shadow_builtin
 
 # Name as torch.profiler gives it; module and class of iterators, with all classes derived from it.
 _LOADERS = (
@@ -25,6 +25,8 @@ _LOADERS = (
     ("tf.data", "tensorflow.python.data.ops.iterator_ops", "OwnedIterator"),
     ("tf.data", "tensorflow.python.data.ops.dataset_ops", "NumpyIterator"),
 )
+# Asks for each batch by the built-in `next`, whatever loads it: arrays, datasets, generators.
+_KERAS = "keras.src.backend.jax.trainer"
 # Module, class or nothing, and functions that write to a disk.
 _SAVERS = (
     ("pickle", "", ("dump",)),
@@ -49,6 +51,10 @@ class LibraryRanges:
             for iterator in _with_derived(base) if isinstance(base, type) else ():
                 label = f"enumerate({loader})#{iterator.__name__}.__next__"
                 self._watch(iterator, "__next__", label)
+        keras = sys.modules.get(_KERAS)
+        if keras is not None and not hasattr(keras, "next"):
+            ours = self._around(next, "enumerate(keras)#next")
+            self._restore.append(shadow_builtin(keras, "next", ours))
         for module, name, functions in _SAVERS:
             holder = sys.modules.get(module)
             for function in functions if holder is not None else ():

@@ -98,3 +98,20 @@ def test_a_checkpoint_is_a_range_of_its_stage(ranges, tmp_path):
     ]
     assert {stage_of_range(name) for name in ranges} == {"checkpointing"}
     assert np.load(tmp_path / "params.npz")["w"].tolist() == [1, 1, 1]
+
+
+def test_keras_asks_for_each_batch_by_the_builtin_next(ranges, monkeypatch):
+    """Whatever loads it, also in a loop that has begun before."""
+    keras = ModuleType("keras.src.backend.jax.trainer")
+    exec("def train(batches):\n    return next(batches)", vars(keras))
+    monkeypatch.setitem(sys.modules, "keras.src.backend.jax.trainer", keras)
+    batches = (np.full(2, number) for number in range(3))
+    assert keras.train(batches)[0] == 0
+    watched = LibraryRanges()
+    assert [keras.train(batches)[0] for _ in range(2)] == [1, 2]
+    with pytest.raises(StopIteration):
+        keras.train(batches)
+    watched.close()
+    assert ranges == 3 * ["enumerate(keras)#next"]
+    assert stage_of_range(ranges[0]) == "data_loading"
+    assert "next" not in vars(keras)
