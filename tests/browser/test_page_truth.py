@@ -30,6 +30,9 @@ def test_a_killed_server_leaves_everything_on_screen(
 
 def test_a_link_to_another_trace_offers_the_trace(workbench: Workbench, resnet_url: str) -> None:
     workbench.open(resnet_url, "#path=s99.0/t1", shown=".error-line")
+    page, end = workbench.page, workbench.ask("axis")["end_ns"]
+    page.locator(f'.stack[data-from="0"][data-to="{end}"]').wait_for()
+    assert (page.locator(".error-line").count(), page.locator("aside.details").count()) == (1, 0)
     workbench.page.get_by_role("button", name="Go to the trace").click()
     workbench.page.locator(".level canvas").first.wait_for()
     workbench.problems.clear()  # the refusal of the stale path

@@ -66,7 +66,9 @@ export class AxisState {
   private visible(): Span {
     const moving = this.moving.value ?? this.store.view.value.window;
     if (moving) return moving;
-    const level = this.store.levels.value.value?.at(-1);
+    const { value, error } = this.store.levels.value;
+    if (error && !value) return { from: 0, to: this.end }; // the link leads nowhere in this trace
+    const level = value?.at(-1);
     return level && level.path === this.store.view.value.path ? extentOf(level) : this.last;
   }
 

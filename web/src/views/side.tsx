@@ -6,7 +6,8 @@ import { DetailsPane } from "./details";
 /** Whether anything is chosen, so that there is something to say at the side. */
 export function hasSide(store: Store): boolean {
   const { area, chosen } = store.view.value;
-  return area !== null || chosen !== "";
+  const { value, error } = store.levels.value;
+  return area !== null || (chosen !== "" && !(error && !value));
 }
 
 /** What is chosen, or the statistics of the area that somebody dragged over. */
