@@ -40,6 +40,19 @@ def test_what_optax_traces_is_optimizer_even_before_the_forward_pass() -> None:
     }  # fmt: skip
 
 
+def test_without_transformations_programs_that_are_named_so_are_passes() -> None:
+    """Before JAX 0.8 the operations of a pullback that is compiled by itself carry none."""
+    operations = [
+        ("dot.1", "jit(forward)/jit(main)/dot_general", ["train.py:3 forward"]),
+        ("dot.2", "jit(backward)/jit(main)/dot_general", ["train.py:9 backward"]),
+        ("mul", "jit(apply)/jit(main)/mul", ["train.py:12 apply"]),
+    ]
+    found = stages(*operations)
+    assert (found["dot.1"], found["dot.2"]) == ("forward", "backward")
+    known = ("dot.3", "jit(grads)/transpose(jvp())/dot_general", ["train.py:20 grads"])
+    assert stages(*operations, known)["dot.2"] != "backward"
+
+
 def test_a_program_of_updates_alone_is_optimizer() -> None:
     backward = ("dot.2", "jit(grads)/transpose(jvp())/dot_general", ["train.py:9 grads"])
     for stack in (

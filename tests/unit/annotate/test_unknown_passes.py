@@ -16,13 +16,20 @@ main | 20 30   | np.asarray(jax.Array) | cat=annotation
 main | 50 60   | PjitFunction(step) | cat=runtime
 main | 100 110 | PjitFunction(step) | cat=runtime
 """
+OLD = "pool | {0} {1} | dot.{0} | cat=cpu_op scope=jit(step)/jit(main)/{2}"
 RUNS = {
     "no operations": "pool | 10 40 | ThunkExecutor::Execute | cat=runtime",
     "operations without scopes": "pool | 10 40 | dot.3 | cat=cpu_op",
+    "plain functions, whose transformations are not written": "\n".join(
+        OLD.format(at, at + 5, "dot_general") for at in (10, 20, 60, 70)
+    ),
 }
 KNOWN = {
     "scopes": "pool | 10 40 | dot.3 | cat=cpu_op scope=jit(step)/dot_general\n"
     "pool | 60 90 | dot.4 | cat=cpu_op scope=jit(step)/dot_general",
+    "modules, which would show transformations": "\n".join(
+        OLD.format(at, at + 5, "Dense/dot_general") for at in (10, 20, 60, 70)
+    ),
     "ranges around the passes": "main | 12 20 | forward | cat=annotation\n"
     "main | 14 18 | PjitFunction(tanh) | cat=runtime\n"
     "main | 20 30 | backward | cat=annotation",

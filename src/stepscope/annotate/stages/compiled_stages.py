@@ -9,12 +9,13 @@ from stepscope.annotate.names.autograd_marks import is_backward
 from stepscope.annotate.names.compiled_calls import called_function, is_compiled_call
 from stepscope.annotate.names.named_scopes import Scope, scope_of
 from stepscope.annotate.names.optimizer_frames import in_optimizer
-from stepscope.annotate.names.range_names import CODE, stage_of_names
+from stepscope.annotate.names.range_names import CODE, stage_of_names, stage_of_range
 from stepscope.annotate.stages.compiled_evaluation import with_evaluation
 from stepscope.annotate.stages.compiled_roles import with_roles, with_trained_functions
 from stepscope.annotate.stages.gradient_products import merged_gradients
 from stepscope.annotate.stages.gradient_sums import sums_gradients
-from stepscope.arrays import Codes8, IntArray, Mask
+from stepscope.annotate.stages.unknown_passes import hides_transformations
+from stepscope.arrays import Codes, Codes8, IntArray, Mask
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
@@ -32,7 +33,9 @@ def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
     or forward if these take what it makes.
     The rest of a program has the stage of its role (`compiled_roles`), where the profile holds the
     program, and else one by position: `other` before the forward pass, `optimizer` after the first
-    gradient. If nothing is differentiated, everything else that was compiled is forward.
+    gradient. If nothing is differentiated, programs that are named so are forward and backward
+    (before JAX 0.8 the operations of a pullback carry no transformation); without such names
+    everything else that was compiled is forward, unless scopes may hide what is differentiated.
     Operations outside of `jax.jit` have the stage of the range in which they were called.
 
     Returns:
@@ -48,11 +51,23 @@ def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
     called = np.where((stage == _NONE) & (text.codes >= 0), _stages_of_callers(trace), _NONE)
     stage[(stage == _NONE) & sums_gradients(trace)] = CODE["backward"]
     again = _table([int(scope.recompute) for scope in scopes])[text.codes] > 0
+    if not ((stage == CODE["backward"]).any() or (called == CODE["backward"]).any()):
+        stage = _with_named_passes(stage, scopes, text.codes)
     if (stage == CODE["backward"]).any() or is_backward(events).any():
         stage = _with_rest_of_programs(trace, stage, scopes)
-    elif not (called == CODE["backward"]).any():
+    elif not ((called == CODE["backward"]).any() or hides_transformations(text.values)):
         stage[(stage == _NONE) & (text.codes >= 0)] = CODE["forward"]
     return np.where(called >= 0, called, stage).astype(np.int8), again
+
+
+def _with_named_passes(stage: IntArray, scopes: list[Scope], codes: Codes) -> IntArray:
+    """The stages, with those of programs that are named as passes, if one of them is backward."""
+    named = {program: stage_of_range(program) for program in {scope.program for scope in scopes}}
+    if "backward" not in named.values():
+        return stage
+    passes = [named[scope.program] for scope in scopes]
+    table = _table([CODE[one] if one in ("forward", "backward") else _NONE for one in passes])
+    return np.where(stage == _NONE, table[codes], stage)
 
 
 def _stages_of_callers(trace: Trace) -> Codes8:
