@@ -120,8 +120,9 @@ def test_a_real_file_that_is_no_trace(traces: Path) -> None:
 def test_other_encodings_and_compressions(
     encoding: str, pack: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
-    event = {"ph": "X", "name": "größe", "ts": 1, "dur": 2, "pid": 1, "tid": 1}
-    text = json.dumps({"traceEvents": [event] * 5000}, ensure_ascii=False)
+    event = {"ph": "X", "name": "größe", "dur": 2, "pid": 1, "tid": 1}
+    events = [{**event, "ts": 3 * number} for number in range(5000)]
+    text = json.dumps({"traceEvents": events}, ensure_ascii=False)
     path = tmp_path / "trace"
     path.write_bytes(pack(text.encode(encoding)))
     done: list[int] = []

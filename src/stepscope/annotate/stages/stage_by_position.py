@@ -209,7 +209,7 @@ def _prepare_loss(known: _KnownStages, after: Mask) -> Mask:
 def _copies(known: _KnownStages) -> Mask:
     """Tensors that the program itself copies over others, as a second model's parameters."""
     parent = known.events["parent"][known.rows]
-    called = (parent >= 0) & known.events.text("category").mask("cpu_op")[parent]
+    called = (parent >= 0) & known.events.text("category").take(parent).mask("cpu_op")
     result: Mask = known.names.mask("aten::copy_") & ~called
     return result
 
