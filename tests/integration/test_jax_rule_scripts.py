@@ -35,7 +35,7 @@ def load_batch():
     with jax.profiler.TraceAnnotation("load_batch"):
         if DEFECT == "input_bound":
             time.sleep(0.2)
-        return np.ones((64, 512), np.float32)
+        return np.ones((256, 512), np.float32)
 
 
 def loss_of(params, x):

@@ -24,14 +24,14 @@ _NUMBER = re.compile(r"(\.kd|[._]\d+)+$")
 def copy_fusions(context: RuleContext) -> Iterator[Finding]:
     """Transposes, copies and type conversions that XLA could not fuse into what uses them.
 
-    Silent if they run during less than a tenth of the step. XLA names a fusion by the operations
-    in it: one that computes something too has another name.
+    Silent if they run during less than a tenth of the steps, or of the median step. XLA names a
+    fusion by the operations in it: one that computes something too has another name.
     """
     if not context.is_jax or context.context_trace:
         return
     rows = _only_moving(context, context.find("|".join(_MOVING)))
     ms = context.spans(rows).total() / 1e6 / context.step_count
-    if not len(rows) or ms < LEAST_SHARE * context.steady_ms:
+    if not len(rows) or min(ms / context.steady_ms, context.share(rows)) < LEAST_SHARE:
         return
     yield context.finding(
         f"Each step transposes, copies or converts arrays {context.times(rows)} without computing "
