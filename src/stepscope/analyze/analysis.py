@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stepscope.analyze.finding import LEVELS, Finding, Gain
@@ -14,6 +14,7 @@ from stepscope.errors import RuleError, StepscopeError
 from stepscope.parallel import in_threads
 from stepscope.summary.facts import StepTimes
 from stepscope.summary.machine_load import certain_share
+from stepscope.summary.plain_data import plain_data
 from stepscope.trace.core_share import core_share, load_warning
 from stepscope.whatif.prediction import MOST_TASKS
 
@@ -65,7 +66,7 @@ class Analysis:
     def to_json(self) -> dict[str, Any]:
         """The steps, the findings and the notes as dicts and lists for `json`."""
         return {
-            "steps": self.heading.steps and asdict(self.heading.steps),
+            "steps": self.heading.steps and plain_data(self.heading.steps),
             "findings": [one.to_json() for one in self.findings],
             "notes": list(self.heading.notes),
         }

@@ -199,11 +199,13 @@ class Worker:
         """The first answer among what was read; what else the interpreter prints is skipped."""
         while b"\n" in self._unread:
             line, _, self._unread = self._unread.partition(b"\n")
-            with contextlib.suppress(ValueError, TypeError):
+            with contextlib.suppress(ValueError):
                 answer = json.loads(line)
-                if isinstance(answer, dict) and "failed" not in answer:
+                if not isinstance(answer, dict):
+                    continue
+                if "failed" not in answer:
                     return answer
-                self._failure = answer["failed"]
+                self._failure = str(answer["failed"])
         return None
 
     def _facts(

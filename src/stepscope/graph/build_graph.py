@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stepscope.arrays import Ids, Mask, Times
 from stepscope.graph.cpu_side import CpuSide, cut_cpu
 from stepscope.graph.cuda_graph_work import with_unlisted_work
-from stepscope.graph.device_delays import Delays, find_delays, paced_by_stream
+from stepscope.graph.device_delays import Delays, find_delays
 from stepscope.graph.device_tasks import WindowWork, find_work
 from stepscope.graph.edges import COMMUNICATION, HANDOVER, LAUNCH, SYNC
 from stepscope.graph.graph import Graph
@@ -47,17 +47,15 @@ def build_graph(
     work = find_work(trace, window)
     cpu = cut_cpu(trace, window, work)
     delays = find_delays(trace, cpu, work, int(window.starts_ns[0]))
-    if not len(cpu.rows):
-        delays = paced_by_stream(work, delays, cpu.main)
     host, device = _host_tasks(cpu, window), _device_tasks(trace, work, delays)
     track = np.concatenate([cpu.pieces.track, work.track])
     start = np.concatenate([cpu.pieces.start_ns, work.start_ns])
-    order = stable_order(track) if len(cpu.rows) else np.lexsort((start, track))
+    order = np.lexsort((start, track)) if cpu.is_missing else stable_order(track)
     place, track, start = inverse(order), track[order], start[order]
     begins = begins_run(track)
     tracks, thread = track[begins], np.cumsum(begins, dtype=np.int32) - np.int32(1)
     columns = {name: gathered(np.concatenate([host[name], device[name]]), order) for name in host}
-    if not len(cpu.rows):
+    if cpu.is_missing:
         columns["gap_ns"] = _gaps_with_marks(columns, track == cpu.main, start)
     tasks = task_table(trace.events, thread, columns)
     links = _links(trace, cpu, work, delays, place)

@@ -61,6 +61,11 @@ class CpuSide:
     sleeps: Ids
     joins: Ids
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether the file has no CPU events, so that steps are marked on a stream."""
+        return not len(self.rows)
+
     def working_times(self) -> tuple[Times, Times]:
         """Durations and gaps without the time in which a thread waits for another one."""
         pieces = self.pieces

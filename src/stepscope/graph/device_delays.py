@@ -56,7 +56,7 @@ def find_delays(trace: Trace, cpu: CpuSide, work: WindowWork, begins_ns: int) ->
     by_wait = (work.end_ns[source] == awaited[target]) & ~(by_launch | by_stream)[target]
     wait_lag = work.start_ns[target] - work.end_ns[source]
     alone = ~known & (work.first | ~lost)
-    return Delays(
+    found = Delays(
         call=call,
         launch_lag_ns=np.where(by_launch, delay, np.minimum(latency, delay)),
         gap_ns=np.append(gap[1:], 0)[: len(gap)],
@@ -65,9 +65,10 @@ def find_delays(trace: Trace, cpu: CpuSide, work: WindowWork, begins_ns: int) ->
         target=target,
         wait_lag_ns=np.where(by_wait, wait_lag, np.minimum(wait_lag, 0)),
     )
+    return _paced_by_stream(work, found, cpu.main) if cpu.is_missing else found
 
 
-def paced_by_stream(work: WindowWork, delays: Delays, main: int) -> Delays:
+def _paced_by_stream(work: WindowWork, delays: Delays, main: int) -> Delays:
     """Delays where the file has no CPU events: each stream follows the work of the main one.
 
     What the CPU did is unknown, and on the main stream its delays stay. Other work starts as long

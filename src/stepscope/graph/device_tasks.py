@@ -11,7 +11,7 @@ from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.links.launches import launch_of
 from stepscope.arrays import Ids, Mask, Times
 from stepscope.graph.step_window import Window
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import outermost
 from stepscope.trace.row_order import begins_run, ends_run
 from stepscope.trace.trace import Trace
 
@@ -57,7 +57,7 @@ def find_work(trace: Trace, window: Window) -> WindowWork:
     inside = (called >= begin) & (called < finish)
     until = np.where(call >= 0, window.end_ns, finish)  # the CPU may be steps ahead of the device
     left_over = (called < begin) & (end > begin) & (start < until)
-    wanted = _outermost(trace) & (inside | left_over)
+    wanted = outermost(events["parent"], device_work(trace)) & (inside | left_over)
     wanted &= trace["tracks"]["rank"][events["track"]] == window.rank
     rows = np.flatnonzero(wanted)
     rows = rows[np.lexsort((end[rows], start[rows], events["track"][rows]))]
@@ -86,12 +86,3 @@ def launch_latency(work: WindowWork, source: Ids, target: Ids) -> int:
 def previous_ends(work: WindowWork) -> Times:
     """When the previous work on the same stream ended, ns; -1 for the first."""
     return np.where(work.first, -1, np.append(-1, work.end_ns[:-1])[: len(work.event)])
-
-
-def _outermost(trace: Trace) -> Mask:
-    """Work that is not inside other work of its track."""
-    work = device_work(trace)
-    parent = trace.events["parent"]
-    around = np.append(inherit(parent, np.where(work, 1, -1)), -1)
-    result: Mask = work & (around[parent] < 0)
-    return result

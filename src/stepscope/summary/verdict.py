@@ -41,7 +41,7 @@ _SENTENCES = {
 }
 
 
-# Stages that show what a step does, which it is, and its parts.
+# Stages that show the purpose of a step, this purpose, and the parts of such a step.
 _PURPOSES = (
     (("backward", "optimizer"), "training", ("data loading", "forward", "backward", "optimizer")),
     (INFERENCE_STAGES, "the model", ("prefill", "decode")),

@@ -183,6 +183,24 @@ def inherit_in_python(parent: Ids32, own: IntArray) -> Ids32:
     return value
 
 
+def outermost(parent: Ids32, chosen: Mask) -> Mask:
+    """Those of some events that are not inside another of them, bool, shape (n,).
+
+    Args:
+        parent: the event around each event, -1 for none, shape (n,).
+        chosen: the events to look at, shape (n,).
+
+    Example:
+        >>> outermost(np.array([-1, 0, 1, -1], np.int32), np.array([False, True, True, True]))
+        array([False,  True, False,  True])
+    """
+    if not chosen.any():
+        return chosen
+    around = np.append(inherit(parent, np.where(chosen, 1, -1)), -1)
+    result: Mask = chosen & (around[parent] < 0)
+    return result
+
+
 def totals_inside(parent: Ids32, own: Ids) -> Ids:
     """The sum of the values of each event and of all events inside it, shape (n,).
 

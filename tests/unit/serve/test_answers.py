@@ -52,10 +52,10 @@ def event(trace: TraceView, name: str) -> int:
 
 
 def test_one_begins_with_the_slowest_step(trace: TraceView) -> None:
-    told = ask(trace, "overview")
-    assert (told["start"], told["rank"], told["ranks"]) == ("s1.0", 0, [0])
+    found = ask(trace, "overview")
+    assert (found["start"], found["rank"], found["ranks"]) == ("s1.0", 0, [0])
     keys = ("id", "runtime_ns", "device_busy_ns", "device_idle_ns")
-    assert [tuple(one[key] for key in keys) for one in told["steps"]] == [
+    assert [tuple(one[key] for key in keys) for one in found["steps"]] == [
         ("s1.0", 100_000, 45_000, 55_000),
         ("s2.0", 30_000, 0, 30_000),
     ]
@@ -202,11 +202,11 @@ def test_shares_of_modules_are_of_the_step_and_the_rest_of_it_is_known() -> None
         main | 10  15 | stepscope.module:
         main | 11  14 | aten::mm
     """
-    told = ask(opened(text, {"name": "net", "class": "Net"}), "modules")
-    (root,) = told["tree"]
-    times = told["step_ms"], root["forward_cpu_ms"], told["rest_cpu_ms"]
+    found = ask(opened(text, {"name": "net", "class": "Net"}), "modules")
+    (root,) = found["tree"]
+    times = found["step_ms"], root["forward_cpu_ms"], found["rest_cpu_ms"]
     assert times == pytest.approx((0.1, 0.005, 0.095))
-    assert told["rest_device_ms"] == 0
+    assert found["rest_device_ms"] == 0
 
 
 def test_copies_of_a_block_can_be_told_apart() -> None:
@@ -359,8 +359,8 @@ def test_files_of_installed_packages_come_after_the_users(tmp_path: Path) -> Non
     for file in files:
         file.parent.mkdir(exist_ok=True)
         file.write_text("pass\n")
-    told = ask(opened(NET, {**outer, "children": [inner]}), "sources")["files"]
-    assert [(one["file"], one["installed"]) for one in told] == [
+    files_of_trace = ask(opened(NET, {**outer, "children": [inner]}), "sources")["files"]
+    assert [(one["file"], one["installed"]) for one in files_of_trace] == [
         (str(files[0]), False),
         (str(files[1]), True),
     ]

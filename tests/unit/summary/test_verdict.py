@@ -40,8 +40,8 @@ def test_the_longest_notable_idle_cause_else_the_device(
 
 
 def test_the_sentence_tells_the_share() -> None:
-    told = verdict(100.0, [], [Device(67.0, {"data": 33.0, "host": 0.0})])
-    assert told.sentence.startswith("The step waits for data: for 33% of it")
+    found = verdict(100.0, [], [Device(67.0, {"data": 33.0, "host": 0.0})])
+    assert found.sentence.startswith("The step waits for data: for 33% of it")
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_the_sentence_tells_the_share() -> None:
 def test_a_step_is_host_bound_if_the_device_waits_for_longer_than_it_computes(
     computing: float, host: float, sentence: str
 ) -> None:
-    told = verdict(100.0, [], [Device(computing, {"host": host})])
-    assert told.sentence.startswith(sentence)
-    assert told.bound_by == "host"
+    found = verdict(100.0, [], [Device(computing, {"host": host})])
+    assert found.sentence.startswith(sentence)
+    assert found.bound_by == "host"
 
 
 def test_the_device_that_computes_most_decides() -> None:
@@ -72,19 +72,19 @@ def test_without_a_device_loading_data_or_the_longest_stage_decides() -> None:
 
 def test_without_a_device_python_that_takes_half_of_the_step_holds_it_up() -> None:
     stages = [Stage("data_loading", 0.2), Stage("backward", 0.5), Stage("other", 0.3)]
-    told = verdict(100.0, stages, [], {"backward": 0.4, "other": 0.3})
-    assert (told.bound_by, told.share) == ("host", pytest.approx(0.7))
-    assert told.sentence == (
+    found = verdict(100.0, stages, [], {"backward": 0.4, "other": 0.3})
+    assert (found.bound_by, found.share) == ("host", pytest.approx(0.7))
+    assert found.sentence == (
         "Python limits the step: for 70% of it no operator runs, mostly in backward."
     )
-    told = verdict(100.0, stages, [], {"other": 0.5})
-    assert told.sentence.endswith("mostly outside forward, backward and optimizer.")
+    found = verdict(100.0, stages, [], {"other": 0.5})
+    assert found.sentence.endswith("mostly outside forward, backward and optimizer.")
     assert verdict(100.0, stages, [], {"other": 0.3}).bound_by == "data"
 
 
 def test_a_step_that_mostly_does_something_else_says_so() -> None:
-    told = verdict(100.0, [Stage("backward", 0.2), Stage("other", 0.6)], [])
-    assert told.sentence.startswith("Work outside training limits the step: 60%")
+    found = verdict(100.0, [Stage("backward", 0.2), Stage("other", 0.6)], [])
+    assert found.sentence.startswith("Work outside training limits the step: 60%")
 
 
 @pytest.mark.parametrize(
@@ -107,23 +107,23 @@ def test_nothing_is_said_of_training_without_evidence(stage: str, parts: str, ou
 
 def test_a_trace_without_any_known_stage_does_not_show_what_limits_it() -> None:
     for stages in ([], [Stage("other", 1.0)]):
-        told = verdict(100.0, stages, [])
-        assert told.sentence.startswith("The trace does not show what the step does")
+        found = verdict(100.0, stages, [])
+        assert found.sentence.startswith("The trace does not show what the step does")
 
 
 def test_without_a_device_waiting_for_others_decides_where_it_is_longer_than_loading() -> None:
     stages = [Stage("data_loading", 0.15), Stage("backward", 0.8)]
-    told = verdict(100.0, stages, [], {}, 0.3)
-    assert (told.bound_by, told.share) == ("communication", 0.3)
-    assert told.sentence.startswith("The step waits for communication: for 30% of it")
+    found = verdict(100.0, stages, [], {}, 0.3)
+    assert (found.bound_by, found.share) == ("communication", 0.3)
+    assert found.sentence.startswith("The step waits for communication: for 30% of it")
     assert verdict(100.0, stages, [], {}, 0.12).bound_by == "data"
     assert verdict(100.0, stages[1:], [], {}, 0.05).bound_by == "cpu"
 
 
 def test_a_device_that_mostly_copies_does_not_compute() -> None:
-    told = verdict(100.0, [], [Device(99.0, {"host": 1.0})], copies=0.96)
-    assert told.bound_by == "device"
-    assert told.sentence == (
+    found = verdict(100.0, [], [Device(99.0, {"host": 1.0})], copies=0.96)
+    assert found.bound_by == "device"
+    assert found.sentence == (
         "The step is bound by copies: the device is busy for 99% of it, "
         "and 96% of its work is copying."
     )

@@ -31,7 +31,7 @@ def copy_fusions(context: RuleContext) -> Iterator[Finding]:
         return
     rows = _only_moving(context, context.find("|".join(_MOVING)))
     ms = context.spans(rows).total() / 1e6 / context.step_count
-    if not len(rows) or min(ms / context.steady_ms, context.share(rows)) < LEAST_SHARE:
+    if not len(rows) or ms < LEAST_SHARE * context.steady_ms or context.share(rows) < LEAST_SHARE:
         return
     yield context.finding(
         f"Each step transposes, copies or converts arrays {context.times(rows)} without computing "

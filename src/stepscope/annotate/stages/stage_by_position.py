@@ -198,7 +198,7 @@ def _prepare_loss(known: _KnownStages, after: Mask) -> Mask:
 
     Such as the matching of predictions and targets in detection; metrics come after the loss.
     """
-    blocks = after & known.names.where(lambda name: name.startswith(_BLOCK))
+    blocks = after & _is_block(known)
     recorded = known.start[after & is_forward(known.events, known.rows)]
     updates = np.sort(known.start[is_update(known.events, known.rows) | _copies(known)])
     changes = np.searchsorted(updates, known.end) > np.searchsorted(updates, known.start)
@@ -216,7 +216,12 @@ def _copies(known: _KnownStages) -> Mask:
 
 def _updates_by_hand(known: _KnownStages, ahead: Mask) -> Mask:
     """Blocks without gradients that call no model: they update an average or a second model."""
-    return ahead & known.names.where(lambda name: name.startswith(_BLOCK)) & ~_with_forward(known)
+    return ahead & _is_block(known) & ~_with_forward(known)
+
+
+def _is_block(known: _KnownStages) -> Mask:
+    """Blocks without gradients."""
+    return known.names.where(lambda name: name.startswith(_BLOCK))
 
 
 def _with_forward(known: _KnownStages) -> Mask:

@@ -13,8 +13,8 @@ import numpy as np
 
 from stepscope.annotate.links.launch_sides import on_host
 from stepscope.annotate.names.compiled_calls import is_compiled_call, is_wait
-from stepscope.arrays import Codes, Ids, Mask, Rows, Times
-from stepscope.trace.nesting import inherit
+from stepscope.arrays import Codes, Ids, Rows, Times
+from stepscope.trace.nesting import outermost
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -56,7 +56,7 @@ def waits_for_calls(trace: Trace, track: int) -> Waits:
     names, here = events.text("name"), events["track"] == track
     wait, call = here & names.where(is_wait), here & names.where(is_compiled_call)
     puts = here & names.where(lambda name: bool(_PUT.match(name)))
-    outer = np.flatnonzero(_outermost(events, wait | call | puts))
+    outer = np.flatnonzero(outermost(events["parent"], wait | call | puts))
     waits = outer[wait[outer]]
     compiled, all_calls = (_last_before(events, outer[one[outer]], waits)
                            for one in (call, call | puts))  # fmt: skip
@@ -64,15 +64,6 @@ def waits_for_calls(trace: Trace, track: int) -> Waits:
     of = np.where(blocks, all_calls, compiled)
     starts = events["start_ns"][waits]
     return Waits(starts, starts + events["duration_ns"][waits], _stages(trace, of, compiled, waits))
-
-
-def _outermost(events: Table, chosen: Mask) -> Mask:
-    """Those of some events that are not within another of them."""
-    if not chosen.any():
-        return chosen
-    around = np.append(inherit(events["parent"], np.where(chosen, events["id"], _NONE)), _NONE)
-    result: Mask = chosen & (around[events["parent"]] < 0)
-    return result
 
 
 def _last_before(events: Table, calls: Rows, waits: Rows) -> Rows:
