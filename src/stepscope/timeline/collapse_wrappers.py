@@ -168,9 +168,10 @@ def _wrappers(work: Collapse, lanes: Lanes) -> Ids:
 
 def _longest(lane: Ids, time: Ids) -> Ids:
     """The longest operation of each lane, of equals the first, in order of lanes."""
-    order = np.lexsort((-time, lane))
-    first = np.append(np.ones(min(len(lane), 1), np.bool_), lane[order][1:] != lane[order][:-1])
-    longest: Ids = order[first]
+    first = np.flatnonzero(np.append(np.ones(min(len(lane), 1), np.bool_), lane[1:] != lane[:-1]))
+    most = np.maximum.reduceat(time, first)
+    number = np.flatnonzero(time == np.repeat(most, np.diff(np.append(first, len(lane)))))
+    longest: Ids = number[np.searchsorted(number, first)]
     return longest
 
 

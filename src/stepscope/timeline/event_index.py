@@ -15,7 +15,7 @@ import numpy as np
 from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.links.launches import launch_of
 from stepscope.annotate.names.range_names import MODULE_FRAME, MODULE_RANGE
-from stepscope.arrays import Codes8, Ids, Mask
+from stepscope.arrays import Codes8, Ids, IntArray, Mask
 from stepscope.trace.row_order import grouped, inverse, stable_order
 from stepscope.trace.trace import Trace
 
@@ -48,7 +48,7 @@ class Index:
         self.launch: Ids = launch_of(trace).astype(np.int64)
         work = np.flatnonzero(self.launch >= 0)
         self.launched: Ids = work[np.argsort(self.place[self.launch[work]], kind="stable")]
-        self._launch_places: Ids = self.place[self.launch[self.launched]]
+        self._launches_before = self._before(self.place[self.launch[work]])
         self.rank: Ids = trace["tracks"]["rank"][self.track].astype(np.int64)
         self.on_device: Mask = device_work(trace) | (self.launch >= 0)
         self.launches_itself = np.zeros(len(self.launch), np.bool_)
@@ -64,6 +64,10 @@ class Index:
             if np.array_equal(further, last):
                 return last[self.place]
             last = further
+
+    def _before(self, places: Ids) -> Ids:
+        """How many of some places come before each place in `order`, shape (events + 1,)."""
+        return np.append(0, np.cumsum(np.bincount(places, minlength=len(self.order))))
 
     @cached_property
     def _children(self) -> tuple[Ids, Ids]:
@@ -85,8 +89,8 @@ class Index:
 
     def launched_by(self, events: Ids) -> tuple[Ids, Ids]:
         """The device work that each call itself started: index into `events`, and ids."""
-        first, end = (np.searchsorted(self._launch_places, self.place[events] + i) for i in (0, 1))
-        of, position = ranges(first, end)
+        at, before = self.place[events], self._launches_before
+        of, position = ranges(before[at], before[at + 1])
         return of, self.launched[position]
 
     def inside(self, rows: Ids) -> tuple[Ids, Ids]:
@@ -95,7 +99,7 @@ class Index:
 
     def launches_inside(self, rows: Ids) -> tuple[Ids, Ids]:
         """Where in `launched` the device work of each of `rows` begins and ends, shapes (rows,)."""
-        first, end = (np.searchsorted(self._launch_places, at) for at in self.inside(rows))
+        first, end = (self._launches_before[at] for at in self.inside(rows))
         return first, end
 
     def device_work(self, rows: Ids) -> tuple[Ids, Ids]:
@@ -154,32 +158,52 @@ class Index:
 
     @cached_property
     def _backward(self) -> tuple[Ids, Ids]:
-        """Backward events by the place of their forward events: the places, and the events."""
+        """Backward events by the place of their forward events; and how many come before each."""
         rows = np.flatnonzero(self.events["forward_event"] >= 0)
         places = self.place[self.events["forward_event"][rows]]
-        order = np.argsort(places, kind="stable")
-        return places[order], rows[order]
+        return rows[np.argsort(places, kind="stable")], self._before(places)
 
     def backward_of(self, rows: Ids) -> Ids:
         """The first backward event of anything inside each of `rows`, or -1, shape (rows,)."""
-        places, backward = self._backward
-        first, end = (np.searchsorted(places, at) for at in self.inside(rows))
+        backward, before = self._backward
+        first, end = (before[at] for at in self.inside(rows))
         return values_at(backward, np.where(end > first, first, -1))
 
     @cached_property
-    def _forward_places(self) -> Ids:
-        return np.flatnonzero(self.events["forward_event"][self.order] >= 0)
+    def _forward(self) -> tuple[Ids, Ids]:
+        """Where in `order` events have a forward event; and how many come before each place."""
+        places = np.flatnonzero(self.events["forward_event"][self.order] >= 0)
+        return places, self._before(places)
 
     def forward_of(self, rows: Ids) -> Ids:
         """The forward event of the first backward one inside each of `rows`, or -1, (rows,)."""
-        places = self._forward_places
-        first, end = (np.searchsorted(places, at) for at in self.inside(rows))
+        places, before = self._forward
+        first, end = (before[at] for at in self.inside(rows))
         place = values_at(places, np.where(end > first, first, -1))
         return values_at(self.events["forward_event"], values_at(self.order, place))
 
-    def outermost(self, mask: Mask) -> Ids:
-        """Chosen events that do not lie directly in a chosen one, in pre-order."""
-        rows = np.flatnonzero(mask)
+    @cached_property
+    def _by_step(self) -> tuple[IntArray, Ids]:
+        """Events by step and rank, those of no step first; and where those of each begin."""
+        keys = (self.events["step"].astype(np.int64) + 1) * self._ranks + self.rank
+        return grouped(keys, int(keys.max(initial=0)) + 1)
+
+    @cached_property
+    def _ranks(self) -> int:
+        return int(self.rank.max(initial=0)) + 1
+
+    def of_step(self, step: int, rank: int) -> Ids:
+        """The events of a step of a rank, ascending."""
+        rows, first = self._by_step
+        key = (step + 1) * self._ranks + rank
+        known = 0 <= rank < self._ranks and 0 <= key < len(first) - 1
+        found = rows[first[key] : first[key + 1]] if known else rows[:0]
+        return found.astype(np.int64)
+
+    def outermost(self, rows: Ids) -> Ids:
+        """Those of some events that do not lie directly in one of them, in pre-order."""
+        mask = np.zeros(len(self.order), np.bool_)
+        mask[rows] = True
         above = self.parent[rows]
         rows = rows[(above < 0) | ~mask[above]]
         return self.in_order(rows)

@@ -176,7 +176,7 @@ def measure(
 
 def _parts(index: Index, group: Ids, work: Ids) -> DeviceParts:
     tracks = len(index.trace["tracks"])
-    keys, part = np.unique(group * tracks + index.track[work], return_inverse=True)
+    keys, part = _numbered(group * tracks + index.track[work])
     start, end, count = index.start[work], index.end[work], len(keys)
     pieces = np.bincount(part, minlength=count)
     return DeviceParts(
@@ -188,6 +188,12 @@ def _parts(index: Index, group: Ids, work: Ids) -> DeviceParts:
         count=pieces,
         event=np.where(pieces == 1, _extreme(np.maximum, part, work, count), -1),
     )
+
+
+def _numbered(keys: Ids) -> tuple[Ids, Ids]:
+    """The keys that occur, ascending, and which of them each is, without sorting."""
+    occurs = np.bincount(keys) > 0
+    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[keys]
 
 
 def _extreme(ufunc: np.ufunc, group: Ids, values: Times, count: int) -> Times:

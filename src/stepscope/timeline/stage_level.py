@@ -37,23 +37,25 @@ def find_stages(index: Index, step: int, rank: int) -> Stages:
     An event belongs to the stage that it begins and ends in. One that spans several, as a frame
     around the whole step does, is passed: what is inside it is placed instead.
     """
-    stages = index.trace["stages"]
-    of_step = (index.events["step"] == step) & (index.rank == rank)
-    rows = np.flatnonzero(of_step & ~index.on_device)
+    stages, inside = index.trace["stages"], index.of_step(step, rank)
+    on_device = index.on_device[inside]
+    rows, works = inside[~on_device], inside[on_device]
     shown = (stages["step"] == step) & (stages["rank"] == rank)
     if not len(rows):  # a file without the CPU's side: its stages have no time there
         shown &= stages["start_ns"] == stages["end_ns"]
     runs = np.flatnonzero(shown)
     table = stages.take(runs)
     placed, track = _placed(index, rows, table)
-    run = np.full(len(index.events), -1, np.int64)
-    run[rows] = placed
-    on_host, (work, work_run) = index.outermost(run >= 0), _on_device_alone(index, of_step, table)
-    top, top_run = np.concatenate([on_host, work]), np.concatenate([run[on_host], work_run])
+    on_host, (work, work_run) = (
+        index.outermost(rows[placed >= 0]),
+        _on_device_alone(index, works, table),
+    )
+    host_run = placed[np.searchsorted(rows, on_host)]
+    top, top_run = np.concatenate([on_host, work]), np.concatenate([host_run, work_run])
     operations, costs = _stage_operations(index, table, runs, top, top_run, track)
     left = rows[placed < 0]
     spanning = left[~_is_around(index, left)]
-    lone = np.setdiff1d(np.flatnonzero(of_step & index.on_device & (index.launch < 0)), work)
+    lone = np.setdiff1d(works[index.launch[works] < 0], work)
     unstaged = np.concatenate([spanning, _launched(index, left, spanning), lone])
     return Stages(operations, costs, index.in_order(unstaged), len(left) - len(spanning))
 
@@ -75,14 +77,11 @@ def _placed(index: Index, rows: Ids, table: Table) -> tuple[Ids, int]:
     return np.append(lasting, -1)[run], track
 
 
-def _on_device_alone(index: Index, of_step: Mask, table: Table) -> tuple[Ids, Ids]:
+def _on_device_alone(index: Index, works: Ids, table: Table) -> tuple[Ids, Ids]:
     """The work of stages that only a device runs, and the run that each is of."""
-    work = of_step & index.on_device
+    stage = index.events["stage"][works]
     runs = np.flatnonzero(table["end_ns"] == table["start_ns"])
-    found = [
-        index.in_order(np.flatnonzero(work & (index.events["stage"] == table["stage"][run])))
-        for run in runs.tolist()
-    ]
+    found = [index.in_order(works[stage == table["stage"][run]]) for run in runs.tolist()]
     rows = np.concatenate([np.zeros(0, np.int64), *found])
     return rows, np.repeat(runs, [len(one) for one in found])
 
@@ -104,8 +103,7 @@ def _is_around(index: Index, rows: Ids) -> Mask:
 
 def _launched(index: Index, spanning: Ids, shown: Ids) -> Ids:
     """Device work launched by events that are passed themselves."""
-    passed = np.setdiff1d(spanning, shown)
-    return index.launched[np.isin(index.launch[index.launched], passed)]
+    return index.launched_by(np.setdiff1d(spanning, shown))[1]
 
 
 def _stage_operations(

@@ -121,8 +121,10 @@ def grouped_union(groups: IntArray, starts: Times, ends: Times, count: int) -> T
     """
     if not len(starts):
         return np.zeros(count, np.int64)
-    order = np.lexsort((starts, groups))
-    group, start, end = groups[order], starts[order], ends[order]
+    group, start, end = groups, starts, ends
+    if not _in_order(groups, starts):
+        order = np.lexsort((starts, groups))
+        group, start, end = groups[order], starts[order], ends[order]
     base = int(start.min())
     # Groups are laid end to end on one axis, so that one running maximum handles all.
     stride = int(end.max()) - base + 1
@@ -135,6 +137,12 @@ def grouped_union(groups: IntArray, starts: Times, ends: Times, count: int) -> T
     before = np.concatenate([[np.iinfo(np.int64).min], reach[:-1]])
     covered = np.maximum(reach - np.maximum(start + offset, before), 0)
     return np.bincount(group, weights=covered, minlength=count).astype(np.int64)
+
+
+def _in_order(groups: IntArray, starts: Times) -> bool:
+    """Whether groups come one after the other, and the intervals of each by their start."""
+    later = groups[1:] > groups[:-1]
+    return bool((later | ((groups[1:] == groups[:-1]) & (starts[1:] >= starts[:-1]))).all())
 
 
 def _union(starts: Times, ends: Times) -> int:
