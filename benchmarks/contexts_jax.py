@@ -8,7 +8,9 @@ in the same round: median, quartiles, and a 95 % confidence interval of the medi
 collector's time as it measures it, in percent of the step.
 
     no tool        twice: what the two differ by is the noise
-    --contexts     as `stepscope run --contexts` collects them
+    no windows     as `--contexts`, without windows of XLA's profiler
+    --contexts     as `stepscope run --contexts` collects them; the quick windows in which a run
+                   begins are over
 
 Calls: of the smallest compiled function, with `float(x)` of its result too, with and without.
 
@@ -28,6 +30,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,6 +47,7 @@ from train_jax import init, load_batch, update
 
 CALLS, GOES = 3_000, 15
 WARM_UP_ITERATIONS = 200
+FIRST_WINDOWS = 4
 
 
 class Cost(NamedTuple):
@@ -73,8 +77,8 @@ class Training:
 
 
 @contextmanager
-def collecting() -> Iterator[NativeCollector]:
-    collector = NativeCollector(build.load(None), ContextOptions(device=False), None)
+def collecting(windows: bool = True) -> Iterator[NativeCollector]:
+    collector = NativeCollector(build.load(None), ContextOptions(device=windows), None)
     collector.start()
     collector.follow_jax()
     yield collector
@@ -86,9 +90,11 @@ def own_s(collector: NativeCollector) -> float:
     return json.loads(collector.content(False) or b"")["totals"]["collector_ns"] / 1e9
 
 
-def with_contexts(training: Training, steps: int) -> Cost:
-    with collecting() as collector:
+def with_contexts(training: Training, steps: int, windows: bool = True) -> Cost:
+    with collecting(windows) as collector:
         training.run(2)  # the contexts have been met
+        while windows and len(collector.members()) < FIRST_WINDOWS:
+            training.run(1)
         before = own_s(collector)
         cost = training.run(steps)
         return cost._replace(own=(own_s(collector) - before) / steps)
@@ -97,6 +103,7 @@ def with_contexts(training: Training, steps: int) -> Cost:
 VARIANTS: dict[str, Callable[[Training, int], Cost]] = {
     "no tool": Training.run,
     "no tool again": Training.run,
+    "no windows": partial(with_contexts, windows=False),
     "--contexts": with_contexts,
 }
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 Model = Mapping[str, Any] | None
-_PACKAGES = ("ingest", "trace", "annotate")  # those that make a trace of a file
+_PACKAGES = ("ingest", "trace", "annotate", "contexts")  # those that make a trace of a file
 _SOURCES = (".py", ".cpp", ".h", ".json")
 _MERGED = (
     "several processes use the same correlation ids, as in a file merged from several ranks: links "
@@ -78,6 +78,8 @@ def open_file(
 
     key = _trace_key(path, model, as_recorded) if cache else None
     trace = _annotated(read(path, _byte_counter([path], progress)), model, as_recorded)
+    if trace.metadata.capture and len(trace["contexts"]):
+        trace = _with_windows(trace, path)
     if key and key == _trace_key(
         path, model, as_recorded
     ):  # else the file changed while it was read
@@ -99,6 +101,19 @@ def _annotated(trace: Trace, model: Model, as_recorded: bool) -> Trace:
         return concat([of_rank(annotate(part, model), rank) for part, rank in parts])
     warnings = [("merged_ranks", _MERGED, 1)] if looks_merged(trace) else []
     return annotate(trace, model, as_recorded).with_warnings(warnings)
+
+
+def _with_windows(trace: Trace, path: Path) -> Trace:
+    """A capture of contexts with the compiled operations of its windows, where it has any."""
+    from stepscope.contexts.recorded_windows import with_windows
+    from stepscope.ingest.recorded.window_profiles import read_windows
+
+    found = read_windows(path)
+    if found is None:
+        return trace
+    windows = [_annotated(window, None, False) for window in found.traces]
+    trace = with_windows(trace, windows, found.recorded_s, found.elapsed_s)
+    return trace.with_warnings(found.warnings)
 
 
 def key_of_text(

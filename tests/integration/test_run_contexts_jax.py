@@ -1,11 +1,14 @@
 """`stepscope run --contexts` on real JAX scripts, which import no torch, in real processes."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import zipfile
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 from collected import Collected
 from test_run_contexts import RUN
@@ -90,6 +93,83 @@ def test_calls_waits_and_compilations_of_a_run(run, tmp_path):
         cpu = context.metrics["thread_cpu_ns"]
         assert cpu["count"] == context.count
         assert cpu["sum"] > 0
+
+
+def profiles(capture, folder):
+    """The profiles of a capture's windows, each as a trace."""
+    with zipfile.ZipFile(capture) as archive:
+        names = [name for name in archive.namelist() if name.endswith(".xplane.pb")]
+        return [stepscope.open(archive.extract(name, folder)) for name in names]
+
+
+def is_mark(name):
+    return name.startswith("stepscope.context ")
+
+
+def executions_ns(profile):
+    """The durations of compiled operations, without those of operations within them."""
+    events = profile.events
+    is_operation = events.text("category").mask("cpu_op") & (events["origin"] >= 0)
+    spent = dict.fromkeys(np.flatnonzero(is_operation).tolist(), 0)
+    for row in spent:
+        spent[row] += events["duration_ns"][row]
+        above = events["parent"][row]
+        while above >= 0 and above not in spent:
+            above = events["parent"][above]
+        if above >= 0:
+            spent[above] -= events["duration_ns"][row]
+    return sum(spent.values())
+
+
+def test_operations_are_below_the_calls_that_asked_for_them(run, tmp_path):
+    assert run("train(w, x, 300)").returncode == 0
+    tree = build_contexts(stepscope.open(tmp_path / "train.stepscope"))
+    tree.check()
+    [call] = tree.search(r"^jit\(update\)$")
+    lines = {
+        tree.nodes["line"][node]
+        for row in tree.search("^dot_general$", under=call)
+        for node in tree.path(row)
+    }
+    assert {line_of("# the call"), line_of("grad = jax.grad(lambda")} <= lines
+    assert tree.search("^transpose$", via="backward", under=call).size
+    windows = profiles(tmp_path / "train.stepscope", tmp_path)
+    recorded = tree.inclusive("compiled_ns").sum
+    assert recorded[0] == pytest.approx(sum(map(executions_ns, windows)), rel=0.05)
+    assert recorded[call] > 0.9 * recorded[0]
+    marks = [window.events.text("name").where(is_mark).sum() for window in windows]
+    assert 4 <= tree.own("compiled_ns").count[tree.subtree(call)].max() <= sum(marks)
+    [note] = tree.notes
+    assert "calls of compiled functions, recorded during" in note.message
+
+
+def test_a_profiler_of_the_script_gets_its_whole_profile(run, tmp_path):
+    done = run("""
+        train(w, x, 5)  # a window is open
+        with jax.profiler.trace("own"):
+            train(w, x, 20)
+        train(w, x, 5)
+    """)
+    assert done.returncode == 0, done.stderr
+    [path] = (tmp_path / "own").rglob("*.xplane.pb")
+    events = stepscope.open(path).events
+    called = events.text("name").mask("PjitFunction(update)")
+    outermost = called & ~np.append(called, False)[events["parent"]]  # each is recorded twice
+    assert outermost.sum() == 20
+    assert not events.text("name").where(is_mark).any()
+
+
+def test_a_run_that_is_killed_keeps_its_windows(run, tmp_path):
+    done = run("""
+        import os, pathlib, signal, time
+        train(w, x, 300)
+        while not pathlib.Path("train.stepscope").exists():
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    assert done.returncode == -signal.SIGKILL
+    tree = build_contexts(stepscope.open(tmp_path / "train.stepscope"))
+    assert tree.total("compiled_ns") > 0
 
 
 def test_results_are_those_of_the_script_alone(run):

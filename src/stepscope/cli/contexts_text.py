@@ -226,7 +226,8 @@ class _Text:
             text.append("\nThis counts operators only; to include Python: "
                         "stepscope run --contexts --sample-real 200 …", "dim")  # fmt: skip
         for note in self.tree.notes:
-            text.append(f"\n! {note.message} ({note.count}×)", "yellow")
+            times = f" ({note.count}×)" if note.count > 1 else ""
+            text.append(f"\n! {note.message}{times}", "yellow")
         return text
 
 

@@ -28,6 +28,7 @@ METRICS = {
         Metric("cpu_ns", "ns", "time of a call on its CPU thread, without nested calls"),
         Metric("call_ns", "ns", "time of a call on its CPU thread, with nested calls", False),
         Metric("device_ns", "ns", "duration of a device operation"),
+        Metric("compiled_ns", "ns", "duration of a compiled operation, in the recorded windows"),
         Metric("launches", "", "device operations that a call launched"),
         Metric(
             "launch_delay_ns", "ns", "time from a call to the start of the device work it launched"

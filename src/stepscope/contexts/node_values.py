@@ -14,6 +14,7 @@ from stepscope.errors import TraceError
 MEASURES = {
     "cpu": ("cpu_ns", "sum", "CPU time"),
     "device": ("device_ns", "sum", "device time"),
+    "compiled": ("compiled_ns", "sum", "compiled operations, in windows"),
     "calls": ("cpu_ns", "count", "calls"),
     "work": ("device_ns", "count", "device operations"),
     "launches": ("launches", "count", "launches"),

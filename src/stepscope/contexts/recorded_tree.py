@@ -9,13 +9,14 @@ from stepscope.contexts.call_paths import levels
 from stepscope.contexts.combine_rows import Folded, fold
 from stepscope.contexts.metrics import METRICS, Metric
 from stepscope.contexts.sample_stats import SampleStats
-from stepscope.contexts.tree import ContextTree
+from stepscope.contexts.tree import ContextTree, Note
 from stepscope.trace.nesting import depths
 from stepscope.trace.schema import CONTEXT_METRICS, VIAS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 _CALL = VIAS.index("call")
+WINDOWS = "compiled_operations"  # the warning that says which calls had their operations recorded
 
 
 def recorded_contexts(trace: Trace) -> ContextTree:
@@ -39,7 +40,12 @@ def recorded_contexts(trace: Trace) -> ContextTree:
             own = _less_calls(own, folded.nodes)
         metrics[name] = own
         known[name] = METRICS.get(name) or Metric(name, rows.text("unit")[0] or "", _meaning(rows))
-    return ContextTree(folded.nodes, metrics, known, source=trace.metadata.source)
+    notes = tuple(
+        Note(row["code"], row["message"], row["count"])
+        for row in trace["warnings"].rows()
+        if row["code"] == WINDOWS
+    )
+    return ContextTree(folded.nodes, metrics, known, source=trace.metadata.source, notes=notes)
 
 
 def with_contexts(trace: Trace, tree: ContextTree) -> Trace:

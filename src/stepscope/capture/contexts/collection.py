@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from stepscope.capture.archive import Member
 from stepscope.capture.capture_file import CaptureFile
 from stepscope.capture.contexts import native_build as build
 from stepscope.capture.contexts.context_options import ContextOptions
@@ -41,6 +43,9 @@ class Collector(Protocol):
 
     def content(self, complete: bool) -> bytes | None:
         """The current content of contexts.json."""
+
+    def members(self) -> dict[str, bytes]:
+        """Further members of the capture, by name."""
 
     def flush_regularly(self, plan: FlushPlan) -> None:
         """Keep the file up to date from now on."""
@@ -147,9 +152,13 @@ class Collection:
             if not self.keep_empty and _HAS_NOTHING in (content or b""):
                 return
             manifest = self._manifest(outcome, message)
-            self.file.write(manifest, NO_MODULES, None, content)
+            self.file.write(manifest, NO_MODULES, None, content, members=self._members())
         except (OSError, RuntimeError) as error:
             self.failure = f"cannot write {self.path}: {error}"
+
+    def _members(self) -> dict[str, Member]:
+        found = self._collector.members() if self._collector else {}
+        return {name: partial(_write_bytes, content) for name, content in found.items()}
 
     def _follow_jax(self) -> None:
         """The program imports JAX; it must not fail for us."""
@@ -183,6 +192,10 @@ class Collection:
     def _manifest(self, outcome: str, message: str) -> dict[str, Any]:
         manifest = build_manifest(self.run, Result(outcome, message, warnings=self.warnings))
         return manifest | {"contains": ["contexts"], "options": asdict(self.options)}
+
+
+def _write_bytes(content: bytes, path: Path) -> None:
+    path.write_bytes(content)
 
 
 def _say(line: str) -> None:

@@ -74,7 +74,9 @@ class NativeCollector:
         """Collect what JAX does from now on; the program has imported it."""
         from stepscope.capture.contexts.jax.jax_adapter import JaxAdapter
 
-        adapter = JaxAdapter(self._extension)
+        # Where a device's own library reports its work, that is in the tree already.
+        windows = self._options.device and not self._follows_devices
+        adapter = JaxAdapter(self._extension, windows)
         self._adapters.append(adapter)
         adapter.attach()
 
@@ -114,6 +116,11 @@ class NativeCollector:
             self._extension.flush_devices()
         content: bytes | None = self._extension.snapshot(complete)
         return content
+
+    def members(self) -> dict[str, bytes]:
+        """Further members of the capture: profiles of windows."""
+        found: dict[str, bytes] = self._extension.windows()
+        return found
 
     def flush_regularly(self, plan: FlushPlan) -> None:
         """Keep the file up to date, from a thread that Python does not see."""

@@ -64,6 +64,10 @@ class PythonCollector:
         if loaded_torch() is not None:
             self._mode.__exit__(None, None, None)
 
+    def members(self) -> dict[str, bytes]:
+        """No further members of the capture."""
+        return {}
+
     def flush_regularly(self, plan: FlushPlan) -> None:
         """Keep the file up to date: the first operator after a write is due makes it."""
         self._flush.begin(plan)

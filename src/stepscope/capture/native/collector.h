@@ -5,6 +5,7 @@
 #pragma once
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -47,6 +48,8 @@ struct Collector {
   Totals ended_totals;
   std::vector<std::string> notes;
   std::unordered_map<std::string, uint32_t> patterns;  // names of annotations, with numbers replaced by #
+  // Profiles of windows, by the name of their member; few, and of limited size (profiler_windows.py).
+  std::map<std::string, std::shared_ptr<const std::string>> windows;
   uint64_t dropped_samples = 0, dropped_device = 0;
   Sampler* sampler = nullptr;  // null if nothing is sampled
   Flusher* flusher = nullptr;  // null if the capture is not written during the run

@@ -102,6 +102,11 @@ FileVersion version_of(const std::string& path) {
   return {found.st_dev, found.st_ino, modified, uint64_t(found.st_size)};
 }
 
+std::map<std::string, std::shared_ptr<const std::string>> windows_of(Collector& collector) {
+  std::lock_guard<std::mutex> lock(collector.mutex);
+  return collector.windows;
+}
+
 constexpr size_t kLargest = 0xF0000000;  // larger archives would need ZIP64
 
 }  // namespace
@@ -144,6 +149,7 @@ void Flusher::run() {
 // Failures are reported at the end of the run, if the file cannot be written then either.
 void Flusher::flush() {
   flush_devices();
+  auto windows = windows_of(collector_);  // before the tree, which then has their contexts
   std::string content = snapshot(collector_, false);
   if (!plan_.keep_empty && content.find("\"operators\":0,") != std::string::npos) return;
   Zip zip;
@@ -152,7 +158,9 @@ void Flusher::flush() {
     zip.add(name, text);
     size += text.size();
   }
+  for (auto& [name, profile] : windows) size += profile->size();
   if (size > kLargest) return;
+  for (auto& [name, profile] : windows) zip.add(name, *profile);
   zip.add("contexts.json", content);
   std::error_code error;
   fs::path folder = fs::path(plan_.path).parent_path();

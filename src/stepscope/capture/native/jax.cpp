@@ -37,20 +37,33 @@ struct BufferHook {
   std::string name;
 } buffers;
 
+// Python opens and closes windows of XLA's profiler between calls, where one is due.
+struct WindowHook {
+  PyObject *begins = nullptr, *ends = nullptr;  // never released, as the functions above
+  uint64_t due = UINT64_MAX;                    // ticks; 0 while one is open
+} windows;
+
 uint64_t compilations = 0;
 __thread int depth = 0;  // of watched calls: nested ones are traced by the outermost
 
-// Calls Python for the collector: nothing that it runs is counted, and no exception passes.
-PyObject* ask(Thread& thread, PyObject* function, PyObject* arguments) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+// Calls Python for the collector: nothing that it runs is counted. Its exception stays set.
+PyObject* call_unseen(Thread& thread, PyObject* function, PyObject* arguments) {
+  if (!arguments) return nullptr;
   bool was_busy = thread.is_busy;
   if (!was_busy) thread.interrupted = innermost();
   thread.is_busy = true;
-  PyObject* answer = arguments ? PyObject_CallObject(function, arguments) : nullptr;
-  if (!answer) PyErr_Clear();
+  PyObject* answer = PyObject_CallObject(function, arguments);
   thread.is_busy = was_busy;
-  Py_XDECREF(arguments);
+  Py_DECREF(arguments);
+  return answer;
+}
+
+// The same, and no exception passes.
+PyObject* ask(Thread& thread, PyObject* function, PyObject* arguments) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyObject* answer = call_unseen(thread, function, arguments);
+  if (!answer) PyErr_Clear();
   PyErr_Restore(type, value, traceback);
   return answer;
 }
@@ -73,13 +86,59 @@ const Function& function_of(Thread& thread, PyObject* function) {
   return functions()[function] = described(thread, function);
 }
 
+// The time of the collector's own work within a call, which the call does not count.
+class OwnPart {
+ public:
+  OwnPart(Thread& thread, Entry& entry) : thread_(thread), entry_(entry) {}
+  ~OwnPart() {
+    entry_.cpu_ns += nanoseconds(CLOCK_THREAD_CPUTIME_ID) - cpu_ns_;
+    thread_.totals.own += ticks() - entered_;
+  }
+
+ private:
+  Thread& thread_;
+  Entry& entry_;
+  const uint64_t entered_ = ticks(), cpu_ns_ = nanoseconds(CLOCK_THREAD_CPUTIME_ID);
+};
+
 void tell_compiled(Thread& thread, Entry* entry, PyObject* function, PyObject* arguments,
                    PyObject* keywords) {
-  uint64_t entered = ticks(), cpu_ns = nanoseconds(CLOCK_THREAD_CPUTIME_ID);
+  OwnPart own(thread, *entry);
   PyObject* given = Py_BuildValue("(OOO)", function, arguments, keywords ? keywords : Py_None);
   Py_XDECREF(ask(thread, calls.compiled, given));
-  entry->cpu_ns += nanoseconds(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
-  thread.totals.own += ticks() - entered;
+}
+
+// The mark of a call that a window covers, or null; false if the program's handler raised.
+bool window_begins(Thread& thread, Entry& entry, PyObject*& mark) {
+  if (entry.start < windows.due || !entry.slot) return true;
+  OwnPart own(thread, entry);
+  mark = call_unseen(thread, windows.begins, Py_BuildValue("(I)", entry.slot->node));
+  if (mark == Py_None) Py_CLEAR(mark);
+  return mark || !PyErr_Occurred();
+}
+
+// Ends the mark; `result` becomes null if the program's handler raised.
+void window_ends(Thread* thread, Entry* entry, PyObject* mark, PyObject*& result, bool compiled) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyObject* about = Py_BuildValue("(OOO)", mark, result ? result : Py_None,
+                                  compiled ? Py_True : Py_False);
+  PyObject* answer = nullptr;
+  if (thread) {
+    OwnPart own(*thread, *entry);
+    answer = call_unseen(*thread, windows.ends, about);
+  } else if (about) {
+    answer = PyObject_CallObject(windows.ends, about);
+    Py_DECREF(about);
+  }
+  Py_DECREF(mark);
+  if (result && !answer) {
+    Py_CLEAR(result);
+    return;
+  }
+  if (!answer) PyErr_Clear();
+  Py_XDECREF(answer);
+  PyErr_Restore(type, value, traceback);
 }
 
 // An entry that did not end is still on its stack: it is not freed then, a rare and small leak.
@@ -99,13 +158,17 @@ PyObject* watched_call(PyObject* function, PyObject* arguments, PyObject* keywor
   std::unique_ptr<Entry, Release> entry(new Entry);
   uint64_t seen = compilations, session = thread->collector.session;
   begin(entry.get(), op, nullptr);
-  depth++;
-  PyObject* result = calls.call(function, arguments, keywords);
-  depth--;
+  PyObject *mark = nullptr, *result = nullptr;
+  if (window_begins(*thread, *entry, mark)) {
+    depth++;
+    result = calls.call(function, arguments, keywords);
+    depth--;
+  }
   thread = this_thread();
   bool is_same = thread && thread->collector.session == session;
   if (is_same && seen != compilations)
     tell_compiled(*thread, entry.get(), function, arguments, keywords);
+  if (mark) window_ends(is_same ? thread : nullptr, entry.get(), mark, result, seen != compilations);
   end(entry.get());
   return result;
 }
@@ -157,6 +220,18 @@ const char* watch_buffers(PyTypeObject* type, const char* name) {
   return "";
 }
 
+void watch_windows(PyObject* begins, PyObject* ends) {
+  Py_INCREF(begins);
+  Py_INCREF(ends);
+  windows = {begins, ends, UINT64_MAX};
+}
+
+void next_window(const Collector& collector, double after_s) {
+  if (after_s < 0) windows.due = UINT64_MAX;
+  else if (after_s == 0) windows.due = 0;
+  else windows.due = ticks() + uint64_t(after_s * 1e9 / nanoseconds_per_tick(collector));
+}
+
 // The Python functions and types are never released: a call may be running in another thread.
 void leave_jax() {
   if (calls.type && calls.type->tp_call == watched_call) {
@@ -168,6 +243,7 @@ void leave_jax() {
   if (buffers.type && buffers.type->tp_as_buffer->bf_getbuffer == watched_read)
     buffers.type->tp_as_buffer->bf_getbuffer = buffers.read;
   buffers.type = nullptr;
+  windows.due = UINT64_MAX;
 }
 
 void forget_function(PyObject* function) { functions().erase(function); }

@@ -23,6 +23,56 @@ PyObject* watch_buffers(PyObject*, PyObject* arguments) {
       stepscope::watch_buffers(reinterpret_cast<PyTypeObject*>(type), name));
 }
 
+PyObject* watch_windows(PyObject*, PyObject* arguments) {
+  PyObject *begins, *ends;
+  if (!PyArg_ParseTuple(arguments, "OO", &begins, &ends)) return nullptr;
+  stepscope::watch_windows(begins, ends);
+  Py_RETURN_NONE;
+}
+
+PyObject* next_window(PyObject*, PyObject* arguments) {
+  double after_s;
+  if (!PyArg_ParseTuple(arguments, "d", &after_s)) return nullptr;
+  if (Collector* last = last_collector()) stepscope::next_window(*last, after_s);
+  Py_RETURN_NONE;
+}
+
+PyObject* keep_window(PyObject*, PyObject* arguments) {
+  const char* name;
+  PyObject* profile;
+  if (!PyArg_ParseTuple(arguments, "sS", &name, &profile)) return nullptr;
+  if (Collector* last = last_collector()) {
+    auto kept = std::make_shared<const std::string>(PyBytes_AS_STRING(profile),
+                                                    size_t(PyBytes_GET_SIZE(profile)));
+    std::lock_guard<std::mutex> lock(last->mutex);
+    last->windows[name] = std::move(kept);
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* drop_window(PyObject*, PyObject* arguments) {
+  const char* name;
+  if (!PyArg_ParseTuple(arguments, "s", &name)) return nullptr;
+  if (Collector* last = last_collector()) {
+    std::lock_guard<std::mutex> lock(last->mutex);
+    last->windows.erase(name);
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* windows(PyObject*, PyObject*) {
+  PyObject* found = PyDict_New();
+  Collector* last = last_collector();
+  if (!found || !last) return found;
+  std::lock_guard<std::mutex> lock(last->mutex);
+  for (auto& [name, profile] : last->windows) {
+    PyObject* bytes = PyBytes_FromStringAndSize(profile->data(), Py_ssize_t(profile->size()));
+    if (bytes) PyDict_SetItemString(found, name.c_str(), bytes);
+    Py_XDECREF(bytes);
+  }
+  return found;
+}
+
 PyObject* leave_jax(PyObject*, PyObject*) {
   stepscope::leave_jax();
   Py_RETURN_NONE;
@@ -90,6 +140,14 @@ PyMethodDef jax_methods[] = {
      "watch_calls(type, resolve, compiled): the reason if it cannot, or an empty string."},
     {"watch_buffers", watch_buffers, METH_VARARGS,
      "watch_buffers(type, name): the reason if it cannot, or an empty string."},
+    {"watch_windows", watch_windows, METH_VARARGS,
+     "watch_windows(begins, ends): ask before and after calls, where a window is due."},
+    {"next_window", next_window, METH_VARARGS,
+     "next_window(after_s): when to ask; 0 before each call, a negative number never."},
+    {"keep_window", keep_window, METH_VARARGS,
+     "keep_window(name, profile): add a member to the capture."},
+    {"drop_window", drop_window, METH_VARARGS, "drop_window(name): take it out again."},
+    {"windows", windows, METH_NOARGS, "windows(): the members by name."},
     {"leave_jax", leave_jax, METH_NOARGS, "leave_jax(): undo watch_calls and watch_buffers."},
     {"forget_call", forget_call, METH_VARARGS, "forget_call(address): the function is gone."},
     {"compiled", compiled, METH_NOARGS,

@@ -24,6 +24,7 @@ from stepscope.ingest.model_json import parse_model
 from stepscope.ingest.recorded.compiled_json import parse_compiled
 from stepscope.ingest.recorded.contexts_json import parse_contexts
 from stepscope.ingest.recorded.memory_json import with_memory
+from stepscope.ingest.recorded.window_profiles import MEMBER as WINDOW
 from stepscope.ingest.xplane.xplane import LONGEST_BYTES, read_xplane
 from stepscope.trace.trace import Metadata, Trace
 from stepscope.trace.trace_rank import of_rank
@@ -240,7 +241,7 @@ def _warnings(manifest: Manifest, members: list[str]) -> list[tuple[str, str, in
     found += [
         ("unread_member", f"skipped {name} of the capture: unknown member", 1)
         for name in members
-        if name not in _LIMITS
+        if name not in _LIMITS and not WINDOW.match(name)
     ]
     return found
 

@@ -19,25 +19,33 @@ class JaxAdapter:
 
     Args:
         extension: the collector.
+        windows: whether to record compiled operations in short windows of XLA's profiler.
     """
 
-    def __init__(self, extension: Any) -> None:
+    def __init__(self, extension: Any, windows: bool = False) -> None:
         self._extension = extension
         self._functions = JitFunctions(extension.forget_call)
         self._compilations = JitCompilations(extension)
         self._restore: list[Callable[[], None]] = []
+        self._wants_windows = windows
+        self._windows: Any = None
 
     def attach(self) -> None:
         """Report from now on, in all threads; notes say what this version does not allow."""
         self._compilations.follow()
         self._restore, missing = watch_waits(self._extension)
-        self._note("calls of compiled functions are not recorded", self._watch_calls())
+        problem = self._watch_calls()
+        self._note("calls of compiled functions are not recorded", problem)
+        if self._wants_windows and not problem:
+            self._note("compiled operations are not recorded", self._open_windows())
         self._note("reads of arrays as buffers are not recorded", self._watch_buffers())
         for what in missing:
             self._note(f"{what} is not recorded", "this version has no such function")
 
     def detach(self) -> None:
         """Leave JAX as it was."""
+        if self._windows:
+            self._windows.detach()
         self._extension.leave_jax()
         self._compilations.close()
         while self._restore:
@@ -58,6 +66,16 @@ class JaxAdapter:
             kind, self._functions.describe, self._compilations.call_returned
         )
         return problem
+
+    def _open_windows(self) -> str:
+        try:
+            from stepscope.capture.contexts.jax.profiler_windows import ProfilerWindows
+
+            self._windows = ProfilerWindows(self._extension)
+        except (ImportError, AttributeError) as error:
+            return str(error)
+        self._windows.attach()
+        return ""
 
     def _watch_buffers(self) -> str:
         try:

@@ -60,6 +60,10 @@ class PythonJaxCollector:
         for adapter in self._adapters:
             adapter.detach()
 
+    def members(self) -> dict[str, bytes]:
+        """No further members of the capture."""
+        return {}
+
     def flush_regularly(self, plan: FlushPlan) -> None:
         """Keep the file up to date: the first wait after a write is due makes it."""
         self._flush.begin(plan)
