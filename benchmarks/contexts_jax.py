@@ -9,8 +9,8 @@ collector's time as it measures it, in percent of the step.
 
     no tool        twice: what the two differ by is the noise
     no windows     as `--contexts`, without windows of XLA's profiler
-    --contexts     as `stepscope run --contexts` collects them; the quick windows in which a run
-                   begins are over
+    --contexts     as `stepscope run --contexts` collects them; the window in which a run begins
+                   is over
 
 Calls: of the smallest compiled function, with `float(x)` of its result too, with and without.
 
@@ -47,7 +47,7 @@ from train_jax import init, load_batch, update
 
 CALLS, GOES = 3_000, 15
 WARM_UP_ITERATIONS = 200
-FIRST_WINDOWS = 4
+FIRST_WINDOWS = 1
 
 
 class Cost(NamedTuple):

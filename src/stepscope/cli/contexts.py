@@ -42,7 +42,7 @@ class _Contexts(click.Command):
 @takes_trace
 @click.option("--bottom-up", is_flag=True, help="Group by function, with callers below each.")
 @click.option("--metric", metavar="M",
-              help="Metric to show: cpu, device, calls, work, launches, allocated, …, or a metric "
+              help="Metric to show: cpu, device, compiled, calls, work, allocated, …, or a metric "
               "of the tree  [default: device, or cpu without a device].")  # fmt: skip
 @click.option("--depth", type=click.IntRange(1), help="Number of levels to show.")
 @click.option("--least", type=FiniteRange(0, 100),

@@ -28,8 +28,8 @@ NAME = "window-{:012d}-{:012d}.xplane.pb"
 MOST_WINDOWS, MOST_BYTES = 16, 16 << 20
 _ENOUGH_CALLS, _ENOUGH_S, _MOST_CALLS = 4, 0.02, 512
 _EVERY_S, _RETRY_S = 2.0, 1.0
-# The cost of windows as a share of the run: at first a few quick ones, for short runs.
-_SHARE, _FIRST_SHARE, _FIRST = 0.005, 0.05, 4
+# The cost of windows as a share of the run; the first few may come sooner, for short runs.
+_SHARE, _FIRST = 0.005, 4
 _DUTY = 0.05
 _POLL_S, _LEAST_WAIT_S = 0.0005, 5.0
 _MOST_FAILURES = 3
@@ -180,9 +180,8 @@ class ProfilerWindows:
 
     def _plan(self, window: _Window, waited_s: float) -> None:
         is_early = self._recorded < _FIRST
-        share = _FIRST_SHARE if is_early else _SHARE
         least_s = 0.0 if is_early else max(self._every_s, window.seconds() / _DUTY)
-        after_s = max((window.cost_s + waited_s) / share, least_s, _POLL_S)
+        after_s = max((window.cost_s + waited_s) / _SHARE, least_s, _POLL_S)
         self._extension.next_window(-1.0 if self._failures >= _MOST_FAILURES else after_s)
 
     def _failed(
