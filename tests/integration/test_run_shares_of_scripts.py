@@ -3,11 +3,14 @@
 The parts are sleeps, which are never shorter than they should be.
 """
 
+import os
+
 from test_run import TRAINING, record, write
 
 from stepscope.load import open as open_trace
 from stepscope.summary.report_facts import summarize
 from stepscope.summary.run_shares import run_lines
+from stepscope.summary.stage_places_text import places_text
 
 PARTS = """
 import io, time
@@ -74,6 +77,63 @@ for _ in range(12):
 """
 
 
+WITHOUT_OPERATORS = """
+import numpy, time
+average = [weight.detach().numpy().copy() for weight in model.parameters()]
+log = open("log.txt", "w")
+def update_ema():
+    for _ in range(4000):
+        for mean, weight in zip(average, weights):
+            mean *= 0.99
+            mean += 0.01 * weight
+def accuracy(guesses):
+    right = 0
+    for _ in range(200):
+        right += sum(guess > 3 for guess in guesses)
+    return right / 200
+def write_log(step, value):
+    for _ in range(4000):
+        log.write(f"{step} {value}\\n")
+        log.flush()
+for step in range(12):
+    train(1)
+    weights = [weight.detach().numpy() for weight in model.parameters()]
+    update_ema()
+    write_log(step, accuracy(range(1000)))
+    time.sleep(0.02)
+"""
+
+
+def sampled(facts):
+    return [place for place in facts.places if place.samples]
+
+
+def test_python_between_operators_has_its_functions_and_lines(tmp_path):
+    """An average of weights in NumPy, a metric, a log, and a pause of the loop itself."""
+    script = TRAINING + WITHOUT_OPERATORS
+    write(tmp_path, script)
+    record(tmp_path, "train.py")
+    facts = summarize(open_trace(tmp_path / "train.stepscope"))
+    lines = script.splitlines()
+    found = {(place.function, lines[place.line - 1].strip()) for place in sampled(facts)}
+    assert ("<module>", "time.sleep(0.02)") in found
+    in_functions = {function: line for function, line in found if function != "<module>"}
+    assert in_functions["update_ema"].startswith(("for", "mean"))
+    assert in_functions["write_log"].startswith(("for", "log."))
+    assert any(function.startswith("accuracy") for function in in_functions)
+    (other,) = (stage for stage in facts.stages if stage.stage == "other")
+    assert 0.8 * other.cpu_ms < sum(place.ms for place in sampled(facts)) < 1.01 * other.cpu_ms
+
+
+def test_without_the_compiled_library_the_report_says_what_is_missing(tmp_path):
+    write(tmp_path, TRAINING + WITHOUT_OPERATORS)
+    record(tmp_path, "train.py", env={**os.environ, "STEPSCOPE_COMPILED": "off"})
+    facts = summarize(open_trace(tmp_path / "train.stepscope"))
+    assert not sampled(facts)
+    assert facts.not_sampled == "the compiled library is switched off by STEPSCOPE_COMPILED"
+    assert f"other has no functions and lines: {facts.not_sampled}" in places_text(facts).plain
+
+
 def test_evaluation_in_recorded_steps_is_a_stage_with_its_function(tmp_path):
     script = TRAINING + IN_EVERY_STEP
     write(tmp_path, script)
@@ -81,7 +141,8 @@ def test_evaluation_in_recorded_steps_is_a_stage_with_its_function(tmp_path):
     facts = summarize(open_trace(tmp_path / "train.stepscope"))
     line = script[: script.index("    with torch.no_grad():\n        model(")].count("\n") + 1
     assert "evaluation" in {stage.stage for stage in facts.stages}
-    found = {(place.stage, place.function): place.line for place in facts.places}
+    marked = [place for place in facts.places if place.calls]
+    found = {(place.stage, place.function): place.line for place in marked}
     assert found.keys() == {("evaluation", "evaluate"), ("other", "update_average")}
     assert found["evaluation", "evaluate"] == line
 

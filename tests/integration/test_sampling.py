@@ -19,6 +19,7 @@ from collected import Collected
 
 import stepscope
 from stepscope.capture.contexts import native_build
+from stepscope.compiled.build import LIBRARY
 
 STRESS = Path(__file__).parents[2] / "benchmarks" / "sampling_stress_entry.py"
 WORD = ctypes.sizeof(ctypes.c_void_p)
@@ -146,6 +147,15 @@ def test_a_circle_of_frames_ends(extension):
         words_of(frame)[i] = ctypes.addressof(frame)
         extension.read_frames(ctypes.addressof(frame))
         words_of(frame)[i] = before
+
+
+def test_the_library_s_table_of_layouts_is_the_headers(extension):
+    version = sys.version_info[0] << 8 | sys.version_info[1]
+    numbers = (ctypes.c_uint32 * 64)()
+    count = ctypes.CDLL(str(LIBRARY)).stepscope_known_layout(version, numbers)
+    if version < 0x030E:
+        assert count
+    assert bytes(numbers)[: 4 * count] == extension.layout()[: 4 * count]
 
 
 # -- shares

@@ -36,6 +36,7 @@ from stepscope.capture.options import RecordOptions
 from stepscope.capture.part_timer import PartTimer
 from stepscope.capture.profiler_window import ProfilerWindow
 from stepscope.capture.recording import Recording, detach_in_forked_children
+from stepscope.capture.samples.loop_samples import LoopSamples
 from stepscope.capture.step_detector import Kind, StepDetector
 from stepscope.capture.step_marks import StepMarks
 from stepscope.capture.timed_steps import FEWEST, TimedSteps
@@ -52,6 +53,7 @@ class TorchRecording(Recording[ProfilerWindow]):
     """Steps of a PyTorch program; `wanted` is how many were requested."""
 
     wanted: int
+    samples: LoopSamples | None = None
 
 
 class Recorder:
@@ -349,6 +351,7 @@ class Recorder:
         if self._clock:
             self._clock.mark_activities(True)
         self._running = TorchRecording(window=window, wanted=wanted, early=early)
+        self._running.samples = LoopSamples()
         self._thread.at_its_end(self._close_window)
         self._begin_recorded_step(self._running)
         return self._running
@@ -365,10 +368,13 @@ class Recorder:
             self._open_ranges.profiler_stopped()
             if self._timed and self._timer and (times := self._timed.describe()):
                 recording.times = {**times, "changes": self._timer.changes()}
+            samples, recording.samples = recording.samples and recording.samples.stop(), None
             kept = self.memory.stop() if self.memory else []
             recording.window.close()
             if self.memory:
                 recording.members = self.memory.members(kept, recording.window.profiler)
+            if samples:
+                recording.members["samples.json"] = samples
             recording.modules = describe_registry(self.registry)
             if compiled := self._compiled.describe():
                 recording.members["compiled.json"] = compiled
@@ -383,6 +389,8 @@ class Recorder:
 
     def _abandon(self, recording: TorchRecording) -> None:
         """Only the thread of a profiler can stop it, and that thread still runs at the end."""
+        if recording.samples:
+            recording.samples.stop()
         recording.window.abandon()
         self._note(CaptureError("the thread that trains still ran as the program ended"))
 

@@ -14,7 +14,13 @@ from pathlib import Path
 
 LIBRARY = Path(__file__).with_name("libstepscope.so")
 PACKAGE = Path(__file__).parents[1]
-SOURCES = (  # each next to its twin in Python
+_SAMPLER = (  # of Linux only
+    *(PACKAGE / "capture" / "native" / f"{name}.cpp" for name in
+      ("hidden_thread", "line_table", "safe_memory", "stack_reader")),
+    PACKAGE / "capture" / "samples" / "native" / "loop_sampler.cpp",
+)  # fmt: skip
+SOURCES = (  # each next to its twin in Python, but for the sampler
+    *(_SAMPLER if sys.platform == "linux" else ()),
     PACKAGE / "compiled" / "fingerprint.cpp",
     PACKAGE / "graph" / "native" / "simulate.cpp",
     PACKAGE / "ingest" / "chrome" / "native" / "decode_events.cpp",
@@ -25,7 +31,7 @@ SOURCES = (  # each next to its twin in Python
     PACKAGE / "trace" / "native" / "nesting.cpp",
     PACKAGE / "trace" / "native" / "start_order.cpp",
 )
-HEADERS = tuple(sorted(header for file in SOURCES for header in file.parent.glob("*.h")))
+HEADERS = tuple(sorted({header for file in SOURCES for header in file.parent.glob("*.h")}))
 _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
           f"-I{LIBRARY.parent}")  # fmt: skip
 

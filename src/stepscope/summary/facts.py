@@ -290,7 +290,17 @@ class Iterations:
 
 @dataclass(frozen=True)
 class StagePlace:
-    """A function and line that runs outside of training: its time and calls per step."""
+    """A function and line that runs outside of training.
+
+    Attributes:
+        stage: the stage of the step that it is part of.
+        line: where it begins, or the line that was sampled most often.
+        ms: its time per step.
+        share: of the step.
+        calls: per step; 0 where samples tell the time.
+        samples: how many were found in it; 0 where its time is measured.
+        error_ms: what `ms` is known to, with 95 % confidence; 0 where it is measured.
+    """
 
     stage: str
     function: str
@@ -299,6 +309,8 @@ class StagePlace:
     ms: float
     share: float
     calls: float
+    samples: int = 0
+    error_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -369,6 +381,7 @@ class Summary:
     run: RunShares | None = None
     iterations: list[Iterations] = field(default_factory=list)
     places: list[StagePlace] = field(default_factory=list)
+    not_sampled: str = ""
     updates: list[Update] = field(default_factory=list)
     warnings: list[dict[str, Any]] = field(default_factory=list)
 

@@ -9,6 +9,7 @@ from stepscope.annotate.links.launch_sides import device_work
 from stepscope.annotate.steps.step_windows import mean_device_ms, step_lengths
 from stepscope.annotate.steps.steps import ranks_with_steps
 from stepscope.arrays import Floats
+from stepscope.ingest.recorded.samples_json import NOT_SAMPLED
 from stepscope.summary.device_time import devices_of
 from stepscope.summary.efficiency import WorkBounds, efficiency_of, work_of_modules
 from stepscope.summary.facts import (
@@ -71,6 +72,7 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         run=run_shares(trace.metadata.capture),
         iterations=iterations_of(selected),
         places=places_of(selected),
+        not_sampled=str(trace.metadata.properties.get(NOT_SAMPLED, "")),
         updates=updates_of(selected),
         stages=stages,
         devices=devices,

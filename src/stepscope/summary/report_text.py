@@ -138,7 +138,7 @@ class _Report:
             yield self.ranks()
         if self.main.stages:
             yield self.stages()
-        if lines := places_text(self.main.places):
+        if lines := places_text(self.main):
             yield lines
         if self.main.updates:
             yield updates_table(self.main)

@@ -13,6 +13,7 @@ from captures import EVENT, MANIFEST, MODULES, TRACE, write_capture
 from stepscope.errors import IngestError
 from stepscope.ingest import read
 from stepscope.ingest.recorded import capture_file as capture
+from stepscope.trace.clock_mapping import clock_of
 
 
 @pytest.fixture
@@ -93,6 +94,43 @@ def test_compiled_graphs_are_kept_and_other_forms_refused(path: Path) -> None:
         write_capture(path, **{"compiled.json": json.dumps(compiled)})
         with pytest.raises(IngestError, match=r"compiled\.json is not valid"):
             read(path)
+
+
+SAMPLES: dict[str, Any] = {
+    "version": 1, "thread": 1, "since_unix_ns": 2000, "after_ns": [0, 1000], "place": [1, 0],
+    "places": [{"function": "main", "file": "/train.py", "line": 3},
+               {"function": "<module>", "file": "/train.py", "line": 9}],
+}  # fmt: skip
+
+
+def test_samples_are_instants_of_their_thread(path: Path) -> None:
+    trace = read(write_capture(path, **{"samples.json": json.dumps(SAMPLES)}))
+    samples = trace["instants"]
+    assert list(samples.text("name")) == ["<module> (/train.py:9)", "main (/train.py:3)"]
+    assert (samples["time_ns"] + clock_of(trace.metadata)).tolist() == [2000, 3000]
+    assert trace["tracks"].text("thread")[int(samples["track"][0])] == "1"
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [{"place": [2, 0]}, {"place": [0]}, {"after_ns": [-1, 0]}, {"places": None}, {"thread": "x"}],
+)
+def test_samples_of_another_form_are_refused(damaged: dict[str, Any], path: Path) -> None:
+    write_capture(path, **{"samples.json": json.dumps({**SAMPLES, **damaged})})
+    with pytest.raises(IngestError, match=r"samples\.json is not valid"):
+        read(path)
+
+
+def test_samples_of_an_unknown_thread_are_left_out(path: Path) -> None:
+    write_capture(path, **{"samples.json": json.dumps({**SAMPLES, "thread": 7})})
+    assert len(read(path)["instants"]) == 0
+
+
+def test_why_nothing_was_sampled_is_kept(path: Path) -> None:
+    text = json.dumps({"version": 1, "lacks": "samples need Linux and CPython"})
+    trace = read(write_capture(path, **{"samples.json": text}))
+    assert trace.metadata.properties["not_sampled"] == "samples need Linux and CPython"
+    assert len(trace["instants"]) == 0
 
 
 def test_keys_of_a_later_version_are_kept(path: Path) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from stepscope.annotate import annotate
+from stepscope.ingest.recorded.samples_json import CATEGORY, IN_LOOP
+from stepscope.summary.facts import Summary
 from stepscope.summary.report_facts import summarize
 from stepscope.summary.stage_places_text import places_text
 from stepscope.testing import drawn_trace
+from stepscope.trace.schema import INSTANTS
+from stepscope.trace.table import Table, Text
 
 STEP = """
     main | {at0} {at100} | ProfilerStep#{n}
@@ -49,7 +56,7 @@ def test_where_they_begin() -> None:
         ("checkpointing", "save_all", 31, 13, 1.0),
         ("other", "update_average", 7, 8, 1.0),
     ]
-    assert "of other in update_average, train.py:7" in places_text(facts.places).plain
+    assert "of other in update_average, train.py:7" in places_text(facts).plain
 
 
 def test_a_block_that_outlasts_the_steps_counts_within_them() -> None:
@@ -78,3 +85,65 @@ def test_a_teacher_without_gradients_is_forward() -> None:
     stages = {stage.stage for stage in summarize(trace).stages}
     assert "evaluation" not in stages
     assert not summarize(trace).places
+
+
+def sampled(count: int, samples: dict[float, str], in_loop: str = "") -> Summary:
+    """Steps whose training loop was sampled, by the time of each sample, us."""
+    trace = drawn_trace(steps(count))
+    kinds = [IN_LOOP if name == in_loop else CATEGORY for name in samples.values()]
+    instants = Table(
+        INSTANTS,
+        {
+            "time_ns": np.array([1000 * at for at in samples], np.int64),
+            "track": np.zeros(len(samples), np.int64),
+            "source": np.full(len(samples), -1),
+            "name": Text.of(samples.values()),
+            "category": Text.of(kinds),
+            "phase": Text.constant("i", len(samples)),
+        },
+    )
+    return summarize(annotate(trace.with_table(instants)))
+
+
+LOG, METRIC = "log (/x/train.py:{})", "metric (/x/train.py:50)"
+SAMPLES = {
+    5: "main (/x/train.py:1)", 44: LOG.format(44), 60: LOG.format(60), 39: LOG.format(40),
+    48.5: LOG.format(41), 96: LOG.format(41), 97: METRIC, 98: METRIC, 139: METRIC,
+}  # fmt: skip
+
+
+def test_the_rest_of_other_is_divided_by_samples() -> None:
+    """Samples in other stages, and in what ranges mark, do not count."""
+    facts = sampled(2, SAMPLES)
+    found = {place.function: (place.line, place.calls, place.samples) for place in facts.places}
+    assert found == {
+        "evaluate": (20, 1.0, 0), "save_all": (31, 1.0, 0), "update_average": (7, 1.0, 0),
+        "log": (41, 0.0, 3), "metric": (50, 0.0, 3),
+    }  # fmt: skip
+    places = {place.function: place for place in facts.places}
+    log, metric = places["log"], places["metric"]
+    (other,) = (stage for stage in facts.stages if stage.stage == "other")
+    assert log.ms == metric.ms == pytest.approx((other.cpu_ms - 0.008) / 2)
+    assert log.error_ms == pytest.approx(2 * (0.25 / 10) ** 0.5 * 2 * log.ms)
+    line = "about 0.007 ± 0.005 ms of other in log, train.py:41 (3 samples)"
+    assert line in places_text(facts).plain
+
+
+def test_each_line_of_the_loop_itself_is_a_place() -> None:
+    again = {at + 100: name for at, name in SAMPLES.items()}
+    more = {at + 200: LOG.format(40) for at in (39, 48.5, 96)}
+    facts = sampled(3, {**SAMPLES, **again, **more}, in_loop=LOG.format(40))
+    found = {(place.function, place.line): place.samples for place in facts.places if place.samples}
+    assert found == {("log", 40): 5, ("log", 41): 4, ("metric", 50): 4}
+
+
+def test_few_samples_say_nothing() -> None:
+    assert not any(place.samples for place in sampled(2, {97: LOG.format(4)}).places)
+
+
+def test_why_nothing_was_sampled() -> None:
+    """Only where `other` is much of the step."""
+    facts = replace(sampled(2, {}), not_sampled="samples need Linux")
+    assert "other has no functions and lines: samples need Linux" in places_text(facts).plain
+    trained = [stage for stage in facts.stages if stage.stage != "other"]
+    assert "samples need" not in places_text(replace(facts, stages=trained)).plain

@@ -161,15 +161,24 @@ export interface Iterations {
   decode_tokens: number | null;
 }
 
-/** A function and line that runs outside of training: its time and calls per step. */
+/** A function and line that runs outside of training. */
 export interface StagePlace {
+  /** The stage of the step that it is part of. */
   stage: string;
   function: string;
   file: string;
+  /** Where it begins, or the line that was sampled most often. */
   line: number;
+  /** Its time per step. */
   ms: number;
+  /** Of the step. */
   share: number;
+  /** Per step; 0 where samples tell the time. */
   calls: number;
+  /** How many were found in it; 0 where its time is measured. */
+  samples: number;
+  /** What `ms` is known to, with 95 % confidence; 0 where it is measured. */
+  error_ms: number;
 }
 
 /** A stage of an update: its mean time per step. */

@@ -1,14 +1,11 @@
 #include "line_table.h"
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
 namespace stepscope {
 
-#if PY_VERSION_HEX < 0x030B0000
+namespace {
 
 // Pairs of bytes: length in bytes, and line difference, -128 for no line.
-int line_in_table(const std::string& table, int first_line, intptr_t offset) {
+int line_in_pairs(const std::string& table, int first_line, intptr_t offset) {
   intptr_t end = 0;
   int line = first_line;
   for (size_t i = 0; i + 1 < table.size(); i += 2) {
@@ -19,10 +16,6 @@ int line_in_table(const std::string& table, int first_line, intptr_t offset) {
   }
   return first_line;
 }
-
-#else
-
-namespace {
 
 // An entry's first byte has bit 7 set, its form in bits 3 to 6, and its length minus 1 in bits 0 to 2.
 enum Form { kOneLine = 10, kNoColumns = 13, kLong = 14, kNone = 15 };
@@ -41,9 +34,7 @@ int line_difference(const std::string& table, size_t at, int form) {
   return form >= kOneLine && form < kNoColumns ? form - kOneLine : 0;
 }
 
-}  // namespace
-
-int line_in_table(const std::string& table, int first_line, intptr_t offset) {
+int line_with_columns(const std::string& table, int first_line, intptr_t offset) {
   intptr_t end = 0;
   int line = first_line;
   for (size_t i = 0; i < table.size();) {
@@ -57,6 +48,10 @@ int line_in_table(const std::string& table, int first_line, intptr_t offset) {
   return first_line;
 }
 
-#endif
+}  // namespace
+
+int line_in_table(const std::string& table, int first_line, intptr_t offset, bool has_columns) {
+  return (has_columns ? line_with_columns : line_in_pairs)(table, first_line, offset);
+}
 
 }  // namespace stepscope

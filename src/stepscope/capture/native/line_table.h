@@ -6,6 +6,7 @@
 namespace stepscope {
 
 // The line of the instruction at `offset` bytes; `first_line` if the table has none.
-int line_in_table(const std::string& table, int first_line, intptr_t offset);
+// `has_columns`: whether the table has the form of Python 3.11 and later.
+int line_in_table(const std::string& table, int first_line, intptr_t offset, bool has_columns);
 
 }  // namespace stepscope

@@ -1,8 +1,8 @@
 // The collector's Python interface.
 #include "collector.h"
 #include "device.h"
+#include "header_layout.h"
 #include "jax_methods.h"
-#include "line_table.h"
 #include "monitor.h"
 #include "places.h"
 #if defined(STEPSCOPE_PYTORCH)
@@ -102,19 +102,25 @@ PyObject* snapshot(PyObject*, PyObject* arguments) {
 PyObject* read_frames(PyObject*, PyObject* arguments) {
   unsigned long long innermost;
   if (!PyArg_ParseTuple(arguments, "K", &innermost)) return nullptr;
-  StackReader reader;
+  StackReader reader(memory_by_headers());
   StackResult result = reader.read_from(reinterpret_cast<const void*>(innermost), nullptr);
   if (result == StackResult::torn) Py_RETURN_NONE;
   PyObject* found = PyList_New(0);
   for (const SampledFrame& frame : reader.frames()) {
     const Code& code = *frame.description;
-    int line = line_in_table(code.lines, code.identity.first_line, frame.offset);
+    int line = reader.line_of(frame);
     PyObject* item = Py_BuildValue("s#s#i", code.file.data(), Py_ssize_t(code.file.size()),
                                    code.name.data(), Py_ssize_t(code.name.size()), line);
     if (item) PyList_Append(found, item);
     Py_XDECREF(item);
   }
   return found;
+}
+
+// For tests: the numbers of the headers' layout, in order.
+PyObject* layout(PyObject*, PyObject*) {
+  PythonLayout layout = memory_by_headers().layout;
+  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(&layout), sizeof layout);
 }
 
 PyObject* innermost_frame(PyObject*, PyObject*) {
@@ -410,6 +416,7 @@ PyMethodDef methods[] = {
     {"flush_devices", flush, METH_NOARGS, "flush_devices(): fetch the records of finished work."},
     {"devices_missing", missing_devices, METH_NOARGS, "For each vendor, the reasons why devices and stalls are unavailable."},
     {"read_frames", read_frames, METH_VARARGS, "read_frames(address): file, name, line; None if torn"},
+    {"layout", layout, METH_NOARGS, "layout() -> bytes: for tests."},
     {"innermost_frame", innermost_frame, METH_NOARGS, "innermost_frame(): the caller's address"},
     {"counters_missing", missing_counters, METH_NOARGS, "The reason why there are none; empty if there are."},
     {"flush_regularly", flush_regularly, METH_VARARGS,

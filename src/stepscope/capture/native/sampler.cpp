@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -11,8 +10,8 @@
 #include <cstring>
 
 #include "collector.h"
+#include "header_layout.h"
 #include "hidden_thread.h"
-#include "line_table.h"
 #include "places.h"
 #include "safe_memory.h"
 
@@ -79,7 +78,7 @@ bool Target::is_preempted() const {
 // -- the sampler's thread
 
 Sampler::Sampler(Collector& collector, const SampleRates& rates)
-    : collector_(collector), rates_(rates) {}
+    : collector_(collector), rates_(rates), reader_(memory_by_headers(), frame_flags) {}
 
 std::string Sampler::start() {
   std::string missing = why_no_copies();
@@ -106,22 +105,6 @@ void Sampler::stop() {
     rest = targets_;
   }
   for (auto& target : rest) remove(*target);
-}
-
-// Waiting for a processor delays samples, most often until a sampled thread has gone to sleep.
-static void ask_for_short_delays() {
-  prctl(PR_SET_TIMERSLACK, 1);
-  struct {
-    uint32_t size = sizeof(*this), policy = 0;  // SCHED_OTHER
-    uint64_t flags = 0;
-    int32_t nice = 0;
-    uint32_t priority = 0;
-    uint64_t slice_ns = 100000, deadline = 0, period = 0;
-  } attributes;
-  for (int nice : {-10, 0}) {  // negative values need a privilege
-    attributes.nice = nice;
-    if (!syscall(SYS_sched_setattr, 0, &attributes, 0)) return;
-  }
 }
 
 void Sampler::run() {
@@ -226,8 +209,8 @@ KeyId Sampler::key_of(const SampledFrame& frame) {
   Code& code = *frame.description;
   auto [place, is_new] = code.keys.try_emplace(frame.offset, kNoKey);
   if (is_new) {
-    int line = line_in_table(code.lines, code.identity.first_line, frame.offset);
-    place->second = collector_.keys.find(Kind::python, code.name, code.file, uint32_t(line));
+    uint32_t line = uint32_t(reader_.line_of(frame));
+    place->second = collector_.keys.find(Kind::python, code.name, code.file, line);
   }
   return place->second;
 }

@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "frames.h"
 #include "hardware_counters.h"
 #include "stack_reader.h"
 #include "stat.h"

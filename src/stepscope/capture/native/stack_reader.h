@@ -9,8 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "frames.h"
 #include "keys.h"
+#include "python_layout.h"
 
 namespace stepscope {
 
@@ -21,7 +21,10 @@ struct Code {
     const void *file, *name, *lines;
     int first_line;
     intptr_t size;
-    bool operator==(const Identity&) const = default;
+    bool operator==(const Identity& other) const {
+      return file == other.file && name == other.name && lines == other.lines &&
+             first_line == other.first_line && size == other.size;
+    }
   };
   Identity identity{};
   std::string file, name, lines;
@@ -42,22 +45,37 @@ enum class StackResult { complete, empty, torn };
 
 class StackReader {
  public:
+  // Flags of a frame by its file and function.
+  using Flags = uint8_t (*)(const std::string& file, const std::string& name);
+  explicit StackReader(const PythonMemory& python, Flags flags = nullptr)
+      : python_(python), flags_(flags) {}
   // Reads the frames of a thread, innermost first, up to `until` (null for all).
-  StackResult read(const PyThreadState* state, unsigned long thread_id, const void* until);
+  StackResult read(const void* state, unsigned long thread_id, const void* until);
   // The same from a frame on.
   StackResult read_from(const void* innermost, const void* until);
   const std::vector<SampledFrame>& frames() const { return frames_; }
   bool has_met_until() const { return has_met_until_; }
+  // The line that a frame executes.
+  int line_of(const SampledFrame& frame) const;
 
  private:
-#if !defined(STEPSCOPE_NO_FRAMES)
-  const void* head(const PyThreadState* state, unsigned long thread_id, bool& is_valid);
-  bool copy_frame(const void* from, Frame& frame);
+  bool keeps_a_stack() const { return python_.layout.version >= 0x030B; }
+  bool has_type(const void* object, const void* type) const;
+  bool copy_text(const void* object, std::string& text) const;
+  bool copy_bytes(const void* object, std::string& bytes) const;
+  Code::Identity identity_of(const char* code) const;
+  size_t frame_size(const char* code) const;
+  bool is_frame(const char* frame) const;
+  SampledFrame frame_at(const void* address, const char* frame) const;
+  const void* head(const void* state, unsigned long thread_id, bool& is_valid);
+  bool copy_frame(const void* from, char* frame);
   bool follow(const void* innermost, const void* until);
   bool describe();
-  bool is_contiguous(const std::vector<PyCodeObject>& codes) const;
-  std::shared_ptr<Code> code_at(const void* address, const PyCodeObject& copy);
-#endif
+  bool is_contiguous(const std::vector<char>& codes) const;
+  std::shared_ptr<Code> code_at(const void* address, const char* copy);
+
+  const PythonMemory python_;
+  const Flags flags_;
   static constexpr size_t kPage = 4096;
   static constexpr size_t kMostCodes = 1u << 15;
   std::vector<SampledFrame> frames_;

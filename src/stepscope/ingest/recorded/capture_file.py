@@ -24,6 +24,7 @@ from stepscope.ingest.model_json import parse_model
 from stepscope.ingest.recorded.compiled_json import parse_compiled
 from stepscope.ingest.recorded.contexts_json import parse_contexts
 from stepscope.ingest.recorded.memory_json import with_memory
+from stepscope.ingest.recorded.samples_json import with_samples
 from stepscope.ingest.recorded.window_profiles import MEMBER as WINDOW
 from stepscope.ingest.xplane.xplane import LONGEST_BYTES, read_xplane
 from stepscope.trace.trace import Metadata, Trace
@@ -33,12 +34,14 @@ from stepscope.typed_data import convert
 VERSION = 1
 _MANIFEST, _MODULES, _CONTEXTS = "manifest.json", "modules.json", "contexts.json"
 _COMPILED, _MEMORY, _SNAPSHOT = "compiled.json", "memory.json", "snapshot.pickle"
+_SAMPLES = "samples.json"
 _TRACES = {"trace.json": read_trace_events, "trace.xplane.pb": read_xplane}
 _LIMITS = {
     _MANIFEST: 16 << 20,
     _MODULES: 256 << 20,
     _COMPILED: 256 << 20,
     _CONTEXTS: 1 << 30,
+    _SAMPLES: 64 << 20,
     _MEMORY: 4 << 30,
     _SNAPSHOT: 4 << 30,
     "trace.json": 64 << 30,
@@ -221,6 +224,8 @@ def _read(archive: zipfile.ZipFile, progress: Progress) -> Trace:
         compiled = parse_compiled(archive.read(_COMPILED))
         metadata = replace(metadata, properties={**metadata.properties, "compiled": compiled})
     trace = of_rank(Trace(trace.tables, metadata, trace.arguments), manifest.rank)
+    if _SAMPLES in members:
+        trace = with_samples(trace, archive.read(_SAMPLES))
     if _MEMORY in members:
         trace = with_memory(trace, archive.read(_MEMORY))
     if _SNAPSHOT in members:

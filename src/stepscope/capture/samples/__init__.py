@@ -1,0 +1,1 @@
+"""Samples of the lines that the training loop's thread executes."""

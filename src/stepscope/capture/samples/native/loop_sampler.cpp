@@ -1,0 +1,211 @@
+// Samples of the Python stack of one thread, taken by a thread that has no Python state.
+//
+// It sends no signals, stops no threads and takes no lock of Python's: stacks are copies that may
+// fail (stack_reader.h). Next to each sample is the time; equal stacks are kept once.
+#include <pthread.h>
+#include <time.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "../../../compiled/exported.h"
+#include "../../native/hidden_thread.h"
+#include "../../native/safe_memory.h"
+#include "../../native/stack_reader.h"
+#include "known_layouts.h"
+
+namespace stepscope {
+namespace {
+
+// When there are as many samples, every other is dropped and the interval doubles.
+constexpr size_t kMostSamples = 1 << 15;
+constexpr int kSooner = 10;
+constexpr uint32_t kNoId = ~uint32_t(0);
+
+uint64_t nanoseconds_of(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return uint64_t(time.tv_sec) * 1000000000u + uint64_t(time.tv_nsec);
+}
+
+class LoopSampler {
+ public:
+  LoopSampler(const PythonMemory& python, const void* state, int64_t interval_ns)
+      : reader_(python), state_(state), sampled_(pthread_self()), interval_ns_(interval_ns) {
+    has_clock_ = !pthread_getcpuclockid(sampled_, &clock_);
+  }
+
+  bool start() {
+    if (!has_clock_ || !why_no_copies().empty()) return false;
+    return !start_hidden_thread(thread_, this, [](void* self) -> void* {
+      static_cast<LoopSampler*>(self)->run();
+      return nullptr;
+    });
+  }
+
+  void stop() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      is_stopping_ = true;
+    }
+    wakeup_.notify_all();
+    pthread_join(thread_, nullptr);
+  }
+
+  // Takes one sample now; false if the stack could not be read.
+  bool take() {
+    uint64_t now = nanoseconds_of(CLOCK_REALTIME), cpu = nanoseconds_of(clock_);
+    if (cpu != seen_cpu_ || seen_ == kNoId) {  // else the thread has not run since
+      if ((seen_ = read()) == kNoId) return false;
+      seen_cpu_ = cpu;
+    }
+    samples_.push_back({now, seen_});
+    return true;
+  }
+
+  // Fields that end with a zero byte: the number of places, function, file and line of each; the
+  // number of stacks, the places of each, innermost first; time and stack of each sample.
+  std::string text() const {
+    std::string text;
+    auto add = [&text](const std::string& field) { text.append(field).push_back('\0'); };
+    add(std::to_string(places_.size()));
+    for (const Place& place : places_) {
+      add(place.code->name), add(place.code->file);
+      add(std::to_string(place.line));
+    }
+    add(std::to_string(stacks_.size()));
+    for (const std::string* stack : in_order()) add(*stack);
+    for (const Sample& sample : samples_)
+      add(std::to_string(sample.time_ns)), add(std::to_string(sample.stack));
+    return text;
+  }
+
+ private:
+  struct Place {
+    std::shared_ptr<Code> code;
+    int line;
+  };
+  struct Sample {
+    uint64_t time_ns;
+    uint32_t stack;
+  };
+
+  void run() {
+    using Clock = std::chrono::steady_clock;
+    ask_for_short_delays();
+    Clock::time_point next = Clock::now();
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!is_stopping_) {
+      if (Clock::now() < next) {
+        wakeup_.wait_until(lock, next);
+        continue;
+      }
+      lock.unlock();
+      bool is_taken = take();
+      thin_out();
+      lock.lock();
+      // Code that calls and returns fast is torn more often: it is tried again soon.
+      next = std::max(next + (is_taken ? pause() : pause() / kSooner), Clock::now());
+    }
+  }
+
+  // Randomized around the interval, so that samples do not synchronize with the program.
+  std::chrono::nanoseconds pause() {
+    random_ ^= random_ << 13, random_ ^= random_ >> 7, random_ ^= random_ << 17;
+    double share = 0.5 + double(random_ >> 11) / double(1ull << 53);
+    return std::chrono::nanoseconds(int64_t(double(interval_ns_) * share));
+  }
+
+  void thin_out() {
+    if (samples_.size() < kMostSamples) return;
+    for (size_t i = 0; 2 * i < samples_.size(); i++) samples_[i] = samples_[2 * i];
+    samples_.resize((samples_.size() + 1) / 2);
+    interval_ns_ *= 2;
+  }
+
+  uint32_t read() {
+    constexpr int kTries = 4;
+    for (int i = 0; i < kTries; i++)
+      if (reader_.read(state_, (unsigned long)sampled_, nullptr) != StackResult::torn) return stack_id();
+    return kNoId;
+  }
+
+  uint32_t stack_id() {
+    std::string stack;
+    for (const SampledFrame& frame : reader_.frames())
+      stack.append(std::to_string(place_id(frame))).push_back(' ');
+    return stacks_.try_emplace(stack, uint32_t(stacks_.size())).first->second;
+  }
+
+  uint32_t place_id(const SampledFrame& frame) {
+    auto found = frame.description->keys.try_emplace(frame.offset, uint32_t(places_.size()));
+    if (found.second) places_.push_back({frame.description, reader_.line_of(frame)});
+    return found.first->second;
+  }
+
+  std::vector<const std::string*> in_order() const {
+    std::vector<const std::string*> stacks(stacks_.size());
+    for (auto& [stack, id] : stacks_) stacks[id] = &stack;
+    return stacks;
+  }
+
+  StackReader reader_;
+  const void* const state_;
+  const pthread_t sampled_;
+  int64_t interval_ns_;
+  clockid_t clock_{};
+  bool has_clock_ = false;
+  uint64_t seen_cpu_ = 0;
+  uint32_t seen_ = kNoId;
+  std::vector<Place> places_;
+  std::map<std::string, uint32_t> stacks_;
+  std::vector<Sample> samples_;
+  uint64_t random_ = 88172645463325252u;
+  std::mutex mutex_;
+  std::condition_variable wakeup_;
+  bool is_stopping_ = false;
+  pthread_t thread_{};
+};
+
+}  // namespace
+}  // namespace stepscope
+
+using stepscope::LoopSampler;
+
+// A sampler of the thread that calls, whose state is given; null if stepscope does not know how this
+// version of Python, such as 0x030B, keeps its frames. The types are those of code, text, bytes and
+// frames.
+EXPORTED void* stepscope_new_sampler(uint32_t version, const void* state, const void* code,
+                                     const void* text, const void* bytes, const void* frame,
+                                     int64_t interval_ns) {
+  const stepscope::PythonLayout* layout = stepscope::known_layout(version);
+  if (!layout || sizeof(void*) != 8) return nullptr;
+  return new LoopSampler({*layout, code, text, bytes, frame}, state, interval_ns);
+}
+
+// Takes a single sample in this thread, before it starts or after it was stopped.
+EXPORTED int stepscope_sample_once(LoopSampler* sampler) { return sampler->take(); }
+// Whether a thread samples now.
+EXPORTED int stepscope_start_sampler(LoopSampler* sampler) { return sampler->start(); }
+EXPORTED void stepscope_stop_sampler(LoopSampler* sampler) { sampler->stop(); }
+
+// The size of what was found, which is copied if it fits.
+EXPORTED int64_t stepscope_samples(const LoopSampler* sampler, char* to, int64_t room) {
+  std::string text = sampler->text();
+  if (int64_t(text.size()) <= room) memcpy(to, text.data(), text.size());
+  return int64_t(text.size());
+}
+
+EXPORTED void stepscope_free_sampler(LoopSampler* sampler) { delete sampler; }
+
+// For tests: the numbers of a version's layout, in order; how many there are.
+EXPORTED int stepscope_known_layout(uint32_t version, uint32_t* numbers) {
+  const stepscope::PythonLayout* layout = stepscope::known_layout(version);
+  if (layout) memcpy(numbers, layout, sizeof *layout);
+  return layout ? int(sizeof *layout / sizeof *numbers) : 0;
+}

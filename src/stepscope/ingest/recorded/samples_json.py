@@ -1,0 +1,92 @@
+"""Reader of `samples.json`: which line the training loop's thread executed, as instants."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+
+from stepscope.errors import IngestError
+from stepscope.trace.clock_mapping import clock_of
+from stepscope.trace.schema import INSTANTS
+from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
+from stepscope.typed_data import decode
+
+CATEGORY, IN_LOOP = "sample", "sample in the loop"  # of instants
+NOT_SAMPLED = "not_sampled"  # property of a trace
+Count = Annotated[int, Meta(ge=0, le=1 << 60)]
+
+
+class Place(Struct):
+    """A function and one of its lines."""
+
+    function: str
+    file: str
+    line: Count
+
+
+class Samples(Struct):
+    """The form of samples.json.
+
+    Attributes:
+        thread: the sampled thread, as the system numbers it.
+        since_unix_ns: when the first sample was taken.
+        after_ns: the time of each sample after the first.
+        place: position in `places` of each sample.
+        loop: positions in `places` of lines of the training loop itself, and of what calls it.
+        lacks: why nothing was sampled.
+    """
+
+    thread: int = 0
+    since_unix_ns: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
+    after_ns: list[Count] = []
+    place: list[Count] = []
+    places: list[Place] = []
+    loop: list[Count] = []
+    lacks: str = ""
+
+
+def with_samples(trace: Trace, text: bytes) -> Trace:
+    """The trace with an instant for each sample, named `FUNCTION (FILE:LINE)`.
+
+    Where nothing was sampled, its property `not_sampled` says why.
+
+    Raises:
+        IngestError: if the text has another form.
+    """
+    try:
+        found = decode(text, Samples)
+        if len(found.after_ns) != len(found.place):
+            raise ValueError("columns differ in length")
+        if max([*found.place, *found.loop], default=-1) >= len(found.places):
+            raise ValueError("a place is not in the list")
+    except (ValueError, msgspec.ValidationError) as error:
+        raise IngestError(f"the capture's samples.json is not valid: {error}") from error
+    if found.lacks:
+        properties = {**trace.metadata.properties, NOT_SAMPLED: found.lacks}
+        return trace.with_metadata(properties=properties)
+    track = np.flatnonzero(trace["tracks"].text("thread").mask(str(found.thread)))
+    return trace.with_table(_joined(trace, found, int(track[0]))) if len(track) else trace
+
+
+def _joined(trace: Trace, found: Samples, track: int) -> Table:
+    """The instants of the trace, and one for each sample."""
+    old, count = trace["instants"], len(found.place)
+    names = [f"{place.function} ({place.file}:{place.line})" for place in found.places]
+    loop = set(found.loop)
+    kinds = [IN_LOOP if place in loop else CATEGORY for place in found.place]
+    since = found.since_unix_ns - clock_of(trace.metadata)
+    return Table(
+        INSTANTS,
+        {
+            "time_ns": np.append(old["time_ns"], np.array(found.after_ns, np.int64) + since),
+            "track": np.append(old["track"], np.full(count, track)),
+            "source": np.append(old["source"], np.full(count, -1)),
+            "name": Text.of([*old.text("name"), *(names[place] for place in found.place)]),
+            "category": Text.of([*old.text("category"), *kinds]),
+            "phase": Text.of([*old.text("phase"), *(["i"] * count)]),
+        },
+    )
