@@ -19,7 +19,6 @@ from collected import Collected
 
 import stepscope
 from stepscope.capture.contexts import native_build
-from stepscope.compiled.build import LIBRARY
 
 STRESS = Path(__file__).parents[2] / "benchmarks" / "sampling_stress_entry.py"
 WORD = ctypes.sizeof(ctypes.c_void_p)
@@ -149,10 +148,10 @@ def test_a_circle_of_frames_ends(extension):
         words_of(frame)[i] = before
 
 
-def test_the_library_s_table_of_layouts_is_the_headers(extension):
+def test_the_library_s_table_of_layouts_is_the_headers(extension, library):
     version = sys.version_info[0] << 8 | sys.version_info[1]
     numbers = (ctypes.c_uint32 * 64)()
-    count = ctypes.CDLL(str(LIBRARY)).stepscope_known_layout(version, numbers)
+    count = ctypes.CDLL(str(library)).stepscope_known_layout(version, numbers)
     if version < 0x030E:
         assert count
     assert bytes(numbers)[: 4 * count] == extension.layout()[: 4 * count]

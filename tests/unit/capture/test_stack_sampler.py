@@ -173,6 +173,11 @@ def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "switched off" in LoopSamples().stop()["lacks"]
 
 
+def test_a_system_that_refuses_copies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack_sampler._library(), "stepscope_may_copy", lambda: 0)
+    assert "process_vm_readv" in LoopSamples().stop()["lacks"]
+
+
 def test_a_failure_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack_sampler.StackSampler, "__init__", lambda self: 1 // 0)
     assert LoopSamples().stop()["lacks"].startswith("sampling failed (ZeroDivisionError")

@@ -64,6 +64,8 @@ class StackSampler:
 
     def __init__(self, interval_ns: int = INTERVAL_NS) -> None:
         self._library = _library()
+        if not self._library.stepscope_may_copy():
+            raise Unavailable("the system refuses process_vm_readv, as some containers do")
         self._process = os.getpid()
         self._handle = self._make(interval_ns)
         if not self._handle:
@@ -73,7 +75,7 @@ class StackSampler:
             self._handle, used = self._make(interval_ns), self._handle
             self._library.stepscope_free_sampler(used)
             if not self._library.stepscope_start_sampler(self._handle):
-                raise Unavailable("the system refuses a thread, or copies of this process's memory")
+                raise Unavailable("the system refuses another thread")
         except BaseException:
             self._free()
             raise
@@ -186,6 +188,7 @@ def _loaded() -> ctypes.CDLL:
     pointers = [c_void_p] * 5
     for name, result, arguments in (
         ("new_sampler", c_void_p, [c_uint32, *pointers, c_int64]),
+        ("may_copy", c_int, []),
         ("sample_once", c_int, [c_void_p]),
         ("start_sampler", c_int, [c_void_p]),
         ("stop_sampler", None, [c_void_p]),

@@ -41,7 +41,7 @@ class LoopSampler {
   }
 
   bool start() {
-    if (!has_clock_ || !why_no_copies().empty()) return false;
+    if (!has_clock_) return false;
     return !start_hidden_thread(thread_, this, [](void* self) -> void* {
       static_cast<LoopSampler*>(self)->run();
       return nullptr;
@@ -188,6 +188,8 @@ EXPORTED void* stepscope_new_sampler(uint32_t version, const void* state, const 
   return new LoopSampler({*layout, code, text, bytes, frame}, state, interval_ns);
 }
 
+// Whether this process may copy its own memory: some containers forbid it.
+EXPORTED int stepscope_may_copy() { return stepscope::why_no_copies().empty(); }
 // Takes a single sample in this thread, before it starts or after it was stopped.
 EXPORTED int stepscope_sample_once(LoopSampler* sampler) { return sampler->take(); }
 // Whether a thread samples now.
