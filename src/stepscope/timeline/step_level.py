@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from stepscope.arrays import Ids
 from stepscope.timeline.event_index import Index
 from stepscope.timeline.operation import Operation
 from stepscope.timeline.operation_costs import Costs, measure
@@ -24,20 +23,17 @@ def find_steps(index: Index) -> tuple[list[Operation], Costs]:
     are one step.
     """
     table = distinct_steps(index.trace["steps"])
-    step_of = _step_of_events(index, table)
-    order = np.argsort(step_of, kind="stable")
-    inside = order[step_of[order] >= 0]
-    work = inside[index.on_device[inside]]
-    bounds = np.searchsorted(step_of[work], np.arange(len(table) + 1))
-    costs = measure(index, work, bounds, (0, 0))
-    ends = np.searchsorted(step_of[inside], np.arange(len(table)), side="right")
+    numbers = list(zip(table["step"].tolist(), table["rank"].tolist(), strict=True))
+    inside = [index.of_step(step, rank) for step, rank in numbers]
+    work = [rows[index.on_device[rows]] for rows in inside]
+    bounds = np.cumsum([0, *(len(rows) for rows in work)])
+    costs = measure(index, np.concatenate([np.zeros(0, np.int64), *work]), bounds, (0, 0))
     operations = [
         Operation(str(StepId(step, rank)), "step", f"step {step}", rows)
-        for step, rank, rows in zip(
-            table["step"], table["rank"], np.split(inside, ends)[:-1], strict=True
-        )
+        for (step, rank), rows in zip(numbers, inside, strict=True)
     ]
-    costs = replace(on_cpu(costs, table), events=np.bincount(step_of[inside], None, len(table)))
+    events = np.array([len(rows) for rows in inside], np.int64)
+    costs = replace(on_cpu(costs, table), events=events)
     busy = table["device_busy_ns"].astype(np.int64)
     return operations, replace(costs, work_ns=costs.cpu_ns, device_ns=busy)
 
@@ -50,15 +46,6 @@ def distinct_steps(steps: Table) -> Table:
     np.maximum.at(end, number, steps["end_ns"])
     np.add.at(busy, number, steps["device_busy_ns"])
     return steps.take(first).with_columns(end_ns=end, device_busy_ns=busy)
-
-
-def _step_of_events(index: Index, steps: Table) -> Ids:
-    """Which of the distinct steps each event lies in, -1 for none, shape (events,)."""
-    key = steps["rank"].astype(np.int64) * _MANY + steps["step"]
-    wanted = index.rank * _MANY + index.events["step"]
-    found = np.minimum(np.searchsorted(key, wanted), max(len(key) - 1, 0))
-    hit = (index.events["step"] >= 0) & (np.append(key, -1)[found] == wanted)
-    return np.where(hit, found, -1)
 
 
 def on_cpu(costs: Costs, table: Table) -> Costs:
