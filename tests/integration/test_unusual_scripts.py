@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -98,10 +99,23 @@ def own_lines_removed(stderr: str) -> str:
     return "".join(line.partition("stepscope: ")[0] for line in stderr.splitlines(True))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where scripts run: in the same place with and without, as some print it."""
+    return tmp_path_factory.mktemp("unusual") / "work"
+
+
+@cache
+def alone(script: Path, folder: Path) -> Outcome:
+    """What a script does without stepscope, run once for both commands."""
+    return outcome([], folder, script)
+
+
+# Both commands of a script follow each other, so that mostly one process tests them.
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+@pytest.mark.parametrize("mode", MODES)
 def test_a_script_does_the_same(
-    script: Path, mode: str, tmp_path: Path, request: pytest.FixtureRequest
+    script: Path, mode: str, folder: Path, request: pytest.FixtureRequest
 ) -> None:
     missing = [name for name in Settings.of(script).needs if not importlib.util.find_spec(name)]
     if missing:
@@ -109,8 +123,7 @@ def test_a_script_does_the_same(
     reason, modes = DIFFER.get(script.stem, ("", set()))
     if mode in modes:
         request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
-    plain = outcome([], tmp_path / "work", script)
-    recorded = outcome(MODES[mode], tmp_path / "work", script)
+    plain, recorded = alone(script, folder), outcome(MODES[mode], folder, script)
     assert recorded.code == plain.code, recorded.err
     assert recorded.out == plain.out
     assert recorded.err == plain.err
