@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 from browsing import Workbench
+from served_page import serving
 
 _IDLE = {
     "communication": "exposed communication",
@@ -36,6 +38,33 @@ def test_a_stage_of_the_overview_opens_in_the_timeline(resnet: Workbench) -> Non
     resnet.click('[data-stage="backward"]')
     resnet.until("location.hash.includes('/t')")
     assert resnet.page.locator(".details h2").inner_text() == "backward"
+
+
+def test_the_overview_names_the_lines_of_stages_outside_of_training(
+    workbench: Workbench, home: Path
+) -> None:
+    ranges = (
+        ("ProfilerStep#1", "user_annotation", 0, 100),
+        ("aten::mm", "cpu_op", 2, 48),
+        ("stepscope.evaluation: evaluate (/work/train.py:20)", "user_annotation", 50, 30),
+        ("aten::addmm", "cpu_op", 52, 20),
+        ("stepscope.checkpointing: <module> (/work/train.py:31)", "user_annotation", 82, 13),
+    )
+    events = [
+        {"ph": "X", "name": name, "cat": category, "pid": 1, "tid": 1, "ts": start, "dur": length}
+        for name, category, start, length in ranges
+    ]
+    file = home / "outside.json"
+    file.write_text(json.dumps(events))
+    with serving(home, str(file)) as url:
+        workbench.open(url)
+        rows = workbench.page.locator(".stages tbody tr")
+        rows.first.wait_for()
+        shown = [row.split("\t") for row in rows.all_inner_texts()]
+    names = [cells[0].strip() for cells in shown]
+    assert names[names.index("evaluation") + 1] == "evaluate, train.py:20"
+    assert names[names.index("checkpointing") + 1] == "train.py:31"
+    assert shown[names.index("train.py:31")][1:3] == ["13.0\u202fµs", "13\u202f%"]
 
 
 def test_a_stage_opens_where_no_step_is_open(workbench: Workbench, resnet_url: str) -> None:

@@ -5,6 +5,7 @@ import type {
   Facts,
   Iterations,
   Overview,
+  StagePlace,
   StepRow,
   Update,
   Warning,
@@ -34,6 +35,10 @@ import { FactList } from "../widgets/fact_list";
 
 /** More than these are summed up in one row. */
 const MANY_DEVICES = 3;
+
+/** Places of a stage that are listed: so many, and from this share of the step on. */
+const MANY_PLACES = 5;
+const LEAST_OF_A_PLACE = 0.005;
 
 export const overview: Pane = {
   id: "overview",
@@ -221,7 +226,7 @@ function Stages({ store, facts }: { store: Store; facts: Facts }): JSX.Element {
           </tr>
         </thead>
         <tbody onKeyDown={walkRows}>
-          {facts.stages.map((one) => (
+          {facts.stages.flatMap((one) => [
             <tr
               key={one.stage}
               tabIndex={0}
@@ -241,12 +246,34 @@ function Stages({ store, facts }: { store: Store; facts: Facts }): JSX.Element {
               <td>
                 <Bound by={one.bound_by} />
               </td>
-            </tr>
-          ))}
+            </tr>,
+            ...placeRows(facts.places, one.stage, device),
+          ])}
         </tbody>
       </table>
     </section>
   );
+}
+
+/** The functions and lines where most of a stage outside of training is. */
+function placeRows(places: readonly StagePlace[], stage: string, device: boolean): JSX.Element[] {
+  const shown = places.filter((one) => one.stage === stage && one.share >= LEAST_OF_A_PLACE);
+  return shown.slice(0, MANY_PLACES).map((one) => (
+    <tr key={`${one.file}:${one.line}`} class="dim">
+      <td class="inner" title={`${one.file}:${one.line}`}>
+        {one.function !== "<module>" && `${one.function}, `}
+        {one.file.split("/").at(-1)}:{one.line}
+      </td>
+      <td class="number" title={one.samples ? `from ${one.samples} samples` : undefined}>
+        {milliseconds(one.ms)}
+        {one.samples > 0 && ` ± ${milliseconds(one.error_ms)}`}
+      </td>
+      {device && <td />}
+      <td class="number">{percent(one.share)}</td>
+      <td />
+      <td />
+    </tr>
+  ));
 }
 
 /** The updates of several optimizers; columns are stages, in device time where there is a device. */
