@@ -79,6 +79,7 @@ class Facts(msgspec.Struct):
         run: the whole run by stage, null where it was not measured.
         iterations: of a server or a generating loop, by kind.
         places: where work outside of training begins, the longest first.
+        not_sampled: why the rest of `other` has no functions and lines, else empty.
         updates: by optimizer, where the loop has several.
     """
 
@@ -104,6 +105,7 @@ class Facts(msgspec.Struct):
     run: RunShares | None
     iterations: list[Iterations]
     places: list[StagePlace]
+    not_sampled: str
     updates: list[Update]
     warnings: list[Warning]
 

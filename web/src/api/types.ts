@@ -255,6 +255,8 @@ export interface Facts {
   iterations: Iterations[];
   /** Where work outside of training begins, the longest first. */
   places: StagePlace[];
+  /** Why the rest of `other` has no functions and lines, else empty. */
+  not_sampled: string;
   /** By optimizer, where the loop has several. */
   updates: Update[];
   warnings: Warning[];

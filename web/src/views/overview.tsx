@@ -39,6 +39,7 @@ const MANY_DEVICES = 3;
 /** Places of a stage that are listed: so many, and from this share of the step on. */
 const MANY_PLACES = 5;
 const LEAST_OF_A_PLACE = 0.005;
+const MUCH_OTHER = 0.05;
 
 export const overview: Pane = {
   id: "overview",
@@ -249,6 +250,7 @@ function Stages({ store, facts }: { store: Store; facts: Facts }): JSX.Element {
             </tr>,
             ...placeRows(facts.places, one.stage, device),
           ])}
+          <NotSampled facts={facts} />
         </tbody>
       </table>
     </section>
@@ -274,6 +276,19 @@ function placeRows(places: readonly StagePlace[], stage: string, device: boolean
       <td />
     </tr>
   ));
+}
+
+/** Why the lines of `other`, the last stage, are not known, if it matters. */
+function NotSampled({ facts }: { facts: Facts }): JSX.Element | null {
+  const other = facts.stages.find((one) => one.stage === "other");
+  if (!facts.not_sampled || !other || other.share < MUCH_OTHER) return null;
+  return (
+    <tr class="dim">
+      <td class="inner reason" colSpan={6}>
+        no functions and lines: {facts.not_sampled}
+      </td>
+    </tr>
+  );
 }
 
 /** The updates of several optimizers; columns are stages, in device time where there is a device. */

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from stepscope.errors import IngestError
 from stepscope.ingest.xplane.xplane import read_xplane
 from stepscope.trace.trace import Trace, WarningRow
+from stepscope.typed_data import decode
 
 MEMBER = re.compile(r"^window-(\d{12})-(\d{12})\.xplane\.pb$")
 _LARGEST_BYTES, _MOST = 64 << 20, 64
@@ -52,7 +52,7 @@ def read_windows(path: Path) -> WindowProfiles | None:
         if not names:
             return None
         found = {name: _profile(archive, name) for name in names}
-        elapsed = msgspec.json.decode(archive.read("contexts.json"), type=_Elapsed)
+        elapsed = decode(archive.read("contexts.json"), _Elapsed)
     traces = {name: trace for name, trace in found.items() if isinstance(trace, Trace)}
     warnings = [("window", text, 1) for text in found.values() if isinstance(text, str)]
     return WindowProfiles(
