@@ -16,6 +16,7 @@ from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 _CALL = VIAS.index("call")
+NOT_COLLECTED = "contexts"  # the warnings of a capture about what its collector could not do
 WINDOWS = "compiled_operations"  # the warning that says which calls had their operations recorded
 
 
@@ -43,7 +44,7 @@ def recorded_contexts(trace: Trace) -> ContextTree:
     notes = tuple(
         Note(row["code"], row["message"], row["count"])
         for row in trace["warnings"].rows()
-        if row["code"] == WINDOWS
+        if row["code"] in (WINDOWS, NOT_COLLECTED)
     )
     return ContextTree(folded.nodes, metrics, known, source=trace.metadata.source, notes=notes)
 

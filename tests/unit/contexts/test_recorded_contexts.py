@@ -116,6 +116,12 @@ def test_dropped_and_unavailable_data_is_reported() -> None:
     ]
 
 
+def test_the_tree_says_what_was_not_collected() -> None:
+    form = changed(lacks=[], notes=["calls are not recorded: too old"])
+    tree = build_contexts(trace_of(form).with_warnings(parse_contexts(form).warnings))
+    assert "calls are not recorded: too old" in [note.message for note in tree.notes]
+
+
 def test_ranks_are_merged() -> None:
     both = build_contexts(concat([of_rank(trace_of(), rank) for rank in (0, 1)])).check()
     assert len(both) == len(tree())
