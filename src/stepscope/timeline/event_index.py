@@ -19,6 +19,8 @@ from stepscope.arrays import Codes8, Ids, IntArray, Mask
 from stepscope.trace.row_order import grouped, inverse, stable_order
 from stepscope.trace.trace import Trace
 
+_MOST_STEPS = 2**32
+
 
 class Index:
     """The order of a trace's events, and slices of it; takes time once, linear in the events.
@@ -183,21 +185,23 @@ class Index:
         return values_at(self.events["forward_event"], values_at(self.order, place))
 
     @cached_property
-    def _by_step(self) -> tuple[IntArray, Ids]:
-        """Events by step and rank, those of no step first; and where those of each begin."""
-        keys = (self.events["step"].astype(np.int64) + 1) * self._ranks + self.rank
-        return grouped(keys, int(keys.max(initial=0)) + 1)
-
-    @cached_property
-    def _ranks(self) -> int:
-        return int(self.rank.max(initial=0)) + 1
+    def _by_step(self) -> tuple[Ids, IntArray, Ids]:
+        """The keys of steps, ascending; events by step; and where those of each begin."""
+        steps = self.trace["steps"]
+        keys = np.unique(step_keys(steps["rank"], steps["step"]))
+        wanted = step_keys(self.rank, self.events["step"])
+        found = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+        known = np.append(keys, -1)[found] == wanted
+        rows, first = grouped(np.where(known, found, len(keys)), len(keys) + 1)
+        return keys, rows, first
 
     def of_step(self, step: int, rank: int) -> Ids:
         """The events of a step of a rank, ascending."""
-        rows, first = self._by_step
-        key = (step + 1) * self._ranks + rank
-        known = 0 <= rank < self._ranks and 0 <= key < len(first) - 1
-        found = rows[first[key] : first[key + 1]] if known else rows[:0]
+        keys, rows, first = self._by_step
+        (key,) = step_keys(np.array([rank]), np.array([step]))
+        at = int(np.searchsorted(keys, key))
+        known = at < len(keys) and keys[at] == key
+        found = rows[first[at] : first[at + 1]] if known else rows[:0]
         return found.astype(np.int64)
 
     def outermost(self, rows: Ids) -> Ids:
@@ -212,6 +216,11 @@ class Index:
         """Events in pre-order, track by track."""
         rows = np.asarray(rows, np.int64)
         return rows[np.argsort(self.place[rows], kind="stable")]
+
+
+def step_keys(rank: IntArray, step: IntArray) -> Ids:
+    """A number for each pair of rank and step, in their order; steps have any number of a file."""
+    return rank.astype(np.int64) * _MOST_STEPS + step
 
 
 def values_at(column: Ids | Codes8, rows: Ids) -> Ids:

@@ -46,10 +46,8 @@ def find_stages(index: Index, step: int, rank: int) -> Stages:
     runs = np.flatnonzero(shown)
     table = stages.take(runs)
     placed, track = _placed(index, rows, table)
-    on_host, (work, work_run) = (
-        index.outermost(rows[placed >= 0]),
-        _on_device_alone(index, works, table),
-    )
+    on_host = index.outermost(rows[placed >= 0])
+    work, work_run = _on_device_alone(index, works, table)
     host_run = placed[np.searchsorted(rows, on_host)]
     top, top_run = np.concatenate([on_host, work]), np.concatenate([host_run, work_run])
     operations, costs = _stage_operations(index, table, runs, top, top_run, track)

@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from stepscope.timeline.event_index import Index
+from stepscope.timeline.event_index import Index, step_keys
 from stepscope.timeline.operation import Operation
 from stepscope.timeline.operation_costs import Costs, measure
 from stepscope.timeline.step_id import StepId
 from stepscope.trace.table import Table
-
-_MANY = 2**32  # more than a trace has steps
 
 
 def find_steps(index: Index) -> tuple[list[Operation], Costs]:
@@ -40,7 +38,7 @@ def find_steps(index: Index) -> tuple[list[Operation], Costs]:
 
 def distinct_steps(steps: Table) -> Table:
     """The steps by rank and number, each from its first start to its last end."""
-    key = steps["rank"].astype(np.int64) * _MANY + steps["step"]
+    key = step_keys(steps["rank"], steps["step"])
     _, first, number = np.unique(key, return_index=True, return_inverse=True)
     end, busy = np.zeros((2, len(first)), np.int64)
     np.maximum.at(end, number, steps["end_ns"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from stepscope.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.timeline.event_index import Index
+from stepscope.timeline.operation_costs import _numbered
 
 event = st.tuples(st.sampled_from(["main", "other"]), st.integers(0, 40), st.integers(1, 20))
 
@@ -56,3 +59,29 @@ def test_device_work_is_found_by_where_its_launch_is(events: list[tuple[str, int
         if row in around(index, int(index.launch[work])) or row == work
     }
     assert found == expected
+
+
+def test_steps_of_any_number_take_no_memory_for_those_between() -> None:
+    step = "main | {0} {1} | ProfilerStep#{2}\nmain | {3} {4} | aten::mm\n"
+    numbers = (400_000_000, 400_000_001)
+    text = "".join(
+        step.format(100 * at, 100 * at + 90, number, 100 * at + 10, 100 * at + 60)
+        for at, number in enumerate(numbers)
+    )
+    index = Index(annotate(drawn_trace(text)))
+    tracemalloc.start()
+    found = [index.of_step(number, 0).tolist() for number in (*numbers, 5)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == [[0, 1], [2, 3], []]
+    assert peak < 1 << 20
+
+
+def test_a_few_of_many_possible_keys_take_no_memory_for_the_others() -> None:
+    keys = np.array([7, 400_000_000, 7])
+    tracemalloc.start()
+    found, number = _numbered(keys)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (found.tolist(), number.tolist()) == ([7, 400_000_000], [0, 1, 0])
+    assert peak < 1 << 20
