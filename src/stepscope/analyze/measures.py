@@ -101,7 +101,8 @@ class Measures:
         loop = np.flatnonzero(self._events["track"] == self._search.loop_track)
         start = self._events["start_ns"][loop]
         covered = float((spans.within(start, start + 1) > 0).sum()) / self._search.step_count
-        each_ns = float(cost["removed_ns"]) / max(float(cost["events"]), 1.0)
+        by_events = float(cost["removed_ns"] - cost.get("memory_ns", 0))
+        each_ns = max(by_events, 0.0) / max(float(cost["events"]), 1.0)
         return UNEVEN_COST * covered * each_ns / 1e6
 
     def steadiness(self, rows: Rows) -> float:

@@ -5,6 +5,7 @@ Source: Linux, Documentation/scheduler/sched-stats.rst (the second field of `sch
 
 from __future__ import annotations
 
+import mmap
 import threading
 import time
 from pathlib import Path
@@ -14,6 +15,8 @@ try:
     import resource
 except ImportError:  # of Unix only
     resource = None  # type: ignore[assignment]
+
+_PAGES = 256  # got to measure what one costs: 1 MiB, too little for a huge page
 
 
 class Reading(NamedTuple):
@@ -59,6 +62,27 @@ class WholeSteps:
 def page_faults() -> int | None:
     """How often the process has got a page of memory without reading it; None if not known."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt if resource else None
+
+
+def page_fault_ns() -> int | None:
+    """What a new page of memory costs the thread, ns, by getting some; None if none are counted.
+
+    Example:
+        >>> page_fault_ns() in range(20, 100_000)
+        True
+    """
+    before = page_faults()
+    with mmap.mmap(-1, _PAGES * mmap.PAGESIZE) as memory:
+        first, again = (_touching_ns(memory) for _ in range(2))
+    got = (page_faults() or 0) - (before or 0)
+    return round((first - again) / got) if got >= _PAGES and first > again else None
+
+
+def _touching_ns(memory: mmap.mmap) -> int:
+    begun = time.thread_time_ns()
+    for offset in range(0, len(memory), mmap.PAGESIZE):
+        memory[offset] = 1
+    return time.thread_time_ns() - begun
 
 
 def queued_ns() -> int | None:

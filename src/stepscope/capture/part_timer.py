@@ -13,7 +13,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import dataloader
 
 from stepscope.capture.autograd_engine import AUTOGRAD, ENGINE
-from stepscope.capture.clock_readings import Reading
+from stepscope.capture.clock_readings import Reading, page_faults
 from stepscope.capture.module_ranges import hide_from_compiler
 from stepscope.capture.patch import replace
 
@@ -32,8 +32,8 @@ OWN_WORK = "recorder"  # what runs inside a step and is no part of it
 _MOST_CHANGES = 40_000
 
 # From these clocks on, of elapsed time and of the CPU time of the thread, a part runs; where a step
-# ends also the CPU time of the process.
-_Change = tuple[int, int, int, int | None]
+# ends also the CPU time and the page faults of the process.
+_Change = tuple[int, int, int, tuple[int, int | None] | None]
 
 
 class PartTimer:
@@ -79,9 +79,8 @@ class PartTimer:
         is_paused = self._open[-1] == _OWN
         self._open[:] = [_REST, _OWN] if is_paused else [_REST]  # an optimizer may have failed
         self._begun_by_hook.clear()
-        self._changes.append(
-            (time.perf_counter_ns(), time.thread_time_ns(), self._open[-1], time.process_time_ns())
-        )
+        clocks = time.perf_counter_ns(), time.thread_time_ns()
+        self._changes.append((*clocks, self._open[-1], (time.process_time_ns(), page_faults())))
 
     def readings(self) -> list[Reading]:
         """The clocks at each mark since the last call."""
@@ -182,20 +181,23 @@ class PartTimer:
         """Give the time between two changes to the part that ran."""
         changes, self._changes = self._changes, []
         for change in changes:
-            elapsed_ns, cpu_ns, part, process_cpu_ns = change
+            elapsed_ns, cpu_ns, part, of_process = change
             ended = self._since[2]
             self._elapsed[ended] += elapsed_ns - self._since[0]
             self._cpu[ended] += cpu_ns - self._since[1]
             self._since = change
-            if process_cpu_ns is not None:
-                self._readings.append(self._reading(elapsed_ns, cpu_ns, process_cpu_ns))
+            if of_process is not None:
+                self._readings.append(self._reading(elapsed_ns, cpu_ns, *of_process))
             elif self._notes_changes and len(self._noted) <= _MOST_CHANGES:
                 self._noted.append((elapsed_ns, part))
 
-    def _reading(self, elapsed_ns: int, cpu_ns: int, process_cpu_ns: int) -> Reading:
+    def _reading(
+        self, elapsed_ns: int, cpu_ns: int, process_cpu_ns: int, faults: int | None
+    ) -> Reading:
         *times, (own_ns, own_cpu_ns) = zip(self._elapsed, self._cpu, strict=True)
         parts = dict(zip(PARTS, times, strict=True))
-        return Reading(elapsed_ns - own_ns, cpu_ns - own_cpu_ns, process_cpu_ns - own_cpu_ns, parts)
+        clocks = elapsed_ns - own_ns, cpu_ns - own_cpu_ns, process_cpu_ns - own_cpu_ns
+        return Reading(*clocks, parts, faults)
 
     def _timed(self, function: Callable[..., Any], part: int) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from stepscope.capture.clock_readings import page_fault_ns
 from stepscope.capture.creations import CreationWatch
 from stepscope.capture.data_loaders import LoaderWatch
 from stepscope.capture.inductor_graphs import InductorGraphs
@@ -367,7 +368,8 @@ class Recorder:
                 self._clock.mark_activities(False)
             self._open_ranges.profiler_stopped()
             if self._timed and self._timer and (times := self._timed.describe()):
-                recording.times = {**times, "changes": self._timer.changes()}
+                own = {"page_fault_ns": page_fault_ns(), "changes": self._timer.changes()}
+                recording.times = times | own
             samples, recording.samples = recording.samples and recording.samples.stop(), None
             kept = self.memory.stop() if self.memory else []
             recording.window.close()

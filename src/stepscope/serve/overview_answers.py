@@ -72,7 +72,7 @@ class Facts(msgspec.Struct):
         modules_evidence: how modules were found.
         capture: how the trace was recorded, as written by `stepscope run`.
         recording_cost: what recording cost and was removed from all times, ns per step
-            (`recorded_ns`, `unrecorded_ns`, `removed_ns`, `events`), or
+            (`recorded_ns`, `unrecorded_ns`, `removed_ns`, `memory_ns` of it, `events`), or
             why it is `unknown`.
         core_share: share of a core that the training thread got while it could run, null if
             unknown.

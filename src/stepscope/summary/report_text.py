@@ -94,10 +94,17 @@ def recording_cost(summary: Summary) -> str:
     removed, events = cost["removed_ns"], cost["events"]
     if not removed:
         return f"{steps}; no cost of recording to remove"
-    each = f"{removed / max(events, 1) / 1e3:.1f} µs per event for {count(events)} events"
-    text = f"{steps}; recording's cost is removed: {each}"
+    memory = min(cost.get("memory_ns", 0), removed)
+    each = (removed - memory) / max(events, 1) / 1e3
+    text = f"{steps}; recording's cost is removed: "
+    text += f"{each:.1f} µs per event for {count(events)} events"
+    says_memory = memory > _UNEXPLAINED * unrecorded
+    if says_memory:
+        pages = count(cost["recorded_page_faults"])
+        text += f" and {ms(memory / 1e6)} ms for {pages} page faults (memory the profiler keeps)"
     if recorded - removed - unrecorded > _UNEXPLAINED * unrecorded:
-        text += f"; the rest of the difference {_other_cause(cost)}"
+        other = "has another cause" if says_memory else _other_cause(cost)
+        text += f"; the rest of the difference {other}"
     return text
 
 

@@ -42,7 +42,8 @@ class Metadata:
         capture: the manifest of a stepscope capture, else empty.
         recording_cost: of a capture's steps on the CPU, if times are without the cost of recording:
             `recorded_ns`, `unrecorded_ns` (medians), and per step `removed_ns` of `events` events,
-            not there in JAX, whose times stay as recorded; `unknown` says why else they do.
+            of which `memory_ns` is of new pages of memory; not there in JAX, whose times stay as
+            recorded; `unknown` says why else they do.
         model: the model tree from `modules.json` or `--model`, else empty.
         properties: everything else at the top level of the file.
     """

@@ -55,6 +55,7 @@ class Machine:
 
     def __init__(self, recorded: bool) -> None:
         self.before, self.after = (BEFORE, AFTER) if recorded else (0.0, 0.0)
+        self.slower = 1.0  # operators themselves
         self.now = self.device = 0.0
         self.lines: list[str] = []
         self.stages: dict[str, float] = dict.fromkeys(STAGES, 0.0)
@@ -81,7 +82,7 @@ class Machine:
         with_cost, at = self.enter(), len(self.lines)
         self.lines.append("")
         for gap, inside in zip(call.gaps, [*call.inside, None], strict=True):
-            self.now += gap
+            self.now += self.slower * gap
             if inside:
                 self.call(inside)
         if call.kernel:
@@ -468,11 +469,38 @@ class PartsMachine(Machine):
         return {**facts(length, self), "parts": parts, "changes": changes}
 
 
-def parts_run(seed: int) -> tuple[Trace, PartsMachine, float]:
+class PagesMachine(PartsMachine):
+    """Recorded operators get new pages of memory, of which some parts touch more than others."""
+
+    WEIGHT: ClassVar = dict.fromkeys(PartsMachine.WEIGHT, 1.0)
+    FAULTS = 2000
+
+    def __init__(self, recorded: bool, slower: dict[str, float], faults_per_page: float) -> None:
+        super().__init__(recorded)
+        self.by_part = slower if recorded else {}
+        self.each = faults_per_page
+        self.recorded, self.memory = recorded, 0.0
+
+    def call(self, call: Call) -> None:
+        self.slower = self.by_part.get(self.changes[-1][1], 1.0)
+        self.memory += (self.slower - 1) * sum(call.gaps) / STEPS
+        super().call(call)
+
+    def facts(self, length: float) -> dict[str, object]:
+        faults = 7 + (self.FAULTS if self.recorded else 0)
+        each = round(1000 * self.memory / self.FAULTS / self.each)
+        return {**super().facts(length), "page_faults": faults, "page_fault_ns": each}
+
+
+def part_calls(seed: int) -> list[tuple[str, Call]]:
     stages = random_stages(seed)
     names = {"evaluation": "stepscope.evaluation: score (/x/a.py:3)"}
     stages["evaluation"] = random_call(random.Random(seed), names["evaluation"], 4, kernels=False)
-    calls = [(part, stages[part]) for part in ("forward", "backward", "optimizer", "evaluation")]
+    return [(part, stages[part]) for part in ("forward", "backward", "optimizer", "evaluation")]
+
+
+def parts_run(seed: int) -> tuple[Trace, PartsMachine, float]:
+    calls = part_calls(seed)
     machines = PartsMachine(recorded=True), PartsMachine(recorded=False)
     lengths = [float(np.median(machine.run_parts(calls))) for machine in machines]
     slow, fast = machines
@@ -495,6 +523,44 @@ def test_each_part_loses_what_its_own_events_cost(seed: int) -> None:
     for part in ("forward", "backward", "optimizer", "evaluation"):
         found = float(runs["cpu_ns"][runs.text("stage").mask(part)].sum()) / 1000 / STEPS
         assert found == pytest.approx(truth.parts[part], rel=0.01, abs=1), part
+
+
+@pytest.mark.parametrize("faults_per_page", [1.0, 2.5])
+@pytest.mark.parametrize("seed", range(6))
+def test_parts_lose_what_new_pages_of_memory_cost(seed: int, faults_per_page: float) -> None:
+    """Pages make operators 1.5 to 5 times as long, which is far more than events can cost."""
+    chance = random.Random(seed)
+    slower = {"backward": 5.0, "forward": chance.uniform(1.5, 3), "optimizer": 1.0}
+    machines = [PagesMachine(kind, slower, faults_per_page) for kind in (True, False)]
+    lengths = [float(np.median(one.run_parts(part_calls(seed)))) for one in machines]
+    slow, fast = machines
+    capture = {
+        "outcome": "complete",
+        "recorded_steps": slow.facts(lengths[0]),
+        "unrecorded_steps": {**fast.facts(lengths[1]), "changes": None},
+    }
+    recorded = drawn_trace("\n".join(slow.lines), capture=capture)
+    corrected = annotate(recorded)
+    check_invariants(corrected, recorded)
+    assert step_lengths(corrected["steps"]).mean() / 1000 == pytest.approx(lengths[1], rel=0.02)
+    runs = corrected["stages"]
+    for part in ("forward", "backward", "optimizer", "evaluation"):
+        found = float(runs["cpu_ns"][runs.text("stage").mask(part)].sum()) / 1000 / STEPS
+        assert found == pytest.approx(fast.parts[part], rel=0.03, abs=2), part
+
+
+def test_page_faults_explain_no_more_than_they_cost() -> None:
+    """2,000 of 1 µs and at most three times that, of parts that took 1 s."""
+    run = run_of(random_stages(1))
+    capture = dict(run.recorded.metadata.capture)
+    for name, ns, faults in ("recorded_steps", 10**9, 2000), ("unrecorded_steps", 0, 0):
+        parts = {part: {"median_ns": ns, "cpu_ns": ns} for part in capture[name]["parts"]}
+        capture[name] = {
+            **capture[name], "parts": parts, "page_faults": faults, "page_fault_ns": 1000,
+        }  # fmt: skip
+    cost = annotate(run.recorded.with_metadata(capture=capture)).metadata.recording_cost
+    assert cost["memory_ns"] == 6_000_000
+    assert cost["removed_ns"] <= 10_000 * cost["events"] * 1.01 + 6_000_000
 
 
 def drawn_parts(spans: list[tuple[str, float]]) -> dict[str, object]:

@@ -8,6 +8,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
+from stepscope.capture import clock_readings, part_timer
+from stepscope.capture.clock_readings import page_fault_ns
 from stepscope.capture.module_ranges import ModuleRanges
 from stepscope.capture.module_registry import ModuleRegistry
 from stepscope.capture.part_timer import PARTS, PartTimer
@@ -28,6 +30,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     now = Clock()
+    monkeypatch.setattr(part_timer, "page_faults", lambda: now.cpu)
     monkeypatch.setattr(time, "perf_counter_ns", lambda: now.elapsed)
     monkeypatch.setattr(time, "thread_time_ns", lambda: now.cpu)
     monkeypatch.setattr(time, "process_time_ns", lambda: 2 * now.cpu)
@@ -58,9 +61,15 @@ def test_lengths_are_described_by_percentiles(timer: PartTimer, clock: Clock) ->
     assert facts == {
         "count": 11, "median_ns": 60, "p10_ns": 20, "p90_ns": 100, "cpu_ns": 6,
         "cpu_p10_ns": 2, "cpu_p90_ns": 10,
-        "process_cpu_ns": 12, "page_faults": None,
+        "process_cpu_ns": 12, "page_faults": 6,
     }  # fmt: skip
     assert parts["rest"] == {"median_ns": 60, "p10_ns": 20, "p90_ns": 100, "cpu_ns": 6}
+
+
+def test_what_a_page_fault_costs_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 20 < page_fault_ns() < 100_000
+    monkeypatch.setattr(clock_readings, "resource", None)  # as on Windows
+    assert page_fault_ns() is None
 
 
 def test_no_step_says_nothing(timer: PartTimer, clock: Clock) -> None:

@@ -263,6 +263,28 @@ def test_memory_that_recorded_steps_got_anew_is_said(before: int, after: int, ca
     assert f"the rest of the difference {cause}" in out
 
 
+def test_the_cost_of_memory_is_said_apart() -> None:
+    """A forward pass is 70 ms longer in recorded steps, and these get 1,024 new pages."""
+    text = "main | 0 180 | ProfilerStep#0\nmain | 5 175 | nn.Module: Net_0\nmain | 6 170 | aten::mm"
+    recorded, unrecorded = (
+        {**timed(step), "page_faults": faults, "parts": parts_of(forward)}
+        for step, faults, forward in ((180, 1024, 170), (110, 0, 100))
+    )
+    capture = {
+        "recorded_steps": {**recorded, "page_fault_ns": 70_000},
+        "unrecorded_steps": unrecorded,
+    }
+    out = " ".join(printed(drawn(in_ms(text), capture=capture), 160).split())
+    assert "0.0 µs per event for 2 events and 70.00 ms for 1.0 k page faults (memory the" in out
+    assert "Step 110.0 ms" in out
+    assert "rest of the difference" not in out
+
+
+def parts_of(forward_ms: int) -> dict[str, dict[str, int]]:
+    times = {"forward": 1_000_000 * forward_ms, "rest": 10_000_000}
+    return {name: {"median_ns": ns, "cpu_ns": ns} for name, ns in times.items()}
+
+
 def test_a_trace_of_kernels_alone_has_no_stages_that_the_cpu_bounds() -> None:
     text = printed(drawn("stream 7 | 0 700 | sgemm\nstream 7 | 800 1500 | sgemm"), 80)
     assert "device-bound" in text

@@ -245,7 +245,7 @@ export interface Facts {
   peak_memory_bytes: Record<string, number>;
   /** How the trace was recorded, as written by `stepscope run`. */
   capture: Record<string, unknown>;
-  /** What recording cost and was removed from all times, ns per step (`recorded_ns`, `unrecorded_ns`, `removed_ns`, `events`), or why it is `unknown`. */
+  /** What recording cost and was removed from all times, ns per step (`recorded_ns`, `unrecorded_ns`, `removed_ns`, `memory_ns` of it, `events`), or why it is `unknown`. */
   recording_cost: Record<string, unknown>;
   /** Share of a core that the training thread got while it could run, null if unknown. */
   core_share: number | null;

@@ -117,6 +117,18 @@ def most_of_event(trace: Trace) -> float:
     return _MOST_NS_OF_XLA if in_jax(trace) and not device_work(trace).any() else MOST_NS
 
 
+def page_faults_ns(trace: Trace) -> float:
+    """What page faults cost that recorded steps had and unrecorded ones had not, ns per step.
+
+    In JAX none is removed: which of its operations got a page is not known, nor in which part.
+    """
+    found = page_faults(trace.metadata.capture)
+    each = (trace.metadata.capture.get("recorded_steps") or {}).get("page_fault_ns")
+    if not found or not each or in_jax(trace):
+        return 0.0
+    return float(max(found["recorded_page_faults"] - found["unrecorded_page_faults"], 0) * each)
+
+
 def page_faults(capture: Mapping[str, Any]) -> dict[str, int]:
     """Page faults per recorded and per unrecorded step, where they were counted."""
     steps = {kind: capture.get(f"{kind}_steps") or {} for kind in ("recorded", "unrecorded")}

@@ -30,6 +30,8 @@ _BEFORE, _AFTER = 0.7, 0.3  # of the cost: shapes and names are collected before
 _KEPT = 0.05  # of each stretch of time, so that the order of events holds
 _OWN_KEPT = 0.001  # of the recorder's own work
 _BY_TIMING = 2  # events that cost as much as the clocks read where a part begins and ends
+_FAULTS_OF_PAGE = 3  # a new page costs at most as much as so many faults
+_MANY = 0.1  # of the events of a step: the cost of each is known from such a part
 _ROUNDS = 60  # of halving: to the last bit of a time
 
 
@@ -148,14 +150,16 @@ def removed_time(
     spreads: Mapping[str, float],
     steps: int,
     most_ns: float = MOST_NS,
+    memory: Sequence[float] = (),
 ) -> Floats:
     """How much of each stretch of time recording took, ns, shape (n,).
 
     Where the recorder itself ran, it took all. Within a part all events cost the same, but a
     stretch has no more to give than its length. What the gaps of a step cannot give, since
-    recording also slows operators, is taken from all its time alike. Costs are medians, thus of a
-    step with the median number of events: one that begins with a rollout has more events and costs
-    more. A part that few steps have costs what the events of the others cost.
+    recording also slows operators, is taken from all its time alike, as are new pages of memory,
+    which operators get. Costs are medians, thus of a step with the median number of events: one
+    that begins with a rollout has more events and costs more. A part that few steps have costs
+    what the events of the others cost.
 
     Args:
         stretches: of the trace.
@@ -163,22 +167,67 @@ def removed_time(
         spreads: of unrecorded steps, ns, as `unrecorded_spreads` gives them.
         steps: how many steps there are.
         most_ns: of one event, as `most_of_event` gives it.
+        memory: what of each cost is of new pages, as `costs_of_memory` gives it.
     """
     room = (1 - _KEPT) * np.diff(stretches.bounds).astype(np.float64)
     removed = np.zeros(len(room))
-    typical = [_typical_events(stretches, stretches.part == n, steps) for n in range(len(costs))]
-    each = _cost_of_event(list(costs.values()), typical, most_ns)
+    typical = typical_events(stretches, len(costs), steps)
+    memory = memory or [0.0] * len(costs)
+    by_events = [cost - pages for cost, pages in zip(costs.values(), memory, strict=True)]
+    each = _cost_of_event(by_events, typical, most_ns)
     for part, (name, cost) in enumerate(costs.items()):
         chosen = (stretches.part == part) & (stretches.step >= 0)
         events = _by_step(stretches, chosen, stretches.events, steps)
-        total = each[part] * events
+        share = events / max(typical[part], 1.0)
+        total, pages = each[part] * events, memory[part] * share
         if cost and typical[part] and name in spreads:
             spent = _by_step(stretches, chosen, np.diff(stretches.bounds), steps)
-            total += _varying_cost(spent, events / typical[part], spreads[name])
-        for step in np.flatnonzero(total > 0).tolist():
+            total += _varying_cost(spent, share, spreads[name])
+        for step in np.flatnonzero(total + pages > 0).tolist():
             here = np.flatnonzero(chosen & (stretches.step == step))
-            removed[here] = _shared(stretches.events[here], room[here], float(total[step]))
+            amounts = float(total[step]), float(pages[step])
+            removed[here] = _shared(stretches.events[here], room[here], *amounts)
     return np.where(stretches.own_work, (1 - _OWN_KEPT) * np.diff(stretches.bounds), removed)
+
+
+def costs_of_memory(
+    costs: Sequence[float], typical: Sequence[float], faults_ns: float
+) -> list[float]:
+    """What new pages of memory cost in each part, ns per step.
+
+    A profiler keeps small pieces of memory beside the large ones of tensors. Where the allocator
+    then cannot use these again, as in glibc before 2.38, tensors get new pages in every recorded
+    step. A page costs more than its fault, since no cache has it. The parts that get them are those
+    that cost more than their events do. An event costs the same in all parts: what it does in the
+    cheapest of those with many events, as far as the faults
+    and `MOST_NS` allow.
+
+    Args:
+        costs: of recording, by part, ns per step.
+        typical: events of each part in a step, as `typical_events` gives them.
+        faults_ns: what the faults cost, ns per step.
+
+    Example:
+        >>> costs_of_memory([100.0, 900.0], [50.0, 50.0], faults_ns=800.0)
+        [0.0, 800.0]
+    """
+    events = max(sum(typical), 1.0)
+    least, most = (max(sum(costs) - times * faults_ns, 0.0) for times in (_FAULTS_OF_PAGE, 1))
+    pairs = [pair for pair in zip(costs, typical, strict=True) if pair[1] >= _MANY * events]
+    cheapest = min((cost / count for cost, count in pairs), default=0.0)
+    rate = min(max(cheapest, least / events), most / events, MOST_NS)
+    more = [max(cost - rate * count, 0.0) for cost, count in zip(costs, typical, strict=True)]
+    share = min(_FAULTS_OF_PAGE * faults_ns / max(sum(more), 1e-9), 1.0)
+    return [share * cost for cost in more]
+
+
+def typical_events(stretches: Stretches, parts: int, steps: int) -> list[float]:
+    """The median over the steps of the recorded events in each part."""
+    return [
+        float(np.median(_by_step(stretches, chosen, stretches.events, steps)))
+        for part in range(parts)
+        for chosen in [(stretches.part == part) & (stretches.step >= 0)]
+    ]
 
 
 def _cost_of_event(costs: Sequence[float], typical: Sequence[float], most_ns: float) -> list[float]:
@@ -222,14 +271,11 @@ def _by_step(stretches: Stretches, chosen: Mask, values: Floats | Times, steps: 
     return sums.astype(np.float64)
 
 
-def _typical_events(stretches: Stretches, chosen: Mask, steps: int) -> float:
-    """The median over the steps of the events in chosen stretches."""
-    each = _by_step(stretches, chosen & (stretches.step >= 0), stretches.events, steps)
-    return float(np.median(each))
+def _shared(events: Floats, room: Floats, total: float, alike: float = 0.0) -> Floats:
+    """The same time for each event, at most the room of its stretch, that adds up to `total`.
 
-
-def _shared(events: Floats, room: Floats, total: float) -> Floats:
-    """The same time for each event, at most the room of its stretch, that adds up to `total`."""
+    What does not fit, and `alike`, is taken from what is left of all stretches.
+    """
     low, high = 0.0, float((room / np.maximum(events, _AFTER)).max(initial=0))
     for _ in range(_ROUNDS):
         middle = (low + high) / 2
@@ -237,5 +283,5 @@ def _shared(events: Floats, room: Floats, total: float) -> Floats:
         low, high = (low, middle) if enough else (middle, high)
     given = np.minimum(high * events, room)
     left = room - given
-    missing = max(min(total - float(given.sum()), float(left.sum())), 0.0)
+    missing = max(min(total + alike - float(given.sum()), float(left.sum())), 0.0)
     return given + left * (missing / max(float(left.sum()), 1.0))

@@ -14,12 +14,15 @@ from stepscope.annotate.recording_cost.part_costs import (
     median_step_ns,
     most_of_event,
     page_faults,
+    page_faults_ns,
     part_costs,
     unrecorded_spreads,
 )
 from stepscope.annotate.recording_cost.recorded_gaps import (
+    costs_of_memory,
     removed_time,
     stretches_of,
+    typical_events,
     with_hidden_cost,
 )
 from stepscope.annotate.stages.timed_parts import with_parts_moved
@@ -48,13 +51,16 @@ def without_recording_cost(recorded: Trace, annotated: Trace) -> Trace:
     blocked = time_blocked(annotated, work)
     costs = with_hidden_cost(stretches, costs, blocked, steps)
     spreads, most_ns = unrecorded_spreads(annotated), most_of_event(annotated)
-    removed = removed_time(stretches, costs, spreads, steps, most_ns)
+    typical = typical_events(stretches, len(costs), steps)
+    memory = costs_of_memory(list(costs.values()), typical, page_faults_ns(annotated))
+    removed = removed_time(stretches, costs, spreads, steps, most_ns, memory)
     clocks = corrected_clocks(stretches.bounds, removed, _intervals(annotated, work), blocked)
     facts: dict[str, Any] = {
         "recorded_ns": round(median_step_ns(annotated)),
         "unrecorded_ns": capture["unrecorded_steps"]["median_ns"],
         "unrecorded_error": round(error_of_median(capture["unrecorded_steps"]), 4),
         "removed_ns": round(float(removed.sum()) / steps),
+        "memory_ns": round(sum(memory)),
         "events": round(float(stretches.events[stretches.part >= 0].sum()) / steps),
         **page_faults(capture),
     }

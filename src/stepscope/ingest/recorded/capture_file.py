@@ -98,6 +98,8 @@ class TimedSteps(Struct):
     cpu_p10_ns: Duration | None = None
     cpu_p90_ns: Duration | None = None
     process_cpu_ns: Duration | None = None
+    page_faults: Duration | None = None
+    page_fault_ns: Duration | None = None
     elapsed_ns: Duration | None = None
     queued_ns: Duration | None = None
     parts: dict[str, PartTimes] = {}
