@@ -59,11 +59,12 @@ def _sampled(selected: SelectedSteps, marked: Intervals) -> list[StagePlace]:
             function, file, line = found[1], found[2], int(found[3])
             seen[function, file, line if in_loop else 0][line] += count
     total = sum(map(Counter.total, seen.values()))
-    return [
+    places = [
         _sampled_place(selected, left.total(), key[:2], lines, total)
         for key, lines in seen.items()
         if lines.total() >= _FEWEST
     ]
+    return [place for place in places if place.error_ms < place.ms]
 
 
 def _samples(selected: SelectedSteps, spans: Intervals) -> Counter[tuple[str, bool]]:

@@ -141,6 +141,15 @@ def test_few_samples_say_nothing() -> None:
     assert not any(place.samples for place in sampled(2, {97: LOG.format(4)}).places)
 
 
+def test_a_place_whose_error_is_as_large_as_its_time_is_not_named() -> None:
+    """Of 60 samples, 3 are 5 ± 6 %; 6 are 10 ± 8 %."""
+    of_metric = {96 + 0.05 * number: METRIC for number in range(54)}
+    for count, names in (3, {"metric"}), (6, {"metric", "log"}):
+        of_log = {81 + 0.1 * number: LOG.format(4) for number in range(count)}
+        facts = sampled(2, {**of_metric, **of_log})
+        assert {place.function for place in facts.places if place.samples} == names
+
+
 def test_why_nothing_was_sampled() -> None:
     """Only where `other` is much of the step."""
     facts = replace(sampled(2, {}), not_sampled="samples need Linux")
