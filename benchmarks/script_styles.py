@@ -1,12 +1,14 @@
 """Stages of scripts in many styles, against timers set by hand in unrecorded steps.
 
     python benchmarks/script_styles.py [--python PYTHON] [--only NAME ...] [--rounds N]
-        [--out FILE]
+        [--last] [--out FILE]
 
 Each script of `script_styles/` is recorded as it is, by `stepscope run`, once a round. It times its
 stages by hand (`hand_timers.py`); the truth of a stage is the median over steps that were not
-recorded, of the same process. The table has each of them in ms, and the difference of the same
-stage of the corrected report: medians over the rounds. A script that fails, since its libraries are
+recorded, of the same process: all but the first after the recording, as stepscope times unrecorded
+steps among them and a core's speed varies for seconds; with `--last` the last ones, in which
+nothing of stepscope is left. The table has each of them in ms, and the difference of the same stage
+of the corrected report: medians over the rounds. A script that fails, since its libraries are
 missing, is named and left out.
 
 The timers measure CPU time, a capture elapsed time: use a machine with nothing else to do, or a
@@ -28,8 +30,9 @@ import numpy as np
 import stepscope
 
 SCRIPTS = Path(__file__).with_name("script_styles")
-WARMUP, RECORDED, AFTER, TIMED = 10, 15, 270, 35  # short steps are timed for up to 250 steps
-STEPS = WARMUP + RECORDED + AFTER + TIMED
+WARMUP, RECORDED, AFTER, LAST = 10, 15, 270, 35  # short steps are timed for up to 250 steps
+STEPS = WARMUP + RECORDED + AFTER + LAST
+SETTLED = 10  # steps after the recording
 STAGES = {
     "data": ("data_loading",),
     "forward": ("transfer", "forward", "loss", "prefill", "decode"),
@@ -42,8 +45,8 @@ NOTABLE = 0.1  # of the step
 Times = dict[str, float]
 
 
-def measured(script: Path, python: str, folder: Path) -> dict[str, Any]:
-    """Times by hand and from the capture, ms, and what the capture says of the machine."""
+def measured(script: Path, python: str, folder: Path, timed: int) -> dict[str, Any]:
+    """Times by hand of the last steps and from the capture, ms, with what else that says."""
     capture, times = folder / "run.stepscope", folder / "times.json"
     environment = {
         **os.environ, "OMP_NUM_THREADS": "1", "STYLE_STEPS": str(STEPS), "STYLE_TIMES": str(times),
@@ -55,7 +58,7 @@ def measured(script: Path, python: str, folder: Path) -> dict[str, Any]:
     )
     if ended.returncode:
         return {"failed": ended.stderr.strip().splitlines()[-1]}
-    steps = json.loads(times.read_text())[-TIMED:]
+    steps = json.loads(times.read_text())[-timed:]
     by_hand = {stage: statistics.median(step.get(stage, 0.0) for step in steps) for stage in STAGES}
     by_hand["step"] = statistics.median(sum(step.values()) for step in steps)
     trace = stepscope.open(capture, cache=False)
@@ -103,13 +106,15 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--only", nargs="+", choices=known, default=known)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--last", action="store_true")
     parser.add_argument("--out")
     options = parser.parse_args()
+    timed = LAST if options.last else AFTER + LAST - SETTLED
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in options.only}
     for _ in range(options.rounds):
         for name, found in results.items():
             with tempfile.TemporaryDirectory() as folder:
-                found.append(measured(SCRIPTS / f"{name}.py", options.python, Path(folder)))
+                found.append(measured(SCRIPTS / f"{name}.py", options.python, Path(folder), timed))
     heads = ["script", "step, ms", *STAGES]
     print("| " + " | ".join(heads) + " |", "|---" * len(heads) + "|", sep="\n")
     print(*(row(name, found) for name, found in results.items()), sep="\n")

@@ -27,7 +27,8 @@ from stepscope.trace.trace import Trace
 
 _SHORT_GAP = 0.01
 _SHORT_PYTHON_NS = 50_000
-_CLIPPING_PYTHON_NS = 200_000  # before its first operator, clipping groups all gradients
+# Before its first operator, clipping groups all gradients: for so long, or as long as it works then
+_CLIPPING_PYTHON_NS = 200_000
 _CALLED = ("data_loading", "forward", "zero_grad", "backward", "optimizer")  # each call is one part
 _BETWEEN, _NO_PART = "rest", -2
 _UNTIL_UPDATE = [STAGES.index(name) for name in ("forward", "loss", "zero_grad", "backward")]
@@ -149,11 +150,21 @@ def _with_gaps_filled(moments: Times, length: Times, stage: Codes, parts: TimedP
     before, after = np.roll(result, 1), np.roll(result, -1)
     rest = part == position.get(_BETWEEN, _NO_PART)
     clips = (before == _BACKWARD) & (after == _OPTIMIZER) & np.roll(rest, -1)
-    short |= clips & (result == _NONE) & (length <= _CLIPPING_PYTHON_NS)
+    ends = moments + length
+    clipping = _ends_of_runs(rest, ends) - ends
+    short |= clips & (result == _NONE) & (length <= np.maximum(clipping, _CLIPPING_PYTHON_NS))
     between = short & rest
     between &= np.isin(before, _UNTIL_UPDATE) & np.isin(after, _AFTER_FORWARD)
     between[:1] = between[-1:] = False
     return np.where(between, after, result)
+
+
+def _ends_of_runs(chosen: Mask, ends: Times) -> Times:
+    """Of each row the end of its run of chosen rows, or of others."""
+    run = np.cumsum(begins_run(chosen.astype(np.int8))) - 1
+    last = np.append(np.flatnonzero(np.diff(run)), len(run) - 1)
+    result: Times = ends[last[run]]
+    return result
 
 
 def _covers(span: Intervals, moments: Times) -> Mask:
