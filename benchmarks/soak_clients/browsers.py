@@ -16,7 +16,7 @@ from soak_clients.tally import Tally
 
 _SQL = "SELECT category, count(*) FROM events GROUP BY 1 ORDER BY 1"
 _QUESTIONS = (
-    "overview", "levels", "axis", "slices", "slices?zoom=3&tile=2", "counter", "area",
+    "overview", "levels", "axis", "slices", "slices?zoom=3&tile=2", "counter", "area", "tiles",
     "area?from=0&to=2000000", "search?text=mm", "search_hits?text=relu", "modules", "kernels",
     "collectives", "findings", "contexts", "contexts?up=1", "context_findings", "outline",
     "changes", "whatif?changes=cuda_graphs", "whatif?changes=nothing", "memory", "diff", "sources",

@@ -105,6 +105,7 @@ LEVELS = [[5, 9, 12], [[0, 1000, 0, 0, 0, 0, 0, 0, 0], [0, 1000, 0, 0, 0, 400, 0
 QUERIES = (
     "overview?rank=0&step=5", "levels?path=s5.0&every=1", "level?path=s5.0/t0", "axis?rank=0",
     "slices?track=s0&zoom=0&tile=0", "counter?counter=c0&zoom=1&tile=0", "path?event=3",
+    "tiles?wanted=s0:0:0,c0:1:0",
     "area?from=0&to=900000&tracks=s0,s1", "search?text=mm", "search_hits?text=mm",
     "step?path=s5.0&most=3", "step_details?path=s5.0&most=3", "modules?rank=0&step=6",
     "kernels?step=5", "collectives?rank=0", "arrivals?step=5", "findings?rank=0",

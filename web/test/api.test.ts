@@ -248,3 +248,47 @@ it("reads base64 of gzip of JSON", async () => {
   const packed = Buffer.from(await new Response(stream).arrayBuffer()).toString("base64");
   expect(await readEmbedded(`\n${packed}\n`)).toEqual({ left_out: ["ü"] });
 });
+
+describe("tiles", () => {
+  const tilesOf = (request: string) => {
+    const { name, parameters } = parseKey(request);
+    const wanted = (parameters.wanted ?? "").split(",");
+    if (name !== "tiles") return { alone: request };
+    return {
+      slices: wanted.filter((one) => one.startsWith("t")).map((track) => ({ track })),
+      counters: wanted.filter((one) => one.startsWith("c")).map((counter) => ({ counter })),
+    };
+  };
+
+  it("that a server is asked for at one moment are one request", async () => {
+    const host = listening(tilesOf);
+    const { tiles } = new Client({ ...host, ask: host.ask, live: true }, "0");
+    const found = await Promise.all([
+      tiles.slices("t1", 3, 5),
+      tiles.counter("c0", 3, 5),
+      tiles.slices("t2", 3, 5),
+    ]);
+    expect(found).toEqual([{ track: "t1:3:5" }, { counter: "c0:3:5" }, { track: "t2:3:5" }]);
+    expect(host.asked.map((one) => parseKey(one).parameters.wanted)).toEqual([
+      "t1:3:5,c0:3:5,t2:3:5",
+    ]);
+    await tiles.slices("t1", 4, 0);
+    expect(host.asked).toHaveLength(2);
+  });
+
+  it("are at most 32 in one request, and fail together", async () => {
+    const host = listening(() => Promise.reject(new AskError("gone")));
+    const { tiles } = new Client({ ...host, ask: host.ask, live: true }, "0");
+    const all = Array.from({ length: 40 }, (_, tile) => tiles.slices("t1", 9, tile));
+    const settled = await Promise.allSettled(all);
+    expect(settled.every((one) => one.status === "rejected")).toBe(true);
+    expect(host.asked.map((one) => parseKey(one).parameters.wanted!.split(",").length)).toEqual([
+      32, 8,
+    ]);
+  });
+
+  it("of a file are asked for one by one", async () => {
+    const { tiles } = new Client({ ...listening(tilesOf), live: false }, "0");
+    expect(await tiles.counter("c0", 1, 0)).toEqual({ alone: "counter?counter=c0&tile=0&zoom=1" });
+  });
+});

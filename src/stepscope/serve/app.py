@@ -33,7 +33,7 @@ POLICY = (
 )
 # Many of them follow each move of the timeline. In several threads they would take the interpreter
 # from the level that somebody waits for, and be no sooner done.
-_ONE_AT_A_TIME = ("slices", "counter", AHEAD)
+_ONE_AT_A_TIME = ("tiles", AHEAD)
 _CLOSED = 499  # the client went away; nobody reads it
 _LARGE_BYTES = 1 << 16  # smaller answers take longer to compress than to send
 

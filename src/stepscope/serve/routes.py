@@ -33,6 +33,7 @@ from stepscope.serve.search_answers import search, search_hits
 from stepscope.serve.source_answers import source, sources
 from stepscope.serve.step_answers import step, step_details
 from stepscope.serve.table_answers import kernels, modules
+from stepscope.serve.tile_answers import tiles
 from stepscope.serve.timeline_answers import level, levels, levels_inside, path, trace
 from stepscope.serve.trace_view import TraceView
 from stepscope.serve.whatif_answers import changes, whatif
@@ -45,6 +46,7 @@ ROUTES: dict[str, Callable[[TraceView, Query], msgspec.Struct]] = {
     "axis": axis,
     "slices": slices,
     "counter": counter,
+    "tiles": tiles,
     "area": area,
     "path": path,
     "search": search,

@@ -2,6 +2,7 @@ import { Lru } from "../base/lru";
 import { prefixes } from "../base/path";
 import type { Host } from "./host";
 import { requestKey, type Parameters } from "./request";
+import { TileRequests } from "./tile_requests";
 import type * as wire from "./types";
 
 const KEPT_ANSWERS = 400;
@@ -27,26 +28,18 @@ export class Client {
   private readonly known = new Lru<wire.WireLevel>(KEPT_LEVELS);
 
   private readonly opened = new Lru<true>(KEPT_ANSWERS);
+  /** What the axis shows; kept by who asks, as there are many. */
+  readonly tiles: TileRequests;
 
   constructor(
     readonly host: Host,
     readonly trace: string,
-  ) {}
+  ) {
+    this.tiles = new TileRequests(host, trace);
+  }
 
   overview(scope?: Scope): Promise<wire.Overview> {
     return this.ask("overview", { ...scope });
-  }
-
-  /** What a tile shows of a track; kept by who asks, as there are many. */
-  slices(track: string, zoom: number, tile: number): Promise<wire.Slices> {
-    const key = requestKey("slices", { track, zoom, tile });
-    return this.host.ask(this.trace, key, true) as Promise<wire.Slices>;
-  }
-
-  /** What a tile shows of a counter; kept by who asks. */
-  counter(counter: string, zoom: number, tile: number): Promise<wire.CounterTile> {
-    const key = requestKey("counter", { counter, zoom, tile });
-    return this.host.ask(this.trace, key, true) as Promise<wire.CounterTile>;
   }
 
   area(from: number, to: number, tracks: readonly string[]): Promise<wire.AreaAnswer> {

@@ -535,6 +535,14 @@ export interface CounterTile {
   most: number[];
 }
 
+/** Tiles of tracks and of counters, each in the order in which they were asked for. */
+export interface Tiles {
+  /** As `slices` answers. */
+  slices: Slices[];
+  /** As `counter` answers. */
+  counters: CounterTile[];
+}
+
 /** How a device spends an area. */
 export interface DeviceShare {
   rank: number;

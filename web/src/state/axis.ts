@@ -41,12 +41,13 @@ export class AxisState {
       const client = store.client.value;
       if (!client) return;
       this.slices = new Tiles(
-        async (track, axis, { zoom, tile }) => tileOf(axis, await client.slices(track, zoom, tile)),
+        async (track, axis, { zoom, tile }) =>
+          tileOf(axis, await client.tiles.slices(track, zoom, tile)),
         this.redraw,
       );
       this.counters = new Tiles(
         async (counter, axis, { zoom, tile }) =>
-          counterTileOf(axis, await client.counter(counter, zoom, tile)),
+          counterTileOf(axis, await client.tiles.counter(counter, zoom, tile)),
         this.redraw,
       );
       this.folded.value = new Map();
