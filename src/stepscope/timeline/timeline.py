@@ -11,7 +11,6 @@ from threading import RLock
 
 import numpy as np
 
-from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Ids, Mask
 from stepscope.errors import TraceError
@@ -176,11 +175,12 @@ class Timeline:
 
         One that warms up is not meant.
         """
-        shown, table = self._level((), False).operations, self.trace["steps"]
-        lengths = np.where(steady_steps(table), step_lengths(table), -1).tolist()
-        ids = (f"s{one['step']}.{one['rank']}" for one in table.rows())
-        length = dict(zip(ids, lengths, strict=True))
-        return max(shown, key=lambda step: length.get(step.id, -1)).id if shown else ""
+        steps, table = self._level((), False), self.trace["steps"]
+        warming = table.take(~steady_steps(table)).rows()
+        left_out = {f"s{one['step']}.{one['rank']}" for one in warming}
+        warms_up = [one.id in left_out for one in steps.operations]
+        runtime = np.where(warms_up, -1, steps.costs.runtime_ns)
+        return steps.operations[int(runtime.argmax())].id if len(steps) else ""
 
     def find(self, path: str) -> tuple[Level, int]:
         """The level that lists an operation, the shown ones first, and its number there.

@@ -117,22 +117,6 @@ def test_one_begins_with_the_slowest_step() -> None:
     assert timeline.start() == "s2.0"
 
 
-def test_the_slowest_step_is_the_one_with_the_longest_window() -> None:
-    """30 µs on the CPU in the first; the second takes 20 and waits for its device until 82."""
-    timeline = drawn("""
-        main     |  0 30 | ProfilerStep#1
-        main     |  1 29 | cudaLaunchKernel | corr=1
-        stream 7 |  2 28 | sgemm            | corr=1
-        main     | 30 50 | ProfilerStep#2
-        main     | 31 49 | cudaLaunchKernel | corr=2
-        stream 7 | 60 82 | sgemm            | corr=2
-        main     | 50 60 | ProfilerStep#3
-        main     | 51 59 | cudaLaunchKernel | corr=3
-        stream 7 | 83 84 | sgemm            | corr=3
-    """)
-    assert timeline.start() == "s2.0"
-
-
 def test_one_does_not_begin_with_a_step_that_warms_up() -> None:
     timeline = drawn("""
         main | 0   100 | ProfilerStep#1
