@@ -65,15 +65,20 @@ def page_faults() -> int | None:
 
 
 def page_fault_ns() -> int | None:
-    """What a new page of memory costs the thread, ns, by getting some; None if none are counted.
+    """What a new page of memory costs the thread, ns, by getting some; None if that is not known.
+
+    No page may be had, as under `ulimit -v`, and none is counted on Windows.
 
     Example:
         >>> page_fault_ns() in range(20, 100_000)
         True
     """
     before = page_faults()
-    with mmap.mmap(-1, _PAGES * mmap.PAGESIZE) as memory:
-        first, again = (_touching_ns(memory) for _ in range(2))
+    try:
+        with mmap.mmap(-1, _PAGES * mmap.PAGESIZE) as memory:
+            first, again = (_touching_ns(memory) for _ in range(2))
+    except OSError:
+        return None
     got = (page_faults() or 0) - (before or 0)
     return round((first - again) / got) if got >= _PAGES and first > again else None
 

@@ -1,5 +1,7 @@
 """Lengths of steps and of their parts, with clocks that only the test advances."""
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -70,6 +72,17 @@ def test_what_a_page_fault_costs_is_measured(monkeypatch: pytest.MonkeyPatch) ->
     assert 20 < page_fault_ns() < 100_000
     monkeypatch.setattr(clock_readings, "resource", None)  # as on Windows
     assert page_fault_ns() is None
+
+
+def test_a_process_that_may_have_no_more_memory_is_not_disturbed() -> None:
+    code = (
+        "import resource\n"
+        "from stepscope.capture.clock_readings import page_fault_ns\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))\n"
+        "print(page_fault_ns())"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "None\n"
 
 
 def test_no_step_says_nothing(timer: PartTimer, clock: Clock) -> None:

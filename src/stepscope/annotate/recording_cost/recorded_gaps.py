@@ -199,8 +199,7 @@ def costs_of_memory(
     then cannot use these again, as in glibc before 2.38, tensors get new pages in every recorded
     step. A page costs more than its fault, since no cache has it. The parts that get them are those
     that cost more than their events do. An event costs the same in all parts: what it does in the
-    cheapest of those with many events, as far as the faults
-    and `MOST_NS` allow.
+    cheapest of those with many events, as far as the faults and `MOST_NS` allow.
 
     Args:
         costs: of recording, by part, ns per step.
