@@ -92,8 +92,8 @@ class Measures:
     def recording_doubt_ms(self, spans: Intervals) -> float:
         """How far the time of `spans` on the CPU may be off by what recording cost, ms per step.
 
-        What recording costs is known per part of a step, and taken from its events alike. From
-        these it may have taken too much.
+        What recording costs, new pages of memory among it, is known per part of a step, and taken
+        from its events or its time alike. From these it may have taken too much.
         """
         cost = self._search.trace.metadata.recording_cost
         if "removed_ns" not in cost or self._search.context_trace:
@@ -101,8 +101,7 @@ class Measures:
         loop = np.flatnonzero(self._events["track"] == self._search.loop_track)
         start = self._events["start_ns"][loop]
         covered = float((spans.within(start, start + 1) > 0).sum()) / self._search.step_count
-        by_events = float(cost["removed_ns"] - cost.get("memory_ns", 0))
-        each_ns = max(by_events, 0.0) / max(float(cost["events"]), 1.0)
+        each_ns = float(cost["removed_ns"]) / max(float(cost["events"]), 1.0)
         return UNEVEN_COST * covered * each_ns / 1e6
 
     def steadiness(self, rows: Rows) -> float:
