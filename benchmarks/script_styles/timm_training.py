@@ -1,4 +1,6 @@
-"""timm's parts of a training script: model, mixed labels, optimizer, schedule, average of weights."""
+"""Parts of timm: a model, mixed labels, clipping, an optimizer, its schedule, averaged weights."""
+
+# ruff: noqa: E402
 
 import torch
 from hand_timers import STEPS, end_step, timed
