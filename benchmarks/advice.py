@@ -33,6 +33,7 @@ from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
 
 WARMUP, RECORDED, TIMED = 2, 6, 30
 LONGEST_S = 60  # of a step
+TRIES = 8  # of a recording: on a busy machine a finding states another range
 TOLERANCE = 0.03  # of the step: what two equal runs differ by
 
 Turns = tuple[Turn, Turn]
@@ -126,10 +127,7 @@ def _show(result: Result) -> Result:
 def _result(case: Case, folder: Path, rounds: int) -> Result:
     script = folder / f"{case.name.replace('-', '_')}.py"
     script.write_text(case.script, "utf-8")
-    capture = folder / f"{case.name}.stepscope"
-    _record(script, capture)
-    found = apply_rules(RuleContext(stepscope.open(capture)), RULES)
-    finding = next((one for one in found if one.rule == case.rule), None)
+    finding = _finding(case, script, folder / f"{case.name}.stepscope")
     fixed = _fixed(case, finding)
     if fixed is None:
         return Result(case, finding, [], 0.0)
@@ -139,6 +137,19 @@ def _result(case: Case, folder: Path, rounds: int) -> Result:
     before, after = case.samples
     gains = [1 - fast / slow * before / after for slow, fast in pairs]
     return Result(case, finding, gains, median(slow for slow, _ in pairs))
+
+
+def _finding(case: Case, script: Path, capture: Path) -> Finding | None:
+    """What the analyzer finds; recorded again where the script had to wait for a core."""
+    finding: Finding | None = None
+    for _ in range(TRIES):
+        capture.unlink(missing_ok=True)
+        _record(script, capture)
+        found = apply_rules(RuleContext(stepscope.open(capture)), RULES)
+        finding = next((one for one in found if one.rule == case.rule), None)
+        if finding is None or finding.certain == 1.0:
+            break
+    return finding
 
 
 def _fixed(case: Case, finding: Finding | None) -> str | None:

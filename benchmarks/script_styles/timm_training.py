@@ -5,7 +5,7 @@
 import torch
 from hand_timers import STEPS, end_step, timed
 
-# torchvision for CUDA has no operators beside a PyTorch for CPUs, and needs two to be known.
+# A torchvision built for CUDA has no operators with a PyTorch for CPUs, but looks two of them up.
 for name in ("nms", "qnms"):
     if not torch._C._dispatch_has_kernel(f"torchvision::{name}"):
         torch.library.define(

@@ -180,9 +180,8 @@ def test_saves_are_followed_by_hints():
 
 def test_advice_is_followed_by_its_own_patch():
     said = run("advice.py", "--rounds", "1", "optimizer-adamw-loop")
-    # Whether the range holds is measured, on a machine with nothing else to do, not asserted here.
-    assert re.search(r"optimizer-adamw-loop .* stated \d+% to [1-9]\d*%, saved -?\d+%", said)
-    assert re.search(r"\| `optimizer_loop` \| 1 \| [01] \| ", said)
+    assert re.search(r"optimizer-adamw-loop .* stated 0% to [1-9]\d*%, saved -?\d+%", said)
+    assert "| `optimizer_loop` | 1 | 1 | " in said
 
 
 def test_each_script_with_a_defect_can_be_fixed(monkeypatch):

@@ -195,8 +195,8 @@ def costs_of_memory(
 ) -> list[float]:
     """What new pages of memory cost in each part, ns per step.
 
-    A profiler keeps small pieces of memory beside the large ones of tensors. Where the allocator
-    then cannot use these again, as in glibc before 2.38, tensors get new pages in every recorded
+    A profiler keeps small pieces of memory between the large ones of tensors. Where the allocator
+    then cannot use these again, as seen in glibc 2.36, tensors get new pages in every recorded
     step. A page costs more than its fault, since no cache has it. The parts that get them are those
     that cost more than their events do. An event costs the same in all parts: what it does in the
     cheapest of those with many events, as far as the faults and `MOST_NS` allow.

@@ -19,7 +19,7 @@ from stepscope.annotate.stages.waited_calls import waits_for_calls
 from stepscope.annotate.steps.steps import main_track
 from stepscope.arrays import Codes, Codes8, Ids, Ids32, Mask, Rows, Times
 from stepscope.trace.intervals import Intervals, grouped_union
-from stepscope.trace.row_order import begins_run
+from stepscope.trace.row_order import begins_run, ends_run
 from stepscope.trace.schema import BOUNDS, STAGE_RUNS, STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
@@ -161,9 +161,9 @@ def _with_gaps_filled(moments: Times, length: Times, stage: Codes, parts: TimedP
 
 def _ends_of_runs(chosen: Mask, ends: Times) -> Times:
     """Of each row the end of its run of chosen rows, or of others."""
-    run = np.cumsum(begins_run(chosen.astype(np.int8))) - 1
-    last = np.append(np.flatnonzero(np.diff(run)), len(run) - 1)
-    result: Times = ends[last[run]]
+    keys = chosen.astype(np.int8)
+    last = np.flatnonzero(ends_run(keys))
+    result: Times = ends[last[np.cumsum(begins_run(keys)) - 1]]
     return result
 
 
