@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,22 +37,43 @@ def capture(core_share: float) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("core_share", "severity", "least_ms"),
-    [(1.0, "critical", None), (0.9, "critical", 7 / 9), (0.62, "critical", 0.42 / 0.62),
-     (0.51, "info", 0.0)],
+    ("core_share", "severity", "certain"),
+    [(1.0, "critical", 1.0), (0.9, "critical", 0.7 / 0.9 / 0.8),
+     (0.62, "critical", 0.42 / 0.62 / 0.8), (0.51, "info", 0.0)],
 )  # fmt: skip
 def test_a_finding_is_no_more_certain_than_the_verdict(
-    core_share: float, severity: str, least_ms: float | None
+    core_share: float, severity: str, certain: float
 ) -> None:
     finding = found("cpu_latency", PYTHON, capture=capture(core_share))
     assert finding is not None
     assert (finding.severity, finding.share) == (severity, pytest.approx(0.8))
-    if least_ms is not None:
-        low, high = finding.gain.range_ms or (None, None)
-        assert high == pytest.approx(0.8)
-        assert low == pytest.approx(least_ms)
+    assert finding.certain == pytest.approx(certain)
     summary = summarize(annotate(drawn_trace(PYTHON, capture=capture(core_share))))
     assert (summary.verdict.bound_by == "unknown") == (severity == "info")
+
+
+@pytest.mark.parametrize(
+    ("range_ms", "core_share", "stated"),
+    [
+        (None, 1.0, (0.0, 0.8)),
+        (None, 0.9, (0.0, 0.8)),  # at most 0.8 ms, and a busy machine makes that no surer
+        ((0.8, 0.8), 0.9, (0.0, 0.8)),
+        ((0.6, 0.9), 1.0, (0.6, 0.9)),
+        ((0.6, 0.9), 0.9, (0.6 * 0.7 / 0.9 / 0.8, 0.9)),
+        ((0.6, 0.9), 0.51, (0.0, 0.9)),
+    ],
+)
+def test_a_busy_machine_only_lowers_what_a_fix_saves_at_least(
+    range_ms: tuple[float, float] | None, core_share: float, stated: tuple[float, float]
+) -> None:
+    def rule(context: RuleContext) -> Iterator[Finding]:
+        """The operators, with a gain of that range."""
+        gain = replace(context.bound(0.8, "all of it"), range_ms=range_ms)
+        yield context.finding("Slow.", "Be fast.", context.find("aten::mm"), gain)
+
+    context = RuleContext(annotate(drawn_trace(PYTHON, capture=capture(core_share))))
+    (finding,) = apply_rules(context, [Rule(rule)])
+    assert finding.gain.stated_ms == pytest.approx(stated)
 
 
 @pytest.mark.parametrize(("core_share", "says"), [(1.0, False), (0.51, True)])
