@@ -1,6 +1,6 @@
 """What the page costs: first paint, drilling down, frames while it moves, memory.
 
-    python benchmarks/view.py [--slices N] [--rounds N] [--drills N] [--json OUT] [--folder F]
+    python benchmarks/view.py [--slices N] [--rounds N] [--drills N] [--rest S] [--folder F]
     python benchmarks/view.py --perfetto [--slices N] [--rounds N]    # beside Perfetto
 
 `stepscope view` of a generated trace in a separate process, and Chromium through Playwright,
@@ -81,11 +81,16 @@ def wait_until_read(url: str) -> None:
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured: slices of the trace, servers, drill-downs, bars, seconds of frames."""
+    """How much is measured.
+
+    Slices of the trace, servers, drill-downs, for how many seconds the pointer rests before each
+    (nobody clicks at once; 0 is the hardest), bars, seconds of frames.
+    """
 
     slices: int = 1_000_000
     rounds: int = 5
     drills: int = 100
+    rest: float = 0.0
     bars: int = 20_000
     seconds: float = 4.0
 
@@ -116,7 +121,7 @@ def measure(size: Size, folder: Path) -> dict[str, float]:
             paints.append(first_paint_ms(page))
             moving = moving_frames(page, size.seconds)
             whole = moving_frames(whole_trace(page), size.seconds)
-            times = drills(page, size.drills)
+            times = drills(page, size.drills, size.rest)
             used = memory(browser, page)
             page.context.close()
             # Each process has its own token, spent by the first visit; a new one is asked for.

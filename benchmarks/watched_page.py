@@ -96,16 +96,22 @@ def first_paint_ms(page: Page) -> float:
     return float(page.evaluate("window.painted.find(one => one.path !== '').at"))
 
 
-def drill(page: Page, seed: random.Random) -> float:
+def drill(page: Page, seed: random.Random, rest_s: float = 0.0) -> float:
     """Click on an operation of the lowest level, ms until the level inside it is painted.
 
     A level that was just painted may still move; a click that met nothing is made again.
+
+    Args:
+        page: the page.
+        seed: chooses the operation.
+        rest_s: how long the pointer rests on the operation before it is pressed.
     """
     for _ in range(_CLICKS):
         place = _wide_operation(page, seed)
         if place is None:
             return -1
         page.mouse.move(place["x"], place["y"])
+        page.wait_for_timeout(1000 * rest_s)
         page.evaluate("window.painted = []")
         page.mouse.click(place["x"], place["y"])
         path = json.dumps(place["path"])
@@ -144,8 +150,8 @@ def _wide_operation(page: Page, seed: random.Random) -> dict[str, Any] | None:
     return found
 
 
-def drills(page: Page, count: int) -> list[float]:
-    """Random ways down from random steps, no operation twice."""
+def drills(page: Page, count: int, rest_s: float = 0.0) -> list[float]:
+    """Random ways down from random steps, no operation twice; `rest_s` as for `drill`."""
     seed, times = random.Random(0), []
     steps = page.evaluate(
         """async () => {
@@ -159,7 +165,7 @@ def drills(page: Page, count: int) -> list[float]:
         page.evaluate(f"location.hash = '#path={step}'")
         wait(page, f"!!document.querySelector('.level[data-level=\"{step}\"]')")
         for _ in range(8):
-            took = drill(page, seed)
+            took = drill(page, seed, rest_s)
             if took < 0 or len(times) == count:
                 break
             times.append(took)

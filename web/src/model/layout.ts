@@ -12,6 +12,8 @@ export interface Layout {
   scale: number;
   /** Whether it is one strip without names of rows: the level is not the lowest. */
   strip: boolean;
+  /** The operation whose inside is the next level, -1 for none. */
+  opened: number;
   /** Height of a bar. */
   bar: number;
   rows: PlacedRow[];
@@ -63,7 +65,8 @@ export function layOut(level: Level, options: LayoutOptions): Layout {
     return placed;
   });
   const height = Math.max(top - ROW_GAP, bar);
-  return { width, height, from: window.from, scale, strip: strip !== null, bar, rows };
+  const opened = strip ?? -1;
+  return { width, height, from: window.from, scale, strip: strip !== null, opened, bar, rows };
 }
 
 /** The row that shows the opened operation, the first where none does. */

@@ -8,28 +8,36 @@ import { drawnBy } from "./redraw";
 import type { Highlight, Renderer, Scene } from "./renderer";
 
 const BOUND_PX = 3;
+/** How thick outlines are. */
+const [OPENED_PX, CHOSEN_PX, HOVERED_PX] = [1.5, 2, 1.5];
 
 const measures = new Map<string, (text: string) => number>();
 
-/** The width of a text as it is drawn, kept for each font and text. */
+/** The width of a text as it is drawn, kept for each font and word. */
 export function textMeasure(font = FONT): (text: string) => number {
   let measure = measures.get(font);
   if (!measure) measures.set(font, (measure = newMeasure(font)));
   return measure;
 }
 
+/** Word by word: a level has the names and units of the one before, and other times. */
 function newMeasure(font: string): (text: string) => number {
   const context = document.createElement("canvas").getContext("2d")!;
   context.font = font;
   const known = new Map<string, number>();
-  return (text) => {
-    let width = known.get(text);
+  const widthOf = (word: string): number => {
+    let width = known.get(word);
     if (width === undefined) {
-      width = Math.ceil(context.measureText(text).width);
+      width = context.measureText(word).width;
       if (known.size > 20_000) known.clear();
-      known.set(text, width);
+      known.set(word, width);
     }
     return width;
+  };
+  const space = widthOf(" ");
+  return (text) => {
+    const words = text.split(" ");
+    return Math.ceil(words.reduce((sum, one) => sum + widthOf(one), space * (words.length - 1)));
   };
 }
 
@@ -63,6 +71,7 @@ export class CanvasRenderer implements Renderer {
       context.fillRect(0, placed.top, layout.width, layout.bar);
       this.drawBars(context, scene, placed);
       for (const label of placed.labels) drawLabel(context, scene, placed, label);
+      outlineAll(context, scene, placed, layout.opened, palette.accent, OPENED_PX);
     }
   }
 
@@ -71,22 +80,16 @@ export class CanvasRenderer implements Renderer {
     drawnBy(this.overlay.canvas, (other) =>
       new CanvasRenderer(other, other).drawOverlay(scene, { ...highlight, hovered: -1 }),
     );
-    const any = Math.max(highlight.opened, highlight.chosen, highlight.hovered) >= 0;
+    const chosen = highlight.chosen === layout.opened ? -1 : highlight.chosen; // has its outline
+    const any = Math.max(chosen, highlight.hovered) >= 0;
     if (!any && !this.outlined) return;
     this.outlined = any;
     const context = fit(this.overlay, layout.width, layout.height);
     const { width, height } = context.canvas;
     context.clearRect(0, 0, width, height);
     for (const placed of layout.rows) {
-      const { row } = placed;
-      for (let bar = 0; bar < row.operation.length; bar++) {
-        const operation = row.operation[bar]!;
-        if (operation === highlight.opened)
-          outline(context, scene, placed, bar, palette.accent, 1.5);
-        if (operation === highlight.chosen) outline(context, scene, placed, bar, palette.accent, 2);
-        if (operation === highlight.hovered)
-          outline(context, scene, placed, bar, palette.text, 1.5);
-      }
+      outlineAll(context, scene, placed, chosen, palette.accent, CHOSEN_PX);
+      outlineAll(context, scene, placed, highlight.hovered, palette.text, HOVERED_PX);
     }
   }
 
@@ -302,6 +305,21 @@ function drawInside(
     context.fillText(label.text, label.left, middle);
     context.restore();
   }
+}
+
+/** The outlines of all bars of an operation in a row; of none for -1. */
+function outlineAll(
+  context: CanvasRenderingContext2D,
+  scene: Scene,
+  placed: PlacedRow,
+  operation: number,
+  color: string,
+  thick: number,
+): void {
+  if (operation < 0) return;
+  placed.row.operation.forEach((one, bar) => {
+    if (one === operation) outline(context, scene, placed, bar, color, thick);
+  });
 }
 
 function outline(

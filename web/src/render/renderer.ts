@@ -20,13 +20,11 @@ export interface Scene {
 export interface Highlight {
   hovered: number;
   chosen: number;
-  /** The operation whose inside is the next level. */
-  opened: number;
 }
 
 /** Draws levels. One implementation draws on two canvases; a faster one would take its place. */
 export interface Renderer {
-  /** Draws bars and names. */
+  /** Draws bars and names, and the outline of what is opened. */
   drawBase(scene: Scene): void;
   /** Draws outlines over them; nothing of the base is drawn anew. */
   drawOverlay(scene: Scene, highlight: Highlight): void;

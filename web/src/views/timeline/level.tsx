@@ -9,7 +9,6 @@ import { shortNameOf, sideOf } from "../../model/tracks";
 import { CanvasRenderer } from "../../render/canvas2d";
 import type { Scene } from "../../render/renderer";
 import type { Store } from "../../state/store";
-import { openedIn } from "./lines";
 import { gutter, hover } from "./scene";
 
 /** How far a pointer may miss a thin bar, px. */
@@ -34,7 +33,6 @@ export function LevelView(props: LevelProps): JSX.Element {
   const renderer = useRef<CanvasRenderer | null>(null);
   const place = store.place.value;
   const chosen = place?.level === level ? place.index : -1;
-  const opened = openedIn(level, store.view.value.path);
   const { width, height, strip } = scene.layout;
 
   useLayoutEffect(() => {
@@ -45,9 +43,9 @@ export function LevelView(props: LevelProps): JSX.Element {
 
   const highlight = (): void => {
     const hovered = hover.value?.level === level ? hover.value.operation : -1;
-    renderer.current?.drawOverlay(scene, { hovered, chosen, opened });
+    renderer.current?.drawOverlay(scene, { hovered, chosen });
   };
-  useLayoutEffect(highlight, [scene, chosen, opened]);
+  useLayoutEffect(highlight, [scene, chosen]);
   const draw = useRef(highlight);
   draw.current = highlight;
   useSignalEffect(() => {

@@ -32,6 +32,8 @@ import { TimelineTools } from "./tools";
 import { TrackView } from "./tracks";
 
 const NO_LEVELS: Level[] = [];
+/** The lowest level keeps its large canvases when another becomes the lowest. */
+const LOWEST = "lowest";
 
 /** One time axis: the levels down to the one that is open, and the tracks as they were recorded. */
 export function Timeline({ store }: { store: Store }): JSX.Element {
@@ -124,7 +126,7 @@ function Stack({ store }: { store: Store }): JSX.Element {
         <div class="stack-inner">
           {scenes.map((scene, depth) => (
             <LevelView
-              key={depth}
+              key={depth < scenes.length - 1 ? depth : LOWEST}
               store={store}
               level={levels[depth]!}
               depth={depth}
