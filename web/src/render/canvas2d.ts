@@ -13,31 +13,25 @@ const [OPENED_PX, CHOSEN_PX, HOVERED_PX] = [1.5, 2, 1.5];
 
 const measures = new Map<string, (text: string) => number>();
 
-/** The width of a text as it is drawn, kept for each font and word. */
+/** The width of a text as it is drawn, kept for each font and text. */
 export function textMeasure(font = FONT): (text: string) => number {
   let measure = measures.get(font);
   if (!measure) measures.set(font, (measure = newMeasure(font)));
   return measure;
 }
 
-/** Word by word: a level has the names and units of the one before, and other times. */
 function newMeasure(font: string): (text: string) => number {
   const context = document.createElement("canvas").getContext("2d")!;
   context.font = font;
   const known = new Map<string, number>();
-  const widthOf = (word: string): number => {
-    let width = known.get(word);
+  return (text) => {
+    let width = known.get(text);
     if (width === undefined) {
-      width = context.measureText(word).width;
+      width = Math.ceil(context.measureText(text).width);
       if (known.size > 20_000) known.clear();
-      known.set(word, width);
+      known.set(text, width);
     }
     return width;
-  };
-  const space = widthOf(" ");
-  return (text) => {
-    const words = text.split(" ");
-    return Math.ceil(words.reduce((sum, one) => sum + widthOf(one), space * (words.length - 1)));
   };
 }
 
