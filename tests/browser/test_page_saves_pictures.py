@@ -17,7 +17,7 @@ _SVG = "{http://www.w3.org/2000/svg}"
 def forward(workbench: Workbench, resnet_url: str) -> Workbench:
     workbench.open(resnet_url, "#pane=flame")
     workbench.click_bar(
-        next(one["path"] for one in workbench.operations("s8.0") if one["name"] == "forward")
+        next(one["path"] for one in workbench.operations("s5.0") if one["name"] == "forward")
     )
     workbench.until("document.querySelectorAll('.level').length === 3")
     workbench.page.locator(".flame-room canvas").first.wait_for()
@@ -40,7 +40,7 @@ def texts(picture: bytes) -> list[str]:
 def test_the_timeline_is_saved_as_shapes_and_text(forward: Workbench) -> None:
     picture = saved(forward, "timeline", "svg")
     written = texts(picture)
-    for name in ("layer1", "layer3", "ProfilerStep#8", "data loading", "stream 7"):
+    for name in ("layer1", "layer3", "ProfilerStep#5", "data loading", "stream 7"):
         assert any(name in one for one in written), name
     assert any(re.fullmatch(r"\d+\sms", one) for one in written)  # the ruler
     root = ElementTree.fromstring(picture)

@@ -79,8 +79,8 @@ def test_the_bottleneck_is_on_screen_before_the_first_click(start: Workbench, tr
     said = text_of(start, ".verdict")
     assert said.startswith(f"The step waits for data: for {share:.0%} of it the device is idle")
     # The step on screen is the slowest of those that begin like the others.
-    assert start.path == "s8.0"
-    slowest = max(start.operations("s8.0"), key=lambda one: one["cpu_ns"])
+    assert start.path == "s5.0"
+    slowest = max(start.operations("s5.0"), key=lambda one: one["cpu_ns"])
     assert slowest["name"] == "data_loading"
     assert start.clicks == 0
 
@@ -105,7 +105,7 @@ def test_the_slowest_layer_in_backward(start: Workbench, trace: Trace) -> None:
 def test_the_longest_kernel_of_the_step(start: Workbench, trace: Trace, by: str) -> None:
     (longest,) = rows_of(
         trace,
-        "select name, duration_ns / 1e6 as ms from events where step = 8 and "
+        "select name, duration_ns / 1e6 as ms from events where step = 5 and "
         "category in ('kernel', 'communication') order by duration_ns desc limit 1",
     )
     if by == "button":
@@ -398,7 +398,7 @@ def on_screen(bench: Workbench) -> list[str]:
 
 def test_everything_with_the_keyboard_alone(start: Workbench, trace: Trace) -> None:
     press = start.page.keyboard.press
-    rows = {one["name"]: one["path"] for one in start.operations("s8.0")}
+    rows = {one["name"]: one["path"] for one in start.operations("s5.0")}
     press("ArrowDown")  # into the step: its longest stage
     start.until(f"location.hash.includes({rows['data_loading']!r})")
     for name in ("transfer", "forward"):

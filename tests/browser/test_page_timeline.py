@@ -20,10 +20,10 @@ def names(workbench: Workbench, selector: str) -> list[str]:
 
 
 def test_a_click_opens_an_operation_as_the_next_level(resnet: Workbench) -> None:
-    backward = next(one for one in resnet.operations("s8.0") if one["name"] == "backward")
+    backward = next(one for one in resnet.operations("s5.0") if one["name"] == "backward")
     resnet.click_bar(backward["path"])
     assert resnet.path == resnet.chosen == backward["path"]
-    assert names(resnet, ".level-title strong") == ["trace", "step 8", "backward"]
+    assert names(resnet, ".level-title strong") == ["trace", "step 5", "backward"]
     assert resnet.page.locator(".details h2").inner_text() == "backward"
     # The levels around it are one strip each, and the axis shows the stage.
     assert resnet.page.locator(".level.strip").count() == 2
@@ -32,13 +32,13 @@ def test_a_click_opens_an_operation_as_the_next_level(resnet: Workbench) -> None
 
 
 def test_the_device_side_can_be_clicked_as_well(resnet: Workbench) -> None:
-    forward = next(one for one in resnet.operations("s8.0") if one["name"] == "forward")
+    forward = next(one for one in resnet.operations("s5.0") if one["name"] == "forward")
     resnet.click_bar(forward["path"], side="device")
     assert resnet.path == forward["path"]
 
 
 def test_clicks_lead_from_the_step_to_one_kernel(resnet: Workbench) -> None:
-    path = "s8.0"
+    path = "s5.0"
     while True:
         longest = max(resnet.operations(path), key=lambda one: one["device_ns"])
         path = longest["path"]
@@ -56,22 +56,22 @@ def test_one_click_leads_down_the_slowest_operations(resnet: Workbench) -> None:
     resnet.page.get_by_role("button", name="Slowest on CPU").click()
     resnet.until("location.hash.split('/').length > 3")
     names_of_levels = names(resnet, ".level-title strong")
-    assert names_of_levels[:3] == ["trace", "step 8", "data loading"]
+    assert names_of_levels[:3] == ["trace", "step 5", "data loading"]
 
 
 def test_arrows_lead_to_the_kernel_and_to_the_forward_operation(resnet: Workbench) -> None:
-    backward = next(one for one in resnet.operations("s8.0") if one["name"] == "backward")
-    resnet.open(resnet.url, f"#path=s8.0&chosen={backward['path']}")
+    backward = next(one for one in resnet.operations("s5.0") if one["name"] == "backward")
+    resnet.open(resnet.url, f"#path=s5.0&chosen={backward['path']}")
     resnet.page.locator(".arrow-launch").first.wait_for(state="attached")
     resnet.page.locator(".arrow-forward").wait_for(state="attached")
 
 
 def test_device_work_is_drawn_when_it_ran(resnet: Workbench) -> None:
-    level = resnet.ask("level?path=s8.0")["level"]
+    level = resnet.ask("level?path=s5.0")["level"]
     assert level["shift_ns"] > 0
     device = level["device"]
     first = min(device["start_ns"])
-    backward = next(one for one in resnet.operations("s8.0") if one["name"] == "backward")
+    backward = next(one for one in resnet.operations("s5.0") if one["name"] == "backward")
     assert backward["start_ns"] < max(device["end_ns"])
     stack = resnet.page.locator(".stack")
     assert stack.get_attribute("data-from") == str(level["start_ns"])
@@ -84,7 +84,7 @@ def test_the_pointer_tells_what_it_is_on_and_draws_no_bar(resnet: Workbench) -> 
     marks = "performance.getEntriesByName('level drawn').length"
     before = resnet.page.evaluate(marks)
     for one in ("data_loading", "forward", "backward"):
-        path = next(row["path"] for row in resnet.operations("s8.0") if row["name"] == one)
+        path = next(row["path"] for row in resnet.operations("s5.0") if row["name"] == one)
         where = resnet.bar(path)
         resnet.page.mouse.move(where["x"], where["y"])
         name = one.replace("_", " ")
@@ -93,13 +93,13 @@ def test_the_pointer_tells_what_it_is_on_and_draws_no_bar(resnet: Workbench) -> 
 
 
 def test_what_the_pointer_is_on_goes_with_its_level(resnet: Workbench) -> None:
-    forward = next(one for one in resnet.operations("s8.0") if one["name"] == "forward")
+    forward = next(one for one in resnet.operations("s5.0") if one["name"] == "forward")
     resnet.click_bar(forward["path"])
     where = resnet.bar(resnet.operations(forward["path"])[0]["path"])
     resnet.page.mouse.move(where["x"], where["y"])
     resnet.page.locator(".tooltip").wait_for()
     resnet.page.keyboard.press("Escape")
-    assert resnet.path == "s8.0"
+    assert resnet.path == "s5.0"
     assert resnet.page.locator(".tooltip").count() == 0
 
 
@@ -112,7 +112,7 @@ def test_the_page_says_that_something_is_on_its_way(resnet: Workbench) -> None:
 
 
 def test_search_marks_every_level_and_finds_raw_events(resnet: Workbench) -> None:
-    forward = next(one for one in resnet.operations("s8.0") if one["name"] == "forward")
+    forward = next(one for one in resnet.operations("s5.0") if one["name"] == "forward")
     resnet.click_bar(forward["path"])
     resnet.page.keyboard.press("/")
     resnet.page.keyboard.type("sgemm")
@@ -137,7 +137,7 @@ def test_enter_goes_from_hit_to_hit(resnet: Workbench) -> None:
     resnet.click("#search")
     resnet.page.keyboard.type("sgemm")
     hits = resnet.ask("search_hits?text=sgemm")["events"]
-    here = [event for event, step in zip(hits["event"], hits["step"], strict=True) if step == 8]
+    here = [event for event, step in zip(hits["event"], hits["step"], strict=True) if step == 5]
     for key, event in (("Enter", here[0]), ("Enter", here[1]), ("Shift+Enter", here[0])):
         resnet.page.keyboard.press(key)
         place = resnet.ask(f"path?event={event}")
@@ -152,23 +152,23 @@ def test_enter_goes_from_hit_to_hit(resnet: Workbench) -> None:
 
 def test_the_table_says_what_the_timeline_says(resnet: Workbench) -> None:
     resnet.page.keyboard.press("t")
-    rows = resnet.page.locator('.level-tables section[data-level="s8.0"] tbody tr')
+    rows = resnet.page.locator('.level-tables section[data-level="s5.0"] tbody tr')
     rows.first.wait_for()
     told = [row.split("\t")[0].strip() for row in rows.all_inner_texts()]
-    assert told == [one["name"].replace("_", " ") for one in resnet.operations("s8.0")]
+    assert told == [one["name"].replace("_", " ") for one in resnet.operations("s5.0")]
     rows.filter(has_text="backward").click()
-    resnet.page.locator('.level-tables section[data-level^="s8.0/"]').wait_for()
+    resnet.page.locator('.level-tables section[data-level^="s5.0/"]').wait_for()
     resnet.page.keyboard.press("t")
     resnet.page.locator(".stack").wait_for()
 
 
 def test_the_arrow_keys_walk_the_levels(resnet: Workbench) -> None:
-    rows = {one["name"]: one["path"] for one in resnet.operations("s8.0")}
+    rows = {one["name"]: one["path"] for one in resnet.operations("s5.0")}
     press = resnet.page.keyboard.press
     resnet.page.locator(".stack").focus()
     press("ArrowRight")  # the first operation of the level
     press("ArrowUp")  # the step around it
-    assert resnet.chosen == "s8.0"
+    assert resnet.chosen == "s5.0"
     press("ArrowDown")  # into the step: its longest stage
     assert resnet.chosen == rows["data_loading"]
     press("ArrowRight")
@@ -187,7 +187,7 @@ def test_the_arrow_keys_walk_the_levels(resnet: Workbench) -> None:
     press("ArrowUp")
     assert resnet.chosen == rows["forward"]
     press("Escape")
-    assert resnet.path == "s8.0"
+    assert resnet.path == "s5.0"
     press("Backspace")
     assert resnet.path == ""
 
@@ -196,7 +196,7 @@ def test_bars_are_drawn_anew_for_a_new_width(resnet: Workbench) -> None:
     resnet.page.set_viewport_size({"width": 1100, "height": 700})
     bars = "document.querySelector('.level-bars').clientWidth"
     resnet.until(f"{bars} < 1000")
-    path = next(one["path"] for one in resnet.operations("s8.0") if one["name"] == "backward")
+    path = next(one["path"] for one in resnet.operations("s5.0") if one["name"] == "backward")
     resnet.click_bar(path)
     assert resnet.path == path
 

@@ -76,17 +76,17 @@ def report_of(
         return Report(name, view, [], {}, sources)
     require_steps(view.trace)
     level = view.timeline.level("", every=True)
-    steps = (StepId.of(operation.id) for operation in level.operations)
-    runtime = dict(zip(steps, level.costs.runtime_ns.tolist(), strict=True))
+    steps = [StepId.of(operation.id) for operation in level.operations]
+    lengths = view.timeline.step_lengths()
     rank = view.rank if rank is None else rank
-    of_rank = [id for id in runtime if id.rank == rank]
+    of_rank = [id for id in steps if id.rank == rank]
     chosen = [id for id in of_rank if step in (None, id.step)]
     if not chosen:
         wanted = "a step" if step is None else f"step {step}"
         found = [id.step for id in of_rank] or "no such rank"
         raise TraceError(f"expected {wanted} of rank {rank}, found {found}")
-    first = max(chosen, key=runtime.__getitem__)
-    others = [id for id in runtime if id.step == first.step and id != first]
+    first = max(chosen, key=lengths.__getitem__)
+    others = [id for id in steps if id.step == first.step and id != first]
     scope = {"rank": str(rank), "step": "" if step is None else str(step)}
     return Report(name, view, [str(id) for id in (first, *others)], scope, sources)
 

@@ -11,6 +11,7 @@ from threading import RLock
 
 import numpy as np
 
+from stepscope.annotate.steps.step_windows import step_lengths
 from stepscope.annotate.steps.warm_up import steady_steps
 from stepscope.arrays import Ids, Mask
 from stepscope.errors import TraceError
@@ -175,12 +176,23 @@ class Timeline:
 
         One that warms up is not meant.
         """
-        steps, table = self._level((), False), self.trace["steps"]
-        warming = table.take(~steady_steps(table)).rows()
-        left_out = {f"s{one['step']}.{one['rank']}" for one in warming}
-        warms_up = [one.id in left_out for one in steps.operations]
-        runtime = np.where(warms_up, -1, steps.costs.runtime_ns)
-        return steps.operations[int(runtime.argmax())].id if len(steps) else ""
+        shown = self._level((), False).operations
+        lengths = self.step_lengths()
+        warming = lengths.keys() - self.step_lengths(steady_steps(self.trace["steps"]))
+        steps = [StepId.of(one.id) for one in shown]
+        return str(max(steps, key=lambda one: (one not in warming, lengths[one]))) if steps else ""
+
+    def step_lengths(self, chosen: Mask | None = None) -> dict[StepId, int]:
+        """The length of each step's window, ns.
+
+        Args:
+            chosen: the rows of the table `steps` that are meant, bool; all by default.
+        """
+        table = self.trace["steps"]
+        table = table if chosen is None else table.take(chosen)
+        columns = (table["step"], table["rank"], step_lengths(table))
+        rows = zip(*(values.tolist() for values in columns), strict=True)
+        return {StepId(step, rank): length for step, rank, length in rows}
 
     def find(self, path: str) -> tuple[Level, int]:
         """The level that lists an operation, the shown ones first, and its number there.

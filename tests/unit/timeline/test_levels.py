@@ -117,6 +117,22 @@ def test_one_begins_with_the_slowest_step() -> None:
     assert timeline.start() == "s2.0"
 
 
+def test_the_slowest_step_is_the_one_with_the_longest_window() -> None:
+    """Step 2 takes longest on the CPU; the work of step 1 on the device runs on into it."""
+    timeline = drawn("""
+        main     | 0   10  | ProfilerStep#1
+        main     | 1   9   | cudaLaunchKernel | corr=1
+        stream 7 | 9   60  | gemm | corr=1
+        main     | 10  40  | ProfilerStep#2
+        main     | 11  39  | cudaLaunchKernel | corr=2
+        stream 7 | 60  65  | gemm | corr=2
+        main     | 65  80  | ProfilerStep#3
+        main     | 66  79  | aten::mm
+    """)
+    assert timeline.step_lengths() == {(1, 0): 60_000, (2, 0): 5_000, (3, 0): 15_000}
+    assert timeline.start() == "s1.0"
+
+
 def test_one_does_not_begin_with_a_step_that_warms_up() -> None:
     timeline = drawn("""
         main | 0   100 | ProfilerStep#1
