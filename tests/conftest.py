@@ -19,7 +19,7 @@ settings.load_profile("stepscope")
 # Two workers of pytest share two cores: with a thread for each core, they wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Processes of tests collect garbage more rarely, as importing PyTorch is a quarter faster (scripts/_venv).
+# Processes of tests collect garbage more rarely: PyTorch is imported faster so (scripts/_venv).
 os.environ["STEPSCOPE_TESTS"] = "1"
 
 # A shell starts what runs in its background deaf to Ctrl-C, and so would be all that tests start.
