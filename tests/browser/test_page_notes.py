@@ -44,11 +44,11 @@ def flags(bench: Workbench) -> list[str]:
 
 
 def test_a_note_is_pinned_to_a_moment(resnet: Workbench) -> None:
-    time = note_a_moment(resnet, 0.25, "the loader sleeps")
+    time = note_a_moment(resnet, 0.75, "the loader sleeps")  # far from both ends of the trace
     assert flags(resnet) == ["the loader sleeps"]
-    lane = resnet.page.locator(".note-room").bounding_box()
+    bars = resnet.page.locator(".level-bars").last.bounding_box()
     flag = resnet.page.locator(".note-flag").bounding_box()
-    assert flag["x"] == pytest.approx(lane["x"] + lane["width"] / 4, abs=6)
+    assert flag["x"] == pytest.approx(bars["x"] + bars["width"] * 3 / 4, abs=3)
     resnet.page.keyboard.press("w")
     resnet.until("location.hash.includes('at=')")
     resnet.page.locator(".notes .chip").click()
