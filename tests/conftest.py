@@ -19,9 +19,6 @@ settings.load_profile("stepscope")
 # Two workers of pytest share two cores: with a thread for each core, they wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Processes of tests collect garbage more rarely: PyTorch is imported faster so (scripts/_venv).
-os.environ["STEPSCOPE_TESTS"] = "1"
-
 # A shell starts what runs in its background deaf to Ctrl-C, and so would be all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
