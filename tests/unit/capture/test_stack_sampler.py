@@ -134,6 +134,7 @@ def test_another_thread_may_stop_it() -> None:
     assert not sampler.stop().times_ns
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # JAX's, where a test before this one imported it
 def test_a_forked_process_has_none_to_stop() -> None:
     sampler = StackSampler()
     child = os.fork()
