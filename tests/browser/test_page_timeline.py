@@ -154,8 +154,8 @@ def test_the_table_says_what_the_timeline_says(resnet: Workbench) -> None:
     resnet.page.keyboard.press("t")
     rows = resnet.page.locator('.level-tables section[data-level="s5.0"] tbody tr')
     rows.first.wait_for()
-    told = [row.split("\t")[0].strip() for row in rows.all_inner_texts()]
-    assert told == [one["name"].replace("_", " ") for one in resnet.operations("s5.0")]
+    shown = [row.split("\t")[0].strip() for row in rows.all_inner_texts()]
+    assert shown == [one["name"].replace("_", " ") for one in resnet.operations("s5.0")]
     rows.filter(has_text="backward").click()
     resnet.page.locator('.level-tables section[data-level^="s5.0/"]').wait_for()
     resnet.page.keyboard.press("t")

@@ -199,6 +199,6 @@ def _under_load(context: RuleContext, finding: Finding) -> Finding:
     if least >= finding.share:
         return finding
     certain = least / finding.share
-    low, high = finding.gain.stated_ms  # a bound saves nothing at least
+    low, high = finding.gain.stated_ms  # an upper bound may save nothing
     gain = replace(finding.gain, range_ms=(certain * low, high))
     return replace(finding, certain=certain, gain=gain)

@@ -176,11 +176,10 @@ class Timeline:
 
         One that warms up is not meant.
         """
-        shown = self._level((), False).operations
+        steps = [StepId.of(one.id) for one in self._level((), False).operations]
         lengths = self.step_lengths()
-        warming = lengths.keys() - self.step_lengths(steady_steps(self.trace["steps"]))
-        steps = [StepId.of(one.id) for one in shown]
-        return str(max(steps, key=lambda one: (one not in warming, lengths[one]))) if steps else ""
+        steady = self.step_lengths(steady_steps(self.trace["steps"]))
+        return str(max(steps, key=lambda one: (one in steady, lengths[one]))) if steps else ""
 
     def step_lengths(self, chosen: Mask | None = None) -> dict[StepId, int]:
         """The length of each step's window, ns.

@@ -193,7 +193,7 @@ def _column(array: pa.Array) -> Array | Text:
 
 def _numbers(array: pa.Array) -> Array:
     """The numbers without a copy, including those below a mask."""
-    # Not `to_pandas_dtype`, which imports pandas before Arrow 16.
+    # Not `to_pandas_dtype`, which imports pandas in Arrow 15.
     dtype = _NUMPY_NAMES.get(str(array.type), str(array.type))
     return np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
 

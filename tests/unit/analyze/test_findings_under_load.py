@@ -48,6 +48,7 @@ def test_a_finding_is_no_more_certain_than_the_verdict(
     assert finding is not None
     assert (finding.severity, finding.share) == (severity, pytest.approx(0.8))
     assert finding.certain == pytest.approx(certain)
+    assert finding.gain.stated_ms == pytest.approx((0.0, 0.8))
     summary = summarize(annotate(drawn_trace(PYTHON, capture=capture(core_share))))
     assert (summary.verdict.bound_by == "unknown") == (severity == "info")
 

@@ -78,7 +78,7 @@ def test_a_mistake_is_told_in_the_database_s_words() -> None:
         TRACE.query("select nam from events")
 
 
-# The oldest pyarrow that is allowed calls what the newest pandas wants no longer.
+# The oldest allowed pyarrow calls a function that the newest pandas deprecates.
 @pytest.mark.filterwarnings("ignore:make_block is deprecated")
 def test_pandas_gets_null_as_null() -> None:
     pytest.importorskip("pandas")
