@@ -220,6 +220,9 @@ DEVICE: tuple[Case, ...] = (
     *on(DEVICES, "skinny", planted(in_layer=hooks.skinny), "low_utilization", "aten|gemm|Cij"),
     *on(("cuda",), "odd_shapes", hooks.odd, ("odd_shapes", "low_utilization"), "multiple"),
     *on(("cuda",), "fp32", hooks.fp32, "fp32_matmul", "FP32"),
+    *on(ALL, "fp64", planted(dtype="double"), "fp64_matmul", "FP64"),
+    *on(("cpu",), "bf16", hooks.bf16_on_cpu, "slow_fallback", "BF16"),
+    *on(("rocm",), "naive_convolution", hooks.naive_convolution, "slow_fallback", "naive_conv"),
 )
 EXPERTS_AND_SHARDS: tuple[Case, ...] = (
     *on(

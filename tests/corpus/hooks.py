@@ -267,6 +267,14 @@ def odd(b: Builder) -> None:
     Model(shape=[[4095, 1021], [1021, 1021]], kernel=kernel).run(b)
 
 
+def bf16_on_cpu(b: Builder) -> None:
+    Model(shape=[[512, 1024], [1024, 1024]], layer_us=200_000).run(b)  # 5 GFLOP/s
+
+
+def naive_convolution(b: Builder) -> None:
+    Model(kind="conv", kernel="naive_conv_ab_nonpacked_fwd_nchw_float").run(b)
+
+
 def experts(b: Builder, step: int) -> None:
     """Experts one by one, with very different numbers of tokens."""
     for expert in range(16):

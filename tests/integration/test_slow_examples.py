@@ -31,12 +31,13 @@ SHOWN = {
     "recompilation": "dynamo_timed",
     "zero_grad_memset": "zero_",
     "allocator_churn": "aten::",
+    "fp64_matmul": "aten::mm",
 }
 ON_A_GPU = {"pageable_copies", "fp32_matmul", "odd_shapes"}
 IN_CORPUS = {  # tests/corpus
     "checkpoint_in_loop", "ddp_unused_parameters", "expert_loop", "first_use",
     "frequent_evaluation", "fsdp_prefetch", "idle_device", "low_utilization", "python_stall",
-    "small_buckets", "unfused_attention",
+    "slow_fallback", "small_buckets", "unfused_attention",
 }  # fmt: skip
 OF_JAX = {"copy_fusions", "host_callbacks", "missing_donation", "small_programs"}  # tests/golden
 BY_SAMPLES = {"stall_reasons"}  # ends without a GPU

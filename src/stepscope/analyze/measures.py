@@ -30,9 +30,11 @@ UNEVEN_COST = 0.2  # so much less than on average it costs to record an event of
 
 
 class _Roofline(NamedTuple):
-    """Least times of pieces of work, ns, nan if unknown; `rows` in order."""
+    """FLOPs, bytes and least times of pieces of work, ns, nan if unknown; `rows` in order."""
 
     rows: Rows
+    flops: Floats
+    bytes: Floats
     least_ns: Floats
     computing_ns: Floats
     moving_ns: Floats
@@ -264,10 +266,22 @@ class Measures:
 
     def roofline_ns(self, rows: Rows) -> Floats:
         """The least time of each kernel by the peak rates of the device, ns; nan if unknown."""
-        bounds = self._roofline
-        place = np.searchsorted(bounds.rows, rows)
-        place = np.where(np.append(bounds.rows, -1)[place] == rows, place, len(bounds.rows))
-        return np.append(bounds.least_ns, np.nan)[place]
+        return self._of_work(self._roofline.least_ns, rows)
+
+    def product_flops(self, rows: Rows) -> Floats:
+        """FLOPs of each product, 0 for other work; nan if unknown."""
+        return self._of_work(self._roofline.flops, rows)
+
+    def product_bytes(self, rows: Rows) -> Floats:
+        """Bytes that each product reads and writes; nan if unknown."""
+        return self._of_work(self._roofline.bytes, rows)
+
+    def _of_work(self, values: Floats, rows: Rows) -> Floats:
+        """The value of each of some events; nan for those that are no work."""
+        known = self._roofline.rows
+        place = np.searchsorted(known, rows)
+        place = np.where(np.append(known, -1)[place] == rows, place, len(known))
+        return np.append(values, np.nan)[place]
 
     def is_memory_bound(self, rows: Rows) -> bool:
         """Whether kernels are mostly bound by memory bandwidth, by the peak rates of the device."""
@@ -305,7 +319,13 @@ class Measures:
         bounds = WorkBounds(selected, self.summary.devices)
         least = np.fmax(bounds.computing_ns, bounds.moving_ns)
         return _Roofline(
-            selected.work, least, bounds.computing_ns, bounds.moving_ns, bounds.precision
+            selected.work,
+            bounds.flops,
+            bounds.pieces.bytes,
+            least,
+            bounds.computing_ns,
+            bounds.moving_ns,
+            bounds.precision,
         )
 
     def device_facts(self) -> dict[str, Any]:

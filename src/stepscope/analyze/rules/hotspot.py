@@ -53,14 +53,6 @@ REMEDIES = (
         "memory; in a loss use optax.softmax_cross_entropy_with_integer_labels.",
     ),
     Remedy(
-        r"(?i)naive_conv|slow_conv",
-        "This is a slow fallback of the library. Choose shapes, type and layout that suit a fast "
-        "convolution (channels_last, multiples of 8), and let the library search "
-        "(torch.backends.cudnn.benchmark=True).",
-        "This is a slow fallback of the library. Choose shapes, type and layout that suit a fast "
-        "convolution (NHWC, multiples of 8).",
-    ),
-    Remedy(
         r"(?i)(?<![a-z])(radix|bitonic)?_?(sort|topk|unique)",
         "Sort fewer elements, or sort once for several steps; a mask or a running maximum may be "
         "enough.",

@@ -1,0 +1,65 @@
+"""`fp64_matmul`: matrix products in FP64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Rows
+from stepscope.summary.numbers import rounded
+
+LEAST = 0.05
+_KERNELS = r"(?i)dgemm|d884|_f64|f64f64|<double|double>"
+_PRODUCTS = ("gemm", "convolution", "attention")
+
+
+def fp64_matmul(context: RuleContext) -> Iterator[Finding]:
+    """Matrix products and convolutions in FP64.
+
+    Silent below 5 % of the step, and where neither the types of inputs nor the names of kernels
+    show it.
+    """
+    rows = _on_device(context) if context.has_device else _on_cpu(context)
+    if context.share(rows, own=not context.has_device) < LEAST:
+        return
+    spent = context.events["duration_ns" if context.has_device else "self_ns"][rows].sum()
+    yield context.finding(
+        f"Matrix products and convolutions compute in FP64, "
+        f"{rounded(spent / 1e6 / context.step_count)} ms per step{context.main_place(rows)}.",
+        context.by_framework(
+            "If the accuracy of FP32 is enough, convert the model and its inputs with .float(). "
+            "Arrays of NumPy are FP64 by default: torch.from_numpy keeps that.",
+            jax="If the accuracy of FP32 is enough, leave jax_enable_x64 off, or convert "
+            "parameters and inputs with .astype(jnp.float32).",
+        ),
+        rows,
+        context.scaled(rows, 0.5, "if FP32 took half as long"),
+    )
+
+
+def _on_device(context: RuleContext) -> Rows:
+    kernels = context.find(kind=_PRODUCTS, category="kernel", on_device=True)
+    callers = context.operator_of(kernels)
+    doubles = np.zeros(len(context.events) + 1, np.bool_)
+    doubles[_of_doubles(context, np.unique(callers[callers >= 0]))] = True
+    named = context.find(_KERNELS, kind=_PRODUCTS, on_device=True)
+    return np.union1d(kernels[doubles[callers]], named)
+
+
+def _on_cpu(context: RuleContext) -> Rows:
+    """Products of doubles, without the operators that only call them."""
+    rows = _of_doubles(context, context.find(kind=_PRODUCTS, category="cpu_op"))
+    working: Rows = rows[context.measures.product_flops(rows) != 0]
+    return working
+
+
+def _of_doubles(context: RuleContext, rows: Rows) -> Rows:
+    """Those operators whose first two inputs are FP64."""
+    return rows[np.array(context.each_argument(rows, "Input type", _are_doubles), np.bool_)]
+
+
+def _are_doubles(types: list[str] | None) -> bool:
+    return (types or [])[:2] == ["double", "double"]

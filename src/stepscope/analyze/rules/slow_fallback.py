@@ -1,0 +1,143 @@
+"""`slow_fallback`: products for whose type or shape the library has no fast kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Floats, Mask, Rows
+from stepscope.summary.numbers import rounded
+
+CAUSE = "products"
+LEAST = 0.05
+LOW_GFLOPS = 12  # of a thread; FP32 exceeds it with AVX2, see docs/evidence/analyzer.md
+LEAST_FLOPS = 1e6  # smaller products are bound by their call
+LEAST_INTENSITY = 16  # FLOPs per byte; products with fewer may wait for memory
+FP32_GFLOPS = (10, 20, 50)  # of a thread: low, assumed, high
+_TYPES = {"c10::BFloat16": "BF16", "at::BFloat16": "BF16", "c10::Half": "FP16", "at::Half": "FP16"}
+_FALLBACK = r"(?i)naive_conv|slow_conv"
+_PRODUCTS = ("gemm", "convolution", "attention")
+ADVICE = (
+    "Compute in FP32 on this CPU: without torch.autocast, or with the model and its inputs "
+    "converted by .float(). {} is fast on CPUs with instructions for it ({}) and on GPUs."
+)
+_INSTRUCTIONS = {"BF16": "AMX or AVX-512 BF16", "FP16": "AMX-FP16 or AVX-512 FP16"}
+LIBRARIES = {
+    "transformers": "Leave out bf16 and fp16 in TrainingArguments.",
+    "lightning": "Create the Trainer with precision='32-true'.",
+    "accelerate": "Create Accelerator(mixed_precision='no').",
+    "keras": "Call keras.mixed_precision.set_global_policy('float32').",
+    "timm": "Run without --amp.",
+}
+_OTHER = (
+    "Choose shapes, type and layout that suit a fast convolution (channels_last, multiples of 8), "
+    "and let the library search (torch.backends.cudnn.benchmark=True)."
+)
+_OTHER_ON_CPU = "Use FP32 and a batch of more than one image; both suit a fast convolution."
+
+
+def slow_fallback(context: RuleContext) -> Iterator[Finding]:
+    """Matrix products and convolutions in a slow fallback of the library.
+
+    On a CPU these are products in BF16 or FP16 that run at less than 12 GFLOP/s, since it has no
+    instructions for that type; elsewhere convolutions whose names show it. Captures of
+    `stepscope run` say which types a CPU has instructions for, and the limit is that of a thread.
+
+    Silent below 5 % of the step, and for products in BF16 and FP16 without recorded shapes, below
+    1 MFLOP, or that may wait for memory.
+    """
+    if context.context_trace:
+        return
+    named = context.find(_FALLBACK, kind="convolution", on_device=context.has_device)
+    for kind in () if context.has_device else _INSTRUCTIONS.keys() - _fast_types(context):
+        rows = np.union1d(_slow_products(context, kind), named[_are_in(context, named, kind)])
+        named = np.setdiff1d(named, rows)
+        if context.share(rows, own=True) >= LEAST:
+            yield _in_slow_type(context, kind, rows)
+    if context.share(named, own=not context.has_device) >= LEAST:
+        yield _by_name(context, named)
+
+
+def _fast_types(context: RuleContext) -> set[str]:
+    """The types for which the recording PyTorch has fast kernels on its CPU, as far as known."""
+    return set(context.trace.metadata.capture.get("cpu_fast_types") or ())
+
+
+def _threads(context: RuleContext) -> int:
+    """How many threads multiply; 1 where nothing says that the CPU lacks fast types."""
+    capture = context.trace.metadata.capture
+    return 1 if capture.get("cpu_fast_types") is None else int(capture.get("threads") or 1)
+
+
+def _slow_products(context: RuleContext, kind: str) -> Rows:
+    """Products on a CPU in this type, of operators that are slow on the whole."""
+    rows = context.find(kind=_PRODUCTS, category="cpu_op")
+    rows = rows[_are_in(context, rows, kind)]
+    flops, moved = context.measures.product_flops(rows), context.measures.product_bytes(rows)
+    rows = rows[(flops >= LEAST_FLOPS) & (flops >= LEAST_INTENSITY * moved)]
+    slow: Rows = rows[_are_slow(context, rows)]
+    return slow
+
+
+def _are_in(context: RuleContext, rows: Rows, kind: str) -> Mask:
+    """Whether the operands of each operator are of this type."""
+    types = context.each_argument(rows, "Input type", _type_of)
+    return np.array([one == kind for one in types], np.bool_)
+
+
+def _type_of(types: list[str] | None) -> str:
+    """The type that the first two operands share; empty if it is another, or unknown."""
+    found = {_TYPES.get(one, "") for one in (types or [""])[:2]}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _are_slow(context: RuleContext, rows: Rows) -> Mask:
+    names, which = np.unique(context.events["name"][rows], return_inverse=True)
+    flops = np.bincount(which, context.measures.product_flops(rows), len(names))
+    time = np.bincount(which, context.events["self_ns"][rows], len(names))
+    slow: Mask = (flops < LOW_GFLOPS * _threads(context) * time)[which]
+    return slow
+
+
+def _in_slow_type(context: RuleContext, kind: str, rows: Rows) -> Finding:
+    time = context.events["self_ns"][rows]
+    flops = context.measures.product_flops(rows)
+    known = flops > 0
+    rate = flops[known].sum() / max(time[known].sum(), 1)
+    runs = f"run at {rounded(rate)} GFLOP/s" if known.any() else "are slow"
+    spent = time.sum() / 1e6 / context.step_count
+    return context.finding(
+        f"Matrix products and convolutions in {kind} {runs} on this CPU, {rounded(spent)} ms per "
+        f"step{context.main_place(rows)}: it has no fast instructions for {kind}.",
+        context.advice(ADVICE.format(kind, _INSTRUCTIONS[kind]), **LIBRARIES),
+        rows,
+        _gain_in_fp32(context, rows, time, np.where(known, flops, 0.5 * LOW_GFLOPS * time)),
+    )
+
+
+def _gain_in_fp32(context: RuleContext, rows: Rows, time: Floats, flops: Floats) -> Gain:
+    rates = [rate * _threads(context) for rate in FP32_GFLOPS]
+    low, assumed, high = (
+        context.scaled(
+            rows,
+            np.clip(flops / rate / np.maximum(time, 1), 0.0, 1.0),
+            f"at {rate} GFLOP/s in FP32",
+        )
+        for rate in rates
+    )
+    return replace(assumed, range_ms=(low.ms, high.ms))
+
+
+def _by_name(context: RuleContext, rows: Rows) -> Finding:
+    name = context.name(int(rows[np.argmax(context.events["duration_ns"][rows])]))
+    return context.finding(
+        f"{name} is a slow fallback of the library, {rounded(context.ms(rows))} ms per "
+        f"step{context.main_place(rows)}.",
+        _OTHER if context.has_device else _OTHER_ON_CPU,
+        rows,
+        context.scaled(rows, 0.5, "if a fast one took half as long"),
+    )
