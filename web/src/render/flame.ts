@@ -6,6 +6,8 @@ import {
   type FlameLayout,
   type Found,
 } from "../model/flame";
+import { fittingName } from "../base/names";
+import { textMeasure } from "./canvas2d";
 import { fitted, FONT } from "./fitted";
 import { parseHex, readableOn } from "./palette";
 import { drawnBy } from "./redraw";
@@ -153,7 +155,7 @@ function drawBox(
   context.fillStyle = dims ? colors.text : readableOn(parseHex(color));
   const mark = layout.wire.boxes.backward[box] ? "↩ " : "";
   context.fillText(
-    fittedText(context, mark + layout.name(box), right - left - 8),
+    fittingName(mark + layout.name(box), right - left - 8, textMeasure()),
     left + 4,
     top + ROW_PX / 2 - 0.5,
   );
@@ -209,21 +211,4 @@ function stroke(
     Math.max(right - left - thick - GAP_PX, 1),
     ROW_PX - 1 - thick,
   );
-}
-
-/** Fewer letters than these say nothing. */
-const FEWEST_LETTERS = 4;
-
-/** As much of a name as there is room for; without its namespace before it is cut. */
-function fittedText(context: CanvasRenderingContext2D, whole: string, room: number): string {
-  if (context.measureText(whole).width <= room) return whole;
-  const text = whole.replace(/\b(?:[a-z_]\w*::)+(?=[A-Za-z_])/, "");
-  if (context.measureText(text).width <= room) return text;
-  let [low, high] = [0, text.length];
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (context.measureText(`${text.slice(0, middle)}…`).width <= room) low = middle;
-    else high = middle - 1;
-  }
-  return low >= FEWEST_LETTERS ? `${text.slice(0, low)}…` : "";
 }

@@ -3,6 +3,7 @@ import type { Span } from "../model/span";
 import type { Piece, Tile } from "../model/tiles";
 import { causeName } from "../base/causes";
 import { words } from "../base/format";
+import { fittingName } from "../base/names";
 import { drawnBy } from "./redraw";
 import { fitted, FONT_SMALL } from "./fitted";
 
@@ -162,7 +163,7 @@ function drawLabel(
   const idle = scene.kind === "idle";
   const name = tile.strings[line.name[i]!] ?? "";
   const own = idle ? causeName(name) : scene.kind === "stages" ? words(name) : name;
-  const text = fitting(own, size - 2 * PAD, scene.measure);
+  const text = fittingName(own, size - 2 * PAD, scene.measure);
   const end = from + PAD + scene.measure(text);
   if (!text || isCovered(depth, from + PAD, end)) return;
   if (idle) {
@@ -196,12 +197,4 @@ function hatch(context: CanvasRenderingContext2D, palette: Palette): CanvasPatte
   const made = context.createPattern(tile, "repeat")!;
   patterns.set(palette, made);
   return made;
-}
-
-/** A text, or as much of its start as fits with an ellipsis; empty where that says nothing. */
-function fitting(text: string, width: number, measure: (text: string) => number): string {
-  const whole = measure(text);
-  if (whole <= width) return text;
-  const letters = Math.floor((text.length * width) / whole) - 1;
-  return letters >= 3 ? `${text.slice(0, letters)}…` : "";
 }

@@ -34,8 +34,9 @@ export function Help({ store }: { store: Store }): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const shown = store.helpShown.value;
   useEffect(() => {
-    if (shown) dialog.current?.showModal();
-    else dialog.current?.close();
+    if (!shown) return dialog.current?.close();
+    dialog.current?.showModal();
+    dialog.current?.scrollTo(0, 0); // a low window would begin at the button that has the focus
   }, [shown]);
   const first = panesOf(store).slice(0, 9);
   const panes = first.map((one, i): [string, string] => [String(i + 1), one.title]);
@@ -86,7 +87,9 @@ export function Help({ store }: { store: Store }): JSX.Element {
         </section>
       </div>
       <form method="dialog">
-        <button type="submit">Close</button>
+        <button type="submit" autoFocus>
+          Close
+        </button>
       </form>
     </dialog>
   );

@@ -1,0 +1,27 @@
+/** Names of operators and functions, as short as a picture needs them. */
+
+const NAMESPACES = /\b(?:(?:[a-z_]\w*|\(anonymous namespace\))::)+(?=[A-Za-z_])/;
+/** Fewer letters than these say nothing. */
+const FEWEST_LETTERS = 3;
+
+/** A name without the namespaces before it: `conv2d` of `aten::conv2d`. */
+export function withoutNamespace(name: string): string {
+  return name.replace(NAMESPACES, "");
+}
+
+/**
+ * A name, without its namespace where that does not fit, else as much of its start as does;
+ * empty where that says nothing.
+ */
+export function fittingName(
+  name: string,
+  width: number,
+  measure: (text: string) => number,
+): string {
+  if (measure(name) <= width) return name;
+  const text = withoutNamespace(name);
+  const whole = measure(text);
+  if (whole <= width) return text;
+  const letters = Math.floor((text.length * width) / whole) - 1;
+  return letters >= FEWEST_LETTERS ? `${text.slice(0, letters)}…` : "";
+}
