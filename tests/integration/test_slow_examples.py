@@ -32,6 +32,9 @@ SHOWN = {
     "zero_grad_memset": "zero_",
     "allocator_churn": "aten::",
     "fp64_matmul": "aten::mm",
+    "anomaly_detection": "aten::isnan",
+    "forward_without_backward": "stepscope.module",
+    "work_between_stages": "aten::histc",
 }
 ON_A_GPU = {"pageable_copies", "fp32_matmul", "odd_shapes"}
 IN_CORPUS = {  # tests/corpus

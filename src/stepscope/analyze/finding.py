@@ -14,6 +14,11 @@ _JSON_EVENTS = 1000
 _NARROW = 0.001  # a narrower range is one number
 
 
+def short_path(file: str) -> str:
+    """The last two parts of a path, of any system."""
+    return "/".join(re.split(r"[/\\]", file)[-2:])
+
+
 @dataclass(frozen=True)
 class Gain:
     """The time that a fix could save.
@@ -102,8 +107,7 @@ class Place:
     @property
     def short(self) -> str:
         """For sentences: the line, of a long path the last two parts; else the module."""
-        parts = re.split(r"[/\\]", self.file)
-        return self._code("/".join(parts[-2:])) or self.module
+        return self._code(short_path(self.file)) or self.module
 
     def _code(self, file: str) -> str:
         line = f":{self.line}" if self.line is not None else ""

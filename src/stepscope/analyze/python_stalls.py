@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stepscope.analyze.finding import short_path
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
 from stepscope.arrays import Ids, Mask, Rows, Times
@@ -111,14 +112,18 @@ def _is_step(context: RuleContext, rows: Rows) -> Mask:
     return found
 
 
-def mostly_in(context: RuleContext, rows: Rows, spent: Ids) -> str:
-    """`, mostly in NAME`; empty if the training loop itself, which the sentence names, has most."""
-    name = name_of_stall(context, rows, spent)
-    return "" if name == LOOP else f", mostly in {name}"
-
-
 def name_of_stall(context: RuleContext, rows: Rows, spent: Ids) -> str:
-    """The range or frame with most of the time, and the user's function that called it."""
+    """The range or frame with most of the time, and the user's function that called it.
+
+    If that is the training loop itself, the line of it that samples saw most, where they did.
+    """
+    name = _named_by_ranges(context, rows, spent)
+    if name != LOOP:
+        return name
+    return sampled_line(context, float(spent.sum()) / 1e6 / context.step_count) or LOOP
+
+
+def _named_by_ranges(context: RuleContext, rows: Rows, spent: Ids) -> str:
     names = context.events["name"][rows]
     worst = int(np.bincount(names, spent).argmax())
     name = context.events.text("name").values[worst]
@@ -130,6 +135,25 @@ def name_of_stall(context: RuleContext, rows: Rows, spent: Ids) -> str:
     if is_frame and caller and not caller.endswith(name.rpartition(" ")[2]):
         return f"{name}, called by {caller}"
     return plain_name(name)
+
+
+def sampled_line(context: RuleContext, spent_ms: float) -> str:
+    """The line outside of training that samples of a capture saw most, with its function.
+
+    Args:
+        context: the steps.
+        spent_ms: the time to explain, per step.
+
+    Returns:
+        Such as `train.py:12 in log`; empty without samples, or where it has less than half of this
+        time.
+    """
+    sampled = [place for place in context.measures.summary.places if place.samples]
+    most = max(sampled, key=lambda place: place.ms, default=None)
+    if most is None or most.ms < spent_ms / 2:
+        return ""
+    line = f"{short_path(most.file)}:{most.line}"
+    return line if most.function == "<module>" else f"{line} in {most.function}"
 
 
 def stalled_ranges(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:

@@ -1,0 +1,100 @@
+"""`forward_without_backward`: calls of the model keep what backward would need, and none comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding, Place
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.arrays import Mask, Rows
+from stepscope.summary.numbers import rounded
+from stepscope.trace.schema import MODEL_STAGES
+
+LEAST = 0.05
+_PRODUCTS = ("gemm", "convolution", "attention")
+_MODULES = r"^(stepscope\.module:|nn\.Module: )"
+ADVICE = (
+    "If these calls evaluate, put them under torch.inference_mode(), and evaluate less often; else "
+    "put them under torch.no_grad(). They then keep nothing for backward."
+)
+LIBRARIES = {"lightning": "Lightning does so in validation_step, not in training_step."}
+
+
+def forward_without_backward(context: RuleContext) -> Iterator[Finding]:
+    """Calls of a model that trains, with gradients enabled and without a backward pass.
+
+    Such as an evaluation without `torch.no_grad()`, or a generator whose output is detached.
+
+    Silent below 5 % of the step, for modules that no backward pass reaches (frozen or of a
+    teacher), and where operators have no sequence numbers.
+    """
+    products = _with_gradients(context)
+    reached = _are_reached(context, products)
+    # What a module computes with and without a backward pass: the same work of other calls.
+    key = np.stack([context.events[name][products] for name in ("module", "name")])
+    _, which = np.unique(key, axis=1, return_inverse=True)
+    which = which.reshape(-1)
+    trained = np.bincount(which[reached], minlength=len(products) + 1) > 0
+    unused = products[~reached & trained[which] & (key[0] >= 0)]
+    calls = _calls(context, unused, products[reached])
+    if not len(calls):
+        return
+    spent = context.longer_side_ms(calls)
+    if spent < LEAST * context.steady_ms:
+        return
+    found = context.finding(
+        f"What is trained is also called without a backward pass, {context.times(calls)} per step "
+        f"and with gradients enabled, {rounded(spent)} ms.",
+        context.advice(ADVICE, **LIBRARIES),
+        calls,
+        context.bound(spent, "at most the time of these calls, if not each step needs them"),
+    )
+    yield replace(found, limit="warning", evidence=_without_lines(context, calls, found.evidence))
+
+
+def _without_lines(
+    context: RuleContext, calls: Rows, evidence: tuple[Place, ...]
+) -> tuple[Place, ...]:
+    """The same without the line of a module's first call, which is another call here."""
+    if context.events.text("category").mask("python")[calls].all():
+        return evidence
+    return tuple(replace(one, file="", line=None, function="") for one in evidence)
+
+
+def _with_gradients(context: RuleContext) -> Rows:
+    """Products of the model that record a node for backward."""
+    rows = context.find(kind=_PRODUCTS, category="cpu_op", stage=MODEL_STAGES)
+    kept: Rows = rows[
+        (context.events["sequence"][rows] >= 0) & (context.events["recompute"][rows] != 1)
+    ]
+    return kept
+
+
+def _are_reached(context: RuleContext, rows: Rows) -> Mask:
+    """Whether a backward pass anywhere in the trace has the sequence number of each operator."""
+    events = context.events
+    backward = events.text("stage").mask("backward") & (events["sequence"] >= 0)
+    reached: Mask = np.isin(events["sequence"][rows], events["sequence"][backward])
+    return reached
+
+
+def _calls(context: RuleContext, unused: Rows, reached: Rows) -> Rows:
+    """The outermost module calls around some products that hold none that backward reaches."""
+    ranges = context.find(_MODULES, on_device=False)
+    around = np.setdiff1d(context.events["parent"][unused], [-1])
+    holds = _ancestors(context, around) & ~_ancestors(context, reached)
+    return context.outermost(ranges[holds[ranges]])
+
+
+def _ancestors(context: RuleContext, rows: Rows) -> Mask:
+    """Mask of these events and all around them."""
+    parent = context.events["parent"]
+    found = np.zeros(len(parent) + 1, np.bool_)
+    while len(rows):
+        found[rows] = True
+        rows = np.unique(parent[rows])
+        rows = rows[(rows >= 0) & ~found[rows]]
+    return found[:-1]

@@ -1,0 +1,58 @@
+"""`work_between_stages`: operators outside of forward, backward and optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stepscope.analyze.finding import Finding
+from stepscope.analyze.python_stalls import sampled_line
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.summary.numbers import rounded
+
+LEAST = 0.1
+MOST = 0.8  # more of a step is the work itself, in stages that are not recognized
+_NAMED = 3
+# Copies and waits have rules of their own.
+_NO_WORK = (
+    r"^(aten::(to|_to_copy|copy_|item|_local_scalar_dense)$|record_param_comms|c10d|gloo:|nccl:)"
+)
+ADVICE = (
+    "If these are statistics, metrics or averages of weights, compute them every N steps, of fewer "
+    "tensors, or of all tensors in one call (torch._foreach_…)."
+)
+
+
+def work_between_stages(context: RuleContext) -> Iterator[Finding]:
+    """Operators that belong to no stage of training, on a CPU.
+
+    Such as histograms of weights, metrics, or an average of the weights.
+
+    Silent below 10 % of the step and above 80 %, on devices, where nothing trains, and about
+    copies, .item() and communication.
+    """
+    if context.has_device or context.context_trace or not context.trains:
+        return
+    rows = context.outermost(context.find(category="cpu_op", stage="other"))
+    rows = np.setdiff1d(rows, context.find(_NO_WORK))
+    share, spent = context.share(rows), context.ms(rows)
+    if not LEAST <= share <= MOST:
+        return
+    line = sampled_line(context, spent) or context.main_place(rows).partition(" in ")[2]
+    yield context.finding(
+        f"Operators outside of forward, backward and the optimizer take {rounded(spent)} ms per "
+        f"step ({share:.0%}){f', most in {line}' if line else ''}: {_longest(context, rows)}.",
+        context.advice(ADVICE),
+        rows,
+        context.bound(spent, "at most their time"),
+    )
+
+
+def _longest(context: RuleContext, rows: np.ndarray) -> str:
+    """The names with the most time, and how often each runs."""
+    names = context.events["name"][rows]
+    spent = np.bincount(names, context.events["duration_ns"][rows])
+    order = np.argsort(-spent)[:_NAMED]
+    chosen = [rows[names == code] for code in order[spent[order] > 0].tolist()]
+    return ", ".join(f"{context.name(int(one[0]))} {context.times(one)}" for one in chosen)

@@ -1,0 +1,183 @@
+"""What a step does besides training: checks for NaN, calls without backward, statistics."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from drawn_findings import found
+
+from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
+from stepscope.annotate import annotate
+from stepscope.ingest.recorded.samples_json import IN_LOOP
+from stepscope.testing import drawn_trace
+from stepscope.trace.schema import INSTANTS
+from stepscope.trace.table import Table, Text
+
+# A node of backward: with anomaly detection it checks each gradient that it returns.
+NODE = """
+    main | {a} {e} | autograd::engine::evaluate_function: MmBackward0 | seq={n} fwd=1
+    main | {a} {b} | MmBackward0  | seq={n} fwd=1
+    main | {b} {c} | {isnan}
+    main | {c} {d} | aten::_is_any_true
+    main | {d} {e} | aten::item
+"""
+
+
+def backward(isnan: str, view_us: int = 5, nodes: int = 10) -> str:
+    lines = ["main | 0 10000 | ProfilerStep#0", "main | 9900 9990 | Optimizer.step#SGD.step"]
+    for n in range(nodes):
+        at = 100 * n
+        lines.append(f"main | {at + 10} {at + 10 + view_us} | aten::view | seq={n}")
+        lines.append(f"main | {at + 80} {at + 90} | aten::mm | seq={n}")
+        begin = 5000 + 100 * n
+        times = {
+            letter: begin + at for letter, at in zip("abcde", (0, 40, 60, 70, 75), strict=True)
+        }
+        lines.append(NODE.format(n=n, isnan=isnan, **times))
+    return "\n".join(lines)
+
+
+def test_anomaly_detection_is_named_and_costs_at_most_its_checks() -> None:
+    finding = found("anomaly_detection", backward("aten::isnan"))
+    assert finding is not None
+    assert finding.what == (
+        "Anomaly detection is on: each step checks 10 gradients for NaN, 0.35 ms."
+    )
+    assert "set_detect_anomaly(True)" in finding.advice
+    assert finding.gain.ms == pytest.approx(0.35)
+
+
+def test_and_the_stacks_that_show_where_an_operator_does_nothing() -> None:
+    finding = found("anomaly_detection", backward("aten::isnan", view_us=60))
+    assert finding is not None
+    assert finding.gain.ms == pytest.approx(0.35 + 10 * (0.060 - 0.010))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(backward("aten::ones_like"), id="other operators in the nodes"),
+        pytest.param(backward("aten::isnan", nodes=2), id="two nodes that look for themselves"),
+    ],
+)
+def test_nothing_else_is_anomaly_detection(text: str) -> None:
+    assert found("anomaly_detection", text) is None
+
+
+CALL = """
+    main | {a} {e} | stepscope.module: net
+    main | {b} {d} | aten::mm | {seq}
+"""
+TRAINING = """
+    main | 0 1000    | ProfilerStep#0
+    {calls}
+    main | 500 600   | autograd::engine::evaluate_function: MmBackward0 | seq=7 fwd=1
+    main | 510 590   | aten::mm
+    main | 700 800   | Optimizer.step#SGD.step
+"""
+
+
+def called(*sequences: str) -> str:
+    """A step that calls a model with each of these sequence numbers; backward has number 7."""
+    calls = [
+        CALL.format(a=100 * n + 10, b=100 * n + 20, d=100 * n + 80, e=100 * n + 90, seq=seq)
+        for n, seq in enumerate(sequences)
+    ]
+    return TRAINING.format(calls="\n".join(calls))
+
+
+def test_calls_of_what_is_trained_that_no_backward_reaches() -> None:
+    finding = found("forward_without_backward", called("seq=7", "seq=8", "seq=9"))
+    assert finding is not None
+    assert finding.what == (
+        "What is trained is also called without a backward pass, 2 times per step and with "
+        "gradients enabled, 0.16 ms."
+    )
+    assert "torch.no_grad()" in finding.advice
+    assert finding.severity == "warning"  # at most: not every such call can be left out
+    assert {one.code for one in finding.evidence} == {""}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(called("seq=7"), id="each call has its backward"),
+        pytest.param(called("seq=7", "", ""), id="under no_grad, operators have no number"),
+        pytest.param(called("seq=7").replace("mm | seq=7", "mm | seq=3"), id="a frozen model"),
+    ],
+)
+def test_other_calls_are_as_they_should_be(text: str) -> None:
+    assert found("forward_without_backward", text) is None
+
+
+STATISTICS = """
+    main | 0 1000    | ProfilerStep#0
+    main | 10 200    | stepscope.module: net
+    main | 20 190    | aten::mm | seq=7
+    main | 300 400   | autograd::engine::evaluate_function: MmBackward0 | seq=7 fwd=1
+    main | 310 390   | aten::mm
+    main | 450 500   | Optimizer.step#SGD.step
+    main | 510 {a}   | aten::histc
+    main | {a} {b}   | aten::linalg_vector_norm
+"""
+
+
+def test_operators_between_the_stages_are_named_by_time() -> None:
+    finding = found("work_between_stages", STATISTICS.format(a=900, b=950))
+    assert finding is not None
+    assert finding.what == (
+        "Operators outside of forward, backward and the optimizer take 0.44 ms per step (44%): "
+        "aten::histc once, aten::linalg_vector_norm once."
+    )
+    assert "every N steps" in finding.advice
+
+
+def test_a_few_of_them_are_no_finding() -> None:
+    assert found("work_between_stages", STATISTICS.format(a=520, b=530)) is None
+
+
+def test_without_training_nothing_is_between_its_stages() -> None:
+    text = "main | 0 1000 | ProfilerStep#0\n main | 10 900 | aten::histc"
+    assert found("work_between_stages", text) is None
+
+
+def found_with_samples(rule: str, text: str, begin_us: int, end_us: int, name: str) -> Finding:
+    """What a rule finds where 20 samples of the training loop saw one line."""
+    count = 20
+    instants = Table(
+        INSTANTS,
+        {
+            "time_ns": np.linspace(1000 * begin_us, 1000 * end_us, count).astype(np.int64),
+            "track": np.zeros(count, np.int64),
+            "source": np.full(count, -1),
+            "name": Text.constant(name, count),
+            "category": Text.constant(IN_LOOP, count),
+            "phase": Text.constant("i", count),
+        },
+    )
+    trace = annotate(drawn_trace(text).with_table(instants))
+    (mine,) = [one for one in apply_rules(RuleContext(trace), RULES) if one.rule == rule]
+    return mine
+
+
+def test_the_line_is_that_which_samples_saw() -> None:
+    finding = found_with_samples(
+        "work_between_stages",
+        STATISTICS.format(a=900, b=950),
+        *(520, 900),
+        "log (/home/me/train.py:31)",
+    )
+    assert ", most in me/train.py:31 in log: aten::histc once" in finding.what
+
+
+def test_python_of_the_loop_has_the_line_that_samples_saw() -> None:
+    """Otherwise the finding asks to record again with stacks."""
+    text = STATISTICS.format(a=511, b=512).replace("0 1000", "0 9000")
+    finding = found_with_samples(
+        "cpu_latency", text, *(1000, 8900), "<module> (/home/me/train.py:13)"
+    )
+    assert "mostly in me/train.py:13" in finding.what
+    assert "--stack" not in finding.advice
+    without = found("cpu_latency", text)
+    assert without is not None
+    assert "--stack" in without.advice
