@@ -244,3 +244,14 @@ def test_a_filtered_tree_opens_to_what_the_url_filters(modules: Workbench) -> No
     assert other.page.locator(".pane tbody tr").all_inner_texts() == rows
     assert any("downsample" in row for row in rows)
     assert other.problems == []
+
+
+def test_a_search_for_a_module_leads_to_the_model(kernels: Workbench) -> None:
+    """No event of this trace has a module in its name."""
+    kernels.page.keyboard.press("/")
+    kernels.page.keyboard.type("layer3.0.bn1")
+    kernels.page.keyboard.press("Enter")
+    kernels.page.get_by_role("button", name="Modules with “layer3.0.bn1”").click()
+    kernels.page.locator('[data-key="layer3.0.bn1"]').wait_for()
+    assert shown(kernels)[-1] == "layer3.0.bn1"
+    assert kernels.page.get_by_role("searchbox", name="Filter").input_value() == "layer3.0.bn1"

@@ -16,14 +16,16 @@ import { fileName } from "./file_name";
 import { overSteps } from "./kernels/pane";
 import type { Pane } from "./pane";
 
-const treeOf = perStore((store) => store.scoped((client, scope) => client.modules(scope)));
+export const modulesOf = perStore((store) =>
+  store.scoped((client, scope) => client.modules(scope)),
+);
 
 export const modules: Pane = {
   id: "modules",
   title: "Model",
   hint: "The model's modules with the cost of each, forward and backward",
   View: ({ store }) => (
-    <WithAnswer answer={treeOf(store)}>
+    <WithAnswer answer={modulesOf(store)}>
       {(value) => <Tree key={store.client.value?.trace} store={store} value={value} />}
     </WithAnswer>
   ),

@@ -1,7 +1,8 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import type { FoundName, SearchHits } from "../api/types";
+import type { FoundName, ModuleNode, SearchHits } from "../api/types";
 import { duration, grouped, plural } from "../base/format";
+import { NO_CHOICE } from "../model/table/choice";
 import { sum } from "../model/table/field";
 import { searchOf } from "../state/search";
 import type { Store } from "../state/store";
@@ -11,6 +12,7 @@ import { nameColumn, numberColumn, textColumn, type Column } from "../widgets/ta
 import { Table } from "../widgets/table/table";
 import type { TableView } from "../widgets/table/use_table";
 import { fileName } from "./file_name";
+import { modulesOf } from "./modules";
 import type { Pane } from "./pane";
 
 /** All events of one name, or one of them. */
@@ -62,10 +64,34 @@ function Found({ store, value }: { store: Store; value: SearchHits }): JSX.Eleme
         show={at === null ? null : { key: at, is: isCurrent }}
         onChoose={(row) => goTo(row.event)}
         empty={`No event has “${value.text}” in its name.`}
-        tools={<span class="dim">{namesText(value)}</span>}
+        tools={
+          <>
+            <span class="dim">{namesText(value)}</span>
+            <InModel store={store} text={value.text} />
+          </>
+        }
       />
     </div>
   );
+}
+
+/** The way to modules with the text in their path or class: no event need have it in its name. */
+function InModel({ store, text }: { store: Store; text: string }): JSX.Element | null {
+  const tree = modulesOf(store).value.value?.tree ?? [];
+  if (!tree.some((node) => isNamed(node, text.toLowerCase()))) return null;
+  const filter = { ...NO_CHOICE, filter: text };
+  const open = (): void =>
+    store.set({ pane: "modules", tables: { ...store.view.peek().tables, modules: filter } });
+  return (
+    <button type="button" class="link" onClick={open}>
+      Modules with “{text}”
+    </button>
+  );
+}
+
+function isNamed({ path, name, class: kind, children }: ModuleNode, text: string): boolean {
+  const held = [path, name, kind].join("\n").toLowerCase();
+  return held.includes(text) || children.some((child) => isNamed(child, text));
 }
 
 /** `12 names`; where not all events are listed, that their totals are of all. */
