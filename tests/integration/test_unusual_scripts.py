@@ -7,6 +7,7 @@ must be identical, and stderr but for stepscope's own lines. A script may begin 
     # environment: TZ=UTC A=B   variables set
     # input: continue\n         what it reads
     # needs: gevent             a package without which it is skipped
+    # starts: warm              PyTorch is imported before it starts: it concerns what training does
 """
 
 import importlib.util
@@ -20,6 +21,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from warm_python import run_warm
 
 SCRIPTS = sorted((Path(__file__).parent / "unusual_scripts").glob("*.py"))
 MODES = {"run": ["run"], "run --contexts": ["run", "--contexts"]}
@@ -53,16 +55,18 @@ class Settings:
     environment: dict[str, str]
     typed: bytes
     needs: list[str]
+    is_warm: bool
 
     @classmethod
     def of(cls, script: Path) -> "Settings":
-        lines = re.findall(r"^# (flags|environment|input|needs): (.*)", script.read_text(), re.M)
+        lines = re.findall(r"^# (flags|environment|input|needs|starts): (.*)", script.read_text(), re.M)
         found = dict(lines)
         return cls(
             found.get("flags", "").split(),
             dict(word.split("=", 1) for word in found.get("environment", "").split()),
             found.get("input", "typed in").replace("\\n", "\n").encode(),
             found.get("needs", "").split(),
+            found.get("starts") == "warm",
         )
 
 
@@ -72,12 +76,9 @@ def outcome(stepscope: list[str], folder: Path, script: Path) -> Outcome:
     folder.mkdir()
     shutil.copyfile(script, folder / "script.py")
     settings = Settings.of(script)
-    words = ["-m", "stepscope", *stepscope] if stepscope else []
-    done = subprocess.run(
-        [sys.executable, *settings.flags, *words, "script.py"],
-        cwd=folder, capture_output=True, timeout=300, check=False, input=settings.typed,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **settings.environment},
-    )  # fmt: skip
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **settings.environment}
+    run = run_in_fork if settings.is_warm else run_in_process
+    done = run(stepscope, folder, settings, environment)
     files = {
         str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mode)
         for path in folder.rglob("*")
@@ -86,6 +87,29 @@ def outcome(stepscope: list[str], folder: Path, script: Path) -> Outcome:
     return Outcome(
         done.returncode, shown(done.stdout), own_lines_removed(shown(done.stderr)), files
     )
+
+
+Done = subprocess.CompletedProcess[bytes]
+
+
+def run_in_process(
+    stepscope: list[str], folder: Path, settings: Settings, environment: dict[str, str]
+) -> Done:
+    words = ["-m", "stepscope", *stepscope] if stepscope else []
+    return subprocess.run(
+        [sys.executable, *settings.flags, *words, "script.py"],
+        cwd=folder, capture_output=True, timeout=300, check=False, input=settings.typed,
+        env=environment,
+    )  # fmt: skip
+
+
+def run_in_fork(
+    stepscope: list[str], folder: Path, settings: Settings, environment: dict[str, str]
+) -> Done:
+    assert not settings.flags
+    words = ["-c", "from stepscope.cli import main; main()", *stepscope] if stepscope else []
+    done = run_warm([sys.executable, *words, "script.py"], folder, env=environment)
+    return Done(done.args, done.returncode, done.stdout.encode(), done.stderr.encode())
 
 
 def shown(output: bytes) -> str:

@@ -25,7 +25,7 @@ import array, gc, json, os, socket, sys, types
 import torch, torch._dynamo, torch.profiler
 
 client = socket.socket(fileno=int(sys.argv[1]))
-gc.freeze()
+gc.freeze()  # and so it stays: a fork that collects all of PyTorch at its end takes 2 s for that
 while True:
     text, ancillary, _, _ = client.recvmsg(1 << 20, socket.CMSG_LEN(2 * array.array("i").itemsize))
     if not text:
@@ -44,7 +44,6 @@ client.close()
 os.dup2(output, 1), os.dup2(errors, 2)
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 os.closerange(3, 64)
-gc.unfreeze()
 os.chdir(wanted["folder"])
 os.environ.clear()
 os.environ.update(wanted["environment"])
@@ -56,10 +55,16 @@ if first == "-c":
     text, name = words[0], "<string>"
     sys.argv, sys.path[0] = ["-c", *words[1:]], ""
 else:
-    text, name = open(first).read(), first
-    sys.argv, sys.path[0] = [first, *words], os.path.dirname(first)
-    program.__file__ = first
-exec(compile(text, name, "exec"), program.__dict__)
+    text, name = open(first).read(), os.path.abspath(first)
+    sys.argv, sys.path[0] = [first, *words], os.path.dirname(name)
+    program.__file__ = name
+try:
+    exec(compile(text, name, "exec"), program.__dict__)
+except Exception as error:
+    # Shown without the frame of this file, as a process of its own would show it.
+    error.__traceback__ = error.__traceback__.tb_next
+    sys.excepthook(type(error), error, error.__traceback__)
+    sys.exit(1)
 """
 
 

@@ -1,3 +1,4 @@
+# starts: warm
 import warnings
 warnings.simplefilter("error")
 import torch

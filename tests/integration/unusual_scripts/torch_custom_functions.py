@@ -1,3 +1,4 @@
+# starts: warm
 import warnings; warnings.simplefilter("ignore")
 import torch
 torch.manual_seed(0)

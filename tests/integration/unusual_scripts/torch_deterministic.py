@@ -1,3 +1,4 @@
+# starts: warm
 # environment: CUBLAS_WORKSPACE_CONFIG=:4096:8
 import warnings
 warnings.simplefilter("error")

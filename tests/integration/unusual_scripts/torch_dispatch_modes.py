@@ -1,3 +1,4 @@
+# starts: warm
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.overrides import TorchFunctionMode

@@ -1,3 +1,4 @@
+# starts: warm
 import os, torch
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 1)

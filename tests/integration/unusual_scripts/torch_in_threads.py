@@ -1,3 +1,4 @@
+# starts: warm
 import threading, torch
 torch.manual_seed(0)
 models = [torch.nn.Linear(8, 1) for _ in range(3)]

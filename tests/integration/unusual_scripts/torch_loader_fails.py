@@ -1,3 +1,4 @@
+# starts: warm
 import torch
 from torch.utils.data import DataLoader, Dataset
 class Bad(Dataset):

@@ -1,3 +1,4 @@
+# starts: warm
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 class Numbers(Dataset):
@@ -8,7 +9,7 @@ if __name__ == "__main__":
     model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     for method in ("fork", "spawn", "forkserver"):
-        loader = DataLoader(Numbers(), batch_size=4, num_workers=2, shuffle=True, multiprocessing_context=method, persistent_workers=method == "fork")
+        loader = DataLoader(Numbers(), batch_size=4, num_workers=2 if method == "fork" else 1, shuffle=True, multiprocessing_context=method, persistent_workers=method == "fork")
         for data, worker in loader:
             optimizer.zero_grad()
             loss = model(data).mean()

@@ -1,3 +1,4 @@
+# starts: warm
 import torch
 from torch import nn
 torch.manual_seed(0)

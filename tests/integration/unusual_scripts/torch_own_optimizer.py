@@ -1,3 +1,4 @@
+# starts: warm
 import torch
 torch.manual_seed(0)
 class Mine(torch.optim.Optimizer):

@@ -1,3 +1,4 @@
+# starts: warm
 import io
 import torch
 torch.manual_seed(0)

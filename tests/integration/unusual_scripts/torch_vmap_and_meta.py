@@ -1,3 +1,4 @@
+# starts: warm
 import torch
 from torch.func import functional_call, grad, vmap
 torch.manual_seed(0)

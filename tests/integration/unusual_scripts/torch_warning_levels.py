@@ -1,3 +1,4 @@
+# starts: warm
 import torch
 model = torch.nn.Linear(8, 1)
 model.register_full_backward_hook(lambda module, gradient, out: None)
