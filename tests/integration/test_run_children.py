@@ -1,17 +1,24 @@
-"""`stepscope run` on scripts that start the processes that train, in every way Python has."""
+"""`stepscope run` on scripts that start the processes that train, in every way Python has.
+
+What differs is how the children start; their parents run in forks. What a script prints does not
+depend on how: it is compared with what it prints when it forks, without us.
+"""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from test_run import RUN, Capture, own_words, start, without_own_words, write
+from test_run import RUN, Capture, own_words, without_own_words, write
+from warm_python import run_warm
 
 pytest.importorskip("torch")
 
 TRAINING = """
-    import os, sys, multiprocessing, torch
+    import gc, os, sys, multiprocessing, torch
+    gc.freeze()  # garbage is looked for in all of PyTorch otherwise, which takes 2 s a process
     from concurrent.futures import ProcessPoolExecutor
 
     def train(number, steps=9):
@@ -20,6 +27,7 @@ TRAINING = """
         torch.set_num_threads(1)
         model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        gc.freeze()  # it imports the compiler
         for _ in range(steps):
             optimizer.zero_grad()
             loss = model(torch.randn(4, 8)).square().mean()
@@ -66,11 +74,11 @@ POOL = """
 WITHOUT = """
     if __name__ == "__main__":
         method = multiprocessing.get_context(sys.argv[1])
-        start_all([method.Process(target=evaluate, args=(n,)) for n in range(2)])
+        start_all([method.Process(target=evaluate, args=(5,))])
         method.Manager().shutdown()
         data = torch.utils.data.TensorDataset(torch.ones(4, 2))
         loader = torch.utils.data.DataLoader(
-            data, num_workers=2, multiprocessing_context=sys.argv[1]
+            data, num_workers=1, multiprocessing_context=sys.argv[1]
         )
         print(len(list(loader)))
 """
@@ -107,17 +115,23 @@ GROUP = """
 METHODS = ["fork", "spawn", "forkserver"]
 
 
-def both(folder: Path, script: str, *words: str) -> tuple[str, list[str]]:
+def both(folder: Path, script: str, method: str) -> tuple[str, list[str]]:
     """Run a script with and without us; what our messages say, and the captures."""
     write(folder, TRAINING + script, "train.py")
-    plain = start([sys.executable, "train.py", *words], folder)
-    (folder / "store").unlink(missing_ok=True)
-    done = start([*RUN, "train.py", *words], folder)
+    plain = without_us(folder)
+    done = run_warm([*RUN, "train.py", method], folder)
     assert done.returncode == plain.returncode, done.stderr
     assert sorted(done.stdout.split("\n")) == sorted(plain.stdout.split("\n"))
     assert without_own_words(done.stderr) == plain.stderr
     found = sorted(str(path.relative_to(folder)) for path in folder.glob("**/*.stepscope"))
     return own_words(done.stderr), found
+
+
+def without_us(folder: Path) -> subprocess.CompletedProcess[str]:
+    """What the script prints that is in a folder."""
+    done = run_warm([sys.executable, "train.py", "fork"], folder)
+    (folder / "store").unlink(missing_ok=True)
+    return done
 
 
 def steps(path: Path) -> list[int]:

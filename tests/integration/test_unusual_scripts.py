@@ -59,7 +59,9 @@ class Settings:
 
     @classmethod
     def of(cls, script: Path) -> "Settings":
-        lines = re.findall(r"^# (flags|environment|input|needs|starts): (.*)", script.read_text(), re.M)
+        lines = re.findall(
+            r"^# (flags|environment|input|needs|starts): (.*)", script.read_text(), re.M
+        )
         found = dict(lines)
         return cls(
             found.get("flags", "").split(),
