@@ -1,4 +1,8 @@
-"""`stepscope run` on scripts that start their training processes themselves."""
+"""`stepscope run` on scripts that start their training processes themselves.
+
+What a script prints does not depend on how: it is compared with what it prints when it forks,
+without us.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,19 @@ from pathlib import Path
 
 import pytest
 from test_run import RUN, Capture, own_words, start, without_own_words, write
+from warm_python import run_warm
 
 pytest.importorskip("torch")
 
 SCRIPT = """
-    import os, sys, torch, torch.multiprocessing as mp
+    import gc, os, sys, torch, torch.multiprocessing as mp
+    gc.freeze()  # garbage is looked for in all of PyTorch otherwise, which takes 2 s a process
     def work(number, method, steps):
         assert not [name for name in sys.argv if "stepscope" in name]
         torch.manual_seed(number)
         model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        gc.freeze()  # it imports the compiler
         for _ in range(steps):
             optimizer.zero_grad()
             loss = model(torch.randn(4, 8)).square().mean()
@@ -33,11 +40,11 @@ SCRIPT = """
 """
 
 
-def both(folder: Path, *words: str) -> tuple[str, str]:
+def both(folder: Path, method: str, *words: str, start=run_warm) -> tuple[str, str]:
     """Run the script with and without us; what our messages say, and the folder's captures."""
     write(folder, SCRIPT, "train.py")
-    plain = start([sys.executable, "train.py", *words], folder)
-    done = start([*RUN, "train.py", *words], folder)
+    plain = run_warm([sys.executable, "train.py", "fork", *words], folder)
+    done = start([*RUN, "train.py", method, *words], folder)
     assert done.returncode == plain.returncode
     assert sorted(done.stdout.split("\n")) == sorted(plain.stdout.split("\n"))
     assert messages_of_torch(without_own_words(done.stderr)) == messages_of_torch(plain.stderr)
@@ -50,9 +57,11 @@ def messages_of_torch(text: str) -> str:
     return re.sub(r"(?m)^W\d.*\n?|Process \d|line \d+", "", text)
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_each_process_is_a_rank(tmp_path: Path, method: str) -> None:
-    said, files = both(tmp_path, method, "2", "9")
+@pytest.mark.parametrize(
+    ("method", "start"), [("spawn", start), ("forkserver", run_warm)], ids=["spawn", "forkserver"]
+)
+def test_each_process_is_a_rank(tmp_path: Path, method: str, start) -> None:
+    said, files = both(tmp_path, method, "2", "9", start=start)
     assert files == "train/rank0.stepscope train/rank1.stepscope"
     assert "recorded 2 processes that the program started; wrote train\n" in said
     for rank in (0, 1):
