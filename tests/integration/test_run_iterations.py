@@ -240,7 +240,7 @@ with torch.no_grad():
 """,
     )
 
-    _, capture = same_with_and_without(tmp_path, "train.py", start=start)
+    _, capture = same_with_and_without(tmp_path, "train.py", start=start, plain=run_warm)
 
     assert capture.calls("") == 3
     assert capture.roots[0]["class"] == "__main__.Net"
