@@ -1,4 +1,4 @@
-"""Tests that import JAX, each file in a process of its own.
+"""Tests that import JAX, in processes of their own.
 
 From then on JAX warns of every fork of its process, and it may hang: other tests fork.
 """
@@ -18,8 +18,14 @@ if (os.environ.get("CI") != "true" or sys.version_info < (3, 11)) and not find_s
     pytest.skip("needs jax", allow_module_level=True)
 
 
-@pytest.mark.parametrize("file", sorted(path.name for path in FOLDER.glob("*.py")))
-def test_file(file: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(FOLDER / file)]
+# It counts all arrays that there are, on more devices than one.
+ALONE = "measured_steps.py"
+TOGETHER = sorted(path.name for path in FOLDER.glob("*.py") if path.name != ALONE)
+
+
+@pytest.mark.parametrize("files", [[ALONE], TOGETHER], ids=["alone", "together"])
+def test_files(files: list[str]) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += [str(FOLDER / file) for file in files]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
