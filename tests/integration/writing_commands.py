@@ -13,6 +13,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import msgspec
+from warm_python import run_warm
 
 from stepscope.annotate import annotate
 from stepscope.ingest import read
@@ -24,19 +25,24 @@ most = int(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 os.execv(sys.argv[2], sys.argv[2:])
 """
+# What it imports is frozen: else garbage is looked for in all of it, which takes 1.5 s a process.
 TRAIN = """
-import torch
+import gc, torch
+gc.freeze()
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+gc.freeze()
 for step in range(14):
     model(torch.ones(8, 64)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
 """
 HANDLED = """
-import stepscope, torch
+import gc, stepscope, torch
+gc.freeze()
 model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+gc.freeze()
 handler = stepscope.trace_handler(model, path="handled.stepscope", overwrite=True)
 with torch.profiler.profile(on_trace_ready=handler) as profiler:
     for step in range(6):
@@ -106,7 +112,9 @@ COMMANDS = {
         {"set/rank=*/*.msgpack": is_sketch, "set/rank=*/*.parquet": is_table},
     ),
     "ranks --html": Command(("ranks", "job", "--html", "page.html"), _PAGE),
-    "batch --html": Command(("batch", "--at", "8", "--html", "page.html", "sized.py"), _PAGE),
+    "batch --html": Command(
+        ("batch", "--quick", "--at", "8", "--html", "page.html", "sized.py"), _PAGE
+    ),
     "report": Command(("report", "trace.json")),
     "analyze": Command(("analyze", "trace.json")),
     "whatif --all": Command(("whatif", "trace.json", "--all")),
@@ -146,15 +154,20 @@ def start(command: Command, folder: Path, most_bytes: int | None = None) -> subp
         most_bytes: no file may become larger, as on a disk that is full from there on.
     """
     (folder / "temporary").mkdir(exist_ok=True)
-    places = {"STEPSCOPE_CACHE": folder / "cache", "TMPDIR": folder / "temporary"}
     # Python leaves half of a compiled module where it cannot write the rest
     bytecode = {} if most_bytes is None else {"PYTHONDONTWRITEBYTECODE": "1"}
     limit = () if most_bytes is None else ("-c", _LIMITED, str(most_bytes), sys.executable)
     return subprocess.Popen(
         [sys.executable, *limit, *command.python, *command.words],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        env={**os.environ, **{name: str(place) for name, place in places.items()}, **bytecode},
+        env={**environment(folder), **bytecode},
     )  # fmt: skip
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """A cache and a folder for temporary files of its own."""
+    places = {"STEPSCOPE_CACHE": folder / "cache", "TMPDIR": folder / "temporary"}
+    return {**os.environ, **{name: str(place) for name, place in places.items()}}
 
 
 def finish(command: Command, folder: Path, most_bytes: int | None = None) -> tuple[int, bytes]:
@@ -162,6 +175,14 @@ def finish(command: Command, folder: Path, most_bytes: int | None = None) -> tup
     process = start(command, folder, most_bytes)
     output, _ = process.communicate(timeout=PATIENCE_S)
     return process.returncode, output
+
+
+def finish_in_fork(command: Command, folder: Path) -> tuple[int, bytes]:
+    """The same in a fork of a process that has PyTorch imported."""
+    program = ("-c", "from stepscope.cli import main; main()") if command.python else ()
+    words = [sys.executable, *program, *command.words]
+    done = run_warm(words, folder, PATIENCE_S, environment(folder))
+    return done.returncode, (done.stdout + done.stderr).encode()
 
 
 def files_in(folder: Path) -> dict[str, tuple[int, int]]:
