@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+FORKED = Path(__file__).with_name("forked.py")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 QUICK = ("--device", "cpu", "--quick")
 
@@ -17,27 +18,16 @@ def kit(*options: str | Path, module: str = "benchmarks.gpu") -> subprocess.Comp
     return subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
 
 
-# The kit, but that each part is a fork of one process: PyTorch is imported once, not a dozen times.
-_IN_FORKS = """
-import os, sys
-from benchmarks.gpu import __main__ as whole
-os.environ.update(whole.environment())
-import torch._dynamo, torch.profiler  # else each part would
-from benchmarks.gpu import part
+def kit_in_forks(out: Path) -> subprocess.CompletedProcess[str]:
+    """All parts as the kit takes them, in forks of it: PyTorch is imported once, not 20 times.
 
-def in_fork(command, timeout_s):
-    sys.stdout.flush()
-    if child := os.fork():
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    sys.argv = command[2:]
-    sys.exit(part.main())
-
-whole.in_process = in_fork
-sys.exit(whole.main())
-"""
-
-
-def kit_in_forks(*options: str | Path) -> subprocess.CompletedProcess[str]:
-    """All parts as the kit takes them; how it starts their processes is tested part by part."""
-    command = [sys.executable, "-c", _IN_FORKS, *map(str, options)]
-    return subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
+    How their processes start is tested part by part. JAX compiles once for all of its processes.
+    """
+    command = [sys.executable, FORKED, "-m", "benchmarks.gpu", *QUICK, "--out", out]
+    compiled = {
+        "JAX_COMPILATION_CACHE_DIR": str(out.parent / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    environment = {**ENVIRONMENT, **compiled, "KINETO_LOG_LEVEL": "99"}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)

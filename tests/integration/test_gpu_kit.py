@@ -59,7 +59,7 @@ def results_of(out: Path) -> dict[str, Json]:
 
 
 def test_the_whole_kit(tmp_path):
-    done = kit_in_forks(*QUICK, "--out", tmp_path / "cpu")
+    done = kit_in_forks(tmp_path / "cpu")
     assert done.returncode == 0, done.stdout + done.stderr
     parts = results_of(tmp_path / "cpu")
     measured = {name: measurements(content) for name, content in parts.items()}
