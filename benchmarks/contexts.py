@@ -259,6 +259,7 @@ def memory(iterations: int) -> dict[str, dict[str, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--steps", type=int, help=f"of a measurement; by default, by size {STEPS}")
     parser.add_argument("--iterations", type=int, default=20_000)
     parser.add_argument("--only", choices=["time", "memory"])
     parser.add_argument("--model", choices=["GPT-2", "ResNet"], help="both by default")
@@ -278,7 +279,7 @@ def main() -> None:
         for (model, size), make in MODELS.items():
             if arguments.size not in (None, size) or arguments.model not in (None, model):
                 continue
-            bench = Bench(make(), STEPS[size])
+            bench = Bench(make(), arguments.steps or STEPS[size])
             found[f"{model}, {size}"] = table = compare(interleave(bench, arguments.rounds))
             show(f"{model}, {size}", table)
     if arguments.only != "time":

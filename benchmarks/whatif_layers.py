@@ -29,6 +29,7 @@ from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
 from time import process_time
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -40,8 +41,16 @@ import stepscope
 from stepscope.graph import build_graph
 from stepscope.whatif import CHANGES, parse_request, predict
 
-WARMUP, STEPS = 3, 6
-AFTERWARDS = 20  # steps of a recorded process, which show what recording costs
+
+class Effort(NamedTuple):
+    """How many steps a process takes; those after the recorded ones show what recording costs."""
+
+    warmup: int = 3
+    steps: int = 6
+    afterwards: int = 20
+
+
+QUICK = Effort(warmup=1, steps=2, afterwards=3)
 # As benchmarks/whatif_accuracy.py: freed memory stays with the process.
 ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
@@ -110,19 +119,20 @@ class Training:
         return process_time() - begin
 
 
-def shortest_ms(name: str, change: str) -> float:
+def shortest_ms(name: str, change: str, effort: Effort) -> float:
     """The shortest step of the model made that way, ms of CPU time."""
     training = Training(CASES[name], change)
-    return min([training.step() for _ in range(WARMUP + STEPS)][WARMUP:]) * 1e3
+    times = [training.step() for _ in range(effort.warmup + effort.steps)]
+    return min(times[effort.warmup :]) * 1e3
 
 
-def predictions(name: str) -> list[float]:
+def predictions(name: str, effort: Effort) -> list[float]:
     """The step with each of the model's changes over that without, from one recording."""
     training = Training(CASES[name])
     with TemporaryDirectory() as folder:
         path = Path(folder, "model.stepscope")
-        with stepscope.profile(training.model, path=path, warmup=WARMUP, steps=STEPS):
-            for _ in range(WARMUP + STEPS + AFTERWARDS):
+        with stepscope.profile(training.model, path=path, warmup=effort.warmup, steps=effort.steps):
+            for _ in range(sum(effort)):
                 training.step()
         graph = build_graph(stepscope.open(path))
     answers = [predict(graph, [parse_request(one, CHANGES)]) for one in CASES[name].changes]
@@ -136,16 +146,17 @@ def in_process(*options: str) -> list[float]:
     return json.loads(done.stdout)
 
 
-def compare(name: str, rounds: int) -> Iterator[Result]:
+def compare(name: str, rounds: int, quick: bool) -> Iterator[Result]:
     """Each change of a model, measured and predicted in turn."""
+    shorter = ["--quick"] if quick else []
     changes = CASES[name].changes
     times, told = [], []
     for number in range(rounds):
         # The order alternates, so that drift affects all alike.
         turns = ["", *changes] if number % 2 == 0 else [*changes[::-1], ""]
-        steps = {one: in_process("--train", name, one)[0] for one in turns}
+        steps = {one: in_process("--train", name, one, *shorter)[0] for one in turns}
         times.append([steps[one] for one in ("", *changes)])
-        told.append(in_process("--predict", name))
+        told.append(in_process("--predict", name, *shorter))
     before, *after = (list(column) for column in zip(*times, strict=True))
     for change, steps, ratios in zip(changes, after, zip(*told, strict=True), strict=True):
         yield Result(name, change, before, steps, list(ratios))
@@ -194,16 +205,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--model", choices=CASES, nargs="+", default=list(CASES))
+    parser.add_argument("--quick", action="store_true", help="few steps: for tests")
     parser.add_argument("--out", type=Path, help="all times and predictions, as JSON")
     parser.add_argument("--table", type=Path, nargs="+", help="the table of such files")
     parser.add_argument("--train", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--predict", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    effort = QUICK if arguments.quick else Effort()
     if arguments.train:
-        print(json.dumps([shortest_ms(*arguments.train)]))
+        print(json.dumps([shortest_ms(*arguments.train, effort)]))
     elif arguments.predict:
-        print(json.dumps(predictions(arguments.predict)))
+        print(json.dumps(predictions(arguments.predict, effort)))
     else:
         report(arguments)
 
@@ -215,7 +228,11 @@ def report(arguments: argparse.Namespace) -> None:
             Result(**one) for file in arguments.table for one in json.loads(file.read_text())
         ]
     else:
-        results = [one for name in arguments.model for one in compare(name, arguments.rounds)]
+        results = [
+            one
+            for name in arguments.model
+            for one in compare(name, arguments.rounds, arguments.quick)
+        ]
     if arguments.out:
         arguments.out.write_text(json.dumps([asdict(one) for one in results], indent=1))
     print(table(results))

@@ -1,6 +1,6 @@
 """Processes of Python that a program starts, as forks of it: what it has imported they have.
 
-    python forked.py PROGRAM...    # imports PyTorch, and runs PROGRAM with its children as forks
+python forked.py PROGRAM...    # imports PyTorch, and runs PROGRAM with its children as forks
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,15 @@ class ForkedPopen(subprocess.Popen[Any]):
     """`subprocess.Popen`, but that a command of this Python runs in a fork of this process.
 
     It runs where others set up a child before its program is loaded, which here never happens.
-    A command that names JAX starts as usual: what it does where PyTorch is imported is another case.
+    A command that names JAX starts as usual: where PyTorch is imported is another case.
     """
 
     def __init__(self, command: Sequence[Any], **options: Any) -> None:
         words = [str(word) for word in command]
-        if words[0] == sys.executable and words[1].endswith(("-c", "-m", ".py")) and not any(
-            "jax" in word for word in words
+        if (
+            words[0] == sys.executable
+            and words[1].endswith(("-c", "-m", ".py"))
+            and not any("jax" in word for word in words)
         ):
             kept = options.get("pass_fds", ())
             ready, env = options.get("preexec_fn"), options.get("env")
@@ -88,7 +91,7 @@ def run_python(words: list[str]) -> None:
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     if words[0] == "-m":
-        sys.argv, sys.path[0] = words[1:], os.getcwd()
+        sys.argv, sys.path[0] = words[1:], str(Path.cwd())
         sys.modules.pop(words[1], None)
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     elif words[0] == "-c":
@@ -101,8 +104,8 @@ def run_python(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    import torch._dynamo
-    import torch.profiler
+    for module in ("torch._dynamo", "torch.profiler"):
+        import_module(module)
 
     gc.freeze()
     subprocess.Popen = ForkedPopen  # type: ignore[misc]

@@ -48,6 +48,10 @@ os.chdir(wanted["folder"])
 os.environ.clear()
 os.environ.update(wanted["environment"])
 first, *words = wanted["words"]
+if wanted["forked"]:
+    sys.path.append(wanted["forked"])
+    import forked, subprocess
+    subprocess.Popen = forked.ForkedPopen
 program = types.ModuleType("__main__")
 program.__builtins__ = __builtins__
 sys.modules["__main__"] = program
@@ -105,7 +109,11 @@ class WarmRun:
     """A command that runs in a fork; several may run at once."""
 
     def __init__(
-        self, command: Sequence[Any], folder: Path, env: dict[str, str] | None = None
+        self,
+        command: Sequence[Any],
+        folder: Path,
+        env: dict[str, str] | None = None,
+        children_forked: bool = False,
     ) -> None:
         self._command = command
         self._output, self._errors = (_file() for _ in range(2))
@@ -113,6 +121,7 @@ class WarmRun:
             "words": [str(word) for word in command[1:]],
             "folder": str(folder),
             "environment": env or dict(os.environ),
+            "forked": str(Path(__file__).parent) if children_forked else "",
         }
         files = self._output.fileno(), self._errors.fileno()
         self._child = _warm_python().ask(wanted, files)
@@ -131,7 +140,14 @@ def _file() -> IO[str]:
 
 
 def run_warm(
-    command: Sequence[Any], folder: Path, timeout: float = 120.0, env: dict[str, str] | None = None
+    command: Sequence[Any],
+    folder: Path,
+    timeout: float = 120.0,
+    env: dict[str, str] | None = None,
+    children_forked: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Like `subprocess.run([sys.executable, ...])`, with texts of output and errors."""
-    return WarmRun(command, folder, env).wait(timeout)
+    """Like `subprocess.run([sys.executable, ...])`, with texts of output and errors.
+
+    With `children_forked`, what the command starts as processes are forks of it.
+    """
+    return WarmRun(command, folder, env, children_forked).wait(timeout)
