@@ -36,6 +36,7 @@ def module(bench: Workbench) -> None:
 def hover(bench: Workbench) -> None:
     path = next(one["path"] for one in bench.operations("s5.0") if one["name"] == "backward")
     where = bench.bar(path)
+    bench.page.mouse.move(0, 0)
     bench.page.mouse.move(where["x"], where["y"])
     bench.page.locator(".tooltip-name").wait_for()
 
@@ -59,50 +60,74 @@ def roofline(bench: Workbench) -> None:
 
 
 _VIEWS: dict[str, Callable[[Workbench], None]] = {
-    "start": lambda bench: None,
     "kernel": drill,
     "search": search,
     "module": module,
-    "hover": hover,
     "keys": keys,
     "table": table,
     "roofline": roofline,
 }
 
 
-def finished(bench: Workbench) -> None:
+def photograph(
+    bench: Workbench, view: str, show: Callable[[Workbench], None] = lambda bench: None
+) -> None:
+    """In both themes and sizes; `show` what a change of these has closed."""
+    for size in _SIZES:
+        for theme in ("light", "dark"):
+            show_in(bench, theme, size)
+            show(bench)
+            picture(bench, f"{view}-{theme}-{size}")
+
+
+def show_in(bench: Workbench, theme: str, size: str) -> None:
+    width, height = _SIZES[size]
+    bench.page.emulate_media(color_scheme=theme)
+    bench.page.set_viewport_size({"width": width, "height": height})
+
+
+def picture(bench: Workbench, name: str) -> None:
     overhang = "document.documentElement.scrollWidth - innerWidth"
     assert bench.page.evaluate(overhang) <= 0
+    bench.picture(name)
 
 
 @pytest.mark.parametrize("size", _SIZES)
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_view_of_a_trace(
+def test_it_opens_in_every_theme_and_size(
     workbench: Workbench, resnet_url: str, theme: str, size: str
 ) -> None:
-    width, height = _SIZES[size]
-    workbench.page.emulate_media(color_scheme=theme)
-    workbench.page.set_viewport_size({"width": width, "height": height})
-    for name, show in _VIEWS.items():
-        workbench.open(resnet_url)
-        workbench.page.locator(".verdict").wait_for()
-        show(workbench)
-        finished(workbench)
-        workbench.picture(f"{name}-{theme}-{size}")
+    show_in(workbench, theme, size)
+    workbench.open(resnet_url)
+    workbench.page.locator(".verdict").wait_for()
+    picture(workbench, f"start-{theme}-{size}")
+
+
+@pytest.mark.parametrize("view", _VIEWS)
+def test_every_view_of_a_trace(workbench: Workbench, resnet_url: str, view: str) -> None:
+    workbench.open(resnet_url)
+    workbench.page.locator(".verdict").wait_for()
+    _VIEWS[view](workbench)
+    photograph(workbench, view)
+
+
+def test_what_is_below_the_pointer(workbench: Workbench, resnet_url: str) -> None:
+    workbench.open(resnet_url)
+    photograph(workbench, "hover", hover)
+
+
+def test_every_pane_of_a_trace(workbench: Workbench, resnet_url: str) -> None:
     workbench.open(resnet_url)
     for tab in workbench.page.get_by_role("tab").all():
         tab.click()
-        finished(workbench)
-        workbench.picture(f"pane-{(tab.get_attribute('id') or '')[4:]}-{theme}-{size}")
+        photograph(workbench, f"pane-{(tab.get_attribute('id') or '')[4:]}")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_ranks_and_source(workbench: Workbench, several_url: str, theme: str) -> None:
     workbench.page.emulate_media(color_scheme=theme)
     workbench.open(several_url, "#trace=dlrm_8rank_v100&every=1")
-    finished(workbench)
-    workbench.picture(f"ranks-{theme}-wide")
+    picture(workbench, f"ranks-{theme}-wide")
     workbench.open(several_url, "#trace=tiny&pane=source")
     workbench.page.locator(".source-table").wait_for()
-    finished(workbench)
-    workbench.picture(f"source-{theme}-wide")
+    picture(workbench, f"source-{theme}-wide")
