@@ -53,9 +53,16 @@ def browser(chromium: str) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the servers of these tests keep what they read."""
-    return tmp_path_factory.mktemp("browser")
+def home(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Path]:
+    """Files of these tests; their servers and commands share what they read, in all workers."""
+    base = tmp_path_factory.getbasetemp()
+    cache = (base if worker_id == "master" else base.parent) / "read"
+    cache.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("STEPSCOPE_CACHE", str(cache))
+        folder = tmp_path_factory.mktemp("browser")
+        (folder / "cache").symlink_to(cache)
+        yield folder
 
 
 def single_file_of(capture: Path, source_root: Path = ROOT) -> Path:
