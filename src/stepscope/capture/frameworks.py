@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 
 def describe_framework(name: str | None = None) -> Json:
-    """The framework's name, version, threads, fast types and devices, for manifest.json.
+    """The framework's name, version, threads, capability of the CPU and devices, for manifest.json.
 
     Args:
         name: `pytorch` or `jax`; by default the loaded framework, PyTorch where both are.
@@ -21,7 +21,7 @@ def describe_framework(name: str | None = None) -> Json:
             "framework": "pytorch",
             "framework_version": str(torch.__version__),
             "threads": torch.get_num_threads(),
-            "cpu_fast_types": _fast_types(torch),
+            "cpu_capability": _capability(torch),
             "devices": list(_devices_of_torch(torch)),
         }
     if jax is not None:
@@ -29,14 +29,14 @@ def describe_framework(name: str | None = None) -> Json:
             "framework": "jax",
             "framework_version": _version(jax),
             "threads": None,
-            "cpu_fast_types": None,
+            "cpu_capability": None,
             "devices": list(_devices_of_jax(jax)),
         }
     return {
         "framework": None,
         "framework_version": None,
         "threads": None,
-        "cpu_fast_types": None,
+        "cpu_capability": None,
         "devices": [],
     }
 
@@ -46,16 +46,15 @@ def _version(module: Any) -> str | None:
     return None if version is None else str(version)
 
 
-def _fast_types(torch: Any) -> list[str] | None:
-    """The 16-bit types for which PyTorch uses instructions of this CPU; None if it does not say."""
+def _capability(torch: Any) -> str | None:
+    """The instructions of the CPU for which PyTorch chooses its kernels; None in old versions.
+
+    Not by `torch.ops`: who counts operators would see that.
+    """
     try:
-        found = {
-            "BF16": torch.ops.mkldnn._is_mkldnn_bf16_supported(),
-            "FP16": torch.ops.mkldnn._is_mkldnn_fp16_supported(),
-        }
-    except (AttributeError, RuntimeError):  # older, or built without oneDNN
+        return str(torch.backends.cpu.get_cpu_capability())
+    except AttributeError:
         return None
-    return [name for name, supported in found.items() if supported]
 
 
 def _devices_of_torch(torch: Any) -> Iterator[Json]:

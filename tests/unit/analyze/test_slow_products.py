@@ -120,14 +120,14 @@ def test_and_nothing_else(text: str) -> None:
 
 
 def test_a_recorded_cpu_says_which_types_it_computes_fast() -> None:
-    fast = {"cpu_fast_types": ["BF16"], "threads": 1}
-    assert found("slow_fallback", product("c10::BFloat16"), capture=fast) is None
-    assert found("slow_fallback", product("c10::Half"), capture=fast) is not None
+    capture = {"cpu_capability": "AVX512", "threads": 1}
+    assert found("slow_fallback", product("c10::BFloat16"), capture=capture) is None
+    assert found("slow_fallback", product("c10::Half"), capture=capture) is not None
 
 
 def test_and_with_how_many_threads() -> None:
     text = product("c10::BFloat16", ms=10)  # 27 GFLOP/s
-    slow = {"cpu_fast_types": [], "threads": 4}
-    assert found("slow_fallback", text, capture=slow) is not None
-    assert found("slow_fallback", text, capture={**slow, "threads": 1}) is None
+    capture = {"cpu_capability": "AVX2", "threads": 4}
+    assert found("slow_fallback", text, capture=capture) is not None
+    assert found("slow_fallback", text, capture={**capture, "threads": 1}) is None
     assert found("slow_fallback", text, capture={"threads": 4}) is None

@@ -1,50 +1,37 @@
-"""What a capture says of the framework, and of the types that the CPU computes fast."""
+"""What a capture says of the framework, and of the instructions that it uses."""
 
 from __future__ import annotations
 
 import sys
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from stepscope.capture.frameworks import describe_framework
 
 
-def torch_with(**operators: Any) -> SimpleNamespace:
-    """PyTorch, as far as it is asked."""
-    return SimpleNamespace(
+@pytest.mark.parametrize(
+    ("backends", "capability"),
+    [
+        (SimpleNamespace(cpu=SimpleNamespace(get_cpu_capability=lambda: "AVX2")), "AVX2"),
+        (SimpleNamespace(), None),  # older
+    ],
+)
+def test_the_capability_is_what_pytorch_says(
+    backends: SimpleNamespace, capability: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = SimpleNamespace(
         __version__="2.13.0",
         get_num_threads=lambda: 4,
         cuda=SimpleNamespace(is_available=lambda: False),
-        ops=SimpleNamespace(mkldnn=SimpleNamespace(**operators)),
+        backends=backends,
     )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert describe_framework("pytorch")["cpu_capability"] == capability
 
 
-def without_onednn() -> bool:
-    raise RuntimeError("built without oneDNN")
-
-
-@pytest.mark.parametrize(
-    ("operators", "fast"),
-    [
-        ({"_is_mkldnn_bf16_supported": lambda: True, "_is_mkldnn_fp16_supported": lambda: False},
-         ["BF16"]),
-        ({"_is_mkldnn_bf16_supported": lambda: False, "_is_mkldnn_fp16_supported": lambda: False},
-         []),
-        ({"_is_mkldnn_bf16_supported": without_onednn}, None),
-        ({}, None),  # older
-    ],
-)  # fmt: skip
-def test_fast_types_are_those_that_pytorch_names(
-    operators: dict[str, Any], fast: list[str] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "torch", torch_with(**operators))
-    assert describe_framework("pytorch")["cpu_fast_types"] == fast
-
-
-def test_the_installed_pytorch_is_understood() -> None:
-    pytest.importorskip("torch")
-    found = describe_framework("pytorch")
-    assert found["framework"] == "pytorch"
-    assert set(found["cpu_fast_types"] or []) <= {"BF16", "FP16"}
+def test_the_installed_pytorch_says_one() -> None:
+    torch = pytest.importorskip("torch")
+    assert (
+        describe_framework("pytorch")["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
+    )

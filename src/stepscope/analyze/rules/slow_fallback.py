@@ -26,6 +26,9 @@ ADVICE = (
     "converted by .float(). {} is fast on CPUs with instructions for it ({}) and on GPUs."
 )
 _INSTRUCTIONS = {"BF16": "AMX or AVX-512 BF16", "FP16": "AMX-FP16 or AVX-512 FP16"}
+# What PyTorch says that the CPU has. With all of AVX-512 oneDNN has kernels for BF16.
+_WITHOUT_16_BITS = "AVX2"
+_FAST = {("AVX512", "BF16")}
 LIBRARIES = {
     "transformers": "Leave out bf16 and fp16 in TrainingArguments.",
     "lightning": "Create the Trainer with precision='32-true'.",
@@ -45,7 +48,7 @@ def slow_fallback(context: RuleContext) -> Iterator[Finding]:
 
     On a CPU these are products in BF16 or FP16 that run at less than 12 GFLOP/s, since it has no
     instructions for that type; elsewhere convolutions whose names show it. Captures of
-    `stepscope run` say which types a CPU has instructions for, and the limit is that of a thread.
+    `stepscope run` say which instructions a CPU has; with AVX2 the limit is that of a thread.
 
     Silent below 5 % of the step, and for products in BF16 and FP16 without recorded shapes, below
     1 MFLOP, or that may wait for memory.
@@ -53,7 +56,7 @@ def slow_fallback(context: RuleContext) -> Iterator[Finding]:
     if context.context_trace:
         return
     named = context.find(_FALLBACK, kind="convolution", on_device=context.has_device)
-    for kind in () if context.has_device else _INSTRUCTIONS.keys() - _fast_types(context):
+    for kind in () if context.has_device else _slow_types(context):
         rows = np.union1d(_slow_products(context, kind), named[_are_in(context, named, kind)])
         named = np.setdiff1d(named, rows)
         if context.share(rows, own=True) >= LEAST:
@@ -62,15 +65,17 @@ def slow_fallback(context: RuleContext) -> Iterator[Finding]:
         yield _by_name(context, named)
 
 
-def _fast_types(context: RuleContext) -> set[str]:
-    """The types for which the recording PyTorch has fast kernels on its CPU, as far as known."""
-    return set(context.trace.metadata.capture.get("cpu_fast_types") or ())
+def _slow_types(context: RuleContext) -> list[str]:
+    """The types that the CPU may have no instructions for, as far as the capture says."""
+    capability = context.trace.metadata.capture.get("cpu_capability")
+    return [kind for kind in _INSTRUCTIONS if (capability, kind) not in _FAST]
 
 
 def _threads(context: RuleContext) -> int:
-    """How many threads multiply; 1 where nothing says that the CPU lacks fast types."""
+    """How many threads multiply; 1 where nothing says that the CPU lacks such instructions."""
     capture = context.trace.metadata.capture
-    return 1 if capture.get("cpu_fast_types") is None else int(capture.get("threads") or 1)
+    lacks = capture.get("cpu_capability") == _WITHOUT_16_BITS
+    return int(capture.get("threads") or 1) if lacks else 1
 
 
 def _slow_products(context: RuleContext, kind: str) -> Rows:

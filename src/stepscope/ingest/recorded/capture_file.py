@@ -147,7 +147,7 @@ class Manifest(Struct):
     cpu_count: int | None = None
     cpus_usable: int | None = None
     threads: int | None = None
-    cpu_fast_types: list[str] | None = None
+    cpu_capability: str | None = None
     steps_recorded: list[int] = []
     loaders: list[Loader] = []
     created: list[Created] = []
