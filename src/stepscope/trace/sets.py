@@ -6,6 +6,7 @@ read a 30 MB trace, and it hashes where sorting is as fast.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,26 @@ def members(codes: IntArray, chosen: Mask) -> Mask:
     if len(wanted) > _FEW:
         found = compiled_members(codes, chosen) if len(codes) >= _MANY else None
         return np.append(chosen, False)[codes] if found is None else found
-    result = codes == wanted[0] if wanted else np.zeros(len(codes), np.bool_)
+    return one_of(codes, wanted)
+
+
+def one_of(codes: IntArray, wanted: Sequence[int]) -> Mask:
+    """The rows whose code is one of a few that are wanted.
+
+    Args:
+        codes: integers, shape (n,).
+        wanted: codes; many are searched for.
+
+    Returns:
+        bool, shape (n,).
+
+    Example:
+        >>> one_of(np.array([0, 2, -1]), [2]).tolist()
+        [False, True, False]
+    """
+    if len(wanted) > _FEW:
+        return np.isin(codes, wanted)
+    result = codes == wanted[0] if len(wanted) else np.zeros(len(codes), np.bool_)
     for code in wanted[1:]:
         result |= codes == code
     return result

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from stepscope.arrays import Array, Mask
 from stepscope.trace.constant_columns import constant, taken
 from stepscope.trace.declaration import Column, Schema
-from stepscope.trace.sets import distinct, members
+from stepscope.trace.sets import distinct, members, one_of
 from stepscope.trace.spill import spilled
 
 _DTYPES: dict[str, type[np.generic]] = {
@@ -22,6 +22,9 @@ _DTYPES: dict[str, type[np.generic]] = {
     "i64": np.int64,
     "f64": np.float64,
 }
+
+
+_FEW_ROWS = 1 << 12  # so many are compared faster in Python
 
 
 class Text:
@@ -73,9 +76,9 @@ class Text:
         Few rows of a column with many values, as of one step, cost no more than the rows.
         """
         if len(self.codes) < len(self.values):
-            used = distinct(self.codes).tolist()
-            passing = [code for code in used if code >= 0 and test(self.values[code])]
-            return np.isin(self.codes, passing)
+            few = len(self.codes) < _FEW_ROWS
+            used = set(self.codes.tolist()) if few else distinct(self.codes).tolist()
+            return one_of(self.codes, [c for c in used if c >= 0 and test(self.values[c])])
         return members(self.codes, self.passing(test)[:-1])
 
     def passing(self, test: Callable[[str], bool]) -> Mask:
