@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -109,7 +110,7 @@ def _assign_micro_batch(
     early = ahead & (known.start < forward)
     result[early] = CODE["other"]
     result[early & forward_work] = CODE["loss" if follows else "forward"]
-    result[early & _with_forward(known)] = CODE["forward"]
+    result[early & known.model_blocks] = CODE["forward"]
     result[ahead & _in_ranges(known, _updates_by_hand(known, ahead))] = CODE["other"]
     _assign_loss(known, ahead & (known.start >= forward), marked, result)
     _assign_after_forward(known, unassigned & ~ahead, forward_work & ~ahead, result)
@@ -126,6 +127,21 @@ class _KnownStages:
         self.end = self.start + events["duration_ns"][rows]
         self.names = events.text("name").take(rows)
         self.categories = events.text("category").take(rows)
+
+    @cached_property
+    def blocks(self) -> Mask:
+        """Blocks without gradients."""
+        return self.names.where(lambda name: name.startswith(_BLOCK))
+
+    @cached_property
+    def model_blocks(self) -> Mask:
+        """Blocks without gradients around calls of a model, such as a teacher's."""
+        if not self.blocks.any():
+            return self.blocks
+        begins = np.sort(self.start[self.stage == CODE["forward"]])
+        calls = np.searchsorted(begins, self.end) > np.searchsorted(begins, self.start)
+        result: Mask = calls & self.blocks
+        return result
 
     def has(self, stage: str) -> bool:
         return bool((self.stage == CODE[stage]).any())
@@ -185,7 +201,7 @@ def _assign_loss(known: _KnownStages, ahead: Mask, marked: bool, result: Codes8)
     result[after] = CODE["loss"]
     result[after & known.names.where(is_communication_call)] = CODE["other"]
     # A user's range with another name is something else.
-    ranges = after & known.categories.mask("annotation") & ~_with_forward(known)
+    ranges = after & known.categories.mask("annotation") & ~known.model_blocks
     ranges &= ~_prepare_loss(known, after)
     result[after & _in_ranges(known, ranges)] = CODE["other"]
     seed = np.flatnonzero(after & known.names.mask(_SEED))[-1:]
@@ -198,7 +214,9 @@ def _prepare_loss(known: _KnownStages, after: Mask) -> Mask:
 
     Such as the matching of predictions and targets in detection; metrics come after the loss.
     """
-    blocks = after & _is_block(known)
+    blocks = after & known.blocks
+    if not blocks.any():
+        return blocks
     recorded = known.start[after & is_forward(known.events, known.rows)]
     updates = np.sort(known.start[is_update(known.events, known.rows) | _copies(known)])
     changes = np.searchsorted(updates, known.end) > np.searchsorted(updates, known.start)
@@ -216,24 +234,13 @@ def _copies(known: _KnownStages) -> Mask:
 
 def _updates_by_hand(known: _KnownStages, ahead: Mask) -> Mask:
     """Blocks without gradients that call no model: they update an average or a second model."""
-    return ahead & _is_block(known) & ~_with_forward(known)
-
-
-def _is_block(known: _KnownStages) -> Mask:
-    """Blocks without gradients."""
-    return known.names.where(lambda name: name.startswith(_BLOCK))
-
-
-def _with_forward(known: _KnownStages) -> Mask:
-    """Blocks without gradients around calls of a model, such as a teacher's."""
-    begins = np.sort(known.start[known.stage == CODE["forward"]])
-    calls = np.searchsorted(begins, known.end) > np.searchsorted(begins, known.start)
-    result: Mask = calls & known.names.where(lambda name: name.startswith(_BLOCK))
-    return result
+    return ahead & known.blocks & ~known.model_blocks
 
 
 def _in_ranges(known: _KnownStages, ranges: Mask) -> Mask:
     """Events that begin in some of the step's ranges."""
+    if not ranges.any():
+        return ranges
     spans = Intervals(known.start[ranges], known.end[ranges])
     result: Mask = spans.within(known.start, known.start + 1) > 0
     return result
