@@ -137,6 +137,11 @@ def _named_by_ranges(context: RuleContext, rows: Rows, spent: Ids) -> str:
     return plain_name(name)
 
 
+def has_names(context: RuleContext, name: str) -> bool:
+    """Whether a stall has a name, or the recording has frames that would have given it one."""
+    return name != LOOP or len(context.find(category="python", on_device=False)) > 0
+
+
 def sampled_line(context: RuleContext, spent_ms: float) -> str:
     """The line outside of training that samples of a capture saw most, with its function.
 

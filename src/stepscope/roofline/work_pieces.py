@@ -9,10 +9,10 @@ import numpy as np
 from stepscope.annotate.links.launches import launch_of
 from stepscope.arrays import Codes8, Floats, IntArray, Mask, Times
 from stepscope.roofline.operator_work import Operators
-from stepscope.trace.schema import KERNEL_KINDS
+from stepscope.trace.schema import KERNEL_KINDS, PRODUCT_KINDS
 from stepscope.trace.trace import Trace
 
-PRODUCTS = tuple(KERNEL_KINDS.index(kind) for kind in ("gemm", "convolution", "attention"))
+PRODUCTS = tuple(KERNEL_KINDS.index(kind) for kind in PRODUCT_KINDS)
 
 
 class WorkPieces(NamedTuple):

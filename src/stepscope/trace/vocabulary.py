@@ -48,6 +48,7 @@ KERNEL_KINDS = (
     "communication",
     "other",
 )
+PRODUCT_KINDS = ("gemm", "convolution", "attention")  # of kernels: the arithmetic of a network
 IDLE_CAUSES = ("data", "synchronization", "communication", "host", "launch")
 SEVERITIES = ("info", "warning", "critical")
 BOUNDS = ("cpu", "device", "data", "communication")

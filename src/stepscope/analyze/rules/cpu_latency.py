@@ -12,6 +12,7 @@ from stepscope.analyze.python_stalls import (
     LOOP,
     PythonStalls,
     find_python_stalls,
+    has_names,
     name_of_stall,
     share,
     stalled_ranges,
@@ -180,13 +181,14 @@ def _python(context: RuleContext) -> Iterator[Finding]:
         return
     part = share(context, gaps)
     name = name_of_stall(context, rows, spent)
-    known = name != LOOP or len(context.find(category="python", on_device=False)) > 0
     mostly = f", mostly in {name}" if name != LOOP else ""
     advice = context.by_framework(PYTHON, jax=PYTHON_OF_JAX, inference=PYTHON_OF_INFERENCE)
     yield context.finding(
         f"The {context.loop} runs Python and no operator for {part:.0%} of the step"
         f"{mostly}{_between(context, found)}.",
-        advice if known else f"{advice} {context.by_framework(NAMES, jax=NAMES_OF_JAX)}",
+        advice
+        if has_names(context, name)
+        else f"{advice} {context.by_framework(NAMES, jax=NAMES_OF_JAX)}",
         rows,
         context.bound(part * context.steady_ms, "at most the time between operators"),
         recurs=False,  # the share is a median over the steps

@@ -11,10 +11,10 @@ from stepscope.analyze.finding import Finding, Place
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Mask, Rows
 from stepscope.summary.numbers import rounded
-from stepscope.trace.schema import MODEL_STAGES
+from stepscope.trace.nesting import totals_inside
+from stepscope.trace.schema import MODEL_STAGES, PRODUCT_KINDS
 
 LEAST = 0.05
-_PRODUCTS = ("gemm", "convolution", "attention")
 _MODULES = r"^(stepscope\.module:|nn\.Module: )"
 ADVICE = (
     "If these calls evaluate, put them under torch.inference_mode(), and evaluate less often; else "
@@ -66,7 +66,7 @@ def _without_lines(
 
 def _with_gradients(context: RuleContext) -> Rows:
     """Products of the model that record a node for backward."""
-    rows = context.find(kind=_PRODUCTS, category="cpu_op", stage=MODEL_STAGES)
+    rows = context.find(kind=PRODUCT_KINDS, category="cpu_op", stage=MODEL_STAGES)
     kept: Rows = rows[
         (context.events["sequence"][rows] >= 0) & (context.events["recompute"][rows] != 1)
     ]
@@ -84,17 +84,13 @@ def _are_reached(context: RuleContext, rows: Rows) -> Mask:
 def _calls(context: RuleContext, unused: Rows, reached: Rows) -> Rows:
     """The outermost module calls around some products that hold none that backward reaches."""
     ranges = context.find(_MODULES, on_device=False)
-    around = np.setdiff1d(context.events["parent"][unused], [-1])
-    holds = _ancestors(context, around) & ~_ancestors(context, reached)
+    holds = _holds_any(context, unused) & ~_holds_any(context, reached)
     return context.outermost(ranges[holds[ranges]])
 
 
-def _ancestors(context: RuleContext, rows: Rows) -> Mask:
-    """Mask of these events and all around them."""
-    parent = context.events["parent"]
-    found = np.zeros(len(parent) + 1, np.bool_)
-    while len(rows):
-        found[rows] = True
-        rows = np.unique(parent[rows])
-        rows = rows[(rows >= 0) & ~found[rows]]
-    return found[:-1]
+def _holds_any(context: RuleContext, rows: Rows) -> Mask:
+    """Whether each event is, or has inside, one of these."""
+    own = np.zeros(len(context.events), np.int64)
+    own[rows] = 1
+    holds: Mask = totals_inside(context.events["parent"], own) > 0
+    return holds

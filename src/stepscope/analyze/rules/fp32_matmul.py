@@ -9,10 +9,10 @@ import numpy as np
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.summary.numbers import rounded
+from stepscope.trace.schema import PRODUCT_KINDS
 
 _FP32 = r"sgemm|scudnn|_f32f32_f32f32|<float, (float|\d)|, float, float,|simt_s|_SB_|_S_MT"
 _OTHER = r"tf32|TF32|half|bf16|f16|bfloat|hmma|s1688|s16816|h884|s884|fp16|__half|double"
-_KINDS = ("gemm", "convolution", "attention")
 _TF32_SINCE = 8
 LEAST = 0.05
 LIBRARIES = {
@@ -32,8 +32,8 @@ def fp32_matmul(context: RuleContext) -> Iterator[Finding]:
     (AMD).
     """
     major = context.device_facts().get("computeMajor") or 0
-    rows = context.find(_FP32, kind=_KINDS, category="kernel", on_device=True)
-    rows = np.setdiff1d(rows, context.find(_OTHER, kind=_KINDS, on_device=True))
+    rows = context.find(_FP32, kind=PRODUCT_KINDS, category="kernel", on_device=True)
+    rows = np.setdiff1d(rows, context.find(_OTHER, kind=PRODUCT_KINDS, on_device=True))
     if major < 7 or context.ms(rows) < LEAST * context.steady_ms:
         return
     gain = context.whatif("amp")

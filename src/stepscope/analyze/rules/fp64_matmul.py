@@ -10,10 +10,10 @@ from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
 from stepscope.summary.numbers import rounded
+from stepscope.trace.schema import PRODUCT_KINDS
 
 LEAST = 0.05
 _KERNELS = r"(?i)dgemm|d884|_f64|f64f64|<double|double>"
-_PRODUCTS = ("gemm", "convolution", "attention")
 
 
 def fp64_matmul(context: RuleContext) -> Iterator[Finding]:
@@ -41,17 +41,17 @@ def fp64_matmul(context: RuleContext) -> Iterator[Finding]:
 
 
 def _on_device(context: RuleContext) -> Rows:
-    kernels = context.find(kind=_PRODUCTS, category="kernel", on_device=True)
+    kernels = context.find(kind=PRODUCT_KINDS, category="kernel", on_device=True)
     callers = context.operator_of(kernels)
     doubles = np.zeros(len(context.events) + 1, np.bool_)
     doubles[_of_doubles(context, np.unique(callers[callers >= 0]))] = True
-    named = context.find(_KERNELS, kind=_PRODUCTS, on_device=True)
+    named = context.find(_KERNELS, kind=PRODUCT_KINDS, on_device=True)
     return np.union1d(kernels[doubles[callers]], named)
 
 
 def _on_cpu(context: RuleContext) -> Rows:
     """Products of doubles, without the operators that only call them."""
-    rows = _of_doubles(context, context.find(kind=_PRODUCTS, category="cpu_op"))
+    rows = _of_doubles(context, context.find(kind=PRODUCT_KINDS, category="cpu_op"))
     working: Rows = rows[context.measures.product_flops(rows) != 0]
     return working
 

@@ -11,6 +11,7 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Rows
 from stepscope.kernel_names import short_kernel
 from stepscope.summary.numbers import rounded
+from stepscope.trace.schema import PRODUCT_KINDS
 
 CAUSE = "products"
 LEAST = 0.05
@@ -28,9 +29,7 @@ def low_utilization(context: RuleContext) -> Iterator[Finding]:
     """
     if not context.has_device or context.context_trace:
         return
-    rows = context.find(
-        kind=("gemm", "convolution", "attention"), category="kernel", on_device=True
-    )
+    rows = context.find(kind=PRODUCT_KINDS, category="kernel", on_device=True)
     time = context.events["duration_ns"][rows].astype(np.float64)
     bound = context.measures.roofline_ns(rows)
     low = (bound > 0) & (bound < LOW * time) & (time >= LEAST_NS)

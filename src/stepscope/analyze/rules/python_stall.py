@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
-from stepscope.analyze.python_stalls import LOOP, name_of_stall, stalled_ranges
+from stepscope.analyze.python_stalls import has_names, name_of_stall, stalled_ranges
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.summary.numbers import rounded
 
@@ -44,12 +44,11 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
     advice = next(advice for pattern, advice in ADVICE if re.search(pattern, name)).format(
         loop=context.loop, loader=LOADER if context.trains else ""
     )
-    known = name != LOOP or len(context.find(category="python", on_device=False)) > 0
     yield context.finding(
         f"Python stalls the step: the device idles for {rounded(idle)} ms per step "
         f"({context.measures.share_of_window(gaps):.0%}) while the loop runs nothing else, "
         f"mostly in {name}.",
-        advice if known else f"{advice} {NAMES}",
+        advice if has_names(context, name) else f"{advice} {NAMES}",
         rows,
         context.bound(idle, "at most this idle time"),
     )

@@ -11,6 +11,7 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.arrays import Floats, Mask, Rows
 from stepscope.summary.numbers import rounded
+from stepscope.trace.schema import PRODUCT_KINDS
 
 CAUSE = "products"
 LEAST = 0.05
@@ -20,7 +21,6 @@ LEAST_INTENSITY = 16  # FLOPs per byte; products with fewer may wait for memory
 FP32_GFLOPS = (10, 20, 50)  # of a thread: low, assumed, high
 _TYPES = {"c10::BFloat16": "BF16", "at::BFloat16": "BF16", "c10::Half": "FP16", "at::Half": "FP16"}
 _FALLBACK = r"(?i)naive_conv|slow_conv"
-_PRODUCTS = ("gemm", "convolution", "attention")
 ADVICE = (
     "Compute in FP32 on this CPU: without torch.autocast, or with the model and its inputs "
     "converted by .float(). {} is fast on CPUs with instructions for it ({}) and on GPUs."
@@ -80,7 +80,7 @@ def _threads(context: RuleContext) -> int:
 
 def _slow_products(context: RuleContext, kind: str) -> Rows:
     """Products on a CPU in this type, of operators that are slow on the whole."""
-    rows = context.find(kind=_PRODUCTS, category="cpu_op")
+    rows = context.find(kind=PRODUCT_KINDS, category="cpu_op")
     rows = rows[_are_in(context, rows, kind)]
     flops, moved = context.measures.product_flops(rows), context.measures.product_bytes(rows)
     rows = rows[(flops >= LEAST_FLOPS) & (flops >= LEAST_INTENSITY * moved)]

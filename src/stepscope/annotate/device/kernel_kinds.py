@@ -12,7 +12,7 @@ from stepscope.annotate.names.named_scopes import primitives
 from stepscope.arrays import Codes8, Mask
 from stepscope.kernel_names import without_parameters
 from stepscope.trace.nesting import inherit
-from stepscope.trace.schema import DEVICE_WORK, KERNEL_KINDS, STAGES
+from stepscope.trace.schema import DEVICE_WORK, KERNEL_KINDS, PRODUCT_KINDS, STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -77,9 +77,8 @@ _RULES = tuple(
 # Kernels that Inductor generates are named after all operators fused into them: such a kernel may
 # add the bias of a matrix product, but computes no product.
 _GENERATED = re.compile(r"^triton_(poi|red|per|for)_")
-_PRODUCTS = ("gemm", "convolution", "attention")
-_PRODUCT_CODES = tuple(_CODE[kind] for kind in _PRODUCTS)
-_FUSED_RULES = tuple(rule for rule in _RULES if rule[1] not in _PRODUCTS)
+_PRODUCT_CODES = tuple(_CODE[kind] for kind in PRODUCT_KINDS)
+_FUSED_RULES = tuple(rule for rule in _RULES if rule[1] not in PRODUCT_KINDS)
 
 
 def classify_kernels(trace: Trace) -> Trace:

@@ -14,7 +14,7 @@ from stepscope.annotate.names.origin_frames import frames_of_events, is_users
 from stepscope.annotate.names.range_names import CODE
 from stepscope.annotate.names.traced_frames import frames_below_call
 from stepscope.arrays import Ids, IntArray, Mask
-from stepscope.trace.schema import ROLES
+from stepscope.trace.schema import PRODUCT_KINDS, ROLES
 from stepscope.trace.trace import Trace
 
 _STAGES = {
@@ -26,7 +26,6 @@ _STAGES = {
     "result": "other",
 }
 _TAKEN = ("data", "constant", "pass")  # by one of the passes
-_PRODUCTS = ("gemm", "convolution", "attention")
 _NONE = -1
 
 
@@ -49,7 +48,7 @@ def with_trained_functions(trace: Trace, stage: IntArray) -> IntArray:
     outer, kept = frames_below_call(trace)
     frame = np.append(kept, _NONE)[frames_of_events(trace)]
     passes = trace.events.text("scope").where(lambda text: "jvp(" in text)
-    products = passes & trace.events.text("kind").mask(*_PRODUCTS)
+    products = passes & trace.events.text("kind").mask(*PRODUCT_KINDS)
     trained = _trained(trace, outer, frame[products])
     runs_trained = rest & np.append(_below(trained, outer), False)[frame]
     taken = np.isin(role, [ROLES.index(name) for name in _TAKEN])

@@ -18,9 +18,8 @@ from stepscope.roofline import precisions, rates_of
 from stepscope.roofline.operator_work import Operators
 from stepscope.roofline.precision import PRECISIONS, is_half, is_tf32
 from stepscope.roofline.work_pieces import PRODUCTS, share_of_operator
+from stepscope.trace.schema import PRODUCT_KINDS
 from stepscope.trace.table import Text
-
-_COMPUTE = ("gemm", "convolution", "attention")
 
 
 def device_of(graph: Graph) -> Mapping[str, Any]:
@@ -31,7 +30,7 @@ def device_of(graph: Graph) -> Mapping[str, Any]:
 
 def compute_bound(graph: Graph) -> Mask:
     """Kernels of matrix products, convolutions and attention, bool, shape (tasks,)."""
-    kinds = graph.tasks.text("kind").mask(*_COMPUTE)
+    kinds = graph.tasks.text("kind").mask(*PRODUCT_KINDS)
     return kinds & select(graph, category="kernel", on_device=True)
 
 
