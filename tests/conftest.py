@@ -18,6 +18,8 @@ settings.load_profile("stepscope")
 
 # Two workers of pytest share two cores: with a thread for each core, they wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Inductor believes what the processor says of itself: to try it takes seconds in each new cache.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 # A shell starts what runs in its background deaf to Ctrl-C, and so would be all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -18,6 +18,8 @@ from stepscope.errors import BatchError
 if not find_spec("jax"):
     pytest.skip("needs jax", allow_module_level=True)
 
+pytestmark = pytest.mark.usefixtures("jax_compiles_once")
+
 PLAN = Plan(
     extra=0, rounds=1, effort=Effort(warmup=1, memory=1, least=1, most=2, seconds=0), timeout_s=300
 )

@@ -8,6 +8,8 @@ import {
   rangeText,
   scaleOf,
 } from "../src/model/counters";
+import { fillColumns } from "../src/render/columns";
+import { SvgContext } from "../src/render/svg_context";
 
 const axis: Axis = {
   end_ns: 1024,
@@ -86,4 +88,32 @@ it("the first counters of the rank are listed, or all", () => {
   expect(ids(0)).toEqual(["c0"]);
   expect(ids(1)).toHaveLength(8);
   expect(ids(0, true)).toHaveLength(12);
+});
+
+describe("the lane of a counter", () => {
+  /** The outlines that are filled for some columns of 10 px. */
+  function outlines(bottom: number[], top: number[]): string | undefined {
+    const context = new SvgContext(null, { next: 0 });
+    fillColumns(
+      context as unknown as CanvasRenderingContext2D,
+      Float64Array.from(bottom),
+      Float64Array.from(top),
+      10,
+    );
+    return / d="([^"]*)"/.exec(context.svg)?.[1];
+  }
+
+  it("goes up and down around columns next to each other, with corners only where they differ", () => {
+    expect(outlines([30, 30, 30, 30], [20, 20, 5, 20])).toBe(
+      "M0 20L20 20L20 5L30 5L30 20L40 20L40 30L0 30Z",
+    );
+    expect(outlines([30, 20], [20, 5])).toBe("M0 20L10 20L10 5L20 5L20 20L10 20L10 30L0 30Z");
+  });
+
+  it("has nothing where nothing is known", () => {
+    expect(outlines([NaN, 30, NaN, NaN, 30], [NaN, 20, NaN, NaN, 10])).toBe(
+      "M10 20L20 20L20 30L10 30ZM40 10L50 10L50 30L40 30Z",
+    );
+    expect(outlines([NaN], [NaN])).toBe("");
+  });
 });

@@ -1,5 +1,6 @@
 import type { Extremes } from "../model/counters";
 import type { Span } from "../model/span";
+import { fillColumns } from "./columns";
 import { fitted } from "./fitted";
 import type { Palette } from "./palette";
 import { drawnBy } from "./redraw";
@@ -28,33 +29,11 @@ export function drawCounter(canvas: HTMLCanvasElement, scene: CounterScene): voi
     LANE_PX - Math.max(((value - scale.from) / (scale.to - scale.from)) * room, 0);
   const zero = y(Math.min(Math.max(0, scale.from), scale.to));
   const pixel = width / columns.least.length;
+  const floor = columns.least.map((value) => (Number.isNaN(value) ? NaN : zero));
+  const least = columns.least.map(y);
+  const most = columns.most.map((value, at) => Math.min(y(value), least[at]! - 1));
   context.fillStyle = palette.line;
-  area(context, columns.least, pixel, (at) => [zero, y(columns.least[at]!)]);
+  fillColumns(context, floor, least, pixel);
   context.fillStyle = palette.dim;
-  area(context, columns.least, pixel, (at) => [
-    y(columns.least[at]!),
-    Math.min(y(columns.most[at]!), y(columns.least[at]!) - 1),
-  ]);
-}
-
-/** Fills columns from one height to another as one path; none where nothing is known. */
-function area(
-  context: CanvasRenderingContext2D,
-  values: Float64Array,
-  pixel: number,
-  heights: (at: number) => [bottom: number, top: number],
-): void {
-  context.beginPath();
-  for (let at = 0; at < values.length; at++) {
-    if (Number.isNaN(values[at]!)) continue;
-    const [bottom, top] = heights(at);
-    let next = at + 1;
-    for (; next < values.length; next++) {
-      const [other, high] = heights(next);
-      if (other !== bottom || high !== top) break;
-    }
-    context.rect(at * pixel, top, (next - at) * pixel, bottom - top);
-    at = next - 1;
-  }
-  context.fill();
+  fillColumns(context, least, most, pixel);
 }

@@ -1,4 +1,5 @@
 import type { MemoryColumns } from "../model/memory";
+import { fillColumns } from "./columns";
 import { fitted } from "./fitted";
 
 /** Height of the areas, px. */
@@ -42,7 +43,7 @@ export function drawMemory(canvas: HTMLCanvasElement, scene: MemoryScene): void 
   strokeSteps(context, columns.reserved, pixel, scale, line);
 }
 
-/** Fills one area as a path; equal neighbors are one rectangle. */
+/** Fills one area, a hair's breadth above the one below it where there is room. */
 function fillArea(
   context: CanvasRenderingContext2D,
   held: Float64Array,
@@ -50,18 +51,12 @@ function fillArea(
   pixel: number,
   scale: number,
 ): void {
-  context.beginPath();
-  for (let at = 0; at < held.length; at++) {
-    if (!(held[at]! > 0)) continue;
-    let next = at + 1;
-    while (next < held.length && held[next] === held[at] && below[next] === below[at]) next++;
+  const bottom = held.map((bytes, at) => (bytes > 0 ? AREAS_PX - below[at]! * scale : NaN));
+  const top = bottom.map((foot, at) => {
     const height = held[at]! * scale;
-    const gap = height > 3 ? 0.5 : 0;
-    const foot = AREAS_PX - below[at]! * scale;
-    context.rect(at * pixel, foot - height + gap, (next - at) * pixel, height - gap);
-    at = next - 1;
-  }
-  context.fill();
+    return foot - height + (height > 3 ? 0.5 : 0);
+  });
+  fillColumns(context, bottom, top, pixel);
 }
 
 /** Draws a value as a line of steps. */

@@ -63,7 +63,17 @@ function coverOf(scene: TrackScene, slices: readonly Drawn[]): Cover {
   };
 }
 
-let strip: HTMLCanvasElement | null = null;
+/** Each canvas has a strip of its own: one that was just drawn from is copied before it changes. */
+const strips = new WeakMap<HTMLCanvasElement, HTMLCanvasElement>();
+
+/** A strip with room for some pixels. */
+function stripOf(canvas: HTMLCanvasElement, { width, height }: ImageData): HTMLCanvasElement {
+  const known = strips.get(canvas);
+  if (known && known.width >= width && known.height >= height) return known;
+  const strip = Object.assign(document.createElement("canvas"), { width, height });
+  strips.set(canvas, strip);
+  return strip;
+}
 
 /** One pixel of height for each line, drawn as tall as it. */
 function drawBins(context: CanvasRenderingContext2D, scene: TrackScene, wide: number): void {
@@ -86,10 +96,8 @@ function drawBins(context: CanvasRenderingContext2D, scene: TrackScene, wide: nu
       }
     });
   }
-  strip ??= document.createElement("canvas");
-  if (strip.width < pixels.width) strip.width = pixels.width;
-  if (strip.height < pixels.height) strip.height = pixels.height;
-  const drawn = strip.getContext("2d")!;
+  const strip = stripOf(context.canvas, pixels);
+  const drawn = strip.getContext("2d", { willReadFrequently: true })!;
   drawn.putImageData(pixels, 0, 0);
   context.imageSmoothingEnabled = false;
   for (let line = 0; line < scene.lines; line++) {
