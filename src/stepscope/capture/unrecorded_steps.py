@@ -164,8 +164,8 @@ def _remove_from_calls(facts: dict[str, Any], clock: int, cost_ns: int) -> None:
         share = part[middle] / max(called, 1)
         for key in _OF_PART[clock]:
             part[key] = max(part[key] - round(removed * share), 0)
-    for key in _OF_STEP[clock]:
-        facts[key] -= removed
+    for key in _OF_STEP[clock]:  # a short step among long ones cannot have cost as much
+        facts[key] -= min(removed, round(_MOST_COST * facts[key]))
 
 
 def _shorten(facts: dict[str, Any], clock: int, kept: float) -> None:
