@@ -21,11 +21,13 @@ from test_run import (
 )
 
 import stepscope
-from stepscope.analyze import RULES
+from stepscope.analyze import RULES, RuleContext
+from stepscope.analyze.analysis import analysis_of
 from stepscope.annotate.names.named_scopes import scope_of
 from stepscope.capture.timed_steps import FEWEST
 from stepscope.contexts import build_contexts
 from stepscope.contexts.thread_shares import own_shares
+from stepscope.errors import TraceError
 from stepscope.ingest.chrome.json_text import parse_json
 
 # Not by importing it: JAX warns of every fork from then on, in the tests that follow.
@@ -385,6 +387,35 @@ def test_a_script_that_trains_nothing_is_told_what_a_step_is(tmp_path):
 
     assert manifest["outcome"] == "no_steps"
     assert "a function under jax.jit" in done.stderr
+
+
+AGAIN = """
+for size in range({calls}):
+    x = np.ones((32 + size // {each}, 64), np.float32)
+    params, loss = update(params, x, x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("each", "outcome"), [(1, "no_steps"), (2, "ended_early"), (12, "complete")]
+)
+def test_a_function_that_is_compiled_again_and_again_is_named(tmp_path, each, outcome):
+    """Steps are recorded where none compiles; what most of the run does is in no trace."""
+    write(tmp_path, TRAINING + AGAIN.format(calls=8 * each, each=each))
+
+    done = start([*RUN, "train.py"], tmp_path)
+
+    manifest = manifest_of(tmp_path / "train.stepscope")
+    (warning,) = [one for one in manifest["warnings"] if one.startswith("XLA compiled")]
+    assert manifest["outcome"] == outcome
+    assert warning.startswith("XLA compiled update (train.py:13) 8 times, ")
+    assert warning in done.stderr
+    if outcome == "complete":
+        context = RuleContext(stepscope.open(tmp_path / "train.stepscope"))
+        assert warning in analysis_of(context, RULES).heading.notes
+    else:
+        with pytest.raises(TraceError, match="XLA compiled update"):
+            RuleContext(stepscope.open(tmp_path / "train.stepscope"))
 
 
 def test_an_exception_shows_as_without_us(tmp_path):

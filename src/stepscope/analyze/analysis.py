@@ -9,7 +9,7 @@ from typing import Any
 from stepscope.analyze.finding import LEVELS, Finding, Gain
 from stepscope.analyze.rule import Rule
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.annotate.steps.step_coverage import coverage_note
+from stepscope.annotate.steps.step_coverage import capture_notes, coverage_note
 from stepscope.errors import RuleError, StepscopeError
 from stepscope.parallel import in_threads
 from stepscope.summary.facts import StepTimes
@@ -114,8 +114,8 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
 def _notes(context: RuleContext) -> tuple[str, ...]:
     """What to know about the steps before reading the findings."""
     trace = context.trace
-    notes = (load_warning(trace.metadata.capture), coverage_note(trace, context.rank))
-    return tuple(note for note in notes if note)
+    notes = [load_warning(trace.metadata.capture), coverage_note(trace, context.rank)]
+    return tuple(note for note in notes + capture_notes(trace, context.rank) if note)
 
 
 def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:

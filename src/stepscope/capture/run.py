@@ -243,7 +243,7 @@ def _next(result: Result, command: str, file: str) -> Iterator[str]:
 def _why_none_complete() -> str:
     if "torch" in sys.modules or "jax" not in sys.modules:
         return "the first step of a run is only observed; recording can start with the second"
-    return "recording can start with the fourth step of a run"
+    return "recording can start with the fourth step in a row that compiles nothing"
 
 
 def _why_no_steps() -> str:
@@ -259,8 +259,8 @@ def _why_no_steps() -> str:
         )
     if "jax" in sys.modules:
         return (
-            "a step ends when a function under jax.jit has returned; stepscope report FOLDER opens "
-            "what jax.profiler.trace(FOLDER) writes"
+            "a step ends when a function under jax.jit has returned without compiling; stepscope "
+            "report FOLDER opens what jax.profiler.trace(FOLDER) writes"
         )
     return "stepscope run records PyTorch and JAX in the process that it starts"
 

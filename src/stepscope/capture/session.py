@@ -161,6 +161,15 @@ class Session:
                 self._write(chosen, recording, replace(result, run_shares=shares))
         elif shares:
             self._add({"run_shares": shares})
+        self._warn_of_compilations()
+        for recorder in self._recorders:
+            recorder.detach()
+
+    def _warn_of_compilations(self) -> None:
+        """A program of JAX that compiles again and again may do so between recorded steps only."""
+        again = getattr(self._chosen(), "compiles_again", None)
+        if again and self.result and self.file.is_written:
+            self._add({"warnings": (*self.result.warnings, again)})
 
     def _complete(self, recording: Recording[Any]) -> None:
         for recorder in self._recorders:

@@ -60,6 +60,14 @@ def warn_little(trace: Trace, lengths: Times, share: float) -> Trace:
 
 def coverage_note(trace: Trace, rank: int) -> str:
     """The message of that warning, if a rank has it; else empty."""
+    return next(iter(_messages(trace, rank, _WARNING)), "")
+
+
+def capture_notes(trace: Trace, rank: int) -> list[str]:
+    """What the recorder warned of in the capture of a rank."""
+    return _messages(trace, rank, "capture")
+
+
+def _messages(trace: Trace, rank: int, code: str) -> list[str]:
     rows = trace["warnings"].rows()
-    found = (row["message"] for row in rows if (row["code"], row["rank"]) == (_WARNING, rank))
-    return next(found, "")
+    return [row["message"] for row in rows if (row["code"], row["rank"]) == (code, rank)]

@@ -15,7 +15,12 @@ from stepscope.annotate.links.program_runs import BEFORE_RECORDING, UNKNOWN, cal
 from stepscope.annotate.names.compiled_calls import is_compiled_call
 from stepscope.annotate.names.range_names import is_recorded_step, is_step, step_number
 from stepscope.annotate.steps.jit_iterations import call_starts, iterations_by_calls
-from stepscope.annotate.steps.step_coverage import LITTLE, covered_share, warn_little
+from stepscope.annotate.steps.step_coverage import (
+    LITTLE,
+    capture_notes,
+    covered_share,
+    warn_little,
+)
 from stepscope.annotate.steps.step_windows import step_windows
 from stepscope.annotate.steps.warm_up import ITERATION
 from stepscope.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
@@ -117,6 +122,7 @@ def require_steps(trace: Trace, instead: str = "") -> None:
         return
     source = trace.metadata.source
     why = trace.metadata.capture.get("message") or "no event has a duration"
+    why = "; ".join([why, *capture_notes(trace, trace.metadata.ranks[0])])
     if len(trace["contexts"]):
         instead = instead or f"see `stepscope contexts {source}`"
         why = f"the file has the contexts of a whole run; {instead}"

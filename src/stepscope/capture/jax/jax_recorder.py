@@ -16,9 +16,10 @@ from typing import Any
 
 from stepscope.capture.clock_readings import WholeSteps
 from stepscope.capture.jax import MEMBER, OTHER_PROFILER
+from stepscope.capture.jax.compilation_counter import CompilationCounter
 from stepscope.capture.jax.jax_step_detector import UNSURE_STEPS, JaxStepDetector
 from stepscope.capture.jax.jax_window import RUN_IN, JaxWindow, require_session
-from stepscope.capture.jax.jit_calls import CompilationCounter, JitCall, JitCallWatch
+from stepscope.capture.jax.jit_calls import JitCall, JitCallWatch
 from stepscope.capture.jax.run_ahead import catch_up
 from stepscope.capture.jax.steady_steps import SteadySteps
 from stepscope.capture.options import RecordOptions
@@ -56,7 +57,6 @@ class JaxRecorder:
     """
 
     framework = "jax"
-    why_no_steps = "no function under jax.jit was called repeatedly in this process"
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class JaxRecorder:
         self._warm = 0
         self._compiled: int | None = None
         self._compilations = CompilationCounter()
-        self._watch = JitCallWatch(self._returned)
+        self._watch: JitCallWatch | None = JitCallWatch(self._returned)
         detach_in_forked_children(self)
 
     def start(self) -> None:
@@ -86,19 +86,35 @@ class JaxRecorder:
             self._main = self._open(0, run_in=0)
 
     def close(self) -> None:
-        """Stop all recording and leave JAX as it was."""
+        """Stop all recording and watch no more calls; only compilations are still counted."""
         try:
             self._close_window(drain=False)
             self._report_unrecorded()
         except Exception as error:
             self._note(error)
         finally:
-            self.detach()
+            self._unwatch()
 
     def detach(self) -> None:
-        """Remove every hook."""
-        self._watch.close()
+        """Remove every hook, and leave JAX as it was."""
+        self._unwatch()
         self._compilations.close()
+
+    def _unwatch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch:
+            watch.close()
+
+    @property
+    def why_no_steps(self) -> str:
+        """Why no step was seen."""
+        nothing = "no function under jax.jit was called repeatedly in this process"
+        return "each call compiled again" if self.compiles_again else nothing
+
+    @property
+    def compiles_again(self) -> str | None:
+        """What is compiled again and again, where that takes much of the run."""
+        return self._compilations.often
 
     def best(self) -> JaxRecording | None:
         """The recording, if it has a complete step; one before the warm-up is over at the end."""

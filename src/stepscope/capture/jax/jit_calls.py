@@ -1,4 +1,4 @@
-"""Reports each return of a function of the program that JAX runs, and counts compilations.
+"""Reports each return of a function of the program that JAX runs.
 
 JAX calls one hook after each call that needed no compilation; `jax_debug_nans` uses it. The hook is
 not part of JAX's public interface (jax/_src/api.py, `_post_hook_state`); where it is missing,
@@ -17,19 +17,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-from jax import monitoring
 from jax._src import api
 from jax._src.interpreters import pxla
 
 from stepscope.capture.jax.eager_gradients import watch_gradients
-from stepscope.capture.jax.listeners import unregister_duration_listener
 from stepscope.capture.patch import replace
 from stepscope.errors import CaptureError
 
 _PMAP = "jax._src.pmap"
 _PART_OF_GRADIENT = "call_impl_cache_miss"  # of a jitted function that is differentiated
 _OF_JAX = ("jax", "jaxlib")
-_COMPILED = "/jax/core/compile/backend_compile_duration"
 _EFFECTS = ("has_host_callbacks", "has_unordered_effects")
 
 
@@ -180,22 +177,3 @@ def _name_under_pmap(function: Any) -> str:
         return str(mapped.__qualname__).rpartition("<locals>.")[2]
     except (AttributeError, TypeError, ValueError):
         return "pmap"
-
-
-class CompilationCounter:
-    """Counts the programs that XLA compiles, until closed: they show that warm-up is not over."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._is_closed = False
-        self._listener = self._on_event  # one object, which can be found again
-        monitoring.register_event_duration_secs_listener(self._listener)
-
-    def close(self) -> None:
-        """Stop counting; where JAX cannot forget a listener, it does nothing."""
-        if not self._is_closed:
-            unregister_duration_listener(self._listener)
-        self._is_closed = True
-
-    def _on_event(self, event: str, *duration: float, **about: Any) -> None:
-        self.count += event == _COMPILED and not self._is_closed

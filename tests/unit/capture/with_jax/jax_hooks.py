@@ -15,6 +15,7 @@ from jax._src.interpreters import pxla
 from jax._src.lib import _profiler
 
 from stepscope.capture.jax import jit_calls, listeners
+from stepscope.capture.jax.compilation_counter import CompilationCounter
 from stepscope.capture.jax.jax_recorder import JaxRecorder
 from stepscope.capture.jax.public_profiler import PublicProfilerRecorder
 from stepscope.capture.manifest import Run
@@ -69,10 +70,59 @@ def test_programs_with_effects_are_not_seen_without_their_class(
 def test_a_listener_that_jax_cannot_forget_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in listeners._UNREGISTER:
         monkeypatch.delattr(private_monitoring, name, raising=False)
-    counter = jit_calls.CompilationCounter()
+    counter = CompilationCounter()
     jax.jit(lambda x: x + 17.5)(jnp.ones(5)).block_until_ready()
     counted = counter.count
     counter.close()
     jax.jit(lambda x: x - 17.5)(jnp.ones(5)).block_until_ready()
     assert counted > 0
     assert counter.count == counted
+
+
+class Clock:
+    """A clock that only the test advances."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def double_of(values: Any) -> Any:
+    return 2 * values
+
+
+def test_a_function_that_is_compiled_for_each_shape_is_named() -> None:
+    counter = CompilationCounter(Clock())
+    doubled = jax.jit(double_of)
+    for size in range(1, 5):
+        doubled(jnp.ones(size))
+    few = counter.often
+    doubled(jnp.ones(5))
+    counter.close()
+    doubled(jnp.ones(6))
+    assert few is None
+    assert counter.often is not None
+    line = double_of.__code__.co_firstlineno
+    assert counter.often.startswith(f"XLA compiled double_of (jax_hooks.py:{line}) 5 times, ")
+
+
+def test_compilations_in_a_small_share_of_the_run_are_not_worth_a_warning() -> None:
+    clock = Clock()
+    counter = CompilationCounter(clock)
+    for size in range(1, 8):
+        jax.jit(double_of)(jnp.ones(size))
+    clock.seconds = 10_000.0
+    counter.close()
+    assert counter.often is None
+
+
+def test_functions_of_jax_itself_are_not_named() -> None:
+    """A program that makes its parameters compiles `jnp.ones` for each shape."""
+    counter = CompilationCounter(Clock())
+    for size in range(20, 30):
+        jnp.ones(size) @ jnp.ones(size)
+    counter.close()
+    assert counter.count >= 10
+    assert counter.often is None

@@ -1,0 +1,89 @@
+"""Counts what XLA compiles, and for which functions of the program.
+
+JAX reports a compilation when it has ended, inside the call that caused it. The call of a compiled
+function is then on the stack, with the function that it was made from (jax/_src/pjit.py,
+`cache_miss`); in a version without this name, compilations are counted, but no functions are known.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from jax import monitoring
+
+from stepscope.capture.jax.listeners import unregister_duration_listener
+
+_COMPILED = "/jax/core/compile/backend_compile_duration"
+_CALL, _CALLED = "cache_miss", "fun"
+_OF_JAX = ("jax", "jaxlib")
+LEAST_TIMES = 5  # a few variants of a function, of the first batch and the last, are usual
+LEAST_SHARE = 0.1  # of the time since counting began
+
+
+class _Compiled(NamedTuple):
+    times: int = 0
+    seconds: float = 0.0
+
+
+class CompilationCounter:
+    """Counts the programs that XLA compiles, until closed: they show that warm-up is not over.
+
+    Args:
+        clock: in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.count = 0
+        self._clock, self._begun = clock, clock()
+        self._functions: dict[str, _Compiled] = {}
+        self._is_closed = False
+        self._listener = self._on_event  # one object, which can be found again
+        monitoring.register_event_duration_secs_listener(self._listener)
+
+    def close(self) -> None:
+        """Stop counting; where JAX cannot forget a listener, it does nothing."""
+        if not self._is_closed:
+            unregister_duration_listener(self._listener)
+        self._is_closed = True
+
+    @property
+    def often(self) -> str | None:
+        """The function that is compiled again and again, in words; None if there is none."""
+        name, compiled = max(
+            self._functions.items(), key=lambda item: item[1].seconds, default=("", _Compiled())
+        )
+        elapsed = self._clock() - self._begun
+        if compiled.times < LEAST_TIMES or compiled.seconds < LEAST_SHARE * elapsed:
+            return None
+        return (
+            f"XLA compiled {name} {compiled.times} times, "
+            f"{compiled.seconds:.3g} of {elapsed:.3g} s: the shapes of its arguments or its static "
+            "arguments change, or it is created again; stepscope run --contexts shows which"
+        )
+
+    def _on_event(self, event: str, duration: float = 0.0, **about: Any) -> None:
+        if event != _COMPILED or self._is_closed:
+            return
+        self.count += 1
+        if name := _compiling(sys._getframe(1)):
+            known = self._functions.get(name, _Compiled())
+            self._functions[name] = _Compiled(known.times + 1, known.seconds + duration)
+
+
+def _compiling(frame: FrameType | None) -> str | None:
+    """The function of the program that is being compiled, with its line; None if unknown."""
+    while frame and frame.f_code.co_name != _CALL:
+        frame = frame.f_back
+    function = frame.f_locals.get(_CALLED) if frame else None
+    module = getattr(function, "__module__", None)
+    if not module or module.partition(".")[0] in _OF_JAX:
+        return None
+    name = getattr(function, "__qualname__", "a function").rpartition("<locals>.")[2]
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    return f"{name} ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else name
