@@ -72,7 +72,9 @@ def test_lbfgs_works_on_one_vector_and_not_on_parameter_after_parameter() -> Non
 def test_numbers_that_the_optimizer_reads_are_not_the_scripts() -> None:
     own = UPDATE.format(name="AdamW") + calls("aten::item", 100, 130)
     assert found("synchronizing_calls", own) is None
-    assert found("synchronizing_calls", own.replace("120 900 |", "120 125 |")) is not None
+    clipping = found("synchronizing_calls", own.replace("120 900 |", "920 925 |"))
+    assert clipping is not None
+    assert "clip_grad_norm_" in clipping.advice
 
 
 def reads(*between: str) -> str:
@@ -89,6 +91,14 @@ def test_a_loop_around_reads_costs_what_its_iterations_take() -> None:
     loop = found("synchronizing_calls", reads("aten::argmax", "aten::eq"))
     assert loop is not None
     assert loop.gain.ms == pytest.approx(0.8, rel=0.02)
+
+
+def test_a_loop_that_calls_the_model_costs_what_its_reads_take() -> None:
+    """An agent that chooses one action after the other, and checks of arguments in between."""
+    played = found("synchronizing_calls", reads("aten::addmm", "aten::argmax"))
+    assert played is not None
+    assert "clip_grad_norm_" not in played.advice
+    assert played.gain.ms == pytest.approx(0.04)
 
 
 def test_reads_here_and_there_cost_what_they_take_themselves() -> None:

@@ -9,10 +9,10 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext, glob
-from stepscope.arrays import Mask, Rows
+from stepscope.arrays import Mask, Rows, Times
 from stepscope.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.schema import STAGES
+from stepscope.trace.schema import PRODUCT_KINDS, STAGES
 
 CAUSE = "synchronization"
 EXPLAINS = ("synchronization",)
@@ -59,6 +59,11 @@ JAX = (
 )
 # On a CPU torch.optim reads its own counters; on a device nothing waits for these.
 _OUTSIDE_OPTIMIZER = tuple(stage for stage in STAGES if stage != "optimizer")
+_UPDATE = r"^Optimizer\.step#"
+CLIPPING = (
+    "If this clips gradients, torch.nn.utils.clip_grad_norm_(model.parameters(), …) computes the "
+    "norm of all of them, and reads no value."
+)
 _TO_HOST = r"Memcpy DtoH|MemcpyD2H|CopyDeviceToHost"
 _EXPLICIT = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize$"
 
@@ -67,15 +72,12 @@ def synchronizing_calls(context: RuleContext) -> Iterator[Finding]:
     """Calls that block the CPU until the device is done: .item(), .cpu(), nonzero, blocking copies.
 
     Silent if waiting costs nothing (the device stays busy and the CPU still gets ahead). On a CPU
-    if there are fewer than 32 such calls per step outside the optimizer; copies and explicit
-    synchronizations count on devices only.
+    if there are fewer than 32 such calls per step outside the update of an optimizer; copies and
+    explicit synchronizations count on devices only.
     """
-    stages = () if context.has_device else _OUTSIDE_OPTIMIZER
     reported = np.zeros(0, np.int64)
     for call in CALLS:
-        rows = context.outermost(context.find(call.operators, category="cpu_op", stage=stages))
-        if context.has_device:
-            rows = _waiting(context, rows)
+        rows = _calls(context, call)
         if not len(rows) or (not context.has_device and context.calls(rows) < MANY):
             continue
         reported = np.concatenate([reported, rows])
@@ -84,11 +86,28 @@ def synchronizing_calls(context: RuleContext) -> Iterator[Finding]:
         what += ", and each call blocks the CPU until the device is done." if context.has_device \
             else f", {rounded(context.ms(rows))} ms; on a GPU each blocks the CPU."  # fmt: skip
         advice = context.advice(call.advice, **LIBRARIES)
+        if not context.has_device and _mostly_before_updates(context, rows):
+            advice = f"{CLIPPING} {advice}"
         yield context.finding(what, advice, rows, _gain(context, rows))
     if context.has_device:
         yield from _copies(context, reported)
     if context.has_device and not context.is_jax:  # where the runtime itself waits so
         yield from _explicit(context)
+
+
+def _calls(context: RuleContext, call: BlockingCall) -> Rows:
+    """The calls that block the CPU; on a CPU those that are not an optimizer's own."""
+    if context.has_device:
+        return _waiting(context, context.outermost(context.find(call.operators, category="cpu_op")))
+    updates = context.find(_UPDATE)
+    stages = () if len(updates) else _OUTSIDE_OPTIMIZER
+    rows = context.outermost(context.find(call.operators, category="cpu_op", stage=stages))
+    return rows[~context.within(updates)[rows]] if len(updates) else rows
+
+
+def _mostly_before_updates(context: RuleContext, rows: Rows) -> bool:
+    """Whether most calls are between backward and the update, where gradients are clipped."""
+    return bool(2 * context.events.text("stage").mask("optimizer")[rows].sum() > len(rows))
 
 
 def _gain(context: RuleContext, rows: Rows) -> Gain:
@@ -107,14 +126,25 @@ def _loops(context: RuleContext, rows: Rows) -> Intervals:
     """The calls, and the iterations of loops around them, from one call to the next.
 
     Calls follow each other in an iteration: soon, and after the same operators as many others do.
+    A loop with products computes what is trained, with or without the call.
     """
     start = context.events["start_ns"][rows]
     end = start + context.events["duration_ns"][rows]
     iterates = (start[1:] - end[:-1] < CLOSE_NS) & _recurs(context, rows)
+    iterates &= ~_multiplies(context, start, iterates)
     typical = int(np.median(np.diff(start)[iterates])) if iterates.any() else 0
     is_last = np.append(False, iterates) & ~np.append(iterates, False)
     until = np.where(np.append(iterates, False), np.append(start[1:], 0), end)
     return Intervals(start, np.maximum(until, np.where(is_last, start + typical, end)))
+
+
+def _multiplies(context: RuleContext, start: Times, iterates: Mask) -> Mask:
+    """Whether the loop that each iteration is part of has matrix products or convolutions."""
+    products = context.events["start_ns"][context.find(kind=PRODUCT_KINDS, category="cpu_op")]
+    inside = np.diff(np.searchsorted(np.sort(products), start))
+    loop = np.cumsum(~iterates)
+    found: Mask = np.bincount(loop, np.where(iterates, inside, 0), len(start) + 1)[loop] > 0
+    return found
 
 
 def _recurs(context: RuleContext, rows: Rows) -> Mask:
