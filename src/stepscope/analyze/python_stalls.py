@@ -143,18 +143,18 @@ def has_names(context: RuleContext, name: str) -> bool:
 
 
 def sampled_line(context: RuleContext, spent_ms: float) -> str:
-    """The line outside of training that samples of a capture saw most, with its function.
+    """The line outside of training that samples of a capture saw most, or a range has measured.
 
     Args:
         context: the steps.
         spent_ms: the time to explain, per step.
 
     Returns:
-        Such as `train.py:12 in log`; empty without samples, or where it has less than half of this
-        time.
+        Such as `train.py:12 in log`; empty where none is known, or has less than half of this time.
     """
-    sampled = [place for place in context.measures.summary.places if place.samples]
-    most = max(sampled, key=lambda place: place.ms, default=None)
+    places = context.measures.summary.places
+    known = [place for place in places if place.samples or place.stage == "other"]
+    most = max(known, key=lambda place: place.ms, default=None)
     if most is None or most.ms < spent_ms / 2:
         return ""
     line = f"{short_path(most.file)}:{most.line}"
